@@ -1,0 +1,1 @@
+"""A simulated NVIDIA driver installation, below an unmodified pynvml."""

@@ -1,0 +1,1 @@
+"""The DRA driver gpu.nvidia.com."""
