@@ -1,0 +1,4 @@
+"""What touches the world: processes, the API server, the kubelet, the node.
+
+One extra per subpackage.
+"""
