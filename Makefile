@@ -1,8 +1,12 @@
 # The commands of this repository. Plain `make` lists them.
 SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nvdra
 export UV_CONSTRAINT := $(CURDIR)/requirements.lock
-export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH):$(CACHE)/go/bin
 
 NODES ?= 2
 PROFILE ?= dgx-h100
@@ -11,11 +15,68 @@ T ?=
 
 .PHONY: help
 help: ## list the commands
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@echo "nvdra: a Kubernetes DRA driver for NVIDIA GPUs"
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@echo "Variables: NODES=$(NODES) PROFILE=$(PROFILE) KUBE=$(KUBE), and T= to select tests (e2e)"
+
+.PHONY: demo
+demo: setup ## a cluster of two nodes, the driver by helm, pods that hold simulated GPUs (root)
+	@python -m e2e.demo --nodes $(NODES) --profile $(PROFILE) --kube $(KUBE)
+
+.PHONY: test
+test: setup check component e2e ## everything: check, component tests, end to end (root)
+	@echo "✓ all tests passed"
+
+.PHONY: check
+check: .venv/ready ## format, lint, types, layers, unit tests; under a minute
+	@hatch run check
+
+.PHONY: component
+component: setup ## each component's process against a real API server and the simulated GPU
+	@echo "▸ component tests"
+	@lab binaries
+	@pytest packages/*/tests/component charts/tests
+
+.PHONY: e2e
+e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
+	@echo "▸ end to end"
+	@pytest e2e/tests $(if $(T),-k "$(T)")
+
+.PHONY: bench
+bench: setup ## measure prepare, unprepare, start-up and memory; writes bench/RESULTS.md
+	@lab binaries
+	@python -m bench
+
+.PHONY: cluster
+cluster: setup ## start a cluster without the driver (NODES=, PROFILE=, KUBE=); root
+	@lab up --nodes $(NODES) --profile $(PROFILE) --kube $(KUBE)
+
+.PHONY: cluster-down
+cluster-down: .venv/ready ## stop the cluster; leaves nothing but the build cache
+	@lab down
+
+.PHONY: images
+images: setup ## build the container images (OCI archives in the build cache)
+	@lab image build
+
+.PHONY: wheels
+wheels: .venv/ready ## build every package's wheel into dist/
+	@rm -rf dist && mkdir dist
+	@for package in packages/*/; do (cd "$$package" && hatch --quiet build -t wheel "$(CURDIR)/dist"); done
+	@ls dist
 
 .PHONY: lock
 lock: .tools/ready ## pin the development environment again (requirements.lock)
-	scripts/lock.sh
+	@scripts/lock.sh
+
+.PHONY: clean
+clean: ## remove what was built in the tree (the build cache stays)
+	@rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: setup
+setup: .venv/ready
+	@scripts/bootstrap.sh
 
 .tools/ready: requirements.tools.lock
 	@echo "▸ tools: hatch and uv"
@@ -25,6 +86,5 @@ lock: .tools/ready ## pin the development environment again (requirements.lock)
 
 .venv/ready: .tools/ready requirements.lock pyproject.toml $(wildcard packages/*/pyproject.toml e2e/*/pyproject.toml)
 	@echo "▸ environment: .venv"
-	@rm -rf .venv
-	@.tools/bin/hatch env create
+	@hatch --quiet env create
 	@touch $@
