@@ -1,0 +1,325 @@
+"""From a node file to a `NodeDescription`: defaults, profiles, derivations, and every check.
+
+Callers use `load`, `from_profile` and `load_cluster`. A wrong file raises `ConfigError`, which
+names every problem found at that stage with its path in the file. Source: spec/nvml-simulator.md
+§12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import NAMESPACE_DNS, uuid5
+
+import pynvml
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from nvdra_sim import boards, hardware
+from nvdra_sim.description import (
+    CONTROL_MINOR,
+    NVIDIA_MAJOR,
+    DeviceNumber,
+    Driver,
+    FabricBehaviour,
+    Fault,
+    Gpu,
+    Imex,
+    Iommu,
+    Majors,
+    MigBehaviour,
+    NodeDescription,
+    Render,
+)
+from nvdra_sim.errors import ConfigError, Problem
+from nvdra_sim.nodefile import (
+    API_VERSION,
+    LATENCY_CLASSES,
+    ClusterFile,
+    ClusterNodeEntry,
+    DriverSection,
+    FaultEntry,
+    LatencySection,
+    NodeFile,
+    NodeSection,
+    ProfileFile,
+)
+
+__all__ = ["ConfigError", "NodeDescription", "expand", "from_profile", "load", "load_cluster"]
+
+Source = Mapping[str, Any] | Path | str
+FileT = TypeVar("FileT", bound=BaseModel)
+
+MAX_GPUS = 16  # records in the state file
+
+# First driver branch with a CUDA version → that version (spec §6.1).
+CUDA_BY_BRANCH = {
+    535: 12020,
+    550: 12040,
+    560: 12060,
+    565: 12070,
+    570: 12080,
+    575: 12090,
+    580: 13000,
+    590: 13010,
+    595: 13020,
+}
+# Milliseconds. A handle by UUID takes up to 10 s on a loaded machine; this is a quiet one.
+REALISTIC_LATENCY_MS = {
+    "handle_by_uuid": 100,
+    "gi_create": 300,
+    "gi_destroy": 1000,
+    "mig_mode": 2000,
+    "init": 500,
+    "other": 0,
+}
+
+
+def load(source: Source) -> NodeDescription:
+    """Describes the node of a file (YAML or JSON) or of an equal mapping.
+
+    Raises:
+        ConfigError: The file's content is wrong.
+        OSError: The file cannot be read.
+    """
+    return _describe(_validate(NodeFile, _mapping(source)))
+
+
+def from_profile(
+    profile: str, node_name: str, overrides: Mapping[str, Any] | None = None
+) -> NodeDescription:
+    """Describes a node of a named profile.
+
+    Args:
+        profile: A name of `hardware.profile_names()`.
+        node_name: Names the node and seeds its UUIDs.
+        overrides: Further top-level keys of the node file: `driver`, `overrides`, `faults`, …
+
+    Raises:
+        ConfigError: Unknown profile, or wrong overrides.
+    """
+    head = {"apiVersion": API_VERSION, "kind": "Node", "metadata": {"name": node_name}}
+    return load({**head, "profile": profile, **(overrides or {})})
+
+
+def load_cluster(source: Source) -> tuple[NodeDescription, ...]:
+    """Describes every node of a `kind: Cluster` file, in its order; raises like `load`."""
+    return tuple(load(node) for node in expand(source))
+
+
+def expand(source: Source) -> tuple[dict[str, Any], ...]:
+    """One node file per node of a cluster file, as mappings in its order; raises `ConfigError`.
+
+    Nodes of one rack get its fabric cluster UUID (version 5 from cluster and rack unless given),
+    the rack's chassis serial and their own tray.
+    """
+    cluster = _validate(ClusterFile, _mapping(source))
+    racks = {rack.name: rack for rack in cluster.racks}
+    problems = [
+        Problem(f"nodes.{position}.rack", f"no rack is named {node.rack!r}")
+        for position, node in enumerate(cluster.nodes)
+        if node.rack is not None and node.rack not in racks
+    ]
+    names = [node.name for node in cluster.nodes]
+    problems += _duplicates("nodes.{}.name", names, range(len(names)))
+    ConfigError.raise_for(problems)
+    trays: dict[str, int] = {}
+    return tuple(_node_file(cluster, node, trays) for node in cluster.nodes)
+
+
+def _node_file(
+    cluster: ClusterFile, node: ClusterNodeEntry, trays: dict[str, int]
+) -> dict[str, Any]:
+    file: dict[str, Any] = {
+        **cluster.defaults,
+        "apiVersion": API_VERSION,
+        "kind": "Node",
+        "metadata": {"name": node.name},
+    }
+    if node.profile is not None:
+        file["profile"] = node.profile
+    overrides = {**file.get("overrides", {}), **node.overrides}
+    fabric = dict(file.get("fabric", {}))
+    if node.rack is not None:
+        given = next(rack.cluster_uuid for rack in cluster.racks if rack.name == node.rack)
+        rack_uuid = given or uuid5(NAMESPACE_DNS, f"{cluster.metadata.name}/{node.rack}")
+        tray = trays.get(node.rack, 0)
+        trays[node.rack] = tray + 1
+        serial = f"{rack_uuid.int % 10**13:013d}"
+        fabric["cluster_uuid"] = str(rack_uuid)
+        overrides.setdefault("platform", {"chassis_serial": serial, "slot": tray + 1, "tray": tray})
+    if node.clique is not None:
+        fabric["clique"] = node.clique
+    return {**file, "overrides": overrides, "fabric": fabric}
+
+
+def _describe(file: NodeFile) -> NodeDescription:
+    profile = _profile(file)
+    gpus = boards.resolve(file, profile)
+    ConfigError.raise_for(_check(gpus, file))
+    boot_id_is_host = file.node.boot_id == "host"
+    return NodeDescription(
+        name=file.metadata.name,
+        profile=file.profile,
+        driver=_driver(file.driver),
+        boot_id=_boot_id(file.node),
+        boot_id_is_host=boot_id_is_host,
+        seed=file.node.seed,
+        init_without_gpus=file.node.init_without_gpus,
+        privilege=file.node.privilege,
+        visibility=file.node.visibility,
+        privilege_queries=file.node.privilege_queries,
+        iommu=Iommu(**file.node.iommu.model_dump()),
+        imex=Imex(**file.node.imex.model_dump()),
+        majors=Majors(**file.node.majors.model_dump()),
+        control_node=_control_node(file),
+        nvswitches=profile.nvswitches,
+        gpus=gpus,
+        fabric=FabricBehaviour(
+            call=file.fabric.call,
+            bring_up_ms=file.fabric.bring_up_ms,
+            follow_fm=file.fabric.follow_fm,
+        ),
+        mig=MigBehaviour(**file.mig.model_dump()),
+        event_early_timeout_probability=file.events.early_timeout_probability,
+        gpu_lost_wait=file.gpu_lost.wait,
+        latency_ms=_latency(file.latency),
+        faults=tuple(_fault(entry, place, gpus) for place, entry in enumerate(file.faults)),
+        render=Render(**file.render.model_dump()),
+    )
+
+
+def _profile(file: NodeFile) -> ProfileFile:
+    if (file.profile is None) == (file.gpus is None):
+        raise ConfigError([Problem("profile", "give either a profile or gpus")])
+    if file.profile is None:
+        return ProfileFile(gpus=file.gpus or ())
+    try:
+        return hardware.profile(file.profile)
+    except KeyError:
+        known = ", ".join(hardware.profile_names())
+        raise ConfigError(
+            [Problem("profile", f"{file.profile!r} is unknown; known are {known}")]
+        ) from None
+
+
+def _check(gpus: tuple[Gpu, ...], file: NodeFile) -> list[Problem]:
+    """What must hold between the boards of a node."""
+    problems = []
+    if len(gpus) > MAX_GPUS:
+        problems.append(
+            Problem("gpus", f"{len(gpus)} GPUs; the state file has room for {MAX_GPUS}")
+        )
+    places = range(len(gpus))
+    problems += _duplicates("gpus.{}.uuid", [gpu.uuid for gpu in gpus], places)
+    problems += _duplicates("gpus.{}.bus_id", [gpu.bus_id for gpu in gpus], places)
+    problems += _duplicates("gpus.{}.minor", [gpu.minor for gpu in gpus], places)
+    majors = list(file.node.majors.model_dump().values())
+    problems += _duplicates("node.majors.{}", majors, file.node.majors.model_dump())
+    return problems
+
+
+def _duplicates(path: str, values: Iterable[object], places: Iterable[object]) -> list[Problem]:
+    first: dict[object, object] = {}
+    problems = []
+    for value, place in zip(values, places, strict=True):
+        if value in first:
+            problems.append(Problem(path.format(place), f"{value} is also {first[value]}'s"))
+        first.setdefault(value, place)
+    return problems
+
+
+def _driver(section: DriverSection) -> Driver:
+    major = int(section.version.split(".")[0])
+    if section.cuda is not None:
+        cuda_major, cuda_minor = (int(part) for part in section.cuda.split("."))
+        cuda = 1000 * cuda_major + 10 * cuda_minor
+    else:
+        known = [cuda for branch, cuda in CUDA_BY_BRANCH.items() if branch <= major]
+        if not known:
+            oldest = min(CUDA_BY_BRANCH)
+            raise ConfigError(
+                [
+                    Problem(
+                        "driver.version",
+                        f"{section.version} is older than {oldest}; give driver.cuda",
+                    )
+                ]
+            )
+        cuda = max(known)
+    return Driver(
+        version=section.version,
+        cuda_version=cuda,
+        branch=section.branch or "r{}_{}".format(*section.version.split(".")[:2]),
+        module_loaded=section.module_loaded,
+        api_level=section.api_level or major,
+    )
+
+
+def _boot_id(section: NodeSection) -> str:
+    if section.boot_id == "host":
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return str(section.boot_id)
+
+
+def _control_node(file: NodeFile) -> DeviceNumber:
+    if file.render.nodes == "openable":
+        return boards.OPENABLE_CONTROL
+    return DeviceNumber(major=NVIDIA_MAJOR, minor=CONTROL_MINOR)
+
+
+def _latency(section: LatencySection) -> dict[str, int]:
+    preset = REALISTIC_LATENCY_MS if section.preset == "realistic" else {}
+    given = section.model_dump(exclude={"preset"}, exclude_none=True)
+    return {name: given.get(name, preset.get(name, 0)) for name in LATENCY_CLASSES}
+
+
+def _fault(entry: FaultEntry, place: int, gpus: tuple[Gpu, ...]) -> Fault:
+    return Fault(
+        function=entry.match.function,
+        gpu=_fault_gpu(entry.match.gpu, f"faults.{place}.match.gpu", gpus),
+        result=_code(entry.result, f"faults.{place}.result"),
+        activation_status=_code(entry.activation_status, f"faults.{place}.activation_status"),
+        **entry.model_dump(exclude={"match", "result", "activation_status"}),
+    )
+
+
+def _fault_gpu(selector: int | str, path: str, gpus: tuple[Gpu, ...]) -> int | None:
+    if selector == "*":
+        return None
+    for gpu in gpus:
+        if selector in (gpu.index, gpu.uuid):
+            return gpu.index
+    raise ConfigError([Problem(path, f"the node has no GPU {selector}")])
+
+
+def _code(value: str | int | None, path: str) -> int | None:
+    """An NVML return code by number or by name without `NVML_ERROR_`."""
+    if value is None or isinstance(value, int):
+        return value
+    if value == "SUCCESS":
+        return 0
+    code = getattr(pynvml, f"NVML_ERROR_{value}", None)
+    if not isinstance(code, int):
+        raise ConfigError([Problem(path, f"{value!r} is no NVML return code")])
+    return code
+
+
+def _mapping(source: Source) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    try:
+        loaded = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError([Problem("", f"not YAML: {error}")]) from error
+    if not isinstance(loaded, dict):
+        raise ConfigError([Problem("", "not a mapping")])
+    return loaded
+
+
+def _validate(model: type[FileT], mapping: Mapping[str, Any]) -> FileT:
+    try:
+        return model.model_validate(mapping)
+    except ValidationError as error:
+        raise ConfigError.from_validation(error) from error

@@ -1,0 +1,308 @@
+"""What one simulated node is: every fact resolved, nothing left to default.
+
+Values only. Enumerations are NVML's numbers (spec/nvml-simulator.md §5), so that the state file,
+the trees and the library need no second table. `nvdra_sim.config` is the only builder.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+NVIDIA_MAJOR = 195
+CONTROL_MINOR = 255
+MODESET_MINOR = 254
+
+NodeKind = Literal["real", "table", "openable"]
+Layout = Literal["debian", "rhel", "cos"]
+
+
+class Frozen(BaseModel):
+    """A value: no attribute can be set, no unknown field is accepted."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DeviceNumber(Frozen):
+    """Major and minor of a character device."""
+
+    major: int
+    minor: int
+
+
+class BusAddress(Frozen):
+    """A PCI address; function 0, as all NVIDIA GPUs have it."""
+
+    domain: int
+    bus: int
+    device: int
+
+    @classmethod
+    def parse(cls, text: str) -> BusAddress:
+        """Reads `dddd:bb:dd.0`, hexadecimal; raises ValueError on anything else."""
+        head, _, function = text.partition(".")
+        fields = head.split(":")
+        if len(fields) != 3 or function != "0":
+            raise ValueError(f"{text!r} is not a PCI address like 0000:3b:00.0")
+        domain, bus, device = (int(field, 16) for field in fields)
+        if not (0 <= domain <= 0xFFFF_FFFF and 0 <= bus <= 0xFF and 0 <= device <= 0x1F):
+            raise ValueError(f"{text!r} is outside the range of PCI addresses")
+        return cls(domain=domain, bus=bus, device=device)
+
+    def __str__(self) -> str:
+        return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}.0"
+
+    @property
+    def sort_key(self) -> tuple[int, int, int]:
+        """Bus order, which is NVML's index order."""
+        return self.domain, self.bus, self.device
+
+
+class MigProfile(Frozen):
+    """One GPU instance profile of a board (spec §7.1). Sizes and starts count memory slices."""
+
+    name: str  # "3g.40gb", without NVML's "MIG " in front
+    enum: int  # NVML_GPU_INSTANCE_PROFILE_*
+    id: int
+    slices: int  # compute slices
+    max_instances: int
+    memory_mib: int
+    sms: int
+    copy_engines: int
+    decoders: int
+    encoders: int
+    jpeg_engines: int
+    ofa_engines: int
+    placement_size: int
+    placement_starts: tuple[int, ...]
+    capabilities: int  # bits of profile info v3: 1 P2P, 2 graphics
+
+
+class MigTable(Frozen):
+    """How a board can be cut into instances."""
+
+    compute_slices: int
+    memory_slices: int
+    profiles: tuple[MigProfile, ...]
+
+    def profile(self, name: str) -> MigProfile:
+        """The profile of that name; raises KeyError."""
+        for profile in self.profiles:
+            if profile.name == name:
+                return profile
+        raise KeyError(name)
+
+
+class MigInstance(Frozen):
+    """A GPU instance that exists from the start, with its compute instances in slices."""
+
+    profile: str
+    start: int
+    compute: tuple[int, ...]
+
+
+class Mig(Frozen):
+    """The MIG side of one board: what it can do, and how it starts."""
+
+    table: MigTable
+    enabled: bool = False
+    instances: tuple[MigInstance, ...] = ()
+
+
+class Fabric(Frozen):
+    """NVLink fabric facts of one GPU (spec §9)."""
+
+    state: int  # 0 not supported, 1 not started, 2 in progress, 3 completed
+    status: int  # an NVML return code, meaningful when completed
+    cluster_uuid: UUID
+    clique_id: int
+    health_mask: int
+    health_summary: int
+
+
+class Platform(Frozen):
+    """Where a board sits in its rack (`nvmlDeviceGetPlatformInfo`)."""
+
+    ib_guid: UUID  # 16 bytes, in order
+    rack_guid: UUID
+    chassis_serial: str
+    slot: int
+    tray: int
+    host: int
+    peer_type: int  # 0 direct, 1 through a switch
+
+
+class Gpu(Frozen):
+    """One board: the columns of its model, its place in the node, and what it starts as."""
+
+    index: int  # in bus order, over all boards
+    model: str  # the model's key, "h100"
+    name: str
+    uuid: str  # "GPU-…"
+    serial: str | None
+    minor: int
+    node: DeviceNumber  # of /dev/nvidia<minor>
+    module_id: int
+
+    bus: BusAddress
+    pcie_root: str  # "pci0000:52"
+    numa_node: int  # of the PCI function; -1 unknown
+    memory_numa_node: int | None  # of the GPU's memory, on coherent systems
+    bound_driver: str | None  # "nvidia", "vfio-pci" or none
+    iommu_group: int | None
+
+    architecture: int
+    architecture_name: str
+    brand: int
+    compute_capability: tuple[int, int]
+    sms: int
+    cores_per_sm: int
+    memory_bus_bits: int
+    memory_mib: int
+    reserved_mib: int
+    bar1_mib: int
+    memory_nvml: bool  # false: memory queries answer NOT_SUPPORTED
+    pci_device: int
+    pci_subsystem: int
+    pcie_generation: int
+    power_min_w: int
+    power_max_w: int
+    idle_power_w: int
+    idle_temperature_c: int
+    clock_graphics_mhz: int
+    clock_memory_mhz: int
+    ecc: bool
+    vbios: str
+    board_part_number: str
+    addressing: int | None  # 0 none, 1 HMM, 2 ATS; None: NOT_SUPPORTED
+    virtualization: int
+    c2c: bool | None  # None: the board has no C2C, so NOT_SUPPORTED
+    gsp: bool
+    nvlinks: int
+    supported_events: int  # bit mask
+
+    mig: Mig | None
+    fabric: Fabric
+    platform: Platform | None
+
+    @property
+    def bus_id(self) -> str:
+        """`0000:3b:00.0`, as sysfs spells it."""
+        return str(self.bus)
+
+    @property
+    def cores(self) -> int:
+        """CUDA cores of the whole board."""
+        return self.sms * self.cores_per_sm
+
+
+class Driver(Frozen):
+    """The installed driver."""
+
+    version: str
+    cuda_version: int  # 1000 * major + 10 * minor, e.g. 13000
+    branch: str
+    module_loaded: bool
+    api_level: int  # symbols younger than this branch answer FUNCTION_NOT_FOUND
+
+    @property
+    def nvml_version(self) -> str:
+        """`<cuda major>.<driver version>`, e.g. `13.580.95.05`."""
+        return f"{self.cuda_version // 1000}.{self.version}"
+
+
+class Majors(Frozen):
+    """Majors that the kernel hands out at module load."""
+
+    nvidia_uvm: int
+    nvidia_caps: int
+    nvidia_caps_imex_channels: int
+
+
+class Iommu(Frozen):
+    """Whether the node has an IOMMU, and the newer interface to it."""
+
+    enabled: bool
+    iommufd: bool
+
+
+class Imex(Frozen):
+    """IMEX parameters of the kernel module."""
+
+    channel_count: int
+    create_channel0: bool
+
+
+class MigBehaviour(Frozen):
+    """Choices the real library leaves open around MIG (spec §§7, 12)."""
+
+    uuid: Literal["stable", "fresh"]
+    gi_id_order: Literal["normal", "reversed"]
+    sparse_index: bool
+    reuse_handles: bool
+    max_count_when_off: Literal["zero", "capacity"]
+    handle_when_off: Literal["not_found", "not_supported"]
+    renumber_minor_on_toggle: bool
+    ampere_reset: Literal["required", "auto"]
+    ci_extra: tuple[Literal["rev1", "nvl"], ...]
+
+
+class FabricBehaviour(Frozen):
+    """How fabric queries answer and come up."""
+
+    call: Literal["success", "not_supported"]
+    bring_up_ms: int
+    follow_fm: bool
+
+
+class Fault(Frozen):
+    """One rule of spec §11. `gpu` None matches all; codes are NVML's numbers."""
+
+    function: str  # a glob
+    gpu: int | None
+    result: int | None  # None: the call's own result
+    activation_status: int | None
+    times: int | None  # None: forever
+    after_calls: int
+    probability: float
+    delay_ms: int  # -1: until the rule is removed
+    do_work: bool
+    abort: bool
+
+
+class Render(Frozen):
+    """How files are laid out."""
+
+    layout: Layout
+    ldcache: bool
+    nodes: NodeKind
+
+
+class NodeDescription(Frozen):
+    """One node, complete. GPUs are in bus order."""
+
+    name: str
+    profile: str | None
+    driver: Driver
+    boot_id: str
+    boot_id_is_host: bool
+    seed: int
+    init_without_gpus: Literal["success", "driver_not_loaded", "gpu_not_found"]
+    privilege: Literal["euid", "none"]
+    visibility: Literal["all", "devnodes", "auto"]
+    privilege_queries: bool
+    iommu: Iommu
+    imex: Imex
+    majors: Majors
+    control_node: DeviceNumber  # of /dev/nvidiactl
+    nvswitches: int
+    gpus: tuple[Gpu, ...]
+    fabric: FabricBehaviour
+    mig: MigBehaviour
+    event_early_timeout_probability: float
+    gpu_lost_wait: Literal["error", "error_once", "xid_only"]
+    latency_ms: dict[str, int]  # class → delay; classes of spec §11
+    faults: tuple[Fault, ...]
+    render: Render

@@ -1,0 +1,122 @@
+"""The hardware facts that come with the package: board models, MIG tables, node profiles.
+
+Reads the YAML files beside this module and nothing else; `nvdra_sim.config` puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from pydantic import Field, PositiveInt
+
+from nvdra_sim.description import MigProfile, MigTable
+from nvdra_sim.nodefile import FileModel, GpuModel, ProfileFile
+
+GRAPHICS = 2  # NVML_GPU_INSTANCE_PROFILE_CAPS_GRAPHICS
+
+
+class MigShapeRow(FileModel):
+    enum: int
+    id: int
+    slices: PositiveInt
+    max: PositiveInt
+    size: PositiveInt
+    starts: tuple[int, ...]
+    graphics: bool = False
+
+
+class MigShape(FileModel):
+    compute_slices: PositiveInt
+    memory_slices: PositiveInt
+    rows: dict[str, MigShapeRow]
+
+
+class MigTableRow(FileModel):
+    name: str
+    memory_mib: PositiveInt
+    engines: tuple[int, int, int, int, int, int]
+
+
+class MigTableEntry(FileModel):
+    shape: str
+    rows: dict[str, MigTableRow]
+
+
+class MigFile(FileModel):
+    shapes: dict[str, MigShape]
+    tables: dict[str, MigTableEntry] = Field(min_length=1)
+
+
+def profile_names() -> tuple[str, ...]:
+    """Every node profile of the package, sorted."""
+    names = (entry.name for entry in (files("nvdra_sim") / "profiles").iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+def profile(name: str) -> ProfileFile:
+    """A node profile with what it extends folded in; raises KeyError for an unknown name."""
+    if name not in profile_names():
+        raise KeyError(name)
+    loaded = ProfileFile.model_validate(_read(f"profiles/{name}.yaml"))
+    if loaded.extends is None:
+        return loaded
+    base = profile(loaded.extends)
+    gpus = base.gpus
+    if loaded.minors is not None:
+        gpus = tuple(
+            gpu.model_copy(update={"minor": minor})
+            for gpu, minor in zip(gpus, loaded.minors, strict=True)
+        )
+    return base.model_copy(update={"gpus": gpus})
+
+
+def gpu_models() -> dict[str, GpuModel]:
+    """Board models by key."""
+    return {key: GpuModel.model_validate(row) for key, row in _read("models/gpus.yaml").items()}
+
+
+def mig_tables() -> dict[str, MigTable]:
+    """MIG tables by key, profiles in the order of their enum."""
+    file = MigFile.model_validate(_read("models/mig.yaml"))
+    return {key: _mig_table(entry, file.shapes) for key, entry in file.tables.items()}
+
+
+def _mig_table(entry: MigTableEntry, shapes: Mapping[str, MigShape]) -> MigTable:
+    shape = shapes[entry.shape]
+    profiles = [_mig_profile(shape.rows[key], row) for key, row in entry.rows.items()]
+    return MigTable(
+        compute_slices=shape.compute_slices,
+        memory_slices=shape.memory_slices,
+        profiles=tuple(sorted(profiles, key=lambda profile: profile.enum)),
+    )
+
+
+def _mig_profile(shape: MigShapeRow, row: MigTableRow) -> MigProfile:
+    sms, copy, decode, encode, jpeg, ofa = row.engines
+    return MigProfile(
+        name=row.name,
+        enum=shape.enum,
+        id=shape.id,
+        slices=shape.slices,
+        max_instances=shape.max,
+        memory_mib=row.memory_mib,
+        sms=sms,
+        copy_engines=copy,
+        decoders=decode,
+        encoders=encode,
+        jpeg_engines=jpeg,
+        ofa_engines=ofa,
+        placement_size=shape.size,
+        placement_starts=shape.starts,
+        capabilities=GRAPHICS if shape.graphics else 0,
+    )
+
+
+def _read(path: str) -> dict[str, Any]:
+    text = files("nvdra_sim").joinpath(path).read_text(encoding="utf-8")
+    loaded = yaml.safe_load(text)
+    assert isinstance(loaded, dict), path
+    return loaded
