@@ -1,0 +1,21 @@
+{{/* What to look at after an install; printed for a release of this chart and for one of the umbrella. */}}
+{{- define "nvdra-gpu-plugin.notes" -}}
+{{- $name := include "nvdra-gpu-plugin.fullname" . -}}
+{{- $namespace := include "nvdra-gpu-plugin.namespace" . -}}
+The DRA driver gpu.nvidia.com serves the nodes that carry NVIDIA GPUs.
+
+  Its pods:      kubectl -n {{ $namespace }} get pods -l app.kubernetes.io/name={{ .Chart.Name }},app.kubernetes.io/instance={{ .Release.Name }} -o wide
+  The devices:   kubectl get resourceslices
+  The classes:   kubectl get deviceclasses
+
+A pod that is not ready says why: kubectl -n {{ $namespace }} describe daemonset {{ $name }}, and its log.
+
+WARNING: do not run NVIDIA's device plugin (nor the GPU Operator's) on the same nodes. It knows nothing of
+claims, so it and this driver would hand one GPU to two pods. Keep it off by a node label, or remove it:
+the resource {{ default "nvidia.com/gpu" .Values.deviceClasses.extendedResourceName }} in a pod's limits
+{{- if and .Values.deviceClasses.extendedResourceName (eq (include "nvdra-gpu-plugin.resourceApiVersion" .) "resource.k8s.io/v1") }}
+is then served by the device class gpu.nvidia.com (Kubernetes with the gate DRAExtendedResource).
+{{- else }}
+is then not served; pods ask by a claim of the device class gpu.nvidia.com.
+{{- end }}
+{{- end -}}
