@@ -1,0 +1,143 @@
+"""Spec files: their names, atomic writes, reads and removal (spec/cdi.md §6).
+
+A runtime that scans the directory at any moment, or after a power cut, sees the old document or the
+new one, complete and readable, never a part.
+"""
+
+import os
+import secrets
+from dataclasses import replace
+from pathlib import Path
+
+from nvdra_cdi import codec, validate, version
+from nvdra_cdi.errors import CodecError, FileError
+from nvdra_cdi.model import Spec
+
+_MODE = 0o644  # runtimes may read as another user
+_DIRECTORY_MODE = 0o755
+_MAX_NAME_BYTES = 255
+_SUFFIXES = (".yaml", ".json")
+_TEMPORARY = "spec.*.tmp"  # an extension that no reader of the directory looks at
+
+
+def spec_name(vendor: str, class_: str) -> str:
+    """The file name of a vendor's and class's spec."""
+    return f"{vendor}-{class_}.yaml"
+
+
+def transient_name(vendor: str, class_: str, id_: str) -> str:
+    """The file name of a spec that lives as long as some other object.
+
+    Args:
+        vendor: `k8s.gpu.nvidia.com`, for instance.
+        class_: `claim`, for instance.
+        id_: The object's id, a claim's UID for instance; a slash becomes `_`.
+
+    Raises:
+        FileError: The id cannot be part of a file name.
+    """
+    name = f"{vendor}-{class_}_{id_.replace('/', '_')}.yaml"
+    if id_ in ("", ".", "..") or "\0" in id_ or len(name.encode()) > _MAX_NAME_BYTES:
+        raise FileError(f"{id_!r} cannot be part of a file name")
+    return name
+
+
+def write(spec: Spec, path: Path | str) -> None:
+    """Validate a spec and put it at `path`: one step, synced, mode 0644, replacing what is there.
+
+    `cdiVersion` becomes the lowest version that the content needs, so that old runtimes can read
+    it. A missing directory is made (0755). The extension, `.yaml` or `.json`, decides the format.
+
+    Raises:
+        ValidationError: The spec breaks a rule; nothing was written.
+        FileError: The system refused, or the extension is another; what was there is untouched.
+    """
+    path = Path(path)
+    if path.suffix not in _SUFFIXES:
+        raise FileError(f"{path}: a spec file ends in .yaml or .json, or no runtime reads it")
+    spec = replace(spec, version=version.minimum_required(spec))
+    validate.check(spec, source=str(path))
+    data = codec.dumps(spec, "json" if path.suffix == ".json" else "yaml")
+    try:
+        path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        _replace(path, data)
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read(path: Path | str) -> Spec:
+    """The spec in a file, checked against the standard's rules but not our extra ones.
+
+    Raises:
+        FileError: It cannot be read.
+        CodecError: It is no CDI document.
+        ValidationError: It breaks a rule of the standard.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        spec = codec.loads(data)
+    except CodecError as error:
+        raise CodecError(f"{path}: {error}") from error
+    validate.check(spec, strict=False, source=str(path))
+    return spec
+
+
+def remove(path: Path | str) -> None:
+    """Remove a spec file; that it is not there is fine.
+
+    Raises:
+        FileError: The system refused.
+    """
+    path = Path(path)
+    try:
+        path.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            _sync_directory(path.parent)
+    except OSError as error:
+        raise FileError(f"cannot remove {path}: {error.strerror}") from error
+
+
+def remove_abandoned(directory: Path | str, before: float) -> None:
+    """Remove the temporary files of writers that died.
+
+    Args:
+        directory: Where specs are written; it may be missing.
+        before: Only files last changed before this moment, in seconds since the epoch.
+
+    Raises:
+        FileError: The system refused.
+    """
+    try:
+        for path in Path(directory).glob(_TEMPORARY):
+            if path.lstat().st_mtime < before:
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot clean up {directory}: {error.strerror}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.parent / _TEMPORARY.replace("*", secrets.token_hex(8))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            os.fchmod(file.fileno(), _MODE)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

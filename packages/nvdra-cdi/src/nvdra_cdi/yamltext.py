@@ -1,0 +1,93 @@
+"""YAML text out of plain dictionaries, lists, strings, integers and booleans.
+
+The layout is that of the reference library: `---` first, block style, nested blocks at the next
+multiple of four columns, a mapping in a sequence right behind its dash. What YAML 1.1 or 1.2 could
+take for something else than a string is quoted, since runtimes decode either.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from yaml.nodes import ScalarNode
+from yaml.resolver import Resolver
+
+_STEP = 4
+_STRING = "tag:yaml.org,2002:str"
+_PLAIN = re.compile(r"(?:[A-Za-z0-9_./]|-{1,2}(?=[A-Za-z]))[A-Za-z0-9_./:=@%+,~-]*(?<!:)", re.ASCII)
+_LOOKS_TYPED = (
+    re.compile(  # beyond what PyYAML's resolver knows of YAML 1.1: y and n, Go's and 1.2's numbers
+        r"[yYnN]"
+        r"|[-+]?0[xXoObB][0-9a-fA-F_]+"
+        r"|[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?",
+        re.ASCII,
+    )
+)
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_resolver = Resolver()
+
+
+def document(value: Mapping[str, Any]) -> str:
+    """One YAML document; the value is written in its own order."""
+    lines = _mapping(value, 0) if value else iter(["{}"])
+    return "---\n" + "".join(f"{line}\n" for line in lines)
+
+
+def _mapping(value: Mapping[str, Any], column: int) -> Iterator[str]:
+    for key, item in value.items():
+        head = f"{' ' * column}{_scalar(key)}:"
+        if isinstance(item, (Mapping, list)) and item:
+            yield head
+            yield from _block(item, column + _STEP - column % _STEP)
+        else:
+            yield f"{head} {_scalar(item)}"
+
+
+def _sequence(value: Sequence[Any], column: int) -> Iterator[str]:
+    for item in value:
+        if isinstance(item, Mapping) and item:
+            first, *rest = _mapping(item, column + 2)
+            yield f"{' ' * column}- {first.lstrip()}"
+            yield from rest
+        else:
+            yield f"{' ' * column}- {_scalar(item)}"
+
+
+def _block(value: Any, column: int) -> Iterator[str]:
+    return _mapping(value, column) if isinstance(value, Mapping) else _sequence(value, column)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return value if _stays_a_string(value) else _quoted(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "{}" if isinstance(value, Mapping) else str(value)
+
+
+def _stays_a_string(text: str) -> bool:
+    return (
+        _PLAIN.fullmatch(text) is not None
+        and _LOOKS_TYPED.fullmatch(text) is None
+        and _resolver.resolve(ScalarNode, text, (True, False)) == _STRING  # type: ignore[no-untyped-call]
+    )
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(_ESCAPES.get(char) or _printable(char) for char in text) + '"'
+
+
+def _printable(char: str) -> str:
+    """The character, or its escape: controls, and line separators that YAML would fold."""
+    if char.isprintable():
+        return char
+    code = ord(char)
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
