@@ -175,6 +175,7 @@ def _describe(file: NodeFile) -> NodeDescription:
         majors=Majors(**file.node.majors.model_dump()),
         control_node=_control_node(file),
         nvswitches=profile.nvswitches,
+        nvlink_managers=profile.nvlink_managers,
         gpus=gpus,
         fabric=FabricBehaviour(
             call=file.fabric.call,

@@ -297,7 +297,8 @@ class NodeDescription(Frozen):
     imex: Imex
     majors: Majors
     control_node: DeviceNumber  # of /dev/nvidiactl
-    nvswitches: int
+    nvswitches: int  # with a driver of their own, up to NVLink 4
+    nvlink_managers: int  # management functions of NVLink 5 switches
     gpus: tuple[Gpu, ...]
     fabric: FabricBehaviour
     mig: MigBehaviour

@@ -191,7 +191,8 @@ class ProfileFile(FileModel):
     extends: str | None = None
     minors: tuple[int, ...] | None = None
     gpus: tuple[GpuEntry, ...] = ()
-    nvswitches: int = 0
+    nvswitches: int = Field(0, ge=0)
+    nvlink_managers: int = Field(0, ge=0, le=8)
     fabric: FabricEntry = FabricEntry()
     platform: PlatformEntry | None = None
 
