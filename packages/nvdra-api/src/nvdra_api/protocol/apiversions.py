@@ -1,0 +1,73 @@
+"""resource.k8s.io in the versions that a cluster may serve: which to speak, how to write it.
+
+All of our code works on v1. v1beta2 has the same shape; in v1beta1 everything about a device but
+its name lies below `basic`. What we read of claims is alike in all three.
+Source: spec/kubelet-dra-protocol.md §3.1, §5.4.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from nvdra_api.types.names import RESOURCE_GROUP
+
+JsonObject = dict[str, Any]
+"""An API object as JSON says it."""
+
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""The preferred first."""
+
+GROUP_PATH: Final = f"/apis/{RESOURCE_GROUP}"
+
+
+def choose(group: Mapping[str, Any]) -> str | None:
+    """The version to speak, from the answer to GET /apis/resource.k8s.io.
+
+    None where the server offers none of ours, such as v1alpha3 alone.
+    """
+    served = {entry.get("version") for entry in group.get("versions") or ()}
+    return next((version for version in VERSIONS if version in served), None)
+
+
+def api_version(version: str) -> str:
+    """`v1` → `resource.k8s.io/v1`, as objects carry it."""
+    return f"{RESOURCE_GROUP}/{version}"
+
+
+def slices_path(version: str, name: str = "") -> str:
+    """Path of the ResourceSlices, or of one."""
+    return f"{GROUP_PATH}/{version}/resourceslices" + (f"/{name}" if name else "")
+
+
+def claim_path(version: str, namespace: str, name: str) -> str:
+    """Path of one ResourceClaim."""
+    return f"{GROUP_PATH}/{version}/namespaces/{namespace}/resourceclaims/{name}"
+
+
+def slice_to(version: str, obj: JsonObject) -> JsonObject:
+    """A v1 ResourceSlice as the given version writes it; the argument stays as it is."""
+    written = {**obj, "apiVersion": api_version(version), "kind": "ResourceSlice"}
+    if version == "v1beta1" and "devices" in obj.get("spec", {}):
+        spec = dict(obj["spec"])
+        spec["devices"] = [_nested(device) for device in spec["devices"]]
+        written["spec"] = spec
+    return written
+
+
+def slice_from(version: str, obj: JsonObject) -> JsonObject:
+    """A ResourceSlice of the given version as v1 says it; the argument stays as it is."""
+    read = {**obj, "apiVersion": api_version("v1"), "kind": "ResourceSlice"}
+    if version == "v1beta1" and (obj.get("spec") or {}).get("devices"):
+        spec = dict(obj["spec"])
+        spec["devices"] = [_flat(device) for device in spec["devices"]]
+        read["spec"] = spec
+    return read
+
+
+def _nested(device: JsonObject) -> JsonObject:
+    body = {key: value for key, value in device.items() if key != "name"}
+    return {"name": device.get("name", ""), "basic": body}
+
+
+def _flat(device: JsonObject) -> JsonObject:
+    rest = {key: value for key, value in device.items() if key != "basic"}
+    return {**rest, **(device.get("basic") or {})}

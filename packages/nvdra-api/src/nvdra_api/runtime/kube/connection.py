@@ -1,0 +1,217 @@
+"""One API server, as a kubeconfig or a pod's service account names it: credentials and transport.
+
+The kubernetes package reads the configuration (exec plugins, client certificates, token files,
+in-cluster tokens that it re-reads every minute) and makes the session; nothing above this module
+knows of it. No retries here.
+"""
+
+import asyncio
+import dataclasses
+import math
+import os
+import socket
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from nvdra_api.runtime.kube import package
+from nvdra_api.types.errors import Reason, RetryableError
+
+_KEEP_ALIVE_S = 75.0
+"""How long an idle connection is kept: less than the API server's own 90 s, so that we, not it,
+close first. A claim's GET on a kept connection costs no TLS handshake."""
+
+_CONNECT = aiohttp.ClientTimeout(total=None, sock_connect=10)
+"""Every call has its own deadline; this bounds one connection attempt within it."""
+
+_RENEWAL_PAUSE_S = 5.0
+
+_KEEPALIVE_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+)
+"""A peer that vanished without a word is noticed within a minute, also by an idle watch."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KubeSettings:
+    """How to reach the API server.
+
+    Attributes:
+        kubeconfig: Path of a kubeconfig, several joined by `:`; empty means the pod's own service
+            account.
+        qps: Requests a second that we allow ourselves in the long run.
+        burst: Requests that may go out at once.
+        user_agent: Who we are in the API server's audit log.
+    """
+
+    kubeconfig: str = ""
+    qps: float = 200
+    burst: int = 400
+    user_agent: str = "nvdra"
+
+
+class Connection:
+    """A session with credentials; the credentials are read again when the server refuses them."""
+
+    def __init__(self, settings: KubeSettings) -> None:
+        self._settings = settings
+        self._renewing = asyncio.Lock()
+        self._renewed_at = -math.inf
+        self._configuration: Any = None
+        self._identity: tuple[object, ...] = ()
+        self._rest: Any = None
+        self._open: list[tuple[Any, aiohttp.TCPConnector]] = []
+        self.host = ""
+        self.generation = 0
+        """Grows with every renewal: tells whether refused credentials are still the current."""
+
+    async def open(self) -> None:
+        """Read the configuration and make ready to connect.
+
+        Raises:
+            RetryableError: ApiUnavailable: the configuration cannot be read or makes no sense.
+        """
+        configuration = await _load(self._settings)
+        identity = _identity(configuration)
+        if identity != self._identity:
+            rest, connector = _transport(configuration, self._settings.user_agent)
+            self._open.append((rest, connector))
+            self._rest = rest
+        self._configuration, self._identity = configuration, identity
+        self.host = configuration.host
+
+    async def renew(self, refused: int) -> bool:
+        """Re-read refused credentials; is a second attempt worth it?
+
+        Of several callers refused together one re-reads; within 5 s of a renewal nobody does, so
+        that credentials that stay refused do not run an exec plugin for every request. Calls under
+        way keep the session they have.
+        """
+        async with self._renewing:
+            if self.generation != refused:
+                return True
+            now = asyncio.get_running_loop().time()
+            if now - self._renewed_at < _RENEWAL_PAUSE_S:
+                return False
+            self._renewed_at = now
+            await self.open()
+            self.generation += 1
+            return True
+
+    async def close(self) -> None:
+        """Close every session."""
+        for rest, connector in self._open:
+            await rest.close()
+            await connector.close()
+
+    async def request(
+        self, verb: str, target: str, body: Any = None, content_type: str = "application/json"
+    ) -> aiohttp.ClientResponse:
+        """Send one request; the caller reads and releases the response.
+
+        Args:
+            verb: HTTP method.
+            target: Path and query, encoded.
+            body: What JSON says, or None.
+            content_type: Of the body.
+        """
+        headers = {"Content-Type": content_type}
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        if token:
+            headers["Authorization"] = token
+        response = await self._rest.request(
+            verb, self.host + target, headers=headers, body=body, _request_timeout=_CONNECT
+        )
+        raw: aiohttp.ClientResponse = response.response
+        return raw
+
+
+async def _load(settings: KubeSettings) -> Any:
+    configuration = package.Configuration()
+    try:
+        if settings.kubeconfig:
+            _require(settings.kubeconfig)
+            await package.load_kube_config(
+                settings.kubeconfig, client_configuration=configuration, persist_config=False
+            )
+        else:
+            package.load_incluster_config(client_configuration=configuration)
+    except (
+        package.ConfigException,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        yaml.YAMLError,
+    ) as error:  # fmt: skip - the loader checks shapes by running into them
+        where = settings.kubeconfig or "the pod's service account"
+        raise RetryableError(
+            Reason.API_UNAVAILABLE,
+            f"no usable API server configuration in {where}: {error}",
+            "give --kubeconfig, or run in a pod with a service account",
+        ) from error
+    configuration.proxy = configuration.proxy or _proxy(configuration.host)
+    return configuration
+
+
+def _require(kubeconfig: str) -> None:
+    if not any(Path(path).expanduser().is_file() for path in kubeconfig.split(os.pathsep)):
+        raise FileNotFoundError("no such file")
+
+
+def _identity(configuration: Any) -> tuple[object, ...]:
+    """What a TLS session depends on; when it changes, a new one is made."""
+    files = (configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    return (
+        configuration.host,
+        configuration.verify_ssl,
+        configuration.tls_server_name,
+        configuration.proxy,
+        *(Path(file).read_bytes() if file else b"" for file in files),
+    )
+
+
+def _proxy(host: str) -> str | None:
+    """The proxy that HTTPS_PROXY and NO_PROXY name for this host; asked once, not per request.
+
+    aiohttp's `trust_env` would do it, and read ~/.netrc in a thread for every request.
+    """
+    url = urllib.parse.urlsplit(host)
+    if urllib.request.proxy_bypass(url.netloc):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
+
+
+def _transport(configuration: Any, user_agent: str) -> tuple[Any, aiohttp.TCPConnector]:
+    """The package's own transport over a connector that keeps connections for us.
+
+    The package does not close a connector that it was given; `Connection.close` does.
+    """
+    rest = package.RESTClientObject(configuration)
+    connector = aiohttp.TCPConnector(
+        limit=0, ssl=rest.ssl_context, keepalive_timeout=_KEEP_ALIVE_S, socket_factory=_socket
+    )
+    configuration.client_session_kwargs = {
+        "connector": connector,
+        "cookie_jar": aiohttp.DummyCookieJar(),
+        "headers": {"Accept": "application/json", "User-Agent": user_agent},
+        "trust_env": False,
+    }
+    return rest, connector
+
+
+def _socket(address: Any) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    for level, option, value in _KEEPALIVE_OPTIONS:
+        made.setsockopt(level, option, value)
+    return made
