@@ -1,0 +1,26 @@
+"""What the charts' tests share: helm itself, and the charts of this repository."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def charts() -> Path:
+    return Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Path:
+    """The cache of built programs, `<name>-<version>/<program>`."""
+    caches = Path(os.getenv("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "nvdra" / "bin"
+
+
+@pytest.fixture(scope="session")
+def helm(binaries: Path) -> str:
+    found = shutil.which("helm", path=f"{os.getenv('PATH', '')}:{binaries / 'helm-3.21.4'}")
+    assert found, f"no helm on PATH nor in {binaries / 'helm-3.21.4'}: `lab` builds it"
+    return found

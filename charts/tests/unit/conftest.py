@@ -1,0 +1,68 @@
+"""Charts rendered without a cluster."""
+
+import functools
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+# A helm that was built from source takes itself for one of Kubernetes 1.20.
+KUBE = "1.36.3"
+
+Values = dict[str, Any]
+Objects = dict[str, dict[str, Any]]
+Template = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def template(helm: str, charts: Path) -> Template:
+    @functools.cache
+    def run(argv: tuple[str, ...], values: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(argv, input=values, capture_output=True, text=True, check=False)
+
+    def rendered(
+        chart: str,
+        values: Values | None = None,
+        *flags: str,
+        release: str = "nvdra",
+        namespace: str = "nvdra-system",
+        kube: str = KUBE,
+    ) -> subprocess.CompletedProcess[str]:
+        argv = (helm, "template", release, str(charts / chart), "--namespace", namespace)
+        return run(
+            (*argv, "--kube-version", kube, "--values", "-", *flags), yaml.safe_dump(values or {})
+        )
+
+    return rendered
+
+
+@pytest.fixture(scope="session")
+def render(template: Template) -> Callable[..., Objects]:
+    """Chart and values → kind → name → object."""
+
+    def objects(chart: str, values: Values | None = None, *flags: str, **named: str) -> Objects:
+        done = template(chart, values, *flags, **named)
+        assert done.returncode == 0, done.stderr
+        found: Objects = {}
+        for item in yaml.safe_load_all(done.stdout):
+            if item is not None:
+                assert item["metadata"]["name"] not in found.setdefault(item["kind"], {})
+                found[item["kind"]][item["metadata"]["name"]] = item
+        return found
+
+    return objects
+
+
+@pytest.fixture(scope="session")
+def refusal(template: Template) -> Callable[..., str]:
+    """Chart and values that helm must not accept → what it tells the user."""
+
+    def text(chart: str, values: Values | None = None, *flags: str, **named: str) -> str:
+        done = template(chart, values, *flags, **named)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    return text

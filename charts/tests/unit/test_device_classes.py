@@ -1,0 +1,60 @@
+"""The classes that users name in their claims."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Render = Callable[..., dict[str, dict[str, Any]]]
+
+
+def test_each_class_selects_one_kind_of_device(render: Render) -> None:
+    for name, kind in (
+        ("gpu.nvidia.com", "gpu"),
+        ("mig.nvidia.com", "mig"),
+        ("vfio.gpu.nvidia.com", "vfio"),
+    ):
+        (selector,) = render("nvdra")["DeviceClass"][name]["spec"]["selectors"]
+        assert selector["cel"]["expression"] == (
+            "device.driver == 'gpu.nvidia.com' && "
+            f"device.attributes['gpu.nvidia.com'].type == '{kind}'"
+        )
+
+
+def test_v1_is_taken_where_it_is_served(render: Render) -> None:
+    versions = ("--api-versions", "resource.k8s.io/v1beta1,resource.k8s.io/v1beta2")
+    for item in render("nvdra", None, *versions)["DeviceClass"].values():
+        assert item["apiVersion"] == "resource.k8s.io/v1"
+
+
+def test_only_whole_gpus_are_an_extended_resource(render: Render) -> None:
+    classes = render("nvdra")["DeviceClass"]
+    assert {name: item["spec"].get("extendedResourceName") for name, item in classes.items()} == {
+        "gpu.nvidia.com": "nvidia.com/gpu",
+        "mig.nvidia.com": None,
+        "vfio.gpu.nvidia.com": None,
+    }
+
+
+@pytest.mark.parametrize("version", ["resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"])
+@pytest.mark.parametrize("chart", ["nvdra", "nvdra-gpu-plugin"])
+def test_an_older_version_knows_no_extended_resource(
+    render: Render, chart: str, version: str
+) -> None:
+    for item in render(chart, {"global": {"resourceApiVersion": version}})["DeviceClass"].values():
+        assert item["apiVersion"] == version
+        assert "extendedResourceName" not in item["spec"]
+
+
+@pytest.mark.parametrize("name", ["", "example.com/gpu"])
+def test_the_extended_resource_is_the_administrators_choice(render: Render, name: str) -> None:
+    values = {"deviceClasses": {"extendedResourceName": name}}
+    gpu = render("nvdra-gpu-plugin", values)["DeviceClass"]["gpu.nvidia.com"]
+    assert gpu["spec"].get("extendedResourceName", "") == name
+
+
+def test_other_objects_do_not_depend_on_the_version(render: Render) -> None:
+    older = render("nvdra", {"global": {"resourceApiVersion": "resource.k8s.io/v1beta1"}})
+    newer = render("nvdra")
+    del older["DeviceClass"], newer["DeviceClass"]
+    assert older == newer

@@ -1,0 +1,99 @@
+"""What the container is told through its environment."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Render = Callable[..., dict[str, dict[str, Any]]]
+
+
+def environment(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Variable → value, or the field of the pod that it is taken from."""
+    (daemonset,) = objects["DaemonSet"].values()
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    entries = container["env"]
+    assert len({entry["name"] for entry in entries}) == len(entries)
+    return {
+        entry["name"]: entry["value"]
+        if "value" in entry
+        else entry["valueFrom"]["fieldRef"]["fieldPath"]
+        for entry in entries
+    }
+
+
+DEFAULTS = {
+    "NODE_NAME": "spec.nodeName",
+    "NAMESPACE": "metadata.namespace",
+    "POD_NAME": "metadata.name",
+    "POD_UID": "metadata.uid",
+    "NVIDIA_DRIVER_ROOT": "/",
+    "DRIVER_ROOT_CTR_PATH": "/driver-root",
+    "PROC_ROOT": "/proc",
+    "SYS_ROOT": "/sys",
+    "DEV_ROOT": "/dev",
+    "CDI_ROOT": "/var/run/cdi",
+    "KUBELET_REGISTRAR_DIRECTORY_PATH": "/var/lib/kubelet/plugins_registry",
+    "KUBELET_PLUGINS_DIRECTORY_PATH": "/var/lib/kubelet/plugins",
+    "HTTP_ENDPOINT": ":8080",
+    "METRICS_PATH": "/metrics",
+    "HEALTHCHECK_PORT": "51516",
+    "LOGGING_FORMAT": "json",
+    "V": "4",
+    "NVIDIA_VISIBLE_DEVICES": "void",
+}
+
+
+def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> None:
+    assert environment(render("nvdra")) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("setting", "changed"),
+    [
+        ({"nvidiaDriverRoot": "/run/nvidia/driver"}, {"NVIDIA_DRIVER_ROOT": "/run/nvidia/driver"}),
+        ({"nvidiaDriverRoot": "/run/nvidia/driver/"}, {"NVIDIA_DRIVER_ROOT": "/run/nvidia/driver"}),
+        ({"nvidiaCDIHookPath": "/usr/bin/h"}, {"NVIDIA_CDI_HOOK_PATH": "/usr/bin/h"}),
+        ({"procRoot": "/run/nvidia/proc"}, {"PROC_ROOT": "/run/nvidia/proc"}),
+        ({"sysRoot": "/run/nvidia/sys"}, {"SYS_ROOT": "/run/nvidia/sys"}),
+        ({"devRoot": "/run/nvidia/dev"}, {"DEV_ROOT": "/run/nvidia/dev"}),
+        (
+            {"featureGates": {"MPSSupport": False, "DynamicMIG": True}},
+            {"FEATURE_GATES": "DynamicMIG=true,MPSSupport=false"},
+        ),
+        ({"logVerbosity": 6}, {"V": "6"}),
+        ({"logVerbosity": "0"}, {"V": "0"}),
+        ({"logVerbosity": 0}, {"V": "0"}),
+        (
+            {"otlp": {"endpoint": "http://collector:4318"}},
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("chart", ["nvdra", "nvdra-gpu-plugin"])
+def test_a_global_value_is_the_setting_of_the_same_name(
+    render: Render, chart: str, setting: dict[str, Any], changed: dict[str, str]
+) -> None:
+    assert environment(render(chart, {"global": setting})) == DEFAULTS | changed
+
+
+@pytest.mark.parametrize(
+    ("values", "changed"),
+    [
+        ({"metrics": {"gpuHttpEndpoint": ":9090"}}, {"HTTP_ENDPOINT": ":9090"}),
+        ({"metrics": {"metricsPath": "/m"}}, {"METRICS_PATH": "/m"}),
+        ({"metrics": {"enabled": False}}, {"METRICS_PATH": ""}),
+        ({"kubeletPluginsDirectoryPath": "/k/p"}, {"KUBELET_PLUGINS_DIRECTORY_PATH": "/k/p"}),
+        ({"kubeletRegistrarDirectoryPath": "/k/r"}, {"KUBELET_REGISTRAR_DIRECTORY_PATH": "/k/r"}),
+        ({"containers": {"gpus": {"healthcheckPort": -1}}}, {"HEALTHCHECK_PORT": "-1"}),
+        (
+            {"containers": {"gpus": {"env": [{"name": "KUBE_API_QPS", "value": "50"}]}}},
+            {"KUBE_API_QPS": "50"},
+        ),
+    ],
+)
+def test_a_value_of_the_plugin_is_its_setting(
+    render: Render, values: dict[str, Any], changed: dict[str, str]
+) -> None:
+    objects = render("nvdra", {"nvdra-gpu-plugin": {"kubeletPlugin": values}})
+    assert environment(objects) == DEFAULTS | changed

@@ -1,0 +1,169 @@
+"""One description of the values: what is listed is used, checked, and the same in both charts."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Render = Callable[..., dict[str, dict[str, Any]]]
+
+PLUGIN = "nvdra-gpu-plugin"
+
+# Each value of the plugin's chart, and another one that must make a difference.
+OTHER: dict[str, Any] = {
+    "global.nvidiaDriverRoot": "/run/nvidia/driver",
+    "global.nvidiaCDIHookPath": "/usr/bin/nvidia-cdi-hook",
+    "global.procRoot": "/run/nvidia/proc",
+    "global.sysRoot": "/run/nvidia/sys",
+    "global.devRoot": "/run/nvidia/dev",
+    "global.featureGates": {"DynamicMIG": True},
+    "global.logVerbosity": "2",
+    "global.imageRegistry": "registry.example.com",
+    "global.imagePullPolicy": "Always",
+    "global.imagePullSecrets": [{"name": "pull"}],
+    "global.resourceApiVersion": "resource.k8s.io/v1beta1",
+    "global.otlp.endpoint": "http://collector:4318",
+    "nameOverride": "agent",
+    "fullnameOverride": "agent",
+    "namespaceOverride": "gpus",
+    "image.repository": "example.com/x",
+    "image.tag": "dev",
+    "serviceAccount.create": False,
+    "serviceAccount.annotations": {"a": "b"},
+    "serviceAccount.name": "mine",
+    "rbac.create": False,
+    "deviceClasses.extendedResourceName": "",
+    "kubeletPlugin.metrics.enabled": False,
+    "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
+    "kubeletPlugin.metrics.metricsPath": "/m",
+    "kubeletPlugin.priorityClassName": "high",
+    "kubeletPlugin.updateStrategy.type": "OnDelete",
+    "kubeletPlugin.updateStrategy.rollingUpdate.maxUnavailable": 1,
+    "kubeletPlugin.podAnnotations": {"a": "b"},
+    "kubeletPlugin.podSecurityContext": {"runAsUser": 0},
+    "kubeletPlugin.nodeSelector": {"a": "b"},
+    "kubeletPlugin.tolerations": [],
+    "kubeletPlugin.affinity": None,
+    "kubeletPlugin.kubeletRegistrarDirectoryPath": "/k/r",
+    "kubeletPlugin.kubeletPluginsDirectoryPath": "/k/p",
+    "kubeletPlugin.networkPolicy.enabled": True,
+    "kubeletPlugin.containers.gpus.env": [{"name": "A", "value": "b"}],
+    "kubeletPlugin.containers.gpus.securityContext.privileged": False,
+    "kubeletPlugin.containers.gpus.resources": {"limits": {"memory": "200Mi"}},
+    "kubeletPlugin.containers.gpus.healthcheckPort": -1,
+}
+
+
+def leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of the values that a user sets; an affinity is one."""
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and value and key != "affinity":
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path
+
+
+def at(path: str, value: Any) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def read(charts: Path, chart: str) -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load((charts / chart / "values.yaml").read_text())
+    return values
+
+
+def schema(charts: Path, chart: str) -> dict[str, Any]:
+    text: dict[str, Any] = json.loads((charts / chart / "values.schema.json").read_text())
+    return text
+
+
+def settable(node: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths that a schema accepts; the gates are one of them."""
+    for key, inner in node.get("properties", {}).items():
+        path = f"{prefix}{key}"
+        if "const" in inner:
+            continue
+        if "properties" in inner and key != "featureGates":
+            yield from settable(inner, f"{path}.")
+        else:
+            yield path
+
+
+def test_every_value_of_the_plugin_has_its_test_below(charts: Path) -> None:
+    assert set(OTHER) == set(leaves(read(charts, PLUGIN)))
+
+
+@pytest.mark.parametrize("path", sorted(OTHER))
+def test_this_value_makes_a_difference(render: Render, path: str) -> None:
+    # Where an account is not made, its name must be given.
+    base: dict[str, Any] = {"serviceAccount": {"name": "given"}} if "Account.create" in path else {}
+    changed = at(path, OTHER[path])
+    if base:
+        changed["serviceAccount"] |= base["serviceAccount"]
+    assert render(PLUGIN, changed) != render(PLUGIN, base)
+
+
+def test_the_schema_of_the_plugin_knows_its_values_and_no_more(charts: Path) -> None:
+    assert set(settable(schema(charts, PLUGIN))) == set(OTHER) - {
+        "kubeletPlugin.containers.gpus.securityContext.privileged",
+    } | {"kubeletPlugin.containers.gpus.securityContext"}
+
+
+def test_both_charts_describe_the_globals_in_the_same_words(charts: Path) -> None:
+    blocks = [
+        (charts / chart / "values.yaml").read_text().partition("\n\n")[0]
+        for chart in ("nvdra", PLUGIN)
+    ]
+    assert blocks[0] == blocks[1]
+    assert "global:" in blocks[0]
+
+
+def test_both_charts_check_the_globals_alike(charts: Path) -> None:
+    properties = [schema(charts, chart)["properties"]["global"] for chart in ("nvdra", PLUGIN)]
+    assert properties[0] == properties[1]
+    assert set(properties[0]["properties"]) == set(read(charts, "nvdra")["global"])
+
+
+def test_the_umbrella_and_its_parts_have_the_versions_that_they_name(charts: Path) -> None:
+    umbrella = yaml.safe_load((charts / "nvdra" / "Chart.yaml").read_text())
+    part = yaml.safe_load((charts / PLUGIN / "Chart.yaml").read_text())
+    (dependency,) = umbrella["dependencies"]
+    assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
+    assert dependency["condition"] == "resources.gpus.enabled"
+
+
+@pytest.mark.parametrize("chart", ["nvdra", PLUGIN])
+def test_helm_lint_has_nothing_to_say(helm: str, charts: Path, chart: str) -> None:
+    argv = [helm, "lint", "--strict", "--quiet", "--kube-version", "1.36.3", str(charts / chart)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+def test_a_packaged_umbrella_brings_its_parts_along(
+    helm: str, charts: Path, tmp_path: Path, render: Render
+) -> None:
+    argv = [helm, "package", str(charts / "nvdra"), "--destination", str(tmp_path)]
+    subprocess.run(argv, capture_output=True, check=True)
+    # An absolute path replaces the charts' folder in front of it.
+    assert render(str(tmp_path / "nvdra-0.1.0.tgz")) == render("nvdra")
+
+
+def test_inside_somebody_elses_chart_their_globals_are_left_alone(
+    charts: Path, tmp_path: Path, render: Render
+) -> None:
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: theirs\nversion: 1.0.0\n")
+    (tmp_path / "charts" / "nvdra").symlink_to(charts / "nvdra")
+    values = {"global": {"storageClass": "fast", "logVerbosity": 2}}
+    (daemonset,) = render(str(tmp_path), values)["DaemonSet"].values()
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    assert {"name": "V", "value": "2"} in container["env"]

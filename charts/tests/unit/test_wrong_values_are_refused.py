@@ -1,0 +1,172 @@
+"""A value that would do nothing, or harm, is refused with a text that helps."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+Refusal = Callable[..., str]
+
+PLUGIN = "nvdra-gpu-plugin"
+IN_GLOBAL = [
+    "nvidiaDriverRoot",
+    "nvidiaCDIHookPath",
+    "featureGates",
+    "logVerbosity",
+    "imagePullSecrets",
+    "resourceApiVersion",
+]
+IN_THE_PLUGIN = [
+    "nameOverride",
+    "fullnameOverride",
+    "namespaceOverride",
+    "image",
+    "serviceAccount",
+    "kubeletPlugin",
+]
+GONE = {
+    "altProcDevices": "global.procRoot",
+    "selectorLabelsOverride": "app.kubernetes.io/name and app.kubernetes.io/instance",
+    "allowDefaultNamespace": "every namespace",
+    "maskNvidiaDriverParams": "not part of this release",
+    "consumableShares": "not part of this release",
+    "controller": "not part of this release",
+    "webhook": "not part of this release",
+    "namespace": "--namespace",
+    "nvidiaCtkPath": "global.nvidiaCDIHookPath",
+}
+
+
+@pytest.mark.parametrize("chart", ["nvdra", PLUGIN])
+@pytest.mark.parametrize("value", ["x", 1, True, [], {"a": 1}])
+def test_a_key_that_is_global_now_is_refused_with_its_place(
+    refusal: Refusal, chart: str, value: Any
+) -> None:
+    text = refusal(chart, dict.fromkeys(IN_GLOBAL, value))
+    for key in IN_GLOBAL:
+        assert f"at '/{key}': value must be 'set as global.{key}'" in text
+
+
+def test_a_key_of_the_plugin_is_refused_at_the_top_with_its_place(refusal: Refusal) -> None:
+    text = refusal("nvdra", dict.fromkeys(IN_THE_PLUGIN, {"a": 1}))
+    for key in IN_THE_PLUGIN:
+        assert f"at '/{key}': value must be 'set as nvdra-gpu-plugin.{key}'" in text
+
+
+@pytest.mark.parametrize("chart", ["nvdra", PLUGIN])
+def test_a_key_that_is_gone_is_refused_with_the_reason(refusal: Refusal, chart: str) -> None:
+    text = refusal(chart, dict.fromkeys(GONE, "x"))
+    for key, why in GONE.items():
+        assert re.search(rf"at '/{key}': value must be 'left out: .*{re.escape(why)}.*'", text)
+
+
+def test_no_key_of_the_references_chart_is_left_without_an_answer(charts: Path) -> None:
+    # The top level of its values.yaml, and the keys that only its templates know.
+    ours = {"gpuResourcesEnabledOverride", "resources"}
+    reference = {*IN_GLOBAL, *IN_THE_PLUGIN, *GONE, *ours}
+    for chart in ("nvdra", PLUGIN):
+        schema = json.loads((charts / chart / "values.schema.json").read_text())
+        assert reference <= set(schema["properties"])
+
+
+@pytest.mark.parametrize("key", ["resources", "gpuResourcesEnabledOverride"])
+def test_the_umbrellas_own_keys_are_refused_by_the_plugins_chart(
+    refusal: Refusal, key: str
+) -> None:
+    assert "the chart nvdra" in refusal(PLUGIN, {key: True})
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"driverRoot": "/"}, "at '': additional properties 'driverRoot'"),
+        ({"resources": {"gpu": {}}}, "at '/resources': additional properties 'gpu'"),
+        ({PLUGIN: {"kubeletplugin": {}}}, "at '': additional properties 'kubeletplugin'"),
+        (
+            {PLUGIN: {"kubeletPlugin": {"containers": {"gpus": {"limits": 1}}}}},
+            "at '/kubeletPlugin/containers/gpus': additional properties 'limits'",
+        ),
+        (
+            {"global": {"featureGates": {"DynamicMig": True}}},
+            "at '/global/featureGates': additional properties 'DynamicMig'",
+        ),
+    ],
+)
+def test_a_misspelt_key_is_refused(refusal: Refusal, values: dict[str, Any], place: str) -> None:
+    assert place in refusal("nvdra", values)
+
+
+@pytest.mark.parametrize("chart", ["nvdra", PLUGIN])
+def test_a_misspelt_global_is_refused_with_those_there_are(
+    refusal: Refusal, charts: Path, chart: str
+) -> None:
+    text = refusal(chart, {"global": {"nvidiaDriverroot": "/run/nvidia/driver"}})
+    known = yaml.safe_load((charts / chart / "values.yaml").read_text())["global"]
+    assert "global.nvidiaDriverroot is not a setting of nvdra" in text
+    assert f"those are {', '.join(known)}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"global": {"featureGates": {"DynamicMIG": "false"}}}, "/global/featureGates/DynamicMIG"),
+        ({"global": {"logVerbosity": "debug"}}, "/global/logVerbosity"),
+        ({"global": {"logVerbosity": -1}}, "/global/logVerbosity"),
+        ({"global": {"nvidiaDriverRoot": "run/nvidia"}}, "/global/nvidiaDriverRoot"),
+        ({"global": {"nvidiaDriverRoot": ""}}, "/global/nvidiaDriverRoot"),
+        ({"global": {"nvidiaCDIHookPath": "nvidia-cdi-hook"}}, "/global/nvidiaCDIHookPath"),
+        ({"global": {"procRoot": ""}}, "/global/procRoot"),
+        ({"global": {"imagePullPolicy": "Sometimes"}}, "/global/imagePullPolicy"),
+        ({"global": {"imagePullSecrets": ["pull"]}}, "/global/imagePullSecrets/0"),
+        ({"global": {"resourceApiVersion": "v1"}}, "/global/resourceApiVersion"),
+        ({"global": {"otlp": {"endpoint": "collector:4317"}}}, "/global/otlp/endpoint"),
+        ({"resources": {"gpus": {"enabled": "false"}}}, "/resources/gpus/enabled"),
+        ({"resources": {"computeDomains": {"enabled": True}}}, "/resources/computeDomains/enabled"),
+        ({PLUGIN: {"rbac": {"create": "yes"}}}, "/rbac/create"),
+        ({PLUGIN: {"image": {"pullPolicy": "Always"}}}, "set as global.imagePullPolicy"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_path(
+    refusal: Refusal, values: dict[str, Any], place: str
+) -> None:
+    assert place in refusal("nvdra", values)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"metrics": {"gpuHttpEndpoint": "8080"}}, "/kubeletPlugin/metrics/gpuHttpEndpoint"),
+        ({"metrics": {"gpuHttpEndpoint": "127.0.0.1:80"}}, "/kubeletPlugin/metrics/gpuHttpEndp"),
+        ({"metrics": {"computeDomainHttpEndpoint": ":8081"}}, "not part of this release"),
+        ({"containers": {"computeDomains": {}}}, "not part of this release"),
+        ({"containers": {"init": {}}}, "there is no init container"),
+        ({"containers": {"gpus": {"healthcheckPort": 70000}}}, "maximum: got 70,000"),
+        ({"containers": {"gpus": {"healthcheckPort": 8080}}}, "both use port 8080"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "maxSurge': value must be 0"),
+        ({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}, "maxUnavailable"),
+    ],
+)
+def test_a_wrong_value_of_the_plugin_is_refused(
+    refusal: Refusal, values: dict[str, Any], text: str
+) -> None:
+    assert text in refusal(PLUGIN, {"kubeletPlugin": values})
+
+
+@pytest.mark.parametrize(
+    ("system", "path"), [("proc", "/"), ("sys", "/host"), ("dev", "/etc/"), ("proc", "/run/..")]
+)
+def test_a_root_that_would_hide_the_images_own_files_is_refused(
+    refusal: Refusal, system: str, path: str
+) -> None:
+    text = refusal("nvdra", {"global": {f"{system}Root": path}})
+    assert f"global.{system}Root=" in text
+    assert "at least two levels below /" in text
+
+
+def test_every_driver_that_could_be_switched_on_is_known(refusal: Refusal) -> None:
+    text = refusal("nvdra", {"resources": {"computeDomains": {"imex": {"mode": "driverManaged"}}}})
+    assert "at '/resources/computeDomains': additional properties 'imex'" in text
