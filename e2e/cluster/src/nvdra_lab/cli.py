@@ -1,0 +1,177 @@
+"""The `lab` command: arguments in, exit status out."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from nvdra_lab import actions, environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.progress import Progress
+
+DESCRIPTION = """\
+A real Kubernetes cluster on this machine, each node with simulated NVIDIA GPUs.
+
+etcd, the control plane and every node's kubelet and containerd run as processes here; nothing but the
+GPUs is simulated. Needs root, Debian's packages and, for the first build of the programs, Go."""
+
+EXAMPLES = """\
+a first look:
+  lab up                                two nodes with eight simulated H100 each
+  eval "$(lab env)"                     kubectl and helm now talk to it
+  kubectl get nodes
+  lab exec node-1 -- nvidia-smi -L      in the node: its files, its processes, its network
+  lab logs node-1/kubelet -f            a component's log; plain `lab logs` lists them
+  lab down                              nothing is left but the build cache
+
+Each lab has a name (--name, default "lab"); several can be up at once."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; errors become one message and exit status 1."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    given, command = _split(list(sys.argv[1:] if arguments is None else arguments))
+    options = parser().parse_args(given)
+    options.command = [*getattr(options, "command", []), *command]
+    try:
+        sys.exit(options.action(environment.read(), options, Progress()))
+    except LabError as error:
+        sys.exit(f"lab: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    whole = argparse.ArgumentParser(
+        prog="lab",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+    named = argparse.ArgumentParser(add_help=False)
+    named.add_argument("--name", default="lab", help="the lab, when there are several (lab)")
+    _cluster_commands(commands, named)
+    _node_commands(commands, named)
+    _image_commands(commands, named)
+    _client_commands(commands, named)
+    return whole
+
+
+def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
+    up = commands.add_parser(
+        "up", parents=[named], help="bring a lab up; nothing is left if it fails"
+    )
+    up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many nodes (2)")
+    up.add_argument(
+        "--profile", default="dgx-h100", help="the hardware of each node (dgx-h100); none: no GPUs"
+    )
+    up.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)")
+    up.add_argument(
+        "--provider",
+        choices=("local", "existing"),
+        default="local",
+        help="local: a new cluster on this machine; existing: the one of --kubeconfig",
+    )
+    up.add_argument("--kubeconfig", metavar="FILE", help="with --provider existing")
+    up.set_defaults(action=actions.up)
+
+    down = commands.add_parser(
+        "down", parents=[named], help="take a lab down; nothing is left of it"
+    )
+    down.set_defaults(action=actions.down)
+
+    status = commands.add_parser(
+        "status", parents=[named], help="components and nodes, and how they are"
+    )
+    status.add_argument("--json", action="store_true", help="for programs")
+    status.set_defaults(action=actions.status)
+
+    env = commands.add_parser("env", parents=[named], help='for a shell: eval "$(lab env)"')
+    env.set_defaults(action=actions.env)
+
+    logs = commands.add_parser(
+        "logs", parents=[named], help="a component's log; without one, which there are"
+    )
+    logs.add_argument(
+        "component", nargs="?", help="kube-apiserver, node-1/kubelet, node-1/containerd, …"
+    )
+    logs.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
+    logs.set_defaults(action=actions.logs)
+
+    restart = commands.add_parser(
+        "restart", parents=[named], help="end a component; its machine starts it again"
+    )
+    restart.add_argument("component", help="kube-apiserver, node-1/kubelet, node-1/containerd, …")
+    restart.set_defaults(action=actions.restart)
+
+    programs = commands.add_parser(
+        "binaries", help="build the programs that are missing and list them all"
+    )
+    programs.add_argument(
+        "--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)"
+    )
+    programs.set_defaults(action=actions.programs)
+
+
+def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
+    execute = commands.add_parser(
+        "exec", parents=[named], help="run a command in a node: lab exec node-1 -- crictl ps"
+    )
+    execute.add_argument("node", help="node-1, …, or control-plane")
+    execute.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    execute.set_defaults(action=actions.execute)
+
+    sim = commands.add_parser(
+        "sim", parents=[named], help="change a node's simulated hardware: lab sim node-1 --help"
+    )
+    sim.add_argument("node", help="node-1, …")
+    sim.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="of nvdra-simctl"
+    )
+    sim.set_defaults(action=actions.sim)
+
+
+def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
+    image = commands.add_parser(
+        "image", help="the project's images: build them, load them into nodes"
+    )
+    verbs = image.add_subparsers(required=True, metavar="VERB")
+    build = verbs.add_parser("build", help="build the project's images into the cache")
+    build.add_argument(
+        "--base",
+        default="auto",
+        help="auto: python:3.12-slim, or Debian by debootstrap without a registry",
+    )
+    build.set_defaults(action=actions.build_images)
+    load = verbs.add_parser("load", parents=[named], help="import images into every node")
+    load.add_argument(
+        "archive", nargs="*", help="OCI archives; default: all that `lab image build` made"
+    )
+    load.set_defaults(action=actions.load_images)
+
+
+def _client_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
+    for program in ("kubectl", "helm"):
+        client = commands.add_parser(
+            program, parents=[named], help=f"{program}, talking to the lab"
+        )
+        client.add_argument("command", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+        client.set_defaults(action=actions.client, program=program)
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What belongs to `lab` and what follows the first `--`."""
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    if arguments[0] in ("kubectl", "helm", "sim"):
+        return arguments, []
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

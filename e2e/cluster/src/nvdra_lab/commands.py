@@ -1,0 +1,32 @@
+"""Running other programs to their end. Effects."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from nvdra_lab.errors import LabError
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    stdin: bytes | IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> str:
+    """Run a program and give its standard output.
+
+    Raises:
+        LabError: It ended with another status than 0; the message has the end of what it printed.
+    """
+    source = (
+        {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin or subprocess.DEVNULL}
+    )
+    result = subprocess.run(argv, capture_output=True, env=env, cwd=cwd, check=False, **source)
+    if result.returncode:
+        said = (result.stderr or result.stdout).decode(errors="replace").strip()
+        tail = "\n".join(said.splitlines()[-15:])
+        command = " ".join(str(part) for part in argv)
+        raise LabError(f"{command} ended with {result.returncode}:\n{tail}")
+    return result.stdout.decode(errors="replace")

@@ -1,0 +1,158 @@
+"""The control plane as a machine: which processes, with which flags, in which order. Pure."""
+
+from collections.abc import Mapping
+
+from nvdra_lab import versions
+from nvdra_lab.layout import CONTROL_PLANE, MachineDir
+from nvdra_lab.machine import Bind, Machine, Overlay, Start, Step, WaitHTTPS
+from nvdra_lab.model import API_PORT, Lab
+from nvdra_lab.pki import PKI
+
+ETCD = "https://127.0.0.1:2379"
+START_TIMEOUT_S = 60.0
+
+
+def machine(
+    lab: Lab, folder: MachineDir, programs: Mapping[str, str], environment: Mapping[str, str]
+) -> Machine:
+    """The control plane's machine.
+
+    Args:
+        lab: The lab.
+        folder: The machine's folder on the host.
+        programs: Program name → path.
+        environment: Of every process in it.
+    """
+    steps: list[Step] = [
+        Overlay("/etc", str(folder.etc), str(folder.etc_work)),
+        Bind(str(folder.run), "/run"),
+        Bind(str(folder.var_lib), "/var/lib"),  # last: it hides the folders of the others
+        Start("etcd", (programs["etcd"], *etcd_flags())),
+        Start("kube-apiserver", (programs["kube-apiserver"], *apiserver_flags(lab))),
+        ready(lab, "kube-apiserver"),
+        Start("kube-controller-manager", (programs["kube-controller-manager"], *kcm_flags(lab))),
+        Start("kube-scheduler", (programs["kube-scheduler"], *scheduler_flags(lab))),
+        Start("kube-proxy", (programs["kube-proxy"], *proxy_flags(lab))),
+    ]
+    return Machine(CONTROL_PLANE, dict(environment), tuple(steps))
+
+
+def ready(lab: Lab, name: str) -> WaitHTTPS:
+    """The step that ends when the API server serves and knows its own roles.
+
+    An anonymous caller may read /readyz only after the default roles are there, so one GET shows both.
+    """
+    return WaitHTTPS(name, f"{lab.api_server}/readyz", f"{PKI}/ca.crt", START_TIMEOUT_S)
+
+
+def etcd_flags() -> tuple[str, ...]:
+    """One member, TLS on both sides, every write synced to disk (etcd's default)."""
+    return (
+        "--name=lab",
+        "--data-dir=/var/lib/etcd",
+        f"--listen-client-urls={ETCD}",
+        f"--advertise-client-urls={ETCD}",
+        "--listen-peer-urls=http://127.0.0.1:2380",
+        "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+        "--initial-cluster=lab=http://127.0.0.1:2380",
+        f"--cert-file={PKI}/etcd/server.crt",
+        f"--key-file={PKI}/etcd/server.key",
+        f"--trusted-ca-file={PKI}/etcd/ca.crt",
+        "--client-cert-auth=true",
+    )
+
+
+def apiserver_flags(lab: Lab) -> tuple[str, ...]:
+    """Node and RBAC authorization, NodeRestriction, bound tokens, kubelets checked by our CA.
+
+    `--kubelet-preferred-address-types`: node names resolve nowhere, so exec and logs need the address.
+    """
+    network = lab.required_network
+    return (
+        f"--advertise-address={network.address}",
+        "--bind-address=0.0.0.0",
+        f"--secure-port={API_PORT}",
+        f"--service-cluster-ip-range={network.service_cidr}",
+        f"--etcd-servers={ETCD}",
+        f"--etcd-cafile={PKI}/etcd/ca.crt",
+        f"--etcd-certfile={PKI}/apiserver-etcd-client.crt",
+        f"--etcd-keyfile={PKI}/apiserver-etcd-client.key",
+        f"--tls-cert-file={PKI}/apiserver.crt",
+        f"--tls-private-key-file={PKI}/apiserver.key",
+        f"--client-ca-file={PKI}/ca.crt",
+        f"--kubelet-certificate-authority={PKI}/ca.crt",
+        f"--kubelet-client-certificate={PKI}/apiserver-kubelet-client.crt",
+        f"--kubelet-client-key={PKI}/apiserver-kubelet-client.key",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--service-account-key-file={PKI}/sa.pub",
+        f"--service-account-signing-key-file={PKI}/sa.key",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--allow-privileged=true",
+        _gates(lab),
+    )
+
+
+def kcm_flags(lab: Lab) -> tuple[str, ...]:
+    """Each controller with its own service account; signing by our CA.
+
+    The volume plugin folder's default lies in /usr, which is the host's.
+    """
+    return (
+        *_kubeconfigs("kube-controller-manager"),
+        "--bind-address=127.0.0.1",
+        "--leader-elect=false",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={PKI}/sa.key",
+        f"--root-ca-file={PKI}/ca.crt",
+        f"--cluster-signing-cert-file={PKI}/ca.crt",
+        f"--cluster-signing-key-file={PKI}/ca.key",
+        "--controllers=*,bootstrapsigner,tokencleaner",
+        "--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
+        _gates(lab),
+    )
+
+
+def scheduler_flags(lab: Lab) -> tuple[str, ...]:
+    """The default scheduler, alone."""
+    return (
+        *_kubeconfigs("kube-scheduler"),
+        "--bind-address=127.0.0.1",
+        "--leader-elect=false",
+        _gates(lab),
+    )
+
+
+def proxy_flags(lab: Lab) -> tuple[str, ...]:
+    """One proxy for the network that all nodes share.
+
+    The three conntrack settings belong to the whole machine and are left alone.
+    """
+    return (
+        "--kubeconfig=/etc/kubernetes/kube-proxy.conf",
+        "--proxy-mode=iptables",
+        f"--hostname-override={lab.nodes[0].name}",
+        f"--cluster-cidr={lab.required_network.pod_cidr}",
+        "--conntrack-max-per-core=0",
+        "--conntrack-tcp-timeout-established=0",
+        "--conntrack-tcp-timeout-close-wait=0",
+        "--iptables-min-sync-period=100ms",
+        _gates(lab),
+    )
+
+
+def _kubeconfigs(component: str) -> tuple[str, ...]:
+    path = f"/etc/kubernetes/{component}.conf"
+    return (
+        f"--kubeconfig={path}",
+        f"--authentication-kubeconfig={path}",
+        f"--authorization-kubeconfig={path}",
+        f"--client-ca-file={PKI}/ca.crt",
+    )
+
+
+def _gates(lab: Lab) -> str:
+    gates = versions.gates(lab.kubernetes)
+    settings = ",".join(f"{gate}={str(on).lower()}" for gate, on in sorted(gates.items()))
+    return f"--feature-gates={settings}"

@@ -1,0 +1,87 @@
+"""The images of a lab: which there are, building them, loading them into nodes. Effects."""
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from nvdra_lab import commands, processes, rootfs, state
+from nvdra_lab.buildah import Buildah
+from nvdra_lab.environment import Environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.model import Lab
+from nvdra_lab.node import IMPORT, PAUSE_IMAGE
+from nvdra_lab.progress import Progress
+
+WORKLOAD_IMAGE = "docker.io/nvdra/workload:1"
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallImage:
+    """An image of ours that comes from this machine's own files."""
+
+    name: str
+    reference: str
+    fill: Callable[[Path], None]
+
+
+SMALL = (
+    SmallImage("pause", PAUSE_IMAGE, rootfs.pause),
+    SmallImage("workload", WORKLOAD_IMAGE, rootfs.workload),
+)
+
+
+def archive(environment: Environment, name: str) -> Path:
+    """The archive of an image that `build` makes."""
+    return environment.cache.images / f"{name}.oci.tar"
+
+
+def built(environment: Environment) -> list[Path]:
+    """The archives of all images that were built."""
+    return sorted(environment.cache.images.glob("*.oci.tar"))
+
+
+def ensure_small(environment: Environment, progress: Progress) -> list[Path]:
+    """The archives every node gets at its start, built when they are missing or outdated."""
+    for image in SMALL:
+        if not _is_current(environment, image):
+            with progress.step(f"image {image.reference}"):
+                _build_small(environment, image)
+    return [archive(environment, image.name) for image in SMALL]
+
+
+def load(
+    environment: Environment, lab: Lab, programs: dict[str, str], file: Path, progress: Progress
+) -> None:
+    """Import an OCI archive into the containerd of every node.
+
+    Raises:
+        LabError: A node is down, or its containerd refuses the archive.
+    """
+    where = state.folder(environment, lab.name)
+    for node in lab.nodes:
+        init = processes.init_pid(where.machine(node.name))
+        if init is None:
+            raise LabError(f"{node.name} does not run; see: lab status")
+        with progress.step(f"{file.name} into {node.name}"), file.open("rb") as content:
+            argv = [programs["ctr"], *IMPORT, "-"]
+            commands.run([*processes.enter_argv(init), *argv], stdin=content)
+
+
+def _is_current(environment: Environment, image: SmallImage) -> bool:
+    file, recipe = archive(environment, image.name), _recipe(environment, image)
+    return file.exists() and file.stat().st_mtime >= recipe.stat().st_mtime
+
+
+def _build_small(environment: Environment, image: SmallImage) -> None:
+    buildah = Buildah(environment.cache, environment.variables)
+    with tempfile.TemporaryDirectory(dir=environment.cache.images / "tmp") as folder:
+        tree = Path(folder) / "rootfs"
+        tree.mkdir()
+        image.fill(tree)
+        buildah.build(image.reference, _recipe(environment, image), Path(folder), {})
+    buildah.save(image.reference, archive(environment, image.name))
+
+
+def _recipe(environment: Environment, image: SmallImage) -> Path:
+    return environment.source / "images" / f"{image.name}.Dockerfile"

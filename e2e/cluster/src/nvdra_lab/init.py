@@ -1,0 +1,212 @@
+"""The first process of a machine: carries out the machine's steps, then keeps its units running.
+
+Runs as process 1 of new mount, PID and UTS namespaces, so that the end of this process is the end of
+everything the machine started. Standard library only: it lives as long as the machine does. It finds
+the machine's folder by an open descriptor, because the machine's own /var/lib hides the path.
+"""
+
+import http.client
+import os
+import signal
+import socket
+import ssl
+import sys
+import time
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+
+from nvdra_lab import filesystems, machine, status
+
+RESTART_DELAY_S = 1.0
+POLL_S = 0.05
+
+
+class StepError(Exception):
+    """A step failed; `name` is the unit or step whose log tells more."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.name = name
+
+
+class Init:
+    """Process 1 of one machine."""
+
+    def __init__(self, plan: machine.Machine, folder: int) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._status = status.MachineStatus()
+        self._argv: dict[str, tuple[str, ...]] = {}
+        self._due: dict[str, float] = {}
+        self._ended: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Carry out the steps, then supervise until killed.
+
+        Raises:
+            StepError: A step failed; the status says so too.
+        """
+        try:
+            for step in self._plan.steps:
+                self._do(step)
+        except StepError as failure:
+            self._report(phase="failed", step=failure.name, reason=str(failure))
+            raise
+        except OSError as failure:
+            self._report(phase="failed", step="init", reason=str(failure))
+            raise
+        self._report(phase="running", step="")
+        while True:
+            self._attend()
+            time.sleep(POLL_S * 4)
+
+    def _do(self, step: machine.Step) -> None:
+        match step:
+            case machine.Bind():
+                filesystems.bind(step)
+            case machine.Overlay():
+                filesystems.overlay(step)
+            case machine.Devices():
+                filesystems.devices(step)
+            case machine.Run():
+                self._report(step=step.name)
+                self._run_to_end(step)
+            case machine.Start():
+                self._argv[step.name] = step.argv
+                self._start(step.name)
+            case machine.WaitSocket():
+                self._report(step=step.name)
+                self._wait(step.name, step.timeout_s, lambda: _accepts(step.path))
+            case machine.WaitHTTPS():
+                self._report(step=step.name)
+                context = ssl.create_default_context(cafile=step.ca)
+                self._wait(step.name, step.timeout_s, lambda: _answers(step.url, context))
+
+    def _run_to_end(self, step: machine.Run) -> None:
+        pid = self._spawn(step.name, step.argv)
+        while pid not in self._ended:
+            self._attend()
+            time.sleep(POLL_S / 5)
+        wait_status = self._ended.pop(pid)
+        if wait_status:
+            raise StepError(step.name, status.describe_exit(wait_status))
+
+    def _wait(self, name: str, timeout_s: float, is_ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_ready():
+            self._attend()
+            unit = self._status.units.get(name)
+            if unit is not None and unit.exits:
+                raise StepError(name, unit.last_exit)
+            if time.monotonic() > deadline:
+                raise StepError(name, f"did not answer within {timeout_s:.0f} s")
+            time.sleep(POLL_S)
+
+    def _attend(self) -> None:
+        """Take in what ended, start again what is due."""
+        while True:
+            try:
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            self._take(pid, wait_status)
+        for name, due in list(self._due.items()):
+            if time.monotonic() >= due:
+                del self._due[name]
+                self._start(name)
+
+    def _take(self, pid: int, wait_status: int) -> None:
+        for name, unit in self._status.units.items():
+            if unit.pid == pid:
+                unit.pid = 0
+                unit.exits += 1
+                unit.last_exit = status.describe_exit(wait_status)
+                self._due[name] = time.monotonic() + RESTART_DELAY_S
+                self._report()
+                return
+        self._ended[pid] = wait_status
+        for stale in list(self._ended)[:-16]:  # orphans of containers: nobody asks for them
+            del self._ended[stale]
+
+    def _start(self, name: str) -> None:
+        unit = self._status.units.setdefault(name, status.UnitStatus())
+        unit.pid = self._spawn(name, self._argv[name])
+        self._report()
+
+    def _spawn(self, name: str, argv: tuple[str, ...]) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        log = os.open(f"log/{name}.log", flags, 0o644, dir_fd=self._folder)
+        null = os.open(os.devnull, os.O_RDONLY)
+        try:
+            return os.posix_spawnp(
+                argv[0],
+                argv,
+                self._plan.environment,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, source, target)
+                    for source, target in ((null, 0), (log, 1), (log, 2))
+                ],
+                setsid=True,
+            )
+        except OSError as error:
+            raise StepError(name, f"{argv[0]} does not start: {error.strerror}") from error
+        finally:
+            os.close(log)
+            os.close(null)
+
+    def _report(
+        self, phase: status.Phase | None = None, step: str | None = None, reason: str = ""
+    ) -> None:
+        if phase is not None:
+            self._status.phase = phase
+        if step is not None:
+            self._status.step = step
+        self._status.reason = reason
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        descriptor = os.open("status.new", flags, 0o644, dir_fd=self._folder)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(status.encode(self._status))
+        os.rename("status.new", "status.json", src_dir_fd=self._folder, dst_dir_fd=self._folder)
+
+
+def _accepts(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(path)
+        except OSError:
+            return False
+        return True
+
+
+def _answers(url: str, context: ssl.SSLContext) -> bool:
+    parts = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPSConnection(parts.netloc, timeout=2, context=context)
+    try:
+        connection.request("GET", parts.path)
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def main() -> None:
+    """`python -m nvdra_lab.init FOLDER`: FOLDER is the machine's, with `plan.json` and `log/`."""
+    root = Path(sys.argv[1])
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    plan = machine.decode((root / "plan.json").read_text())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    socket.sethostname(plan.name)
+    os.chdir("/")
+    filesystems.separate()
+    try:
+        Init(plan, folder).run()
+    except StepError as failure:
+        sys.exit(f"{failure.name}: {failure}")
+
+
+if __name__ == "__main__":
+    main()

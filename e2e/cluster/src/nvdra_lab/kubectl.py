@@ -1,0 +1,47 @@
+"""Asking a cluster through kubectl, which understands every kubeconfig. Effects."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvdra_lab import commands
+from nvdra_lab.errors import LabError
+
+
+class Kubectl:
+    """kubectl with one kubeconfig."""
+
+    def __init__(self, program: str, kubeconfig: Path, variables: Mapping[str, str]) -> None:
+        self._argv = [program, f"--kubeconfig={kubeconfig}"]
+        # A discovery cache of its own would stay behind in the user's home.
+        self._variables = {**variables, "KUBECACHEDIR": str(kubeconfig.parent / "kubectl-cache")}
+
+    def get(self, *arguments: str) -> Any:
+        """`kubectl get … -o json`, parsed.
+
+        Raises:
+            LabError: kubectl's own words.
+        """
+        return json.loads(self._run("get", *arguments, "-o", "json"))
+
+    def exists(self, *arguments: str) -> bool:
+        """Whether that one object is there, and the API server answers."""
+        try:
+            self._run("get", *arguments, "-o", "name")
+        except LabError:
+            return False
+        return True
+
+    def apply(self, manifest: str) -> None:
+        """`kubectl apply` of a YAML text."""
+        commands.run(
+            [*self._argv, "apply", "-f", "-"], stdin=manifest.encode(), env=self._variables
+        )
+
+    def text(self, *arguments: str) -> str:
+        """The output of any command."""
+        return self._run(*arguments)
+
+    def _run(self, *arguments: str) -> str:
+        return commands.run([*self._argv, "--request-timeout=10s", *arguments], env=self._variables)

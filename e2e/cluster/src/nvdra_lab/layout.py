@@ -1,0 +1,85 @@
+"""Where a lab keeps its things: the state folder of one lab, and the cache that outlives labs. Pure.
+
+/var/lib/nvdra-lab/<name>/
+  lab.json               what was decided (model.Lab)
+  kernel.json            settings of the kernel before this lab, for `down`
+  net                    the cluster's network namespace, a bind mount
+  admin.kubeconfig       what `lab env` points to
+  machines/<m>/          control-plane, node-1, …
+    plan.json              what its init does (machine.Machine)
+    status.json            what its init has done: units, their process ids, restarts
+    pid                    the init's process id on the host and its start time
+    log/                   one file per unit and step
+    var-lib/ var-log/ run/ what the machine sees at /var/lib, /var/log and /run
+    etc/                   what differs in the machine's /etc from the host's: /etc/kubernetes
+"""
+
+from pathlib import Path
+
+CONTROL_PLANE = "control-plane"
+
+
+class LabDir:
+    """The state folder of one lab, as paths."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lab_file = root / "lab.json"
+        self.net_namespace = root / "net"
+        self.kernel_file = root / "kernel.json"
+        self.admin_kubeconfig = root / "admin.kubeconfig"
+        self.machines = root / "machines"
+
+    def machine(self, name: str) -> "MachineDir":
+        """The folder of one machine."""
+        return MachineDir(self.machines / name)
+
+
+class MachineDir:
+    """The folder of one machine, as paths on the host."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.plan_file = root / "plan.json"
+        self.status_file = root / "status.json"
+        self.pid_file = root / "pid"
+        self.log = root / "log"
+        self.var_lib = root / "var-lib"
+        self.var_log = root / "var-log"
+        self.run = root / "run"
+        self.etc = root / "etc"
+        self.etc_work = root / "etc-work"
+
+    def on_host(self, path: str) -> Path:
+        """Where a file of the machine lies on the host: one below its own folders."""
+        for inside, outside in (("/var/lib", self.var_lib), ("/run", self.run), ("/etc", self.etc)):
+            if path.startswith(f"{inside}/"):
+                return outside / path.removeprefix(f"{inside}/")
+        raise ValueError(path)
+
+    def log_of(self, unit: str) -> Path:
+        """The file with a unit's or step's output."""
+        return self.log / f"{unit}.log"
+
+
+class CacheDir:
+    """What is built once and kept: binaries, images, and the logs of failed starts."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.binaries = root / "bin"
+        self.images = root / "images"
+        self.failed = root / "failed"
+        self.lock = root / "lab.lock"
+
+
+def cache_root(xdg_cache_home: str | None, home: Path) -> Path:
+    """`${XDG_CACHE_HOME:-~/.cache}/nvdra`."""
+    return (Path(xdg_cache_home) if xdg_cache_home else home / ".cache") / "nvdra"
+
+
+def state_root(is_root: bool, xdg_state_home: str | None, home: Path) -> Path:
+    """The folder of all labs: root's, or the user's own for clusters that need no root."""
+    if is_root:
+        return Path("/var/lib/nvdra-lab")
+    return (Path(xdg_state_home) if xdg_state_home else home / ".local/state") / "nvdra-lab"

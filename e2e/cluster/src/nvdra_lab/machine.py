@@ -1,0 +1,103 @@
+"""What a machine of the lab does after its start, as data. Pure, standard library only.
+
+A machine is a set of processes in namespaces of their own: the control plane is one, every node is
+one. Its first process (`init`) carries out the steps in order, then keeps the started units running.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Bind:
+    """`source` appears at `target`, a directory that exists."""
+
+    source: str
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlay:
+    """`target` keeps its content; what is changed in it goes to `upper`."""
+
+    target: str
+    upper: str
+    work: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """`target` becomes a tmpfs with the device nodes every Linux machine has, and no other."""
+
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A command that must end with 0 before the next step; its output goes to the log `name`."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """A unit that runs for as long as the machine, and is started again when it ends."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class WaitSocket:
+    """The unit `name` is ready when its Unix socket accepts."""
+
+    name: str
+    path: str
+    timeout_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class WaitHTTPS:
+    """The unit `name` is ready when a GET of `url` answers 200 to an anonymous caller."""
+
+    name: str
+    url: str
+    ca: str
+    timeout_s: float
+
+
+Step = Bind | Overlay | Devices | Run | Start | WaitSocket | WaitHTTPS
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Bind, Overlay, Devices, Run, Start, WaitSocket, WaitHTTPS)
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A machine: its name, the environment of everything in it, its steps in order."""
+
+    name: str
+    environment: dict[str, str]
+    steps: tuple[Step, ...]
+
+
+def encode(machine: Machine) -> str:
+    """The machine as JSON, for its `init`."""
+    steps = [{"kind": type(step).__name__, **dataclasses.asdict(step)} for step in machine.steps]
+    return json.dumps({**dataclasses.asdict(machine), "steps": steps}, indent=1)
+
+
+def decode(text: str) -> Machine:
+    """The machine that `encode` wrote."""
+    document = json.loads(text)
+    return Machine(**{**document, "steps": tuple(map(_step, document["steps"]))})
+
+
+def _step(fields: dict[str, Any]) -> Step:
+    kind = _KINDS[fields.pop("kind")]
+    if "argv" in fields:
+        fields["argv"] = tuple(fields["argv"])
+    step: Step = kind(**fields)
+    return step

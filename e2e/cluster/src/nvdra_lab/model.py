@@ -1,0 +1,172 @@
+"""A lab as data: its nodes, its addresses, the versions it runs. Pure; every plan is made from it.
+
+Labs are told apart by their name, and on the network by their index: lab `i` takes the addresses
+that carry `i`, so several labs live on one machine without meeting.
+"""
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from nvdra_lab.errors import LabError
+
+MAX_LABS = 16
+MAX_NODES = 200
+API_PORT = 6443
+GPU_NODE_LABEL = "nvidia.com/gpu.present=true"
+
+# Where a node's simulated driver, procfs and sysfs lie inside the node; the same on every node of
+# every lab, so that one chart release with the same four values serves them all.
+DRIVER_ROOT = "/run/nvidia/driver"
+PROC_ROOT = "/run/nvidia/proc"
+SYS_ROOT = "/run/nvidia/sys"
+DEV_ROOT = "/dev"
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
+
+
+class Node(BaseModel):
+    """One node: its name, its own address in the cluster's network, the range of its pods."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    address: str
+    pod_cidr: str
+
+
+class Network(BaseModel):
+    """The addresses of one lab. `link` is the host's end of the veth, at most 15 characters."""
+
+    model_config = ConfigDict(frozen=True)
+
+    link: str
+    host_address: str
+    address: str
+    prefix_length: int
+    pod_cidr: str
+    service_cidr: str
+    kubernetes_service: str
+
+
+class Lab(BaseModel):
+    """Everything that was decided when a lab was brought up; kept in its state as `lab.json`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    provider: Literal["local", "existing"]
+    index: int
+    profile: str | None
+    kubernetes: str
+    network: Network | None
+    nodes: tuple[Node, ...]
+
+    @property
+    def api_server(self) -> str:
+        """The address of a local lab's API server, reachable from the host, nodes and pods."""
+        return f"https://{self.required_network.address}:{API_PORT}"
+
+    @property
+    def required_network(self) -> Network:
+        """The network of a local lab; only an existing cluster has none of ours."""
+        if self.network is None:
+            raise LabError(f"lab {self.name} is an existing cluster: its network is not ours")
+        return self.network
+
+    def node(self, name: str) -> Node:
+        """The node of that name.
+
+        Raises:
+            LabError: There is none; the message lists those there are.
+        """
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        known = ", ".join(node.name for node in self.nodes) or "none"
+        raise LabError(f"lab {self.name} has no node {name!r}; its nodes: {known}")
+
+
+def plan(name: str, index: int, node_count: int, profile: str | None, kubernetes: str) -> Lab:
+    """A local lab: names and addresses for everything in it.
+
+    Raises:
+        LabError: The name or the number of nodes cannot be used.
+    """
+    check_name(name)
+    if not 1 <= node_count <= MAX_NODES:
+        raise LabError(f"--nodes {node_count}: a lab has 1 to {MAX_NODES} nodes")
+    return Lab(
+        name=name,
+        provider="local",
+        index=index,
+        profile=profile,
+        kubernetes=kubernetes,
+        network=network(index),
+        nodes=tuple(_node(index, number) for number in range(1, node_count + 1)),
+    )
+
+
+def check_name(name: str) -> None:
+    """A lab's name becomes part of paths and cgroups, so it is a short DNS label.
+
+    Raises:
+        LabError: It is not one.
+    """
+    if not _NAME.fullmatch(name):
+        raise LabError(
+            f"--name {name!r}: lower-case letters, digits and '-', at most 20 characters, "
+            "beginning and ending with a letter or digit"
+        )
+
+
+def network(index: int) -> Network:
+    """The network of lab `index` (0 to 15)."""
+    return Network(
+        link=f"nvdra-lab{index}",
+        host_address=f"10.95.{index}.1",
+        address=f"10.95.{index}.2",
+        prefix_length=24,
+        pod_cidr=f"10.{128 + index}.0.0/16",
+        service_cidr=f"10.{96 + index}.0.0/16",
+        kubernetes_service=f"10.{96 + index}.0.1",
+    )
+
+
+def free_index(taken: Collection[int], routes: Iterable[str]) -> int:
+    """The first index that no lab has and whose addresses the host does not route elsewhere.
+
+    Args:
+        taken: Indices of the labs on this machine.
+        routes: The host's routes as networks, "10.0.0.0/8"; "default" is not one.
+
+    Raises:
+        LabError: None is left.
+    """
+    routed = [ipaddress.ip_network(route, strict=False) for route in routes]
+    for index in range(MAX_LABS):
+        if index in taken:
+            continue
+        ours = [ipaddress.ip_network(cidr) for cidr in _networks(index)]
+        if not any(mine.overlaps(theirs) for mine in ours for theirs in routed):
+            return index
+    raise LabError(
+        f"no address range is left for another lab: {len(taken)} labs exist, and of the ranges "
+        "10.95-10.111/16 and 10.128-10.143/16 the host's own routes use the rest"
+    )
+
+
+def _networks(index: int) -> tuple[str, ...]:
+    lab = network(index)
+    return (f"10.95.{index}.0/24", lab.pod_cidr, lab.service_cidr)
+
+
+def _node(index: int, number: int) -> Node:
+    return Node(
+        name=f"node-{number}",
+        address=f"10.95.{index}.{10 + number}",
+        pod_cidr=f"10.{128 + index}.{number}.0/24",
+    )

@@ -1,0 +1,194 @@
+"""A node as a machine: its files, its containerd, its kubelet, in order. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from nvdra_lab import controlplane, model, versions
+from nvdra_lab.layout import MachineDir
+from nvdra_lab.machine import Bind, Devices, Machine, Overlay, Run, Start, Step, WaitSocket
+from nvdra_lab.model import Lab, Node
+from nvdra_lab.pki import PKI
+
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+PAUSE_IMAGE = "docker.io/nvdra/pause:1"
+CNI_PROGRAMS = "/usr/lib/cni"  # where Debian's containernetworking-plugins lie
+RUNC = "/usr/sbin/runc"  # Debian's own, whatever else is on PATH
+IMPORT = ("--namespace=k8s.io", "images", "import")  # arguments of ctr
+START_TIMEOUT_S = 60.0
+
+
+def machine(
+    lab: Lab,
+    node: Node,
+    folder: MachineDir,
+    programs: Mapping[str, str],
+    environment: Mapping[str, str],
+    python: str,
+    archives: tuple[str, ...],
+) -> Machine:
+    """A node's machine: mounts, simulated hardware, containerd, kubelet.
+
+    Args:
+        lab: The lab.
+        node: One of its nodes.
+        folder: The machine's folder on the host.
+        programs: Program name → path.
+        environment: Of every process in it.
+        python: The interpreter that has the simulator.
+        archives: Images that every node has from the start.
+    """
+    steps: list[Step] = [
+        Overlay("/etc", str(folder.etc), str(folder.etc_work)),
+        Bind(str(folder.var_log), "/var/log"),
+        Bind(str(folder.run), "/run"),
+        Bind(str(folder.var_lib), "/var/lib"),  # last: it hides the folders of the others
+        Devices("/dev"),
+        Start("containerd", (programs["containerd"],)),
+    ]
+    if lab.profile is not None:
+        hardware = (python, "-m", "nvdra_lab.hardware", lab.profile, node.name)
+        steps.append(Run("hardware", hardware))
+    steps += [
+        WaitSocket("containerd", CONTAINERD_SOCKET, START_TIMEOUT_S),
+        *(Run("images", (programs["ctr"], *IMPORT, archive)) for archive in archives),
+        controlplane.ready(lab, "kube-apiserver"),
+        Start("kubelet", (programs["kubelet"], *kubelet_flags(node))),
+    ]
+    return Machine(node.name, dict(environment), tuple(steps))
+
+
+def files(lab: Lab, node: Node) -> dict[str, bytes]:
+    """The configuration files of a node, by their path inside it; keys come from `pki`."""
+    return {
+        "/etc/containerd/config.toml": containerd_config().encode(),
+        "/etc/cni/net.d/10-lab.conflist": json.dumps(cni_config(node), indent=1).encode(),
+        "/etc/kubernetes/resolv.conf": b"# a lab has no DNS: names fail at once\n",
+        "/var/lib/kubelet/config.yaml": yaml.safe_dump(kubelet_config(lab, node)).encode(),
+    }
+
+
+def kubelet_flags(node: Node) -> tuple[str, ...]:
+    """What the kubelet takes only as flags."""
+    return (
+        "--kubeconfig=/etc/kubernetes/kubelet.conf",
+        "--config=/var/lib/kubelet/config.yaml",
+        f"--hostname-override={node.name}",
+        f"--node-ip={node.address}",
+        f"--node-labels={model.GPU_NODE_LABEL}",
+    )
+
+
+def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
+    """A kubelet that checks who calls it, and leaves the machine it runs on alone.
+
+    Several kubelets share one machine's cgroups and disk: pods get a cgroup folder of the node's own
+    below which no hierarchy is kept, nothing is reserved, nothing is evicted, no image is removed.
+    The volume plugin folder's default lies in /usr, which is the host's.
+    """
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": node.address,
+        "healthzBindAddress": node.address,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{PKI}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{PKI}/kubelet.crt",
+        "tlsPrivateKeyFile": f"{PKI}/kubelet.key",
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "resolvConf": "/etc/kubernetes/resolv.conf",
+        "volumePluginDir": "/var/lib/kubelet/volumeplugins",
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": False,
+        "cgroupRoot": cgroup(lab, node),
+        "enforceNodeAllocatable": [],
+        "failSwapOn": False,
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+        "evictionHard": {
+            "memory.available": "0%",
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%",
+            "imagefs.inodesFree": "0%",
+        },
+        "featureGates": versions.gates(lab.kubernetes),
+    }
+
+
+def cgroup(lab: Lab, node: Node) -> str:
+    """The cgroup of a node's pods, below the root of each hierarchy."""
+    return f"/{cgroup_root(lab)}/{node.name}"
+
+
+def cgroup_root(lab: Lab) -> str:
+    """The cgroup folder of a whole lab."""
+    return f"nvdra-lab-{lab.name}"
+
+
+def containerd_config() -> str:
+    """containerd at its default paths, with CDI; the same on every node.
+
+    `restrict_oom_score_adj`: in a container we may not lower the score. The `opt` folder and NRI's
+    have defaults in /opt, which is the host's.
+    """
+    return f"""\
+version = 3
+disabled_plugins = [
+  "io.containerd.nri.v1.nri",
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.snapshotter.v1.zfs",
+]
+
+[plugins."io.containerd.internal.v1.opt"]
+  path = "/var/lib/containerd/opt"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE_IMAGE}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  enable_cdi = true
+  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+  restrict_oom_score_adj = true
+
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{CNI_PROGRAMS}"]
+    conf_dir = "/etc/cni/net.d"
+
+  [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      BinaryName = "{RUNC}"
+      SystemdCgroup = false
+"""
+
+
+def cni_config(node: Node) -> dict[str, Any]:
+    """A point-to-point link per pod, routed through the cluster's network namespace."""
+    return {
+        "cniVersion": "1.0.0",
+        "name": "lab",
+        "plugins": [
+            {
+                "type": "ptp",
+                "ipMasq": False,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": node.pod_cidr}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+        ],
+    }

@@ -1,0 +1,186 @@
+"""Machines as processes of the host: start, look, enter, kill. Effects."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from nvdra_lab import network, status
+from nvdra_lab.errors import LabError
+from nvdra_lab.layout import MachineDir
+
+INIT_LOG = "init"
+KILL_TIMEOUT_S = 30.0
+
+
+def start(folder: MachineDir, namespace: Path, python: str, variables: Mapping[str, str]) -> None:
+    """Start a machine whose `plan.json` is written, and note the process id of its init.
+
+    Raises:
+        LabError: The namespaces could not be made.
+    """
+    argv = [
+        *network.enter_argv(namespace),
+        "unshare",
+        "--mount",
+        "--propagation=private",
+        "--uts",
+        "--pid",
+        "--fork",
+        "--kill-child=SIGKILL",
+        "--mount-proc",
+        python,
+        "-m",
+        "nvdra_lab.init",
+        str(folder.root),
+    ]
+    with folder.log_of(INIT_LOG).open("ab") as log:
+        outer = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=variables,
+            start_new_session=True,
+        )
+    init = _child_of(outer)
+    folder.pid_file.write_text(f"{init} {started_at(init)} {outer.pid} {started_at(outer.pid)}")
+
+
+def init_pid(folder: MachineDir) -> int | None:
+    """The host's process id of a machine's init, while it lives."""
+    noted = _noted(folder)
+    return noted[0][0] if noted and started_at(noted[0][0]) == noted[0][1] else None
+
+
+def kill(folder: MachineDir) -> None:
+    """End a machine with everything in it, and wait until nothing of it is left.
+
+    The kernel kills a PID namespace with its first process and lets that one go last.
+
+    Raises:
+        LabError: Something does not die, which only a process stuck in the kernel does.
+    """
+    noted = [(pid, since) for pid, since in _noted(folder) if started_at(pid) == since]
+    for pid, _ in noted:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while any(started_at(pid) == since for pid, since in noted):
+        _reap()
+        if time.monotonic() > deadline:
+            raise LabError(f"processes of {folder.root.name} do not end: {noted}")
+        time.sleep(0.02)
+
+
+def read_status(folder: MachineDir) -> status.MachineStatus:
+    """What a machine's init last said; before its first word, that it starts."""
+    try:
+        return status.decode(folder.status_file.read_text())
+    except FileNotFoundError:
+        return status.MachineStatus()
+
+
+def restart(folder: MachineDir, unit: str) -> None:
+    """End a unit's process and wait until its machine has started another.
+
+    Raises:
+        LabError: The machine has no such unit, or does not start it again.
+    """
+    before, init = read_status(folder), init_pid(folder)
+    if init is None or unit not in before.units:
+        raise LabError(f"{folder.root.name} runs no {unit}; it runs: {', '.join(before.units)}")
+    pid = host_pid(init, before.units[unit].pid)
+    if pid is not None:
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while (now := read_status(folder).units[unit]).exits == before.units[unit].exits or not now.pid:
+        if time.monotonic() > deadline:
+            raise LabError(f"{unit} did not start again within {KILL_TIMEOUT_S:.0f} s")
+        time.sleep(0.05)
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment a unit of that machine gets: its init's plan has it."""
+    pairs = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if pair)
+
+
+def enter_argv(init: int) -> list[str]:
+    """The words to put before a command that shall run inside a machine."""
+    return ["nsenter", f"--target={init}", "--mount", "--uts", "--net", "--pid"]
+
+
+def host_pid(init: int, pid: int) -> int | None:
+    """The host's id of the process that is `pid` inside the machine of `init`."""
+    for child in _children(init):
+        if _ids(child)[-1:] == [pid]:
+            return child
+    return None
+
+
+def resident_mib(pid: int) -> float:
+    """The resident set of a process; 0 when it is gone."""
+    return _field(pid, "VmRSS:") / 1024
+
+
+def started_at(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 when there is none or it is dead."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
+def _child_of(outer: "subprocess.Popen[bytes]") -> int:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and outer.poll() is None:
+        if children := _children(outer.pid):
+            return children[0]
+        time.sleep(0.005)
+    raise LabError(f"{' '.join(map(str, outer.args))}: no machine was made")  # type: ignore[arg-type]
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _ids(pid: int) -> list[int]:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [
+        int(number) for line in lines if line.startswith("NSpid:") for number in line.split()[1:]
+    ]
+
+
+def _field(pid: int, name: str) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
+
+
+def _noted(folder: MachineDir) -> list[tuple[int, int]]:
+    try:
+        numbers = [int(word) for word in folder.pid_file.read_text().split()]
+    except FileNotFoundError:
+        return []
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _reap() -> None:
+    """Take leave of machines that this very process started."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

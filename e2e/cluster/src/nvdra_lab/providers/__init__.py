@@ -1,0 +1,1 @@
+"""Where a lab's cluster comes from: made here (`local`), or there already (`existing`)."""

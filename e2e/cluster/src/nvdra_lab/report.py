@@ -1,0 +1,126 @@
+"""How a lab is, gathered once and shown as a table or as JSON."""
+
+import dataclasses
+import io
+import json
+
+from rich.console import Console
+from rich.table import Table
+
+from nvdra_lab import nodes, processes, state
+from nvdra_lab.environment import Environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.kubectl import Kubectl
+from nvdra_lab.layout import CONTROL_PLANE, MachineDir
+from nvdra_lab.model import Lab
+
+
+@dataclasses.dataclass(frozen=True)
+class Component:
+    """One process of a lab. `memory_mib` is its resident set."""
+
+    name: str
+    state: str
+    pid: int
+    restarts: int
+    memory_mib: float
+    log: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A lab, its components, its nodes; `trouble` is why the API server did not say more."""
+
+    name: str
+    provider: str
+    kubernetes: str
+    profile: str | None
+    kubeconfig: str
+    components: list[Component]
+    nodes: list[nodes.NodeFacts]
+    trouble: str
+
+
+def gather(environment: Environment, lab: Lab, kubectl: Kubectl) -> Report:
+    """Look at every process and ask the API server for the nodes."""
+    where = state.folder(environment, lab.name)
+    components: list[Component] = []
+    if lab.provider == "local":
+        for name in (CONTROL_PLANE, *(node.name for node in lab.nodes)):
+            components += _components(name, where.machine(name))
+    known: list[nodes.NodeFacts] = []
+    trouble = ""
+    try:
+        known = nodes.facts(kubectl.get("nodes"))
+    except LabError as error:
+        trouble = str(error)
+    return Report(
+        name=lab.name,
+        provider=lab.provider,
+        kubernetes=lab.kubernetes,
+        profile=lab.profile,
+        kubeconfig=str(where.admin_kubeconfig),
+        components=components,
+        nodes=known,
+        trouble=trouble,
+    )
+
+
+def is_well(report: Report) -> bool:
+    """Whether every component runs and every node takes pods."""
+    components = all(component.state == "running" for component in report.components)
+    return components and not report.trouble and all(node.is_ready for node in report.nodes)
+
+
+def as_json(report: Report) -> str:
+    """The report for programs."""
+    return json.dumps(dataclasses.asdict(report), indent=2)
+
+
+def as_table(report: Report) -> str:
+    """The report for people."""
+    hardware = report.profile or "no simulated GPUs"
+    lines = [
+        f"lab {report.name}: Kubernetes {report.kubernetes}, {hardware}, provider {report.provider}",
+        f"kubeconfig {report.kubeconfig}",
+    ]
+    text = io.StringIO()
+    console = Console(file=text, width=120)
+    if report.components:
+        table = Table("component", "state", "pid", "restarts", "MiB", box=None)
+        for part in report.components:
+            row = (
+                part.name,
+                part.state,
+                str(part.pid or "-"),
+                str(part.restarts),
+                f"{part.memory_mib:.0f}",
+            )
+            table.add_row(*row)
+        console.print(table)
+    table = Table("node", "state", "address", "kubelet", box=None)
+    for node in report.nodes:
+        table.add_row(node.name, "Ready" if node.is_ready else node.why, node.address, node.kubelet)
+    console.print(table)
+    if report.trouble:
+        lines.append(f"the API server does not answer: {report.trouble}")
+    return "\n".join([*lines, "", text.getvalue().rstrip()])
+
+
+def _components(machine: str, folder: MachineDir) -> list[Component]:
+    init = processes.init_pid(folder)
+    status = processes.read_status(folder)
+    parts = []
+    for unit, fate in status.units.items():
+        pid = (processes.host_pid(init, fate.pid) if init and fate.pid else None) or 0
+        parts.append(
+            Component(
+                name=unit if machine == CONTROL_PLANE else f"{machine}/{unit}",
+                state="running" if pid else fate.last_exit or "not running",
+                pid=pid,
+                restarts=fate.exits,
+                memory_mib=round(processes.resident_mib(pid), 1),
+                log=str(folder.log_of(unit)),
+            )
+        )
+    return parts
