@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 import yaml
+from yaml.events import CollectionEndEvent, CollectionStartEvent, DocumentEndEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from nvdra_cdi.errors import CodecError
@@ -27,6 +28,7 @@ from nvdra_cdi.model import (
 
 _MAX_BYTES = 4 << 20  # both of the file and of what its aliases unfold to
 _MAX_NODES = 100_000
+_MAX_DEPTH = 32  # a document of the standard has 8
 _NULL = "tag:yaml.org,2002:null"
 _PLAIN_TAGS = frozenset(
     f"tag:yaml.org,2002:{name}"
@@ -72,14 +74,29 @@ def spec(data: bytes) -> Spec:
 def _first_node(data: bytes) -> Node | None:
     loader = None
     try:
+        _refuse_depth(data)
         loader = _Loader(data)
         node: Node | None = loader.get_node() if loader.check_node() else None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CodecError(f"no YAML or JSON: {error}") from error
     finally:
         if loader is not None:
             loader.dispose()
     return node
+
+
+def _refuse_depth(data: bytes) -> None:
+    """Both composers recurse, libyaml's in C, where too much of it ends the process."""
+    depth = 0
+    for event in yaml.parse(data, Loader=_Loader):
+        if isinstance(event, CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, DocumentEndEvent):
+            return
+        if depth > _MAX_DEPTH:
+            raise CodecError(f"more than {_MAX_DEPTH} levels deep")
 
 
 def _is_null(node: Node) -> bool:

@@ -86,7 +86,7 @@ class Host:
             here = "/" + "/".join((*reached, part))
             target = self._link_target(here)
             if target is None:
-                if not self._exists(here):
+                if self.lstat(here) is None:
                     return None
                 reached.append(part)
                 continue
@@ -104,10 +104,11 @@ class Host:
         resolved = self.resolve(directory)
         return None if resolved is None else self._link_target(f"{resolved.rstrip('/')}/{name}")
 
-    def stat(self, path: str) -> Entry | None:
-        """What the path leads to, links followed."""
+    def follow(self, path: str) -> tuple[str, Entry] | None:
+        """Where a path leads when all its links are followed, and what is there."""
         resolved = self.resolve(path)
-        return None if resolved is None else self.lstat(resolved)
+        entry = self.lstat(resolved) if resolved is not None else None
+        return None if resolved is None or entry is None else (resolved, entry)
 
     def lstat(self, path: str) -> Entry | None:
         """What is at the path itself; the caller knows that no directory on the way is a link."""
@@ -125,18 +126,18 @@ class Host:
         if resolved is None:
             return []
         try:
-            return sorted(path.name for path in Path(self._real(resolved)).iterdir())
+            with os.scandir(self._real(resolved)) as entries:
+                return sorted(entry.name for entry in entries)
         except OSError as error:
             self._raise_unless_absent(directory, error)
             return []
 
     def glob(self, directory: str, pattern: str) -> list[str]:
         """The paths in one directory whose names fit a shell pattern, sorted, not resolved."""
-        hidden = pattern.startswith(".")
         return [
             f"{directory.rstrip('/')}/{name}"
             for name in self.names(directory)
-            if fnmatch.fnmatchcase(name, pattern) and (hidden or not name.startswith("."))
+            if fnmatch.fnmatchcase(name, pattern)
         ]
 
     def open(self, path: str) -> BinaryIO | None:
@@ -176,9 +177,6 @@ class Host:
             if error.errno != errno.EINVAL:
                 self._raise_unless_absent(path, error)
             return None
-
-    def _exists(self, path: str) -> bool:
-        return self.lstat(path) is not None
 
     def _raise_unless_absent(self, path: str, error: OSError) -> None:
         if error.errno not in _ABSENT:

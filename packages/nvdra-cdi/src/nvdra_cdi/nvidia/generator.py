@@ -1,0 +1,67 @@
+"""Generate the edits of whole GPUs: the way into this subpackage.
+
+Three calls describe a node: `common_edits` once, `gpu_edits` per GPU, `assemble.assemble` for the
+spec. They read files and block; run them on a worker thread. They keep nothing: call them again
+when the driver has changed.
+"""
+
+from nvdra_cdi.host import Entry, Host
+from nvdra_cdi.model import ContainerEdits, DeviceNode
+from nvdra_cdi.nvidia import discover, edits
+from nvdra_cdi.nvidia.options import Gpu, Options, split_off
+
+_HERE = Host()
+
+
+def common_edits(options: Options, host: Host = _HERE) -> ContainerEdits:
+    """What every container with a GPU needs: control nodes, driver files, hooks, environment.
+
+    Raises:
+        DiscoveryError: No driver below `options.driver_root`, or of another version than
+            `options.driver_version`.
+    """
+    root, sysfs = host.under(options.driver_root), host.under(options.sys_root)
+    driver = discover.driver(root, sysfs, options.driver_version)
+    return edits.common(options, driver, discover.control_nodes(host.under(options.dev_root)))
+
+
+def gpu_edits(options: Options, gpu: Gpu, host: Host = _HERE) -> ContainerEdits:
+    """What a container needs to use this GPU: its nodes, and links to them.
+
+    Raises:
+        DiscoveryError: The GPU's device node is not below `options.dev_root`.
+    """
+    devices, sysfs = host.under(options.dev_root), host.under(options.sys_root)
+    return edits.gpu(options, gpu, discover.gpu_nodes(devices, sysfs, gpu))
+
+
+def missing(options: Options, written: ContainerEdits, host: Host = _HERE) -> list[str]:
+    """What our edits name and the host no longer has: paths, as the host sees them.
+
+    A device node that became another device counts as missing. Cheap, one `lstat` per entry:
+    generated edits name files behind no links.
+    """
+    devices, root = host.under(options.dev_root), host.under(options.driver_root)
+    nodes = [
+        node.host_path or node.path
+        for node in written.device_nodes
+        if not _is_same(node, devices, options.target_dev_root)
+    ]
+    mounts = [
+        mount.host_path
+        for mount in written.mounts
+        if _entry(mount.host_path, root, options.target_driver_root) is None
+    ]
+    return nodes + mounts
+
+
+def _is_same(node: DeviceNode, devices: Host, target: str) -> bool:
+    entry = _entry(node.host_path or node.path, devices, target)
+    numbers = (node.major, node.minor)
+    return entry is not None and entry.is_character_device and (entry.major, entry.minor) == numbers
+
+
+def _entry(path: str, root: Host, target: str) -> Entry | None:
+    """What is at a path of the host, if the path lies in the tree that we see as `root`."""
+    inside = split_off(target, path)
+    return None if inside is None else root.lstat(inside)
