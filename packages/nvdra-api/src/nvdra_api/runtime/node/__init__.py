@@ -1,0 +1,1 @@
+"""The node itself: files and roots, the state store, NVML."""

@@ -1,0 +1,202 @@
+"""What is prepared on this node, in one SQLite file; the only writer of it.
+
+Reads are from memory. Changes are transactions on a thread of its own: those that queue while one
+is being synced share the next sync, so the cost of a change grows neither with the claims held nor
+with the calls at once. The payload's schema belongs to the component. Source: design.md, "State in
+SQLite"; spec/tracing.md §1 for roots.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from nvdra_api.runtime.node import database
+from nvdra_api.runtime.node.database import Connection, Record, State, Statement
+from nvdra_api.runtime.process.clock import Clock
+from nvdra_api.runtime.process.worker import Worker
+from nvdra_api.types.claims import ClaimRef
+from nvdra_api.types.ids import ClaimUID
+
+__all__ = ["Record", "State", "Store"]
+
+ROOT_MEMORY: Final = timedelta(hours=1)
+"""How long a claim's root span counts as written after its record has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    statements: Sequence[Statement]
+    remember: Callable[[], None]
+
+
+class Store:
+    """The records of this node and which claims have their root span.
+
+    Attributes:
+        boot_id: The kernel's current boot; what is written is stamped with it.
+        set_aside: Where a file that could not be read was moved to; None when all was well. The
+            owner reports it and rebuilds what it can from evidence.
+    """
+
+    def __init__(
+        self, path: Path, boot_id: str, clock: Clock, worker: Worker, opened: database.Opened
+    ) -> None:
+        """Use `opened`."""
+        self.boot_id = boot_id
+        self.set_aside = opened.set_aside
+        self._path = path
+        self._clock = clock
+        self._worker = worker
+        self._connection: Connection = opened.connection
+        self._records = {record.uid: record for record in opened.records}
+        self._roots = dict(opened.roots)
+        self._ageing = deque(sorted((forget, uid) for uid, forget in self._roots.items()))
+        self._queued: list[_Change] = []
+        self._batch: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writing: asyncio.Future[None] | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, path: Path, boot_id: str, clock: Clock) -> AsyncGenerator["Store", None]:
+        """Open the file, making it if need be, and read it once; leaving waits for every write.
+
+        A file that is damaged is moved beside itself, with the time in its name, and an empty one
+        takes its place: see `set_aside`.
+
+        Args:
+            path: The file; its directory exists. SQLite keeps `-wal` and `-shm` beside it.
+            boot_id: `Host.boot_id()`.
+            clock: For the times in records.
+
+        Raises:
+            PermanentError: `StateCorrupt`: a newer release has written it, or the disk refuses.
+        """
+        async with Worker("store") as worker:
+            opened = await worker.run(database.open_or_set_aside, path, clock.now())
+            store = cls(path, boot_id, clock, worker, opened)
+            try:
+                yield store
+            finally:
+                await store._settled()
+                await worker.run(opened.connection.close)
+
+    def records(self) -> Mapping[ClaimUID, Record]:
+        """Every record, as it is on disk. A live view: do not keep an iterator over an await."""
+        return MappingProxyType(self._records)
+
+    async def put(self, ref: ClaimRef, state: State, payload: str) -> Record:
+        """Write the record of a claim, new or not; returns once it is on disk.
+
+        Raises:
+            PermanentError: `StateCorrupt`: the disk refuses; nothing has changed.
+        """
+        now = self._clock.now()
+        before = self._records.get(ref.uid)
+        record = Record(
+            ref=ref,
+            state=state,
+            boot_id=self.boot_id,
+            created=before.created if before else now,
+            updated=now,
+            payload=payload,
+        )
+
+        def remember() -> None:
+            self._records[record.uid] = record
+
+        await self._write(_Change((database.put_record(record),), remember))
+        return record
+
+    async def delete(self, uid: ClaimUID) -> None:
+        """Forget the record of a claim; none there is fine. Returns once it is on disk.
+
+        Raises:
+            PermanentError: `StateCorrupt`: the disk refuses; nothing has changed.
+        """
+        statements = [database.delete_record(uid)]
+        if uid in self._roots:
+            statements += self._keep_root(uid)
+
+        def remember() -> None:
+            self._records.pop(uid, None)
+
+        await self._write(_Change(statements, remember))
+
+    def root_written(self, uid: ClaimUID) -> bool:
+        """Whether the claim's root span is out; remembered for an hour after its record."""
+        return uid in self._roots
+
+    async def mark_root(self, uid: ClaimUID) -> None:
+        """Note that the claim's root span is out.
+
+        Known from the call on, for no second one may be written meanwhile; on disk on return.
+
+        Raises:
+            PermanentError: `StateCorrupt`: the disk refuses.
+        """
+        await self._write(_Change(self._keep_root(uid), lambda: None))
+
+    def _keep_root(self, uid: ClaimUID) -> list[Statement]:
+        """Remember a root for an hour from now, and forget those whose hour is over."""
+        now = self._clock.now()
+        forget = now + ROOT_MEMORY
+        self._roots[uid] = forget
+        self._ageing.append((forget, uid))
+        statements = [database.put_root(uid, forget)]
+        if self._forget_roots(now):
+            statements.append(database.forget_roots(now))
+        return statements
+
+    def _forget_roots(self, now: datetime) -> bool:
+        is_any = False
+        while self._ageing and self._ageing[0][0] <= now:
+            forget, uid = self._ageing.popleft()
+            # A record that still exists starts the hour again when it goes.
+            if self._roots.get(uid) == forget and uid not in self._records:
+                del self._roots[uid]
+                is_any = True
+        return is_any
+
+    async def _write(self, change: _Change) -> None:
+        """Queue a change and wait for its commit, which happens even if we are cancelled."""
+        self._queued.append(change)
+        batch = self._batch
+        if self._writing is None:
+            self._start_batch()
+        await asyncio.shield(batch)
+
+    def _start_batch(self) -> None:
+        """Send everything queued so far to the disk, as one transaction."""
+        changes, self._queued = self._queued, []
+        batch, self._batch = self._batch, asyncio.get_running_loop().create_future()
+        statements = [statement for change in changes for statement in change.statements]
+        self._writing = self._worker.start(database.commit, self._connection, statements)
+        self._writing.add_done_callback(lambda written: self._end_batch(changes, batch, written))
+
+    def _end_batch(
+        self,
+        changes: Sequence[_Change],
+        batch: asyncio.Future[None],
+        written: asyncio.Future[None],
+    ) -> None:
+        self._writing = None
+        error = written.exception()
+        if error is None:
+            for change in changes:
+                change.remember()
+            batch.set_result(None)
+        else:
+            batch.set_exception(database.refused(self._path, error))
+        if self._queued:
+            self._start_batch()
+
+    async def _settled(self) -> None:
+        """Wait until nothing is being written; who waits for a failed batch is told, we are not."""
+        while self._writing is not None:
+            await asyncio.wait((self._writing,))

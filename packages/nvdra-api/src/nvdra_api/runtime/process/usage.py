@@ -1,0 +1,61 @@
+"""The `--help` page of a settings model: grouped, one paragraph per flag, ready to learn from."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from nvdra_api.runtime.process.flags import Entry
+from nvdra_api.types.gates import Gates
+
+WIDTH = 100
+INDENT = " " * 6
+
+
+def page(program: str, about: str, entries: Sequence[Entry]) -> str:
+    """Everything about the flags, at most `WIDTH` columns wide."""
+    return "\n".join(_lines(program, about, entries)) + "\n"
+
+
+def _lines(program: str, about: str, entries: Sequence[Entry]) -> Iterator[str]:
+    yield f"Usage: {program} [flags]"
+    if about:
+        yield ""
+        yield from textwrap.wrap(textwrap.dedent(about.partition("\n\n")[0]), WIDTH)
+    yield ""
+    yield "A flag beats its variable, a variable beats the default; feature gates merge one by one."
+    for group, members in groupby(entries, key=lambda entry: entry.group):
+        yield ""
+        yield f"{group or 'Flags'}:"
+        for entry in members:
+            yield from _flag(entry)
+    yield ""
+    yield "Other:"
+    yield "  -h, --help"
+    yield "  --version"
+
+
+def _flag(entry: Entry) -> Iterator[str]:
+    metavar = f"[={entry.metavar}]" if entry.is_switch else f" {entry.metavar}"
+    yield f"  {entry.flag}{metavar}"
+    if entry.help:
+        yield from textwrap.wrap(entry.help, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    yield f"{INDENT}{'; '.join(_facts(entry))}"
+    if entry.is_gates:
+        yield from (f"{INDENT}  {line}" for line in entry.default.help_lines())
+
+
+def _facts(entry: Entry) -> Iterator[str]:
+    yield "required" if entry.is_required else f"default {_shown(entry.default)}"
+    if entry.env:
+        yield f"variable {' or '.join(entry.env)}"
+    if entry.aliases:
+        yield f"also {', '.join(f'--{alias}' for alias in entry.aliases)}"
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, Gates):
+        return default.explicit_text() or "none set"
+    if isinstance(default, bool):
+        return str(default).lower()
+    return str(default) if default not in (None, "") else "empty"

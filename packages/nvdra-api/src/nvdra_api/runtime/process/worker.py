@@ -1,0 +1,160 @@
+"""One named thread with one queue, for calls that block: NVML, SQLite, files.
+
+The loop hands work over and goes on; a call that hangs keeps its own thread busy and nobody else.
+An executor is not used: its two locks and a wake-up of the loop per call cost more than a short
+NVML call does.
+"""
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+SHUTDOWN_S = 5.0
+"""How long leaving waits for the call in progress; longer, and the kubelet kills the pod first."""
+
+
+class _Job(NamedTuple):
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    future: asyncio.Future[Any]
+
+
+class _Outcome(NamedTuple):
+    future: asyncio.Future[Any]
+    value: Any
+    error: BaseException | None
+
+
+class Worker:
+    """A thread that runs calls one after the other, in the order they were handed over.
+
+    `async with Worker("nvml") as worker: count = await worker.run(nvml.count)`. Arguments and
+    results cross threads and must be values. Leaving lets the queue run dry, then waits at most
+    `SHUTDOWN_S`; a thread that hangs in hardware is left behind and dies with the process.
+
+    Attributes:
+        name: Also the thread's name as the operating system shows it, cut to 15 bytes.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._outcomes: deque[_Outcome] = deque()
+        self._is_delivery_due = False
+        self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Event
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        # A daemon: a call that hangs in a driver must not keep the process from ending.
+        threading.Thread(target=self._work, name=self.name, daemon=True).start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_closed = True
+        self._jobs.put(None)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), SHUTDOWN_S)
+
+    async def run(
+        self, function: Callable[[*Ts], T], *arguments: *Ts, deadline: float | None = None
+    ) -> T:
+        """Call `function` in the thread and wait for what it returns or raises.
+
+        Work that has not begun when its waiter is gone, cancelled or past its deadline, is dropped;
+        work that has begun goes on and its outcome is lost.
+
+        Args:
+            function: What to call; it may block.
+            arguments: Values for it.
+            deadline: By the loop's clock, in monotonic seconds; none waits for ever.
+
+        Raises:
+            TimeoutError: The deadline passed.
+        """
+        future = self.start(function, *arguments)
+        if deadline is None:
+            return await future
+        async with asyncio.timeout_at(deadline):
+            return await future
+
+    def start(self, function: Callable[[*Ts], T], *arguments: *Ts) -> asyncio.Future[T]:
+        """Hand a call over without waiting; cancel the future to drop it while it is queued."""
+        if self._is_closed:
+            raise RuntimeError(f"worker {self.name} has ended")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put(_Job(function, arguments, future))
+        return future
+
+    def _work(self) -> None:
+        _name_thread(self.name)
+        while (job := self._jobs.get()) is not None:
+            # Read from another thread: at worst a call runs although nobody waits any more.
+            if not job.future.cancelled():
+                self._finish(_called(job))
+            del job  # an idle thread must not keep arguments and results alive
+        with suppress(RuntimeError):  # the loop was closed without us: nobody to tell
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _finish(self, outcome: _Outcome) -> None:
+        self._outcomes.append(outcome)
+        # The loop lowers the flag before it empties the queue, so an outcome that finds it raised
+        # is still picked up: one wake-up serves all that finish until the loop gets there.
+        if not self._is_delivery_due:
+            self._is_delivery_due = True
+            with suppress(RuntimeError):  # the loop was closed without us: nobody to tell
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._is_delivery_due = False
+        while self._outcomes:
+            future, value, error = self._outcomes.popleft()
+            if future.cancelled():
+                if error is not None:
+                    self._report_lost(error)
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+
+    def _report_lost(self, error: BaseException) -> None:
+        self._loop.call_exception_handler(
+            {
+                "message": f"a call on {self.name} failed after its waiter had gone",
+                "exception": error,
+            }
+        )
+
+
+def _called(job: _Job) -> _Outcome:
+    try:
+        return _Outcome(job.future, job.function(*job.arguments), None)
+    except StopIteration as error:  # a future refuses this one
+        wrapped = RuntimeError(f"{job.function} raised StopIteration")
+        wrapped.__cause__ = error
+        return _Outcome(job.future, None, wrapped)
+    except BaseException as error:  # noqa: BLE001 - raised again where the call is waited for
+        return _Outcome(job.future, None, error)
+
+
+def _name_thread(name: str) -> None:
+    """Let `ps -L` and `strace` find the thread; Python 3.14 does it by itself."""
+    comm = Path(f"/proc/self/task/{threading.get_native_id()}/comm")
+    with suppress(OSError):  # no such file elsewhere than on Linux: a convenience
+        comm.write_bytes(name.encode()[:15])
