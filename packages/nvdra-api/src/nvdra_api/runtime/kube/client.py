@@ -10,7 +10,7 @@ Source: spec/kubelet-dra-protocol.md §5.4, §8.7; design.md, "Settled".
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
@@ -174,7 +174,7 @@ class Client:
 
     async def watch(
         self, path: str, params: Mapping[str, str], deadline: float
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         """Watch a collection: the server's JSON lines as they come, until it ends the watch.
 
         Close it when done (`contextlib.aclosing`): it holds a connection.
