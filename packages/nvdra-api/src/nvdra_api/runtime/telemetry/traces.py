@@ -1,0 +1,286 @@
+"""The one seam: a step makes its span, its measurement and its log record together.
+
+So they cannot disagree. An operation is the step at the top, with the claim's own metrics. Which
+trace a claim has is `protocol.identity`'s to say. Source: spec/tracing.md §§1-2, 5-6; style.md §15.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Final
+
+from nvdra_api.protocol import identity
+from nvdra_api.protocol.identity import Link
+from nvdra_api.runtime.process.clock import Clock
+from nvdra_api.runtime.telemetry import export, logs
+from nvdra_api.runtime.telemetry.active import CURRENT, ActiveSpan, Timeline, failure_of
+from nvdra_api.runtime.telemetry.environment import OtelSettings
+from nvdra_api.runtime.telemetry.export import Exporting
+from nvdra_api.runtime.telemetry.metrics import Metrics
+from nvdra_api.runtime.telemetry.recorder import Recorder
+from nvdra_api.runtime.telemetry.spans import Failure, Span, Value, random_id
+from nvdra_api.types import keys
+from nvdra_api.types.claims import ClaimRef
+from nvdra_api.types.ids import NodeName, SpanID, TraceID
+
+LOG: Final = logs.logger(__name__)
+
+SLOW_NVML_S: Final = 0.005
+"""From here on an NVML call is worth a span of its own (spec/tracing.md §2)."""
+
+_NOTHING: Final[Mapping[str, Value]] = {}
+_STEP_LEVEL: Final = logging.INFO - 4
+_OPERATION_LEVEL: Final = logging.INFO - 2
+
+
+class Scope:
+    """`with` around an operation or a step; what it gives is the span."""
+
+    __slots__ = ("_finish", "_span", "_token")
+
+    def __init__(self, span: ActiveSpan, finish: Callable[[ActiveSpan], None]) -> None:
+        self._span = span
+        self._finish = finish
+
+    def __enter__(self) -> ActiveSpan:
+        """Make the span current."""
+        self._token = CURRENT.set(self._span)
+        return self._span
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End it; an exception is its failure and travels on."""
+        if error is not None:
+            self._span.fail(error)
+        self._finish(self._span)
+        CURRENT.reset(self._token)
+
+
+class Telemetry:
+    """Where spans, measurements and records of one component go.
+
+    Attributes:
+        metrics: Its metrics, for facts that are no step.
+        recorder: Its last traces.
+    """
+
+    def __init__(
+        self, clock: Clock, metrics: Metrics, recorder: Recorder, exporting: Exporting | None = None
+    ) -> None:
+        self.metrics = metrics
+        self.recorder = recorder
+        self._clock = clock
+        self._exporting = exporting
+
+    def operation(
+        self,
+        name: str,
+        *,
+        trace: TraceID,
+        parent: SpanID,
+        attributes: Mapping[str, Value] = _NOTHING,
+        links: tuple[Link, ...] = (),
+    ) -> Scope:
+        """One piece of work on a claim, once per call of the kubelet: `prepare`, `unprepare`.
+
+        Its outcome goes to the span, the claim metrics (by `nvdra.device_kind`, which may be set
+        while it runs) and the log: verbosity 2, a warning when it failed.
+
+        Args:
+            name: The span's name and the metric's `operation`.
+            trace: The claim's trace.
+            parent: The claim's root, written or not (`identity.claim_root`).
+            attributes: At least `claim_attributes`.
+            links: Context that came with the call.
+        """
+        self.metrics.operation_started(name)
+        timeline = Timeline(self._clock)
+        span = ActiveSpan(name, trace, parent, timeline, attributes, self._keep, links)
+        return Scope(span, self._finish_operation)
+
+    def step(
+        self,
+        name: str,
+        attributes: Mapping[str, Value] = _NOTHING,
+        *,
+        parent: ActiveSpan | None = None,
+    ) -> Scope:
+        """One step of the operation at work, `verb object`.
+
+        Args:
+            name: The span's name and the metric's `step`.
+            attributes: What is known at its beginning.
+            parent: The span above it, for a worker thread; the current one by default. Outside any
+                operation a step is measured and logged, and in no trace.
+        """
+        above = parent or CURRENT.get()
+        if above is None:
+            timeline = Timeline(self._clock)
+            span = ActiveSpan(name, None, None, timeline, attributes, self._keep)
+        else:
+            span = above.step(name, attributes)
+        return Scope(span, self._finish_step)
+
+    def retroactive(
+        self,
+        name: str,
+        *,
+        trace: TraceID,
+        id: SpanID | None = None,
+        parent: SpanID | None,
+        start: datetime,
+        end: datetime,
+        attributes: Mapping[str, Value] = _NOTHING,
+        links: tuple[Link, ...] = (),
+        failure: Failure | None = None,
+    ) -> None:
+        """Write a span from timestamps that objects carry: a root, or `schedule`.
+
+        Args:
+            name: What happened.
+            trace: The claim's trace.
+            id: A derived ID for a root; random otherwise.
+            parent: None for a root.
+            start: With a time zone.
+            end: Likewise; one before `start` (two machines, two clocks) counts as `start`.
+            attributes: What is known about it.
+            links: To spans of other traces.
+            failure: How it failed.
+        """
+        id_ = id or random_id()
+        start_ns = _nanoseconds(start)
+        self._keep(
+            Span(
+                name=name,
+                trace=trace,
+                id=id_,
+                parent=parent,
+                operation=parent or id_,
+                start_ns=start_ns,
+                end_ns=max(start_ns, _nanoseconds(end)),
+                attributes=attributes,
+                links=links,
+                failure=failure,
+            )
+        )
+
+    def nvml_call(
+        self,
+        function: str,
+        seconds: float,
+        error: BaseException | None = None,
+        *,
+        span: ActiveSpan | None = None,
+    ) -> None:
+        """Note one NVML call: always in the histogram, as a span only when slow or failed.
+
+        Args:
+            function: Its C name.
+            seconds: How long it took, until now.
+            error: What it raised.
+            span: The step that called, for a worker thread; the current one by default.
+        """
+        self.metrics.nvml_call(function, seconds)
+        above = span or CURRENT.get()
+        if above is not None and (seconds >= SLOW_NVML_S or error is not None):
+            failure = None if error is None else failure_of(error)
+            above.child("call nvml", seconds, {keys.NVML_FUNCTION: function}, failure)
+
+    def _finish_step(self, span: ActiveSpan) -> None:
+        seconds = span.end()
+        if span.is_discarded:
+            return
+        self.metrics.step(span.name, seconds)
+        _write(_STEP_LEVEL, span, seconds)
+
+    def _finish_operation(self, span: ActiveSpan) -> None:
+        failure = span.failure
+        outcome = keys.Outcome.SUCCESS if failure is None else failure.outcome
+        span.set(keys.OUTCOME, outcome.value)
+        seconds = span.end()
+        self.metrics.operation_ended(
+            span.name,
+            seconds,
+            outcome=outcome,
+            reason="" if failure is None else failure.reason,
+            device_kind=str(span.attributes.get(keys.DEVICE_KIND, "")),
+            trace=span.trace,
+        )
+        _write(_OPERATION_LEVEL if failure is None else logging.WARNING, span, seconds)
+
+    def _keep(self, span: Span) -> None:
+        self.recorder.add(span)
+        if self._exporting is not None:
+            self._exporting.add(span)
+
+
+@asynccontextmanager
+async def running(
+    settings: OtelSettings,
+    resource: Mapping[str, str],
+    *,
+    clock: Clock,
+    metrics: Metrics,
+) -> AsyncIterator[Telemetry]:
+    """Telemetry of one component, exporting where an endpoint is set; leaving flushes, bounded.
+
+    Args:
+        settings: What the `OTEL_*` variables say (`environment.read`).
+        resource: Attributes of the process (`resource`); the variables add to them and win.
+        clock: For spans.
+        metrics: Where measurements go.
+    """
+    for problem in settings.problems:
+        LOG.warning("Ignored a telemetry setting", problem=problem)
+    recorder = Recorder()
+    if settings.export is None:
+        yield Telemetry(clock, metrics, recorder)
+        return
+    attributes = {**resource, **settings.resource}
+    async with export.exporting(settings.export, settings.ratio, attributes, metrics) as exporting:
+        yield Telemetry(clock, metrics, recorder, exporting)
+
+
+def resource(service: str, version: str, node: NodeName, pod_uid: str = "") -> dict[str, str]:
+    """Who we are to a tracing backend (spec/tracing.md §2); `service` is the package."""
+    attributes = {
+        keys.SERVICE_NAMESPACE: "nvdra",
+        keys.SERVICE_NAME: service,
+        keys.SERVICE_VERSION: version,
+        keys.K8S_NODE_NAME: node,
+    }
+    return {**attributes, keys.K8S_POD_UID: pod_uid} if pod_uid else attributes
+
+
+def claim_attributes(ref: ClaimRef) -> dict[str, Value]:
+    """The attributes that say which claim a span is about."""
+    return {
+        keys.K8S_NAMESPACE_NAME: ref.namespace,
+        keys.K8S_RESOURCECLAIM_NAME: ref.name,
+        keys.K8S_RESOURCECLAIM_UID: ref.uid,
+    }
+
+
+def claim_parent(ref: ClaimRef, node: NodeName) -> tuple[TraceID, SpanID]:
+    """The trace of a claim and the root that its operations belong under."""
+    return identity.trace_id(ref.uid), identity.claim_root(ref.uid, node)
+
+
+def _write(level: int, span: ActiveSpan, seconds: float) -> None:
+    facts: dict[str, object] = {"seconds": round(seconds, 6)}
+    facts.update(span.attributes)
+    if span.failure is None:
+        LOG.write(level, f"Finished: {span.name}", facts, caller=5)
+        return
+    facts.update(reason=span.failure.reason, error=span.failure.message)
+    LOG.write(level, f"Failed: {span.name}", facts, caller=5)
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1e6) * 1000

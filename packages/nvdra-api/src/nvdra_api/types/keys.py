@@ -1,0 +1,99 @@
+"""Every key that telemetry uses: span attributes, metrics, metric labels, outcomes.
+
+OpenTelemetry's own names where they exist, `nvdra.*` for the rest. Names of steps are not here:
+a step is named where it happens. Source: spec/tracing.md §§2, 5; spec/gpu-prepare.md §22.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+# Resource: who speaks (spec/tracing.md §2).
+SERVICE_NAMESPACE: Final = "service.namespace"
+SERVICE_NAME: Final = "service.name"
+SERVICE_VERSION: Final = "service.version"
+K8S_NODE_NAME: Final = "k8s.node.name"
+K8S_POD_UID: Final = "k8s.pod.uid"
+
+# Spans: the objects they are about.
+K8S_POD_NAME: Final = "k8s.pod.name"
+K8S_NAMESPACE_NAME: Final = "k8s.namespace.name"
+K8S_RESOURCECLAIM_NAME: Final = "k8s.resourceclaim.name"
+K8S_RESOURCECLAIM_UID: Final = "k8s.resourceclaim.uid"
+HW_ID: Final = "hw.id"
+HW_TYPE: Final = "hw.type"
+HW_TYPE_GPU: Final = "gpu"
+ERROR_TYPE: Final = "error.type"
+"""The reason, the same string as everywhere else (spec/tracing.md §3)."""
+
+# Spans: what is ours alone.
+ATTEMPT: Final = "nvdra.attempt"
+"""Which try of this operation on this claim, from 1."""
+OUTCOME: Final = "nvdra.outcome"
+"""An `Outcome`."""
+DEVICE_KIND: Final = "nvdra.device_kind"
+"""gpu, mig or vfio; what the claim's devices are."""
+DEVICES: Final = "nvdra.devices"
+"""Names of the claim's devices on this node."""
+HOLDER: Final = "nvdra.holder"
+"""UID of the claim that held the lock we waited for."""
+LINK: Final = "nvdra.link"
+"""On a link: why it is there; `inbound` for context that a caller sent."""
+LINK_INBOUND: Final = "inbound"
+NVML_FUNCTION: Final = "nvdra.nvml.function"
+SECONDS: Final = "nvdra.seconds"
+"""On a span event: how long the thing took."""
+
+# Metrics of ours (spec/tracing.md §5).
+CLAIM_OPERATION_SECONDS: Final = "nvdra_claim_operation_seconds"
+STEP_SECONDS: Final = "nvdra_step_seconds"
+CLAIMS_PREPARED: Final = "nvdra_claims_prepared"
+OPERATIONS_IN_FLIGHT: Final = "nvdra_operations_in_flight"
+LOCK_WAIT_SECONDS: Final = "nvdra_lock_wait_seconds"
+NVML_CALL_SECONDS: Final = "nvdra_nvml_call_seconds"
+RESOURCESLICE_WRITES: Final = "nvdra_resourceslice_writes"
+DEVICES_METRIC: Final = "nvdra_devices"
+API_REQUESTS_SECONDS: Final = "nvdra_api_requests_seconds"
+WATCH_RESTARTS: Final = "nvdra_watch_restarts"
+SPANS_DROPPED: Final = "nvdra_spans_dropped"
+
+# Metrics of the reference driver (spec/gpu-prepare.md §22).
+REFERENCE_REQUESTS: Final = "nvidia_dra_requests"
+REFERENCE_REQUEST_SECONDS: Final = "nvidia_dra_request_duration_seconds"
+REFERENCE_REQUESTS_INFLIGHT: Final = "nvidia_dra_requests_inflight"
+REFERENCE_PREPARED_DEVICES: Final = "nvidia_dra_prepared_devices"
+REFERENCE_PREPARE_ERRORS: Final = "nvidia_dra_node_prepare_errors"
+REFERENCE_UNPREPARE_ERRORS: Final = "nvidia_dra_node_unprepare_errors"
+
+# Labels of metrics. Never a claim, a pod or a namespace.
+LABEL_DRIVER: Final = "driver"
+LABEL_NODE: Final = "node"
+LABEL_OPERATION: Final = "operation"
+LABEL_DEVICE_KIND: Final = "device_kind"
+LABEL_DEVICE_TYPE: Final = "device_type"
+LABEL_OUTCOME: Final = "outcome"
+LABEL_REASON: Final = "reason"
+LABEL_STEP: Final = "step"
+LABEL_FUNCTION: Final = "function"
+LABEL_VERB: Final = "verb"
+LABEL_CODE: Final = "code"
+LABEL_RESOURCE: Final = "resource"
+LABEL_STATE: Final = "state"
+LABEL_ERROR_TYPE: Final = "error_type"
+
+# Operations on a claim: names of spans and values of the label.
+PREPARE: Final = "prepare"
+UNPREPARE: Final = "unprepare"
+
+
+class Outcome(StrEnum):
+    """How an operation or a step ended."""
+
+    SUCCESS = "success"
+    PERMANENT = "permanent"
+    """Refused until somebody changes an object, the node or the hardware."""
+    RETRYABLE = "retryable"
+    """Not now; the same call can succeed later."""
+    INTERNAL = "internal"
+    """A bug of ours."""
+    CANCELLED = "cancelled"
+    """The process is shutting down."""
