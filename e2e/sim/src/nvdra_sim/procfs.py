@@ -65,7 +65,7 @@ PARAMETERS: dict[str, int | str] = {
 
 
 def tree(node: NodeDescription) -> Tree:
-    """Everything below the proc root; without the kernel module only what the kernel itself shows."""
+    """Everything below the proc root; without the kernel module only the kernel's own files."""
     entries: dict[str, Entry] = {
         "devices": _devices(node),
         "sys/kernel/random/boot_id": text(node.boot_id, 0o444),

@@ -78,36 +78,48 @@ def text(content: str, mode: int = 0o644) -> File:
     return File(f"{content}\n".encode(), mode)
 
 
-def write(tree: Tree, root: Path, owned: Collection[Path] = ()) -> list[Path]:
-    """Makes `root` hold the tree; returns every path that is ours, parents before children.
+def plan(tree: Tree, root: Path, owned: Collection[Path] = ()) -> list[Path]:
+    """The paths that will be ours once the tree is written, parents before children.
 
     Args:
         tree: What shall be there.
-        root: Where; made with its parents if absent.
-        owned: What an earlier call returned. Only these may be replaced.
+        root: Where.
+        owned: What an earlier plan returned. Only these may be replaced.
 
     Raises:
-        ForeignFileError: A path exists, differs, and is not in `owned`.
-        PermissionError: A device node without the right to make one.
+        ForeignFileError: A path exists, differs from what is wanted, and is not in `owned`.
     """
     ours: dict[Path, None] = {}
     for path, entry in _in_order(tree):
         target = root / path
-        if isinstance(entry, Directory):
-            ours |= dict.fromkeys(_make_directory(target, owned, entry.mode))
-            continue
-        ours |= dict.fromkeys(_make_directory(target.parent, owned))
-        if not _is(target, entry):
-            _clear(target, owned)
-            _make(target, entry)
+        for parent in reversed(target.parents):
+            if parent in owned or not _exists(parent):
+                ours[parent] = None
+        if target in owned or not _exists(target):
             ours[target] = None
-        elif target in owned:
-            ours[target] = None
+        elif not _is(target, entry):
+            raise ForeignFileError(f"{target} is in the way, and the simulator did not make it")
     return list(ours)
 
 
+def write(tree: Tree, root: Path) -> None:
+    """Makes `root` hold the tree, replacing what differs; see `plan` for what may be replaced.
+
+    Raises:
+        PermissionError: A device node without the right to make one.
+    """
+    for path, entry in _in_order(tree):
+        target = root / path
+        if _is(target, entry):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if _exists(target):
+            target.unlink()
+        _make(target, entry)
+
+
 def remove(owned: Collection[Path]) -> None:
-    """Removes what `write` returned. A directory that others put something into stays."""
+    """Removes what a plan named. A directory that others put something into stays."""
     for path in reversed(list(owned)):
         if path.is_dir() and not path.is_symlink():
             if not any(path.iterdir()):
@@ -116,34 +128,13 @@ def remove(owned: Collection[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
+def _exists(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
+
+
 def _in_order(tree: Tree) -> Iterator[tuple[PurePosixPath, Entry]]:
     for path in sorted(tree):
         yield PurePosixPath(path), tree[path]
-
-
-def _make_directory(path: Path, owned: Collection[Path], mode: int = 0o755) -> list[Path]:
-    """Makes a directory with its parents; returns those that are ours."""
-    if path.is_dir():
-        return [parent for parent in (*reversed(path.parents), path) if parent in owned]
-    above = _make_directory(path.parent, owned)
-    if path.exists() or path.is_symlink():
-        _clear(path, owned)
-    path.mkdir()
-    path.chmod(mode)
-    return [*above, path]
-
-
-def _clear(path: Path, owned: Collection[Path]) -> None:
-    if not path.exists() and not path.is_symlink():
-        return
-    if path not in owned:
-        raise ForeignFileError(
-            f"{path} exists, is not as wanted, and was not made by the simulator"
-        )
-    if path.is_dir() and not path.is_symlink():
-        path.rmdir()
-    else:
-        path.unlink()
 
 
 def _is(path: Path, entry: Entry) -> bool:
@@ -187,8 +178,9 @@ def _make(path: Path, entry: Entry) -> None:
             os.mknod(path, stat.S_IFCHR, os.makedev(device.major, device.minor))
             path.chmod(mode)
             os.chown(path, uid, gid)
-        case Directory():
-            raise AssertionError(path)
+        case Directory(mode):
+            path.mkdir()
+            path.chmod(mode)
 
 
 def _write_file(path: Path, content: bytes, mode: int) -> None:

@@ -1,0 +1,194 @@
+/* nvidia-smi of the simulated driver: an ordinary NVML client. Commands and exit codes: spec/nvml-simulator.md §15. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "smi.h"
+
+static const char USAGE[] =
+    "NVIDIA System Management Interface of a simulated driver\n"
+    "\n"
+    "nvidia-smi [OPTION]...\n"
+    "\n"
+    "    <no option>                 Show a summary of the GPUs.\n"
+    "    -L,   --list-gpus           List the GPUs with their UUIDs.\n"
+    "    -i,   --id=ID[,ID...]       Only these GPUs: index, UUID or PCI bus id.\n"
+    "    -q,   --query               Show everything known about each GPU.\n"
+    "    --query-gpu=FIELD[,FIELD...] --format=csv[,noheader][,nounits]\n"
+    "                                Show chosen facts as comma separated values.\n"
+    "    --help-query-gpu            List the fields of --query-gpu.\n"
+    "    --version                   Show the versions of tool, NVML, driver and CUDA.\n"
+    "    -h,   --help                Show this text.\n";
+
+static int bad_argument(const char *message, const char *argument)
+{
+    printf(message, argument);
+    printf("Please run 'nvidia-smi -h' for help.\n\n");
+    return EXIT_BAD_ARGUMENT;
+}
+
+int exit_code_of(nvml_code code)
+{
+    switch ((int)code) {
+    case NVML_SUCCESS:
+    case NVML_INVALID_ARGUMENT:
+    case NVML_NOT_SUPPORTED:
+    case NVML_NO_PERMISSION:
+    case NVML_NOT_FOUND:
+    case NVML_DRIVER_NOT_LOADED:
+    case NVML_LIBRARY_NOT_FOUND:
+    case 14: /* corrupted infoROM */
+    case NVML_GPU_IS_LOST:
+        return (int)code;
+    default:
+        return EXIT_OTHER;
+    }
+}
+
+/* The value of an option written as "--name=value", or as "-x value" in two words. */
+static const char *value_of(const char *name, char **arguments, int *place)
+{
+    size_t length = strlen(name);
+    const char *argument = arguments[*place];
+    if (strncmp(argument, name, length) == 0 && argument[length] == '=')
+        return argument + length + 1;
+    if (strcmp(argument, name) == 0 && arguments[*place + 1] != NULL)
+        return arguments[++*place];
+    return NULL;
+}
+
+/* --format=csv with noheader and nounits behind it. */
+static bool parse_format(const char *format, struct options *options)
+{
+    bool csv = false;
+    for (const char *word = format; *word != '\0';) {
+        size_t length = strcspn(word, ",");
+        if (length == 3 && strncmp(word, "csv", length) == 0)
+            csv = true;
+        else if (length == 8 && strncmp(word, "noheader", length) == 0)
+            options->header = false;
+        else if (length == 7 && strncmp(word, "nounits", length) == 0)
+            options->units = false;
+        else
+            return false;
+        word += length + (word[length] == ',');
+    }
+    return csv;
+}
+
+static int parse(char **arguments, struct options *options)
+{
+    const char *value, *format = NULL;
+    for (int place = 1; arguments[place] != NULL; place++) {
+        const char *argument = arguments[place];
+        if (strcmp(argument, "-L") == 0 || strcmp(argument, "--list-gpus") == 0)
+            options->command = COMMAND_LIST;
+        else if (strcmp(argument, "-q") == 0 || strcmp(argument, "--query") == 0)
+            options->command = COMMAND_LOG;
+        else if (strcmp(argument, "--version") == 0)
+            options->command = COMMAND_VERSION;
+        else if (strcmp(argument, "-h") == 0 || strcmp(argument, "--help") == 0)
+            options->command = COMMAND_HELP;
+        else if (strcmp(argument, "--help-query-gpu") == 0)
+            options->command = COMMAND_FIELDS;
+        else if ((value = value_of("-i", arguments, &place)) || (value = value_of("--id", arguments, &place)))
+            options->ids = value;
+        else if ((value = value_of("--format", arguments, &place)))
+            format = value;
+        else if ((value = value_of("--query-gpu", arguments, &place))) {
+            options->command = COMMAND_QUERY_GPU;
+            options->fields = value;
+        } else
+            return bad_argument("Invalid combination of input arguments: %s.\n", argument);
+    }
+    if (format != NULL && !parse_format(format, options))
+        return bad_argument("\"%s\" is not a valid format.\n", format);
+    if (options->command == COMMAND_QUERY_GPU && format == NULL)
+        return bad_argument("\"--format=\" switch is missing.%s\n", "");
+    return EXIT_SUCCESS;
+}
+
+static int print_version(void)
+{
+    char driver[TEXT], library[TEXT];
+    int cuda = 0;
+    nvml_code code = nvml.SystemGetDriverVersion(driver, sizeof driver);
+    if (code == NVML_SUCCESS)
+        code = nvml.SystemGetNVMLVersion(library, sizeof library);
+    if (code == NVML_SUCCESS)
+        code = nvml.SystemGetCudaDriverVersion(&cuda);
+    if (code != NVML_SUCCESS) {
+        printf("%s\n", nvml.ErrorString(code));
+        return exit_code_of(code);
+    }
+    const char *dot = strchr(library, '.');
+    printf("NVIDIA-SMI version  : %s\n", driver);
+    printf("NVML version        : %s\n", dot == NULL ? library : dot + 1);
+    printf("DRIVER version      : %s\n", driver);
+    printf("CUDA Version        : %d.%d\n", cuda / 1000, cuda % 1000 / 10);
+    return EXIT_SUCCESS;
+}
+
+static int run(const struct options *options)
+{
+    struct devices devices;
+    if (options->command == COMMAND_VERSION)
+        return print_version();
+    nvml_code code = devices_select(options->ids, &devices);
+    if (code != NVML_SUCCESS)
+        return exit_code_of(code);
+    if (devices.count == 0) {
+        printf(options->command == COMMAND_LIST ? "No devices found.\n" : "No devices were found\n");
+        return exit_code_of(NVML_NOT_FOUND);
+    }
+    switch (options->command) {
+    case COMMAND_LIST:
+        return list_print(&devices);
+    case COMMAND_QUERY_GPU:
+        return query_print(options, &devices);
+    case COMMAND_LOG:
+        return log_print(&devices);
+    default:
+        return table_print(&devices);
+    }
+}
+
+static int start_failed(nvml_code code)
+{
+    if ((int)code == NVML_LIBRARY_NOT_FOUND)
+        printf("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA Display "
+               "Driver is properly installed and present in your system.\n"
+               "Please also try adding directory that contains libnvidia-ml.so to your system PATH.\n");
+    else if (code == NVML_DRIVER_NOT_LOADED)
+        printf("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
+               "NVIDIA driver is installed and running.\n\n");
+    else
+        printf("Failed to initialize NVML: %s\n", nvml.ErrorString == NULL ? "Function Not Found" : nvml.ErrorString(code));
+    return exit_code_of(code);
+}
+
+int main(int count, char **arguments)
+{
+    (void)count;
+    struct options options = {.command = COMMAND_TABLE, .header = true, .units = true};
+    int wrong = parse(arguments, &options);
+    if (wrong != EXIT_SUCCESS)
+        return wrong;
+    if (options.command == COMMAND_HELP) {
+        fputs(USAGE, stdout);
+        return EXIT_SUCCESS;
+    }
+    if (options.command == COMMAND_FIELDS) {
+        fields_print();
+        return EXIT_SUCCESS;
+    }
+    nvml_code code = nvml_load();
+    if (code == NVML_SUCCESS)
+        code = nvml.InitWithFlags(
+            options.command == COMMAND_VERSION ? NVML_INIT_NO_GPUS | NVML_INIT_NO_ATTACH : NVML_INIT_NO_GPUS);
+    if (code != NVML_SUCCESS)
+        return start_failed(code);
+    int result = run(&options);
+    nvml.Shutdown();
+    return result;
+}

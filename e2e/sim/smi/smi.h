@@ -1,0 +1,48 @@
+/* What the parts of nvidia-smi share: the command line, the selected GPUs, and how a failure is told. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "nvml.h"
+
+enum { MAX_DEVICES = 64, TEXT = 128 };
+
+/* Exit codes beyond NVML's own (spec §15). */
+enum { EXIT_BAD_ARGUMENT = 2, EXIT_OTHER = 255 };
+
+enum command { COMMAND_TABLE, COMMAND_LIST, COMMAND_QUERY_GPU, COMMAND_LOG, COMMAND_VERSION, COMMAND_HELP, COMMAND_FIELDS };
+
+struct options {
+    enum command command;
+    const char *ids;    /* -i: comma separated; NULL means every GPU */
+    const char *fields; /* --query-gpu */
+    bool header, units; /* of --format=csv */
+};
+
+struct devices {
+    unsigned count;
+    nvml_device device[MAX_DEVICES];
+};
+
+/* main.c */
+int exit_code_of(nvml_code code);
+
+/* devices.c: the GPUs that `ids` names, in index order where it names none. Prints why it failed. */
+nvml_code devices_select(const char *ids, struct devices *devices);
+
+/* fields.c: one fact of one GPU as text without its unit. */
+struct field {
+    const char *name, *alias, *unit;
+    nvml_code (*read)(nvml_device device, char text[TEXT]);
+};
+const struct field *field_find(const char *name, size_t length);
+void fields_print(void);
+/* The fact, or what stands for it when NVML has none; true when the GPU is lost. */
+bool field_text(const struct field *field, nvml_device device, char text[TEXT]);
+
+/* One command each; they return the exit code. */
+int list_print(const struct devices *devices);
+int table_print(const struct devices *devices);
+int query_print(const struct options *options, const struct devices *devices);
+int log_print(const struct devices *devices);
