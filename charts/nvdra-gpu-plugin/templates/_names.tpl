@@ -57,7 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $served = append $served $version -}}
 {{- end -}}
 {{- end -}}
-{{- default (first $served) .Values.global.resourceApiVersion -}}
+{{- default (append $served "" | first) .Values.global.resourceApiVersion -}}
 {{- end -}}
 
 {{- define "nvdra-gpu-plugin.httpPort" -}}

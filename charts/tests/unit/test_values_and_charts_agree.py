@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_api.types import gates
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -167,3 +168,8 @@ def test_inside_somebody_elses_chart_their_globals_are_left_alone(
     (daemonset,) = render(str(tmp_path), values)["DaemonSet"].values()
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
     assert {"name": "V", "value": "2"} in container["env"]
+
+
+def test_the_schema_knows_exactly_the_gates_there_are(charts: Path) -> None:
+    known = schema(charts, "nvdra")["properties"]["global"]["properties"]["featureGates"]
+    assert set(known["properties"]) == {*map(str, gates.GATES), *gates.AGGREGATES}

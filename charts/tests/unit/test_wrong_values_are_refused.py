@@ -52,7 +52,7 @@ def test_a_key_that_is_global_now_is_refused_with_its_place(
 
 
 def test_a_key_of_the_plugin_is_refused_at_the_top_with_its_place(refusal: Refusal) -> None:
-    text = refusal("nvdra", dict.fromkeys(IN_THE_PLUGIN, {"a": 1}))
+    text = refusal("nvdra", {key: {"a": 1} for key in IN_THE_PLUGIN})
     for key in IN_THE_PLUGIN:
         assert f"at '/{key}': value must be 'set as nvdra-gpu-plugin.{key}'" in text
 

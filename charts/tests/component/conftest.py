@@ -1,0 +1,157 @@
+"""A real API server with etcd: it checks every object and runs the admission policy.
+
+Of the controllers, only the one that checks the types in admission policies.
+"""
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+READY_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a test does to the API server, as its administrator."""
+
+    kubeconfig: Path
+    helm_program: str
+    kubectl_program: Path
+    charts: Path
+
+    def helm(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return self._run(self.helm_program, "--kubeconfig", str(self.kubeconfig), *args)
+
+    def kubectl(
+        self, *args: str, stdin: dict[str, Any] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        argv = [str(self.kubectl_program), "--kubeconfig", str(self.kubeconfig), *args]
+        return self._run(*argv, stdin=None if stdin is None else json.dumps(stdin))
+
+    def install(self, chart: str, *flags: str) -> subprocess.CompletedProcess[str]:
+        where = ("--namespace", "nvdra-system", "--create-namespace")
+        return self.helm("install", "nvdra", str(self.charts / chart), *where, *flags)
+
+    @staticmethod
+    def _run(*argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
+
+
+Serving = Callable[..., Cluster]
+
+
+@pytest.fixture(scope="session")
+def serving(
+    helm: str, charts: Path, binaries: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Serving]:
+    """Start an API server; the argument is its --runtime-config."""
+    with ExitStack() as running:
+
+        def start(runtime_config: str = "") -> Cluster:
+            folder = tmp_path_factory.mktemp("cluster")
+            kubeconfig = running.enter_context(_api_server(binaries, folder, runtime_config))
+            kubectl = binaries / "kubernetes-1.36.3" / "kubectl"
+            return Cluster(kubeconfig, helm, kubectl, charts)
+
+        yield start
+
+
+@contextmanager
+def _api_server(binaries: Path, folder: Path, runtime_config: str) -> Iterator[Path]:
+    etcd_port, peer_port, api_port = _free_ports(3)
+    key = folder / "sa.key"
+    subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], capture_output=True, check=True)
+    tokens = folder / "tokens.csv"
+    tokens.write_text("admin-token,admin,admin,system:masters\n")
+    etcd_url = f"http://127.0.0.1:{etcd_port}"
+    with (
+        _program(
+            folder / "etcd.log",
+            str(binaries / "etcd-3.6.15" / "etcd"),
+            f"--data-dir={folder / 'etcd'}",
+            f"--listen-client-urls={etcd_url}",
+            f"--advertise-client-urls={etcd_url}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer_port}",
+            "--unsafe-no-fsync",
+        ),
+        _program(
+            folder / "kube-apiserver.log",
+            str(binaries / "kubernetes-1.36.3" / "kube-apiserver"),
+            f"--etcd-servers={etcd_url}",
+            f"--secure-port={api_port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--cert-dir={folder / 'certificates'}",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--token-auth-file={tokens}",
+            "--authorization-mode=RBAC",
+            "--service-cluster-ip-range=10.96.0.0/24",
+            "--allow-privileged=true",
+            f"--runtime-config={runtime_config}",
+        ) as server,
+    ):
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(api_port)))
+        _wait_ready(binaries, kubeconfig, server, folder / "kube-apiserver.log")
+        with _program(
+            folder / "kube-controller-manager.log",
+            str(binaries / "kubernetes-1.36.3" / "kube-controller-manager"),
+            f"--kubeconfig={kubeconfig}",
+            "--controllers=validatingadmissionpolicy-status-controller",
+            "--leader-elect=false",
+            "--secure-port=0",
+        ):
+            yield kubeconfig
+
+
+@contextmanager
+def _program(log: Path, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as out, subprocess.Popen(argv, stdout=out, stderr=out) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _kubeconfig(port: int) -> dict[str, Any]:
+    server = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": server}],
+        "users": [{"name": "admin", "user": {"token": "admin-token"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+        "current-context": "test",
+    }
+
+
+def _wait_ready(
+    binaries: Path, kubeconfig: Path, server: subprocess.Popen[bytes], log: Path
+) -> None:
+    kubectl = binaries / "kubernetes-1.36.3" / "kubectl"
+    argv = [str(kubectl), "--kubeconfig", str(kubeconfig), "get", "--raw", "/readyz"]
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while subprocess.run(argv, capture_output=True, check=False).returncode:
+        assert server.poll() is None, log.read_text()[-2000:]
+        assert time.monotonic() < deadline, log.read_text()[-2000:]
+        time.sleep(0.2)
