@@ -1,0 +1,249 @@
+"""A kube-apiserver with its etcd, as processes of this test: real, empty, ready in a few seconds.
+
+TLS, RBAC, static tokens and client certificates; no controllers, no scheduler, no node. Who needs a
+service account's token asks the TokenRequest API, as a kubelet would.
+
+    with apiserver.started(directory) as server:
+        ...  # server.kubeconfig, server.url, server.token
+"""
+
+import contextlib
+import datetime
+import json
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from nvdra_lab import binaries, environment, versions
+from nvdra_lab.certificates import Authority, signing_key
+from nvdra_lab.progress import Progress
+
+UNSYNCED = ("--unsafe-no-fsync",)
+"""etcd's flags in tests: no fsync per write. A benchmark states its own, () for etcd's defaults."""
+
+READY_S = 60
+"""Longest wait for the server; it takes about three seconds on two idle cores."""
+
+
+@dataclass(frozen=True)
+class ApiServer:
+    """One running API server.
+
+    Attributes:
+        url: `https://127.0.0.1:<port>`.
+        kubeconfig: Of an administrator, by token.
+        token: The same administrator's.
+        authority: File of the CA that signed the server's certificate.
+        directory: Certificates, logs (`etcd.log`, `kube-apiserver.log`) and data.
+        signer: Signs client certificates that the server accepts.
+    """
+
+    url: str
+    kubeconfig: Path
+    token: str
+    authority: Path
+    directory: Path
+    signer: Authority
+
+    def call(self, verb: str, path: str, body: Any = None) -> Any:
+        """Ask as the administrator; the answer's JSON. For arranging and looking, in tests."""
+        request = urllib.request.Request(
+            self.url + path,
+            method=verb,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
+        )
+        context = ssl.create_default_context(cafile=str(self.authority))
+        with urllib.request.urlopen(request, context=context, timeout=10) as response:
+            return json.loads(response.read() or b"null")
+
+    def create(self, path: str, body: Any) -> Any:
+        """POST an object; what was stored."""
+        return self.call("POST", path, body)
+
+    def token_kubeconfig(self, token: str, name: str) -> Path:
+        """A kubeconfig for somebody else's token."""
+        path = self.directory / f"{name}.kubeconfig"
+        path.write_text(kubeconfig(self.url, self.authority, {"token": token}))
+        return path
+
+
+def kubeconfig(url: str, authority: Path, user: dict[str, Any]) -> str:
+    """The text of a kubeconfig with one cluster and one user."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "c", "cluster": {"server": url, "certificate-authority": str(authority)}}
+            ],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "c",
+        }
+    )
+
+
+@contextlib.contextmanager
+def started(
+    directory: Path,
+    *,
+    kubernetes: str = "",
+    runtime_config: str = "",
+    feature_gates: str = "",
+    etcd_flags: Sequence[str] = UNSYNCED,
+) -> Iterator[ApiServer]:
+    """An API server below `directory`, stopped when the block is left.
+
+    Args:
+        directory: Empty or new; everything lies in it.
+        kubernetes: Release, such as `1.36`; empty is the newest that can be built.
+        runtime_config: API versions to serve, such as `resource.k8s.io/v1=false`.
+        feature_gates: `A=true,B=false`.
+        etcd_flags: Added to etcd's own.
+
+    The programs come from where `lab` finds them: KUBEBUILDER_ASSETS, the cache, PATH.
+    """
+    programs = _programs(kubernetes)
+    with contextlib.ExitStack() as running:
+        etcd = _etcd(running, programs["etcd"], directory, etcd_flags)
+        server = _prepare(directory)
+        flags = _flags(server, etcd, runtime_config, feature_gates)
+        process = _start(running, [programs["kube-apiserver"], *flags], directory, "kube-apiserver")
+        _wait_ready(server, process)
+        yield server
+
+
+def _programs(kubernetes: str) -> dict[str, str]:
+    places = environment.read()
+    known = binaries.releases(places, "kubernetes")
+    release = versions.resolve(kubernetes, known) if kubernetes else versions.newest(known)
+    return binaries.ensure(places, release, Progress())
+
+
+def _etcd(
+    running: contextlib.ExitStack, program: str, directory: Path, flags: Sequence[str]
+) -> str:
+    client, peer = (f"http://127.0.0.1:{port}" for port in _free_ports(2))
+    argv = [
+        program,
+        f"--data-dir={directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--log-level=warn",
+        *flags,
+    ]
+    _start(running, argv, directory, "etcd")
+    return client
+
+
+def _prepare(directory: Path) -> ApiServer:
+    """Certificates, tokens and the administrator's kubeconfig."""
+    authority = Authority("nvdra-test", datetime.datetime.now(datetime.UTC))
+    serving = authority.server("kube-apiserver", ["127.0.0.1", "localhost"])
+    key = signing_key()
+    files = {
+        "ca.crt": authority.pair.certificate,
+        "server.crt": serving.certificate,
+        "server.key": serving.key,
+        "sa.pub": key.certificate,
+        "sa.key": key.key,
+        "tokens.csv": b'admin-token,admin,admin,"system:masters"\n',
+    }
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+    (port,) = _free_ports(1)
+    server = ApiServer(
+        url=f"https://127.0.0.1:{port}",
+        kubeconfig=directory / "admin.kubeconfig",
+        token="admin-token",
+        authority=directory / "ca.crt",
+        directory=directory,
+        signer=authority,
+    )
+    server.kubeconfig.write_text(kubeconfig(server.url, server.authority, {"token": server.token}))
+    return server
+
+
+def _flags(server: ApiServer, etcd: str, runtime_config: str, feature_gates: str) -> list[str]:
+    at = server.directory
+    port = server.url.rpartition(":")[2]
+    return [
+        f"--etcd-servers={etcd}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--tls-cert-file={at / 'server.crt'}",
+        f"--tls-private-key-file={at / 'server.key'}",
+        f"--client-ca-file={at / 'ca.crt'}",
+        f"--service-account-key-file={at / 'sa.pub'}",
+        f"--service-account-signing-key-file={at / 'sa.key'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--token-auth-file={at / 'tokens.csv'}",
+        "--authorization-mode=RBAC",
+        "--disable-admission-plugins=ServiceAccount",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--endpoint-reconciler-type=none",
+        *([f"--runtime-config={runtime_config}"] if runtime_config else []),
+        *([f"--feature-gates={feature_gates}"] if feature_gates else []),
+    ]
+
+
+def _start(
+    running: contextlib.ExitStack, argv: Sequence[str], directory: Path, name: str
+) -> "subprocess.Popen[bytes]":
+    """Run a program until the stack unwinds; it dies with this process in any case."""
+    log = running.enter_context((directory / f"{name}.log").open("wb"))
+    command = ["setpriv", "--pdeathsig", "KILL", *argv]
+    process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    running.callback(_stop, process)
+    return process
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """Kill: nothing of it is needed afterwards, and a graceful end takes a second or more."""
+    process.kill()
+    process.wait()
+
+
+def _wait_ready(server: ApiServer, process: "subprocess.Popen[bytes]") -> None:
+    """Until the server says it is ready and the default namespace is there."""
+    until = time.monotonic() + READY_S
+    context = ssl.create_default_context(cafile=str(server.authority))
+    seen = "nothing"
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            break
+        try:
+            for path in ("/readyz", "/api/v1/namespaces/default"):
+                request = urllib.request.Request(
+                    server.url + path, headers={"Authorization": f"Bearer {server.token}"}
+                )
+                with urllib.request.urlopen(request, context=context, timeout=5):
+                    pass
+            return
+        except (urllib.error.URLError, OSError) as error:
+            seen = str(error)
+            time.sleep(0.05)
+    tail = (server.directory / "kube-apiserver.log").read_text().splitlines()[-15:]
+    raise AssertionError(f"the API server is not ready, last seen: {seen}\n" + "\n".join(tail))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports nobody listens on at this moment, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
