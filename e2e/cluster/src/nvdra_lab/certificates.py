@@ -52,6 +52,11 @@ class Authority:
         """What a server at `hosts` (DNS names and IP addresses) proves itself with."""
         return self._leaf(common_name, groups, hosts, [ExtendedKeyUsageOID.SERVER_AUTH])
 
+    def peer(self, common_name: str, hosts: Sequence[str]) -> KeyPair:
+        """What a server proves itself with that also calls itself, as etcd's gateway does."""
+        purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        return self._leaf(common_name, (), hosts, purposes)
+
     def _leaf(
         self,
         common_name: str,

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
-from nvdra_lab import versions
+from nvdra_lab import layout, versions
 from nvdra_lab.layout import CONTROL_PLANE, MachineDir
-from nvdra_lab.machine import Bind, Machine, Overlay, Start, Step, WaitHTTPS
+from nvdra_lab.machine import Bind, Cgroup, Machine, Overlay, Start, Step, WaitHTTPS, WaitPort
 from nvdra_lab.model import API_PORT, Lab
 from nvdra_lab.pki import PKI
 
-ETCD = "https://127.0.0.1:2379"
+ETCD_PORT = 2379
+ETCD = f"https://127.0.0.1:{ETCD_PORT}"
 START_TIMEOUT_S = 60.0
 
 
@@ -24,10 +25,12 @@ def machine(
         environment: Of every process in it.
     """
     steps: list[Step] = [
+        Cgroup(layout.cgroup(lab.name, CONTROL_PLANE)),
         Overlay("/etc", str(folder.etc), str(folder.etc_work)),
         Bind(str(folder.run), "/run"),
         Bind(str(folder.var_lib), "/var/lib"),  # last: it hides the folders of the others
         Start("etcd", (programs["etcd"], *etcd_flags())),
+        WaitPort("etcd", ETCD_PORT, START_TIMEOUT_S),
         Start("kube-apiserver", (programs["kube-apiserver"], *apiserver_flags(lab))),
         ready(lab, "kube-apiserver"),
         Start("kube-controller-manager", (programs["kube-controller-manager"], *kcm_flags(lab))),
@@ -84,6 +87,13 @@ def apiserver_flags(lab: Lab) -> tuple[str, ...]:
         f"--kubelet-client-certificate={PKI}/apiserver-kubelet-client.crt",
         f"--kubelet-client-key={PKI}/apiserver-kubelet-client.key",
         "--kubelet-preferred-address-types=InternalIP",
+        f"--requestheader-client-ca-file={PKI}/front-proxy-ca.crt",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={PKI}/front-proxy-client.crt",
+        f"--proxy-client-key-file={PKI}/front-proxy-client.key",
         f"--service-account-key-file={PKI}/sa.pub",
         f"--service-account-signing-key-file={PKI}/sa.key",
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
@@ -108,7 +118,8 @@ def kcm_flags(lab: Lab) -> tuple[str, ...]:
         f"--root-ca-file={PKI}/ca.crt",
         f"--cluster-signing-cert-file={PKI}/ca.crt",
         f"--cluster-signing-key-file={PKI}/ca.key",
-        "--controllers=*,bootstrapsigner,tokencleaner",
+        "--kube-api-qps=200",  # at 20, the default, its controllers take 4 s to start
+        "--kube-api-burst=400",
         "--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
         _gates(lab),
     )

@@ -34,7 +34,12 @@ def separate() -> None:
 
 def bind(step: machine.Bind) -> None:
     """Show `source` at `target`, as a mount point of its own."""
-    _mount("--bind", step.source, step.target)
+    show(step.source, step.target)
+
+
+def show(source: str, target: str) -> None:
+    """Let `source` appear at `target` too."""
+    _mount("--bind", source, target)
 
 
 def overlay(step: machine.Overlay) -> None:

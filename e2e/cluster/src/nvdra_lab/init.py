@@ -16,7 +16,7 @@ import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
-from nvdra_lab import filesystems, machine, status
+from nvdra_lab import cgroups, filesystems, machine, status
 
 RESTART_DELAY_S = 1.0
 POLL_S = 0.05
@@ -63,6 +63,8 @@ class Init:
 
     def _do(self, step: machine.Step) -> None:
         match step:
+            case machine.Cgroup():
+                cgroups.enter(step.folder)
             case machine.Bind():
                 filesystems.bind(step)
             case machine.Overlay():
@@ -77,7 +79,11 @@ class Init:
                 self._start(step.name)
             case machine.WaitSocket():
                 self._report(step=step.name)
-                self._wait(step.name, step.timeout_s, lambda: _accepts(step.path))
+                self._wait(step.name, step.timeout_s, lambda: _accepts(socket.AF_UNIX, step.path))
+            case machine.WaitPort():
+                self._report(step=step.name)
+                address = ("127.0.0.1", step.port)
+                self._wait(step.name, step.timeout_s, lambda: _accepts(socket.AF_INET, address))
             case machine.WaitHTTPS():
                 self._report(step=step.name)
                 context = ssl.create_default_context(cafile=step.ca)
@@ -172,10 +178,10 @@ class Init:
         os.rename("status.new", "status.json", src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
 
-def _accepts(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as client:
+def _accepts(family: socket.AddressFamily, address: str | tuple[str, int]) -> bool:
+    with socket.socket(family) as client:
         try:
-            client.connect(path)
+            client.connect(address)
         except OSError:
             return False
         return True

@@ -19,6 +19,11 @@ from pathlib import Path
 CONTROL_PLANE = "control-plane"
 
 
+def cgroup(lab: str, machine: str = "") -> str:
+    """The cgroup of a machine, or of the whole lab, below the root of each hierarchy."""
+    return f"nvdra-lab-{lab}/{machine}".rstrip("/")
+
+
 class LabDir:
     """The state folder of one lab, as paths."""
 

@@ -6,7 +6,14 @@ one. Its first process (`init`) carries out the steps in order, then keeps the s
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, get_args
+
+
+@dataclasses.dataclass(frozen=True)
+class Cgroup:
+    """The machine lives in this cgroup of every hierarchy and sees it as the root."""
+
+    folder: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +66,15 @@ class WaitSocket:
 
 
 @dataclasses.dataclass(frozen=True)
+class WaitPort:
+    """The unit `name` is ready when this port of 127.0.0.1 accepts."""
+
+    name: str
+    port: int
+    timeout_s: float
+
+
+@dataclasses.dataclass(frozen=True)
 class WaitHTTPS:
     """The unit `name` is ready when a GET of `url` answers 200 to an anonymous caller."""
 
@@ -68,10 +84,8 @@ class WaitHTTPS:
     timeout_s: float
 
 
-Step = Bind | Overlay | Devices | Run | Start | WaitSocket | WaitHTTPS
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Bind, Overlay, Devices, Run, Start, WaitSocket, WaitHTTPS)
-}
+Step = Cgroup | Bind | Overlay | Devices | Run | Start | WaitSocket | WaitPort | WaitHTTPS
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Step)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,35 @@
-"""What is mounted on the host. Effects, reading only."""
+"""What is mounted here. Effects, reading only."""
 
+import dataclasses
 from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Mount:
+    """One mount: where, and the kind of its file system."""
+
+    point: str
+    kind: str
 
 
 def mount_points() -> set[str]:
     """Every mount point this process sees."""
-    return {
-        _unescape(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()
-    }
+    return {mount.point for mount in parse(Path("/proc/self/mountinfo").read_text())}
+
+
+def mounts_of(*kinds: str) -> list[Mount]:
+    """The mounts of those kinds, in mount order."""
+    text = Path("/proc/self/mountinfo").read_text()
+    return [mount for mount in parse(text) if mount.kind in kinds]
+
+
+def parse(mountinfo: str) -> list[Mount]:
+    """The mounts of a mountinfo file (proc(5)); fields after " - " begin with the kind."""
+    mounts = []
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        mounts.append(Mount(_unescape(left.split()[4]), right.split()[0]))
+    return mounts
 
 
 def _unescape(path: str) -> str:

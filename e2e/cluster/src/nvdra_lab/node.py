@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from nvdra_lab import controlplane, model, versions
+from nvdra_lab import controlplane, layout, model, versions
 from nvdra_lab.layout import MachineDir
-from nvdra_lab.machine import Bind, Devices, Machine, Overlay, Run, Start, Step, WaitSocket
+from nvdra_lab.machine import Bind, Cgroup, Devices, Machine, Overlay, Run, Start, Step, WaitSocket
 from nvdra_lab.model import Lab, Node
 from nvdra_lab.pki import PKI
 
@@ -41,6 +41,7 @@ def machine(
         archives: Images that every node has from the start.
     """
     steps: list[Step] = [
+        Cgroup(layout.cgroup(lab.name, node.name)),
         Overlay("/etc", str(folder.etc), str(folder.etc_work)),
         Bind(str(folder.var_log), "/var/log"),
         Bind(str(folder.run), "/run"),
@@ -84,8 +85,8 @@ def kubelet_flags(node: Node) -> tuple[str, ...]:
 def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
     """A kubelet that checks who calls it, and leaves the machine it runs on alone.
 
-    Several kubelets share one machine's cgroups and disk: pods get a cgroup folder of the node's own
-    below which no hierarchy is kept, nothing is reserved, nothing is evicted, no image is removed.
+    Several kubelets share one machine's memory and disk: nothing is reserved, nothing is evicted, no
+    image is removed.
     The volume plugin folder's default lies in /usr, which is the host's.
     """
     return {
@@ -107,7 +108,6 @@ def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
         "failCgroupV1": False,
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
-        "cgroupRoot": cgroup(lab, node),
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "imageGCHighThresholdPercent": 100,
@@ -121,16 +121,6 @@ def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
         },
         "featureGates": versions.gates(lab.kubernetes),
     }
-
-
-def cgroup(lab: Lab, node: Node) -> str:
-    """The cgroup of a node's pods, below the root of each hierarchy."""
-    return f"/{cgroup_root(lab)}/{node.name}"
-
-
-def cgroup_root(lab: Lab) -> str:
-    """The cgroup folder of a whole lab."""
-    return f"nvdra-lab-{lab.name}"
 
 
 def containerd_config() -> str:

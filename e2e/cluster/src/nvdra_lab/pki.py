@@ -26,16 +26,17 @@ class Identities:
 
 def make(lab: Lab, now: datetime.datetime) -> Identities:
     """New authorities and everything they sign for this lab."""
-    cluster, etcd = Authority("kubernetes", now), Authority("etcd", now)
-    files = {CONTROL_PLANE: _control_plane(lab, cluster, etcd)}
+    cluster = Authority("kubernetes", now)
+    files = {CONTROL_PLANE: _control_plane(lab, cluster, now)}
     for node in lab.nodes:
         files[node.name] = _node(lab, cluster, node)
     admin = _kubeconfig(lab, cluster, "admin", cluster.client("admin", ["system:masters"]))
     return Identities(files, admin.decode())
 
 
-def _control_plane(lab: Lab, cluster: Authority, etcd: Authority) -> dict[str, bytes]:
+def _control_plane(lab: Lab, cluster: Authority, now: datetime.datetime) -> dict[str, bytes]:
     network = lab.required_network
+    etcd, front_proxy = Authority("etcd", now), Authority("front-proxy", now)
     pairs = {
         "ca": cluster.pair,
         "sa": signing_key(),
@@ -54,8 +55,10 @@ def _control_plane(lab: Lab, cluster: Authority, etcd: Authority) -> dict[str, b
         ),
         "apiserver-kubelet-client": cluster.client(KUBELET_CLIENT),
         "apiserver-etcd-client": etcd.client("kube-apiserver"),
+        "front-proxy-ca": front_proxy.pair,
+        "front-proxy-client": front_proxy.client("front-proxy-client"),
         "etcd/ca": etcd.pair,
-        "etcd/server": etcd.server("etcd", ["localhost", "127.0.0.1"]),
+        "etcd/server": etcd.peer("etcd", ["localhost", "127.0.0.1"]),
     }
     files: dict[str, bytes] = {}
     for name, pair in pairs.items():

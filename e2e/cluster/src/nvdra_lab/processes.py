@@ -111,7 +111,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 def enter_argv(init: int) -> list[str]:
     """The words to put before a command that shall run inside a machine."""
-    return ["nsenter", f"--target={init}", "--mount", "--uts", "--net", "--pid"]
+    return ["nsenter", f"--target={init}", "--mount", "--uts", "--net", "--pid", "--cgroup"]
 
 
 def host_pid(init: int, pid: int) -> int | None:

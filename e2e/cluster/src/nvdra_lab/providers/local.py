@@ -10,9 +10,11 @@ from pathlib import Path
 
 from nvdra_lab import (
     binaries,
+    cgroups,
     controlplane,
     images,
     kernel,
+    layout,
     machine,
     model,
     network,
@@ -71,7 +73,7 @@ def down(environment: Environment, lab: Lab) -> None:
     where = state.folder(environment, lab.name)
     for folder in _machines(lab, where):
         processes.kill(folder)
-    kernel.remove_cgroups(node.cgroup_root(lab))
+    cgroups.remove(layout.cgroup(lab.name))
     network.remove(lab, where.net_namespace)
     others = [other for other in state.every(environment) if other.name != lab.name]
     if not any(other.provider == "local" for other in others):

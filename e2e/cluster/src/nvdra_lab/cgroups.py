@@ -1,0 +1,86 @@
+"""The cgroups of a lab: one folder per lab in every hierarchy, one per machine in it. Effects.
+
+A machine sees its own folder as the root (a cgroup namespace), so that whatever its kubelet and its
+containers make lies below, and goes with the lab. With version 1 each controller has a hierarchy of
+its own; version 2 is one, where a folder with processes cannot hand controllers down: there the
+machine's processes live in a leaf.
+"""
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from nvdra_lab import filesystems
+from nvdra_lab.errors import LabError
+from nvdra_lab.mounts import mounts_of
+
+CLONE_NEWCGROUP = 0x02000000
+LEAF = "machine"
+REMOVE_TIMEOUT_S = 10.0
+
+
+def enter(name: str) -> None:
+    """Move this process into the cgroup `name` of every hierarchy and see that as the root."""
+    hierarchies = list(_hierarchies())
+    for hierarchy, is_unified in hierarchies:
+        _make(hierarchy, name, is_unified)
+        (hierarchy / name / "cgroup.procs").write_text("0")
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWCGROUP):
+        raise OSError(ctypes.get_errno(), "no cgroup namespace")
+    for hierarchy, is_unified in hierarchies:
+        filesystems.show(str(hierarchy / name), str(hierarchy))
+        if is_unified:
+            (hierarchy / LEAF).mkdir(exist_ok=True)
+            (hierarchy / LEAF / "cgroup.procs").write_text("0")
+
+
+def remove(name: str) -> None:
+    """Remove the cgroup `name` of every hierarchy with all below it.
+
+    Raises:
+        LabError: A process is still in one.
+    """
+    deadline = time.monotonic() + REMOVE_TIMEOUT_S
+    trees = [hierarchy / name for hierarchy, _ in _hierarchies()]
+    while remaining := [tree for tree in trees if not _removed(tree)]:
+        if time.monotonic() > deadline:
+            raise LabError(f"cgroups are still in use: {', '.join(map(str, remaining))}")
+        time.sleep(0.05)
+
+
+def _hierarchies() -> Iterator[tuple[Path, bool]]:
+    """Where hierarchies are mounted, and whether each is of version 2."""
+    for mount in mounts_of("cgroup", "cgroup2"):
+        yield Path(mount.point), mount.kind == "cgroup2"
+
+
+def _make(hierarchy: Path, name: str, is_unified: bool) -> None:
+    place = hierarchy
+    for part in Path(name).parts:
+        if is_unified:
+            _hand_down_controllers(place)
+        parent, place = place, place / part
+        place.mkdir(exist_ok=True)
+        for setting in ("cpuset.cpus", "cpuset.mems"):  # version 1: empty, and then it takes nobody
+            if not is_unified and (place / setting).exists():
+                (place / setting).write_text((parent / setting).read_text())
+
+
+def _hand_down_controllers(place: Path) -> None:
+    for controller in (place / "cgroup.controllers").read_text().split():
+        (place / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _removed(tree: Path) -> bool:
+    if not tree.is_dir():
+        return True
+    for below, _, _ in os.walk(tree, topdown=False):
+        try:
+            Path(below).rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return False
+    return True
