@@ -48,7 +48,9 @@ def digest(*edits: ContainerEdits) -> str:
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    # YAML parsers read it too: they refuse some characters that JSON allows, and fold at others.
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return "".join(map(yamltext.escaped, text))
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ _PLAIN = re.compile(r"(?:[A-Za-z0-9_./]|-{1,2}(?=[A-Za-z]))[A-Za-z0-9_./:=@%+,~-
 _LOOKS_TYPED = (
     re.compile(  # beyond what PyYAML's resolver knows of YAML 1.1: y and n, Go's and 1.2's numbers
         r"[yYnN]"
+        r"|\.{3}"
         r"|[-+]?0[xXoObB][0-9a-fA-F_]+"
         r"|[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?"
         r"|[-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?"
@@ -76,18 +77,12 @@ def _stays_a_string(text: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    return '"' + "".join(_ESCAPES.get(char) or _printable(char) for char in text) + '"'
+    return '"' + "".join(_ESCAPES.get(char) or escaped(char) for char in text) + '"'
 
 
-def _printable(char: str) -> str:
-    """The character, or its escape: controls, and line separators that YAML would fold."""
-    if char.isprintable():
-        return char
-    code = ord(char)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+def escaped(char: str) -> str:
+    """The character itself where every reader takes it, else as both YAML and JSON escape it.
+
+    Beyond 16 bits the two escape differently, and all readers take the character.
+    """
+    return char if char.isprintable() or ord(char) > 0xFFFF else f"\\u{ord(char):04x}"

@@ -1,0 +1,134 @@
+"""Bytes to documents, by the type of each field (spec/cdi.md §5)."""
+
+import pytest
+
+from nvdra_cdi import codec
+from nvdra_cdi.errors import CodecError
+from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, IntelRdt, Spec
+
+
+def node(text: str) -> DeviceNode:
+    document = f"devices: [{{name: a, containerEdits: {{deviceNodes: [{{path: /x, {text}}}]}}}}]"
+    return codec.loads(document.encode()).devices[0].container_edits.device_nodes[0]
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"),
+    [("0", "0"), ("yes", "yes"), ("1.0", "1.0"), ("0x1b", "0x1b"), ('"null"', "null"), ("~", "")],
+)
+def test_a_string_field_takes_a_scalar_as_its_source_text(scalar, value):
+    assert codec.loads(f"kind: {scalar}".encode()).kind == value
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"),
+    [("438", 438), ("0666", 438), ("0o666", 438), ("0x1b6", 438), ("0", 0), ("null", None)],
+)
+def test_a_number_is_read_in_all_its_notations(scalar, value):
+    assert node(f"fileMode: {scalar}").file_mode == value
+
+
+@pytest.mark.parametrize(
+    "scalar", ['"438"', "4.0", "1e3", "-1", "4294967296", "08", "x", "[1]", "1_0", "12:30"]
+)
+def test_what_is_no_whole_number_in_range_is_refused(scalar):
+    with pytest.raises(CodecError, match=r"deviceNodes\[0\]\.fileMode"):
+        node(f"fileMode: {scalar}")
+
+
+def test_a_device_number_may_be_negative_in_the_document():
+    assert node("major: -1").major == -1
+
+
+@pytest.mark.parametrize(
+    ("scalar", "value"), [("true", True), ("Yes", True), ("y", True), ("off", False), ("N", False)]
+)
+def test_a_flag_takes_the_words_of_yaml_1_1(scalar, value):
+    spec = codec.loads(f"containerEdits: {{intelRdt: {{enableMonitoring: {scalar}}}}}".encode())
+    assert spec.container_edits.intel_rdt == IntelRdt(enable_monitoring=value)
+
+
+@pytest.mark.parametrize("scalar", ["1", '"true"', "yEs", "{}"])
+def test_what_is_no_flag_is_refused(scalar):
+    with pytest.raises(CodecError, match="enableMonitoring"):
+        codec.loads(f"containerEdits: {{intelRdt: {{enableMonitoring: {scalar}}}}}".encode())
+
+
+@pytest.mark.parametrize(
+    ("document", "place"),
+    [
+        ("foo: 1", "foo: unknown field"),
+        ("devices: [{nam: a}]", "devices[0].nam: unknown field"),
+        ("Kind: a/b", "Kind: unknown field"),
+        ("kind: a/b\nkind: a/b", "kind: the field is there twice (line 2)"),
+        ("devices: [null]", "devices[0]: an entry of a list must not be null"),
+        ("containerEdits: {env: [~]}", "containerEdits.env[0]: an entry"),
+        ("devices: {}", "devices: must be a list"),
+        ("containerEdits: []", "containerEdits: must be a mapping"),
+        ("[]", "the document: must be a mapping"),
+        ("annotations: {a: [b]}", "annotations.a: must be a string"),
+        ("kind: !!binary aGk=", "kind: must be a string"),
+        ("kind: [", "no YAML or JSON"),
+        ("kind: \xff", None),
+    ],
+)
+def test_a_malformed_document_is_refused_with_the_place(document, place):
+    data = document.encode("latin-1" if place is None else "utf-8")
+    with pytest.raises(CodecError) as caught:
+        codec.loads(data)
+    assert (place or "no YAML or JSON") in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"# only a comment\n", b"null", b"---\n", b"--- ~\n...\n"])
+def test_an_empty_document_is_refused(data):
+    with pytest.raises(CodecError, match="empty"):
+        codec.loads(data)
+
+
+def test_only_the_first_document_of_a_file_is_read():
+    assert codec.loads(b"kind: a/b\n---\n[broken").kind == "a/b"
+
+
+def test_json_is_read_by_the_same_parser():
+    data = b'{"cdiVersion":"0.3.0",\n\t"kind":"a\\/b","containerEdits":{},\n\t"devices":[]}'
+    assert codec.loads(data) == Spec("a/b", (), version="0.3.0")
+
+
+def test_an_alias_stands_for_what_it_names():
+    data = b"devices: [{name: a, containerEdits: &e {env: [A=b]}}, {name: b, containerEdits: *e}]"
+    assert codec.loads(data).devices[1] == Device("b", ContainerEdits(env=("A=b",)))
+
+
+def test_aliases_that_unfold_to_too_much_are_refused():
+    edits = ", ".join(f"A{i}=b" for i in range(1000))
+    devices = ", ".join(["*d"] * 200)
+    data = f"devices: [&d {{name: a, containerEdits: {{env: [{edits}]}}}}, {devices}]"
+    with pytest.raises(CodecError, match="more than is allowed"):
+        codec.loads(data.encode())
+
+
+def test_a_file_over_the_size_limit_is_refused():
+    with pytest.raises(CodecError, match="limit"):
+        codec.loads(b"#" * (4 << 20) + b"\nkind: a/b")
+
+
+@pytest.mark.parametrize("bracket", [b"[", b"{", b"- "])
+def test_a_file_that_nests_without_end_is_refused(bracket):
+    with pytest.raises(CodecError, match="levels deep"):
+        codec.loads(bracket * 50_000)
+
+
+@pytest.mark.parametrize("version", ["0.7.0", "1.0.0"])
+def test_cache_monitoring_of_old_survives_a_round_trip(version):
+    spec = Spec(
+        "a/b",
+        (Device("a", ContainerEdits(intel_rdt=IntelRdt(enable_cmt=True, enable_mbm=True))),),
+        version=version,
+    )
+    assert codec.loads(codec.dumps(spec)) == spec
+
+
+def test_cache_monitoring_of_old_is_refused_in_1_1_0():
+    data = b"{cdiVersion: 1.1.0, kind: a/b, containerEdits: {intelRdt: {enableCMT: true}}}"
+    with pytest.raises(CodecError, match="enableCMT"):
+        codec.loads(data)
