@@ -1,0 +1,259 @@
+"""A trace arranged for reading: who is below whom, what lies on which scale, what it comes to.
+
+Pure; `waterfall` and `page` draw it, the debug endpoint gives `document` to machines.
+Source: spec/tracing.md §2.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from nvdra_api.runtime.telemetry.recorder import Trace
+from nvdra_api.runtime.telemetry.spans import Span, SpanEvent, Value
+from nvdra_api.types import keys
+from nvdra_api.types.ids import SpanID
+
+_SUBJECT_KEYS = frozenset(
+    {
+        keys.K8S_NAMESPACE_NAME,
+        keys.K8S_RESOURCECLAIM_NAME,
+        keys.K8S_RESOURCECLAIM_UID,
+        keys.K8S_NODE_NAME,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A span and what happened below it, by start."""
+
+    span: Span
+    children: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a waterfall.
+
+    Attributes:
+        span: What it shows.
+        depth: How far below the section's first row.
+        offset: Where its bar begins, 0 to 1 of the section's scale.
+        length: How long its bar is, likewise; `offset + length` is at most 1.
+    """
+
+    span: Span
+    depth: int
+    offset: float
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Rows on one scale: the whole life of a claim, or one operation with its steps.
+
+    A prepare of 3 ms cannot be read on the scale of the hours that the claim was held.
+    """
+
+    title: str
+    seconds: float
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A trace in one line.
+
+    Attributes:
+        trace: The trace ID.
+        name: Of the root, or of the first span where there is no root yet.
+        claim: `<namespace>/<name>`, empty when no span says.
+        node: Name of the node, empty when no span says.
+        start_ns: Of the first span, since the epoch.
+        seconds: From the first start to the last end.
+        outcome: Of the newest operation, empty when none has ended.
+        reason: Why the newest operation failed, empty when it did not.
+    """
+
+    trace: str
+    name: str
+    claim: str
+    node: str
+    start_ns: int
+    seconds: float
+    outcome: str
+    reason: str
+
+
+def tops(trace: Trace) -> tuple[Node, ...]:
+    """The tree of a trace: usually the root alone; without it, whatever has no parent here."""
+    present = {span.id for span in trace.spans}
+    below: dict[SpanID | None, list[Span]] = defaultdict(list)
+    for span in trace.spans:
+        below[span.parent if span.parent in present else None].append(span)
+
+    def grow(span: Span) -> Node:
+        return Node(span, tuple(grow(child) for child in below[span.id]))
+
+    return tuple(grow(span) for span in below[None])
+
+
+def sections(trace: Trace) -> Sequence[Section]:
+    """The life of the claim first, then every operation that has steps, on its own scale."""
+    top = tops(trace)
+    life = [node for node in top if node.span.parent is None]
+    operations = [child for node in life for child in node.children]
+    operations += [node for node in top if node.span.parent is not None]
+    operations.sort(key=lambda node: node.span.start_ns)
+    lines = [(node.span, 0) for node in life]
+    lines += [(node.span, 1 if life else 0) for node in operations]
+    return [
+        _section("life of the claim", lines),
+        *(_section(_title(node.span), list(_lines(node))) for node in operations if node.children),
+    ]
+
+
+def summary(trace: Trace) -> Summary:
+    """The trace in one line."""
+    first = next((span for span in trace.spans if span.parent is None), trace.spans[0])
+    ended = [span for span in trace.spans if span.parent and keys.OUTCOME in span.attributes]
+    newest = max(ended, key=lambda span: span.start_ns, default=None)
+    failure = newest.failure if newest else None
+    namespace = _said(trace.spans, keys.K8S_NAMESPACE_NAME)
+    name = _said(trace.spans, keys.K8S_RESOURCECLAIM_NAME)
+    start_ns, end_ns = _extent(trace.spans)
+    return Summary(
+        trace=trace.id,
+        name=first.name,
+        claim=f"{namespace}/{name}" if name else "",
+        node=_said(trace.spans, keys.K8S_NODE_NAME),
+        start_ns=start_ns,
+        seconds=(end_ns - start_ns) / 1e9,
+        outcome=str(newest.attributes[keys.OUTCOME]) if newest else "",
+        reason=failure.reason if failure else "",
+    )
+
+
+def document(trace: Trace) -> dict[str, object]:
+    """The trace for machines: its summary and its spans, nested, times in milliseconds."""
+    line = summary(trace)
+    return {
+        **listing(line),
+        "omitted_spans": trace.omitted,
+        "spans": [_span_document(node, line.start_ns) for node in tops(trace)],
+    }
+
+
+def listing(line: Summary) -> dict[str, object]:
+    """A summary for machines."""
+    return {
+        "trace_id": line.trace,
+        "name": line.name,
+        "claim": line.claim,
+        "node": line.node,
+        "start": moment(line.start_ns).isoformat(),
+        "duration_ms": _ms(line.seconds * 1e9),
+        "outcome": line.outcome,
+        "reason": line.reason,
+    }
+
+
+def moment(ns: int) -> datetime:
+    """Nanoseconds since the epoch as a time in UTC."""
+    return datetime.fromtimestamp(ns / 1e9, UTC)
+
+
+def duration(seconds: float) -> str:
+    """A length of time for people, with three digits that matter."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.{_digits(seconds * 1e3)}f} ms"
+    if seconds < 60:
+        return f"{seconds:.{_digits(seconds)}f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def facts(span: Span | SpanEvent) -> Mapping[str, str]:
+    """The attributes worth a reader's line: not whose claim it is, which the title says."""
+    return {
+        key.removeprefix("nvdra."): _shown(value)
+        for key, value in span.attributes.items()
+        if key not in _SUBJECT_KEYS
+    }
+
+
+def _section(title: str, lines: Sequence[tuple[Span, int]]) -> Section:
+    start_ns, end_ns = _extent([span for span, _ in lines])
+    whole = max(end_ns - start_ns, 1)
+    rows = tuple(
+        Row(
+            span,
+            depth,
+            (span.start_ns - start_ns) / whole,
+            (span.end_ns - span.start_ns) / whole,
+        )
+        for span, depth in lines
+    )
+    return Section(title, (end_ns - start_ns) / 1e9, rows)
+
+
+def _lines(node: Node, depth: int = 0) -> Iterator[tuple[Span, int]]:
+    yield node.span, depth
+    for child in node.children:
+        yield from _lines(child, depth + 1)
+
+
+def _title(span: Span) -> str:
+    attempt = span.attributes.get(keys.ATTEMPT)
+    return f"{span.name}, attempt {attempt}" if attempt else span.name
+
+
+def _span_document(node: Node, start_ns: int) -> dict[str, object]:
+    span = node.span
+    failure = span.failure
+    return {
+        "name": span.name,
+        "span_id": span.id,
+        "parent_id": span.parent,
+        "offset_ms": _ms(span.start_ns - start_ns),
+        "duration_ms": _ms(span.end_ns - span.start_ns),
+        "attributes": dict(span.attributes),
+        "error": failure and {"reason": failure.reason, "message": failure.message},
+        "events": [
+            {
+                "name": event.name,
+                "offset_ms": _ms(event.at_ns - start_ns),
+                "attributes": dict(event.attributes),
+            }
+            for event in span.events
+        ],
+        "links": [
+            {"trace_id": link.trace, "span_id": link.span, "why": link.why} for link in span.links
+        ],
+        "children": [_span_document(child, start_ns) for child in node.children],
+    }
+
+
+def _extent(spans: Iterable[Span]) -> tuple[int, int]:
+    starts_and_ends = [(span.start_ns, span.end_ns) for span in spans]
+    return min(start for start, _ in starts_and_ends), max(end for _, end in starts_and_ends)
+
+
+def _said(spans: Iterable[Span], key: str) -> str:
+    return next((str(span.attributes[key]) for span in spans if key in span.attributes), "")
+
+
+def _shown(value: Value) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _ms(ns: float) -> float:
+    return round(ns / 1e6, 3)
+
+
+def _digits(number: float) -> int:
+    return 0 if number >= 100 else 1 if number >= 10 else 2
