@@ -21,7 +21,6 @@ from nvdra_api.runtime.kubelet.service import Handler, Service
 
 _log = logging.getLogger(__name__)
 
-_SELF_CHECK_S = 5.0
 _PROBE_S = 5.0
 
 
@@ -50,13 +49,14 @@ async def serving(
     handler: Handler,
     *,
     grace_s: float = 20.0,
+    check_s: float = 5.0,
 ) -> AsyncIterator[Kubelet]:
     """Answer the kubelet until the block is left.
 
     Starts the DRA service (v1 and v1beta1) on `<plugin_dir>/dra.sock`, proves with an empty prepare
     that it answers, then offers `<registry_dir>/<driver>-reg.sock`. Leaving the block takes no new
     calls, waits up to `grace_s` for those under way, and removes both sockets; slices and prepared
-    devices stay.
+    devices stay. Every `check_s` seconds both socket files are looked at.
 
     Raises:
         ValueError: a socket's path is relative or too long.
@@ -71,7 +71,7 @@ async def serving(
         _log.info("serving the kubelet socket=%s registration=%s", paths.dra, paths.registration)
         async with asyncio.TaskGroup() as group:
             check = group.create_task(
-                _check_sockets(Path(paths.dra), socket, registrar), name="socket check"
+                _check_sockets(Path(paths.dra), socket, registrar, check_s), name="socket check"
             )
             try:
                 yield Kubelet(registrar)
@@ -107,9 +107,11 @@ async def _probe(path: Path) -> None:
         await call(api_pb2.NodePrepareResourcesRequest(), timeout=_PROBE_S)
 
 
-async def _check_sockets(path: Path, socket: sockets.SocketID, registrar: Registrar) -> None:
+async def _check_sockets(
+    path: Path, socket: sockets.SocketID, registrar: Registrar, every_s: float
+) -> None:
     while True:
-        await asyncio.sleep(_SELF_CHECK_S)
+        await asyncio.sleep(every_s)
         if not sockets.is_ours(path, socket):
             raise OSError(errno.ENOENT, "our DRA socket was removed or replaced", str(path))
         if not registrar.has_socket:

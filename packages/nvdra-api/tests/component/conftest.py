@@ -1,0 +1,38 @@
+"""What component tests stand on: an API server, a kubelet's root directory."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import apiserver
+import pytest
+from nvdra_api.runtime.kube import client
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apiserver.ApiServer]:
+    """One real API server for the whole run; tests use nodes and names of their own."""
+    with apiserver.started(tmp_path_factory.mktemp("apiserver")) as running:
+        yield running
+
+
+@pytest.fixture
+async def api(server: apiserver.ApiServer) -> AsyncIterator[client.Client]:
+    """A client with the administrator's rights."""
+    async with client.connected(client.KubeSettings(str(server.kubeconfig))) as connected:
+        yield connected
+
+
+@pytest.fixture
+def kubelet_root() -> Iterator[Path]:
+    """A directory with a path short enough for sockets, which pytest's own may not be."""
+    root = Path(tempfile.mkdtemp(prefix="nvdra-"))
+    yield root
+    shutil.rmtree(root)
+
+
+def soon(seconds: float = 5) -> float:
+    """A deadline on the loop's clock."""
+    return asyncio.get_running_loop().time() + seconds

@@ -1,0 +1,268 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import kubelet_client
+import pytest
+from nvdra_api.protocol import registration
+from nvdra_api.runtime.kubelet.server import Kubelet, serving
+from nvdra_api.types.claims import ClaimRef
+from nvdra_api.types.ids import ClaimUID, DeviceName, PoolName
+from nvdra_api.types.prepared import PreparedClaim, PreparedDevice
+
+DRIVER = "gpu.nvidia.com"
+ONE = ClaimRef("ml", "one", ClaimUID("11111111-0000-4000-8000-000000000001"))
+TWO = ClaimRef("ml", "two", ClaimUID("22222222-0000-4000-8000-000000000002"))
+SHARED = PreparedClaim(
+    (
+        PreparedDevice(
+            requests=("main",),
+            pool=PoolName("node-a"),
+            device=DeviceName("gpu-0"),
+            cdi_ids=("k8s.gpu.nvidia.com/device=gpu-0-abc",),
+            share_id="0f0f0f0f-1111-4222-8333-444444444444",
+        ),
+    )
+)
+
+Prepared = PreparedClaim | str
+
+
+class Driver:
+    """Answers what the test says, and remembers how it was asked."""
+
+    def __init__(self, answer: Callable[[ClaimRef], Prepared | None] = lambda _: SHARED) -> None:
+        self.answer = answer
+        self.deadline = 0.0
+        self.traceparent: str | None = None
+        self.entered = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.was_cancelled = asyncio.Event()
+
+    async def prepare(
+        self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
+    ) -> Mapping[ClaimUID, Prepared]:
+        self.deadline, self.traceparent = deadline, traceparent
+        if claims:
+            self.entered.set()
+        try:
+            await self.may_answer.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled.set()
+            raise
+        answers = {claim.uid: self.answer(claim) for claim in claims}
+        return {uid: answer for uid, answer in answers.items() if answer is not None}
+
+    async def unprepare(
+        self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
+    ) -> Mapping[ClaimUID, str | None]:
+        answers = {claim.uid: self.answer(claim) for claim in claims}
+        return {uid: each if isinstance(each, str) else None for uid, each in answers.items()}
+
+
+@asynccontextmanager
+async def offered(root: Path, driver: Driver, check_s: float = 5) -> AsyncIterator[Kubelet]:
+    plugin_dir, registry_dir = root / "plugins" / DRIVER, root / "plugins_registry"
+    async with serving(
+        DRIVER, plugin_dir, registry_dir, driver, grace_s=0.5, check_s=check_s
+    ) as us:
+        yield us
+
+
+@asynccontextmanager
+async def called(root: Path, driver: Driver) -> AsyncIterator[kubelet_client.Plugin]:
+    async with offered(root, driver), kubelet_client.kubelet(root) as kubelet:
+        yield await kubelet.registered(DRIVER)
+
+
+async def test_the_kubelet_learns_the_driver_its_socket_and_its_services_in_order(
+    kubelet_root: Path,
+) -> None:
+    async with called(kubelet_root, Driver()) as plugin:
+        assert plugin.endpoint == str(kubelet_root / "plugins" / DRIVER / "dra.sock")
+        assert plugin.services == ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+
+
+async def test_the_driver_knows_that_it_is_registered(kubelet_root: Path) -> None:
+    async with offered(kubelet_root, Driver()) as us:
+        assert not us.is_registered
+        async with kubelet_client.kubelet(kubelet_root) as kubelet:
+            await kubelet.registered(DRIVER)
+            await kubelet.until(lambda: us.is_registered)
+
+
+async def test_a_driver_that_was_refused_offers_itself_again(kubelet_root: Path) -> None:
+    async with (
+        offered(kubelet_root, Driver()) as us,
+        kubelet_client.kubelet(kubelet_root) as kubelet,
+    ):
+        kubelet.refusals[DRIVER] = ["not today"]
+        await kubelet.registered(DRIVER)
+        await kubelet.until(lambda: us.is_registered)
+        assert kubelet.attempts == [(DRIVER, "not today"), (DRIVER, "")]
+
+
+async def test_a_kubelet_that_starts_again_registers_the_driver_again(kubelet_root: Path) -> None:
+    async with offered(kubelet_root, Driver()), kubelet_client.kubelet(kubelet_root) as kubelet:
+        await kubelet.registered(DRIVER)
+        await kubelet.restart()
+        plugin = await kubelet.registered(DRIVER)
+        assert not (await plugin.prepare([ONE]))[ONE.uid].error
+
+
+async def test_registration_is_answered_while_a_prepare_is_under_way(kubelet_root: Path) -> None:
+    driver = Driver()
+    driver.may_answer.set()
+    async with offered(kubelet_root, driver), kubelet_client.kubelet(kubelet_root) as kubelet:
+        plugin = await kubelet.registered(DRIVER)
+        driver.may_answer.clear()
+        async with asyncio.TaskGroup() as group:
+            slow = group.create_task(plugin.prepare([ONE]))
+            await driver.entered.wait()
+            async with kubelet_client.kubelet(kubelet_root) as another:
+                await another.registered(DRIVER, timeout_s=1)
+            driver.may_answer.set()
+        assert not slow.result()[ONE.uid].error
+
+
+async def test_a_prepared_claim_is_answered_with_its_devices(kubelet_root: Path) -> None:
+    async with called(kubelet_root, Driver()) as plugin:
+        answers = await plugin.prepare([ONE, TWO])
+        (device,) = answers[ONE.uid].devices
+        assert list(device.request_names) == ["main"]
+        assert (device.pool_name, device.device_name) == ("node-a", "gpu-0")
+        assert list(device.cdi_device_ids) == ["k8s.gpu.nvidia.com/device=gpu-0-abc"]
+        assert device.share_id == SHARED.devices[0].share_id
+        assert answers[TWO.uid].devices == answers[ONE.uid].devices
+
+
+async def test_v1beta1_gets_the_same_answer_without_share_ids(kubelet_root: Path) -> None:
+    async with called(kubelet_root, Driver()) as plugin:
+        answers = await plugin.prepare([ONE], service=registration.DRA_V1BETA1)
+        (device,) = answers[ONE.uid].devices
+        assert device.device_name == "gpu-0"
+        assert not device.HasField("share_id")
+
+
+async def test_a_device_without_share_id_is_answered_without_one(kubelet_root: Path) -> None:
+    plain = PreparedDevice(("r",), PoolName("n"), DeviceName("gpu-1"), ("a/b=c",))
+    async with called(kubelet_root, Driver(lambda _: PreparedClaim((plain,)))) as plugin:
+        (device,) = (await plugin.prepare([ONE]))[ONE.uid].devices
+        assert not device.HasField("share_id")
+
+
+async def test_one_claim_fails_with_its_reason_beside_one_that_is_prepared(
+    kubelet_root: Path,
+) -> None:
+    def answer(claim: ClaimRef) -> Prepared:
+        return "DeviceInUse: gpu-0 is held" if claim == TWO else SHARED
+
+    async with called(kubelet_root, Driver(answer)) as plugin:
+        answers = await plugin.prepare([ONE, TWO])
+        assert not answers[ONE.uid].error
+        assert answers[TWO.uid].error == "DeviceInUse: gpu-0 is held"
+        assert not answers[TWO.uid].devices
+
+
+async def test_a_claim_that_the_driver_forgot_is_answered_with_an_error(kubelet_root: Path) -> None:
+    async with called(kubelet_root, Driver(lambda _: None)) as plugin:
+        assert (await plugin.prepare([ONE]))[ONE.uid].error.startswith("Internal: ")
+
+
+async def test_a_crash_of_the_driver_is_an_answer_that_names_the_call_not_the_exception(
+    kubelet_root: Path,
+) -> None:
+    def answer(claim: ClaimRef) -> Prepared:
+        raise RuntimeError(f"secret of {claim}")
+
+    async with called(kubelet_root, Driver(answer)) as plugin:
+        error = (await plugin.prepare([ONE]))[ONE.uid].error
+        assert error.startswith("Internal: ")
+        assert "secret" not in error
+        assert (await plugin.unprepare([ONE]))[ONE.uid].error.startswith("Internal: ")
+
+
+async def test_unprepare_answers_every_claim(kubelet_root: Path) -> None:
+    def answer(claim: ClaimRef) -> Prepared:
+        return "ApiUnavailable: later" if claim == TWO else SHARED
+
+    async with called(kubelet_root, Driver(answer)) as plugin:
+        answers = await plugin.unprepare([ONE, TWO], service=registration.DRA_V1BETA1)
+        assert {uid: each.error for uid, each in answers.items()} == {
+            ONE.uid: "",
+            TWO.uid: "ApiUnavailable: later",
+        }
+
+
+async def test_the_driver_gets_the_callers_deadline_and_trace(kubelet_root: Path) -> None:
+    driver = Driver()
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with called(kubelet_root, driver) as plugin:
+        before = asyncio.get_running_loop().time()
+        await plugin.prepare([ONE], timeout_s=17, metadata=[("traceparent", parent)])
+        after = asyncio.get_running_loop().time()
+        assert before + 16.5 < driver.deadline < after + 17.1
+        assert driver.traceparent == parent
+
+
+async def test_a_caller_that_gives_up_cancels_only_its_own_call(kubelet_root: Path) -> None:
+    driver = Driver()
+    async with called(kubelet_root, driver) as plugin:
+        driver.may_answer.clear()
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await plugin.prepare([ONE], timeout_s=0.2)
+        assert failed.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await driver.was_cancelled.wait()
+        driver.may_answer.set()
+        assert not (await plugin.prepare([ONE]))[ONE.uid].error
+
+
+async def test_both_sockets_are_gone_after_serving(kubelet_root: Path) -> None:
+    async with offered(kubelet_root, Driver()):
+        sockets = list(kubelet_root.rglob("*.sock"))
+        assert len(sockets) == 2
+        assert all(path.stat().st_mode & 0o777 == 0o600 for path in sockets)
+    assert not list(kubelet_root.rglob("*.sock"))
+
+
+async def test_a_dead_socket_left_by_a_crash_is_replaced(kubelet_root: Path) -> None:
+    path = kubelet_root / "plugins" / DRIVER / "dra.sock"
+    path.parent.mkdir(parents=True)
+    dead = await asyncio.start_unix_server(lambda *_: None, path)
+    dead.close()
+    await dead.wait_closed()
+    assert path.exists()
+    async with called(kubelet_root, Driver()) as plugin:
+        assert not (await plugin.prepare([ONE]))[ONE.uid].error
+
+
+async def test_a_second_instance_leaves_the_first_ones_sockets_alone(kubelet_root: Path) -> None:
+    async with called(kubelet_root, Driver()) as plugin:
+        with pytest.raises(OSError, match="another process serves here"):
+            async with offered(kubelet_root, Driver()):
+                pytest.fail("served beside another instance")
+        assert not (await plugin.prepare([ONE]))[ONE.uid].error
+
+
+async def test_a_file_in_the_way_of_a_socket_is_named(kubelet_root: Path) -> None:
+    path = kubelet_root / "plugins" / DRIVER / "dra.sock"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(OSError, match=r"not a socket is in the way.*dra\.sock"):
+        async with offered(kubelet_root, Driver()):
+            pytest.fail("served over a file")
+
+
+@pytest.mark.parametrize(
+    "name", [f"plugins/{DRIVER}/dra.sock", f"plugins_registry/{DRIVER}-reg.sock"]
+)
+async def test_serving_ends_with_an_error_when_a_socket_file_is_taken_away(
+    kubelet_root: Path, name: str
+) -> None:
+    with pytest.RaisesGroup(OSError, flatten_subgroups=True):
+        async with offered(kubelet_root, Driver(), check_s=0.01):
+            (kubelet_root / name).unlink()
+            await asyncio.Event().wait()
