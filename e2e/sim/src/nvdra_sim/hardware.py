@@ -6,7 +6,9 @@ Reads the YAML files beside this module and nothing else; `nvdra_sim.config` put
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -73,15 +75,19 @@ def profile(name: str) -> ProfileFile:
     return base.model_copy(update={"gpus": gpus})
 
 
-def gpu_models() -> dict[str, GpuModel]:
+@cache
+def gpu_models() -> Mapping[str, GpuModel]:
     """Board models by key."""
-    return {key: GpuModel.model_validate(row) for key, row in _read("models/gpus.yaml").items()}
+    rows = _read("models/gpus.yaml")
+    return MappingProxyType({key: GpuModel.model_validate(row) for key, row in rows.items()})
 
 
-def mig_tables() -> dict[str, MigTable]:
+@cache
+def mig_tables() -> Mapping[str, MigTable]:
     """MIG tables by key, profiles in the order of their enum."""
     file = MigFile.model_validate(_read("models/mig.yaml"))
-    return {key: _mig_table(entry, file.shapes) for key, entry in file.tables.items()}
+    tables = {key: _mig_table(entry, file.shapes) for key, entry in file.tables.items()}
+    return MappingProxyType(tables)
 
 
 def _mig_table(entry: MigTableEntry, shapes: Mapping[str, MigShape]) -> MigTable:

@@ -1,4 +1,4 @@
-"""The native parts of a simulated driver, compiled on first use; `driverroot` puts them in place."""
+"""The native parts of a simulated driver, compiled on first use and copied by `driverroot`."""
 
 from __future__ import annotations
 
