@@ -7,6 +7,7 @@ The DRA driver gpu.nvidia.com serves the nodes that carry NVIDIA GPUs.
   Its pods:      kubectl -n {{ $namespace }} get pods -l app.kubernetes.io/name={{ .Chart.Name }},app.kubernetes.io/instance={{ .Release.Name }} -o wide
   The devices:   kubectl get resourceslices
   The classes:   kubectl get deviceclasses
+  Its traces:    kubectl -n {{ $namespace }} port-forward <one of the pods> 6060, then http://localhost:6060/debug/traces
 
 A pod that is not ready says why: kubectl -n {{ $namespace }} describe daemonset {{ $name }}, and its log.
 

@@ -1,7 +1,10 @@
 """One description of the values: what is listed is used, checked, and the same in both charts."""
 
 import json
+import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,3 +176,23 @@ def test_inside_somebody_elses_chart_their_globals_are_left_alone(
 def test_the_schema_knows_exactly_the_gates_there_are(charts: Path) -> None:
     known = schema(charts, "nvdra")["properties"]["global"]["properties"]["featureGates"]
     assert set(known["properties"]) == {*map(str, gates.GATES), *gates.AGGREGATES}
+
+
+def test_the_readme_lists_the_values_as_they_are(charts: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "charts"
+    shutil.copytree(charts, copy, symlinks=True, ignore=shutil.ignore_patterns("tests"))
+    subprocess.run([sys.executable, str(copy / "document_values.py")], check=True)
+    assert (copy / "README.md").read_text() == (charts / "README.md").read_text()
+
+
+def test_every_value_is_explained_or_is_a_field_of_the_pod(charts: Path) -> None:
+    silent = re.findall(r"^\| `([^`]+)` \| .* \|  \|$", (charts / "README.md").read_text(), re.M)
+    assert {path.rpartition(".")[2] for path in silent} == {
+        "annotations",
+        "priorityClassName",
+        "podAnnotations",
+        "podSecurityContext",
+        "nodeSelector",
+        "tolerations",
+        "resources",
+    }

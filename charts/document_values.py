@@ -1,0 +1,74 @@
+"""Writes the tables of values in charts/README.md: `python charts/document_values.py`.
+
+The values.yaml of each chart is what is read, its comments are the descriptions; a test fails when
+the README says something else.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+CHARTS = Path(__file__).parent
+README = CHARTS / "README.md"
+FIELDS = {"affinity", "securityContext"}  # Kubernetes describes what is in them
+
+LONGEST_DEFAULT = 80
+
+
+class Row(NamedTuple):
+    """One value: its dotted path, its default as JSON, the comment above it."""
+
+    path: str
+    default: str
+    description: str
+
+
+def rows(text: str) -> list[Row]:
+    """The values that a user sets, in the order of the file; a list or a filled affinity is one."""
+    node = yaml.compose(text)
+    assert isinstance(node, yaml.MappingNode)
+    return list(_rows(node, yaml.safe_load(text), text.splitlines(), ""))
+
+
+def _rows(
+    mapping: yaml.MappingNode, values: dict[str, Any], lines: list[str], prefix: str
+) -> Iterator[Row]:
+    for key, node in mapping.value:
+        path, value = f"{prefix}{key.value}", values[key.value]
+        if isinstance(value, dict) and value and key.value not in FIELDS:
+            yield from _rows(node, value, lines, f"{path}.")
+        else:
+            default = json.dumps(value)
+            shown = f"`{default}`" if len(default) < LONGEST_DEFAULT else "see values.yaml"
+            yield Row(path, shown, _comment(lines, key.start_mark.line))
+
+
+def _comment(lines: list[str], line: int) -> str:
+    above: list[str] = []
+    while (previous := lines[line - len(above) - 1].strip()).startswith("#"):
+        above.append(previous.removeprefix("#").strip())
+    return " ".join(reversed(above))
+
+
+def table(chart: str) -> str:
+    """The values of a chart as a table in Markdown."""
+    found = rows((CHARTS / chart / "values.yaml").read_text())
+    body = (f"| `{row.path}` | {row.default} | {row.description} |" for row in found)
+    return "\n".join(["| Value | Default | What it is |", "|---|---|---|", *body])
+
+
+def documented(readme: str) -> str:
+    """The README with every table made anew, between `<!-- values: X -->` and `<!-- end -->`."""
+    return re.sub(
+        r"(<!-- values: (\S+) -->\n)[^<]*(<!-- end -->)",
+        lambda found: f"{found[1]}{table(found[2])}\n{found[3]}",
+        readme,
+    )
+
+
+if __name__ == "__main__":
+    README.write_text(documented(README.read_text()))
