@@ -1,6 +1,7 @@
 """A port of the component: an address, and the routes that answer there.
 
-What is served is `probes`, `exposition` and `debug`, over plain HTTP. Source: design.md, "Settled" (ports).
+What is served is `probes`, `exposition` and `debug`, over plain HTTP.
+Source: design.md, "Settled" (ports).
 """
 
 from collections.abc import AsyncIterator, Sequence

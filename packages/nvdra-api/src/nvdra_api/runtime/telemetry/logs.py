@@ -25,11 +25,12 @@ _FACTS: Final = "nvdra_facts"
 _STANDARD: Final = frozenset(
     vars(logging.makeLogRecord({})) | {"message": None, "asctime": None, "taskName": None}
 )
-_CLAIM_KEYS: Final = {
+_CLAIM_FACTS: Final = {
     keys.K8S_NAMESPACE_NAME: "namespace",
     keys.K8S_RESOURCECLAIM_NAME: "name",
     keys.K8S_RESOURCECLAIM_UID: "uid",
 }
+_encode: Final = json.JSONEncoder(default=str, ensure_ascii=False).encode
 
 
 class Format(StrEnum):
@@ -153,31 +154,30 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line for a record, without its end."""
-        line: dict[str, object] = {
+        fixed: dict[str, object] = {
             "time": _time(record).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             "level": _level(record),
             "message": record.getMessage(),
             "component": self._component,
             "logger": record.name,
-            **_context(),
-            **_facts(record),
         }
         if record.levelno < logging.INFO:
-            line["v"] = logging.INFO - record.levelno
+            fixed["v"] = logging.INFO - record.levelno
         if record.exc_info:
-            line["stack"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+            fixed["stack"] = self.formatException(record.exc_info)
+        # Twice: first for the order in the line, then so that no fact can take its place.
+        return _encode({**fixed, **_context(), **_facts(record), **fixed})
 
 
 class TextLines(logging.Formatter):
-    """klog's header, the sentence, and the facts as `key="value"`."""
+    """klog's header, the sentence, and the facts as `key="value"`; what is no text, as JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line for a record, without its end; a stack follows on lines of its own."""
         time = _time(record).strftime("%m%d %H:%M:%S.%f")
         head = f"{_level(record)[0]}{time} {record.filename}:{record.lineno}] {record.getMessage()}"
         facts = {**_facts(record), **_context()}
-        line = " ".join([head, *(f"{key}={_quoted(value)}" for key, value in facts.items())])
+        line = " ".join([head, *(f"{key}={_encode(value)}" for key, value in facts.items())])
         if record.exc_info:
             line = f"{line}\n{self.formatException(record.exc_info)}"
         return line
@@ -211,14 +211,16 @@ def _context() -> dict[str, object]:
     context: dict[str, object] = {"trace_id": span.trace, "span_id": span.id}
     if keys.K8S_RESOURCECLAIM_UID in span.subject:
         context["kind"] = "ResourceClaim"
-        for key, fact in _CLAIM_KEYS.items():
+        for key, fact in _CLAIM_FACTS.items():
             if key in span.subject:
                 context[fact] = span.subject[key]
     return context
 
 
-def _quoted(value: object) -> str:
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-    return json.dumps(text, ensure_ascii=False) if isinstance(value, str) else text
+def attribute_facts(attributes: Mapping[str, object]) -> dict[str, object]:
+    """Attributes of a span as facts of its record, without what the record says anyway."""
+    return {
+        key.removeprefix("nvdra."): value
+        for key, value in attributes.items()
+        if key not in _CLAIM_FACTS
+    }

@@ -109,8 +109,8 @@ def sections(trace: Trace) -> Sequence[Section]:
     lines = [(node.span, 0) for node in life]
     lines += [(node.span, 1 if life else 0) for node in operations]
     return [
-        _section("life of the claim", lines),
-        *(_section(_title(node.span), list(_lines(node))) for node in operations if node.children),
+        _section("life of the claim", [span for span, _ in lines], lines),
+        *(_operation(node) for node in operations if node.children),
     ]
 
 
@@ -186,19 +186,21 @@ def facts(span: Span | SpanEvent) -> Mapping[str, str]:
     }
 
 
-def _section(title: str, lines: Sequence[tuple[Span, int]]) -> Section:
-    start_ns, end_ns = _extent([span for span, _ in lines])
+def _operation(node: Node) -> Section:
+    lines = [line for child in node.children for line in _lines(child)]
+    return _section(_title(node.span), [node.span], lines)
+
+
+def _section(title: str, scale: Sequence[Span], lines: Iterable[tuple[Span, int]]) -> Section:
+    """Lines on the scale of some spans; what reaches beyond (a late worker) is cut to it."""
+    start_ns, end_ns = _extent(scale)
     whole = max(end_ns - start_ns, 1)
-    rows = tuple(
-        Row(
-            span,
-            depth,
-            (span.start_ns - start_ns) / whole,
-            (span.end_ns - span.start_ns) / whole,
-        )
-        for span, depth in lines
-    )
-    return Section(title, (end_ns - start_ns) / 1e9, rows)
+    rows = []
+    for span, depth in lines:
+        begin = min(max(span.start_ns - start_ns, 0), whole)
+        end = min(max(span.end_ns - start_ns, begin), whole)
+        rows.append(Row(span, depth, begin / whole, (end - begin) / whole))
+    return Section(title, (end_ns - start_ns) / 1e9, tuple(rows))
 
 
 def _lines(node: Node, depth: int = 0) -> Iterator[tuple[Span, int]]:

@@ -31,8 +31,19 @@ SLOW_NVML_S: Final = 0.005
 """From here on an NVML call is worth a span of its own (spec/tracing.md §2)."""
 
 _NOTHING: Final[Mapping[str, Value]] = {}
+_CALLER: Final = 5
+"""Frames from the log's writer up to the `with` that it is about."""
 _STEP_LEVEL: Final = logging.INFO - 4
-_OPERATION_LEVEL: Final = logging.INFO - 2
+_LEVELS: Final = {
+    keys.Outcome.SUCCESS: logging.INFO - 2,
+    keys.Outcome.CANCELLED: logging.INFO - 2,
+    keys.Outcome.RETRYABLE: logging.WARNING,
+    keys.Outcome.PERMANENT: logging.WARNING,
+    keys.Outcome.INTERNAL: logging.ERROR,
+}
+
+
+_Finish = Callable[[ActiveSpan, BaseException | None], None]
 
 
 class Scope:
@@ -40,7 +51,7 @@ class Scope:
 
     __slots__ = ("_finish", "_span", "_token")
 
-    def __init__(self, span: ActiveSpan, finish: Callable[[ActiveSpan], None]) -> None:
+    def __init__(self, span: ActiveSpan, finish: _Finish) -> None:
         self._span = span
         self._finish = finish
 
@@ -58,7 +69,7 @@ class Scope:
         """End it; an exception is its failure and travels on."""
         if error is not None:
             self._span.fail(error)
-        self._finish(self._span)
+        self._finish(self._span, error)
         CURRENT.reset(self._token)
 
 
@@ -90,7 +101,8 @@ class Telemetry:
         """One piece of work on a claim, once per call of the kubelet: `prepare`, `unprepare`.
 
         Its outcome goes to the span, the claim metrics (by `nvdra.device_kind`, which may be set
-        while it runs) and the log: verbosity 2, a warning when it failed.
+        while it runs) and the log: verbosity 2, a warning when it failed, an error with its stack
+        when that is a bug of ours.
 
         Args:
             name: The span's name and the metric's `operation`.
@@ -192,14 +204,15 @@ class Telemetry:
             failure = None if error is None else failure_of(error)
             above.child("call nvml", seconds, {keys.NVML_FUNCTION: function}, failure)
 
-    def _finish_step(self, span: ActiveSpan) -> None:
+    def _finish_step(self, span: ActiveSpan, error: BaseException | None) -> None:
+        del error  # the operation, or whoever else hears of it, tells the operator
         seconds = span.end()
         if span.is_discarded:
             return
         self.metrics.step(span.name, seconds)
         _write(_STEP_LEVEL, span, seconds)
 
-    def _finish_operation(self, span: ActiveSpan) -> None:
+    def _finish_operation(self, span: ActiveSpan, error: BaseException | None) -> None:
         failure = span.failure
         outcome = keys.Outcome.SUCCESS if failure is None else failure.outcome
         span.set(keys.OUTCOME, outcome.value)
@@ -212,7 +225,8 @@ class Telemetry:
             device_kind=str(span.attributes.get(keys.DEVICE_KIND, "")),
             trace=span.trace,
         )
-        _write(_OPERATION_LEVEL if failure is None else logging.WARNING, span, seconds)
+        is_bug = outcome is keys.Outcome.INTERNAL
+        _write(_LEVELS[outcome], span, seconds, error if is_bug else None)
 
     def _keep(self, span: Span) -> None:
         self.recorder.add(span)
@@ -272,14 +286,17 @@ def claim_parent(ref: ClaimRef, node: NodeName) -> tuple[TraceID, SpanID]:
     return identity.trace_id(ref.uid), identity.claim_root(ref.uid, node)
 
 
-def _write(level: int, span: ActiveSpan, seconds: float) -> None:
-    facts: dict[str, object] = {"seconds": round(seconds, 6)}
-    facts.update(span.attributes)
+def _write(
+    level: int, span: ActiveSpan, seconds: float, error: BaseException | None = None
+) -> None:
+    if not LOG.is_enabled(logging.INFO - level):
+        return
+    facts = {"seconds": round(seconds, 6), **logs.attribute_facts(span.attributes)}
     if span.failure is None:
-        LOG.write(level, f"Finished: {span.name}", facts, caller=5)
+        LOG.write(level, f"Finished: {span.name}", facts, caller=_CALLER)
         return
     facts.update(reason=span.failure.reason, error=span.failure.message)
-    LOG.write(level, f"Failed: {span.name}", facts, caller=5)
+    LOG.write(level, f"Failed: {span.name}", facts, error, caller=_CALLER)
 
 
 def _nanoseconds(moment: datetime) -> int:
