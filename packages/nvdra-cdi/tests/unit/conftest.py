@@ -1,10 +1,10 @@
-"""A small driver root, made of real files; only device nodes are a table, since mknod needs root."""
+"""A small driver root of real files; only device nodes are a table, since mknod needs root."""
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from nvdra_cdi.host import Entry, Host
 
 VERSION = "580.95.05"
@@ -114,3 +114,9 @@ def tree(tmp_path: Path) -> Tree:
 @pytest.fixture
 def golden() -> Path:
     return Path(__file__).parent / "golden"
+
+
+@pytest.fixture(scope="session")
+def library() -> Callable[..., bytes]:
+    """Makes the bytes of a shared library: `library(soname, bits, order)`."""
+    return elf_file

@@ -1,7 +1,6 @@
 """Bytes to documents, by the type of each field (spec/cdi.md §5)."""
 
 import pytest
-
 from nvdra_cdi import codec
 from nvdra_cdi.errors import CodecError
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, IntelRdt, Spec

@@ -7,7 +7,6 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-
 from nvdra_cdi import codec
 from nvdra_cdi.model import (
     ContainerEdits,

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from nvdra_cdi import names
 from nvdra_cdi.errors import NameError_
 

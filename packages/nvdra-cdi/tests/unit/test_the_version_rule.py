@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from nvdra_cdi import version
 from nvdra_cdi.errors import VersionError
 from nvdra_cdi.model import (

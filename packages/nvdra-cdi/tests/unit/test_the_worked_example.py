@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from nvdra_cdi import codec, validate, version
 from nvdra_cdi.model import Device, Spec
 from nvdra_cdi.nvidia import generator

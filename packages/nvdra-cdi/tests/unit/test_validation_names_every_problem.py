@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-
 from nvdra_cdi import validate
 from nvdra_cdi.errors import ValidationError
 from nvdra_cdi.model import (

@@ -26,7 +26,7 @@ def soname(file: BinaryIO) -> str:
     """
     try:
         return _soname(file)
-    except (struct.error, UnicodeDecodeError) as error:
+    except (struct.error, UnicodeDecodeError, OverflowError, OSError) as error:
         raise ElfError(f"damaged: {error}") from error
 
 
