@@ -8,6 +8,7 @@ import re
 from nvdra_api.types import names
 from nvdra_api.types.quantity import Quantity
 from nvdra_api.types.slices import Attribute
+
 from nvdra_gpu_plugin.inventory import Gpu
 
 _LIMIT_BYTES = 64

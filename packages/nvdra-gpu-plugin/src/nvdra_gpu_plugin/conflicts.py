@@ -1,6 +1,7 @@
 """Do two uses of one board exclude each other?"""
 
 from nvdra_api.types.ids import ClaimUID
+
 from nvdra_gpu_plugin.records import HeldDevice, Holding, Holdings
 
 

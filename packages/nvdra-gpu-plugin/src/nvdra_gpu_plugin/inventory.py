@@ -1,9 +1,10 @@
-"""What is on this node: GPUs as they were found, frozen. Built by `discovery`, read by everybody."""
+"""What is on this node: GPUs as they were found, frozen. `discovery` builds it, all read it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nvdra_api.types.ids import DeviceName, GpuUUID, PciAddress
+
 from nvdra_gpu_plugin import naming
 
 
@@ -47,7 +48,8 @@ class Gpu:
 class Fault:
     """A board that is there and cannot be described: it is not published, the others are."""
 
-    index: int
+    board: str
+    """What we can call it: its device name, or its NVML index."""
     reason: str
 
 
@@ -61,3 +63,10 @@ class Inventory:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {gpu.name: gpu for gpu in self.gpus})
+
+    def without(self, faults: Iterable[Fault]) -> "Inventory":
+        """The same, less the boards that turned out to be faulty."""
+        found = tuple(faults)
+        faulty = {fault.board for fault in found}
+        left = tuple(gpu for gpu in self.gpus if gpu.name not in faulty)
+        return Inventory(left, self.faults + found)

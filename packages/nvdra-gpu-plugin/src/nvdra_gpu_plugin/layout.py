@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from nvdra_api.types.gates import Gates
+from nvdra_api.types.gates import Feature, Gates
 from nvdra_api.types.ids import NodeName, PoolName
 from nvdra_api.types.slices import Device, Pool, Slice
+
 from nvdra_gpu_plugin import attributes
 from nvdra_gpu_plugin.inventory import Gpu, Inventory
 
@@ -26,9 +27,7 @@ def pool(inventory: Inventory, gates: Gates, node: NodeName) -> Pool:
 def _whole(gpu: Gpu, gates: Gates) -> Device:
     return Device(
         name=gpu.name,
-        attributes=attributes.whole_gpu(
-            gpu, numa_as_list=gates.enabled("DRAListTypeAttributes")
-        ),
+        attributes=attributes.whole_gpu(gpu, numa_as_list=gates.is_on(Feature.LIST_ATTRIBUTES)),
         capacity=attributes.whole_gpu_capacity(gpu),
     )
 

@@ -11,6 +11,7 @@ from nvdra_api.types.claims import DeviceResult, ResourceClaim
 from nvdra_api.types.configs import GpuConfig
 from nvdra_api.types.errors import PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import DeviceName, NodeName, PciAddress, PodUID, PoolName
+
 from nvdra_gpu_plugin import conflicts
 from nvdra_gpu_plugin.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.records import HeldDevice, Holding, Holdings
@@ -122,9 +123,7 @@ def check_free(plan: Plan, holdings: Holdings) -> None:
         )
 
 
-def _board(
-    claim: ResourceClaim, result: DeviceResult, inventory: Inventory, node: NodeName
-) -> Gpu:
+def _board(claim: ResourceClaim, result: DeviceResult, inventory: Inventory, node: NodeName) -> Gpu:
     gpu = inventory.by_name.get(DeviceName(result.device))
     if result.pool != node:
         problem = f"pool {result.pool} is not this node's pool {node}"
@@ -145,20 +144,12 @@ def _board(
 
 
 def _check_config(claim: ResourceClaim, entry: Configured, gpu: Gpu) -> None:
-    where = f"claim {claim.ref}, request {entry.result.request}, device {gpu.name}"
-    if not isinstance(entry.config, GpuConfig):
+    if isinstance(entry.config, GpuConfig) and entry.config.sharing is not None:
         raise PermanentError(
             Reason.INVALID_CONFIG,
-            f"{where}: a {type(entry.config).__name__} cannot be applied to a whole GPU",
-            "use a GpuConfig, or request a device of the class the config is for",
-            claim=str(claim.ref),
-            device=gpu.name,
-        )
-    if entry.config.sharing is not None:
-        raise PermanentError(
-            Reason.INVALID_CONFIG,
-            f"{where}: sharing.strategy {entry.config.sharing.strategy} is not available in this "
-            "version of nvdra-gpu-plugin",
+            f"claim {claim.ref}, request {entry.result.request}, device {gpu.name}: "
+            f"sharing.strategy {entry.config.sharing.strategy} is not available in this version of "
+            "nvdra-gpu-plugin",
             "remove `sharing` from the config: several containers and pods may use one claim "
             "without it",
             claim=str(claim.ref),

@@ -6,10 +6,9 @@ only ever added, with a default: an older record must stay readable.
 
 from collections.abc import Iterable, Mapping
 
-from pydantic import BaseModel, ConfigDict
-
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID, DeviceName, GpuUUID, PciAddress, PodUID, PoolName
+from pydantic import BaseModel, ConfigDict
 
 
 class _Frozen(BaseModel):
@@ -43,6 +42,11 @@ class Holding(_Frozen):
     pods: tuple[PodUID, ...] = ()
     """Pods the claim was reserved for when it was prepared."""
     devices: tuple[HeldDevice, ...]
+
+    @property
+    def kind(self) -> str:
+        """Kind of its devices, for telemetry: `gpu`."""
+        return self.devices[0].kind if self.devices else ""
 
     @property
     def ref(self) -> ClaimRef:

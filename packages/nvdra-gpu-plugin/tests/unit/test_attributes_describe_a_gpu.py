@@ -1,7 +1,6 @@
 """What users select on: values, types, and what is left out."""
 
 import pytest
-
 from nvdra_api.types.ids import GpuUUID, PciAddress
 from nvdra_api.types.slices import Attribute
 from nvdra_gpu_plugin import attributes

@@ -100,7 +100,7 @@ class Metrics:
             self._devices.labels(self._driver, kind, state).set(counts.get((kind, state), 0))
         self._devices_seen = set(counts)
 
-    def slice_write(self, verb: str, outcome: keys.Outcome) -> None:
+    def slice_write(self, verb: str, outcome: str) -> None:
         """One write of a ResourceSlice: create, update or delete."""
         self._slice_writes.labels(self._driver, verb, outcome).inc()
 

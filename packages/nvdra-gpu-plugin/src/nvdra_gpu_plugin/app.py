@@ -1,0 +1,205 @@
+"""The wiring: what a GPU plugin is made of, in the order of its start."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+
+from nvdra_api.runtime.http import debug, exposition, listener, probes
+from nvdra_api.runtime.kube import client as kube
+from nvdra_api.runtime.kube.client import Request
+from nvdra_api.runtime.kube.connection import KubeSettings
+from nvdra_api.runtime.kube.publisher import Publisher, Write
+from nvdra_api.runtime.kubelet import server as kubelet_server
+from nvdra_api.runtime.kubelet.server import Kubelet
+from nvdra_api.runtime.node.files import InstanceLock
+from nvdra_api.runtime.node.host import Host
+from nvdra_api.runtime.node.store import Store
+from nvdra_api.runtime.process import settings as process_settings
+from nvdra_api.runtime.process.clock import SystemClock
+from nvdra_api.runtime.process.flights import Flights
+from nvdra_api.runtime.telemetry import environment, logs, traces
+from nvdra_api.runtime.telemetry.logs import Logging
+from nvdra_api.runtime.telemetry.metrics import Metrics
+from nvdra_api.runtime.telemetry.traces import Telemetry
+from nvdra_api.types import names
+from nvdra_api.types.errors import Reason, RetryableError
+from nvdra_api.types.ids import ClaimUID, NodeName
+from nvdra_cdi.host import Host as CdiHost
+from nvdra_cdi.nvidia import roots as driver_roots
+from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
+
+from nvdra_gpu_plugin import hardware, hook, publish, roots
+from nvdra_gpu_plugin.__about__ import __version__
+from nvdra_gpu_plugin.cdi_specs import SpecFiles
+from nvdra_gpu_plugin.hardware import Hardware
+from nvdra_gpu_plugin.held import HeldClaims
+from nvdra_gpu_plugin.prepare import Preparer
+from nvdra_gpu_plugin.publish import Publication
+from nvdra_gpu_plugin.service import Service
+from nvdra_gpu_plugin.settings import DEV, Settings
+
+PROGRAM = "nvdra-gpu-plugin"
+
+LOG = logs.logger(__name__)
+
+
+async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> None:
+    """Serve the node until `stop` is set.
+
+    Slices, CDI specs and prepared devices stay when it ends: pods keep running.
+    """
+    LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
+    node, clock = NodeName(settings.node_name), SystemClock()
+    metrics = Metrics(driver=names.GPU_DRIVER, node=node)
+    settings.plugin_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+    host = Host(
+        proc=settings.proc_root,
+        sys=settings.sys_root,
+        dev=settings.dev_root,
+        driver_root=settings.container_driver_root,
+    )
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        stack.enter_context(InstanceLock(settings.plugin_dir / "instance.lock", _who(settings)))
+        hook_path = hook.install(settings.nvidia_cdi_hook_path, settings.plugin_dir)
+        telemetry = await enter(_telemetry(settings, node, clock, metrics))
+        store = await enter(
+            Store.opened(settings.plugin_dir / "state.sqlite", host.boot_id(), clock)
+        )
+        held = HeldClaims(store, metrics.held)
+        gpus = await enter(
+            hardware.running(
+                host,
+                _cdi_options(settings, hook_path),
+                SpecFiles(settings.cdi_root),
+                partial(_note_nvml_call, telemetry),
+            )
+        )
+        api = await enter(kube.connected(_kube_settings(settings), partial(_note_request, metrics)))
+        publisher = await enter(
+            Publisher(api, names.GPU_DRIVER, node, partial(_note_write, metrics)).running()
+        )
+        root_spans = await enter(roots.running(node, api, store, telemetry))
+        flights = await enter(Flights[ClaimUID]())
+        await enter(
+            publish.running(
+                Publication(node, settings.feature_gates, gpus, held, publisher, metrics)
+            )
+        )
+        preparer = Preparer(node, settings.feature_gates, api, gpus, held, telemetry)
+        kubelet = await enter(
+            kubelet_server.serving(
+                names.GPU_DRIVER,
+                settings.plugin_dir,
+                settings.kubelet_registrar_directory_path,
+                Service(node, preparer, held, flights, root_spans, telemetry, clock),
+            )
+        )
+        await _listen(stack, settings, metrics, _checks(kubelet, publisher, gpus))
+        await _listen_debug(stack, settings, telemetry, logging, clock)
+        await stop.wait()
+        LOG.info("Stopping")
+
+
+def _who(settings: Settings) -> dict[str, str]:
+    """Who holds the node, for the second instance's message."""
+    return {"pid": str(os.getpid()), **({"pod": settings.pod_name} if settings.pod_name else {})}
+
+
+def _telemetry(
+    settings: Settings, node: NodeName, clock: SystemClock, metrics: Metrics
+) -> AbstractAsyncContextManager[Telemetry]:
+    return traces.running(
+        environment.read(process_settings.variables("OTEL_")),
+        traces.resource(PROGRAM, __version__, node, settings.pod_uid),
+        clock=clock,
+        metrics=metrics,
+    )
+
+
+def _cdi_options(settings: Settings, hook_path: str) -> Options:
+    """Where CDI generation looks, and what the host calls it."""
+    driver_root = str(settings.container_driver_root)
+    if settings.dev_root == DEV:
+        # A driver container may carry its own device nodes; the host's are the default.
+        dev_root = driver_roots.dev_root(CdiHost(), driver_root)
+    else:
+        dev_root = str(settings.dev_root.parent)
+    return Options(
+        driver_root=driver_root,
+        target_driver_root=str(settings.nvidia_driver_root),
+        dev_root=dev_root,
+        sys_root=str(settings.sys_root),
+        hook_path=hook_path,
+        disabled_hooks=NEW_IN_1_20,
+    )
+
+
+def _kube_settings(settings: Settings) -> KubeSettings:
+    return KubeSettings(
+        kubeconfig=settings.kubeconfig,
+        qps=settings.kube_api_qps,
+        burst=settings.kube_api_burst,
+        user_agent=f"{PROGRAM}/{__version__}",
+    )
+
+
+def _note_nvml_call(telemetry: Telemetry, function: str, seconds: float, is_ok: bool) -> None:
+    error = None if is_ok else RetryableError(Reason.DEVICE_UNHEALTHY, f"{function} failed")
+    telemetry.nvml_call(function, seconds, error)
+
+
+def _note_request(metrics: Metrics, request: Request) -> None:
+    metrics.api_request(request.verb, str(request.status or "no answer"), request.seconds)
+
+
+def _note_write(metrics: Metrics, write: Write) -> None:
+    metrics.slice_write(write.verb, write.outcome)
+
+
+def _checks(kubelet: Kubelet, publisher: Publisher, gpus: Hardware) -> Mapping[str, probes.Check]:
+    """What must be true for pods to get GPUs here, each with the reason when it is not."""
+
+    def registered() -> str | None:
+        if kubelet.is_registered:
+            return None
+        return kubelet.registration.error or "the kubelet has not registered the plugin yet"
+
+    def published() -> str | None:
+        state = publisher.state
+        return None if state.is_published else state.error or "the slices are being written"
+
+    return {
+        "driver": lambda: gpus.problem or None,
+        "slices": published,
+        "kubelet": registered,
+    }
+
+
+async def _listen(
+    stack: AsyncExitStack,
+    settings: Settings,
+    metrics: Metrics,
+    ready: Mapping[str, probes.Check],
+) -> None:
+    """The pod's port: probes and metrics, nothing that names a claim."""
+    if not settings.http_endpoint:
+        return
+    routes = [*probes.routes(alive={}, ready=ready)]
+    if settings.metrics_path:
+        routes.append(exposition.route(metrics.registry, settings.metrics_path))
+    await stack.enter_async_context(listener.listening(settings.http_endpoint, routes))
+
+
+async def _listen_debug(
+    stack: AsyncExitStack,
+    settings: Settings,
+    telemetry: Telemetry,
+    logging: Logging,
+    clock: SystemClock,
+) -> None:
+    if settings.debug_endpoint:
+        routes = debug.routes(telemetry.recorder, logging, clock)
+        await stack.enter_async_context(listener.listening(settings.debug_endpoint, routes))

@@ -1,0 +1,37 @@
+"""nvidia-cdi-hook where the host's container runtime can run it.
+
+The hook runs on the host, after us: a path inside our image means nothing there.
+"""
+
+import filecmp
+from pathlib import Path
+from typing import Final
+
+from nvdra_api.runtime.node import files
+
+BUNDLED: Final = Path("/usr/bin/nvidia-cdi-hook")
+"""Where the image has it; on a host, where NVIDIA's package nvidia-container-toolkit-base does."""
+
+_NAME: Final = "nvidia-cdi-hook"
+
+
+def install(configured: str, plugin_dir: Path) -> str:
+    """The hook's path on the host: the configured one, else a copy in the plugin's directory.
+
+    That directory has the same path here as on the host. Blocks: reads the program, 7 MB.
+
+    Raises:
+        FileNotFoundError: None is configured and none is bundled.
+    """
+    if configured:
+        return configured
+    if not BUNDLED.is_file():
+        raise FileNotFoundError(
+            f"there is no {BUNDLED} to install for the container runtime: run the plugin from its "
+            "image, install nvidia-container-toolkit-base, or say where the hook is with "
+            "--nvidia-cdi-hook-path"
+        )
+    installed = plugin_dir / _NAME
+    if not installed.is_file() or not filecmp.cmp(BUNDLED, installed, shallow=False):
+        files.write_atomic(installed, BUNDLED.read_bytes(), 0o755)
+    return str(installed)

@@ -1,0 +1,179 @@
+"""One claim, from start to end: `prepare` and `unprepare`.
+
+The thinking is in `plan` and `conflicts`; here is the order of things. Nothing is answered here:
+`service` turns what is returned or raised into the kubelet's answer.
+"""
+
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+
+from nvdra_api.protocol import configs
+from nvdra_api.runtime.kube.client import Client
+from nvdra_api.runtime.process.locks import Locks
+from nvdra_api.runtime.telemetry.traces import Telemetry
+from nvdra_api.types import keys, names
+from nvdra_api.types.claims import ClaimRef, ResourceClaim
+from nvdra_api.types.configs import GpuConfig
+from nvdra_api.types.errors import PermanentError, Reason, RetryableError
+from nvdra_api.types.gates import Gates
+from nvdra_api.types.ids import NodeName, PciAddress
+from nvdra_api.types.prepared import PreparedClaim, PreparedDevice
+
+from nvdra_gpu_plugin import plan
+from nvdra_gpu_plugin.hardware import Hardware, Snapshot
+from nvdra_gpu_plugin.held import HeldClaims
+from nvdra_gpu_plugin.plan import Plan
+from nvdra_gpu_plugin.records import HeldDevice, Holding, generations
+
+
+class Preparer:
+    """Makes claims' devices usable on this node, and takes them back."""
+
+    def __init__(
+        self,
+        node: NodeName,
+        gates: Gates,
+        api: Client,
+        hardware: Hardware,
+        held: HeldClaims,
+        telemetry: Telemetry,
+    ) -> None:
+        self._node = node
+        self._gates = gates
+        self._api = api
+        self._hardware = hardware
+        self._held = held
+        self._telemetry = telemetry
+        self._locks: Locks[PciAddress] = Locks()
+
+    async def fetch(self, ref: ClaimRef, deadline: float) -> ResourceClaim:
+        """The claim as it is now; for a claim we hold, nobody asks."""
+        with self._telemetry.step("fetch claim"):
+            return await self._api.claim(ref, deadline)
+
+    async def prepare(self, claim: ResourceClaim, deadline: float) -> PreparedClaim:
+        """Give the claim what it was allocated.
+
+        Args:
+            claim: As `fetch` returned it.
+            deadline: Monotonic seconds; every wait ends by then.
+
+        Raises:
+            DriverError: Nothing is held that was not held before.
+        """
+        snapshot = self._snapshot()
+        with self._telemetry.step("resolve config"):
+            wanted = self._plan(claim, snapshot)
+        async with AsyncExitStack() as stack:
+            await self._lock(stack, claim.ref, wanted.gpus, deadline)
+            plan.check_free(wanted, self._held)
+            await self._verify(snapshot, wanted.holding.devices, deadline)
+            with self._telemetry.step("commit state"):
+                await self._held.take(claim.ref, wanted.holding)
+        return answer(wanted.holding)
+
+    async def repeat(self, holding: Holding, deadline: float) -> PreparedClaim:
+        """Answer for a claim we hold as before, after proving that the answer is still true.
+
+        The API server is not asked: what a pod holds does not depend on it.
+        """
+        snapshot = self._snapshot()
+        for device in holding.devices:
+            _check_same_board(device, snapshot)
+        self._check_generation(holding, snapshot)
+        await self._hardware.keep_spec()
+        await self._verify(snapshot, holding.devices, deadline)
+        return answer(holding)
+
+    async def unprepare(self, holding: Holding, deadline: float) -> None:
+        """Take back what the claim holds; its record is all that is needed."""
+        boards = {device.pci for device in holding.devices}
+        async with AsyncExitStack() as stack:
+            await self._lock(stack, holding.ref, boards, deadline)
+            with self._telemetry.step("commit state"):
+                await self._held.release(holding.uid)
+        if self._is_last_of_old_generation(holding):
+            await self._hardware.retire_specs(generations(self._held.values()))
+
+    def _snapshot(self) -> Snapshot:
+        if self._hardware.snapshot is None:
+            raise RetryableError(
+                Reason.DRIVER_MISMATCH,
+                f"the GPUs of node {self._node} cannot be used: {self._hardware.problem}",
+                "install or repair the NVIDIA driver; the plugin goes on once it is there",
+            )
+        return self._hardware.snapshot
+
+    def _plan(self, claim: ResourceClaim, snapshot: Snapshot) -> Plan:
+        configured = configs.resolve(claim, names.GPU_DRIVER, lambda _: GpuConfig, self._gates)
+        generation = snapshot.spec.generation
+        return plan.make(claim, configured, snapshot.inventory, generation, self._node)
+
+    async def _lock(
+        self,
+        stack: AsyncExitStack,
+        ref: ClaimRef,
+        boards: Iterable[PciAddress],
+        deadline: float,
+    ) -> None:
+        with self._telemetry.step("wait lock") as span:
+            waited = await stack.enter_async_context(
+                self._locks.hold(boards, holder=str(ref), deadline=deadline)
+            )
+            self._telemetry.metrics.lock_wait(waited.seconds)
+            if waited.holder is None:
+                span.discard()
+            else:
+                span.set(keys.HOLDER, waited.holder)
+
+    async def _verify(
+        self, snapshot: Snapshot, devices: Iterable[HeldDevice], deadline: float
+    ) -> None:
+        with self._telemetry.step("verify devices"):
+            for device in devices:
+                await self._hardware.prove(snapshot, device, deadline)
+
+    def _check_generation(self, holding: Holding, snapshot: Snapshot) -> None:
+        """An older generation is fine as long as its spec is there for the runtime to read."""
+        generation = holding.generation
+        if generation != snapshot.spec.generation.name and not self._hardware.has_spec(generation):
+            raise PermanentError(
+                Reason.DRIVER_MISMATCH,
+                f"claim {holding.ref} was prepared with driver generation {generation}, whose CDI "
+                f"spec is gone; the node now has {snapshot.spec.generation.name}",
+                "delete the pod, so that its claims are prepared anew",
+                claim=str(holding.ref),
+            )
+
+    def _is_last_of_old_generation(self, holding: Holding) -> bool:
+        snapshot = self._hardware.snapshot
+        is_current = snapshot is None or holding.generation == snapshot.spec.generation.name
+        return not is_current and holding.generation not in generations(self._held.values())
+
+
+def answer(holding: Holding) -> PreparedClaim:
+    """What the kubelet is told: the same for every repeat."""
+    return PreparedClaim(
+        tuple(
+            PreparedDevice(
+                requests=(device.request,),
+                pool=device.pool,
+                device=device.device,
+                cdi_ids=(device.cdi_id,),
+                share_id=device.share_id,
+            )
+            for device in holding.devices
+        )
+    )
+
+
+def _check_same_board(device: HeldDevice, snapshot: Snapshot) -> None:
+    gpu = snapshot.inventory.by_name.get(device.device)
+    if gpu is None or gpu.uuid != device.uuid:
+        now = "not on the node" if gpu is None else f"another board now ({gpu.uuid})"
+        raise PermanentError(
+            Reason.UNKNOWN_DEVICE,
+            f"{device.device} was {device.uuid} when the claim was prepared and is {now}",
+            "delete the pod, so that it is given a device that is there",
+            device=device.device,
+        )

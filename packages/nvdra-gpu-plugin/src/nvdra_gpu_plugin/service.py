@@ -1,0 +1,159 @@
+"""The kubelet's calls: one task per claim, an answer for each, always before the caller gives up.
+
+The only place besides the top of a loop where errors are caught: a known one becomes its reason, an
+unknown one becomes Internal, and one claim's bug is one claim's. Source: style.md §§12, 13.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from nvdra_api.protocol import identity
+from nvdra_api.protocol.identity import Link
+from nvdra_api.runtime.process.clock import Clock
+from nvdra_api.runtime.process.flights import Flights
+from nvdra_api.runtime.telemetry import logs
+from nvdra_api.runtime.telemetry.traces import Scope, Telemetry, claim_attributes, claim_parent
+from nvdra_api.types import keys
+from nvdra_api.types.claims import ClaimRef, ResourceClaim
+from nvdra_api.types.errors import DriverError, Reason
+from nvdra_api.types.ids import ClaimUID, NodeName
+from nvdra_api.types.prepared import PreparedClaim
+
+from nvdra_gpu_plugin import roots
+from nvdra_gpu_plugin.held import HeldClaims
+from nvdra_gpu_plugin.prepare import Preparer
+from nvdra_gpu_plugin.roots import Roots
+
+LOG = logs.logger(__name__)
+
+MARGIN_S = 2.0
+"""How long before the caller gives up it is answered (spec/tracing.md §3)."""
+
+T = TypeVar("T")
+
+
+class Service:
+    """What `kubelet.server` calls; implements its `Handler`."""
+
+    def __init__(
+        self,
+        node: NodeName,
+        preparer: Preparer,
+        held: HeldClaims,
+        flights: Flights[ClaimUID],
+        roots: Roots,
+        telemetry: Telemetry,
+        clock: Clock,
+    ) -> None:
+        self._node = node
+        self._preparer = preparer
+        self._held = held
+        self._flights = flights
+        self._roots = roots
+        self._telemetry = telemetry
+        self._clock = clock
+        self._attempts: Counter[ClaimUID] = Counter()
+
+    async def prepare(
+        self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
+    ) -> Mapping[ClaimUID, PreparedClaim | str]:
+        """Prepare every claim of the call, side by side."""
+        limit = deadline - MARGIN_S
+        links = _links(traceparent)
+        return await _each(
+            claims,
+            lambda ref: self._answered(
+                ref, keys.PREPARE, lambda: self._prepare(ref, limit, links), limit
+            ),
+        )
+
+    async def unprepare(
+        self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
+    ) -> Mapping[ClaimUID, str | None]:
+        """Unprepare every claim of the call; one that is not held is done already."""
+        limit = deadline - MARGIN_S
+        links = _links(traceparent)
+        return await _each(
+            claims,
+            lambda ref: self._answered(
+                ref, keys.UNPREPARE, lambda: self._unprepare(ref, limit, links), limit
+            ),
+        )
+
+    async def _answered(
+        self, ref: ClaimRef, kind: str, start: Callable[[], Coroutine[Any, Any, T]], limit: float
+    ) -> T | str:
+        """What the operation returns, or the text of why it failed."""
+        try:
+            return await self._flights.join(ref.uid, kind, start, limit)
+        except DriverError as error:
+            return error.answer(identity.trace_id(ref.uid))
+        except Exception as error:  # noqa: BLE001 - one claim's bug must not be another's answer
+            facts = {"claim": str(ref), "operation": kind}
+            LOG.write(logging.ERROR, "Failed unexpectedly", facts, error)
+            known = DriverError(
+                Reason.INTERNAL,
+                f"{kind} of claim {ref} failed unexpectedly: {type(error).__name__}",
+                "this is a bug: the plugin's log has the details",
+            )
+            return known.answer(identity.trace_id(ref.uid))
+
+    async def _prepare(
+        self, ref: ClaimRef, deadline: float, links: tuple[Link, ...]
+    ) -> PreparedClaim:
+        self._attempts[ref.uid] += 1
+        started = self._clock.now()
+        claim: ResourceClaim | None = None
+        failure: BaseException | None = None
+        try:
+            with self._operation(keys.PREPARE, ref, links) as span:
+                span.set(keys.ATTEMPT, self._attempts[ref.uid])
+                holding = self._held.get(ref.uid)
+                if holding is not None:
+                    span.set(keys.DEVICE_KIND, holding.kind)
+                    return await self._preparer.repeat(holding, deadline)
+                claim = await self._preparer.fetch(ref, deadline)
+                prepared = await self._preparer.prepare(claim, deadline)
+                span.set(keys.DEVICE_KIND, self._held[ref.uid].kind)
+                span.set(keys.DEVICES, tuple(device.device for device in prepared.devices))
+                return prepared
+        except Exception as error:
+            failure = error
+            raise
+        finally:
+            ended = self._clock.now()
+            self._roots.note(roots.attempt(ref, claim, started, ended, failure))
+
+    async def _unprepare(self, ref: ClaimRef, deadline: float, links: tuple[Link, ...]) -> None:
+        self._attempts.pop(ref.uid, None)
+        holding = self._held.get(ref.uid)
+        if holding is None:
+            LOG.v(2, "Nothing to unprepare", claim=str(ref))
+            return
+        with self._operation(keys.UNPREPARE, ref, links) as span:
+            span.set(keys.DEVICE_KIND, holding.kind)
+            await self._preparer.unprepare(holding, deadline)
+
+    def _operation(self, name: str, ref: ClaimRef, links: tuple[Link, ...]) -> Scope:
+        trace, parent = claim_parent(ref, self._node)
+        return self._telemetry.operation(
+            name, trace=trace, parent=parent, attributes=claim_attributes(ref), links=links
+        )
+
+
+async def _each(
+    claims: Sequence[ClaimRef], work: Callable[[ClaimRef], Coroutine[Any, Any, T]]
+) -> dict[ClaimUID, T]:
+    if len(claims) == 1:  # the usual call: no task is needed to wait for one
+        return {claims[0].uid: await work(claims[0])}
+    async with asyncio.TaskGroup() as group:
+        tasks = {ref.uid: group.create_task(work(ref)) for ref in claims}
+    return {uid: task.result() for uid, task in tasks.items()}
+
+
+def _links(traceparent: str | None) -> tuple[Link, ...]:
+    link = identity.inbound_link(traceparent)
+    return () if link is None else (link,)
