@@ -25,6 +25,8 @@ from nvdra_api.runtime.kube.errors import DraDisabled, NotFound, errors, refused
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
 from nvdra_api.types.errors import PermanentError, Reason
 
+__all__ = ["Client", "KubeSettings", "Observe", "Request", "connected"]
+
 _log = logging.getLogger(__name__)
 
 _MOST_RETRIES: Final = 5

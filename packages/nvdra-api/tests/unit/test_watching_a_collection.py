@@ -1,0 +1,164 @@
+import itertools
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from nvdra_api.protocol import watching
+from nvdra_api.protocol.apiversions import JsonObject
+from nvdra_api.protocol.watching import Collection, Outcome
+
+
+def obj(name: str, version: int, value: int = 0) -> JsonObject:
+    metadata = {"name": name, "uid": f"uid-{name}-{value}", "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": value}
+
+
+def event(kind: str, each: JsonObject) -> bytes:
+    return json.dumps({"type": kind, "object": each}).encode()
+
+
+def listed(version: int, *items: JsonObject) -> Collection:
+    collection = Collection()
+    collection.listed({"metadata": {"resourceVersion": str(version)}, "items": list(items)})
+    return collection
+
+
+def test_a_list_replaces_what_was_known_deletions_in_the_gap_included() -> None:
+    collection = listed(5, obj("a", 1), obj("b", 2))
+    assert collection.listed({"metadata": {"resourceVersion": "9"}, "items": [obj("b", 2)]})
+    assert set(collection.objects()) == {"b"}
+    assert collection.resource_version == "9"
+
+
+def test_a_list_that_says_nothing_new_changes_nothing() -> None:
+    collection = listed(5, obj("a", 1))
+    assert not collection.listed({"metadata": {"resourceVersion": "9"}, "items": [obj("a", 1)]})
+
+
+def test_a_list_may_say_null_for_no_items() -> None:
+    collection = listed(5, obj("a", 1))
+    collection.listed({"metadata": {"resourceVersion": "6"}, "items": None})
+    assert collection.objects() == {}
+
+
+def test_events_add_change_and_remove() -> None:
+    collection = listed(5)
+    assert collection.fed(event("ADDED", obj("a", 6))) is Outcome.CHANGED
+    assert collection.fed(event("MODIFIED", obj("a", 7, value=1))) is Outcome.CHANGED
+    assert collection.objects() == {"a": obj("a", 7, value=1)}
+    assert collection.fed(event("DELETED", obj("a", 8, value=1))) is Outcome.CHANGED
+    assert collection.objects() == {}
+    assert collection.resource_version == "8"
+
+
+def test_an_object_that_is_added_twice_is_known_once() -> None:
+    collection = listed(5, obj("a", 3))
+    assert collection.fed(event("ADDED", obj("a", 3))) is Outcome.NOTHING
+
+
+def test_a_bookmark_only_moves_the_place_to_resume_from() -> None:
+    collection = listed(5, obj("a", 3))
+    bookmark = {"kind": "ResourceSlice", "metadata": {"resourceVersion": "40"}}
+    assert collection.fed(event("BOOKMARK", bookmark)) is Outcome.NOTHING
+    assert collection.resource_version == "40"
+    assert set(collection.objects()) == {"a"}
+
+
+def test_an_error_in_the_stream_asks_for_a_list() -> None:
+    status = {"kind": "Status", "code": 410, "reason": "Expired"}
+    assert listed(5).fed(event("ERROR", status)) is Outcome.LIST_AGAIN
+
+
+def test_our_own_write_counts_before_the_watch_tells_of_it() -> None:
+    collection = listed(5)
+    collection.wrote(obj("a", 6))
+    assert set(collection.objects()) == {"a"}
+    assert collection.fed(event("ADDED", obj("a", 6))) is Outcome.NOTHING
+    assert set(collection.objects()) == {"a"}
+
+
+def test_an_older_event_does_not_undo_our_own_write() -> None:
+    collection = listed(5, obj("a", 5, value=1))
+    collection.wrote(obj("a", 8, value=2))
+    collection.fed(event("MODIFIED", obj("a", 7, value=9)))
+    assert collection.objects()["a"]["spec"] == 2
+
+
+def test_a_write_that_others_undid_is_gone_once_the_watch_is_past_it() -> None:
+    collection = listed(5)
+    collection.wrote(obj("a", 6))
+    collection.fed(event("ADDED", obj("a", 6)))
+    assert collection.fed(event("DELETED", obj("a", 7))) is Outcome.CHANGED
+    assert collection.objects() == {}
+
+
+def test_a_write_that_the_watch_has_passed_already_is_not_brought_back() -> None:
+    collection = listed(9)
+    collection.wrote(obj("a", 7))
+    assert collection.objects() == {}
+
+
+def test_our_own_delete_counts_before_the_watch_tells_of_it() -> None:
+    collection = listed(5, obj("a", 3))
+    collection.deleted(obj("a", 3))
+    assert collection.objects() == {}
+    collection.fed(event("DELETED", obj("a", 6)))
+    collection.fed(event("ADDED", obj("a", 7)))
+    assert set(collection.objects()) == {"a"}
+
+
+def test_versions_that_are_no_numbers_are_compared_for_equality_alone() -> None:
+    collection = Collection()
+    collection.listed({"metadata": {"resourceVersion": "abc"}, "items": []})
+    mine = obj("a", 1)
+    mine["metadata"]["resourceVersion"] = "def"
+    collection.wrote(mine)
+    assert set(collection.objects()) == {"a"}
+    collection.fed(event("ADDED", mine))
+    assert set(collection.objects()) == {"a"}
+
+
+def test_keys_tell_namespaces_apart() -> None:
+    assert watching.key({"metadata": {"name": "a"}}) == "a"
+    assert watching.key({"metadata": {"name": "a", "namespace": "n"}}) == "n/a"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["write", "delete", "ours", "ours away", "catch up", "list"]),
+            st.sampled_from("ab"),
+        ),
+        max_size=30,
+    )
+)
+def test_after_catching_up_we_know_what_the_server_knows(history: list[tuple[str, str]]) -> None:
+    """Others and we write, the watch lags behind, lists come in between."""
+    versions = itertools.count(1)
+    truth: dict[str, JsonObject] = {}
+    pending: list[bytes] = []
+    collection = listed(0)
+    for action, name in history:
+        if action in ("write", "ours"):
+            version = next(versions)
+            kind = "MODIFIED" if name in truth else "ADDED"
+            value = truth[name]["spec"] if name in truth else version
+            truth[name] = obj(name, version, value)
+            pending.append(event(kind, truth[name]))
+            if action == "ours":
+                collection.wrote(truth[name])
+                assert collection.objects()[name] == truth[name]
+        elif action in ("delete", "ours away") and name in truth:
+            gone = truth.pop(name)
+            pending.append(event("DELETED", obj(name, next(versions), gone["spec"])))
+            if action == "ours away":
+                collection.deleted(gone)
+        elif action == "list":
+            pending.clear()
+            now = str(next(versions))
+            collection.listed({"metadata": {"resourceVersion": now}, "items": [*truth.values()]})
+        elif action == "catch up" and pending:
+            assert collection.fed(pending.pop(0)) is not Outcome.LIST_AGAIN
+    for line in pending:
+        collection.fed(line)
+    assert collection.objects() == truth
