@@ -1,0 +1,219 @@
+"""The GPU plugin as a process of its own, on a simulated node, against a real API server.
+
+What a test or the bench needs around it: the node's files, the Node object, claims that are
+allocated as the scheduler would, the plugin's ports and log.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from apiserver import ApiServer
+from nvdra_api.types.claims import ClaimRef
+from nvdra_api.types.ids import ClaimUID
+from nvdra_sim import config, install
+
+DRIVER = "gpu.nvidia.com"
+START_S = 20
+
+
+@dataclass(frozen=True)
+class Node:
+    """A simulated node, and where the plugin's files on it lie.
+
+    Attributes:
+        name: Of the node and of its pool.
+        roots: Driver, proc, sys and dev of the simulated hardware.
+        kubelet: The kubelet's root directory.
+        cdi: Where CDI specs are written.
+    """
+
+    name: str
+    roots: install.Roots
+    kubelet: Path
+    cdi: Path
+
+    def sim(self, *command: str) -> str:
+        """Run nvdra-simctl on the node's state: `node.sim("gpu", "lose", "0")`."""
+        path = next(self.roots.driver.glob("lib/firmware/nvidia/*/gsp_nvdra_sim.bin"))
+        return subprocess.run(
+            ["nvdra-simctl", "--state", str(path), *command],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+
+@contextlib.contextmanager
+def node(directory: Path, name: str, profile: str = "dgx-h100") -> Iterator[Node]:
+    """Simulated hardware below `directory`, with real device nodes; needs root. Keep it short."""
+    roots = install.Roots.below(directory / "hw")
+    description = config.from_profile(profile, name, {"node": {"visibility": "all"}})
+    install.install(
+        description,
+        driver_root=roots.driver,
+        proc_root=roots.proc,
+        sys_root=roots.sys,
+        dev_root=roots.dev,
+    )
+    try:
+        yield Node(name, roots, directory / "k", directory / "cdi")
+    finally:
+        install.uninstall(driver_root=roots.driver)
+
+
+def register(server: ApiServer, name: str) -> None:
+    """Create the Node object: the slices' owner."""
+    server.create("/api/v1/nodes", {"metadata": {"name": name}})
+
+
+@dataclass
+class PluginProcess:
+    """A running plugin.
+
+    Attributes:
+        log: Everything it wrote.
+        http: `host:port` of probes and metrics.
+        debug: `host:port` of the traces.
+        started: Monotonic seconds when it was launched.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    http: str
+    debug: str
+    started: float = field(default_factory=time.monotonic)
+
+    def get(self, path: str, *, debug: bool = False, accept: str = "*/*") -> tuple[int, str]:
+        """Status and body of a page of the plugin."""
+        url = f"http://{self.debug if debug else self.http}{path}"
+        request = urllib.request.Request(url, headers={"Accept": accept})
+        try:
+            with urllib.request.urlopen(request, timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def trace(self, uid: str) -> Any:
+        """The trace of a claim as JSON."""
+        status, body = self.get(f"/debug/traces/{uid}", debug=True)
+        assert status == 200, body
+        return json.loads(body)
+
+    def resident_mib(self) -> float:
+        """Resident set, in MiB."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise AssertionError("the plugin has ended")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End it; its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def running(
+    server: ApiServer,
+    node: Node,
+    *,
+    flags: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    program: Sequence[str] = ("nvdra-gpu-plugin",),
+) -> Iterator[PluginProcess]:
+    """The plugin on `node`, until the block is left; it may be stopped before."""
+    http, debug = (f"127.0.0.1:{port}" for port in free_ports(2))
+    log = node.kubelet.parent / f"plugin-{uuid4().hex[:6]}.log"
+    argv = [
+        *program,
+        f"--node-name={node.name}",
+        f"--kubeconfig={server.kubeconfig}",
+        f"--nvidia-driver-root={node.roots.driver}",
+        f"--container-driver-root={node.roots.driver}",
+        f"--proc-root={node.roots.proc}",
+        f"--sys-root={node.roots.sys}",
+        f"--dev-root={node.roots.dev}",
+        f"--cdi-root={node.cdi}",
+        f"--kubelet-plugins-directory-path={node.kubelet}/plugins",
+        f"--kubelet-registrar-directory-path={node.kubelet}/plugins_registry",
+        "--nvidia-cdi-hook-path=/usr/bin/nvidia-cdi-hook",
+        f"--http-endpoint={http}",
+        f"--debug-endpoint={debug}",
+        *flags,
+    ]
+    inherited = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            argv, stdout=output, stderr=output, env={**inherited, **(environ or {})}
+        )
+    plugin = PluginProcess(process, log, http, debug)
+    try:
+        yield plugin
+    finally:
+        if process.poll() is None:
+            plugin.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+def allocated_claim(
+    server: ApiServer,
+    node: str,
+    devices: Sequence[str],
+    *,
+    config: Sequence[Mapping[str, Any]] = (),
+    admin: bool = False,
+    annotations: Mapping[str, str] | None = None,
+) -> ClaimRef:
+    """A new claim with these devices of the node, as the scheduler leaves it."""
+    name = f"claim-{uuid4().hex[:10]}"
+    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": len(devices)}}
+    claim = server.create(
+        CLAIMS,
+        {
+            "metadata": {"name": name, "annotations": dict(annotations or {})},
+            "spec": {"devices": {"requests": [request]}},
+        },
+    )
+    result = {"request": "gpu", "driver": DRIVER, "pool": node}
+    results = [
+        {**result, "device": device, **({"adminAccess": True} if admin else {})}
+        for device in devices
+    ]
+    selector = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    claim["status"] = {
+        "allocation": {
+            "devices": {"results": results, "config": list(config)},
+            "nodeSelector": {"nodeSelectorTerms": [selector]},
+            "allocationTimestamp": claim["metadata"]["creationTimestamp"],
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": str(uuid4())}],
+    }
+    server.call("PUT", f"{CLAIMS}/{name}/status", claim)
+    return ClaimRef("default", name, ClaimUID(claim["metadata"]["uid"]))
+
+
+def opaque(parameters: Mapping[str, Any], source: str = "FromClaim") -> dict[str, Any]:
+    """An entry of an allocation's config, for our driver."""
+    return {"source": source, "opaque": {"driver": DRIVER, "parameters": dict(parameters)}}
