@@ -122,7 +122,7 @@ def test_an_upgrade_with_the_same_values_changes_nothing_of_the_daemonset(
         ("update", "nodes", "no"),
         ("get", "pods", "yes"),
         ("list", "pods", "no"),
-        ("create", "events.events.k8s.io", "yes"),
+        ("create", "events", "yes"),
         ("get", "secrets", "no"),
     ],
 )
