@@ -1,0 +1,274 @@
+/*
+ * The state file: finding it, mapping it, reading it without locks and changing it with one (spec §10).
+ *
+ * There are two copies of the changing state. The low bit of `generation` names the published one; a writer fills
+ * the other under flock and then adds one, so that readers only repeat when two writes passed while they copied.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sim.h"
+
+static struct {
+    unsigned char *bytes; /* NULL: not mapped */
+    bool writable;
+    dev_t device;
+    ino_t inode;
+    char path[PATH_MAX];
+} map;
+
+EXPORT const uint64_t nvdra_sim_abi = SIM_LAYOUT; /* the layout this library was built for; marks it as the simulator */
+
+/* ---- finding the file --------------------------------------------------------------------------------- */
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* The firmware directory below any ancestor of the library: its driver root, or the root of a container. */
+static bool find_beside_library(char path[PATH_MAX])
+{
+    Dl_info self;
+    char library[PATH_MAX];
+    if (dladdr(&nvdra_sim_abi, &self) == 0 || self.dli_fname == NULL || realpath(self.dli_fname, library) == NULL)
+        return false;
+    static const char prefix[] = "libnvidia-ml.so.";
+    char *name = strrchr(library, '/') + 1;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0)
+        return false;
+    char version[64];
+    snprintf(version, sizeof version, "%s", name + sizeof prefix - 1);
+    for (char *end = name - 1; end != NULL; end = strrchr(library, '/')) {
+        *end = '\0';
+        int length = snprintf(path, PATH_MAX, "%s/lib/firmware/nvidia/%s/gsp_nvdra_sim.bin", library, version);
+        if (length < PATH_MAX && exists(path))
+            return true;
+    }
+    return false;
+}
+
+static bool find(char path[PATH_MAX])
+{
+    const char *given = getenv("NVDRA_SIM_STATE");
+    if (given != NULL && given[0] != '\0')
+        return realpath(given, path) != NULL;
+    if (find_beside_library(path))
+        return true;
+    snprintf(path, PATH_MAX, "/var/lib/nvdra-sim/state.bin");
+    return exists(path);
+}
+
+/* ---- mapping ------------------------------------------------------------------------------------------ */
+
+static int open_node(const char *path, bool *writable)
+{
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    *writable = file >= 0;
+    return file >= 0 ? file : open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static bool is_mapped(const struct stat *info)
+{
+    return map.bytes != NULL && map.device == info->st_dev && map.inode == info->st_ino;
+}
+
+static nvml_code check_format(const struct sim_header *header)
+{
+    bool ours = memcmp(header->magic, SIM_MAGIC, sizeof header->magic) == 0 &&
+                header->byte_order == SIM_BYTE_ORDER && header->size == SIM_FILE_SIZE &&
+                header->layout == SIM_LAYOUT;
+    return ours ? NVML_SUCCESS : NVML_LIB_RM_VERSION_MISMATCH;
+}
+
+static nvml_code map_file(int file, const struct stat *info, bool writable)
+{
+    if (info->st_size != SIM_FILE_SIZE)
+        return NVML_LIB_RM_VERSION_MISMATCH;
+    int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *bytes = mmap(NULL, SIM_FILE_SIZE, protection, MAP_SHARED, file, 0);
+    if (bytes == MAP_FAILED)
+        return NVML_OPERATING_SYSTEM;
+    nvml_code code = check_format(bytes);
+    if (code != NVML_SUCCESS) {
+        munmap(bytes, SIM_FILE_SIZE);
+        return code;
+    }
+    map.bytes = bytes;
+    map.writable = writable;
+    map.device = info->st_dev;
+    map.inode = info->st_ino;
+    return NVML_SUCCESS;
+}
+
+nvml_code state_open(void)
+{
+    char path[PATH_MAX];
+    bool writable;
+    if (!find(path))
+        return NVML_DRIVER_NOT_LOADED;
+    int file = open_node(path, &writable);
+    if (file < 0)
+        return NVML_DRIVER_NOT_LOADED;
+    struct stat info;
+    nvml_code code = NVML_OPERATING_SYSTEM;
+    if (fstat(file, &info) == 0) {
+        if (is_mapped(&info)) {
+            code = NVML_SUCCESS;
+        } else {
+            state_close();
+            code = map_file(file, &info, writable);
+        }
+    }
+    close(file);
+    if (code == NVML_SUCCESS)
+        memcpy(map.path, path, sizeof path);
+    return code;
+}
+
+void state_close(void)
+{
+    if (map.bytes != NULL)
+        munmap(map.bytes, SIM_FILE_SIZE);
+    map.bytes = NULL;
+}
+
+bool state_is_open(void)
+{
+    return map.bytes != NULL;
+}
+
+bool state_is_writable(void)
+{
+    return map.writable;
+}
+
+const struct sim_description *description(void)
+{
+    return (const void *)(map.bytes + SIM_AT_DESCRIPTION);
+}
+
+struct sim_call_counter *call_counters(void)
+{
+    return (void *)(map.bytes + SIM_AT_COUNTERS);
+}
+
+struct sim_rule_hits *rule_hits(void)
+{
+    return (void *)(map.bytes + SIM_AT_RULE_HITS);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------ */
+
+static struct sim_header *header(void)
+{
+    return (void *)map.bytes;
+}
+
+static struct sim_node_state *state_copy(uint64_t generation)
+{
+    return (void *)(map.bytes + (generation & 1 ? SIM_AT_STATE1 : SIM_AT_STATE0));
+}
+
+static uint64_t generation_now(void)
+{
+    return __atomic_load_n(&header()->generation, __ATOMIC_ACQUIRE);
+}
+
+/* Repeats `statement`, which copies from `state`, until no writer can have touched that copy meanwhile. */
+#define READ_CONSISTENTLY(state, statement)                                 \
+    for (;;) {                                                              \
+        uint64_t generation_ = generation_now();                            \
+        const struct sim_node_state *state = state_copy(generation_);       \
+        statement;                                                          \
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);                            \
+        if (generation_now() == generation_)                                \
+            break;                                                          \
+    }
+
+struct sim_gpu_state read_gpu(unsigned gpu)
+{
+    struct sim_gpu_state copy;
+    READ_CONSISTENTLY(state, copy = state->gpus[gpu]);
+    return copy;
+}
+
+bool read_boot_id(struct boot_id *boot_id)
+{
+    bool follows_host;
+    READ_CONSISTENTLY(state, {
+        memcpy(boot_id->text, state->boot_id, sizeof boot_id->text);
+        follows_host = state->follows_host_boot;
+    });
+    return follows_host;
+}
+
+unsigned read_rules(struct sim_rule rules[SIM_MAX_RULES])
+{
+    unsigned count;
+    READ_CONSISTENTLY(state, {
+        count = state->rule_count;
+        if (count > 0)
+            memcpy(rules, state->rules, sizeof state->rules);
+    });
+    return count;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------ */
+
+/* Every transaction locks a descriptor of its own: that excludes threads and forked children alike. */
+static int lock_file(void)
+{
+    int file = open(map.path, O_RDWR | O_CLOEXEC);
+    if (file < 0)
+        return -1;
+    struct stat info;
+    bool same = fstat(file, &info) == 0 && is_mapped(&info);
+    while (same && flock(file, LOCK_EX) != 0)
+        same = errno == EINTR;
+    if (same)
+        return file;
+    close(file);
+    return -1;
+}
+
+nvml_code transaction_begin(struct transaction *transaction)
+{
+    if (!map.writable)
+        return NVML_NO_PERMISSION;
+    transaction->lock = lock_file();
+    if (transaction->lock < 0)
+        return NVML_OPERATING_SYSTEM;
+    uint64_t generation = generation_now();
+    transaction->next = state_copy(generation + 1);
+    memcpy(transaction->next, state_copy(generation), sizeof *transaction->next);
+    return NVML_SUCCESS;
+}
+
+void transaction_commit(struct transaction *transaction)
+{
+    __atomic_fetch_add(&header()->generation, 1, __ATOMIC_ACQ_REL);
+    close(transaction->lock);
+}
+
+nvml_code restore_initial_state(const struct boot_id *boot_id)
+{
+    struct transaction change;
+    nvml_code code = transaction_begin(&change);
+    if (code != NVML_SUCCESS)
+        return code;
+    const struct sim_node_state *initial = (const void *)(map.bytes + SIM_AT_INITIAL);
+    memcpy(change.next->boot_id, boot_id->text, sizeof change.next->boot_id);
+    memcpy(change.next->gpus, initial->gpus, sizeof initial->gpus);
+    memcpy(change.next->tables, initial->tables, sizeof initial->tables);
+    transaction_commit(&change);
+    return NVML_SUCCESS;
+}

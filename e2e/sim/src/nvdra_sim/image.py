@@ -1,0 +1,237 @@
+"""A `NodeDescription` as the state file holds it: what is fixed, and how it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ctypes import Structure
+from typing import TypeVar
+
+from nvdra_sim import layout, names
+from nvdra_sim.description import Fault, Gpu, MigProfile, MigTable, NodeDescription, Platform
+from nvdra_sim.sysfs import CPUS_PER_NUMA_NODE
+
+NVIDIA_VENDOR = 0x10DE
+INIT_WITHOUT_GPUS = {"success": 0, "driver_not_loaded": 9, "gpu_not_found": 28}
+
+StructureT = TypeVar("StructureT", bound=Structure)
+
+
+class UnsupportedError(ValueError):
+    """The description asks for behaviour that the library does not simulate."""
+
+
+def description(node: NodeDescription) -> layout.Description:
+    """What never changes while the node runs.
+
+    Raises:
+        UnsupportedError: Part of `node` would be without effect.
+    """
+    _refuse_what_is_not_simulated(node)
+    delays = (node.latency_ms[one.latency_class] for one in names.functions())
+    return _filled(
+        layout.Description(),
+        driver_version=node.driver.version,
+        driver_branch=node.driver.branch,
+        nvml_version=node.driver.nvml_version,
+        cuda_version=node.driver.cuda_version,
+        module_loaded=node.driver.module_loaded,
+        api_level=node.driver.api_level,
+        init_without_gpus=INIT_WITHOUT_GPUS[node.init_without_gpus],
+        privilege=layout.PRIVILEGE[node.privilege],
+        visibility=layout.VISIBILITY[node.visibility],
+        control_major=node.control_node.major,
+        control_minor=node.control_node.minor,
+        privileged_queries=node.privilege_queries,
+        fabric_supported=node.fabric.call == "success",
+        mig_capacity_when_off=node.mig.max_count_when_off == "capacity",
+        mig_not_supported_when_off=node.mig.handle_when_off == "not_supported",
+        cpus_per_numa_node=CPUS_PER_NUMA_NODE,
+        gpu_count=len(node.gpus),
+        latency_ms=delays,
+        gpus=(_gpu(gpu) for gpu in node.gpus),
+    )
+
+
+def initial_state(node: NodeDescription) -> layout.NodeState:
+    """How the node is after a boot, without fault rules."""
+    return _filled(
+        layout.NodeState(),
+        boot_id=node.boot_id,
+        follows_host_boot=node.boot_id_is_host,
+        next_rule_id=1,
+        gpus=(_gpu_state(gpu) for gpu in node.gpus),
+    )
+
+
+def rule(fault: Fault) -> layout.Rule:
+    """A fault rule without its id.
+
+    Raises:
+        UnsupportedError: Part of `fault` would be without effect.
+    """
+    asked = {
+        "activation_status": fault.activation_status is not None,
+        "after_calls": fault.after_calls != 0,
+        "probability": fault.probability != 1,
+        "do_work": fault.do_work,
+        "abort": fault.abort,
+        "result SUCCESS": fault.result == 0,
+    }
+    _refuse(f"{name} of a fault rule" for name, given in asked.items() if given)
+    if len(fault.function.encode()) >= layout.Rule.function.size:
+        raise UnsupportedError(f"the glob {fault.function!r} is longer than any name")
+    return _filled(
+        layout.Rule(),
+        gpu=layout.ANY_GPU if fault.gpu is None else fault.gpu,
+        result=layout.NO_RESULT if fault.result is None else fault.result,
+        times=fault.times or 0,
+        delay_ms=fault.delay_ms,
+        function=fault.function,
+    )
+
+
+def _gpu(gpu: Gpu) -> layout.GpuSpec:
+    major, minor = gpu.compute_capability
+    spec = _filled(
+        layout.GpuSpec(),
+        uuid=gpu.uuid,
+        name=gpu.name,
+        serial=gpu.serial or "",
+        vbios=gpu.vbios,
+        board_part_number=gpu.board_part_number,
+        pcie_root=gpu.pcie_root,
+        node_major=gpu.node.major,
+        node_minor=gpu.node.minor,
+        module_id=gpu.module_id,
+        pci_domain=gpu.bus.domain,
+        pci_bus=gpu.bus.bus,
+        pci_device=gpu.bus.device,
+        pci_device_id=gpu.pci_device << 16 | NVIDIA_VENDOR,
+        pci_subsystem_id=gpu.pci_subsystem << 16 | NVIDIA_VENDOR,
+        pcie_generation=gpu.pcie_generation,
+        numa_node=gpu.numa_node,
+        memory_numa_node=_or_absent(gpu.memory_numa_node),
+        architecture=gpu.architecture,
+        brand=gpu.brand,
+        capability_major=major,
+        capability_minor=minor,
+        cores=gpu.cores,
+        memory_bus_bits=gpu.memory_bus_bits,
+        memory_in_nvml=gpu.memory_nvml,
+        memory_mib=gpu.memory_mib,
+        reserved_mib=gpu.reserved_mib,
+        bar1_mib=gpu.bar1_mib,
+        power_min_mw=gpu.power_min_w * 1000,
+        power_max_mw=gpu.power_max_w * 1000,
+        power_idle_mw=gpu.idle_power_w * 1000,
+        temperature_c=gpu.idle_temperature_c,
+        clock_graphics_mhz=gpu.clock_graphics_mhz,
+        clock_memory_mhz=gpu.clock_memory_mhz,
+        ecc=gpu.ecc,
+        addressing=_or_absent(gpu.addressing),
+        virtualization=gpu.virtualization,
+        c2c=_or_absent(gpu.c2c),
+        gsp=gpu.gsp,
+        nvlinks=gpu.nvlinks,
+        supported_events=gpu.supported_events,
+    )
+    if gpu.platform is not None:
+        _place_in_rack(spec, gpu.platform)
+    if gpu.mig is not None:
+        _cut(spec, gpu.mig.table)
+    return spec
+
+
+def _place_in_rack(spec: layout.GpuSpec, platform: Platform) -> None:
+    _filled(
+        spec,
+        has_platform=True,
+        platform_peer_type=platform.peer_type,
+        platform_ib_guid=platform.ib_guid.bytes,
+        platform_rack_guid=platform.rack_guid.bytes,
+        platform_chassis_serial=platform.chassis_serial.encode().ljust(16, b"\0"),
+        platform_slot=platform.slot,
+        platform_tray=platform.tray,
+        platform_host=platform.host,
+    )
+
+
+def _cut(spec: layout.GpuSpec, table: MigTable) -> None:
+    _filled(
+        spec,
+        mig_compute_slices=table.compute_slices,
+        mig_memory_slices=table.memory_slices,
+        mig_profile_count=len(table.profiles),
+        mig_profiles=(_profile(profile) for profile in table.profiles),
+    )
+
+
+def _profile(profile: MigProfile) -> layout.MigProfile:
+    return _filled(
+        layout.MigProfile(),
+        name=f"MIG {profile.name}",
+        enumerator=profile.enum,
+        id=profile.id,
+        slices=profile.slices,
+        max_instances=profile.max_instances,
+        memory_mib=profile.memory_mib,
+        sms=profile.sms,
+        copy_engines=profile.copy_engines,
+        decoders=profile.decoders,
+        encoders=profile.encoders,
+        jpeg_engines=profile.jpeg_engines,
+        ofa_engines=profile.ofa_engines,
+        capabilities=profile.capabilities,
+        placement_size=profile.placement_size,
+        placement_count=len(profile.placement_starts),
+        placement_starts=profile.placement_starts,
+    )
+
+
+def _gpu_state(gpu: Gpu) -> layout.GpuState:
+    return _filled(
+        layout.GpuState(),
+        minor=gpu.minor,
+        bound_to_nvidia=gpu.bound_driver == "nvidia",
+        driver=gpu.bound_driver or "",
+        fabric_uuid=gpu.fabric.cluster_uuid.bytes,
+        fabric_state=gpu.fabric.state,
+        fabric_status=gpu.fabric.status,
+        fabric_clique=gpu.fabric.clique_id,
+        fabric_health_mask=gpu.fabric.health_mask,
+        fabric_health_summary=gpu.fabric.health_summary,
+    )
+
+
+def _or_absent(column: int | None) -> int:
+    return layout.NOT_AVAILABLE if column is None else int(column)
+
+
+def _filled(structure: StructureT, **fields: str | int | Iterable[object]) -> StructureT:
+    """Sets fields: text as UTF-8, iterables element by element into arrays."""
+    for name, value in fields.items():
+        if isinstance(value, str):
+            setattr(structure, name, value.encode())
+        elif isinstance(value, int):
+            setattr(structure, name, value)
+        else:
+            array = getattr(structure, name)
+            for place, element in enumerate(value):
+                array[place] = element
+    return structure
+
+
+def _refuse_what_is_not_simulated(node: NodeDescription) -> None:
+    asked = [
+        *(f"gpus.{gpu.index}.mig.mode" for gpu in node.gpus if gpu.mig and gpu.mig.enabled),
+        *(["fabric.bring_up_ms"] if node.fabric.bring_up_ms else []),
+        *(["fabric.follow_fm"] if node.fabric.follow_fm else []),
+        *(["gpu_lost.wait"] if node.gpu_lost_wait != "error" else []),
+        *(["events.early_timeout_probability"] if node.event_early_timeout_probability else []),
+    ]
+    _refuse(asked)
+
+
+def _refuse(asked: Iterable[str]) -> None:
+    if parts := ", ".join(asked):
+        raise UnsupportedError(f"the library does not simulate {parts}")
