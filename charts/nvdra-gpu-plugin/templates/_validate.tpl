@@ -24,6 +24,10 @@ only a chart at the top may refuse. Renders nothing.
 {{- end -}}
 {{- end -}}
 
+{{- if ne (clean .Values.global.devRoot | base) "dev" -}}
+{{- fail (printf "global.devRoot=%s must be a directory named dev, as /run/nvidia/dev is: a device's path in a container is its path below the parent of that directory" .Values.global.devRoot) -}}
+{{- end -}}
+
 {{- if .Chart.IsRoot -}}
 {{- include "nvdra-gpu-plugin.validateGlobal" . -}}
 {{- end -}}

@@ -157,7 +157,8 @@ def test_a_wrong_value_of_the_plugin_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("system", "path"), [("proc", "/"), ("sys", "/host"), ("dev", "/etc/"), ("proc", "/run/..")]
+    ("system", "path"),
+    [("proc", "/"), ("sys", "/host"), ("proc", "/etc/"), ("proc", "/run/.."), ("dev", "/run/..")],
 )
 def test_a_root_that_would_hide_the_images_own_files_is_refused(
     refusal: Refusal, system: str, path: str
@@ -170,3 +171,8 @@ def test_a_root_that_would_hide_the_images_own_files_is_refused(
 def test_every_driver_that_could_be_switched_on_is_known(refusal: Refusal) -> None:
     text = refusal("nvdra", {"resources": {"computeDomains": {"imex": {"mode": "driverManaged"}}}})
     assert "at '/resources/computeDomains': additional properties 'imex'" in text
+
+
+def test_the_directory_of_device_nodes_is_called_dev(refusal: Refusal) -> None:
+    text = refusal("nvdra", {"global": {"devRoot": "/run/nvidia/devices"}})
+    assert "global.devRoot=/run/nvidia/devices must be a directory named dev" in text
