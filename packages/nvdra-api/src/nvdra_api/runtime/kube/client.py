@@ -200,7 +200,7 @@ class Client:
                 for line in lines:
                     yield line
         finally:
-            response.close()
+            _hang_up(response)
 
     async def _chunk(self, response: aiohttp.ClientResponse, path: str, deadline: float) -> bytes:
         with errors("WATCH", path, self.host):
@@ -304,6 +304,13 @@ async def connected(
 def _object(body: bytes) -> JsonObject:
     document: JsonObject = json.loads(body)
     return document
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Drop a response with its connection, at once: a TLS goodbye would outlive its loop."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
+    response.close()
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:

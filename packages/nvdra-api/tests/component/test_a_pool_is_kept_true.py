@@ -1,0 +1,300 @@
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import apiserver
+import pytest
+from nvdra_api.protocol.apiversions import JsonObject
+from nvdra_api.runtime.kube import client
+from nvdra_api.runtime.kube.client import KubeSettings
+from nvdra_api.runtime.kube.publisher import Publisher, Write
+from nvdra_api.types.ids import DeviceName, NodeName, PoolName
+from nvdra_api.types.quantity import Quantity
+from nvdra_api.types.slices import Attribute, Device, Pool, Slice, Taint
+
+DRIVER = "gpu.nvidia.com"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+class Node:
+    """A node in the API server, and what is published on it."""
+
+    def __init__(self, server: apiserver.ApiServer, name: str, version: str = "v1") -> None:
+        self.server = server
+        self.name = NodeName(name)
+        self.path = SLICES.replace("/v1/", f"/{version}/")
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+        self.uid = server.create("/api/v1/nodes", body)["metadata"]["uid"]
+
+    def slices(self) -> list[JsonObject]:
+        """In the order of their names, which is the allocator's."""
+        found = self.server.call("GET", f"{self.path}?fieldSelector=spec.nodeName%3D{self.name}")
+        return sorted(found["items"], key=lambda each: str(each["metadata"]["name"]))
+
+    def wipe(self) -> None:
+        """What a kubelet does when it starts."""
+        selector = f"fieldSelector=spec.nodeName%3D{self.name}"
+        self.server.call("DELETE", f"{self.path}?{selector}")
+
+    def delete(self, name: str) -> None:
+        self.server.call("DELETE", f"{self.path}/{name}")
+
+    def edit(self, obj: JsonObject) -> JsonObject:
+        edited: JsonObject = self.server.call("PUT", f"{self.path}/{obj['metadata']['name']}", obj)
+        return edited
+
+    def pool(self, *slices: tuple[Device, ...]) -> Pool:
+        return Pool(PoolName(self.name), tuple(Slice(devices=each) for each in slices))
+
+
+@pytest.fixture
+def node(server: apiserver.ApiServer, request: pytest.FixtureRequest) -> Node:
+    return Node(server, f"node-{abs(hash(request.node.name)):x}")
+
+
+def gpu(index: int, memory_gib: int = 80, taints: tuple[Taint, ...] = ()) -> Device:
+    return Device(
+        name=DeviceName(f"gpu-{index}"),
+        attributes={
+            "type": Attribute("string", "gpu"),
+            "index": Attribute("int", index),
+            "driverVersion": Attribute("version", "570.86.15"),
+        },
+        capacity={"memory": Quantity.binary(memory_gib << 30)},
+        taints=taints,
+    )
+
+
+@asynccontextmanager
+async def publishing(node: Node, pool: Pool | None = None) -> AsyncIterator[Publisher]:
+    """A publisher of its own client, with the pool published if there is one."""
+    settings = KubeSettings(str(node.server.kubeconfig))
+    async with client.connected(settings) as api:
+        publisher = Publisher(api, DRIVER, node.name)
+        async with publisher.running():
+            if pool is not None:
+                publisher.publish(pool)
+                await until(lambda: publisher.state.is_published)
+            yield publisher
+
+
+async def until(is_so: Callable[[], object], timeout_s: float = 10) -> None:
+    """Look again and again; the API server has no other way to tell."""
+    async with asyncio.timeout(timeout_s):
+        while not is_so():  # noqa: ASYNC110 - it happens in another process
+            await asyncio.sleep(0.02)
+
+
+def devices(slices: list[JsonObject]) -> list[list[str]]:
+    return [[d["name"] for d in each["spec"].get("devices") or ()] for each in slices]
+
+
+def identities(slices: list[JsonObject]) -> list[tuple[str, str]]:
+    return [(s["metadata"]["uid"], s["metadata"]["resourceVersion"]) for s in slices]
+
+
+async def test_the_slices_of_a_pool_belong_to_the_node_and_sort_by_their_index(node: Node) -> None:
+    async with publishing(node, node.pool((gpu(0), gpu(1)), (gpu(2),))) as publisher:
+        first, second = node.slices()
+        assert first["metadata"]["name"].startswith("00000-gpu.nvidia.com-node-")
+        assert devices([first, second]) == [["gpu-0", "gpu-1"], ["gpu-2"]]
+        assert first["metadata"]["ownerReferences"] == [
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": node.name,
+                "uid": node.uid,
+                "controller": True,
+            }
+        ]
+        assert second["spec"]["pool"] == {
+            "name": node.name,
+            "generation": 1,
+            "resourceSliceCount": 2,
+        }
+        assert (publisher.state.slices, publisher.state.generation) == (2, 1)
+        assert publisher.state.error == ""
+
+
+async def test_an_empty_pool_says_that_the_driver_is_there(node: Node) -> None:
+    async with publishing(node, node.pool(())):
+        assert devices(node.slices()) == [[]]
+
+
+async def test_a_restart_of_the_driver_leaves_the_slices_as_they_are(node: Node) -> None:
+    pool = node.pool((gpu(0),), (gpu(1),))
+    async with publishing(node, pool):
+        before = identities(node.slices())
+    assert identities(node.slices()) == before
+    async with publishing(node, pool):
+        assert identities(node.slices()) == before
+
+
+async def test_publishing_the_same_again_writes_nothing(node: Node) -> None:
+    writes: list[Write] = []
+    async with client.connected(KubeSettings(str(node.server.kubeconfig))) as api:
+        publisher = Publisher(api, DRIVER, node.name, writes.append)
+        async with publisher.running():
+            publisher.publish(node.pool((gpu(0),)))
+            await until(lambda: publisher.state.is_published)
+            publisher.publish(node.pool((gpu(0),)))
+            assert publisher.state.is_published
+            publisher.publish(node.pool((gpu(0, 40),)))
+            await until(lambda: publisher.state.is_published)
+    assert writes == [Write("create", "success"), Write("replace", "success")]
+
+
+async def test_a_change_of_one_slice_is_written_to_that_slice_alone(node: Node) -> None:
+    async with publishing(node, node.pool((gpu(0),), (gpu(1),))) as publisher:
+        before = identities(node.slices())
+        publisher.publish(node.pool((gpu(0),), (gpu(1, memory_gib=40),)))
+        await until(lambda: publisher.state.is_published)
+        after = node.slices()
+        assert identities(after)[0] == before[0]
+        assert after[1]["metadata"]["uid"] == before[1][0]
+        assert after[1]["spec"]["devices"][0]["capacity"]["memory"]["value"] == "40Gi"
+        assert {each["spec"]["pool"]["generation"] for each in after} == {1}
+
+
+async def test_added_and_removed_slices_follow_the_pool(node: Node) -> None:
+    async with publishing(node, node.pool((gpu(0),))) as publisher:
+        publisher.publish(node.pool((gpu(0),), (gpu(1),), (gpu(2),)))
+        await until(lambda: publisher.state.is_published)
+        assert devices(node.slices()) == [["gpu-0"], ["gpu-1"], ["gpu-2"]]
+        publisher.publish(node.pool((gpu(2),)))
+        await until(lambda: publisher.state.is_published)
+        assert devices(node.slices()) == [["gpu-2"]]
+
+
+async def test_an_edit_by_hand_is_undone(node: Node) -> None:
+    async with publishing(node, node.pool((gpu(0), gpu(1)))):
+        (edited,) = node.slices()
+        edited["spec"]["devices"] = edited["spec"]["devices"][:1]
+        node.edit(edited)
+        await until(lambda: devices(node.slices()) == [["gpu-0", "gpu-1"]])
+
+
+async def test_a_deleted_slice_comes_back(node: Node) -> None:
+    async with publishing(node, node.pool((gpu(0),), (gpu(1),))):
+        node.delete(node.slices()[1]["metadata"]["name"])
+        await until(lambda: devices(node.slices()) == [["gpu-0"], ["gpu-1"]])
+
+
+async def test_after_a_kubelets_wipe_the_slices_are_back_within_seconds_and_once(
+    node: Node,
+) -> None:
+    pool = node.pool(*((gpu(index),) for index in range(8)))
+    async with publishing(node, pool):
+        node.wipe()
+        await until(lambda: len(node.slices()) == 8, timeout_s=5)
+        assert devices(node.slices()) == [[f"gpu-{index}"] for index in range(8)]
+        assert len({each["spec"]["pool"]["generation"] for each in node.slices()}) == 1
+
+
+async def test_a_hundred_slices_are_created_exactly_once(node: Node) -> None:
+    writes: list[Write] = []
+    async with client.connected(KubeSettings(str(node.server.kubeconfig))) as api:
+        publisher = Publisher(api, DRIVER, node.name, writes.append)
+        async with publisher.running():
+            publisher.publish(node.pool(*((gpu(index),) for index in range(100))))
+            await until(lambda: publisher.state.is_published)
+    assert writes == [Write("create", "success")] * 100
+    assert devices(node.slices()) == [[f"gpu-{index}"] for index in range(100)]
+
+
+async def test_what_the_server_rejects_is_reported_with_its_words_and_not_repeated(
+    node: Node,
+) -> None:
+    writes: list[Write] = []
+    async with client.connected(KubeSettings(str(node.server.kubeconfig))) as api:
+        publisher = Publisher(api, DRIVER, node.name, writes.append)
+        async with publisher.running():
+            publisher.publish(node.pool((Device(DeviceName("GPU_0")),)))
+            await until(lambda: publisher.state.error)
+            assert "spec.devices[0].name" in publisher.state.error
+            assert not publisher.state.is_published
+            publisher.publish(node.pool((gpu(0),)))
+            await until(lambda: publisher.state.is_published)
+            assert publisher.state.error == ""
+    assert writes == [Write("create", "Invalid"), Write("create", "success")]
+
+
+async def test_a_pool_that_contradicts_itself_is_not_published(node: Node) -> None:
+    async with publishing(node, node.pool((gpu(0),))) as publisher:
+        before = identities(node.slices())
+        publisher.publish(node.pool((gpu(0),), (gpu(0),)))
+        assert publisher.state.error == "device gpu-0 occurs twice"
+        assert identities(node.slices()) == before
+
+
+async def test_publication_waits_for_a_node_that_is_not_there_yet(
+    server: apiserver.ApiServer,
+) -> None:
+    late = NodeName("node-that-comes-late")
+    async with client.connected(KubeSettings(str(server.kubeconfig))) as api:
+        publisher = Publisher(api, DRIVER, late)
+        async with publisher.running():
+            publisher.publish(Pool(PoolName(late), (Slice(devices=(gpu(0),)),)))
+            await until(lambda: "not found" in publisher.state.error)
+            Node(server, late)
+            await until(lambda: publisher.state.is_published)
+
+
+async def test_a_time_that_the_server_gave_a_taint_stays(node: Node) -> None:
+    lost = Taint("gpu.nvidia.com/lost", "NoExecute")
+    async with publishing(node, node.pool((gpu(0, taints=(lost,)), gpu(1)))) as publisher:
+        assert publisher.state.dropped == ()
+        (first,) = node.slices()
+        added = first["spec"]["devices"][0]["taints"][0]["timeAdded"]
+        publisher.publish(node.pool((gpu(0, taints=(lost,)), gpu(1, memory_gib=40))))
+        await until(lambda: publisher.state.is_published)
+        (second,) = node.slices()
+        assert second["spec"]["devices"][0]["taints"][0]["timeAdded"] == added
+
+
+OLDER = "resource.k8s.io/v1=false,resource.k8s.io/v1beta2=false,resource.k8s.io/v1beta1=false"
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
+async def test_a_server_with_an_older_version_alone_gets_the_same_pool(
+    tmp_path: Any, version: str
+) -> None:
+    only = OLDER.replace(f"{version}=false", f"{version}=true")
+    with apiserver.started(tmp_path, runtime_config=only) as server:
+        node = Node(server, "node-a", version)
+        pool = node.pool((gpu(0), gpu(1)), (gpu(2),))
+        async with publishing(node, pool):
+            assert devices(node.slices()) == [["gpu-0", "gpu-1"], ["gpu-2"]]
+            (device, _), _ = (each["spec"]["devices"] for each in node.slices())
+            body = device["basic"] if version == "v1beta1" else device
+            assert body["capacity"]["memory"]["value"] == "80Gi"
+            before = identities(node.slices())
+        async with publishing(node, pool):
+            assert identities(node.slices()) == before
+
+
+async def test_fields_that_the_server_drops_are_named_by_their_gate_and_written_once(
+    tmp_path: Any,
+) -> None:
+    gates = "DRADeviceTaints=false,DRADeviceTaintRules=false"
+    with apiserver.started(tmp_path, feature_gates=gates) as server:
+        node = Node(server, "node-a")
+        lost = Taint("gpu.nvidia.com/lost", "NoExecute")
+        async with publishing(node, node.pool((gpu(0, taints=(lost,)),))) as publisher:
+            assert publisher.state.dropped == ("DRADeviceTaints",)
+            assert publisher.state.is_published
+            (stored,) = node.slices()
+            assert "taints" not in stored["spec"]["devices"][0]
+            assert stored["metadata"]["generation"] == 1
+
+
+async def test_a_cluster_without_dra_is_reported_and_waited_for(tmp_path: Any) -> None:
+    with apiserver.started(tmp_path, runtime_config=OLDER) as server:
+        async with client.connected(KubeSettings(str(server.kubeconfig))) as api:
+            publisher = Publisher(api, DRIVER, NodeName("node-a"))
+            async with publisher.running():
+                publisher.publish(Pool(PoolName("node-a"), (Slice(devices=(gpu(0),)),)))
+                await until(lambda: publisher.state.error)
+                assert "resource.k8s.io" in publisher.state.error
+                assert not publisher.state.is_published
