@@ -37,6 +37,11 @@ def library_directory(node: NodeDescription) -> str:
     return LIBRARIES[node.render.layout]
 
 
+def program_directory(node: NodeDescription) -> str:
+    """Where the driver's programs are, relative to the driver root."""
+    return BINARIES[node.render.layout]
+
+
 def state_path(node: NodeDescription) -> str:
     """The state file, relative to the driver root: spec generators mount it as firmware."""
     return f"lib/firmware/nvidia/{node.driver.version}/{STATE_FILE}"
@@ -67,7 +72,7 @@ def _libraries(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
 
 
 def _programs(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
-    return {f"{BINARIES[node.render.layout]}/nvidia-smi": Copy(programs.smi, 0o755)}
+    return {f"{program_directory(node)}/nvidia-smi": Copy(programs.smi, 0o755)}
 
 
 def _firmware(node: NodeDescription) -> dict[str, Entry]:

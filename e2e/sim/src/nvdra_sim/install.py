@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvdra_sim import devices, driverroot, procfs, programs, state, sysfs, trees
+from nvdra_sim import devices, driverroot, image, procfs, programs, state, sysfs, trees
 from nvdra_sim.description import NodeDescription
 
 LEDGER = ".nvdra-sim.json"
@@ -61,6 +61,7 @@ def install(
         library.BuildError: The native parts cannot be compiled.
         PermissionError: `render.nodes` is not `table` and this process may not make device nodes.
     """
+    image.description(description)  # refuses what the library cannot simulate before we write
     wanted = (
         (driverroot.tree(description, programs.build()), driver_root),
         (procfs.tree(description), proc_root),

@@ -27,6 +27,7 @@ CPUS_PER_NUMA_NODE = 56
 def tree(node: NodeDescription) -> Tree:
     """Everything below the sys root."""
     entries: dict[str, Entry] = {
+        "bus/pci/devices": Directory(),
         "bus/pci/drivers_probe": File(b"", 0o200),
         "module/firmware_class/parameters/path": text(""),
         "module/vfio_pci": Directory(),

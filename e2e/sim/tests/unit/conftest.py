@@ -1,0 +1,3 @@
+from nvdra_sim.fixtures import sim_node, standing_node
+
+__all__ = ["sim_node", "standing_node"]

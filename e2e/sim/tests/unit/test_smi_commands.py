@@ -1,0 +1,258 @@
+import csv
+import io
+import re
+import subprocess
+import sys
+from shutil import copy
+
+import pytest
+from nvdra_sim import hardware, state
+
+WIDTH = 91
+
+
+def rows(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text))]
+
+
+def query(node, fields: str, *arguments: str) -> list[list[str]]:
+    done = node.run(node.smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits", *arguments)
+    assert done.returncode == 0, done.stdout
+    return rows(done.stdout)
+
+
+@pytest.mark.parametrize("profile", [name for name in hardware.profile_names() if name != "none"])
+def test_the_list_names_every_gpu_of_the_profile(profile, standing_node):
+    node = standing_node(profile)
+    done = node.run(node.smi, "-L")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"GPU {gpu.index}: {gpu.name} (UUID: {gpu.uuid})" for gpu in node.description.gpus
+    ]
+
+
+@pytest.mark.parametrize("profile", [name for name in hardware.profile_names() if name != "none"])
+def test_a_query_answers_with_the_columns_of_the_profile(profile, standing_node):
+    node = standing_node(profile)
+    fields = "index,name,uuid,minor,serial,memory.total,power.max_limit,clocks.max.sm,compute_cap"
+    assert query(node, fields) == [
+        [
+            str(gpu.index),
+            gpu.name,
+            gpu.uuid,
+            str(gpu.minor),
+            gpu.serial,
+            str(gpu.memory_mib),
+            f"{gpu.power_max_w}.00",
+            str(gpu.clock_graphics_mhz),
+            "{}.{}".format(*gpu.compute_capability),
+        ]
+        for gpu in node.description.gpus
+    ]
+
+
+@pytest.mark.parametrize("profile", [name for name in hardware.profile_names() if name != "none"])
+def test_every_line_of_the_table_has_the_same_width(profile, standing_node):
+    node = standing_node(profile)
+    done = node.run(node.smi)
+    assert done.returncode == 0
+    date, *table = done.stdout.splitlines()
+    assert re.match(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \d{4} *$", date)
+    assert {len(line) for line in table if line} == {WIDTH}
+
+
+def test_the_table_shows_what_people_look_for(sim_node):
+    node = sim_node("dgx-h100", overrides={"gpu_count": 1})
+    _, rule, versions, *lines = node.run(node.smi).stdout.splitlines()
+    assert set(rule) == {"+", "-"}
+    assert versions.split() == [
+        "|",
+        *("NVIDIA-SMI", "580.95.05"),
+        *("Driver", "Version:", "580.95.05"),
+        *("CUDA", "Version:", "13.0"),
+        "|",
+    ]
+    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[5:8]] == [
+        ["0  NVIDIA H100 80GB HBM3         Off", "00000000:53:00.0 Off", "0"],
+        ["N/A   28C    P0             69W /  700W", "0MiB /  81559MiB", "0%      Default"],
+        ["", "", "Disabled"],
+    ]
+    assert "No running processes found" in lines[-2]
+
+
+def test_a_board_without_mig_shows_none(standing_node):
+    node = standing_node("t4")
+    assert query(node, "mig.mode.current,mig.mode.pending")[0] == ["[N/A]", "[N/A]"]
+    assert "Disabled" not in node.run(node.smi).stdout
+
+
+def test_a_long_name_is_cut(standing_node):
+    node = standing_node("rtx-pro-6000")
+    assert "  0  NVIDIA RTX PRO 6000 Blac...  " in node.run(node.smi).stdout
+
+
+def test_a_query_has_headings_and_units_unless_told_otherwise(sim_node):
+    node = sim_node("t4", overrides={"gpu_count": 1})
+    done = node.run(node.smi, "--query-gpu=name,memory.total,power.draw", "--format=csv")
+    assert done.stdout.splitlines() == [
+        "name, memory.total [MiB], power.draw [W]",
+        "Tesla T4, 15360 MiB, 10.00 W",
+    ]
+
+
+def test_every_field_that_help_lists_can_be_queried(sim_node):
+    node = sim_node("dgx-h100", overrides={"gpu_count": 1})
+    listed = node.run(node.smi, "--help-query-gpu").stdout.splitlines()
+    names = [name for line in listed for name in line.split(" or ")]
+    assert {"utilization.gpu", "temperature.gpu", "pci.bus_id", "compute_mode"} <= set(names)
+    done = node.run(node.smi, f"--query-gpu={','.join(names)}", "--format=csv")
+    assert done.returncode == 0
+    heading, row = rows(done.stdout)
+    assert len(heading) == len(row) == len(names)
+
+
+def test_an_unknown_field_is_named(standing_node):
+    node = standing_node("t4")
+    done = node.run(node.smi, "--query-gpu=name,colour", "--format=csv")
+    assert done.returncode == 2
+    assert '"colour" is not a valid field to query' in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--colour"],
+        ["-i"],
+        ["--query-gpu=name"],
+        ["--query-gpu=name", "--format=xml"],
+        ["--query-gpu=name", "--format=noheader"],
+    ],
+)
+def test_a_wrong_command_line_exits_with_2(arguments, standing_node):
+    node = standing_node("t4")
+    done = node.run(node.smi, *arguments)
+    assert done.returncode == 2
+    assert "nvidia-smi -h" in done.stdout
+
+
+@pytest.mark.parametrize("form", ["index", "uuid", "short bus id", "long bus id"])
+def test_a_gpu_can_be_chosen_by(form, standing_node):
+    node = standing_node("dgx-h100")
+    gpu = node.description.gpus[4]
+    chosen = {
+        "index": "4",
+        "uuid": gpu.uuid,
+        "short bus id": gpu.bus_id,
+        "long bus id": f"0000{gpu.bus_id.upper()}",
+    }[form]
+    assert query(node, "index,uuid", "-i", chosen) == [["4", gpu.uuid]]
+    assert query(node, "index", f"--id={chosen},0") == [["4"], ["0"]]
+
+
+@pytest.mark.parametrize("chosen", ["17", "GPU-9d3c1a52-6b0e-5f4d-8c7a-20f1e4b7a911", "nonsense"])
+def test_a_gpu_that_does_not_exist_is_not_found(chosen, standing_node):
+    node = standing_node("t4")
+    done = node.run(node.smi, "-i", chosen)
+    assert (done.returncode, done.stdout) == (6, "No devices were found\n")
+
+
+def test_without_gpus_no_devices_are_found(standing_node):
+    node = standing_node("none")
+    assert node.run(node.smi).stdout == "No devices were found\n"
+    assert node.run(node.smi).returncode == 6
+    assert node.run(node.smi, "-L").stdout == "No devices found.\n"
+
+
+@pytest.mark.parametrize(
+    ("profile", "overrides"),
+    [
+        ("dgx-h100", {}),
+        ("none", {}),
+        ("a30", {"gpus": [{"index": index, "bound_driver": "vfio-pci"} for index in (0, 1)]}),
+    ],
+)
+def test_versions_need_no_gpu(profile, overrides, sim_node):
+    node = sim_node(profile, overrides=overrides)
+    done = node.run(node.smi, "--version")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "NVIDIA-SMI version  : 580.95.05",
+        "NVML version        : 580.95.05",
+        "DRIVER version      : 580.95.05",
+        "CUDA Version        : 13.0",
+    ]
+
+
+def test_without_the_kernel_module_it_says_so(sim_node):
+    node = sim_node("t4", driver={"module_loaded": False})
+    done = node.run(node.smi)
+    assert done.returncode == 9
+    assert "couldn't communicate with the NVIDIA driver" in done.stdout
+
+
+def test_without_the_library_it_says_so(standing_node, tmp_path):
+    alone = copy(standing_node("t4").smi, tmp_path / "nvidia-smi")
+    done = subprocess.run([alone], env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 12
+    assert "couldn't find libnvidia-ml.so" in done.stdout
+
+
+def test_a_lost_gpu_is_reported_beside_the_others(sim_node):
+    node = sim_node("t4")
+    state.load(node.state).lose(node.description.gpus[2])
+    table = node.run(node.smi)
+    assert table.returncode == 15
+    assert "ERR!" in table.stdout
+    assert table.stdout.count("Tesla T4") == 3
+
+
+def test_a_change_in_another_process_is_seen_at_once(sim_node):
+    node = sim_node("t4", overrides={"gpu_count": 1})
+    program = (
+        "import pynvml; pynvml.nvmlInit(); h = pynvml.nvmlDeviceGetHandleByIndex(0);"
+        "pynvml.nvmlDeviceSetPersistenceMode(h, 1); pynvml.nvmlDeviceSetComputeMode(h, 3)"
+    )
+    assert query(node, "persistence_mode,compute_mode") == [["Disabled", "Default"]]
+    assert node.run(python(), "-c", program).stderr == ""
+    assert query(node, "persistence_mode,compute_mode") == [["Enabled", "Exclusive_Process"]]
+    assert "E. Process" in node.run(node.smi).stdout
+
+
+def python() -> str:
+    """The interpreter that has pynvml."""
+    return sys.executable
+
+
+def test_everything_known_about_a_gpu_is_one_fact_per_line(standing_node):
+    node = standing_node("gb200-nvl72")
+    done = node.run(node.smi, "-q", "-i", "1")
+    assert done.returncode == 0
+    facts = dict(re.findall(r"^ *(.+?) +: (.*)$", done.stdout, re.MULTILINE))
+    gpu = node.description.gpus[1]
+    assert facts["Attached GPUs"] == "1"
+    assert facts["Product Name"] == "NVIDIA GB200"
+    assert facts["GPU UUID"] == gpu.uuid
+    assert facts["Addressing Mode"] == "ATS"
+    assert facts["GPU Module ID"] == "1"
+    assert facts["State"] == "Completed"
+    assert f"GPU 00000000:{gpu.bus.bus:02X}:00.0" in done.stdout
+
+
+def test_it_needs_no_environment(standing_node):
+    node = standing_node("t4")
+    done = subprocess.run([node.smi, "-L"], env={}, capture_output=True, text=True, check=True)
+    assert done.stdout.count("Tesla T4") == 4
+
+
+def test_it_runs_in_its_own_root(standing_node):
+    node = standing_node("t4")
+    command = ["/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L"]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
+    assert done.stdout.count("Tesla T4") == 4
+
+
+def test_help_describes_the_options(standing_node):
+    node = standing_node("t4")
+    done = node.run(node.smi, "--help")
+    assert done.returncode == 0
+    assert "--query-gpu" in done.stdout
