@@ -1,0 +1,18 @@
+"""The NVIDIA container toolkit, the real one, and simulated nodes for it to look at."""
+
+from pathlib import Path
+
+import pytest
+from nvdra_lab import binaries, environment, versions
+from nvdra_lab.progress import Progress
+from nvdra_sim.fixtures import sim_node
+
+__all__ = ["sim_node"]
+
+
+@pytest.fixture(scope="session")
+def nvidia_ctk() -> Path:
+    """The toolkit's command, built if need be."""
+    places = environment.read()
+    kubernetes = versions.newest(binaries.releases(places, "kubernetes"))
+    return Path(binaries.ensure(places, kubernetes, Progress())["nvidia-ctk"])
