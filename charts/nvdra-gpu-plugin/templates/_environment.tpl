@@ -4,8 +4,6 @@
 {{- $gpus := $plugin.containers.gpus -}}
 - name: NODE_NAME
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
-- name: NAMESPACE
-  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - name: POD_NAME
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 - name: POD_UID
@@ -34,8 +32,6 @@
   value: {{ $plugin.metrics.gpuHttpEndpoint | quote }}
 - name: METRICS_PATH
   value: {{ ternary $plugin.metrics.metricsPath "" $plugin.metrics.enabled | quote }}
-- name: HEALTHCHECK_PORT
-  value: {{ int $gpus.healthcheckPort | quote }}
 - name: LOGGING_FORMAT
   value: json
 - name: V

@@ -13,11 +13,6 @@ only a chart at the top may refuse. Renders nothing.
 {{- fail "serviceAccount.create=false needs serviceAccount.name: the account that the plugin runs as may write ResourceSlices, so it is never the namespace's default" -}}
 {{- end -}}
 
-{{- $http := include "nvdra-gpu-plugin.httpPort" . | int -}}
-{{- if eq $http (int .Values.kubeletPlugin.containers.gpus.healthcheckPort) -}}
-{{- fail (printf "kubeletPlugin.metrics.gpuHttpEndpoint and kubeletPlugin.containers.gpus.healthcheckPort both use port %d: one container cannot listen on it twice" $http) -}}
-{{- end -}}
-
 {{- range include "nvdra-gpu-plugin.movedRoots" . | fromJsonArray -}}
 {{- if lt (len (splitList "/" .path)) 3 -}}
 {{- fail (printf "global.%sRoot=%s cannot be mounted into the plugin's container, where it would hide what the image brings: it must lie at least two levels below /, as /run/nvidia/%s does" (trimSuffix "-root" .volume) .path (trimSuffix "-root" .volume)) -}}

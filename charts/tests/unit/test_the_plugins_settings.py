@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nvdra_api.runtime.process import flags, settings
+from nvdra_gpu_plugin.settings import Settings
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -24,7 +26,6 @@ def environment(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 DEFAULTS = {
     "NODE_NAME": "spec.nodeName",
-    "NAMESPACE": "metadata.namespace",
     "POD_NAME": "metadata.name",
     "POD_UID": "metadata.uid",
     "NVIDIA_DRIVER_ROOT": "/",
@@ -37,7 +38,6 @@ DEFAULTS = {
     "KUBELET_PLUGINS_DIRECTORY_PATH": "/var/lib/kubelet/plugins",
     "HTTP_ENDPOINT": ":8080",
     "METRICS_PATH": "/metrics",
-    "HEALTHCHECK_PORT": "51516",
     "LOGGING_FORMAT": "json",
     "V": "4",
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -85,7 +85,6 @@ def test_a_global_value_is_the_setting_of_the_same_name(
         ({"metrics": {"enabled": False}}, {"METRICS_PATH": ""}),
         ({"kubeletPluginsDirectoryPath": "/k/p"}, {"KUBELET_PLUGINS_DIRECTORY_PATH": "/k/p"}),
         ({"kubeletRegistrarDirectoryPath": "/k/r"}, {"KUBELET_REGISTRAR_DIRECTORY_PATH": "/k/r"}),
-        ({"containers": {"gpus": {"healthcheckPort": -1}}}, {"HEALTHCHECK_PORT": "-1"}),
         (
             {"containers": {"gpus": {"env": [{"name": "KUBE_API_QPS", "value": "50"}]}}},
             {"KUBE_API_QPS": "50"},
@@ -97,3 +96,28 @@ def test_a_value_of_the_plugin_is_its_setting(
 ) -> None:
     objects = render("nvdra", {"nvdra-gpu-plugin": {"kubeletPlugin": values}})
     assert environment(objects) == DEFAULTS | changed
+
+
+# Read by others than the plugin's flags: the container runtime, the set-up of telemetry.
+READ_ELSEWHERE = {"NVIDIA_VISIBLE_DEVICES", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+
+EVERYTHING = {
+    "nvidiaCDIHookPath": "/usr/bin/nvidia-cdi-hook",
+    "featureGates": {"TimeSlicingSettings": True},
+    "otlp": {"endpoint": "http://collector:4318"},
+}
+
+
+def test_every_variable_of_the_chart_is_one_of_the_plugins(render: Render) -> None:
+    known = {variable for entry in flags.table(Settings) for variable in entry.env}
+    assert set(environment(render("nvdra", {"global": EVERYTHING}))) - known == READ_ELSEWHERE
+
+
+def test_the_plugin_understands_what_the_chart_tells_it(render: Render) -> None:
+    told = environment(render("nvdra", {"global": {**EVERYTHING, "devRoot": "/run/nvidia/dev"}}))
+    understood = settings.read(Settings, [], told)
+    assert str(understood.dev_root) == "/run/nvidia/dev"
+    assert understood.http_endpoint == ":8080"
+    assert understood.logging_format == "json"
+    assert understood.v == 4
+    assert understood.feature_gates.explicit["TimeSlicingSettings"]

@@ -58,7 +58,6 @@ OTHER: dict[str, Any] = {
     "kubeletPlugin.containers.gpus.env": [{"name": "A", "value": "b"}],
     "kubeletPlugin.containers.gpus.securityContext.privileged": False,
     "kubeletPlugin.containers.gpus.resources": {"limits": {"memory": "200Mi"}},
-    "kubeletPlugin.containers.gpus.healthcheckPort": -1,
 }
 
 
