@@ -102,7 +102,7 @@ def errors(verb: str, path: str, host: str) -> Iterator[None]:
     except TimeoutError as error:
         raise RetryableError(
             Reason.API_UNAVAILABLE,
-            f"{call}: {error or 'no answer in time'}",
+            f"{call}: {str(error) or 'no answer in time'}",
             "see whether it can be reached",
         ) from error
     except (aiohttp.ClientSSLError, aiohttp.ClientConnectorCertificateError, ssl.SSLError) as error:

@@ -1,0 +1,349 @@
+import asyncio
+import base64
+import json
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import apiserver
+import pytest
+from nvdra_api.protocol.apiversions import JsonObject
+from nvdra_api.runtime.kube import client
+from nvdra_api.runtime.kube.client import Client, KubeSettings, Request
+from nvdra_api.runtime.kube.errors import Conflict, Invalid, NotFound
+from nvdra_api.types.claims import ClaimRef
+from nvdra_api.types.errors import PermanentError, Reason, RetryableError
+from nvdra_api.types.ids import ClaimUID
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def soon(seconds: float = 5) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+def make_claim(server: apiserver.ApiServer, name: str) -> ClaimRef:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    uid = server.create(CLAIMS, body)["metadata"]["uid"]
+    return ClaimRef("default", name, ClaimUID(uid))
+
+
+def configmap(name: str, **data: str) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": data,
+    }
+
+
+async def test_a_claim_is_read_with_its_allocation(
+    server: apiserver.ApiServer, api: Client
+) -> None:
+    ref = make_claim(server, "read-me")
+    stored = server.call("GET", f"{CLAIMS}/read-me")
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-3"}
+    stored["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}],
+    }
+    server.call("PUT", f"{CLAIMS}/read-me/status", stored)
+    claim = await api.claim(ref, soon())
+    assert claim.ref == ref
+    assert claim.status.allocation is not None
+    (device,) = claim.status.allocation.devices.results
+    assert (device.pool, device.device, device.base_request) == ("node-a", "gpu-3", "gpu")
+
+
+async def test_a_claim_that_is_not_there_is_claim_not_found(api: Client) -> None:
+    with pytest.raises(PermanentError) as raised:
+        await api.claim(ClaimRef("default", "never", ClaimUID("u")), soon())
+    assert raised.value.reason is Reason.CLAIM_NOT_FOUND
+    assert isinstance(raised.value.__cause__, NotFound)
+
+
+async def test_another_claim_of_the_same_name_is_refused_with_both_uids(
+    server: apiserver.ApiServer, api: Client
+) -> None:
+    ref = make_claim(server, "replaced")
+    server.call("DELETE", f"{CLAIMS}/replaced")
+    newer = make_claim(server, "replaced")
+    with pytest.raises(PermanentError) as raised:
+        await api.claim(ref, soon())
+    assert raised.value.reason is Reason.CLAIM_UID_CHANGED
+    assert ref.uid in raised.value.message
+    assert newer.uid in raised.value.message
+
+
+async def test_an_object_can_be_created_replaced_patched_and_deleted(api: Client) -> None:
+    created = await api.create(CONFIGMAPS, configmap("life", a="1"), soon())
+    replaced = await api.replace(f"{CONFIGMAPS}/life", {**created, "data": {"a": "2"}}, soon())
+    patched = await api.patch(f"{CONFIGMAPS}/life", {"data": {"b": "3"}}, soon())
+    assert patched["data"] == {"a": "2", "b": "3"}
+    with pytest.raises(Conflict):
+        await api.replace(f"{CONFIGMAPS}/life", created, soon())
+    with pytest.raises(Conflict):
+        await api.delete(f"{CONFIGMAPS}/life", soon(), uid="another")
+    stale = replaced["metadata"]["resourceVersion"]
+    with pytest.raises(Conflict):
+        await api.delete(f"{CONFIGMAPS}/life", soon(), resource_version=stale)
+    await api.delete(f"{CONFIGMAPS}/life", soon(), uid=created["metadata"]["uid"])
+    with pytest.raises(NotFound) as raised:
+        await api.delete(f"{CONFIGMAPS}/life", soon())
+    assert raised.value.is_object
+
+
+async def test_an_object_that_exists_already_is_a_conflict(api: Client) -> None:
+    await api.create(CONFIGMAPS, configmap("twice"), soon())
+    with pytest.raises(Conflict):
+        await api.create(CONFIGMAPS, configmap("twice"), soon())
+
+
+async def test_what_the_server_finds_invalid_is_told_in_its_words(api: Client) -> None:
+    with pytest.raises(Invalid) as raised:
+        await api.create(CONFIGMAPS, configmap("Not A Name"), soon())
+    assert "RFC 1123" in raised.value.server_text
+
+
+async def test_a_path_that_the_server_does_not_know_is_not_a_missing_object(api: Client) -> None:
+    with pytest.raises(NotFound) as raised:
+        await api.get("/apis/resource.k8s.io/v1alpha1/resourceslices", soon())
+    assert not raised.value.is_object
+
+
+async def test_a_version_that_is_no_longer_served_is_discovered_anew(
+    server: apiserver.ApiServer, api: Client
+) -> None:
+    assert await api.resource_version(soon()) == "v1"
+    seen: list[Request] = []
+    async with client.connected(KubeSettings(str(server.kubeconfig)), seen.append) as another:
+        await another.resource_version(soon())
+        await another.resource_version(soon())
+        await another.resource_version(soon(), stale="v1")
+    assert [each.resource for each in seen] == ["discovery", "discovery"]
+
+
+async def test_a_watch_tells_line_by_line_what_happens(api: Client) -> None:
+    listing = await api.get(CONFIGMAPS, soon())
+    params = {
+        "resourceVersion": listing["metadata"]["resourceVersion"],
+        "fieldSelector": "metadata.name=watched",
+        "timeoutSeconds": "1",
+    }
+    kinds = []
+    async with asyncio.TaskGroup() as group:
+        group.create_task(api.create(CONFIGMAPS, configmap("watched", a="x" * 300_000), soon()))
+        async for line in api.watch(CONFIGMAPS, params, soon()):
+            event = json.loads(line)
+            kinds.append((event["type"], len(event["object"]["data"]["a"])))
+    assert kinds == [("ADDED", 300_000)]
+
+
+async def test_every_attempt_is_observed_by_verb_resource_and_status(
+    server: apiserver.ApiServer,
+) -> None:
+    seen: list[Request] = []
+    async with client.connected(KubeSettings(str(server.kubeconfig)), seen.append) as api:
+        await api.get(CONFIGMAPS, soon(), {"limit": "1"})
+        with pytest.raises(NotFound):
+            await api.get(f"{CONFIGMAPS}/none", soon())
+    assert [(each.verb, each.resource, each.status) for each in seen] == [
+        ("GET", "configmaps", 200),
+        ("GET", "configmaps", 404),
+    ]
+    assert all(0 < each.seconds < 5 for each in seen)
+
+
+async def test_what_we_may_not_do_is_said_with_the_missing_right(
+    server: apiserver.ApiServer,
+) -> None:
+    async with client.connected(KubeSettings(str(certificate(server, "nobody")))) as api:
+        with pytest.raises(RetryableError) as raised:
+            await api.get(CONFIGMAPS, soon())
+    assert raised.value.reason is Reason.API_UNAVAILABLE
+    assert 'User "nobody" cannot list resource "configmaps"' in raised.value.message
+
+
+def certificate(server: apiserver.ApiServer, user: str, group: str = "") -> Path:
+    pair = server.signer.client(user, [group] if group else [])
+    user_entry = {
+        "client-certificate-data": base64.b64encode(pair.certificate).decode(),
+        "client-key-data": base64.b64encode(pair.key).decode(),
+    }
+    path = server.directory / f"{user}.kubeconfig"
+    path.write_text(apiserver.kubeconfig(server.url, server.authority, user_entry))
+    return path
+
+
+async def test_a_client_certificate_is_good_enough(server: apiserver.ApiServer) -> None:
+    kubeconfig = certificate(server, "operator", "system:masters")
+    async with client.connected(KubeSettings(str(kubeconfig))) as api:
+        assert (await api.get("/api/v1/namespaces/default", soon()))["kind"] == "Namespace"
+
+
+async def test_an_exec_plugin_is_asked_for_credentials(
+    server: apiserver.ApiServer, tmp_path: Path
+) -> None:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": server.token},
+    }
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": str(plugin),
+            "interactiveMode": "Never",
+        }
+    }
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(apiserver.kubeconfig(server.url, server.authority, user))
+    async with client.connected(KubeSettings(str(kubeconfig))) as api:
+        assert (await api.get("/api/v1/namespaces/default", soon()))["kind"] == "Namespace"
+
+
+async def test_a_token_that_was_replaced_in_its_file_is_read_again_when_refused(
+    server: apiserver.ApiServer, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("expired")
+    kubeconfig = tmp_path / "kubeconfig"
+    user = {"tokenFile": str(token)}
+    kubeconfig.write_text(apiserver.kubeconfig(server.url, server.authority, user))
+    seen: list[Request] = []
+    async with client.connected(KubeSettings(str(kubeconfig)), seen.append) as api:
+        token.write_text(server.token)
+        async with asyncio.TaskGroup() as group:
+            calls = [
+                group.create_task(api.get("/api/v1/namespaces/default", soon())) for _ in range(4)
+            ]
+        assert {each.result()["kind"] for each in calls} == {"Namespace"}
+    assert sorted(each.status for each in seen) == [200] * 4 + [401] * 4
+
+
+async def test_a_token_that_stays_refused_is_reported(
+    server: apiserver.ApiServer, tmp_path: Path
+) -> None:
+    kubeconfig = server.token_kubeconfig("wrong", "wrong")
+    seen: list[Request] = []
+    async with client.connected(KubeSettings(str(kubeconfig)), seen.append) as api:
+        for _ in range(2):
+            with pytest.raises(RetryableError, match="401"):
+                await api.get("/api/v1/namespaces/default", soon())
+    assert [each.status for each in seen] == [401, 401, 401]
+
+
+async def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("clusters: 3")
+    for path in (broken, tmp_path / "missing"):
+        with pytest.raises(RetryableError, match=path.name):
+            async with client.connected(KubeSettings(str(path))):
+                pytest.fail("connected without a configuration")
+
+
+async def test_without_kubeconfig_and_outside_a_pod_the_error_says_what_to_give() -> None:
+    with pytest.raises(RetryableError, match="--kubeconfig"):
+        async with client.connected(KubeSettings()):
+            pytest.fail("connected without a configuration")
+
+
+@asynccontextmanager
+async def answering(tmp_path: Path, *answers: str) -> AsyncIterator[KubeSettings]:
+    """A port that gives these answers, one per connection; the last one stays silent."""
+    left = list(answers)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if left:
+            writer.write(left.pop(0).encode())
+            await writer.drain()
+        else:
+            await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    async with asyncio.TaskGroup() as group:
+        listener = await asyncio.start_server(
+            lambda reader, writer: group.create_task(serve(reader, writer)), "127.0.0.1", 0
+        )
+        port = listener.sockets[0].getsockname()[1]
+        kubeconfig = tmp_path / "kubeconfig"
+        url = f"http://127.0.0.1:{port}"
+        kubeconfig.write_text(apiserver.kubeconfig(url, kubeconfig, {"token": "t"}))
+        yield KubeSettings(str(kubeconfig))
+        listener.close()
+
+
+def http(status: str, body: str = "{}", **headers: str) -> str:
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    head = [f"HTTP/1.1 {status}", *lines, f"Content-Length: {len(body)}", "Connection: close"]
+    return "\r\n".join([*head, "", body])
+
+
+async def test_an_overloaded_server_is_asked_again_when_it_says_so(tmp_path: Path) -> None:
+    busy = http("429 Too Many Requests", Retry_After="0")
+    async with (
+        answering(tmp_path, busy, busy, http("200 OK", '{"kind":"Status"}')) as settings,
+        client.connected(settings) as api,
+    ):
+        assert await api.get("/api/v1/nodes", soon()) == {"kind": "Status"}
+
+
+async def test_a_retry_that_would_come_too_late_is_not_waited_for(tmp_path: Path) -> None:
+    busy = http("429 Too Many Requests", Retry_After="30")
+    async with answering(tmp_path, busy) as settings, client.connected(settings) as api:
+        before = soon(0)
+        with pytest.raises(RetryableError, match="429"):
+            await api.get("/api/v1/nodes", soon(5))
+        assert soon(0) - before < 4
+
+
+async def test_a_server_that_stays_overloaded_is_left_alone_after_six_attempts(
+    tmp_path: Path,
+) -> None:
+    busy = http("429 Too Many Requests", Retry_After="0")
+    seen: list[Request] = []
+    async with (
+        answering(tmp_path, *[busy] * 10) as settings,
+        client.connected(settings, seen.append) as api,
+    ):
+        with pytest.raises(RetryableError, match="429"):
+            await api.get("/api/v1/nodes", soon())
+    assert [each.status for each in seen] == [429] * 6
+
+
+async def test_a_server_that_says_nothing_is_given_up_at_the_deadline(tmp_path: Path) -> None:
+    async with answering(tmp_path) as settings, client.connected(settings) as api:
+        with pytest.raises(RetryableError, match="no answer in time") as raised:
+            await api.get("/api/v1/nodes", soon(0.1))
+        assert raised.value.reason is Reason.API_UNAVAILABLE
+        assert isinstance(raised.value.__cause__, TimeoutError)
+
+
+async def test_an_error_of_a_proxy_in_between_is_shown_as_it_is(tmp_path: Path) -> None:
+    async with (
+        answering(tmp_path, http("502 Bad Gateway", "<h1>no upstream</h1>")) as settings,
+        client.connected(settings) as api,
+    ):
+        with pytest.raises(RetryableError, match="502: <h1>no upstream</h1>"):
+            await api.get("/api/v1/nodes", soon())
+
+
+async def test_a_server_that_is_not_there_is_named_with_its_address(tmp_path: Path) -> None:
+    async with answering(tmp_path) as settings:
+        pass
+    async with client.connected(settings) as api:
+        with pytest.raises(RetryableError, match=r"http://127\.0\.0\.1:\d+"):
+            await api.get("/api/v1/nodes", soon())
