@@ -66,8 +66,12 @@ class Log:
         """Something is not as it should be, and we go on."""
         self.write(logging.WARNING, sentence, facts)
 
-    def error(self, sentence: str, error: BaseException | None = None, /, **facts: object) -> None:
-        """Something failed; with a stack for what is not a known failure."""
+    def error(self, sentence: str, /, **facts: object) -> None:
+        """Something failed."""
+        self.write(logging.ERROR, sentence, facts)
+
+    def failure(self, sentence: str, error: BaseException, /, **facts: object) -> None:
+        """Something failed by an exception: its reason when known, otherwise its stack."""
         self.write(logging.ERROR, sentence, facts, error)
 
     def write(

@@ -14,12 +14,13 @@ from nvdra_api.runtime.telemetry.spans import Span, SpanEvent, Value
 from nvdra_api.types import keys
 from nvdra_api.types.ids import SpanID
 
-_SUBJECT_KEYS = frozenset(
+_TOLD_ELSEWHERE = frozenset(
     {
         keys.K8S_NAMESPACE_NAME,
         keys.K8S_RESOURCECLAIM_NAME,
         keys.K8S_RESOURCECLAIM_UID,
         keys.K8S_NODE_NAME,
+        keys.OUTCOME,
     }
 )
 
@@ -178,11 +179,11 @@ def duration(seconds: float) -> str:
 
 
 def facts(span: Span | SpanEvent) -> Mapping[str, str]:
-    """The attributes worth a reader's line: not whose claim it is, which the title says."""
+    """The attributes worth a reader's line: not whose claim it is nor how it ended."""
     return {
         key.removeprefix("nvdra."): _shown(value)
         for key, value in span.attributes.items()
-        if key not in _SUBJECT_KEYS
+        if key not in _TOLD_ELSEWHERE
     }
 
 

@@ -1,0 +1,242 @@
+"""A trace as text for terminals, as a page for browsers, as JSON for programs."""
+
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+
+import pytest
+from nvdra_api.protocol import identity
+from nvdra_api.protocol.identity import Link
+from nvdra_api.runtime.telemetry import page, story, waterfall
+from nvdra_api.runtime.telemetry.recorder import Trace
+from nvdra_api.runtime.telemetry.spans import Failure, Span, SpanEvent
+from nvdra_api.types.ids import SpanID, TraceID
+from nvdra_api.types.keys import Outcome
+
+TRACE = TraceID("3f0c1a527c1b4d0e8a550123456789ab")
+BEGIN = datetime(2026, 11, 5, 12, 0, tzinfo=UTC)
+BEGIN_NS = int(BEGIN.timestamp()) * 10**9
+MS = 1_000_000
+CLAIM = {
+    "k8s.namespace.name": "default",
+    "k8s.resourceclaim.name": "train",
+    "k8s.resourceclaim.uid": "3f0c1a52-7c1b-4d0e-8a55-0123456789ab",
+}
+
+
+def span(name: str, parent: str | None, begin: float, end: float, **more: object) -> Span:
+    """A span from `begin` to `end` milliseconds after the claim was made; its ID is of its name."""
+    plain = Span(
+        name=name,
+        trace=TRACE,
+        id=identity.span_id(str(more.pop("id", name))),
+        parent=identity.span_id(parent) if parent else None,
+        operation=identity.span_id("any"),
+        start_ns=BEGIN_NS + int(begin * MS),
+        end_ns=BEGIN_NS + int(end * MS),
+        attributes={},
+    )
+    return plain._replace(**more)  # type: ignore[arg-type]  # fields by name
+
+
+IN_USE = Failure(Outcome.RETRYABLE, "DeviceInUse", "gpu-0 is held by claim default/other")
+STORY = Trace(
+    TRACE,
+    (
+        span("claim", None, 0, 1100, attributes={**CLAIM, "k8s.node.name": "node-a"}),
+        span("schedule", "claim", 0, 880),
+        span(
+            "prepare",
+            "claim",
+            1000,
+            1004,
+            id="first",
+            attributes={**CLAIM, "nvdra.attempt": 1, "nvdra.outcome": "retryable"},
+            failure=IN_USE,
+        ),
+        span("fetch claim", "first", 1000, 1003),
+        span("resolve config", "first", 1003, 1003.4, failure=IN_USE),
+        span(
+            "prepare",
+            "claim",
+            1090,
+            1100,
+            id="second",
+            attributes={**CLAIM, "nvdra.attempt": 2, "nvdra.outcome": "success"},
+            links=(Link(TraceID("a" * 32), SpanID("b" * 16), "inbound"),),
+        ),
+        span("wait lock", "second", 1091, 1096, attributes={"nvdra.holder": "other"}),
+        span(
+            "verify devices",
+            "second",
+            1096,
+            1099,
+            events=(SpanEvent("asked again", BEGIN_NS + 1097 * MS, {"nvdra.device": "gpu-0"}),),
+        ),
+        span("call nvml", "verify devices", 1096.5, 1098.5),
+    ),
+    omitted=7,
+)
+
+WATERFALL = """\
+claim default/train on node-a: success
+trace 3f0c1a527c1b4d0e8a550123456789ab, from 2026-11-05 12:00:00.000 UTC, 1.10 s
+
+life of the claim        |0                                 1.10 s|
+claim                    |████████████████████████████████████████|     1.10 s
+  schedule               |████████████████████████████████        |     880 ms
+  prepare                |                                    █   |    4.00 ms  attempt=1
+    ! DeviceInUse: gpu-0 is held by claim default/other
+  prepare                |                                       █|    10.0 ms  attempt=2
+    > linked (inbound) to trace aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, span bbbbbbbbbbbbbbbb
+
+prepare, attempt 1       |0                                4.00 ms|
+fetch claim              |██████████████████████████████          |    3.00 ms
+resolve config           |                              ████      |    0.40 ms
+  ! DeviceInUse: gpu-0 is held by claim default/other
+
+prepare, attempt 2       |0                                10.0 ms|
+wait lock                |    ████████████████████                |    5.00 ms  holder=other
+verify devices           |                        ████████████    |    3.00 ms
+  * asked again after 1.00 ms device=gpu-0
+  call nvml              |                          ████████      |    2.00 ms
+
+7 spans of older attempts are no longer kept
+"""
+
+
+def test_the_waterfall_shows_the_claims_life_and_each_operation_on_its_own_scale() -> None:
+    assert waterfall.text(STORY) == WATERFALL
+
+
+def test_a_trace_whose_root_is_not_written_yet_is_shown_all_the_same() -> None:
+    trace = Trace(TRACE, STORY.spans[2:5], 0)
+
+    assert [node.span.name for node in story.tops(trace)] == ["prepare"]
+    assert "! DeviceInUse: gpu-0 is held" in waterfall.text(trace)
+
+
+def test_the_summary_tells_the_newest_outcome() -> None:
+    line = story.summary(STORY)
+    assert (line.name, line.claim, line.node) == ("claim", "default/train", "node-a")
+    assert (line.outcome, line.reason, line.seconds) == ("success", "", 1.1)
+
+    before = story.summary(Trace(TRACE, STORY.spans[:5], 0))
+    assert (before.outcome, before.reason) == ("retryable", "DeviceInUse")
+
+
+def test_the_document_nests_spans_with_offsets_in_milliseconds() -> None:
+    document = story.document(STORY)
+
+    (root,) = document.pop("spans")  # type: ignore[misc]  # JSON
+    assert document == {
+        "trace_id": TRACE,
+        "name": "claim",
+        "claim": "default/train",
+        "node": "node-a",
+        "start": "2026-11-05T12:00:00+00:00",
+        "duration_ms": 1100.0,
+        "outcome": "success",
+        "reason": "",
+        "omitted_spans": 7,
+    }
+    schedule, first, second = root["children"]  # type: ignore[has-type]  # JSON
+    assert (schedule["offset_ms"], schedule["duration_ms"]) == (0.0, 880.0)
+    assert first["error"] == {"reason": IN_USE.reason, "message": IN_USE.message}
+    assert second["links"] == [{"trace_id": "a" * 32, "span_id": "b" * 16, "why": "inbound"}]
+    verify = second["children"][1]
+    assert verify["events"] == [
+        {"name": "asked again", "offset_ms": 1097.0, "attributes": {"nvdra.device": "gpu-0"}}
+    ]
+    assert [child["name"] for child in verify["children"]] == ["call nvml"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0.00 ms"),
+        (0.000_042, "0.04 ms"),
+        (0.0031, "3.10 ms"),
+        (0.0421, "42.1 ms"),
+        (0.9, "900 ms"),
+        (1.5, "1.50 s"),
+        (59.0, "59.0 s"),
+        (61, "1 min 1 s"),
+        (3_700, "1 h 1 min"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_durations_have_the_digits_that_matter(seconds: float, words: str) -> None:
+    assert story.duration(seconds) == words
+
+
+class Reader(HTMLParser):
+    """What a browser would make of a page: text, elements, what it would load."""
+
+    VOID = frozenset({"meta", "br"})
+    OPTIONAL_END = frozenset({"dt", "dd", "th", "td"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.elements: set[str] = set()
+        self.links: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.links += [value or "" for key, value in attrs if key in {"href", "src"}]
+        if tag not in self.VOID | self.OPTIONAL_END:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_the_page_says_what_happened_and_loads_nothing() -> None:
+    reader = Reader(page.html(STORY))
+
+    assert reader.open == []
+    said = " ".join(reader.text)
+    for words in ("prepare, attempt 2", "880 ms", "DeviceInUse: gpu-0 is held", "verify devices"):
+        assert words in said
+    assert reader.elements.isdisjoint({"script", "link", "img", "iframe"})
+    assert all(link.startswith(("?", "/")) for link in reader.links)
+
+
+def test_whatever_a_claim_is_called_it_is_text_on_the_page() -> None:
+    evil = "<script>alert('\"1\"')</script>"
+    attributes = {"k8s.resourceclaim.name": evil, evil: evil}
+    failure = Failure(Outcome.INTERNAL, evil, evil)
+    trace = Trace(
+        TRACE,
+        (
+            span(evil, None, 0, 9, attributes=attributes, failure=failure, id="top"),
+            span(evil, "top", 0, 9, id="op", events=(SpanEvent(evil, BEGIN_NS, {evil: evil}),)),
+            span(evil, "op", 0, 9, links=(Link(TRACE, SpanID("b" * 16), evil),)),
+        ),
+        0,
+    )
+
+    for html in (page.html(trace), page.index([trace], BEGIN)):
+        assert "<script" not in html
+        assert evil in " ".join(Reader(html).text)
+
+
+def test_the_index_lists_traces_with_their_age_and_outcome() -> None:
+    now = BEGIN + timedelta(minutes=5)
+
+    assert waterfall.index([STORY], now) == (
+        f"{TRACE}     5 min 0 s ago       1.10 s  success          default/train\n"
+    )
+    reader = Reader(page.index([STORY], now))
+    assert f"/debug/traces/{TRACE}" in reader.links
+    assert "5 min 0 s ago" in reader.text
+
+
+def test_an_empty_index_says_when_there_will_be_a_trace() -> None:
+    assert waterfall.index([], BEGIN) == "no trace yet\n"
+    assert "No trace yet" in page.index([], BEGIN)

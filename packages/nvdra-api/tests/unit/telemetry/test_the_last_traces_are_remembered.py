@@ -1,0 +1,89 @@
+"""The ring keeps the newest traces, within bounds, and never a span without its parent."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from nvdra_api.protocol import identity
+from nvdra_api.runtime.telemetry import recorder
+from nvdra_api.runtime.telemetry.recorder import Recorder
+from nvdra_api.runtime.telemetry.spans import Span, random_id
+from nvdra_api.types.ids import SpanID, TraceID
+
+ROOT = identity.span_id("root")
+
+
+def trace_id(number: int) -> TraceID:
+    return identity.trace_id(f"claim-{number}")
+
+
+def attempt(trace: TraceID, number: int, steps: int = 3) -> Sequence[Span]:
+    """One operation with its steps, in the order in which they end: the operation last."""
+    id_ = random_id()
+    start_ns = number * 1_000
+    below = [
+        Span(f"step {i}", trace, random_id(), id_, id_, start_ns + i, start_ns + i + 1, {})
+        for i in range(steps)
+    ]
+    return [*below, Span(f"prepare {number}", trace, id_, ROOT, id_, start_ns, start_ns + 900, {})]
+
+
+def root(trace: TraceID) -> Span:
+    return Span("claim", trace, ROOT, None, ROOT, 0, 2_000, {})
+
+
+def remember(ring: Recorder, spans: Sequence[Span]) -> None:
+    for span in spans:
+        ring.add(span)
+
+
+def test_the_512_most_recently_touched_traces_are_there_newest_first() -> None:
+    ring = Recorder()
+    for number in range(recorder.TRACES + 10):
+        remember(ring, attempt(trace_id(number), 1))
+    remember(ring, [root(trace_id(10))])
+
+    kept = [trace.id for trace in ring.traces()]
+    assert len(kept) == recorder.TRACES
+    assert kept[0] == trace_id(10)
+    assert kept[1] == trace_id(recorder.TRACES + 9)
+    assert ring.trace(trace_id(9)) is None
+
+
+def test_a_claim_that_is_retried_for_days_keeps_its_root_first_and_newest_attempts() -> None:
+    ring = Recorder()
+    trace = trace_id(1)
+    remember(ring, attempt(trace, 1))
+    remember(ring, [root(trace)])
+    for number in range(2, 500):
+        remember(ring, attempt(trace, number))
+
+    found = ring.trace(trace)
+    assert found is not None
+    names = [span.name for span in found.spans]
+    assert len(names) <= recorder.SPANS_PER_TRACE
+    assert {"claim", "prepare 1", "prepare 499", "prepare 498"} <= set(names)
+    assert found.omitted == 499 * 4 + 1 - len(names)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 40)), max_size=60))
+def test_a_span_that_is_kept_has_its_parent_or_hangs_below_the_root(
+    work: list[tuple[int, int]],
+) -> None:
+    ring = Recorder()
+    for number, (claim, steps) in enumerate(work):
+        remember(ring, attempt(trace_id(claim), number, steps))
+
+    for trace in ring.traces():
+        present: set[SpanID] = {span.id for span in trace.spans}
+        assert all(span.parent in {ROOT, *present} for span in trace.spans)
+        assert [span.start_ns for span in trace.spans] == sorted(s.start_ns for s in trace.spans)
+
+
+def test_many_long_traces_together_stay_within_the_memory_they_are_given() -> None:
+    ring = Recorder()
+    for number in range(recorder.TRACES):
+        for attempt_number in range(10):
+            remember(ring, attempt(trace_id(number), attempt_number, steps=9))
+
+    assert sum(len(trace.spans) for trace in ring.traces()) <= recorder.SPANS
