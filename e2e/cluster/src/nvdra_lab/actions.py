@@ -7,7 +7,16 @@ import subprocess
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nvdra_lab import binaries, images, processes, report, state, versions
+from nvdra_lab import (
+    binaries,
+    images,
+    processes,
+    projects,
+    report,
+    requirements,
+    state,
+    versions,
+)
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubectl import Kubectl
@@ -26,8 +35,8 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
             raise LabError("--provider existing needs --kubeconfig FILE")
         existing.up(environment, options.name, Path(options.kubeconfig), progress)
     else:
-        profile = None if options.profile == "none" else options.profile
-        local.up(environment, options.name, options.nodes, profile, options.kube, progress)
+        wishes = local.Wishes(options.name, options.nodes, options.profile, options.kube)
+        local.up(environment, wishes, progress)
     suffix = "" if options.name == "lab" else f" --name {options.name}"
     progress.say(f'lab {options.name} is up. Next: eval "$(lab env{suffix})"; kubectl get nodes')
     return 0
@@ -112,8 +121,14 @@ def sim(environment: Environment, options: argparse.Namespace, _: Progress) -> i
 
 
 def build_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """Build the project's images."""
-    raise LabError(f"not yet {environment.path} {options.base} {progress}")
+    """Build the project's images and print where they are."""
+    requirements.check(environment)
+    kubernetes = versions.newest(binaries.releases(environment, "kubernetes"))
+    hook = Path(binaries.ensure(environment, kubernetes, progress)["nvidia-cdi-hook"])
+    images.ensure_small(environment, progress)
+    for reference, archive in projects.build(environment, options.base, hook, progress).items():
+        print(f"{reference:44} {archive}")
+    return 0
 
 
 def load_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
@@ -165,7 +180,7 @@ def _inside(environment: Environment, lab: Lab, folder: MachineDir, command: lis
     init = processes.init_pid(folder)
     if init is None:
         raise LabError(f"{folder.root.name} of lab {lab.name} does not run; take it down: lab down")
-    variables = processes.environment_of(init) | {
+    variables = processes.environment_inside(folder) | {
         name: value for name, value in environment.variables.items() if name == "TERM"
     }
     argv = [*processes.enter_argv(init), "env", "-i"]

@@ -1,7 +1,7 @@
 """The programs a lab runs: which, where they are, and building those that are missing.
 
-Each group is a Go module of ours in `e2e/cluster/binaries/<group>-<version>` that pins its commands by
-go.sum. What is built goes to the cache, `bin/<group>-<version>/`, whole or not at all.
+Each group is a Go module of ours in `e2e/cluster/binaries/<group>-<version>` that pins its commands
+by go.sum. What is built goes to the cache, `bin/<group>-<version>/`, whole or not at all.
 """
 
 import dataclasses

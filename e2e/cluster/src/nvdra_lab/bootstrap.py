@@ -2,7 +2,7 @@
 
 from nvdra_lab.pki import KUBELET_CLIENT
 
-# The API server reaches kubelets (logs, exec, port-forward) as this user; the role is Kubernetes' own.
+# The API server reaches kubelets (logs, exec, port-forward) as this user; the role is built in.
 MANIFEST = f"""\
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

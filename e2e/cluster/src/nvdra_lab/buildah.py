@@ -28,6 +28,10 @@ class Buildah:
         build_arguments = [f"--build-arg={name}={value}" for name, value in arguments.items()]
         self._run("bud", "--tag", reference, "--file", dockerfile, *build_arguments, context)
 
+    def prune(self) -> None:
+        """Remove images that a newer build has taken the name of."""
+        self._run("rmi", "--prune")
+
     def save(self, reference: str, archive: Path) -> None:
         """Write an image to an OCI archive, uncompressed: it is read again on this machine."""
         with tempfile.TemporaryDirectory(dir=self._temporary) as folder:

@@ -13,8 +13,8 @@ from nvdra_lab.progress import Progress
 DESCRIPTION = """\
 A real Kubernetes cluster on this machine, each node with simulated NVIDIA GPUs.
 
-etcd, the control plane and every node's kubelet and containerd run as processes here; nothing but the
-GPUs is simulated. Needs root, Debian's packages and, for the first build of the programs, Go."""
+etcd, the control plane and every node's kubelet and containerd run as processes here; nothing but
+the GPUs is simulated. Needs root, Debian's packages and, to build the programs once, Go."""
 
 EXAMPLES = """\
 a first look:
@@ -66,9 +66,7 @@ def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentPars
         "up", parents=[named], help="bring a lab up; nothing is left if it fails"
     )
     up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many nodes (2)")
-    up.add_argument(
-        "--profile", default="dgx-h100", help="the hardware of each node (dgx-h100); none: no GPUs"
-    )
+    up.add_argument("--profile", default="dgx-h100", help="the hardware of each node (dgx-h100)")
     up.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)")
     up.add_argument(
         "--provider",

@@ -13,17 +13,17 @@ def run(
     *,
     stdin: bytes | IO[bytes] | None = None,
     env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
 ) -> str:
     """Run a program and give its standard output.
 
     Raises:
         LabError: It ended with another status than 0; the message has the end of what it printed.
     """
-    source = (
-        {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin or subprocess.DEVNULL}
+    given = stdin if isinstance(stdin, bytes) else None
+    source = None if isinstance(stdin, bytes) else stdin or subprocess.DEVNULL
+    result: subprocess.CompletedProcess[bytes] = subprocess.run(
+        argv, input=given, stdin=source, capture_output=True, env=env, check=False
     )
-    result = subprocess.run(argv, capture_output=True, env=env, cwd=cwd, check=False, **source)
     if result.returncode:
         said = (result.stderr or result.stdout).decode(errors="replace").strip()
         tail = "\n".join(said.splitlines()[-15:])

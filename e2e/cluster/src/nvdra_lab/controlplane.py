@@ -43,7 +43,7 @@ def machine(
 def ready(lab: Lab, name: str) -> WaitHTTPS:
     """The step that ends when the API server serves and knows its own roles.
 
-    An anonymous caller may read /readyz only after the default roles are there, so one GET shows both.
+    An anonymous caller may read /readyz only with the default roles there, so one GET shows both.
     """
     return WaitHTTPS(name, f"{lab.api_server}/readyz", f"{PKI}/ca.crt", START_TIMEOUT_S)
 
@@ -68,7 +68,7 @@ def etcd_flags() -> tuple[str, ...]:
 def apiserver_flags(lab: Lab) -> tuple[str, ...]:
     """Node and RBAC authorization, NodeRestriction, bound tokens, kubelets checked by our CA.
 
-    `--kubelet-preferred-address-types`: node names resolve nowhere, so exec and logs need the address.
+    `--kubelet-preferred-address-types`: node names resolve nowhere, exec and logs need addresses.
     """
     network = lab.required_network
     return (

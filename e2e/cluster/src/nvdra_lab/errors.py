@@ -11,7 +11,7 @@ class ComponentError(LabError):
     """A component of the cluster did not start or died while the lab came up.
 
     Args:
-        component: Its name as `lab logs` takes it, for instance `kube-apiserver` or `node-1/kubelet`.
+        component: Its name as `lab logs` takes it, as `kube-apiserver` or `node-1/kubelet`.
         reason: What happened to it, one clause.
         log: The file its output went to.
     """

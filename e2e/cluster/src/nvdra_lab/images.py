@@ -3,6 +3,7 @@
 import dataclasses
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nvdra_lab import commands, processes, rootfs, state
@@ -59,13 +60,20 @@ def load(
         LabError: A node is down, or its containerd refuses the archive.
     """
     where = state.folder(environment, lab.name)
-    for node in lab.nodes:
-        init = processes.init_pid(where.machine(node.name))
+    if not file.is_file():
+        raise LabError(f"{file}: there is no such archive")
+
+    def import_into(name: str) -> None:
+        init = processes.init_pid(where.machine(name))
         if init is None:
-            raise LabError(f"{node.name} does not run; see: lab status")
-        with progress.step(f"{file.name} into {node.name}"), file.open("rb") as content:
+            raise LabError(f"{name} does not run; see: lab status")
+        with file.open("rb") as content:
             argv = [programs["ctr"], *IMPORT, "-"]
             commands.run([*processes.enter_argv(init), *argv], stdin=content)
+
+    names = [node.name for node in lab.nodes]
+    with progress.step(f"{file.name} into {', '.join(names)}"), ThreadPoolExecutor(2) as threads:
+        list(threads.map(import_into, names))
 
 
 def _is_current(environment: Environment, image: SmallImage) -> bool:

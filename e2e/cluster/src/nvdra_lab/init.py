@@ -1,8 +1,8 @@
 """The first process of a machine: carries out the machine's steps, then keeps its units running.
 
-Runs as process 1 of new mount, PID and UTS namespaces, so that the end of this process is the end of
-everything the machine started. Standard library only: it lives as long as the machine does. It finds
-the machine's folder by an open descriptor, because the machine's own /var/lib hides the path.
+Runs as process 1 of new mount, PID and UTS namespaces, so that the end of this process is the end
+of everything the machine started. Standard library only: it lives as long as the machine does. It
+finds the machine's folder by an open descriptor, because the machine's own /var/lib hides the path.
 """
 
 import http.client

@@ -1,4 +1,4 @@
-"""Where a lab keeps its things: the state folder of one lab, and the cache that outlives labs. Pure.
+"""Where a lab keeps its things: the folder of one lab, and the cache that outlives labs. Pure.
 
 /var/lib/nvdra-lab/<name>/
   lab.json               what was decided (model.Lab)

@@ -1,7 +1,7 @@
 """What a machine of the lab does after its start, as data. Pure, standard library only.
 
 A machine is a set of processes in namespaces of their own: the control plane is one, every node is
-one. Its first process (`init`) carries out the steps in order, then keeps the started units running.
+one. Its first process (`init`) carries out the steps in order, then keeps the units running.
 """
 
 import dataclasses
@@ -90,11 +90,15 @@ _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Step)}
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A machine: its name, the environment of everything in it, its steps in order."""
+    """A machine: its name, the environment of everything in it, its steps in order.
+
+    `login` is what somebody who enters it finds in the environment besides.
+    """
 
     name: str
     environment: dict[str, str]
     steps: tuple[Step, ...]
+    login: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def encode(machine: Machine) -> str:

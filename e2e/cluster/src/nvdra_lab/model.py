@@ -90,7 +90,7 @@ class Lab(BaseModel):
         raise LabError(f"lab {self.name} has no node {name!r}; its nodes: {known}")
 
 
-def plan(name: str, index: int, node_count: int, profile: str | None, kubernetes: str) -> Lab:
+def plan(name: str, index: int, node_count: int, profile: str, kubernetes: str) -> Lab:
     """A local lab: names and addresses for everything in it.
 
     Raises:

@@ -50,7 +50,10 @@ def create(lab: Lab, namespace: Path) -> None:
 
 
 def remove(lab: Lab, namespace: Path) -> None:
-    """Undo `create`, however far it came. The route goes with the link, the rules with the namespace."""
+    """Undo `create`, however far it came.
+
+    The host's route goes with the link, what is inside with the namespace.
+    """
     links = json.loads(commands.run(["ip", "-json", "link"]))
     if any(link["ifname"] == lab.required_network.link for link in links):
         commands.run(["ip", "link", "delete", lab.required_network.link])

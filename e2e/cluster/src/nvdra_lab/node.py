@@ -1,5 +1,6 @@
 """A node as a machine: its files, its containerd, its kubelet, in order. Pure."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -20,26 +21,29 @@ IMPORT = ("--namespace=k8s.io", "images", "import")  # arguments of ctr
 START_TIMEOUT_S = 60.0
 
 
-def machine(
-    lab: Lab,
-    node: Node,
-    folder: MachineDir,
-    programs: Mapping[str, str],
-    environment: Mapping[str, str],
-    python: str,
-    archives: tuple[str, ...],
-) -> Machine:
-    """A node's machine: mounts, simulated hardware, containerd, kubelet.
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a node is made of besides its configuration.
 
-    Args:
-        lab: The lab.
-        node: One of its nodes.
-        folder: The machine's folder on the host.
+    Attributes:
         programs: Program name → path.
-        environment: Of every process in it.
+        environment: Of every process in the node.
+        login: Environment of people who enter the node, besides.
         python: The interpreter that has the simulator.
-        archives: Images that every node has from the start.
+        archives: Images that the node has from the start.
     """
+
+    programs: Mapping[str, str]
+    environment: Mapping[str, str]
+    login: Mapping[str, str]
+    python: str
+    archives: tuple[str, ...]
+
+
+def machine(lab: Lab, node: Node, folder: MachineDir, parts: Parts) -> Machine:
+    """A node's machine: mounts, containerd, simulated hardware, images, kubelet."""
+    programs = parts.programs
+    hardware = (parts.python, "-m", "nvdra_lab.hardware", str(lab.profile), node.name)
     steps: list[Step] = [
         Cgroup(layout.cgroup(lab.name, node.name)),
         Overlay("/etc", str(folder.etc), str(folder.etc_work)),
@@ -48,17 +52,13 @@ def machine(
         Bind(str(folder.var_lib), "/var/lib"),  # last: it hides the folders of the others
         Devices("/dev"),
         Start("containerd", (programs["containerd"],)),
-    ]
-    if lab.profile is not None:
-        hardware = (python, "-m", "nvdra_lab.hardware", lab.profile, node.name)
-        steps.append(Run("hardware", hardware))
-    steps += [
+        Run("hardware", hardware),
         WaitSocket("containerd", CONTAINERD_SOCKET, START_TIMEOUT_S),
-        *(Run("images", (programs["ctr"], *IMPORT, archive)) for archive in archives),
+        *(Run("images", (programs["ctr"], *IMPORT, archive)) for archive in parts.archives),
         controlplane.ready(lab, "kube-apiserver"),
         Start("kubelet", (programs["kubelet"], *kubelet_flags(node))),
     ]
-    return Machine(node.name, dict(environment), tuple(steps))
+    return Machine(node.name, dict(parts.environment), tuple(steps), dict(parts.login))
 
 
 def files(lab: Lab, node: Node) -> dict[str, bytes]:
@@ -85,8 +85,8 @@ def kubelet_flags(node: Node) -> tuple[str, ...]:
 def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
     """A kubelet that checks who calls it, and leaves the machine it runs on alone.
 
-    Several kubelets share one machine's memory and disk: nothing is reserved, nothing is evicted, no
-    image is removed.
+    Several kubelets share one machine's memory and disk: nothing is reserved, nothing is evicted,
+    no image is removed.
     The volume plugin folder's default lies in /usr, which is the host's.
     """
     return {
@@ -124,7 +124,7 @@ def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
 
 
 def containerd_config() -> str:
-    """containerd at its default paths, with CDI; the same on every node.
+    """Containerd at its default paths, with CDI; the same on every node.
 
     `restrict_oom_score_adj`: in a container we may not lower the score. The `opt` folder and NRI's
     have defaults in /opt, which is the host's.

@@ -1,6 +1,6 @@
 """Who is who in a lab: every certificate, key and kubeconfig, as the files of each machine.
 
-Paths are those inside the machine, as kubeadm lays them out. In memory; `providers.local` writes them.
+Paths are those inside the machine, as kubeadm lays them out. In memory: `providers.local` writes.
 """
 
 import dataclasses

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from nvdra_lab import network, status
+from nvdra_lab import machine, network, status
 from nvdra_lab.errors import LabError
 from nvdra_lab.layout import MachineDir
 
@@ -103,10 +103,10 @@ def restart(folder: MachineDir, unit: str) -> None:
         time.sleep(0.05)
 
 
-def environment_of(pid: int) -> dict[str, str]:
-    """The environment a unit of that machine gets: its init's plan has it."""
-    pairs = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-    return dict(pair.split("=", 1) for pair in pairs if pair)
+def environment_inside(folder: MachineDir) -> dict[str, str]:
+    """The environment of somebody who enters a machine."""
+    plan = machine.decode(folder.plan_file.read_text())
+    return {**plan.environment, **plan.login}
 
 
 def enter_argv(init: int) -> list[str]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from nvdra_lab import bootstrap, nodes, processes
-from nvdra_lab.errors import ComponentError, LabError
+from nvdra_lab.errors import ComponentError
 from nvdra_lab.kubectl import Kubectl
 from nvdra_lab.layout import CONTROL_PLANE, LabDir
 from nvdra_lab.model import Lab

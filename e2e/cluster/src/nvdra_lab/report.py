@@ -79,9 +79,9 @@ def as_json(report: Report) -> str:
 
 def as_table(report: Report) -> str:
     """The report for people."""
-    hardware = report.profile or "no simulated GPUs"
+    hardware = report.profile or "its own hardware"
     lines = [
-        f"lab {report.name}: Kubernetes {report.kubernetes}, {hardware}, provider {report.provider}",
+        f"lab {report.name} ({report.provider}): Kubernetes {report.kubernetes}, {hardware}",
         f"kubeconfig {report.kubeconfig}",
     ]
     text = io.StringIO()

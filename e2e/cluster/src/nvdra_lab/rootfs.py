@@ -26,7 +26,7 @@ def pause(target: Path) -> None:
 
 
 def workload(target: Path) -> None:
-    """busybox with all its tools, and the C library of this machine in its usual place."""
+    """Busybox with all its tools, and the C library of this machine in its usual place."""
     applets = subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True)
     _busybox(target, [name for name in applets.stdout.split() if name != "busybox"])
     machine = platform.machine()

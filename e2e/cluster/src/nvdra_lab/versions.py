@@ -49,5 +49,5 @@ def gates(kubernetes: str) -> dict[str, bool]:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """ "1.36.3" as (1, 36, 3), for comparing."""
+    """The version 1.36.3 as (1, 36, 3), for comparing."""
     return tuple(int(part) for part in version.split("."))
