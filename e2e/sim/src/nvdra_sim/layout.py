@@ -356,7 +356,8 @@ def _declaration(structure: type[Structure]) -> list[str]:
 
 def _field(name: str, kind: type[Any]) -> str:
     if issubclass(kind, Array):
-        return f"{_type(kind._type_)} {name}[{kind._length_}]"
+        element: type[Any] = vars(kind)["_type_"]
+        return f"{_type(element)} {name}[{kind._length_}]"
     return f"{_type(kind)} {name}"
 
 
