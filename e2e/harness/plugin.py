@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,6 +76,14 @@ def node(directory: Path, name: str, profile: str = "dgx-h100") -> Iterator[Node
 def register(server: ApiServer, name: str) -> None:
     """Create the Node object: the slices' owner."""
     server.create("/api/v1/nodes", {"metadata": {"name": name}})
+
+
+def allow_admin_access(server: ApiServer) -> None:
+    """Label the namespace `default`, without which no claim in it may ask for admin access."""
+    namespace = server.call("GET", "/api/v1/namespaces/default")
+    labels = namespace["metadata"].setdefault("labels", {})
+    labels["resource.kubernetes.io/admin-access"] = "true"
+    server.call("PUT", "/api/v1/namespaces/default", namespace)
 
 
 @dataclass
@@ -152,10 +161,11 @@ def running(
         f"--debug-endpoint={debug}",
         *flags,
     ]
-    inherited = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
+    # Nothing of the caller's environment but the way to the program: a flag it sets would count.
+    env = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.defpath])}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            argv, stdout=output, stderr=output, env={**inherited, **(environ or {})}
+            argv, stdout=output, stderr=output, env={**env, **(environ or {})}
         )
     plugin = PluginProcess(process, log, http, debug)
     try:
@@ -185,18 +195,28 @@ def allocated_claim(
     config: Sequence[Mapping[str, Any]] = (),
     admin: bool = False,
     annotations: Mapping[str, str] | None = None,
+    request: str = "gpu",
 ) -> ClaimRef:
-    """A new claim with these devices of the node, as the scheduler leaves it."""
+    """A new claim with these devices of the node, as the scheduler leaves it.
+
+    A `request` of the form `main/sub` makes a prioritised list with one alternative.
+    """
     name = f"claim-{uuid4().hex[:10]}"
-    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": len(devices)}}
+    main, _, alternative = request.partition("/")
+    wanted: dict[str, Any] = {"deviceClassName": DRIVER, "count": len(devices)}
+    if admin:
+        wanted["adminAccess"] = True
+    asked: dict[str, Any] = {"name": main, "exactly": wanted}
+    if alternative:
+        asked = {"name": main, "firstAvailable": [{"name": alternative, **wanted}]}
     claim = server.create(
         CLAIMS,
         {
             "metadata": {"name": name, "annotations": dict(annotations or {})},
-            "spec": {"devices": {"requests": [request]}},
+            "spec": {"devices": {"requests": [asked]}},
         },
     )
-    result = {"request": "gpu", "driver": DRIVER, "pool": node}
+    result = {"request": request, "driver": DRIVER, "pool": node}
     results = [
         {**result, "device": device, **({"adminAccess": True} if admin else {})}
         for device in devices

@@ -1,0 +1,76 @@
+"""One node, the plugin's process on it, and the test in the kubelet's place."""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import plugin
+from apiserver import ApiServer
+from kubelet_client import KubeletClient, Plugin
+from plugin import Node, PluginProcess
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+@dataclass
+class Rig:
+    """One node and its plugin, as the kubelet meets it."""
+
+    server: ApiServer
+    node: Node
+    kubelet: KubeletClient
+    stack: ExitStack
+    process: PluginProcess = field(init=False)
+    dra: Plugin = field(init=False)
+
+    def launch(self, *flags: str, environ: Mapping[str, str] | None = None) -> PluginProcess:
+        """Start the plugin; for one that will not register."""
+        starting = plugin.running(self.server, self.node, flags=flags, environ=environ)
+        return self.stack.enter_context(starting)
+
+    async def start(self, *flags: str, environ: Mapping[str, str] | None = None) -> None:
+        """Start the plugin and wait until it is registered and has published."""
+        self.process = self.launch(*flags, environ=environ)
+        await self.kubelet.registered(plugin.DRIVER, plugin.START_S)
+        await self.until(lambda: self.process.get("/readyz")[0] == 200, "the plugin to be ready")
+        self.dra = await self.kubelet.registered(plugin.DRIVER)
+
+    def claim(self, *devices: str, **how: Any) -> plugin.ClaimRef:
+        """A new claim, allocated to these devices of the node."""
+        return plugin.allocated_claim(self.server, self.node.name, devices, **how)
+
+    def slices(self) -> list[dict[str, Any]]:
+        """The node's slices, as the API server holds them."""
+        found = self.server.call("GET", f"{SLICES}?fieldSelector=spec.nodeName={self.node.name}")
+        return list(found["items"])
+
+    def devices(self) -> dict[str, dict[str, Any]]:
+        """Published devices by name."""
+        return {
+            device["name"]: device
+            for slice_ in self.slices()
+            for device in slice_["spec"].get("devices", [])
+        }
+
+    def held(self) -> dict[str, str]:
+        """What the state file says is prepared: payload by claim UID."""
+        path = self.node.kubelet / "plugins" / plugin.DRIVER / "state.sqlite"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return dict(connection.execute("SELECT uid, payload FROM records"))
+
+    async def until(self, is_so: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
+        """Wait for something that the plugin does by itself."""
+        deadline = time.monotonic() + timeout_s
+        while not is_so():
+            log = self.process.log.read_text()[-2000:]
+            assert time.monotonic() < deadline, f"waited for {what}; the log ends:\n{log}"
+            await asyncio.sleep(0.05)
+
+
+def cdi_names(answer: Any) -> Sequence[str]:
+    """The CDI names in an answer for one claim, in order."""
+    return [name for device in answer.devices for name in device.cdi_device_ids]

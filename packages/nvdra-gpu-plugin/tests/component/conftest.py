@@ -1,0 +1,35 @@
+"""A real API server for all tests; for each a simulated node and the plugin's process on it."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import apiserver
+import kubelet_client
+import plugin
+import pytest
+import pytest_asyncio
+from apiserver import ApiServer
+from rig import Rig
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with apiserver.started(tmp_path_factory.mktemp("api")) as running:
+        plugin.allow_admin_access(running)
+        yield running
+
+
+@pytest_asyncio.fixture
+async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    """A node; the profile is dgx-h100, or what the test's parameter says."""
+    profile = getattr(request, "param", "dgx-h100")
+    name = f"node-{uuid4().hex[:6]}"
+    # Sockets have at most 107 bytes of path: pytest's own directories are too long.
+    with TemporaryDirectory(prefix="nvdra-") as directory, ExitStack() as stack:
+        node = stack.enter_context(plugin.node(Path(directory), name, profile))
+        plugin.register(server, name)
+        async with kubelet_client.kubelet(node.kubelet) as kubelet:
+            yield Rig(server, node, kubelet, stack)
