@@ -7,13 +7,13 @@ a rule of the document; that is `validate`.
 
 import hashlib
 import json
-from collections.abc import Mapping
 from typing import Any, Literal
 
 from nvdra_cdi import decoding, version, yamltext
 from nvdra_cdi.errors import CodecError
-from nvdra_cdi.fields import FIELDS, Items, Object
+from nvdra_cdi.fields import FIELDS, Items, Object, TextMap
 from nvdra_cdi.model import ContainerEdits, Spec
+from nvdra_cdi.yamltext import Plain
 
 Format = Literal["yaml", "json"]
 
@@ -47,15 +47,15 @@ def digest(*edits: ContainerEdits) -> str:
     return hashlib.sha256(_compact([_plain(each) for each in edits]).encode()).hexdigest()
 
 
-def _compact(value: Any) -> str:
+def _compact(value: Plain) -> str:
     # YAML parsers read it too: they refuse some characters that JSON allows, and fold at others.
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return "".join(map(yamltext.escaped, text))
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def _plain(value: Any) -> dict[str, Plain]:
     """A model object as the dictionary to write, without what is absent."""
-    plain: dict[str, Any] = {}
+    plain: dict[str, Plain] = {}
     for field in FIELDS[type(value)]:
         item = getattr(value, field.attribute)
         if item is None or not (item or field.keeps_zero):
@@ -65,7 +65,7 @@ def _plain(value: Any) -> dict[str, Any]:
             plain[field.key] = [_plain(each) for each in item] if nested else list(item)
         elif isinstance(field.kind, Object):
             plain[field.key] = _plain(item)
-        elif isinstance(item, Mapping):
+        elif isinstance(field.kind, TextMap):
             plain[field.key] = dict(sorted(item.items()))
         else:
             plain[field.key] = item

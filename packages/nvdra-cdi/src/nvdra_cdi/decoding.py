@@ -149,7 +149,7 @@ class _Decoder:
         self._count(node, path)
         if not isinstance(node, SequenceNode):
             raise _error(node, path, "must be a list")
-        values = []
+        values: list[Any] = []
         for index, item in enumerate(node.value):
             where = f"{path}[{index}]"
             if _is_null(item):
@@ -182,9 +182,9 @@ class _Decoder:
         match = _INTEGER.fullmatch(text) if _is_unquoted(node) else None
         if match is None:
             raise _error(node, path, f"{text!r} is no whole number")
-        for base, digits in ((16, match["hex"]), (8, match["octal"]), (10, match["decimal"])):
-            if digits is not None:
-                value = int(match["sign"] + digits, base)
+        bases = {"hex": 16, "octal": 8, "decimal": 10}
+        notation = next(name for name in bases if match[name] is not None)
+        value = int(match["sign"] + match[notation], bases[notation])
         if not kind.lowest <= value <= kind.highest:
             raise _error(node, path, f"{text} is not in {kind.lowest}…{kind.highest}")
         return value

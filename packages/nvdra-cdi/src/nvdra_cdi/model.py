@@ -142,7 +142,7 @@ class Device:
 
     name: str
     container_edits: ContainerEdits = _NO_EDITS
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "annotations", _frozen(self.annotations))
@@ -163,7 +163,7 @@ class Spec:
     kind: str
     devices: tuple[Device, ...]
     container_edits: ContainerEdits = _NO_EDITS
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     version: str = ""
 
     def __post_init__(self) -> None:

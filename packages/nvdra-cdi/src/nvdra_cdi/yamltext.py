@@ -6,11 +6,13 @@ take for something else than a string is quoted, since runtimes decode either.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import TypeAlias
 
 from yaml.nodes import ScalarNode
 from yaml.resolver import Resolver
+
+Plain: TypeAlias = "str | int | bool | dict[str, Plain] | list[Plain]"
 
 _STEP = 4
 _STRING = "tag:yaml.org,2002:str"
@@ -30,25 +32,29 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _resolver = Resolver()
 
 
-def document(value: Mapping[str, Any]) -> str:
+def document(value: dict[str, Plain]) -> str:
     """One YAML document; the value is written in its own order."""
     lines = _mapping(value, 0) if value else iter(["{}"])
     return "---\n" + "".join(f"{line}\n" for line in lines)
 
 
-def _mapping(value: Mapping[str, Any], column: int) -> Iterator[str]:
+def _mapping(value: dict[str, Plain], column: int) -> Iterator[str]:
     for key, item in value.items():
         head = f"{' ' * column}{_scalar(key)}:"
-        if isinstance(item, (Mapping, list)) and item:
+        inside = column + _STEP - column % _STEP
+        if isinstance(item, dict) and item:
             yield head
-            yield from _block(item, column + _STEP - column % _STEP)
+            yield from _mapping(item, inside)
+        elif isinstance(item, list) and item:
+            yield head
+            yield from _sequence(item, inside)
         else:
             yield f"{head} {_scalar(item)}"
 
 
-def _sequence(value: Sequence[Any], column: int) -> Iterator[str]:
+def _sequence(value: list[Plain], column: int) -> Iterator[str]:
     for item in value:
-        if isinstance(item, Mapping) and item:
+        if isinstance(item, dict) and item:
             first, *rest = _mapping(item, column + 2)
             yield f"{' ' * column}- {first.lstrip()}"
             yield from rest
@@ -56,16 +62,12 @@ def _sequence(value: Sequence[Any], column: int) -> Iterator[str]:
             yield f"{' ' * column}- {_scalar(item)}"
 
 
-def _block(value: Any, column: int) -> Iterator[str]:
-    return _mapping(value, column) if isinstance(value, Mapping) else _sequence(value, column)
-
-
-def _scalar(value: Any) -> str:
+def _scalar(value: Plain) -> str:
     if isinstance(value, str):
         return value if _stays_a_string(value) else _quoted(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "{}" if isinstance(value, Mapping) else str(value)
+    return "{}" if isinstance(value, dict) else str(value)
 
 
 def _stays_a_string(text: str) -> bool:

@@ -170,7 +170,7 @@ def _xorg_modules(root: Host, directories: tuple[str, ...], version: str) -> lis
 
 
 def _programs(root: Host) -> list[File]:
-    found = []
+    found: list[File] = []
     for name in _PROGRAMS:
         files = (_file(root, f"{directory}/{name}") for directory in _PROGRAM_DIRECTORIES)
         programs = (file for file in files if file is not None and _is_program(root, file))
@@ -220,7 +220,7 @@ def _first_of_each(
     root: Host, directories: tuple[str, ...] | list[str], names: tuple[str, ...]
 ) -> list[File]:
     """For each name the first directory that has it."""
-    found = []
+    found: list[File] = []
     for name in names:
         files = (_file(root, f"{directory.rstrip('/')}/{name}") for directory in directories)
         first = next((file for file in files if file is not None), None)
@@ -237,7 +237,7 @@ def _file(root: Host, path: str) -> File | None:
 
 
 def _nodes(devices: Host, paths: tuple[str, ...]) -> tuple[Node, ...]:
-    nodes = []
+    nodes: list[Node] = []
     for path in paths:
         found = devices.follow(path)
         if found is None or not found[1].is_character_device:
@@ -251,7 +251,7 @@ def _nodes(devices: Host, paths: tuple[str, ...]) -> tuple[Node, ...]:
 
 def _by_path(devices: Host, board: Gpu, nodes: tuple[Node, ...]) -> list[tuple[str, str]]:
     ours = {node.source for node in nodes}
-    links = []
+    links: list[tuple[str, str]] = []
     for suffix in ("card", "render"):
         path = f"/dev/dri/by-path/pci-{board.pci_address}-{suffix}"
         target = devices.readlink(path)

@@ -64,7 +64,7 @@ def driver_links(libraries: Sequence[Library]) -> list[str]:
 
 def graphics_links(driver: Driver) -> list[str]:
     """The links that graphics loaders look for."""
-    links = []
+    links: list[str] = []
     for file in driver.graphics_libraries:
         directory, name = posixpath.split(file.path)
         if name == f"libnvidia-allocator.so.{driver.version}":
@@ -92,7 +92,7 @@ def _links_of(library: Library) -> list[str]:
     directory, name = posixpath.split(library.path)
     if not _VERSIONED.fullmatch(name):
         return []
-    links = []
+    links: list[str] = []
     if re.fullmatch(r"libcuda\.so\..*\..*", name):
         links.append(f"libcuda.so.1::{directory}/libcuda.so")
     elif re.fullmatch(r"libGLX_nvidia\.so\..*\..*", name):

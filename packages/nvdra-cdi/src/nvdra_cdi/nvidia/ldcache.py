@@ -59,7 +59,7 @@ def _libraries(data: bytes) -> list[str]:
     count, _, _ = _HEADER.unpack_from(data, start)
     if count > len(data) // _ENTRY.size:
         raise ValueError(f"{count} entries do not fit")
-    paths = []
+    paths: list[str] = []
     for index in range(count):
         flags, _, value, _, _ = _ENTRY.unpack_from(data, start + _HEADER.size + index * _ENTRY.size)
         if flags & _IS_ELF and (flags >> 8) & 0xFF in _ARCHITECTURES:
