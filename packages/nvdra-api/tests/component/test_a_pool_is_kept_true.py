@@ -1,5 +1,4 @@
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +11,7 @@ from nvdra_api.runtime.kube.publisher import Publisher, Write
 from nvdra_api.types.ids import DeviceName, NodeName, PoolName
 from nvdra_api.types.quantity import Quantity
 from nvdra_api.types.slices import Attribute, Device, Pool, Slice, Taint
+from waiting import until
 
 DRIVER = "gpu.nvidia.com"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -77,13 +77,6 @@ async def publishing(node: Node, pool: Pool | None = None) -> AsyncIterator[Publ
                 publisher.publish(pool)
                 await until(lambda: publisher.state.is_published)
             yield publisher
-
-
-async def until(is_so: Callable[[], object], timeout_s: float = 10) -> None:
-    """Look again and again; the API server has no other way to tell."""
-    async with asyncio.timeout(timeout_s):
-        while not is_so():  # noqa: ASYNC110 - it happens in another process
-            await asyncio.sleep(0.02)
 
 
 def devices(slices: list[JsonObject]) -> list[list[str]]:

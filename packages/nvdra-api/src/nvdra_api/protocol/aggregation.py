@@ -33,16 +33,12 @@ class Series(Generic[V]):
     told_at: float
     latest: V
 
-    @property
-    def due_at(self) -> float | None:
-        """When the next report is due; None while there is nothing new to say."""
-        return self.told_at + INTERVAL_S if self.count > self.told else None
-
 
 class Aggregator(Generic[K, V]):
     """Counts what happens by key, and says when a report is due."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
+        self._interval_s = interval_s
         self._series: dict[K, Series[V]] = {}
 
     def happened(self, key: K, latest: V, now: float) -> Series[V] | None:
@@ -53,19 +49,26 @@ class Aggregator(Generic[K, V]):
             self._series[key] = Series(count=1, told=1, told_at=now, latest=latest)
             return self._series[key]
         self._series[key] = replace(known, count=known.count + 1, latest=latest)
-        return self._told(key, now) if now >= known.told_at + INTERVAL_S else None
+        return self._told(key, now) if now >= known.told_at + self._interval_s else None
 
     def __contains__(self, key: object) -> bool:
         return key in self._series
 
     def due(self, now: float) -> dict[K, Series[V]]:
         """What is to be reported now, after having been held back."""
-        ready = [k for k, s in self._series.items() if s.due_at is not None and s.due_at <= now]
+        ready = [key for key, due_at in self._held_back() if due_at <= now]
         return {key: self._told(key, now) for key in ready}
 
     def next_due(self) -> float | None:
         """When to ask `due` again; None while nothing is held back."""
-        return min((s.due_at for s in self._series.values() if s.due_at is not None), default=None)
+        return min((due_at for _, due_at in self._held_back()), default=None)
+
+    def _held_back(self) -> list[tuple[K, float]]:
+        return [
+            (key, series.told_at + self._interval_s)
+            for key, series in self._series.items()
+            if series.count > series.told
+        ]
 
     def _told(self, key: K, now: float) -> Series[V]:
         known = self._series.pop(key)
@@ -76,7 +79,7 @@ class Aggregator(Generic[K, V]):
         """Drop what went quiet; the order of the keys is the order of their last reports."""
         while self._series:
             oldest, series = next(iter(self._series.items()))
-            is_quiet = series.due_at is None and now - series.told_at > FORGET_S
+            is_quiet = series.count == series.told and now - series.told_at > FORGET_S
             if not is_quiet and len(self._series) <= MOST_KEYS:
                 return
             del self._series[oldest]

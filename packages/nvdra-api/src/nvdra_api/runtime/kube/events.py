@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from nvdra_api.protocol.aggregation import Aggregator, Series
+from nvdra_api.protocol.aggregation import INTERVAL_S, Aggregator, Series
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.errors import NotFound
@@ -78,7 +78,12 @@ class Events:
     """Writes Events for one component on one node."""
 
     def __init__(
-        self, api: Client, component: str, node: NodeName, now: Callable[[], datetime]
+        self,
+        api: Client,
+        component: str,
+        node: NodeName,
+        now: Callable[[], datetime],
+        interval_s: float = INTERVAL_S,
     ) -> None:
         """Prepare to write; `running` does it.
 
@@ -87,13 +92,14 @@ class Events:
             component: Who reports, such as `gpu.nvidia.com`.
             node: Where.
             now: The time of day, in UTC.
+            interval_s: Shortest time between two reports of the same thing.
         """
         self._api = api
         self._component = component
         self._node = node
         self._now = now
         self._queue: asyncio.Queue[tuple[_Key, _Story]] = asyncio.Queue(_QUEUE)
-        self._aggregator: Aggregator[_Key, _Story] = Aggregator()
+        self._aggregator: Aggregator[_Key, _Story] = Aggregator(interval_s)
         self._names: dict[_Key, str] = {}
         self.dropped = 0
         """Events that were never written: the queue was full, or the API server refused."""
