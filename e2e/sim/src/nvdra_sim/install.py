@@ -77,7 +77,7 @@ def install(
     kept = set(ours)
     trees.remove([path for path in former if path not in kept])
     for tree, root in wanted:
-        trees.write(tree, root)
+        trees.write(tree, root, owned)
     _write_state(description, driver_root / driverroot.state_path(description))
     if description.render.ldcache:
         _write_ld_cache(driver_root, driverroot.library_directory(description))

@@ -92,30 +92,35 @@ def plan(tree: Tree, root: Path, owned: Collection[Path] = ()) -> list[Path]:
     ours: dict[Path, None] = {}
     for path, entry in _in_order(tree):
         target = root / path
+        will_move = False
         for parent in reversed(target.parents):
             if parent in owned or not _exists(parent):
                 ours[parent] = None
-        if target in owned or not _exists(target):
+                will_move |= _must_become_directory(parent, owned)
+            elif not parent.is_dir():
+                raise _in_the_way(parent)
+        if will_move or target in owned or not _exists(target):
             ours[target] = None
         elif not _is(target, entry):
-            raise ForeignFileError(f"{target} is in the way, and the simulator did not make it")
+            raise _in_the_way(target)
     return list(ours)
 
 
-def write(tree: Tree, root: Path) -> None:
-    """Makes `root` hold the tree, replacing what differs; see `plan` for what may be replaced.
+def write(tree: Tree, root: Path, owned: Collection[Path] = ()) -> None:
+    """Makes `root` hold the tree, replacing what differs; `plan` has said that it may.
 
     Raises:
         PermissionError: A device node without the right to make one.
     """
     for path, entry in _in_order(tree):
         target = root / path
-        if _is(target, entry):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if _exists(target):
-            target.unlink()
-        _make(target, entry)
+        for parent in reversed(target.parents):
+            if _must_become_directory(parent, owned):
+                parent.unlink(missing_ok=True)
+                parent.mkdir()
+        if not _is(target, entry):
+            _clear(target)
+            _make(target, entry)
 
 
 def remove(owned: Collection[Path]) -> None:
@@ -126,6 +131,22 @@ def remove(owned: Collection[Path]) -> None:
                 path.rmdir()
         else:
             path.unlink(missing_ok=True)
+
+
+def _must_become_directory(parent: Path, owned: Collection[Path]) -> bool:
+    """No directory yet; a link to one counts as one unless it is ours, from another tree."""
+    return not parent.is_dir() or (parent in owned and parent.is_symlink())
+
+
+def _in_the_way(path: Path) -> ForeignFileError:
+    return ForeignFileError(f"{path} is in the way, and the simulator did not make it")
+
+
+def _clear(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _exists(path: Path) -> bool:

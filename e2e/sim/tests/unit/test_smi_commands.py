@@ -1,6 +1,8 @@
 import csv
 import io
+import os
 import re
+import stat
 import subprocess
 import sys
 from shutil import copy
@@ -249,6 +251,17 @@ def test_it_runs_in_its_own_root(standing_node):
     command = ["/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L"]
     done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
     assert done.stdout.count("Tesla T4") == 4
+
+
+def test_in_a_container_it_sees_the_gpus_whose_nodes_it_was_given(sim_node):
+    node = sim_node("dgx-h100-shuffled", node={"visibility": "auto"})
+    dev, given = node.roots.driver / "dev", node.description.gpus[2]
+    dev.mkdir()
+    os.mknod(dev / "nvidiactl", stat.S_IFCHR, os.makedev(195, 255))
+    os.mknod(dev / f"nvidia{given.minor}", stat.S_IFCHR, os.makedev(195, given.minor))
+    command = ["/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L"]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"GPU 0: {given.name} (UUID: {given.uuid})\n"
 
 
 def test_help_describes_the_options(standing_node):

@@ -1,7 +1,10 @@
 import stat
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nvdra_sim import trees
 from nvdra_sim.trees import Copy, Directory, File, ForeignFileError, Link, Socket, Tree, text
 
@@ -62,6 +65,12 @@ def test_a_changed_file_is_replaced_so_that_whoever_has_it_open_keeps_the_old_on
     assert (tmp_path / "fact").read_text() == "two\n"
 
 
+def test_a_file_where_a_directory_is_needed_is_never_replaced(tmp_path: Path):
+    (tmp_path / "theirs").write_text("precious")
+    with pytest.raises(ForeignFileError, match="theirs"):
+        trees.plan({"theirs/mine": text("x")}, tmp_path)
+
+
 @pytest.mark.parametrize("entry", [text("mine"), Link("elsewhere"), Directory(), Socket()])
 def test_a_file_of_someone_else_is_never_replaced(tmp_path: Path, entry):
     (tmp_path / "theirs").write_text("precious")
@@ -76,6 +85,36 @@ def test_a_file_that_is_already_right_is_used_and_not_owned(tmp_path: Path):
     owned = made({"fact": text("one"), "more": text("x")}, tmp_path)
     trees.remove(owned)
     assert contents(tmp_path).keys() == {"fact"}
+
+
+NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
+ENTRIES = st.sampled_from([text("one"), text("two"), Link("a"), Directory(), Socket()])
+
+
+def consistent(tree: Tree) -> bool:
+    """Only directories have something below them."""
+    return not any(
+        below.startswith(f"{path}/") and not isinstance(entry, Directory)
+        for path, entry in tree.items()
+        for below in tree
+    )
+
+
+@given(st.lists(st.dictionaries(NAMES, ENTRIES, max_size=4).filter(consistent), max_size=5))
+def test_whatever_follows_whatever_the_last_tree_is_there_and_then_nothing(sequence):
+    with TemporaryDirectory() as directory:
+        root, owned = Path(directory), []
+        (root / "theirs").write_text("precious")
+        for tree in sequence:
+            ours = trees.plan(tree, root, owned)
+            trees.remove([path for path in owned if path not in ours])
+            trees.write(tree, root, owned)
+            owned = ours
+            implied = {str(above) for path in tree for above in PurePosixPath(path).parents}
+            there = {str(path.relative_to(root)) for path in root.rglob("*")}
+            assert there == {"theirs", *tree, *implied} - {"."}
+        trees.remove(owned)
+        assert [path.name for path in root.rglob("*")] == ["theirs"]
 
 
 def test_a_directory_that_others_use_stays(tmp_path: Path):
