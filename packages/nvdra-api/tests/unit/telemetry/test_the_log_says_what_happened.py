@@ -86,8 +86,9 @@ def test_a_known_failure_is_told_by_its_reason_without_a_stack(configured: Confi
 @pytest.mark.parametrize("format_", Format)
 def test_an_unknown_failure_is_told_with_its_stack(configured: Configured, format_: Format) -> None:
     _, stream = configured(0, format_)
+    devices: dict[str, str] = {}
     try:
-        {}["gpu-9"]
+        _ = devices["gpu-9"]
     except KeyError as error:
         LOG.failure("Gave up", error)
 
