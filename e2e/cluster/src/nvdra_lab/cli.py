@@ -32,15 +32,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; errors become one message and exit status 1."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    given, command = _split(list(sys.argv[1:] if arguments is None else arguments))
-    options = parser().parse_args(given)
-    options.command = [*getattr(options, "command", []), *command]
+    options = parse(list(sys.argv[1:] if arguments is None else arguments))
     try:
         sys.exit(options.action(environment.read(), options, Progress()))
     except LabError as error:
         sys.exit(f"lab: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options of a command line; `action` does it, `command` is what others get untouched."""
+    given, command = _split(arguments)
+    options = parser().parse_args(given)
+    options.command = [*getattr(options, "command", []), *command]
+    return options
 
 
 def parser() -> argparse.ArgumentParser:
