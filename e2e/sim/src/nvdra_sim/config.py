@@ -1,22 +1,17 @@
 """From a node file to a `NodeDescription`: defaults, profiles, derivations, and every check.
 
-Callers use `load`, `from_profile` and `load_cluster`. A wrong file raises `ConfigError`, which
+Callers use `load` and `from_profile`. A wrong file raises `ConfigError`, which
 names every problem found at that stage with its path in the file. Source: spec/nvml-simulator.md
 §12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-from uuid import NAMESPACE_DNS, uuid5
+from typing import Any
 
-import pynvml
-import yaml
-from pydantic import BaseModel, ValidationError
-
-from nvdra_sim import boards, hardware
+from nvdra_sim import boards, filereader, hardware, return_codes
 from nvdra_sim.description import (
     CONTROL_MINOR,
     NVIDIA_MAJOR,
@@ -32,12 +27,10 @@ from nvdra_sim.description import (
     NodeDescription,
     Render,
 )
-from nvdra_sim.errors import ConfigError, Problem
+from nvdra_sim.errors import ConfigError, Problem, duplicates
 from nvdra_sim.nodefile import (
     API_VERSION,
     LATENCY_CLASSES,
-    ClusterFile,
-    ClusterNodeEntry,
     DriverSection,
     FaultEntry,
     LatencySection,
@@ -46,10 +39,7 @@ from nvdra_sim.nodefile import (
     ProfileFile,
 )
 
-__all__ = ["ConfigError", "NodeDescription", "expand", "from_profile", "load", "load_cluster"]
-
-Source = Mapping[str, Any] | Path | str
-FileT = TypeVar("FileT", bound=BaseModel)
+__all__ = ["ConfigError", "NodeDescription", "from_profile", "load"]
 
 MAX_GPUS = 16  # records in the state file
 
@@ -76,14 +66,14 @@ REALISTIC_LATENCY_MS = {
 }
 
 
-def load(source: Source) -> NodeDescription:
+def load(source: filereader.Source) -> NodeDescription:
     """Describes the node of a file (YAML or JSON) or of an equal mapping.
 
     Raises:
         ConfigError: The file's content is wrong.
         OSError: The file cannot be read.
     """
-    return _describe(_validate(NodeFile, _mapping(source)))
+    return _describe(filereader.read(NodeFile, source))
 
 
 def from_profile(
@@ -101,57 +91,6 @@ def from_profile(
     """
     head = {"apiVersion": API_VERSION, "kind": "Node", "metadata": {"name": node_name}}
     return load({**head, "profile": profile, **(overrides or {})})
-
-
-def load_cluster(source: Source) -> tuple[NodeDescription, ...]:
-    """Describes every node of a `kind: Cluster` file, in its order; raises like `load`."""
-    return tuple(load(node) for node in expand(source))
-
-
-def expand(source: Source) -> tuple[dict[str, Any], ...]:
-    """One node file per node of a cluster file, as mappings in its order; raises `ConfigError`.
-
-    Nodes of one rack get its fabric cluster UUID (version 5 from cluster and rack unless given),
-    the rack's chassis serial and their own tray.
-    """
-    cluster = _validate(ClusterFile, _mapping(source))
-    racks = {rack.name: rack for rack in cluster.racks}
-    problems = [
-        Problem(f"nodes.{position}.rack", f"no rack is named {node.rack!r}")
-        for position, node in enumerate(cluster.nodes)
-        if node.rack is not None and node.rack not in racks
-    ]
-    names = [node.name for node in cluster.nodes]
-    problems += _duplicates("nodes.{}.name", names, range(len(names)))
-    ConfigError.raise_for(problems)
-    trays: dict[str, int] = {}
-    return tuple(_node_file(cluster, node, trays) for node in cluster.nodes)
-
-
-def _node_file(
-    cluster: ClusterFile, node: ClusterNodeEntry, trays: dict[str, int]
-) -> dict[str, Any]:
-    file: dict[str, Any] = {
-        **cluster.defaults,
-        "apiVersion": API_VERSION,
-        "kind": "Node",
-        "metadata": {"name": node.name},
-    }
-    if node.profile is not None:
-        file["profile"] = node.profile
-    overrides = {**file.get("overrides", {}), **node.overrides}
-    fabric = dict(file.get("fabric", {}))
-    if node.rack is not None:
-        given = next(rack.cluster_uuid for rack in cluster.racks if rack.name == node.rack)
-        rack_uuid = given or uuid5(NAMESPACE_DNS, f"{cluster.metadata.name}/{node.rack}")
-        tray = trays.get(node.rack, 0)
-        trays[node.rack] = tray + 1
-        serial = f"{rack_uuid.int % 10**13:013d}"
-        fabric["cluster_uuid"] = str(rack_uuid)
-        overrides.setdefault("platform", {"chassis_serial": serial, "slot": tray + 1, "tray": tray})
-    if node.clique is not None:
-        fabric["clique"] = node.clique
-    return {**file, "overrides": overrides, "fabric": fabric}
 
 
 def _describe(file: NodeFile) -> NodeDescription:
@@ -213,21 +152,11 @@ def _check(gpus: tuple[Gpu, ...], file: NodeFile) -> list[Problem]:
             Problem("gpus", f"{len(gpus)} GPUs; the state file has room for {MAX_GPUS}")
         )
     places = range(len(gpus))
-    problems += _duplicates("gpus.{}.uuid", [gpu.uuid for gpu in gpus], places)
-    problems += _duplicates("gpus.{}.bus_id", [gpu.bus_id for gpu in gpus], places)
-    problems += _duplicates("gpus.{}.minor", [gpu.minor for gpu in gpus], places)
+    problems += duplicates("gpus.{}.uuid", [gpu.uuid for gpu in gpus], places)
+    problems += duplicates("gpus.{}.bus_id", [gpu.bus_id for gpu in gpus], places)
+    problems += duplicates("gpus.{}.minor", [gpu.minor for gpu in gpus], places)
     majors = list(file.node.majors.model_dump().values())
-    problems += _duplicates("node.majors.{}", majors, file.node.majors.model_dump())
-    return problems
-
-
-def _duplicates(path: str, values: Iterable[object], places: Iterable[object]) -> list[Problem]:
-    first: dict[object, object] = {}
-    problems = []
-    for value, place in zip(values, places, strict=True):
-        if value in first:
-            problems.append(Problem(path.format(place), f"{value} is also {first[value]}'s"))
-        first.setdefault(value, place)
+    problems += duplicates("node.majors.{}", majors, file.node.majors.model_dump())
     return problems
 
 
@@ -296,31 +225,10 @@ def _fault_gpu(selector: int | str, path: str, gpus: tuple[Gpu, ...]) -> int | N
 
 
 def _code(value: str | int | None, path: str) -> int | None:
-    """An NVML return code by number or by name without `NVML_ERROR_`."""
+    """An NVML return code by number or by name."""
     if value is None or isinstance(value, int):
         return value
-    if value == "SUCCESS":
-        return 0
-    code = getattr(pynvml, f"NVML_ERROR_{value}", None)
-    if not isinstance(code, int):
-        raise ConfigError([Problem(path, f"{value!r} is no NVML return code")])
-    return code
-
-
-def _mapping(source: Source) -> Mapping[str, Any]:
-    if isinstance(source, Mapping):
-        return source
     try:
-        loaded = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError([Problem("", f"not YAML: {error}")]) from error
-    if not isinstance(loaded, dict):
-        raise ConfigError([Problem("", "not a mapping")])
-    return loaded
-
-
-def _validate(model: type[FileT], mapping: Mapping[str, Any]) -> FileT:
-    try:
-        return model.model_validate(mapping)
-    except ValidationError as error:
-        raise ConfigError.from_validation(error) from error
+        return return_codes.number(value)
+    except ValueError as error:
+        raise ConfigError([Problem(path, str(error))]) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
@@ -44,3 +44,14 @@ class ConfigError(ValueError):
                 for item in error.errors()
             ]
         )
+
+
+def duplicates(path: str, values: Iterable[object], places: Iterable[object]) -> list[Problem]:
+    """A problem for every value that an earlier place has too; `path` has `{}` for the place."""
+    first: dict[object, object] = {}
+    problems = []
+    for value, place in zip(values, places, strict=True):
+        if value in first:
+            problems.append(Problem(path.format(place), f"{value} is also {first[value]}'s"))
+        first.setdefault(value, place)
+    return problems

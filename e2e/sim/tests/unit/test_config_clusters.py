@@ -1,7 +1,7 @@
 from uuid import NAMESPACE_DNS, uuid5
 
 import pytest
-from nvdra_sim import config
+from nvdra_sim import clusters, config
 from nvdra_sim.errors import ConfigError
 
 CLUSTER = {
@@ -20,7 +20,7 @@ CLUSTER = {
 
 
 def test_nodes_of_one_rack_share_a_cluster_uuid_and_differ_in_tray():
-    first, second, third, _ = config.load_cluster(CLUSTER)
+    first, second, third, _ = clusters.load(CLUSTER)
     assert {gpu.fabric.cluster_uuid for node in (first, second) for gpu in node.gpus} == {
         uuid5(NAMESPACE_DNS, "lab/a")
     }
@@ -34,29 +34,29 @@ def test_nodes_of_one_rack_share_a_cluster_uuid_and_differ_in_tray():
 
 
 def test_a_clique_is_given_per_node_and_else_the_profiles():
-    cliques = [{gpu.fabric.clique_id for gpu in node.gpus} for node in config.load_cluster(CLUSTER)]
+    cliques = [{gpu.fabric.clique_id for gpu in node.gpus} for node in clusters.load(CLUSTER)]
     assert cliques == [{7}, {7}, {2}, {0}]
 
 
 def test_defaults_hold_for_every_node():
-    nodes = config.load_cluster(CLUSTER)
+    nodes = clusters.load(CLUSTER)
     assert [node.name for node in nodes] == ["a-0", "a-1", "b-0", "c-0"]
     assert {node.driver.version for node in nodes} == {"575.57.08"}
     assert len(nodes[3].gpus) == 1
 
 
 def test_gpus_of_different_nodes_have_different_uuids():
-    uuids = [gpu.uuid for node in config.load_cluster(CLUSTER) for gpu in node.gpus]
+    uuids = [gpu.uuid for node in clusters.load(CLUSTER) for gpu in node.gpus]
     assert len(set(uuids)) == len(uuids) == 13
 
 
 def test_a_cluster_becomes_files_that_load_by_themselves():
-    files = config.expand(CLUSTER)
-    assert tuple(config.load(file) for file in files) == config.load_cluster(CLUSTER)
+    files = clusters.expand(CLUSTER)
+    assert tuple(config.load(file) for file in files) == clusters.load(CLUSTER)
 
 
 def test_an_unknown_rack_and_a_repeated_name_are_refused():
     nodes = [{"name": "x", "profile": "t4", "rack": "z"}, {"name": "x", "profile": "t4"}]
     with pytest.raises(ConfigError) as caught:
-        config.expand({**CLUSTER, "nodes": nodes})
+        clusters.expand({**CLUSTER, "nodes": nodes})
     assert [problem.path for problem in caught.value.problems] == ["nodes.0.rack", "nodes.1.name"]

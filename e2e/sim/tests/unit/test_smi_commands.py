@@ -8,7 +8,7 @@ import sys
 from shutil import copy
 
 import pytest
-from nvdra_sim import hardware, state
+from nvdra_sim import config, hardware, state
 
 WIDTH = 91
 
@@ -190,6 +190,15 @@ def test_without_the_kernel_module_it_says_so(sim_node):
     done = node.run(node.smi)
     assert done.returncode == 9
     assert "couldn't communicate with the NVIDIA driver" in done.stdout
+
+
+def test_a_driver_of_another_version_is_reported(sim_node):
+    rule = {"match": {"function": "nvmlInit*"}, "result": "LIB_RM_VERSION_MISMATCH"}
+    node = sim_node("t4")
+    state.load(node.state).add_rule(config.from_profile("t4", "n", {"faults": [rule]}).faults[0])
+    done = node.run(node.smi, "-L")
+    assert done.returncode == 255
+    assert re.fullmatch(r"Failed to initialize NVML: .*version mismatch.*\n", done.stdout)
 
 
 def test_without_the_library_it_says_so(standing_node, tmp_path):
