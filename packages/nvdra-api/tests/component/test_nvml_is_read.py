@@ -6,14 +6,13 @@ Each reading is a process of its own: pynvml keeps the first library it loads.
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import pytest
+from nvdra_api.runtime.node.nvml import Code, Nvml, NvmlError
+from nvdra_sim import state
 from nvdra_sim.description import Fault
-from nvdra_sim.fixtures import SimulatedNode, installed
+from nvdra_sim.fixtures import installed
 
 PROLOGUE = """
 import json, sys
@@ -35,66 +34,218 @@ def told(function, *arguments):
                 "device": error.device, "hashable": hash(error) is not None}
 
 def show(value):
-    print(json.dumps(value))
+    print(json.dumps(value), flush=True)
 """
 
 
 @pytest.fixture
-def make_node(tmp_path: Path) -> Iterator[Callable[..., SimulatedNode]]:
+def make_node(tmp_path):
     with ExitStack() as stack:
         yield lambda profile, **sections: stack.enter_context(
             installed(profile, tmp_path / profile, **sections)
         )
 
 
-def read(node: SimulatedNode, script: str) -> Any:
-    """What the script shows; nothing but the driver root says where the library is."""
-    done = subprocess.run(
+def asking(node, script):
+    """A process that runs the script; nothing but the driver root says where the library is."""
+    return subprocess.Popen(
         [sys.executable, "-c", PROLOGUE + script, str(node.roots.driver)],
         env={},
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
-def fault(function: str, gpu: int | None = None, **changes: Any) -> Fault:
-    rule: dict[str, Any] = {
-        "function": function,
-        "gpu": gpu,
-        "result": None,
-        "activation_status": None,
-        "times": None,
-        "after_calls": 0,
-        "probability": 1.0,
-        "delay_ms": 0,
-        "do_work": False,
-        "abort": False,
-    }
-    return Fault(**{**rule, **changes})
+def read(node, script):
+    """What the script shows."""
+    with asking(node, script) as process:
+        return json.loads(process.communicate()[0])
+
+
+def fault(function, gpu=None, result=None, delay_ms=0):
+    return Fault(
+        function=function,
+        gpu=gpu,
+        result=result,
+        activation_status=None,
+        times=None,
+        after_calls=0,
+        probability=1.0,
+        delay_ms=delay_ms,
+        do_work=False,
+        abort=False,
+    )
 
 
 EVERYTHING = """
 nvml = load()
 gpus = [nvml.handle_by_index(i) for i in range(nvml.count())]
-show([[gpu.uuid, nvml.minor(gpu), nvml.name(gpu), nvml.memory_total(gpu), nvml.architecture(gpu),
-       nvml.brand(gpu), nvml.compute_capability(gpu), nvml.pci_bus_id(gpu), nvml.mig_mode(gpu),
-       nvml.addressing_mode(gpu), nvml.module_id(gpu)] for gpu in gpus]
-     + [nvml.driver_version(), nvml.cuda_driver_version()])
+show({"driver": nvml.driver_version(), "cuda": nvml.cuda_driver_version(), "gpus": [
+    {"uuid": gpu.uuid, "minor": nvml.minor(gpu), "name": nvml.name(gpu),
+     "memory": nvml.memory_total(gpu), "architecture": nvml.architecture(gpu),
+     "brand": nvml.brand(gpu), "capability": nvml.compute_capability(gpu),
+     "pci": nvml.pci_bus_id(gpu), "mig": nvml.mig_mode(gpu),
+     "addressing": nvml.addressing_mode(gpu), "module": nvml.module_id(gpu),
+     "found": nvml.handle_by_uuid(gpu.uuid) == gpu, "alive": nvml.prove_alive(gpu) is None}
+    for gpu in gpus]})
 nvml.close()
 """
 
 
-@pytest.mark.parametrize("profile", ["dgx-h100", "dgx-a100", "l40s", "t4"])
-def test_everything_there_is_to_know_is_read(
-    make_node: Callable[..., SimulatedNode], profile: str
-) -> None:
+@pytest.mark.parametrize("profile", ["dgx-h100", "dgx-a100-shuffled", "mixed", "gb200-nvl72", "t4"])
+def test_everything_there_is_to_know_of_a_board_is_read(make_node, profile):
     node = make_node(profile)
-    *gpus, driver, cuda = read(node, EVERYTHING)
-    assert driver == node.description.driver.version
-    assert cuda >= 12000
-    assert [gpu[0] for gpu in gpus] == [gpu.uuid for gpu in node.description.gpus]
-    assert [gpu[1] for gpu in gpus] == [gpu.minor for gpu in node.description.gpus]
-    assert [gpu[7] for gpu in gpus] == [str(gpu.address) for gpu in node.description.gpus]
+    shown = read(node, EVERYTHING)
+    assert shown["driver"] == node.description.driver.version
+    assert shown["cuda"] >= 12000
+    assert shown["gpus"] == [
+        {
+            "uuid": gpu.uuid,
+            "minor": gpu.minor,
+            "name": gpu.name,
+            "memory": gpu.memory_mib * 1024**2,
+            "architecture": gpu.architecture,
+            "brand": gpu.brand,
+            "capability": list(gpu.compute_capability),
+            "pci": f"{gpu.bus.domain:04x}:{gpu.bus.bus:02x}:{gpu.bus.device:02x}.0",
+            "mig": None if gpu.mig is None else [False, False],
+            "addressing": gpu.addressing,
+            "module": gpu.module_id,
+            "found": True,
+            "alive": True,
+        }
+        for gpu in node.description.gpus
+    ]
+
+
+def test_a_node_without_gpus_is_no_error(make_node):
+    assert read(make_node("none"), "nvml = load()\nshow(nvml.count())\nnvml.close()") == 0
+
+
+def test_every_call_is_observed(make_node):
+    shown = read(
+        make_node("t4"),
+        "nvml = load()\nnvml.name(nvml.handle_by_index(0))\ntold(nvml.handle_by_index, 7)\n"
+        "show(calls)\nnvml.close()",
+    )
+    assert shown == [
+        ["nvmlInitWithFlags", True],
+        ["nvmlDeviceGetHandleByIndex", True],
+        ["nvmlDeviceGetUUID", True],
+        ["nvmlDeviceGetName", True],
+        ["nvmlDeviceGetHandleByIndex", False],
+    ]
+
+
+def test_a_driver_that_is_not_loaded_is_told(make_node):
+    node = make_node("t4", driver={"module_loaded": False})
+    assert read(node, "show(told(load))")["code"] == 9
+
+
+def test_a_library_that_cannot_be_loaded_is_told(tmp_path):
+    library = tmp_path / "libnvidia-ml.so.1"
+    library.write_text("no library")
+    with pytest.raises(NvmlError) as caught:
+        Nvml.load(library, lambda *_: None)
+    assert caught.value.code == Code.LIBRARY_NOT_FOUND
+    assert str(library) in str(caught.value)
+
+
+PROVE = """
+nvml = load()
+gpu, other = nvml.handle_by_index(0), nvml.handle_by_index(1)
+nvml.prove_alive(gpu)
+print(gpu.uuid, flush=True)
+sys.stdin.readline()
+show([told(nvml.prove_alive, gpu), told(nvml.prove_alive, other)])
+nvml.close()
+"""
+
+
+def test_a_board_that_is_lost_while_its_handle_is_held_is_found_out(make_node):
+    node = make_node("dgx-h100")
+    with asking(node, PROVE) as process:
+        uuid = process.stdout.readline().strip()
+        simulated = state.load(node.state)
+        simulated.lose(simulated.gpu("0"))
+        process.stdin.write("go\n")
+        process.stdin.close()
+        lost, other = json.loads(process.stdout.readline())
+    assert lost == {
+        "code": Code.GPU_IS_LOST,
+        "absent": False,
+        "text": f"nvmlDeviceGetMemoryInfo on {uuid}: GPU is lost (NVML error 15)",
+        "device": uuid,
+        "hashable": True,
+    }
+    assert other is None
+
+
+HANG = """
+import asyncio
+from nvdra_api.runtime.process.worker import Worker
+
+async def main():
+    loop = asyncio.get_running_loop()
+    async with Worker("gpu-0") as first, Worker("gpu-1") as second:
+        nvml = await first.run(load)
+        gpus = [await first.run(nvml.handle_by_index, i) for i in (0, 1)]
+        print("ready", flush=True)
+        sys.stdin.readline()
+        try:
+            await first.run(nvml.prove_alive, gpus[0], deadline=loop.time() + 0.05)
+        except TimeoutError:
+            show("hangs")
+        show(await second.run(nvml.prove_alive, gpus[1], deadline=loop.time() + 10))
+        sys.stdin.readline()
+        show(await first.run(nvml.prove_alive, gpus[0], deadline=loop.time() + 10))
+
+asyncio.run(main())
+"""
+
+
+def test_a_board_that_hangs_keeps_only_its_own_worker(make_node):
+    node = make_node("dgx-h100")
+    simulated = state.load(node.state)
+    with asking(node, HANG) as process:
+        assert process.stdout.readline() == "ready\n"
+        rule = simulated.add_rule(fault("nvmlDeviceGetMemoryInfo", gpu=0, delay_ms=-1))
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline()) == "hangs"
+        assert json.loads(process.stdout.readline()) is None
+        simulated.remove_rule(rule)
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline()) is None
+
+
+@pytest.mark.parametrize("code", [Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND])
+def test_what_a_board_or_driver_does_not_have_is_none(make_node, code):
+    node = make_node("dgx-h100")
+    simulated = state.load(node.state)
+    for function in ("MemoryInfo", "MigMode", "AddressingMode", "ModuleId"):
+        simulated.add_rule(fault(f"nvmlDeviceGet{function}", result=int(code)))
+    shown = read(
+        node,
+        "nvml = load()\ngpu = nvml.handle_by_index(0)\n"
+        "show([nvml.memory_total(gpu), nvml.mig_mode(gpu), nvml.addressing_mode(gpu), "
+        "nvml.module_id(gpu), nvml.prove_alive(gpu)])",
+    )
+    assert shown == [None] * 5
+
+
+@pytest.mark.parametrize("function", ["Name", "ModuleId", "MigMode"])
+def test_any_other_failure_is_an_error_with_function_and_device(make_node, function):
+    node = make_node("t4")
+    simulated = state.load(node.state)
+    simulated.add_rule(fault(f"nvmlDeviceGet{function}", result=int(Code.UNKNOWN)))
+    method = {"Name": "name", "ModuleId": "module_id", "MigMode": "mig_mode"}[function]
+    error = read(
+        node, f"nvml = load()\ngpu = nvml.handle_by_index(0)\nshow(told(nvml.{method}, gpu))"
+    )
+    uuid = node.description.gpus[0].uuid
+    assert error["code"] == Code.UNKNOWN
+    assert error["device"] == uuid
+    assert error["text"] == f"nvmlDeviceGet{function} on {uuid}: Unknown Error (NVML error 999)"
