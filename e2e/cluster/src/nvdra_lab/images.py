@@ -11,10 +11,8 @@ from nvdra_lab.buildah import Buildah
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.model import Lab
-from nvdra_lab.node import IMPORT, PAUSE_IMAGE
+from nvdra_lab.node import IMPORT, PAUSE_IMAGE, WORKLOAD_IMAGE
 from nvdra_lab.progress import Progress
-
-WORKLOAD_IMAGE = "docker.io/nvdra/workload:1"
 
 
 @dataclasses.dataclass(frozen=True)

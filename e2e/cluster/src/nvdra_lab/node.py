@@ -15,9 +15,12 @@ from nvdra_lab.pki import PKI
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "docker.io/nvdra/pause:1"
+WORKLOAD_IMAGE = "docker.io/nvdra/workload:1"
+WORKLOAD_ALIAS = "docker.io/library/debian:12-slim"  # manifests name what any cluster can pull
 CNI_PROGRAMS = "/usr/lib/cni"  # where Debian's containernetworking-plugins lie
 RUNC = "/usr/sbin/runc"  # Debian's own, whatever else is on PATH
 IMPORT = ("--namespace=k8s.io", "images", "import")  # arguments of ctr
+TAG = ("--namespace=k8s.io", "images", "tag", "--force")
 START_TIMEOUT_S = 60.0
 
 
@@ -55,6 +58,7 @@ def machine(lab: Lab, node: Node, folder: MachineDir, parts: Parts) -> Machine:
         Run("hardware", hardware),
         WaitSocket("containerd", CONTAINERD_SOCKET, START_TIMEOUT_S),
         *(Run("images", (programs["ctr"], *IMPORT, archive)) for archive in parts.archives),
+        Run("images", (programs["ctr"], *TAG, WORKLOAD_IMAGE, WORKLOAD_ALIAS)),
         controlplane.ready(lab, "kube-apiserver"),
         Start("kubelet", (programs["kubelet"], *kubelet_flags(node))),
     ]
