@@ -47,12 +47,13 @@ class Node:
     def sim(self, *command: str) -> str:
         """Run nvdra-simctl on the node's state: `node.sim("gpu", "lose", "0")`."""
         path = next(self.roots.driver.glob("lib/firmware/nvidia/*/gsp_nvdra_sim.bin"))
-        return subprocess.run(
-            ["nvdra-simctl", "--state", str(path), *command],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+        program = Path(sys.executable).with_name("nvdra-simctl")
+        verb, *rest = command
+        done = subprocess.run(
+            [program, verb, *rest, f"--state={path}"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 @contextlib.contextmanager

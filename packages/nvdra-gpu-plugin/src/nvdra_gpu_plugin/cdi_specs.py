@@ -5,7 +5,6 @@ means. Preparing a whole GPU returns a name and writes nothing. Files block: cal
 Source: design.md, "CDI written ahead"; spec/cdi.md §20.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +66,7 @@ def describe(gpus: Iterable[Gpu], options: Options) -> tuple[NodeSpec, list[Faul
             own[gpu.name] = generator.gpu_edits(options, CdiGpu(gpu.uuid, gpu.minor, gpu.pci))
         except DiscoveryError as error:
             faults.append(Fault(gpu.name, str(error)))
-    name = _hash(common, own)
+    name = codec.digest(common, *own.values())[:_HASH_DIGITS]
     devices = [Device(f"{device}-{name}", edits) for device, edits in own.items()]
     spec = assemble(names.GPU_CDI_DEVICE_KIND, common, devices)
     ids = {device: f"{names.GPU_CDI_DEVICE_KIND}={device}-{name}" for device in own}
@@ -103,11 +102,3 @@ class SpecFiles:
 
     def _path(self, generation: str) -> Path:
         return self._root / files.transient_name(names.GPU_CDI_VENDOR, _CLASS, generation)
-
-
-def _hash(common: ContainerEdits, own: Mapping[DeviceName, ContainerEdits]) -> str:
-    """One name for common and device edits together: equal content, equal name."""
-    content = assemble(
-        names.GPU_CDI_DEVICE_KIND, common, [Device(name, edits) for name, edits in own.items()]
-    )
-    return hashlib.sha256(codec.dumps(content, "json")).hexdigest()[:_HASH_DIGITS]

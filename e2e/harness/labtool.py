@@ -1,0 +1,132 @@
+"""The `lab` command as a test uses it, and what a lab can leave behind on its machine."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubectl import Kubectl
+
+LAB = Path(sys.executable).with_name("lab")
+STATE = Path("/var/lib/nvdra-lab")
+NAMESPACES = ("cgroup", "mnt", "net", "pid", "uts")
+# Where a node writes by default; what a lab adds there must be gone with it.
+FOLDERS = ("/dev", "/etc", "/mnt", "/opt", "/run", "/srv", "/usr/libexec", "/usr/local")
+SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One lab by its name."""
+
+    name: str
+
+    def run(
+        self, command: str, *arguments: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `lab COMMAND --name … ARGUMENTS`, whatever comes of it."""
+        argv = [str(LAB), command, "--name", self.name, *arguments]
+        return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+
+    def must(self, command: str, *arguments: str) -> str:
+        """Run it, give its output; a failure carries what it said."""
+        done = self.run(command, *arguments)
+        assert done.returncode == 0, f"lab {command} {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def kubectl(self) -> Kubectl:
+        """The lab's administrator, by what `lab env` says."""
+        text = self.must("env")
+        kubeconfig = re.search(r"export KUBECONFIG=(\S+)", text)
+        path = re.search(r"export PATH=([^:\s]+)", text)
+        assert kubeconfig, text
+        assert path, text
+        return Kubectl(f"{path[1]}/kubectl", Path(kubeconfig[1]))
+
+    def processes(self) -> set[int]:
+        """Every process of the lab: those in the namespaces of its machines."""
+        ours = self.namespaces()
+        return {pid for pid in _pids() if _namespaces_of(pid) & ours}
+
+    def namespaces(self) -> set[str]:
+        """The namespaces of the lab's machines, as "mnt:[…]"."""
+        host = _namespaces_of(1)
+        found: set[str] = set()
+        for file in (STATE / self.name / "machines").glob("*/pid"):
+            found |= _namespaces_of(int(file.read_text().split()[0])) - host
+        return found
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a lab could leave on this machine, as it is at one moment."""
+
+    links: frozenset[str]
+    routes: frozenset[str]
+    rules: frozenset[str]
+    mounts: frozenset[str]
+    cgroups: frozenset[str]
+    settings: tuple[str, ...]
+    files: frozenset[str]
+
+    def added_since(self, before: "Host") -> dict[str, list[str]]:
+        """What is here now and was not before, by kind; nothing is left out of an empty answer."""
+        pairs = {
+            name: getattr(self, name) - getattr(before, name)
+            for name in ("links", "routes", "rules", "mounts", "cgroups", "files")
+        }
+        pairs["settings"] = frozenset(set(self.settings) - set(before.settings))
+        return {kind: sorted(added) for kind, added in pairs.items() if added}
+
+
+def look() -> Host:
+    """This machine now."""
+    links = json.loads(_output("ip", "-json", "link"))
+    return Host(
+        links=frozenset(link["ifname"] for link in links),
+        routes=frozenset(_output("ip", "route", "show", "table", "all").splitlines()),
+        rules=frozenset(
+            line for line in _output("iptables-save").splitlines() if line.startswith(("-A", ":"))
+        ),
+        mounts=frozenset(
+            line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        ),
+        cgroups=frozenset(str(path) for path in Path("/sys/fs/cgroup").glob("*/*/")),
+        settings=tuple(f"{name}={_setting(name)}" for name in SYSCTLS),
+        files=frozenset(
+            str(path)
+            for folder in (*FOLDERS, "/var/lib", "/var/log")
+            for pattern in ("*", "*/*")
+            for path in Path(folder).glob(pattern)
+        ),
+    )
+
+
+def alive(namespaces: set[str]) -> set[int]:
+    """The processes that are in one of those namespaces."""
+    return {pid for pid in _pids() if _namespaces_of(pid) & namespaces}
+
+
+def _setting(name: str) -> str:
+    return (Path("/proc/sys") / name).read_text().strip()
+
+
+def _pids() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def _namespaces_of(pid: int) -> set[str]:
+    found = set()
+    for kind in NAMESPACES:
+        try:
+            found.add(str(Path(f"/proc/{pid}/ns/{kind}").readlink()))
+        except OSError:
+            return found
+    return found
+
+
+def _output(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout

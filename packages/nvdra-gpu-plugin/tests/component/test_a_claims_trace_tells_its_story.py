@@ -1,0 +1,156 @@
+"""One tree per claim, found by its UID, received over OTLP: what happened, and what it took."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import otlp
+import pytest
+from nvdra_api.protocol import identity
+from nvdra_api.types.claims import ClaimRef
+from otlp import Receiver, Span
+from rig import Rig
+
+EXPORT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
+
+
+@pytest.fixture
+def collector() -> Iterator[Receiver]:
+    with otlp.receiver() as receiver:
+        yield receiver
+
+
+async def start(rig: Rig, collector: Receiver) -> None:
+    await rig.start(environ={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint, **EXPORT_SOON})
+
+
+async def spans_of(collector: Receiver, claim: ClaimRef, *names: str) -> list[Span]:
+    """The claim's trace, once it has spans of all these names."""
+    trace = identity.trace_id(claim.uid)
+    return await asyncio.to_thread(
+        collector.wait,
+        lambda spans: set(names) <= {span.name for span in spans},
+        trace_id=trace,
+    )
+
+
+def below(spans: Sequence[Span], parent: Span) -> list[Span]:
+    return sorted(
+        (span for span in spans if span.parent_id == parent.span_id),
+        key=lambda span: span.start_ns,
+    )
+
+
+def only(spans: Sequence[Span], name: str) -> Span:
+    (found,) = [span for span in spans if span.name == name]
+    return found
+
+
+async def test_a_claims_life_is_one_tree_with_a_span_per_step(
+    rig: Rig, collector: Receiver
+) -> None:
+    await start(rig, collector)
+    claim = rig.claim("gpu-0")
+    await rig.dra.prepare([claim])
+    await rig.dra.unprepare([claim])
+    spans = await spans_of(collector, claim, "claim", "schedule", "prepare", "unprepare")
+    root = only(spans, "claim")
+    assert root.parent_id == ""
+    assert root.span_id == identity.claim_root(claim.uid, rig.node.name)
+    assert [span.name for span in below(spans, root)] == ["schedule", "prepare", "unprepare"]
+    assert [span.name for span in below(spans, only(spans, "prepare"))] == [
+        "fetch claim",
+        "resolve config",
+        "verify devices",
+        "commit state",
+    ]
+    assert [span.name for span in below(spans, only(spans, "unprepare"))] == ["commit state"]
+    ids = {span.span_id for span in spans}
+    assert not [span.name for span in spans if span.parent_id and span.parent_id not in ids]
+    assert root.resource["service.name"] == "nvdra-gpu-plugin"
+    assert root.resource["k8s.node.name"] == rig.node.name
+
+
+async def test_a_slow_gpu_is_where_the_trace_says_the_time_went(
+    rig: Rig, collector: Receiver
+) -> None:
+    await start(rig, collector)
+    rig.node.sim("slow", "200", "--gpu", "0")
+    claim = rig.claim("gpu-0")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    spans = await spans_of(collector, claim, "claim", "prepare")
+    prepare = only(spans, "prepare")
+    assert prepare.seconds >= 0.2
+    assert sum(span.seconds for span in below(spans, prepare)) >= 0.9 * prepare.seconds
+    call = only(spans, "call nvml")
+    assert call.parent_id == only(spans, "verify devices").span_id
+    assert call.seconds >= 0.2
+
+
+async def test_a_wait_for_another_claim_is_a_span_that_names_it(
+    rig: Rig, collector: Receiver
+) -> None:
+    await start(rig, collector)
+    rig.node.sim("slow", "300", "--gpu", "0")
+    first, second = rig.claim("gpu-0"), rig.claim("gpu-0")
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(rig.dra.prepare([claim])) for claim in (first, second)]
+    held = {claim.uid for claim in (first, second)} & set(rig.held())
+    assert len(held) == 1
+    refused = first if second.uid in held else second
+    assert "DeviceInUse" in [task.result() for task in tasks][refused is second][refused.uid].error
+    spans = await spans_of(collector, refused, "claim", "prepare", "wait lock")
+    wait = only(spans, "wait lock")
+    assert wait.seconds >= 0.2
+    assert next(iter(held)) in str(wait.attributes["nvdra.holder"])
+    assert "wait lock" not in {
+        span.name for span in collector.spans(identity.trace_id(next(iter(held))))
+    }
+
+
+async def test_a_claim_whose_every_prepare_fails_has_its_root_once(
+    rig: Rig, collector: Receiver
+) -> None:
+    await start(rig, collector)
+    rig.node.sim("gpu", "lose", "5")
+    claim = rig.claim("gpu-5")
+    for _ in range(3):
+        assert "DeviceUnhealthy: gpu-5" in (await rig.dra.prepare([claim]))[claim.uid].error
+    spans = await asyncio.to_thread(
+        collector.wait,
+        lambda spans: (
+            [span.name for span in spans].count("prepare") == 3
+            and "claim" in {span.name for span in spans}
+        ),
+        trace_id=identity.trace_id(claim.uid),
+    )
+    root = only(spans, "claim")
+    attempts = [span for span in spans if span.name == "prepare"]
+    assert {span.parent_id for span in attempts} == {root.span_id}
+    assert [span.attributes["nvdra.attempt"] for span in attempts] == [1, 2, 3]
+    for span in (root, *attempts):
+        assert span.is_error
+        assert span.attributes["error.type"] == "DeviceUnhealthy"
+
+
+async def test_context_that_a_user_put_on_the_claim_is_linked_and_not_inherited(
+    rig: Rig, collector: Receiver
+) -> None:
+    await start(rig, collector)
+    theirs = "0af7651916cd43dd8448eb211c80319c"
+    annotation = {"tracing.k8s.io/traceparent": f"00-{theirs}-b7ad6b7169203331-00"}
+    claim = rig.claim("gpu-0", annotations=annotation)
+    await rig.dra.prepare([claim])
+    root = only(await spans_of(collector, claim, "claim"), "claim")
+    assert [link.trace_id for link in root.links] == [theirs]
+    assert not collector.spans(theirs)
+
+
+async def test_the_debug_page_shows_the_trace_without_a_collector(rig: Rig) -> None:
+    await rig.start()
+    claim = rig.claim("gpu-0")
+    await rig.dra.prepare([claim])
+    status, text = rig.process.get(f"/debug/traces/{claim.uid}?format=text", debug=True)
+    assert status == 200
+    assert "fetch claim" in text
+    assert rig.process.get(f"/debug/traces/{claim.uid}")[0] == 404
+    assert "prepare" in str(rig.process.trace(claim.uid))
