@@ -1,0 +1,172 @@
+"""Allocation results → what a claim will hold, or why it cannot; no hardware, no clock."""
+
+from dataclasses import replace
+
+import pytest
+from nvdra_api.protocol.configs import Configured
+from nvdra_api.types.claims import DeviceResult, ResourceClaim
+from nvdra_api.types.configs import GpuConfig
+from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_api.types.ids import ClaimUID, DeviceName, GpuUUID, NodeName, PciAddress, PodUID
+from nvdra_gpu_plugin import plan
+from nvdra_gpu_plugin.inventory import Gpu, Inventory
+from nvdra_gpu_plugin.plan import Generation, Plan
+from nvdra_gpu_plugin.records import Holding
+
+NODE = NodeName("node-a")
+POD = "7e0e1c5a-0000-4000-8000-000000000001"
+UID = "11111111-0000-4000-8000-000000000001"
+
+
+def board(minor: int) -> Gpu:
+    return Gpu(
+        uuid=GpuUUID(f"GPU-{minor}"),
+        minor=minor,
+        pci=PciAddress(f"0000:{minor:02x}:00.0"),
+        product_name="NVIDIA H100 80GB HBM3",
+        brand="Nvidia",
+        architecture="Hopper",
+        compute_capability="9.0",
+        driver_version="580.95.05",
+        cuda_driver_version="13.0",
+        memory_bytes=1 << 36,
+        addressing_mode=None,
+        numa_node=None,
+        pcie_root=None,
+        is_mig_enabled=False,
+    )
+
+
+INVENTORY = Inventory((board(0), board(1)))
+
+
+def generation(name: str = "g1") -> Generation:
+    devices = INVENTORY.by_name
+    return Generation(name, {device: f"vendor/device={device}-{name}" for device in devices})
+
+
+def claim(uid: str = UID, pod: str = POD) -> ResourceClaim:
+    return ResourceClaim.model_validate(
+        {
+            "metadata": {"namespace": "ml", "name": f"claim-{uid[0]}", "uid": uid},
+            "status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": pod}]},
+        }
+    )
+
+
+def made(
+    *devices: str,
+    uid: str = UID,
+    pod: str = POD,
+    admin: bool = False,
+    inventory: Inventory = INVENTORY,
+    named: Generation | None = None,
+    pool: str = NODE,
+) -> Plan:
+    configured = [
+        Configured(
+            DeviceResult(
+                request="gpu/large",
+                driver="gpu.nvidia.com",
+                pool=pool,
+                device=device,
+                admin_access=admin or None,
+            ),
+            GpuConfig(),
+            None,
+        )
+        for device in devices
+    ]
+    return plan.make(claim(uid, pod), configured, inventory, named or generation(), NODE)
+
+
+def held(*plans: Plan) -> dict[ClaimUID, Holding]:
+    return {each.holding.uid: each.holding for each in plans}
+
+
+def test_a_plan_names_devices_boards_and_pods_in_the_order_of_the_allocation() -> None:
+    wanted = made("gpu-1", "gpu-0")
+    assert [device.device for device in wanted.holding.devices] == ["gpu-1", "gpu-0"]
+    assert [device.request for device in wanted.holding.devices] == ["gpu", "gpu"]
+    assert [device.cdi_id for device in wanted.holding.devices] == [
+        "vendor/device=gpu-1-g1",
+        "vendor/device=gpu-0-g1",
+    ]
+    assert set(wanted.gpus) == {"0000:00:00.0", "0000:01:00.0"}
+    assert wanted.holding.pods == (PodUID(POD),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"devices": ("gpu-9",)}, "gpu-9 is not on node node-a, which has gpu-0, gpu-1"),
+        ({"devices": ("gpu-0",), "pool": "node-b"}, "pool node-b is not this node's pool node-a"),
+        (
+            {
+                "devices": ("gpu-0",),
+                "inventory": Inventory((replace(board(0), is_mig_enabled=True),)),
+            },
+            "gpu-0 is in MIG mode",
+        ),
+        ({"devices": ("gpu-0",), "inventory": Inventory()}, "which has no GPU"),
+    ],
+)
+def test_a_device_that_cannot_be_given_is_unknown_and_says_what_is_there(
+    arguments: dict, says: str
+) -> None:
+    devices = arguments.pop("devices")
+    with pytest.raises(PermanentError, match=says) as caught:
+        made(*devices, **arguments)
+    assert caught.value.reason is Reason.UNKNOWN_DEVICE
+
+
+def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002")
+    with pytest.raises(RetryableError, match="gpu-0 is held by claim ml/claim-2") as caught:
+        plan.check_free(made("gpu-1", "gpu-0"), held(other))
+    assert caught.value.reason is Reason.DEVICE_IN_USE
+    assert caught.value.facts["holder"] == str(other.holding.ref)
+
+
+def test_a_claim_does_not_stand_in_its_own_way() -> None:
+    wanted = made("gpu-0")
+    plan.check_free(wanted, held(wanted))
+    assert refusal(wanted, held(wanted)) is None
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(True, False), (False, True), (True, True)])
+def test_admin_access_on_either_side_excludes_nobody(ours: bool, theirs: bool) -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002", admin=theirs)
+    assert refusal(made("gpu-0", admin=ours), held(other)) is None
+
+
+def test_one_pod_does_not_get_devices_of_two_driver_generations() -> None:
+    other = made("gpu-1", uid="22222222-0000-4000-8000-000000000002", named=generation("g0"))
+    refused = refusal(made("gpu-0"), held(other))
+    assert refused is not None
+    assert refused.reason is Reason.DRIVER_MISMATCH
+    assert "ml/claim-2" in refused.message
+    elsewhere = made(
+        "gpu-1",
+        uid="22222222-0000-4000-8000-000000000002",
+        pod="7e0e1c5a-0000-4000-8000-000000000002",
+        named=generation("g0"),
+    )
+    assert refusal(made("gpu-0"), held(elsewhere)) is None
+
+
+def test_a_record_reads_back_as_it_was_written() -> None:
+    holding = made("gpu-0", "gpu-1", admin=True).holding
+    assert Holding.model_validate_json(holding.model_dump_json()) == holding
+
+
+def test_a_name_stands_for_the_minor_number() -> None:
+    assert board(17).name == DeviceName("gpu-17")
+
+
+def refusal(wanted: Plan, holdings: dict[ClaimUID, Holding]) -> DriverError | None:
+    try:
+        plan.check_free(wanted, holdings)
+    except DriverError as error:
+        return error
+    return None
