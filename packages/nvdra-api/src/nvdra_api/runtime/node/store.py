@@ -9,7 +9,7 @@ SQLite"; spec/tracing.md §1 for roots.
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Final
 from nvdra_api.runtime.node import database
 from nvdra_api.runtime.node.database import Connection, Record, State, Statement
 from nvdra_api.runtime.process.clock import Clock
-from nvdra_api.runtime.process.worker import Worker
+from nvdra_api.runtime.process.worker import SHUTDOWN_S, Worker
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID
 
@@ -83,8 +83,10 @@ class Store:
             try:
                 yield store
             finally:
-                await store._settled()
-                await worker.run(opened.connection.close)
+                with suppress(TimeoutError):  # a disk that hangs; what was promised is on it
+                    async with asyncio.timeout(SHUTDOWN_S):
+                        await store._settled()
+                        await worker.run(opened.connection.close)
 
     def records(self) -> Mapping[ClaimUID, Record]:
         """Every record, as it is on disk. A live view: do not keep an iterator over an await."""

@@ -38,9 +38,8 @@ def _lines(program: str, about: str, entries: Sequence[Entry]) -> Iterator[str]:
 def _flag(entry: Entry) -> Iterator[str]:
     metavar = f"[={entry.metavar}]" if entry.is_switch else f" {entry.metavar}"
     yield f"  {entry.flag}{metavar}"
-    if entry.help:
-        yield from textwrap.wrap(entry.help, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
-    yield f"{INDENT}{'; '.join(_facts(entry))}"
+    for text in (entry.help, "; ".join(_facts(entry))):
+        yield from textwrap.wrap(text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
     if entry.is_gates:
         yield from (f"{INDENT}  {line}" for line in entry.default.help_lines())
 
