@@ -1,3 +1,4 @@
 from nvdra_sim.fixtures import sim_node, standing_node
+from nvdra_sim.nvml_fixtures import nvml_on
 
-__all__ = ["sim_node", "standing_node"]
+__all__ = ["nvml_on", "sim_node", "standing_node"]
