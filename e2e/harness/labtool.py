@@ -27,9 +27,10 @@ class Lab:
     def run(
         self, command: str, *arguments: str, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run `lab COMMAND --name … ARGUMENTS`, whatever comes of it."""
-        argv = [str(LAB), command, "--name", self.name, *arguments]
-        return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        """Run `lab COMMAND --name … ARGUMENTS` with more environment, whatever comes of it."""
+        variables = [f"{name}={value}" for name, value in (env or {}).items()]
+        argv = ["env", *variables, str(LAB), command, "--name", self.name, *arguments]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
 
     def must(self, command: str, *arguments: str) -> str:
         """Run it, give its output; a failure carries what it said."""
@@ -73,13 +74,18 @@ class Host:
     files: frozenset[str]
 
     def added_since(self, before: "Host") -> dict[str, list[str]]:
-        """What is here now and was not before, by kind; nothing is left out of an empty answer."""
+        """What is here now and was not before, by kind, less what belongs to labs that are up."""
         pairs = {
             name: getattr(self, name) - getattr(before, name)
             for name in ("links", "routes", "rules", "mounts", "cgroups", "files")
         }
         pairs["settings"] = frozenset(set(self.settings) - set(before.settings))
-        return {kind: sorted(added) for kind, added in pairs.items() if added}
+        theirs = _marks_of_labs()
+        foreign = {
+            kind: sorted(one for one in added if not any(mark in one for mark in theirs))
+            for kind, added in pairs.items()
+        }
+        return {kind: added for kind, added in foreign.items() if added}
 
 
 def look() -> Host:
@@ -108,6 +114,16 @@ def look() -> Host:
 def alive(namespaces: set[str]) -> set[int]:
     """The processes that are in one of those namespaces."""
     return {pid for pid in _pids() if _namespaces_of(pid) & namespaces}
+
+
+def _marks_of_labs() -> list[str]:
+    """Words that tell what belongs to one of the labs that are up now."""
+    marks = []
+    for file in STATE.glob("*/lab.json"):
+        lab = json.loads(file.read_text())
+        marks += [str(file.parent), f"nvdra-lab-{lab['name']}"]
+        marks += [lab["network"]["link"]] if lab["network"] else []
+    return marks
 
 
 def _setting(name: str) -> str:

@@ -28,6 +28,8 @@ def create(lab: Lab, namespace: Path) -> None:
         ["ip", "link", "add", network.link, "type", "veth", "peer", "eth0", "netns", namespace]
     )
     commands.run(["ip", "address", "add", f"{network.host_address}/{length}", "dev", network.link])
+    # No IPv6 of its own: it would come seconds later, when nobody expects a change any more.
+    commands.run(["ip", "link", "set", network.link, "addrgenmode", "none"])
     commands.run(["ip", "link", "set", network.link, "up"])
     inside = [
         "link set lo up",
