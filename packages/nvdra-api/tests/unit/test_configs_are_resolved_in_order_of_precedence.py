@@ -156,6 +156,13 @@ def test_a_config_that_lists_a_device_of_another_kind_is_refused():
     assert "cannot apply MigDeviceConfig to device gpu-0 of request a" in str(error)
 
 
+def test_of_two_configs_that_do_not_fit_the_one_in_force_is_told():
+    misfit = entry(parameters("MigDeviceConfig"), "a")
+    error = refusal([result("a", "gpu-0")], [misfit, misfit])
+    assert error.message.count("cannot apply") == 1
+    assert error.facts["field"] == f"{AT}[1].opaque.parameters"
+
+
 def test_the_same_config_repeated_by_an_old_scheduler_is_in_force_once():
     twice = [entry(slicing("Long"), source="FromClass")] * 2
     assert entries(resolve([result("a", "gpu-0"), result("b", "gpu-1")], twice)) == {

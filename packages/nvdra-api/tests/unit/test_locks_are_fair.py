@@ -103,6 +103,24 @@ def test_two_claims_that_want_the_same_boards_cannot_block_each_other():
     assert virtualtime.run(main) == ["x", "y"]
 
 
+def test_who_waits_for_its_first_key_holds_none_of_the_later_ones():
+    async def main():
+        locks = Locks[str]()
+        async with asyncio.TaskGroup() as group:
+
+            async def holds(keys):
+                async with locks.hold(keys, holder="all", deadline=60.0):
+                    pass
+
+            async with locks.hold(["a"], holder="first", deadline=0.0):
+                group.create_task(holds("hgfedcba"))
+                await asyncio.sleep(1.0)
+                async with locks.hold("bcdefgh", holder="second", deadline=0.0) as waited:
+                    return waited
+
+    assert virtualtime.run(main) == Waited(0.0, None)
+
+
 def test_a_waiter_that_goes_away_is_passed_by():
     async def main():
         locks = Locks[str]()
