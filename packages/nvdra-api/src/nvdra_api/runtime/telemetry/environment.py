@@ -38,7 +38,7 @@ class ExportSettings:
     """
 
     endpoint: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     timeout_s: float = 10.0
     compression: str = "none"
     certificate: str | None = None
@@ -62,7 +62,7 @@ class OtelSettings:
 
     export: ExportSettings | None = None
     ratio: float = 1.0
-    resource: Mapping[str, str] = field(default_factory=dict)
+    resource: Mapping[str, str] = field(default_factory=dict[str, str])
     problems: tuple[str, ...] = ()
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from nvdra_api.runtime.telemetry import story
 from nvdra_api.runtime.telemetry.recorder import Trace
-from nvdra_api.runtime.telemetry.spans import Span, SpanEvent
+from nvdra_api.runtime.telemetry.spans import Failure, Span, SpanEvent
 from nvdra_api.runtime.telemetry.story import Row, Section, Summary
 
 _STYLE: Final = """
@@ -33,7 +33,7 @@ a { color: inherit; }
 .tag.bad { background: var(--bad); color: #fff; }
 .rows { border-top: 1px solid var(--line); }
 details { border-bottom: 1px solid var(--line); }
-summary { display: grid; grid-template-columns: 15rem 1fr 6.5rem; gap: 1rem; align-items: center;
+summary { display: grid; grid-template-columns: 15rem 1fr 6.5rem; gap: 0 1rem; align-items: center;
   padding: .2rem 0; list-style: none; cursor: pointer; }
 summary::-webkit-details-marker { display: none; }
 summary:hover { background: var(--soft); }
@@ -44,7 +44,8 @@ summary:hover { background: var(--soft); }
 .bad .track i { background: var(--bad); }
 .bad .name, .why { color: var(--bad); }
 .number { text-align: right; }
-.why { padding: 0 0 .35rem; }
+.why { grid-column: 1 / -1; }
+td .tag { margin: 0; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem;
   margin: .25rem 0 .75rem; padding-left: 1rem; font-size: .9em; }
 dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
@@ -96,7 +97,7 @@ def _index_row(line: Summary, now: datetime) -> str:
     return (
         f'<tr><td><a href="/debug/traces/{escape(line.trace)}">{name}</a>'
         f"<td><code>{escape(line.trace)}</code><td>{age} ago"
-        f'<td class="number">{story.duration(line.seconds)}<td>{_tag(line)}</tr>'
+        f"<td><code>{story.duration(line.seconds)}</code><td>{_tag(line)}</tr>"
     )
 
 
@@ -115,20 +116,22 @@ def _section(section: Section) -> str:
 
 def _row(row: Row) -> str:
     span = row.span
-    why = (
-        f'<div class="why">{escape(span.failure.reason)}: {escape(span.failure.message)}</div>'
-        if span.failure
-        else ""
-    )
     indent = f"padding-left:{row.depth * 1.1:.1f}rem"
     return (
         f'<details class="{"bad" if span.failure else "good"}"><summary>'
         f'<span class="name" style="{indent}">{escape(span.name)}</span>'
         f'<span class="track"><i style="left:{row.offset * 100:.2f}%;'
         f'width:{row.length * 100:.2f}%"></i></span>'
-        f'<span class="number">{story.duration(span.seconds)}</span></summary>'
-        f"{_facts(span)}</details>{why}"
+        f'<span class="number">{story.duration(span.seconds)}</span>'
+        f"{_why(span.failure, indent)}</summary>{_facts(span)}</details>"
     )
+
+
+def _why(failure: Failure | None, indent: str) -> str:
+    if failure is None:
+        return ""
+    words = f"{escape(failure.reason)}: {escape(failure.message)}"
+    return f'<span class="why" style="{indent}">{words}</span>'
 
 
 def _facts(span: Span) -> str:

@@ -38,7 +38,7 @@ class Trace:
 
 @dataclass(slots=True)
 class _Entry:
-    operations: dict[SpanID, list[Span]] = field(default_factory=dict)
+    operations: dict[SpanID, list[Span]] = field(default_factory=dict[SpanID, list[Span]])
     count: int = 0
     omitted: int = 0
 

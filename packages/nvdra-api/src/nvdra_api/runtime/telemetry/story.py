@@ -196,7 +196,7 @@ def _section(title: str, scale: Sequence[Span], lines: Iterable[tuple[Span, int]
     """Lines on the scale of some spans; what reaches beyond (a late worker) is cut to it."""
     start_ns, end_ns = _extent(scale)
     whole = max(end_ns - start_ns, 1)
-    rows = []
+    rows: list[Row] = []
     for span, depth in lines:
         begin = min(max(span.start_ns - start_ns, 0), whole)
         end = min(max(span.end_ns - start_ns, begin), whole)
