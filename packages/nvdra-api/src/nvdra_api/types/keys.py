@@ -40,8 +40,6 @@ LINK: Final = "nvdra.link"
 """On a link: why it is there; `inbound` for context that a caller sent."""
 LINK_INBOUND: Final = "inbound"
 NVML_FUNCTION: Final = "nvdra.nvml.function"
-SECONDS: Final = "nvdra.seconds"
-"""On a span event: how long the thing took."""
 
 # Metrics of ours (spec/tracing.md §5).
 CLAIM_OPERATION_SECONDS: Final = "nvdra_claim_operation_seconds"
