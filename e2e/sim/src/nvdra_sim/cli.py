@@ -181,9 +181,8 @@ def _remove_fault(arguments: argparse.Namespace) -> object:
 def _reboot(arguments: argparse.Namespace) -> object:
     boot_id = _state(arguments).reboot()
     if arguments.proc_root is not None:
-        file = arguments.proc_root / "sys/kernel/random/boot_id"
-        file.chmod(0o644)
-        file.write_text(f"{boot_id}\n")
+        file = {"sys/kernel/random/boot_id": trees.text(boot_id, 0o444)}
+        trees.write(file, arguments.proc_root)
     return {"boot_id": boot_id}
 
 

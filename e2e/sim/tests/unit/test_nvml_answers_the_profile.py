@@ -141,7 +141,7 @@ def test_modes_start_as_configured(node: NodeDescription) -> None:
 
 
 def raw_addressing(handle: Any, mode: ctypes.Structure) -> int:
-    mode.version = 0x01000008  # type: ignore[attr-defined] # a field of the structure
+    mode.version = 0x01000008
     code: int = ctypes.CDLL("libnvidia-ml.so.1").nvmlDeviceGetAddressingMode(
         handle, ctypes.byref(mode)
     )

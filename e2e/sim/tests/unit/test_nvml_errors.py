@@ -80,7 +80,7 @@ def test_a_lost_gpu_answers_nothing_else(nvml_on: NvmlOn, name: str) -> None:
     lost, well = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in (1, 2))
     node.lose(node.gpu("1"))
     library, room = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.create_string_buffer(128)
-    arguments = [ctypes.byref(room), ctypes.byref(room, 64)]
+    arguments: list[Any] = [ctypes.byref(room), ctypes.byref(room, 64)]
     if name in ("nvmlDeviceGetName", "nvmlDeviceGetUUID"):
         arguments = [room, 128]
     assert library[name](lost, *arguments) == LOST

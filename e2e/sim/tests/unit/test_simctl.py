@@ -1,0 +1,260 @@
+"""`nvdra-simctl` as people and scripts use it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+from nvdra_sim import cli, state
+from nvdra_sim.nvml_fixtures import NvmlOn
+
+Simctl = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def simctl(capsys: pytest.CaptureFixture[str]) -> Simctl:
+    """Runs one command: its exit code, its output, its complaint."""
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        try:
+            code = cli.main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def answer(simctl: Simctl) -> Callable[..., Any]:
+    """Runs one command with --json; its answer as data."""
+
+    def run(*arguments: str | Path) -> Any:
+        code, out, err = simctl(*arguments, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return run
+
+
+def test_init_makes_a_node_that_show_shows(answer: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "deep/down/node.bin"
+    made = answer("init", "--profile", "t4", "--name", "lab-3", "--state", file)
+    assert made == {"state": str(file), "node": "lab-3", "profile": "t4", "gpus": 4}
+    shown = answer("show", "--state", file)
+    assert (shown["node"], shown["driver"], len(shown["gpus"])) == ("lab-3", "580.95.05", 4)
+    assert shown["gpus"][1] == {
+        "gpu": 1,
+        "uuid": state.load(file).node().gpus[1].uuid,
+        "name": "Tesla T4",
+        "bus_id": "0000:86:00.0",
+        "minor": 1,
+        "driver": "nvidia",
+        "lost": False,
+        "persistence_mode": False,
+        "compute_mode": "default",
+        "time_slice": 0,
+        "mig_mode": False,
+        "mig_pending": False,
+        "fabric_state": 0,
+        "fabric_clique": 0,
+    }
+
+
+def test_init_takes_a_node_file(answer: Callable[..., Any], tmp_path: Path) -> None:
+    node = {
+        "apiVersion": "nvdra.sim/v1",
+        "kind": "Node",
+        "metadata": {"name": "x"},
+        "profile": "a30",
+    }
+    file = tmp_path / "node.yaml"
+    file.write_text(json.dumps(node))
+    made = answer("init", "--config", file, "--state", tmp_path / "node.bin")
+    assert (made["node"], made["gpus"]) == ("x", 2)
+
+
+def test_the_state_file_may_come_from_the_environment(
+    nvml_on: NvmlOn, answer: Callable[..., Any]
+) -> None:
+    nvml_on("t4")
+    assert answer("show")["profile"] == "t4"
+
+
+@pytest.mark.parametrize("by", ["place", "uuid", "bus id"])
+def test_a_gpu_is_lost_and_found_by_whatever_names_it(
+    nvml_on: NvmlOn, answer: Callable[..., Any], by: str
+) -> None:
+    gpu = nvml_on("t4").gpu("2")
+    name = {"place": "2", "uuid": gpu.uuid, "bus id": gpu.bus_id.upper()}[by]
+    handle = pynvml.nvmlDeviceGetHandleByIndex(2)
+    assert answer("gpu", "lose", name)["lost"] is True
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        pynvml.nvmlDeviceGetName(handle)
+    assert answer("gpu", "restore", name)["lost"] is False
+    assert pynvml.nvmlDeviceGetName(handle) == "Tesla T4"
+
+
+def test_a_fault_is_added_listed_and_removed(nvml_on: NvmlOn, answer: Callable[..., Any]) -> None:
+    nvml_on("t4")
+    added = answer(
+        *("fault", "add", "nvmlDeviceGetName", "--result", "in_use", "--gpu", "1", "--times", "5")
+    )
+    assert added == {
+        "id": 1,
+        "function": "nvmlDeviceGetName",
+        "gpu": 1,
+        "result": "IN_USE",
+        "delay_ms": 0,
+        "times": 5,
+        "hits": 0,
+        "spent": False,
+    }
+    with pytest.raises(pynvml.NVMLError_InUse):
+        pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(1))
+    assert answer("fault", "list") == [{**added, "hits": 1}]
+    assert answer("fault", "rm", "1") == []
+
+
+def test_all_faults_go_at_once(nvml_on: NvmlOn, answer: Callable[..., Any]) -> None:
+    node = nvml_on("t4")
+    answer("slow", "5")
+    answer("fault", "add", "nvmlInit*", "--delay-ms", "-1")
+    assert [rule["delay_ms"] for rule in answer("fault", "list")] == [5, "until removed"]
+    assert answer("fault", "rm", "all") == []
+    assert node.snapshot().rule_count == 0
+
+
+def test_slow_is_a_rule_for_every_function(nvml_on: NvmlOn, answer: Callable[..., Any]) -> None:
+    nvml_on("t4")
+    rule = answer("slow", "200", "--gpu", "3")
+    assert (rule["function"], rule["gpu"], rule["delay_ms"], rule["result"]) == (
+        "nvml*",
+        3,
+        200,
+        None,
+    )
+
+
+def test_reboot_tells_the_simulated_proc(
+    nvml_on: NvmlOn, answer: Callable[..., Any], tmp_path: Path
+) -> None:
+    node = nvml_on("t4")
+    file = tmp_path / "proc/sys/kernel/random/boot_id"
+    file.parent.mkdir(parents=True)
+    file.write_text("before\n")
+    file.chmod(0o444)
+    boot_id = answer("reboot", "--proc-root", tmp_path / "proc")["boot_id"]
+    assert file.read_text() == f"{boot_id}\n"
+    assert file.stat().st_mode & 0o777 == 0o444
+    assert node.snapshot().boot_id.decode() == boot_id
+
+
+def test_counters_count_and_start_anew(nvml_on: NvmlOn, answer: Callable[..., Any]) -> None:
+    nvml_on("t4")
+    pynvml.nvmlDeviceGetCount()
+    counted = answer("counters", "--reset")
+    assert counted == [
+        {"function": "nvmlDeviceGetCount_v2", "calls": 1, "errors": 0},
+        {"function": "nvmlInitWithFlags", "calls": 1, "errors": 0},
+    ]
+    assert answer("counters") == []
+
+
+def test_install_makes_a_node_and_uninstall_removes_it(
+    answer: Callable[..., Any], simctl: Simctl, tmp_path: Path
+) -> None:
+    root = tmp_path / "node"
+    made = answer("install", "--profile", "t4", "--nodes", "table", "--root", root)
+    assert made["driver_root"] == str(root / "driver")
+    assert Path(made["environment"]["NVDRA_SIM_STATE"]).is_file()
+    assert (root / "sys/bus/pci/devices/0000:3b:00.0/vendor").read_text() == "0x10de\n"
+    assert answer("show", "--state", made["environment"]["NVDRA_SIM_STATE"])["node"] == "node-0"
+    assert simctl("uninstall", root / "driver")[0] == 0
+    assert [path for path in root.rglob("*") if path.is_file()] == []
+
+
+def test_people_get_tables(nvml_on: NvmlOn, simctl: Simctl) -> None:
+    nvml_on("t4")
+    lines = simctl("show")[1].splitlines()
+    assert lines[0] == "node        node-0"
+    heads = next(line for line in lines if line.lstrip().startswith("gpu "))
+    assert heads.split()[:4] == ["gpu", "uuid", "name", "bus_id"]
+    assert sum("Tesla T4" in line for line in lines) == 4
+    assert simctl("fault", "list")[1] == "none\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("gpu", "lose", "9"), "the node has no GPU '9'"),
+        (("fault", "add", "nvmlInit"), "a rule needs --result, --delay-ms or both"),
+        (("fault", "add", "nvmlFoo", "--result", "3"), "no NVML function matches 'nvmlFoo'"),
+        (("fault", "rm", "4"), "there is no rule 4"),
+        (("show", "--state", "/nowhere"), "no state file at /nowhere"),
+        (("init", "--config", "/nowhere"), "No such file or directory"),
+        (("init", "--config", "/dev/null", "--name", "x"), "are the file's"),
+        (("init", "--config", "/dev/null", "--state", "/nowhere/x"), "not a mapping"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_sentence(
+    nvml_on: NvmlOn, simctl: Simctl, arguments: tuple[str, ...], complaint: str
+) -> None:
+    nvml_on("t4")
+    code, out, err = simctl(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("nvdra-simctl: ")
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "required: COMMAND"),
+        (("init",), "one of the arguments --config --profile is required"),
+        (("init", "--profile", "dgx-h9000"), "invalid choice: 'dgx-h9000'"),
+        (("fault", "add", "x", "--result", "BLA"), "'BLA' is no NVML return code"),
+        (("fault", "add", "x", "--result", "SUCCESS"), "a rule cannot make a call succeed"),
+        (("slow", "soon"), "'soon' is no number of milliseconds"),
+        (("slow", "-5"), "a delay is 0 or more milliseconds, or -1"),
+        (("slow", "5", "--times", "0"), "'0' is no number of calls"),
+        (("fault", "rm", "some"), "'some' is neither a rule's id nor all"),
+    ],
+)
+def test_wrong_usage_is_explained(
+    simctl: Simctl, arguments: tuple[str, ...], complaint: str
+) -> None:
+    code, out, err = simctl(*arguments)
+    assert (code, out) == (2, "")
+    assert complaint in err
+
+
+COMMANDS = [
+    (),
+    ("init",),
+    ("install",),
+    ("uninstall",),
+    ("show",),
+    ("reboot",),
+    ("counters",),
+    ("gpu",),
+    ("gpu", "lose"),
+    ("gpu", "restore"),
+    ("fault",),
+    ("fault", "add"),
+    ("fault", "list"),
+    ("fault", "rm"),
+    ("slow",),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_says_what_it_does(simctl: Simctl, command: tuple[str, ...]) -> None:
+    code, out, _ = simctl(*command, "--help")
+    description = out.split("\n\n")[1]
+    assert code == 0
+    assert description[0].isupper()
+    assert description.rstrip().endswith(".")
