@@ -2,20 +2,18 @@
  * Event sets: they can be made, filled, waited for and freed. No event ever happens on this node yet; a wait ends
  * with its time, or at once when a GPU of the set is lost.
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "sim.h"
 
-enum { MAX_SETS = 64, POLL_MS = 10 };
+enum { MAX_SETS = 64, POLL_NS = 10000000 };
 
 struct nvml_event_set {
     bool in_use;
     bool has_gpu[SIM_MAX_GPUS];
 };
 static struct nvml_event_set sets[MAX_SETS];
-static pthread_mutex_t sets_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool is_set(nvml_event_set set)
 {
@@ -25,9 +23,7 @@ static bool is_set(nvml_event_set set)
 
 void event_sets_free(void)
 {
-    pthread_mutex_lock(&sets_lock);
     memset(sets, 0, sizeof sets);
-    pthread_mutex_unlock(&sets_lock);
 }
 
 EXPORT nvml_code nvmlEventSetCreate(nvml_event_set *set)
@@ -36,7 +32,7 @@ EXPORT nvml_code nvmlEventSetCreate(nvml_event_set *set)
     REQUIRE_POINTER(set);
     NODE();
     nvml_code code = NVML_MEMORY;
-    pthread_mutex_lock(&sets_lock);
+    session_lock();
     for (unsigned i = 0; i < MAX_SETS && code != NVML_SUCCESS; i++) {
         if (sets[i].in_use)
             continue;
@@ -44,7 +40,7 @@ EXPORT nvml_code nvmlEventSetCreate(nvml_event_set *set)
         *set = &sets[i];
         code = NVML_SUCCESS;
     }
-    pthread_mutex_unlock(&sets_lock);
+    session_unlock();
     RETURN(code);
 }
 
@@ -52,11 +48,11 @@ EXPORT nvml_code nvmlEventSetFree(nvml_event_set set)
 {
     CALL(nvmlEventSetFree);
     NODE();
-    pthread_mutex_lock(&sets_lock);
+    session_lock();
     bool valid = is_set(set);
     if (valid)
         set->in_use = false;
-    pthread_mutex_unlock(&sets_lock);
+    session_unlock();
     RETURN(valid ? NVML_SUCCESS : NVML_INVALID_ARGUMENT);
 }
 
@@ -74,11 +70,11 @@ EXPORT nvml_code nvmlDeviceRegisterEvents(nvml_device device, unsigned long long
     CALL(nvmlDeviceRegisterEvents);
     GPU(device);
     REQUIRE((types & ~gpu.spec->supported_events) == 0, NVML_NOT_SUPPORTED);
-    pthread_mutex_lock(&sets_lock);
+    session_lock();
     bool valid = is_set(set);
     if (valid && types != 0)
         set->has_gpu[gpu.number] = true;
-    pthread_mutex_unlock(&sets_lock);
+    session_unlock();
     RETURN(valid ? NVML_SUCCESS : NVML_INVALID_ARGUMENT);
 }
 
@@ -89,10 +85,10 @@ static nvml_code look_at(nvml_event_set set)
     struct nvml_event_set copy = {0};
     if (!session_is_initialized())
         return NVML_UNINITIALIZED;
-    pthread_mutex_lock(&sets_lock);
+    session_lock();
     if (is_set(set))
         copy = *set;
-    pthread_mutex_unlock(&sets_lock);
+    session_unlock();
     if (!copy.in_use)
         return NVML_INVALID_ARGUMENT;
     for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
@@ -101,22 +97,22 @@ static nvml_code look_at(nvml_event_set set)
     return NVML_TIMEOUT;
 }
 
-static long long now_ms(void)
+static int64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
 static nvml_code wait_for_event(nvml_event_set set, unsigned timeout_ms)
 {
-    long long end = now_ms() + timeout_ms;
+    int64_t end = now_ns() + timeout_ms * INT64_C(1000000);
     for (;;) {
         nvml_code code = look_at(set);
-        long long left = end - now_ms();
+        int64_t left = end - now_ns();
         if (code != NVML_TIMEOUT || left <= 0)
             return code;
-        struct timespec pause = {0, (left < POLL_MS ? left : POLL_MS) * 1000000};
+        struct timespec pause = {0, left < POLL_NS ? left : POLL_NS};
         nanosleep(&pause, NULL);
     }
 }

@@ -13,30 +13,30 @@
 
 #include "sim.h"
 
-static pthread_mutex_t session_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_handlers = PTHREAD_ONCE_INIT;
 static unsigned references; /* changed under the lock, read without */
 static unsigned calls_under_way;
 
-static void before_fork(void)
+void session_lock(void)
 {
-    pthread_mutex_lock(&session_lock);
+    pthread_mutex_lock(&mutex);
 }
 
-static void after_fork_in_parent(void)
+void session_unlock(void)
 {
-    pthread_mutex_unlock(&session_lock);
+    pthread_mutex_unlock(&mutex);
 }
 
 static void after_fork_in_child(void)
 {
     __atomic_store_n(&calls_under_way, 0, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&session_lock);
+    session_unlock();
 }
 
 static void install_fork_handlers(void)
 {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    pthread_atfork(session_lock, session_unlock, after_fork_in_child);
 }
 
 bool session_is_initialized(void)
@@ -62,23 +62,23 @@ void session_leave(void)
 static nvml_code begin_init(void)
 {
     pthread_once(&fork_handlers, install_fork_handlers);
-    pthread_mutex_lock(&session_lock);
+    session_lock();
     nvml_code code = NVML_SUCCESS;
     bool in_use = references > 0 || __atomic_load_n(&calls_under_way, __ATOMIC_SEQ_CST) > 0;
     if (!in_use || !state_is_open())
         code = state_open();
     if (code == NVML_SUCCESS)
         __atomic_fetch_add(&calls_under_way, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&session_lock);
+    session_unlock();
     return code;
 }
 
 static void finish_init(nvml_code code)
 {
-    pthread_mutex_lock(&session_lock);
+    session_lock();
     if (code == NVML_SUCCESS)
         __atomic_fetch_add(&references, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&session_lock);
+    session_unlock();
 }
 
 /* A node that shares its boots with this machine is as configured again after one (§10.6). */
@@ -141,20 +141,20 @@ static nvml_code shut_down(void)
 {
     CALL(nvmlShutdown);
     NODE();
-    pthread_mutex_lock(&session_lock);
+    session_lock();
     bool open = references > 0;
     if (open && __atomic_sub_fetch(&references, 1, __ATOMIC_SEQ_CST) == 0)
         event_sets_free();
-    pthread_mutex_unlock(&session_lock);
+    session_unlock();
     RETURN(open ? NVML_SUCCESS : NVML_UNINITIALIZED);
 }
 
 EXPORT nvml_code nvmlShutdown(void)
 {
     nvml_code code = shut_down();
-    pthread_mutex_lock(&session_lock);
+    session_lock();
     if (references == 0 && __atomic_load_n(&calls_under_way, __ATOMIC_SEQ_CST) == 0)
         state_close();
-    pthread_mutex_unlock(&session_lock);
+    session_unlock();
     return code;
 }

@@ -58,6 +58,10 @@ bool session_enter(void);
 void session_leave(void);
 bool session_is_initialized(void);
 
+/* What belongs to the session of this process is changed under its one lock, which survives a fork. */
+void session_lock(void);
+void session_unlock(void);
+
 /* ---- one call (call.c) -------------------------------------------------------------------------------- */
 
 struct call {
@@ -119,6 +123,7 @@ unsigned count_visible_gpus(void);
 
 /* ---- event sets (events.c) ---------------------------------------------------------------------------- */
 
+/* Called with the session's lock held. */
 void event_sets_free(void);
 
 /* ---- small things ------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import sizeof
 from pathlib import Path
 from shutil import rmtree
 
@@ -84,7 +85,7 @@ def test_the_regions_of_the_state_file_do_not_overlap() -> None:
     end = 0
     for offset, kind in sorted(layout.REGIONS.values(), key=lambda region: region[0]):
         assert offset >= end
-        end = offset + layout.sizeof(kind)
+        end = offset + sizeof(kind)
     assert end <= layout.FILE_SIZE
 
 
