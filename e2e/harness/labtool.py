@@ -122,7 +122,7 @@ def _marks_of_labs() -> list[str]:
     for file in STATE.glob("*/lab.json"):
         lab = json.loads(file.read_text())
         marks += [str(file.parent), f"nvdra-lab-{lab['name']}"]
-        marks += [lab["network"]["link"]] if lab["network"] else []
+        marks.append(f"nvdra-lab{lab['index']}")
     return marks
 
 

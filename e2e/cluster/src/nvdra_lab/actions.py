@@ -20,7 +20,7 @@ from nvdra_lab import (
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubectl import Kubectl
-from nvdra_lab.layout import CONTROL_PLANE, MachineDir
+from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
 from nvdra_lab.model import Lab
 from nvdra_lab.progress import Progress
 from nvdra_lab.providers import existing, local
@@ -64,9 +64,10 @@ def status(environment: Environment, options: argparse.Namespace, _: Progress) -
 def env(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
     """Print shell commands that make kubectl and helm talk to the lab."""
     lab = state.required(environment, options.name)
-    kubeconfig = state.folder(environment, lab.name).admin_kubeconfig
+    where = state.folder(environment, lab.name)
     folders = binaries.folders(_programs(environment, lab), ["kubectl", "helm"])
-    print(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}")
+    for name, value in _client_variables(where).items():
+        print(f"export {name}={shlex.quote(value)}")
     print(f"export PATH={shlex.quote(':'.join(folders))}:$PATH")
     return 0
 
@@ -77,9 +78,8 @@ def logs(environment: Environment, options: argparse.Namespace, _: Progress) -> 
     where = state.folder(environment, lab.name)
     if options.component is None:
         for file in sorted(where.machines.glob("*/log/*.log")):
-            print(
-                file.parent.parent.name.replace(CONTROL_PLANE, "").rstrip("/"), file.stem, sep="/"
-            )
+            machine = file.parent.parent.name
+            print(file.stem if machine == CONTROL_PLANE else f"{machine}/{file.stem}")
         return 0
     machine, unit = _component(options.component)
     file = where.machine(machine).log_of(unit)
@@ -143,10 +143,14 @@ def load_images(environment: Environment, options: argparse.Namespace, progress:
 def client(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
     """Run kubectl or helm against the lab, in this process's place."""
     lab = state.required(environment, options.name)
-    kubeconfig = state.folder(environment, lab.name).admin_kubeconfig
     program = _programs(environment, lab)[options.program]
-    variables = {**environment.variables, "KUBECONFIG": str(kubeconfig)}
-    os.execve(program, [program, *options.command], variables)
+    ours = _client_variables(state.folder(environment, lab.name))
+    os.execve(program, [program, *options.command], {**environment.variables, **ours})
+
+
+def _client_variables(where: LabDir) -> dict[str, str]:
+    """What makes kubectl and helm talk to a lab."""
+    return {"KUBECONFIG": str(where.admin_kubeconfig), "KUBECACHEDIR": str(where.kubectl_cache)}
 
 
 def _local(environment: Environment, name: str) -> Lab:
@@ -161,9 +165,9 @@ def _programs(environment: Environment, lab: Lab) -> dict[str, str]:
 
 
 def _kubectl(environment: Environment, lab: Lab) -> Kubectl:
-    kubeconfig = state.folder(environment, lab.name).admin_kubeconfig
+    where = state.folder(environment, lab.name)
     program = _programs(environment, lab)["kubectl"]
-    return Kubectl(program, kubeconfig, environment.variables)
+    return Kubectl(program, where.admin_kubeconfig, where.kubectl_cache, environment.variables)
 
 
 def _component(name: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from nvdra_lab import state
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.progress import Progress
@@ -109,8 +110,10 @@ def ensure(environment: Environment, kubernetes: str, progress: Progress) -> dic
         version = kubernetes if group.name == "kubernetes" else _only(environment, group)
         present = {name: _find(environment, group, name, version) for name in group.programs}
         if None in present.values():
-            _build(environment, group, version, progress)
             built = environment.cache.binaries / f"{group.name}-{version}"
+            with state.locked(environment):
+                if not all((built / name).exists() for name in group.programs):
+                    _build(environment, group, version, progress)
             present = {name: path or str(built / name) for name, path in present.items()}
         found |= {name: path for name, path in present.items() if path}
     return found

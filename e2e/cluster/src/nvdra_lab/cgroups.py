@@ -6,8 +6,10 @@ its own; version 2 is one, where a folder with processes cannot hand controllers
 machine's processes live in a leaf.
 """
 
+import contextlib
 import ctypes
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,14 +39,15 @@ def enter(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove the cgroup `name` of every hierarchy with all below it.
+    """Kill what is left in the cgroup `name` of any hierarchy, and remove it with all below.
 
     Raises:
-        LabError: A process is still in one.
+        LabError: A process does not die.
     """
     deadline = time.monotonic() + REMOVE_TIMEOUT_S
     trees = [hierarchy / name for hierarchy, _ in _hierarchies()]
     while remaining := [tree for tree in trees if not _removed(tree)]:
+        _kill_members(remaining)
         if time.monotonic() > deadline:
             raise LabError(f"cgroups are still in use: {', '.join(map(str, remaining))}")
         time.sleep(0.05)
@@ -69,8 +72,18 @@ def _make(hierarchy: Path, name: str, is_unified: bool) -> None:
 
 
 def _hand_down_controllers(place: Path) -> None:
+    handed_down = (place / "cgroup.subtree_control").read_text().split()
     for controller in (place / "cgroup.controllers").read_text().split():
-        (place / "cgroup.subtree_control").write_text(f"+{controller}")
+        if controller not in handed_down:
+            (place / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _kill_members(trees: list[Path]) -> None:
+    for tree in trees:
+        for members in tree.rglob("cgroup.procs"):
+            for pid in members.read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def _removed(tree: Path) -> bool:

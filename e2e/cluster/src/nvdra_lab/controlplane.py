@@ -70,7 +70,7 @@ def apiserver_flags(lab: Lab) -> tuple[str, ...]:
 
     `--kubelet-preferred-address-types`: node names resolve nowhere, exec and logs need addresses.
     """
-    network = lab.required_network
+    network = lab.network
     return (
         f"--advertise-address={network.address}",
         "--bind-address=0.0.0.0",
@@ -120,6 +120,7 @@ def kcm_flags(lab: Lab) -> tuple[str, ...]:
         f"--cluster-signing-key-file={PKI}/ca.key",
         "--kube-api-qps=200",  # at 20, the default, its controllers take 4 s to start
         "--kube-api-burst=400",
+        "--node-monitor-period=1s",  # a new node whose first report is missed waits for the next
         "--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
         _gates(lab),
     )
@@ -144,7 +145,7 @@ def proxy_flags(lab: Lab) -> tuple[str, ...]:
         "--kubeconfig=/etc/kubernetes/kube-proxy.conf",
         "--proxy-mode=iptables",
         f"--hostname-override={lab.nodes[0].name}",
-        f"--cluster-cidr={lab.required_network.pod_cidr}",
+        f"--cluster-cidr={lab.network.pod_cidr}",
         "--conntrack-max-per-core=0",
         "--conntrack-tcp-timeout-established=0",
         "--conntrack-tcp-timeout-close-wait=0",

@@ -76,7 +76,8 @@ def load(
 
 def _is_current(environment: Environment, image: SmallImage) -> bool:
     file, recipe = archive(environment, image.name), _recipe(environment, image)
-    return file.exists() and file.stat().st_mtime >= recipe.stat().st_mtime
+    sources = (recipe, Path(rootfs.__file__))
+    return file.exists() and all(file.stat().st_mtime >= one.stat().st_mtime for one in sources)
 
 
 def _build_small(environment: Environment, image: SmallImage) -> None:

@@ -10,12 +10,20 @@ from nvdra_lab.errors import LabError
 
 
 class Kubectl:
-    """kubectl with one kubeconfig."""
+    """kubectl with one kubeconfig.
 
-    def __init__(self, program: str, kubeconfig: Path, variables: Mapping[str, str]) -> None:
+    Args:
+        program: The program's path.
+        kubeconfig: The cluster and who we are.
+        cache: Where what is served is remembered; in the user's home it would outlive the lab.
+        variables: The environment.
+    """
+
+    def __init__(
+        self, program: str, kubeconfig: Path, cache: Path, variables: Mapping[str, str]
+    ) -> None:
         self._argv = [program, f"--kubeconfig={kubeconfig}"]
-        # A discovery cache of its own would stay behind in the user's home.
-        self._variables = {**variables, "KUBECACHEDIR": str(kubeconfig.parent / "kubectl-cache")}
+        self._variables = {**variables, "KUBECACHEDIR": str(cache)}
 
     def get(self, *arguments: str) -> Any:
         """`kubectl get … -o json`, parsed.

@@ -5,6 +5,7 @@
   kernel.json            settings of the kernel before this lab, for `down`
   net                    the cluster's network namespace, a bind mount
   admin.kubeconfig       what `lab env` points to
+  kubectl-cache/         what kubectl remembers of what is served
   machines/<m>/          control-plane, node-1, …
     plan.json              what its init does (machine.Machine)
     status.json            what its init has done: units, their process ids, restarts
@@ -33,6 +34,7 @@ class LabDir:
         self.net_namespace = root / "net"
         self.kernel_file = root / "kernel.json"
         self.admin_kubeconfig = root / "admin.kubeconfig"
+        self.kubectl_cache = root / "kubectl-cache"
         self.machines = root / "machines"
 
     def machine(self, name: str) -> "MachineDir":

@@ -50,6 +50,7 @@ class Network(BaseModel):
     pod_cidr: str
     service_cidr: str
     kubernetes_service: str
+    dns_service: str
 
 
 class Lab(BaseModel):
@@ -62,20 +63,17 @@ class Lab(BaseModel):
     index: int
     profile: str | None
     kubernetes: str
-    network: Network | None
     nodes: tuple[Node, ...]
 
     @property
     def api_server(self) -> str:
         """The address of a local lab's API server, reachable from the host, nodes and pods."""
-        return f"https://{self.required_network.address}:{API_PORT}"
+        return f"https://{self.network.address}:{API_PORT}"
 
     @property
-    def required_network(self) -> Network:
-        """The network of a local lab; only an existing cluster has none of ours."""
-        if self.network is None:
-            raise LabError(f"lab {self.name} is an existing cluster: its network is not ours")
-        return self.network
+    def network(self) -> Network:
+        """The network of a local lab; an existing cluster has none of ours."""
+        return network(self.index)
 
     def node(self, name: str) -> Node:
         """The node of that name.
@@ -105,7 +103,6 @@ def plan(name: str, index: int, node_count: int, profile: str, kubernetes: str) 
         index=index,
         profile=profile,
         kubernetes=kubernetes,
-        network=network(index),
         nodes=tuple(_node(index, number) for number in range(1, node_count + 1)),
     )
 
@@ -133,6 +130,7 @@ def network(index: int) -> Network:
         pod_cidr=f"10.{128 + index}.0.0/16",
         service_cidr=f"10.{96 + index}.0.0/16",
         kubernetes_service=f"10.{96 + index}.0.1",
+        dns_service=f"10.{96 + index}.0.10",
     )
 
 

@@ -21,7 +21,7 @@ def create(lab: Lab, namespace: Path) -> None:
     pods send to the host goes out under the namespace's own address, since the host has no route to
     pods.
     """
-    network, length = lab.required_network, lab.required_network.prefix_length
+    network, length = lab.network, lab.network.prefix_length
     namespace.touch()
     commands.run(["unshare", f"--net={namespace}", "true"])
     commands.run(
@@ -57,8 +57,8 @@ def remove(lab: Lab, namespace: Path) -> None:
     The host's route goes with the link, what is inside with the namespace.
     """
     links = json.loads(commands.run(["ip", "-json", "link"]))
-    if any(link["ifname"] == lab.required_network.link for link in links):
-        commands.run(["ip", "link", "delete", lab.required_network.link])
+    if any(link["ifname"] == lab.network.link for link in links):
+        commands.run(["ip", "link", "delete", lab.network.link])
     if str(namespace) in mount_points():
         commands.run(["umount", namespace])
     namespace.unlink(missing_ok=True)

@@ -70,7 +70,7 @@ def files(lab: Lab, node: Node) -> dict[str, bytes]:
     return {
         "/etc/containerd/config.toml": containerd_config().encode(),
         "/etc/cni/net.d/10-lab.conflist": json.dumps(cni_config(node), indent=1).encode(),
-        "/etc/kubernetes/resolv.conf": b"# a lab has no DNS: names fail at once\n",
+        "/etc/kubernetes/resolv.conf": b"# a lab has no way out: names fail at once\n",
         "/var/lib/kubelet/config.yaml": yaml.safe_dump(kubelet_config(lab, node)).encode(),
     }
 
@@ -107,6 +107,8 @@ def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
         "tlsCertFile": f"{PKI}/kubelet.crt",
         "tlsPrivateKeyFile": f"{PKI}/kubelet.key",
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "clusterDNS": [lab.network.dns_service],
+        "clusterDomain": "cluster.local",
         "resolvConf": "/etc/kubernetes/resolv.conf",
         "volumePluginDir": "/var/lib/kubelet/volumeplugins",
         "failCgroupV1": False,

@@ -35,7 +35,7 @@ def make(lab: Lab, now: datetime.datetime) -> Identities:
 
 
 def _control_plane(lab: Lab, cluster: Authority, now: datetime.datetime) -> dict[str, bytes]:
-    network = lab.required_network
+    network = lab.network
     etcd, front_proxy = Authority("etcd", now), Authority("front-proxy", now)
     pairs = {
         "ca": cluster.pair,

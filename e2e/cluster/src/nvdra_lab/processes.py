@@ -46,8 +46,13 @@ def start(folder: MachineDir, namespace: Path, python: str, variables: Mapping[s
             env=variables,
             start_new_session=True,
         )
-    init = _child_of(outer)
-    folder.pid_file.write_text(f"{init} {started_at(init)} {outer.pid} {started_at(outer.pid)}")
+    try:
+        init = _child_of(outer)
+        noted = (init, started_at(init), outer.pid, started_at(outer.pid))
+        folder.pid_file.write_text(" ".join(map(str, noted)))
+    except BaseException:  # whoever interrupts us now would not find the machine later
+        outer.kill()
+        raise
 
 
 def init_pid(folder: MachineDir) -> int | None:

@@ -30,7 +30,7 @@ def wait(lab: Lab, where: LabDir, kubectl: Kubectl, progress: Progress) -> None:
             return status.phase == "running"
 
         _until(lab, where, CONTROL_PLANE_TIMEOUT_S, is_running, "kube-apiserver")
-        kubectl.apply(bootstrap.MANIFEST)
+        kubectl.apply(bootstrap.manifest(lab))
     with progress.step(f"{len(lab.nodes)} nodes Ready") as step:
         waiting: list[nodes.NodeFacts] = []
 
@@ -94,7 +94,7 @@ def _has_account(kubectl: Kubectl) -> bool:
 
 def _serves(lab: Lab) -> bool:
     try:
-        with socket.create_connection((lab.required_network.kubernetes_service, 443), timeout=1):
+        with socket.create_connection((lab.network.kubernetes_service, 443), timeout=1):
             return True
     except OSError:
         return False

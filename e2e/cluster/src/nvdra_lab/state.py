@@ -36,9 +36,8 @@ def required(environment: Environment, name: str) -> Lab:
     lab = load(environment, name)
     if lab is None:
         others = ", ".join(other.name for other in every(environment)) or "none"
-        raise LabError(
-            f"there is no lab {name!r} (labs: {others}); start one: lab up --name {name}"
-        )
+        whose = "" if environment.is_root else ", of yours: those of root are for root"
+        raise LabError(f"there is no lab {name!r} (labs: {others}{whose}); start one: lab up")
     return lab
 
 

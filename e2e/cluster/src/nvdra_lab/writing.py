@@ -57,13 +57,15 @@ def write(
 
 
 def machine_environment(environment: Environment, programs: dict[str, str]) -> dict[str, str]:
-    """What the processes of a machine find in their environment: no settings of the caller's."""
+    """What the processes of a machine find in their environment: little of the caller's."""
     tools = binaries.folders(programs, list(programs))
+    # The simulator's compiled parts are found through these two.
+    kept = {name: environment.variables.get(name) for name in ("HOME", "XDG_CACHE_HOME")}
     return {
         "PATH": ":".join([*tools, str(Path(environment.python).parent), SYSTEM_PATH]),
-        "HOME": "/root",
         "TMPDIR": "/run",
         "LANG": "C.UTF-8",
+        **{name: value for name, value in kept.items() if value},
     }
 
 

@@ -20,7 +20,7 @@ def networks(index: int) -> list[ipaddress.IPv4Network]:
 
 def test_every_node_has_an_address_and_a_pod_range_of_its_own_within_the_labs() -> None:
     planned = lab(index=3, nodes=model.MAX_NODES)
-    network = planned.required_network
+    network = planned.network
     link = ipaddress.ip_network(f"{network.address}/{network.prefix_length}", strict=False)
     pods = ipaddress.IPv4Network(network.pod_cidr)
     addresses = [ipaddress.ip_address(node.address) for node in planned.nodes]

@@ -1,5 +1,6 @@
 """A cluster that is there already: we keep its kubeconfig and start nothing. Effects."""
 
+import tempfile
 from pathlib import Path
 
 from nvdra_lab import binaries, model, nodes, state, versions
@@ -25,8 +26,11 @@ def up(environment: Environment, name: str, kubeconfig: Path, progress: Progress
         raise LabError(f"--kubeconfig {kubeconfig}: there is no such file")
     newest = versions.newest(binaries.releases(environment, "kubernetes"))
     programs = binaries.ensure(environment, newest, progress)
-    kubectl = Kubectl(programs["kubectl"], kubeconfig, environment.variables)
-    with progress.step(f"the cluster of {kubeconfig}"):
+    with (
+        progress.step(f"the cluster of {kubeconfig}"),
+        tempfile.TemporaryDirectory() as cache,
+    ):
+        kubectl = Kubectl(programs["kubectl"], kubeconfig, Path(cache), environment.variables)
         lab = _inspect(name, newest, kubectl)
         text = kubectl.text("config", "view", "--raw", "--flatten", "--minify")
     where = state.save(environment, lab, {})
@@ -56,6 +60,5 @@ def _inspect(name: str, kubernetes: str, kubectl: Kubectl) -> Lab:
         index=-1,
         profile=None,
         kubernetes=kubernetes,
-        network=None,
         nodes=tuple(Node(name=node.name, address=node.address, pod_cidr="") for node in ready),
     )

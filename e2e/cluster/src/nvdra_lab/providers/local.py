@@ -60,7 +60,9 @@ def up(environment: Environment, wishes: Wishes, progress: Progress) -> Lab:
             variables = writing.machine_environment(environment, programs)
             for folder in _machines(lab, where):
                 processes.start(folder, where.net_namespace, environment.python, variables)
-        kubectl = Kubectl(programs["kubectl"], where.admin_kubeconfig, environment.variables)
+        kubectl = Kubectl(
+            programs["kubectl"], where.admin_kubeconfig, where.kubectl_cache, environment.variables
+        )
         readiness.wait(lab, where, kubectl, progress)
     return lab
 
