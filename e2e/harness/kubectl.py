@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -41,9 +41,11 @@ class Kubectl:
         self, *arguments: str, text: str | None = None, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl, whatever comes of it."""
-        command = [self.program, f"--kubeconfig={self.kubeconfig}", "-n", self.namespace]
+        # kubectl would keep its discovery cache in the user's home, and leave it there.
+        cache = self.kubeconfig.parent / "kubectl-cache"
+        argv = [self.program, f"--kubeconfig={self.kubeconfig}", f"--cache-dir={cache}"]
         return subprocess.run(
-            [*command, *arguments],
+            [*argv, "-n", self.namespace, *arguments],
             input=text,
             capture_output=True,
             text=True,
@@ -99,15 +101,19 @@ class Kubectl:
                 raise WaitedInVain(f"waited {timeout_s:.0f} s for {what}; last seen: {seen}")
             time.sleep(POLL_S)
 
+    def within(self, namespace: str) -> "Kubectl":
+        """The same cluster, another namespace."""
+        return replace(self, namespace=namespace)
+
     @contextmanager
     def fresh_namespace(self) -> Iterator["Kubectl"]:
-        """A namespace for one test, deleted with all that is in it."""
+        """A namespace for one test; what is in it is gone some seconds after the test."""
         name = f"t-{uuid4().hex[:8]}"
         self.run("create", "namespace", name)
         try:
-            yield Kubectl(self.program, self.kubeconfig, name)
+            yield self.within(name)
         finally:
-            self.run("delete", "namespace", name, "--wait", timeout_s=120)
+            self.run("delete", "namespace", name, "--wait=false")
 
     def _not_ready(self, pod: str) -> str | None:
         status = self.get("pod", pod).get("status", {})

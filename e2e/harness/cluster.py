@@ -1,0 +1,193 @@
+"""A lab with the driver in it, as users install it: what the end-to-end tests and the demo act on.
+
+Bringing the lab itself up and down is `lab`'s business (`labtool`).
+"""
+
+import contextlib
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kubectl import Kubectl
+from labtool import STATE, Lab
+from nvdra_lab import model
+
+CHART = Path(__file__).parents[2] / "charts/nvdra"
+RELEASE = "nvdra"
+NAMESPACE = "nvdra"
+DRIVER = "gpu.nvidia.com"
+PLUGIN = f"app.kubernetes.io/name=nvdra-gpu-plugin,app.kubernetes.io/instance={RELEASE}"
+ROOTS = {
+    "nvidiaDriverRoot": "/run/nvidia/driver",
+    "procRoot": "/run/nvidia/proc",
+    "sysRoot": "/run/nvidia/sys",
+}
+"""Where every node of a lab has its simulated hardware; the chart's `devRoot` stays /dev."""
+
+HTTP_PORT = 8080
+DEBUG_PORT = 6060
+
+
+@dataclass(frozen=True)
+class Device:
+    """A published device, with attributes and capacities as plain values."""
+
+    node: str
+    name: str
+    attributes: Mapping[str, Any]
+    capacity: Mapping[str, str]
+
+    @property
+    def uuid(self) -> str:
+        return str(self.attributes["uuid"])
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A lab that is up, and its administrator."""
+
+    lab: Lab
+    kubectl: Kubectl
+
+    @classmethod
+    def of(cls, lab: Lab) -> "Cluster":
+        """The cluster of a lab that is up."""
+        return cls(lab, lab.kubectl())
+
+    @property
+    def driver(self) -> Kubectl:
+        """The namespace that the driver is installed in."""
+        return self.kubectl.within(NAMESPACE)
+
+    @property
+    def host_address(self) -> str:
+        """Where pods reach this machine."""
+        facts = json.loads((STATE / self.lab.name / "lab.json").read_text())
+        return model.network(facts["index"]).host_address
+
+    def nodes(self) -> list[str]:
+        """The nodes' names."""
+        return sorted(node["metadata"]["name"] for node in self.kubectl.get("nodes"))
+
+    def install(self, *settings: str, wait_s: int = 60) -> None:
+        """`helm upgrade --install`, and wait until every node's plugin is ready.
+
+        Args:
+            settings: More flags of helm, as `--set-json=…`.
+            wait_s: How long helm waits.
+        """
+        roots = [f"--set-string=global.{name}={path}" for name, path in ROOTS.items()]
+        where = ["--namespace", NAMESPACE, "--create-namespace"]
+        how = ["--wait", f"--timeout={wait_s}s"]
+        self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *roots, *settings)
+
+    def uninstall(self) -> None:
+        """`helm uninstall`, and wait until the plugin's pods are gone."""
+        self.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
+        self.driver.wait(
+            lambda: self._running_plugins() or None, "the plugin's pods to be gone", timeout_s=60
+        )
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm in the lab."""
+        return self.lab.must("helm", *arguments)
+
+    def devices(self) -> list[Device]:
+        """Every device the driver publishes, by node and name."""
+        slices = self.kubectl.get("resourceslices", "", f"--field-selector=spec.driver={DRIVER}")
+        found = [
+            _device(each["spec"]["nodeName"], device)
+            for each in slices
+            for device in each["spec"].get("devices", [])
+        ]
+        return sorted(found, key=lambda device: (device.node, device.name))
+
+    def device(self, node: str, name: str) -> Device:
+        """One published device."""
+        return next(one for one in self.devices() if (one.node, one.name) == (node, name))
+
+    def allocated(self, claim: Mapping[str, Any]) -> list[Device]:
+        """The devices that a claim was given, in the order of its allocation."""
+        results = claim["status"]["allocation"]["devices"]["results"]
+        known = {(device.node, device.name): device for device in self.devices()}
+        return [known[result["pool"], result["device"]] for result in results]
+
+    def plugin(self, node: str) -> str:
+        """The name of the plugin's pod on a node."""
+        on_node = f"--field-selector=spec.nodeName={node}"
+        (pod,) = self.driver.get("pods", "", "-l", PLUGIN, on_node)
+        return str(pod["metadata"]["name"])
+
+    def metrics(self, node: str) -> dict[str, float]:
+        """What the plugin of a node counts: sample, labels included, → value."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self.plugin(node)}:{HTTP_PORT}/proxy/metrics"
+        lines = self.kubectl.run("get", "--raw", path).splitlines()
+        samples = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+    def held(self, node: str) -> int:
+        """How many GPUs are prepared on a node."""
+        labels = f'device_type="gpu",driver="{DRIVER}",node="{node}"'
+        return int(self.metrics(node)[f"nvidia_dra_prepared_devices{{{labels}}}"])
+
+    def trace(self, node: str, uid: str, form: str = "text") -> str:
+        """A claim's trace, from the debug endpoint that only a port-forward reaches."""
+        with self.forwarded(self.plugin(node), DEBUG_PORT) as address:
+            url = f"{address}/debug/traces/{uid}?format={form}"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return str(answer.read().decode())
+
+    @contextlib.contextmanager
+    def forwarded(self, pod: str, port: int) -> Iterator[str]:
+        """`kubectl port-forward` to a pod of the driver; the address on this machine."""
+        argv = [self.kubectl.program, f"--kubeconfig={self.kubectl.kubeconfig}", "-n", NAMESPACE]
+        argv += ["port-forward", f"pod/{pod}", f":{port}"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 6060
+                assert line.startswith("Forwarding from"), f"kubectl port-forward said: {line!r}"
+                yield f"http://{line.split()[2]}"
+            finally:
+                process.terminate()
+
+    def sim(self, node: str, *command: str) -> str:
+        """Change a node's simulated hardware, by nvdra-simctl."""
+        return self.lab.must("sim", node, *command)
+
+    def inside(self, node: str, *command: str) -> str:
+        """Run a command in a node."""
+        return self.lab.must("exec", node, "--", *command)
+
+    @contextlib.contextmanager
+    def slowed(self, node: str, gpu: int, milliseconds: int) -> Iterator[None]:
+        """Every NVML call on that GPU takes so much longer while the block runs."""
+        self.sim(node, "slow", str(milliseconds), "--gpu", str(gpu))
+        try:
+            yield
+        finally:
+            self.sim(node, "fault", "rm", "all")
+
+    @contextlib.contextmanager
+    def lost(self, node: str, gpu: int) -> Iterator[None]:
+        """That GPU has fallen off the bus while the block runs."""
+        self.sim(node, "gpu", "lose", str(gpu))
+        try:
+            yield
+        finally:
+            self.sim(node, "gpu", "restore", str(gpu))
+
+    def _running_plugins(self) -> str:
+        return " ".join(self.driver.run("get", "pods", "-l", PLUGIN, "-o", "name").split())
+
+
+def _device(node: str, device: Mapping[str, Any]) -> Device:
+    values = {
+        name: next(iter(value.values())) for name, value in device.get("attributes", {}).items()
+    }
+    sizes = {name: str(size["value"]) for name, size in device.get("capacity", {}).items()}
+    return Device(node, str(device["name"]), values, sizes)

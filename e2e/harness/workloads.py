@@ -1,0 +1,131 @@
+"""Claims and pods as values: what a user's manifest would say, and what a container sees of it."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kubectl import Kubectl
+
+IMAGE = "debian:12-slim"
+DEVICE_CLASS = "gpu.nvidia.com"
+API = "resource.k8s.io/v1"
+
+Manifest = dict[str, Any]
+
+
+def gpus(name: str = "gpu", *where: str, count: int = 1, admin: bool = False) -> Manifest:
+    """A request for GPUs; `where` are CEL expressions that each must meet."""
+    wanted: Manifest = {"count": count, **_wanted(where)}
+    return {"name": name, "exactly": {**wanted, "adminAccess": True} if admin else wanted}
+
+
+def first_of(name: str, **alternatives: str) -> Manifest:
+    """A request for the first alternative that can be had: name → CEL expression."""
+    wishes = [{"name": wish, **_wanted([where])} for wish, where in alternatives.items()]
+    return {"name": name, "firstAvailable": wishes}
+
+
+def attribute(name: str) -> str:
+    """A device's attribute in CEL."""
+    return f"device.attributes['{DEVICE_CLASS}'].{name}"
+
+
+def is_gpu(uuid: str) -> str:
+    """The CEL expression that one GPU alone meets."""
+    return f"{attribute('uuid')} == '{uuid}'"
+
+
+def claim(name: str, *requests: Manifest) -> Manifest:
+    """A claim that several pods can name."""
+    return _object("ResourceClaim", name, {"devices": {"requests": list(requests)}})
+
+
+def template(name: str, *requests: Manifest) -> Manifest:
+    """A template: every pod that names it gets a claim of its own."""
+    return _object(
+        "ResourceClaimTemplate", name, {"spec": {"devices": {"requests": list(requests)}}}
+    )
+
+
+def pod(
+    name: str,
+    *,
+    templates: Sequence[str] = (),
+    claims: Sequence[str] = (),
+    containers: Mapping[str, Iterable[str]] | None = None,
+) -> Manifest:
+    """A pod that runs until it is deleted.
+
+    Args:
+        name: Of the pod.
+        templates: Templates it has claims from, by the template's name.
+        claims: Claims it shares, by the claim's name.
+        containers: Container → what it uses of those, as `claim` or `claim/request`; without it
+            there is one container, `main`, which uses all.
+    """
+    return _object("Pod", name, pod_spec(templates, claims, containers), version="v1")
+
+
+def pod_spec(
+    templates: Sequence[str] = (),
+    claims: Sequence[str] = (),
+    containers: Mapping[str, Iterable[str]] | None = None,
+) -> Manifest:
+    """The spec of such a pod."""
+    uses = containers or {"main": [*templates, *claims]}
+    return {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": container,
+                "image": IMAGE,
+                "command": ["sleep", "infinity"],
+                "resources": {"claims": [_use(one) for one in used]},
+            }
+            for container, used in uses.items()
+        ],
+        "resourceClaims": [
+            *({"name": each, "resourceClaimTemplateName": each} for each in templates),
+            *({"name": each, "resourceClaimName": each} for each in claims),
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class View:
+    """The GPUs that a container sees: by nvidia-smi, and as device nodes (their minor numbers)."""
+
+    uuids: frozenset[str]
+    minors: frozenset[int]
+
+
+def view(pods: Kubectl, name: str, container: str = "") -> View:
+    """What a container of a running pod sees."""
+    script = "nvidia-smi -L; ls /dev"
+    text = pods.exec(name, "sh", "-c", script, container=container)
+    return View(
+        uuids=frozenset(re.findall(r"UUID: (GPU-[0-9a-f-]+)", text)),
+        minors=frozenset(int(minor) for minor in re.findall(r"^nvidia(\d+)$", text, re.MULTILINE)),
+    )
+
+
+def claims_of(pods: Kubectl, name: str) -> list[Manifest]:
+    """The claims of a pod, those made from templates included, in the pod's order."""
+    status = pods.get("pod", name)["status"]
+    made = [entry["resourceClaimName"] for entry in status.get("resourceClaimStatuses", [])]
+    return [pods.get("resourceclaim", claim_name) for claim_name in made]
+
+
+def _wanted(where: Iterable[str]) -> Manifest:
+    selectors = [{"cel": {"expression": expression}} for expression in where]
+    return {"deviceClassName": DEVICE_CLASS, "selectors": selectors}
+
+
+def _use(one: str) -> Manifest:
+    name, _, request = one.partition("/")
+    return {"name": name, "request": request} if request else {"name": name}
+
+
+def _object(kind: str, name: str, spec: Manifest, version: str = API) -> Manifest:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}

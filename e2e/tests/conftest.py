@@ -1,0 +1,131 @@
+"""One cluster for the end-to-end tests: a lab of two nodes, the driver from its chart, a collector.
+
+`--keep-lab` leaves the lab up for a look at it: `eval "$(lab env --name e2e)"`, `lab status --name
+e2e`. The next run begins anew.
+"""
+
+import json
+import subprocess
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import otlp
+import pytest
+from cluster import PLUGIN, Cluster
+from kubectl import Kubectl
+from labtool import LAB, Lab
+from otlp import Receiver
+
+NAME = "e2e"
+PROFILE = "dgx-h100"
+OTLP_PORT = 4318
+TEST_S = 120
+"""How long a test may take; what a whole session shares is brought up outside of that."""
+
+EXPORT_SOON = [{"name": "OTEL_BSP_SCHEDULE_DELAY", "value": "200"}]
+LOG_LINES = 40
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("end to end")
+    group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
+    group.addoption("--keep-lab", action="store_true", help=f"leave the lab {NAME!r} up at the end")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        is_ours = item.path.is_relative_to(Path(__file__).parent)
+        if is_ours and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def bare(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A new cluster with the project's images on its nodes, and no driver yet."""
+    lab, kube = Lab(NAME), request.config.getoption("--kube")
+    with speaking(request.config):
+        say("image", "build")
+        say("down", "--name", NAME)
+        say("up", "--name", NAME, "--nodes", "2", "--profile", PROFILE, "--kube", kube)
+        say("image", "load", "--name", NAME)
+    yield Cluster.of(lab)
+    if not request.config.getoption("--keep-lab"):
+        with speaking(request.config):
+            say("down", "--name", NAME)
+
+
+@pytest.fixture(scope="session")
+def collector(bare: Cluster) -> Iterator[Receiver]:
+    """Receives the plugins' traces."""
+    with otlp.receiver(bare.host_address, OTLP_PORT) as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="session")
+def settings(collector: Receiver) -> list[str]:
+    """How the driver is installed for these tests, as flags of helm."""
+    env = "nvdra-gpu-plugin.kubeletPlugin.containers.gpus.env"
+    return [
+        f"--set-string=global.otlp.endpoint={collector.endpoint}",
+        f"--set-json={env}={json.dumps(EXPORT_SOON)}",
+    ]
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, bare: Cluster, settings: list[str]) -> Cluster:
+    """The cluster with the driver installed and ready on every node."""
+    with speaking(request.config):
+        print("▸ helm install nvdra", flush=True)
+        bare.install(*settings)
+    return bare
+
+
+@pytest.fixture
+def pods(cluster: Cluster) -> Iterator[Kubectl]:
+    """A namespace of the test's own, with the driver at work."""
+    with cluster.kubectl.fresh_namespace() as kubectl:
+        yield kubectl
+
+
+@pytest.fixture
+def idle(cluster: Cluster) -> Cluster:
+    """The cluster once nobody holds a GPU any more: tests before this one are still going."""
+    cluster.kubectl.wait(
+        lambda: cluster.kubectl.run("get", "resourceclaims", "-A", "--no-headers") or None,
+        "the claims of earlier tests to be gone",
+        timeout_s=60,
+    )
+    return cluster
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what the plugins said meanwhile."""
+    report = yield
+    used = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and call.when == "call" and isinstance(used, Cluster):
+        since = f"--since={int(call.duration) + 2}s"
+        chosen = ["logs", "-l", PLUGIN, "--prefix", f"--tail={LOG_LINES}", since]
+        log = used.driver.attempt(*chosen).stdout
+        report.sections.append(("the plugins' logs", log))
+    return report
+
+
+def speaking(config: pytest.Config) -> ExitStack:
+    """What is printed in the block reaches the terminal: the user waits for it."""
+    stack = ExitStack()
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        stack.enter_context(capture.global_and_fixture_disabled())
+        print(flush=True)
+    return stack
+
+
+def say(*arguments: str) -> None:
+    """Run `lab`, which says itself how far it is."""
+    done = subprocess.run([LAB, *arguments], check=False)
+    if done.returncode != 0:
+        pytest.fail(f"lab {' '.join(arguments)} failed, see above", pytrace=False)

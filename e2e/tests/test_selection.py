@@ -1,0 +1,49 @@
+"""A claim selects GPUs by what they are; a user whose wish nobody can meet is told so."""
+
+from pathlib import Path
+from typing import Any
+
+import workloads
+from cluster import Cluster
+from kubectl import Kubectl
+
+QUICKSTARTS = Path(__file__).parents[1] / "quickstarts"
+
+
+def test_a_gpu_is_chosen_by_product_memory_and_architecture(
+    cluster: Cluster, pods: Kubectl
+) -> None:
+    pods.apply(QUICKSTARTS / "4-chosen-by-what-it-is.yaml")
+    pods.wait_running("chosen-gpu")
+    (claim,) = workloads.claims_of(pods, "chosen-gpu")
+    (device,) = cluster.allocated(claim)
+    assert device.attributes["architecture"] == "Hopper"
+    assert workloads.view(pods, "chosen-gpu").uuids == {device.uuid}
+
+
+def test_a_gpu_is_chosen_by_the_version_of_its_driver(pods: Kubectl) -> None:
+    version = workloads.attribute("driverVersion")
+    at_least = f"{version}.compareTo(semver('580.65.6')) >= 0"
+    below = f"{version}.compareTo(semver('581.0.0')) < 0"
+    pods.apply(workloads.template("recent", workloads.gpus("gpu", at_least, below)))
+    pods.apply(workloads.pod("p", templates=["recent"]))
+    pods.wait_running("p")
+    assert len(workloads.view(pods, "p").uuids) == 1
+
+
+def test_a_pod_whose_gpu_no_node_has_stays_pending_and_is_told_why(pods: Kubectl) -> None:
+    pods.apply(QUICKSTARTS / "6-a-gpu-that-no-node-has.yaml")
+    pods.wait(lambda: None if scheduled(pods) else "no verdict yet", "the scheduler's verdict")
+    verdict = scheduled(pods)
+    assert (verdict["status"], verdict["reason"]) == ("False", "Unschedulable")
+    assert "cannot allocate all claims" in verdict["message"]
+    told = [message for reason, message in pods.events("no-such-gpu") if "Scheduling" in reason]
+    assert any("cannot allocate all claims" in message for message in told)
+    (claim,) = workloads.claims_of(pods, "no-such-gpu")
+    assert "allocation" not in claim.get("status", {})
+
+
+def scheduled(pods: Kubectl) -> dict[str, Any]:
+    """The PodScheduled condition of the pod, once there is one."""
+    conditions = pods.get("pod", "no-such-gpu")["status"].get("conditions", [])
+    return next((each for each in conditions if each["type"] == "PodScheduled"), {})

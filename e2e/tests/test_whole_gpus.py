@@ -1,0 +1,149 @@
+"""Pods that claim whole GPUs see those GPUs, and no others."""
+
+from pathlib import Path
+
+import pytest
+import workloads
+from cluster import Cluster
+from kubectl import Kubectl
+from workloads import View
+
+QUICKSTARTS = Path(__file__).parents[1] / "quickstarts"
+
+NOWHERE = "false"
+
+
+def given(cluster: Cluster, pods: Kubectl, pod: str) -> View:
+    """What the allocations of a pod's claims say it should see."""
+    claims = workloads.claims_of(pods, pod)
+    devices = [device for claim in claims for device in cluster.allocated(claim)]
+    return View(
+        uuids=frozenset(device.uuid for device in devices),
+        minors=frozenset(int(device.name.removeprefix("gpu-")) for device in devices),
+    )
+
+
+def test_a_pod_sees_exactly_the_gpu_that_its_claim_was_given(
+    cluster: Cluster, pods: Kubectl
+) -> None:
+    pods.apply(workloads.template("one", workloads.gpus()))
+    pods.apply(workloads.pod("p", templates=["one"]))
+    pods.wait_running("p")
+    seen = workloads.view(pods, "p")
+    assert len(seen.uuids) == 1
+    assert seen == given(cluster, pods, "p")
+
+
+def test_two_pods_with_a_claim_each_see_different_gpus(pods: Kubectl) -> None:
+    pods.apply(QUICKSTARTS / "1-two-pods-a-gpu-each.yaml")
+    pods.wait_running("own-gpu-a", "own-gpu-b")
+    first, second = workloads.view(pods, "own-gpu-a"), workloads.view(pods, "own-gpu-b")
+    assert len(first.uuids) == len(second.uuids) == 1
+    assert first.uuids != second.uuids
+
+
+def test_two_containers_of_a_pod_share_the_gpu_of_its_claim(pods: Kubectl) -> None:
+    pods.apply(QUICKSTARTS / "2-one-gpu-two-containers.yaml")
+    pods.wait_running("shared-in-pod")
+    first = workloads.view(pods, "shared-in-pod", "first")
+    assert len(first.uuids) == 1
+    assert workloads.view(pods, "shared-in-pod", "second") == first
+
+
+def test_two_pods_that_name_one_claim_see_the_same_gpu(cluster: Cluster, pods: Kubectl) -> None:
+    pods.apply(QUICKSTARTS / "3-two-pods-one-claim.yaml")
+    pods.wait_running("shared-claim-a", "shared-claim-b")
+    first = workloads.view(pods, "shared-claim-a")
+    assert workloads.view(pods, "shared-claim-b") == first
+    claim = pods.get("resourceclaim", "shared-gpu")
+    assert first.uuids == {device.uuid for device in cluster.allocated(claim)}
+    assert {user["name"] for user in claim["status"]["reservedFor"]} == {
+        "shared-claim-a",
+        "shared-claim-b",
+    }
+
+
+def test_a_claim_for_two_gpus_below_one_pcie_root_gets_such_a_pair(
+    cluster: Cluster, pods: Kubectl
+) -> None:
+    pods.apply(QUICKSTARTS / "5-two-gpus-one-pcie-root.yaml")
+    pods.wait_running("gpu-pair")
+    (claim,) = workloads.claims_of(pods, "gpu-pair")
+    roots = [
+        device.attributes["resource.kubernetes.io/pcieRoot"] for device in cluster.allocated(claim)
+    ]
+    assert len(roots) == 2
+    assert len(set(roots)) == 1
+    seen = workloads.view(pods, "gpu-pair")
+    assert len(seen.uuids) == 2
+    assert seen == given(cluster, pods, "gpu-pair")
+
+
+def test_a_pod_with_two_claims_sees_both_gpus(cluster: Cluster, pods: Kubectl) -> None:
+    pods.apply(workloads.template("left", workloads.gpus()))
+    pods.apply(workloads.template("right", workloads.gpus()))
+    pods.apply(workloads.pod("p", templates=["left", "right"]))
+    pods.wait_running("p")
+    seen = workloads.view(pods, "p")
+    assert len(seen.uuids) == 2
+    assert seen == given(cluster, pods, "p")
+
+
+def test_a_container_sees_only_the_request_of_the_claim_that_it_names(pods: Kubectl) -> None:
+    pods.apply(workloads.template("two", workloads.gpus("a"), workloads.gpus("b", count=2)))
+    containers = {"first": ["two/a"], "second": ["two/b"], "third": []}
+    pods.apply(workloads.pod("p", templates=["two"], containers=containers))
+    pods.wait_running("p")
+    first, second = (workloads.view(pods, "p", name) for name in ("first", "second"))
+    assert (len(first.uuids), len(second.uuids)) == (1, 2)
+    assert not first.uuids & second.uuids
+    assert not first.minors & second.minors
+
+
+def test_the_first_alternative_that_can_be_had_is_given(cluster: Cluster, pods: Kubectl) -> None:
+    better = f"{workloads.attribute('productName')} == 'NVIDIA H300'"
+    also_good = f"{workloads.attribute('architecture')} == 'Hopper'"
+    pods.apply(workloads.template("either", workloads.first_of("gpu", h300=better, any=also_good)))
+    pods.apply(workloads.pod("p", templates=["either"]))
+    pods.wait_running("p")
+    (claim,) = workloads.claims_of(pods, "p")
+    (result,) = claim["status"]["allocation"]["devices"]["results"]
+    assert result["request"] == "gpu/any"
+    assert workloads.view(pods, "p") == given(cluster, pods, "p")
+
+
+def test_a_gpu_without_a_claim_is_asked_for_by_the_classic_resource_name(
+    cluster: Cluster, pods: Kubectl
+) -> None:
+    pods.apply(QUICKSTARTS / "7-extended-resource.yaml")
+    pods.wait_running("classic")
+    seen = workloads.view(pods, "classic")
+    (claim,) = pods.get("resourceclaims")
+    assert claim["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"]
+    (device,) = cluster.allocated(claim)
+    assert seen.uuids == {device.uuid}
+    assert len(seen.minors) == 1
+    for node in cluster.kubectl.get("nodes"):
+        assert "nvidia.com/gpu" not in node["status"]["capacity"]
+
+
+def test_a_pod_without_a_claim_sees_no_gpu(pods: Kubectl) -> None:
+    pods.apply(workloads.pod("p"))
+    pods.wait_running("p")
+    assert "nvidia" not in pods.exec("p", "ls", "/dev")
+    assert pods.attempt("exec", "p", "--", "nvidia-smi").returncode != 0
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["its-own", "anothers"])
+def test_a_device_node_made_by_hand_opens_only_for_the_gpu_the_container_was_given(
+    pods: Kubectl, is_own: bool
+) -> None:
+    """Its own answers that no driver is there (ENXIO); another's that it may not (EPERM)."""
+    pods.apply(workloads.template("one", workloads.gpus()))
+    pods.apply(workloads.pod("p", templates=["one"]))
+    pods.wait_running("p")
+    (own,) = workloads.view(pods, "p").minors
+    minor = own if is_own else (own + 1) % 8
+    script = f"mknod /tmp/gpu c 195 {minor} && head -c 1 /tmp/gpu 2>&1 || true"
+    answer = pods.exec("p", "sh", "-c", script).strip()
+    assert answer.endswith("No such device or address" if is_own else "Operation not permitted")
