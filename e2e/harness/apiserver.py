@@ -17,7 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ READY_S = 60
 """Longest wait for the server; it takes about three seconds on two idle cores."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ApiServer:
-    """One running API server.
+    """One API server and what it needs; made and run by `started`.
 
     Attributes:
         url: `https://127.0.0.1:<port>`.
@@ -52,6 +52,19 @@ class ApiServer:
     authority: Path
     directory: Path
     signer: Authority
+    argv: list[str] = field(default_factory=list)
+    process: "subprocess.Popen[bytes] | None" = None
+
+    def run(self) -> None:
+        """Start the process, and wait until it is ready."""
+        self.process = _run(self.argv, self.directory / "kube-apiserver.log")
+        _wait_ready(self, self.process)
+
+    def stop(self) -> None:
+        """End the process; what it knew is in etcd, and `run` starts it again."""
+        if self.process is not None:
+            _end(self.process)
+            self.process = None
 
     def call(self, verb: str, path: str, body: Any = None) -> Any:
         """Ask as the administrator; the answer's JSON. For arranging and looking, in tests."""
@@ -113,13 +126,19 @@ def started(
     The programs come from where `lab` finds them: KUBEBUILDER_ASSETS, the cache, PATH.
     """
     programs = _programs(kubernetes)
-    with contextlib.ExitStack() as running:
-        etcd = _etcd(running, programs["etcd"], directory, etcd_flags)
-        server = _prepare(directory)
-        flags = _flags(server, etcd, runtime_config, feature_gates)
-        process = _start(running, [programs["kube-apiserver"], *flags], directory, "kube-apiserver")
-        _wait_ready(server, process)
+    etcd_url, etcd_argv = _etcd(programs["etcd"], directory, etcd_flags)
+    server = _prepare(directory)
+    server.argv = [
+        programs["kube-apiserver"],
+        *_flags(server, etcd_url, runtime_config, feature_gates),
+    ]
+    etcd = _run(etcd_argv, directory / "etcd.log")
+    try:
+        server.run()
         yield server
+    finally:
+        server.stop()
+        _end(etcd)
 
 
 def _programs(kubernetes: str) -> dict[str, str]:
@@ -129,11 +148,10 @@ def _programs(kubernetes: str) -> dict[str, str]:
     return binaries.ensure(places, release, Progress())
 
 
-def _etcd(
-    running: contextlib.ExitStack, program: str, directory: Path, flags: Sequence[str]
-) -> str:
+def _etcd(program: str, directory: Path, flags: Sequence[str]) -> tuple[str, list[str]]:
+    """Where etcd will listen, and how to start it."""
     client, peer = (f"http://127.0.0.1:{port}" for port in _free_ports(2))
-    argv = [
+    return client, [
         program,
         f"--data-dir={directory / 'etcd'}",
         f"--listen-client-urls={client}",
@@ -144,8 +162,6 @@ def _etcd(
         "--log-level=warn",
         *flags,
     ]
-    _start(running, argv, directory, "etcd")
-    return client
 
 
 def _prepare(directory: Path) -> ApiServer:
@@ -200,18 +216,14 @@ def _flags(server: ApiServer, etcd: str, runtime_config: str, feature_gates: str
     ]
 
 
-def _start(
-    running: contextlib.ExitStack, argv: Sequence[str], directory: Path, name: str
-) -> "subprocess.Popen[bytes]":
-    """Run a program until the stack unwinds; it dies with this process in any case."""
-    log = running.enter_context((directory / f"{name}.log").open("wb"))
-    command = ["setpriv", "--pdeathsig", "KILL", *argv]
-    process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-    running.callback(_stop, process)
-    return process
+def _run(argv: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
+    """Start a program; it dies with this process in any case."""
+    with log.open("ab") as out:
+        command = ["setpriv", "--pdeathsig", "KILL", *argv]
+        return subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
 
 
-def _stop(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes]") -> None:
     """Kill: nothing of it is needed afterwards, and a graceful end takes a second or more."""
     process.kill()
     process.wait()

@@ -1,6 +1,6 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
 
 import apiserver
 import pytest
@@ -246,12 +246,27 @@ async def test_a_time_that_the_server_gave_a_taint_stays(node: Node) -> None:
         assert second["spec"]["devices"][0]["taints"][0]["timeAdded"] == added
 
 
+async def test_publication_outlives_the_api_server_and_repairs_what_happened_meanwhile(
+    tmp_path: Path,
+) -> None:
+    with apiserver.started(tmp_path) as server:
+        node = Node(server, "node-a")
+        async with publishing(node, node.pool((gpu(0),))) as publisher:
+            server.stop()
+            publisher.publish(node.pool((gpu(0),), (gpu(1),)))
+            await until(lambda: publisher.state.error)
+            server.run()
+            node.wipe()
+            await until(lambda: devices(node.slices()) == [["gpu-0"], ["gpu-1"]], timeout_s=20)
+            await until(lambda: publisher.state.is_published and not publisher.state.error)
+
+
 OLDER = "resource.k8s.io/v1=false,resource.k8s.io/v1beta2=false,resource.k8s.io/v1beta1=false"
 
 
 @pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
 async def test_a_server_with_an_older_version_alone_gets_the_same_pool(
-    tmp_path: Any, version: str
+    tmp_path: Path, version: str
 ) -> None:
     only = OLDER.replace(f"{version}=false", f"{version}=true")
     with apiserver.started(tmp_path, runtime_config=only) as server:
@@ -268,7 +283,7 @@ async def test_a_server_with_an_older_version_alone_gets_the_same_pool(
 
 
 async def test_fields_that_the_server_drops_are_named_by_their_gate_and_written_once(
-    tmp_path: Any,
+    tmp_path: Path,
 ) -> None:
     gates = "DRADeviceTaints=false,DRADeviceTaintRules=false"
     with apiserver.started(tmp_path, feature_gates=gates) as server:
@@ -282,7 +297,7 @@ async def test_fields_that_the_server_drops_are_named_by_their_gate_and_written_
             assert stored["metadata"]["generation"] == 1
 
 
-async def test_a_cluster_without_dra_is_reported_and_waited_for(tmp_path: Any) -> None:
+async def test_a_cluster_without_dra_is_reported_and_waited_for(tmp_path: Path) -> None:
     with apiserver.started(tmp_path, runtime_config=OLDER) as server:
         async with client.connected(KubeSettings(str(server.kubeconfig))) as api:
             publisher = Publisher(api, DRIVER, NodeName("node-a"))

@@ -6,12 +6,15 @@ knows of it. No retries here.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import math
 import os
 import socket
 import urllib.parse
 import urllib.request
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ _CONNECT = aiohttp.ClientTimeout(total=None, sock_connect=10)
 """Every call has its own deadline; this bounds one connection attempt within it."""
 
 _RENEWAL_PAUSE_S = 5.0
+_GOODBYE_S = 1.0
 
 _KEEPALIVE_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -69,6 +73,7 @@ class Connection:
         self._identity: tuple[object, ...] = ()
         self._rest: Any = None
         self._open: list[tuple[Any, aiohttp.TCPConnector]] = []
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self.host = ""
         self.generation = 0
         """Grows with every renewal: tells whether refused credentials are still the current."""
@@ -79,12 +84,13 @@ class Connection:
         Raises:
             RetryableError: ApiUnavailable: the configuration cannot be read or makes no sense.
         """
-        configuration = await _load(self._settings)
-        identity = _identity(configuration)
-        if identity != self._identity:
-            rest, connector = _transport(configuration, self._settings.user_agent)
-            self._open.append((rest, connector))
-            self._rest = rest
+        with _usable(self._settings):
+            configuration = await _load(self._settings)
+            identity = _identity(configuration)
+            if identity != self._identity:
+                rest, connector = _transport(configuration, self._settings.user_agent, self._socket)
+                self._open.append((rest, connector))
+                self._rest = rest
         self._configuration, self._identity = configuration, identity
         self.host = configuration.host
 
@@ -107,10 +113,25 @@ class Connection:
             return True
 
     async def close(self) -> None:
-        """Close every session."""
+        """Close every session and socket; none outlives the loop in a TLS goodbye."""
         for rest, connector in self._open:
             await rest.close()
             await connector.close()
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                while any(each.fileno() >= 0 for each in self._sockets):  # noqa: ASYNC110 - no hook
+                    await asyncio.sleep(0.001)
+
+    def _socket(self, address: Any) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family, kind, protocol)
+        for level, option, value in _KEEPALIVE_OPTIONS:
+            made.setsockopt(level, option, value)
+        self._sockets.add(made)
+        return made
 
     async def request(
         self, verb: str, target: str, body: Any = None, content_type: str = "application/json"
@@ -134,31 +155,33 @@ class Connection:
         return raw
 
 
-async def _load(settings: KubeSettings) -> Any:
-    configuration = package.Configuration()
+@contextlib.contextmanager
+def _usable(settings: KubeSettings) -> Iterator[None]:
+    """Say where an unusable configuration came from.
+
+    The package checks a kubeconfig's shape by running into it, hence the list.
+    """
+    shapes = (ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
     try:
-        if settings.kubeconfig:
-            _require(settings.kubeconfig)
-            await package.load_kube_config(
-                settings.kubeconfig, client_configuration=configuration, persist_config=False
-            )
-        else:
-            package.load_incluster_config(client_configuration=configuration)
-    except (
-        package.ConfigException,
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        yaml.YAMLError,
-    ) as error:  # fmt: skip - the loader checks shapes by running into them
+        yield
+    except (package.ConfigException, OSError, *shapes) as error:
         where = settings.kubeconfig or "the pod's service account"
         raise RetryableError(
             Reason.API_UNAVAILABLE,
             f"no usable API server configuration in {where}: {error}",
             "give --kubeconfig, or run in a pod with a service account",
         ) from error
+
+
+async def _load(settings: KubeSettings) -> Any:
+    configuration = package.Configuration()
+    if settings.kubeconfig:
+        _require(settings.kubeconfig)
+        await package.load_kube_config(
+            settings.kubeconfig, client_configuration=configuration, persist_config=False
+        )
+    else:
+        package.load_incluster_config(client_configuration=configuration)
     configuration.proxy = configuration.proxy or _proxy(configuration.host)
     return configuration
 
@@ -191,14 +214,16 @@ def _proxy(host: str) -> str | None:
     return urllib.request.getproxies().get(url.scheme)
 
 
-def _transport(configuration: Any, user_agent: str) -> tuple[Any, aiohttp.TCPConnector]:
+def _transport(
+    configuration: Any, user_agent: str, make_socket: Callable[[Any], socket.socket]
+) -> tuple[Any, aiohttp.TCPConnector]:
     """The package's own transport over a connector that keeps connections for us.
 
     The package does not close a connector that it was given; `Connection.close` does.
     """
     rest = package.RESTClientObject(configuration)
     connector = aiohttp.TCPConnector(
-        limit=0, ssl=rest.ssl_context, keepalive_timeout=_KEEP_ALIVE_S, socket_factory=_socket
+        limit=0, ssl=rest.ssl_context, keepalive_timeout=_KEEP_ALIVE_S, socket_factory=make_socket
     )
     configuration.client_session_kwargs = {
         "connector": connector,
@@ -207,11 +232,3 @@ def _transport(configuration: Any, user_agent: str) -> tuple[Any, aiohttp.TCPCon
         "trust_env": False,
     }
     return rest, connector
-
-
-def _socket(address: Any) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    for level, option, value in _KEEPALIVE_OPTIONS:
-        made.setsockopt(level, option, value)
-    return made
