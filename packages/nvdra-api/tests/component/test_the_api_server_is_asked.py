@@ -2,12 +2,12 @@ import asyncio
 import base64
 import json
 import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import apiserver
 import pytest
+from answering import Port, answering, http
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.runtime.kube import client
 from nvdra_api.runtime.kube.client import Client, KubeSettings, Request
@@ -259,51 +259,22 @@ async def test_without_kubeconfig_and_outside_a_pod_the_error_says_what_to_give(
             pytest.fail("connected without a configuration")
 
 
-@asynccontextmanager
-async def answering(tmp_path: Path, *answers: str) -> AsyncIterator[KubeSettings]:
-    """A port that gives these answers, one per connection; the last one stays silent."""
-    left = list(answers)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        if left:
-            writer.write(left.pop(0).encode())
-            await writer.drain()
-        else:
-            await reader.read()
-        writer.close()
-        await writer.wait_closed()
-
-    async with asyncio.TaskGroup() as group:
-        listener = await asyncio.start_server(
-            lambda reader, writer: group.create_task(serve(reader, writer)), "127.0.0.1", 0
-        )
-        port = listener.sockets[0].getsockname()[1]
-        kubeconfig = tmp_path / "kubeconfig"
-        url = f"http://127.0.0.1:{port}"
-        kubeconfig.write_text(apiserver.kubeconfig(url, kubeconfig, {"token": "t"}))
-        yield KubeSettings(str(kubeconfig))
-        listener.close()
-
-
-def http(status: str, body: str = "{}", **headers: str) -> str:
-    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    head = [f"HTTP/1.1 {status}", *lines, f"Content-Length: {len(body)}", "Connection: close"]
-    return "\r\n".join([*head, "", body])
+def connected(port: Port) -> AbstractAsyncContextManager[Client]:
+    return client.connected(KubeSettings(str(port.kubeconfig)))
 
 
 async def test_an_overloaded_server_is_asked_again_when_it_says_so(tmp_path: Path) -> None:
     busy = http("429 Too Many Requests", Retry_After="0")
     async with (
-        answering(tmp_path, busy, busy, http("200 OK", '{"kind":"Status"}')) as settings,
-        client.connected(settings) as api,
+        answering(tmp_path, busy, busy, http("200 OK", '{"kind":"Status"}')) as port,
+        connected(port) as api,
     ):
         assert await api.get("/api/v1/nodes", soon()) == {"kind": "Status"}
 
 
 async def test_a_retry_that_would_come_too_late_is_not_waited_for(tmp_path: Path) -> None:
     busy = http("429 Too Many Requests", Retry_After="30")
-    async with answering(tmp_path, busy) as settings, client.connected(settings) as api:
+    async with answering(tmp_path, busy) as port, connected(port) as api:
         before = soon(0)
         with pytest.raises(RetryableError, match="429"):
             await api.get("/api/v1/nodes", soon(5))
@@ -316,8 +287,8 @@ async def test_a_server_that_stays_overloaded_is_left_alone_after_six_attempts(
     busy = http("429 Too Many Requests", Retry_After="0")
     seen: list[Request] = []
     async with (
-        answering(tmp_path, *[busy] * 10) as settings,
-        client.connected(settings, seen.append) as api,
+        answering(tmp_path, *[busy] * 10) as port,
+        client.connected(KubeSettings(str(port.kubeconfig)), seen.append) as api,
     ):
         with pytest.raises(RetryableError, match="429"):
             await api.get("/api/v1/nodes", soon())
@@ -325,7 +296,7 @@ async def test_a_server_that_stays_overloaded_is_left_alone_after_six_attempts(
 
 
 async def test_a_server_that_says_nothing_is_given_up_at_the_deadline(tmp_path: Path) -> None:
-    async with answering(tmp_path) as settings, client.connected(settings) as api:
+    async with answering(tmp_path) as port, connected(port) as api:
         with pytest.raises(RetryableError, match="no answer in time") as raised:
             await api.get("/api/v1/nodes", soon(0.1))
         assert raised.value.reason is Reason.API_UNAVAILABLE
@@ -334,16 +305,26 @@ async def test_a_server_that_says_nothing_is_given_up_at_the_deadline(tmp_path: 
 
 async def test_an_error_of_a_proxy_in_between_is_shown_as_it_is(tmp_path: Path) -> None:
     async with (
-        answering(tmp_path, http("502 Bad Gateway", "<h1>no upstream</h1>")) as settings,
-        client.connected(settings) as api,
+        answering(tmp_path, http("502 Bad Gateway", "<h1>no upstream</h1>")) as port,
+        connected(port) as api,
     ):
         with pytest.raises(RetryableError, match="502: <h1>no upstream</h1>"):
             await api.get("/api/v1/nodes", soon())
 
 
+async def test_an_answer_that_is_no_json_is_no_answer(tmp_path: Path) -> None:
+    async with (
+        answering(tmp_path, http("200 OK", "<h1>log in first</h1>")) as port,
+        connected(port) as api,
+    ):
+        with pytest.raises(RetryableError, match="makes no sense") as raised:
+            await api.get("/api/v1/nodes", soon())
+        assert raised.value.reason is Reason.API_UNAVAILABLE
+
+
 async def test_a_server_that_is_not_there_is_named_with_its_address(tmp_path: Path) -> None:
-    async with answering(tmp_path) as settings:
+    async with answering(tmp_path) as port:
         pass
-    async with client.connected(settings) as api:
+    async with connected(port) as api:
         with pytest.raises(RetryableError, match=r"http://127\.0\.0\.1:\d+"):
             await api.get("/api/v1/nodes", soon())

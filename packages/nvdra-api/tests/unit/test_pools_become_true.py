@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvdra_api.protocol import pools
+from nvdra_api.protocol import contents, pools
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.types.ids import DeviceName, NodeName, PoolName
 from nvdra_api.types.quantity import Quantity
@@ -249,15 +249,15 @@ def test_what_the_server_dropped_is_named_by_its_gate(
     field: str, value: object, gates: tuple[str, ...]
 ) -> None:
     sent = {"driver": "d", "devices": [{"name": "gpu-0", field: value}]}
-    assert pools.dropped(sent, {"driver": "d", "devices": [{"name": "gpu-0"}]}) == gates
-    assert pools.dropped(sent, copy.deepcopy(sent)) == ()
+    assert contents.dropped(sent, {"driver": "d", "devices": [{"name": "gpu-0"}]}) == gates
+    assert contents.dropped(sent, copy.deepcopy(sent)) == ()
 
 
 def test_a_taints_time_from_the_server_is_nothing_dropped() -> None:
     sent = {"devices": [{"name": "a", "taints": [{"key": "k", "effect": "None"}]}]}
     stored = copy.deepcopy(sent)
     stored["devices"][0]["taints"][0]["timeAdded"] = "2026-01-02T03:04:05Z"  # type: ignore[index]  # JSON
-    assert pools.dropped(sent, stored) == ()
+    assert contents.dropped(sent, stored) == ()
 
 
 def test_what_the_server_kept_can_be_adopted_and_is_then_left_alone() -> None:

@@ -52,10 +52,13 @@ class Collection:
     def fed(self, line: bytes) -> Outcome:
         """Take one line of a watch.
 
-        An ERROR event ends the watch: 410 means that the resourceVersion is gone, anything else
-        that the stream can no longer be trusted; both are mended by a list.
+        An ERROR event ends the watch: 410 means that the resourceVersion is gone, anything else,
+        what is no JSON among it, that the stream cannot be trusted; a list mends both.
         """
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return Outcome.LIST_AGAIN
         kind, obj = event.get("type"), event.get("object") or {}
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
             return Outcome.LIST_AGAIN

@@ -12,9 +12,9 @@ Source: spec/kubelet-dra-protocol.md §5.4, §8.7; design.md, "Settled".
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
@@ -23,7 +23,8 @@ from nvdra_api.protocol import apiversions, backoff
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.runtime.kube.bucket import Bucket
 from nvdra_api.runtime.kube.connection import Connection, KubeSettings
-from nvdra_api.runtime.kube.errors import DraDisabled, NotFound, errors, refused
+from nvdra_api.runtime.kube.errors import DraDisabled, NotFound, errors, garbled, refused
+from nvdra_api.runtime.kube.observation import Observe, Request, resource, unobserved
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
 from nvdra_api.types.errors import PermanentError, Reason
 
@@ -32,22 +33,6 @@ __all__ = ["Client", "KubeSettings", "Observe", "Request", "connected"]
 _log = logging.getLogger(__name__)
 
 _MOST_RETRIES: Final = 5
-
-
-class Request(NamedTuple):
-    """One finished attempt, for metrics. `status` is 0 where no answer came."""
-
-    verb: str
-    resource: str
-    status: int
-    seconds: float
-
-
-Observe = Callable[[Request], None]
-
-
-def _unobserved(_: Request) -> None:
-    pass
 
 
 class Client:
@@ -78,7 +63,7 @@ class Client:
             NotFound: no such object or path.
             RetryableError: any other refusal, or no answer by the deadline.
         """
-        return _object(await self._call("GET", path, deadline, params))
+        return _object("GET", path, await self._call("GET", path, deadline, params))
 
     async def create(self, path: str, body: JsonObject, deadline: float) -> JsonObject:
         """POST to a collection; the stored object comes back.
@@ -87,11 +72,11 @@ class Client:
             Invalid: the server rejects the object.
             Conflict: it exists.
         """
-        return _object(await self._call("POST", path, deadline, body=body))
+        return _object("POST", path, await self._call("POST", path, deadline, body=body))
 
     async def replace(self, path: str, body: JsonObject, deadline: float) -> JsonObject:
         """PUT an object; with a resourceVersion in it, only over that version (else Conflict)."""
-        return _object(await self._call("PUT", path, deadline, body=body))
+        return _object("PUT", path, await self._call("PUT", path, deadline, body=body))
 
     async def patch(
         self,
@@ -102,7 +87,8 @@ class Client:
         params: Mapping[str, str] | None = None,
     ) -> JsonObject:
         """PATCH an object; the stored object comes back."""
-        return _object(await self._call("PATCH", path, deadline, params, body, content_type))
+        answer = await self._call("PATCH", path, deadline, params, body, content_type)
+        return _object("PATCH", path, answer)
 
     async def delete(
         self, path: str, deadline: float, *, uid: str = "", resource_version: str = ""
@@ -132,7 +118,8 @@ class Client:
                 "the pod will be stopped or recreated by its owner",
                 claim=str(ref),
             ) from error
-        claim = ResourceClaim.model_validate_json(body)
+        with garbled("GET", f"claim {ref}"):
+            claim = ResourceClaim.model_validate_json(body)
         if claim.metadata.uid != ref.uid:
             raise PermanentError(
                 Reason.CLAIM_UID_CHANGED,
@@ -279,13 +266,11 @@ class Client:
             status = response.status
             return response
         finally:
-            self._observe(Request(verb, _resource(target), status, loop.time() - started))
+            self._observe(Request(verb, resource(target), status, loop.time() - started))
 
 
 @asynccontextmanager
-async def connected(
-    settings: KubeSettings, observe: Observe = _unobserved
-) -> AsyncIterator[Client]:
+async def connected(settings: KubeSettings, observe: Observe = unobserved) -> AsyncIterator[Client]:
     """A client for the API server that the settings name; nothing is asked of it yet.
 
     Args:
@@ -303,8 +288,9 @@ async def connected(
         await connection.close()
 
 
-def _object(body: bytes) -> JsonObject:
-    document: JsonObject = json.loads(body)
+def _object(verb: str, path: str, body: bytes) -> JsonObject:
+    with garbled(verb, path):
+        document: JsonObject = json.loads(body)
     return document
 
 
@@ -312,15 +298,3 @@ def _retry_after(response: aiohttp.ClientResponse) -> float:
     """Seconds the server asks us to wait; it says whole seconds, never a date."""
     text = response.headers.get("Retry-After", "")
     return float(text) if text.isdecimal() else 1.0
-
-
-def _resource(target: str) -> str:
-    """The plural in a path, for a metric's label: never a name.
-
-    `/api/v1/nodes/n` → `nodes`, `/apis/g/v/namespaces/ns/resourceclaims/c` → `resourceclaims`.
-    """
-    parts = target.partition("?")[0].strip("/").split("/")
-    rest = parts[2:] if parts[0] == "api" else parts[3:]
-    if rest[:1] == ["namespaces"] and len(rest) > 2:
-        rest = rest[2:]
-    return rest[0] if rest else "discovery"

@@ -116,6 +116,19 @@ def errors(verb: str, path: str, host: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def garbled(verb: str, what: str) -> Iterator[None]:
+    """A 2xx answer that is not what it should be: something in between answered."""
+    try:
+        yield
+    except ValueError as error:
+        raise RetryableError(
+            Reason.API_UNAVAILABLE,
+            f"{verb} {what}: the answer makes no sense: {error}",
+            "see what answers in the API server's place",
+        ) from error
+
+
 def _status(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body)

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nvdra_api.protocol import apiversions, pools
+from nvdra_api.protocol import apiversions, contents, pools
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.kube.client import Client
@@ -239,7 +239,7 @@ class Publisher:
         kept = apiversions.slice_from(self._version, stored)
         name = kept["metadata"]["name"]
         _log.info("slice %sd slice=%s generation=%d", verb, name, pools.generation(kept))
-        lost = pools.dropped(obj["spec"], kept["spec"])
+        lost = contents.dropped(obj["spec"], kept["spec"])
         if lost and self._wish is not None:
             self._adopt(kept, lost, self._wish)
 

@@ -7,6 +7,7 @@ Who reads takes `snapshot()`; who waits takes `changed_since(serial)`. What the 
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -24,10 +25,14 @@ _log = logging.getLogger(__name__)
 _LIST_S = 30.0
 _WATCH_S = 300
 _WATCH_SPREAD_S = 60
+_SHORTEST_WATCH_S = 1.0
 _PATIENCE_S = 30.0
 """How much longer than it was asked to a server may keep a watch open before we close it."""
 
 _FAILED = Backoff(first_s=0.5, ceiling_s=30)
+_CALM_S = 60.0
+"""After so long without a failure the back-off starts anew."""
+
 _NO_SUCH_API_S = 60.0
 
 
@@ -94,14 +99,14 @@ class Reflector:
                 task.cancel()
 
     async def _reflect(self) -> None:
-        failures = 0
+        clock = asyncio.get_running_loop().time
+        failures, failed_at = 0, -math.inf
         while True:
             try:
-                path = await self._list()
-                failures = 0
-                await self._follow(path)
+                await self._follow(await self._list())
             except DriverError as error:
-                failures += 1
+                failures = 1 if clock() - failed_at > _CALM_S else failures + 1
+                failed_at = clock()
                 self._is_lost = isinstance(error, NotFound)
                 delay = self._failed(error, failures)
                 await self._note(str(error))
@@ -119,24 +124,30 @@ class Reflector:
     async def _follow(self, path: str) -> None:
         """Watch, and resume where each watch ended, until only a list can help.
 
-        A broken connection resumes as a regular end does; a watch that breaks again at once is left
-        to the caller's back-off, with a list after it.
+        Something in between may end watches as soon as they begin, or the server take every version
+        for too old: neither makes us ask faster than once a second.
         """
-        while True:
-            before = self._collection.resource_version
-            try:
-                outcome = await self._watch(path)
-            except Gone:
-                return
-            except (NotFound, DraDisabled):
+        clock = asyncio.get_running_loop().time
+        outcome = Outcome.NOTHING
+        while outcome is not Outcome.LIST_AGAIN:
+            began = clock()
+            outcome = await self._resumable(path)
+            await asyncio.sleep(max(0.0, began + _SHORTEST_WATCH_S - clock()))
+
+    async def _resumable(self, path: str) -> Outcome:
+        """One watch; a connection that broke after it told us something is a watch that ended."""
+        before = self._collection.resource_version
+        try:
+            return await self._watch(path)
+        except Gone:
+            return Outcome.LIST_AGAIN
+        except NotFound:
+            raise
+        except DriverError as error:
+            if self._collection.resource_version == before:
                 raise
-            except DriverError as error:
-                if self._collection.resource_version == before:
-                    raise
-                _log.debug("a watch broke and is resumed path=%s error=%s", path, error)
-                continue
-            if outcome is Outcome.LIST_AGAIN:
-                return
+            _log.debug("a watch broke and is resumed path=%s error=%s", path, error)
+            return Outcome.NOTHING
 
     async def _watch(self, path: str) -> Outcome:
         timeout_s = _WATCH_S + random.randrange(_WATCH_SPREAD_S)  # noqa: S311 - spreads load

@@ -45,55 +45,57 @@ class Registrar:
     def __init__(self, info: registration.PluginInfo, path: Path) -> None:
         self._info = info
         self._path = path
+        self._server: grpc.aio.Server | None = None
         self._socket: sockets.SocketID | None = None
         self._refused = asyncio.Event()
+        self._refusals = 0
         self.state = Registration()
 
     @asynccontextmanager
     async def offered(self) -> AsyncIterator[None]:
         """Listen on the registration socket; it is gone again afterwards."""
-        server = await self._listen()
+        await self._listen()
         try:
             async with asyncio.TaskGroup() as group:
-                holder = _Holder(server)
-                task = group.create_task(self._offer_again(holder), name="registration")
+                task = group.create_task(self._offer_again(), name="registration")
                 try:
                     yield
                 finally:
                     task.cancel()
         finally:
-            await holder.server.stop(grace=1)
+            await self._hang_up()
 
     @property
     def has_socket(self) -> bool:
         """Is the file in the registry directory still ours? True while we replace it ourselves."""
         return self._socket is None or sockets.is_ours(self._path, self._socket)
 
-    async def _listen(self) -> grpc.aio.Server:
+    async def _listen(self) -> None:
         await sockets.claim(self._path)
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((self._handlers(),))
-        server.add_insecure_port(f"unix:{self._path}")
-        await server.start()
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        self._server.add_insecure_port(f"unix:{self._path}")
+        await self._server.start()
         self._socket = sockets.identify(self._path)
-        return server
 
-    async def _offer_again(self, holder: "_Holder") -> None:
-        """Replace the socket after every refusal."""
-        failures = 0
+    async def _hang_up(self) -> None:
+        self._socket = None
+        if self._server is not None:
+            await self._server.stop(grace=1)
+            self._server = None
+
+    async def _offer_again(self) -> None:
+        """Replace the socket after every refusal, unless the kubelet changes its mind before."""
         while True:
             await self._refused.wait()
             self._refused.clear()
-            failures += 1
-            delay = _REFUSED.delay(failures, random.random())  # noqa: S311 - spreads load
+            self._refusals += 1
+            delay = _REFUSED.delay(self._refusals, random.random())  # noqa: S311 - spreads load
             _log.warning("the kubelet will be asked again delay_s=%.1f", delay)
             await asyncio.sleep(delay)
-            if self.state.is_registered:
-                failures = 0
-                continue
-            self._socket = None
-            await holder.server.stop(grace=1)
-            holder.server = await self._listen()
+            if not self.state.is_registered:
+                await self._hang_up()
+                await self._listen()
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
@@ -126,6 +128,7 @@ class Registrar:
         self, request: api_pb2.RegistrationStatus, context: "Context"
     ) -> api_pb2.RegistrationStatusResponse:
         if request.plugin_registered:
+            self._refusals = 0
             self.state = Registration(is_registered=True)
             _log.info("the kubelet has registered the driver driver=%s", self._info.driver)
             return api_pb2.RegistrationStatusResponse()
@@ -134,10 +137,3 @@ class Registrar:
         _log.error("the kubelet refuses the driver driver=%s error=%s", self._info.driver, error)
         self._refused.set()
         return await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"refused: {error}")
-
-
-class _Holder:
-    """The server of the moment, which a refusal replaces."""
-
-    def __init__(self, server: grpc.aio.Server) -> None:
-        self.server = server

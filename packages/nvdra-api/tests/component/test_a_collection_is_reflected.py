@@ -1,0 +1,101 @@
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from answering import Port, answering, http
+from nvdra_api.protocol.apiversions import JsonObject
+from nvdra_api.runtime.kube import client
+from nvdra_api.runtime.kube.client import KubeSettings
+from nvdra_api.runtime.kube.reflector import Reflector
+from waiting import until
+
+EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+
+
+def obj(name: str, version: int) -> JsonObject:
+    return {"metadata": {"name": name, "resourceVersion": str(version)}}
+
+
+def listing(version: int, *objects: JsonObject) -> str:
+    document = {"metadata": {"resourceVersion": str(version)}, "items": list(objects)}
+    return http("200 OK", json.dumps(document))
+
+
+def watching(*events: tuple[str, JsonObject]) -> str:
+    lines = [json.dumps({"type": kind, "object": each}) + "\n" for kind, each in events]
+    return http("200 OK", "".join(lines))
+
+
+@asynccontextmanager
+async def reflecting(port: Port) -> AsyncIterator[Reflector]:
+    lost = itertools.count()
+
+    async def locate(deadline: float, is_lost: bool) -> str:
+        return f"/things/{next(lost)}" if is_lost else "/things"
+
+    async with (
+        client.connected(KubeSettings(str(port.kubeconfig))) as api,
+        Reflector(api, locate, {"fieldSelector": "a=b"}).running() as reflector,
+    ):
+        yield reflector
+
+
+def names(reflector: Reflector) -> set[str]:
+    return set(reflector.snapshot())
+
+
+async def test_a_watch_resumes_where_the_last_one_ended(tmp_path: Path) -> None:
+    first = watching(("ADDED", obj("b", 6)), ("BOOKMARK", obj("", 9)))
+    second = watching(("ADDED", obj("c", 12)))
+    async with (
+        answering(tmp_path, listing(5, obj("a", 1)), first, second) as port,
+        reflecting(port) as reflector,
+    ):
+        await until(lambda: names(reflector) == {"a", "b", "c"})
+    listed, *watches = port.asked
+    assert listed.startswith("GET /things?fieldSelector=a%3Db ")
+    assert "resourceVersion=5&allowWatchBookmarks=true&timeoutSeconds=" in watches[0]
+    assert "resourceVersion=9&" in watches[1]
+
+
+async def test_a_version_that_the_server_no_longer_keeps_is_listed_again(tmp_path: Path) -> None:
+    refused = http("410 Gone", json.dumps(EXPIRED))
+    in_the_stream = watching(("ERROR", EXPIRED))
+    answers = (
+        listing(5, obj("a", 1)),
+        refused,
+        listing(8, obj("b", 7)),
+        in_the_stream,
+        listing(9, obj("c", 9)),
+    )
+    async with answering(tmp_path, *answers) as port, reflecting(port) as reflector:
+        await until(lambda: names(reflector) == {"c"})
+
+
+async def test_a_path_that_is_gone_is_looked_for_anew(tmp_path: Path) -> None:
+    answers = (http("404 Not Found", "404 page not found"), listing(5, obj("a", 1)))
+    async with answering(tmp_path, *answers) as port, reflecting(port) as reflector:
+        await until(lambda: reflector.error)
+        await until(lambda: names(reflector) == {"a"} and not reflector.error)
+    assert port.asked[1].startswith("GET /things/0?")
+
+
+async def test_watches_that_end_at_once_are_not_repeated_at_once(tmp_path: Path) -> None:
+    answers = (listing(5, obj("a", 1)), *[watching()] * 100)
+    clock = asyncio.get_running_loop().time
+    async with answering(tmp_path, *answers) as port, reflecting(port):
+        began = clock()
+        await until(lambda: len(port.asked) == 1 + 3)
+        assert clock() - began > 1.9
+
+
+async def test_who_waits_for_a_change_is_woken_by_it(tmp_path: Path) -> None:
+    answers = (listing(5, obj("a", 1)), watching(("ADDED", obj("b", 6))))
+    async with answering(tmp_path, *answers) as port, reflecting(port) as reflector:
+        serial = 0
+        async with asyncio.timeout(5):
+            while names(reflector) != {"a", "b"}:
+                serial = await reflector.changed_since(serial)
