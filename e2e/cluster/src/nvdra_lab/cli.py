@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from nvdra_sim.hardware import profile_names
+
 from nvdra_lab import actions, environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.progress import Progress
@@ -69,7 +71,10 @@ def parser() -> argparse.ArgumentParser:
 
 def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     up = commands.add_parser(
-        "up", parents=[named], help="bring a lab up; nothing is left if it fails"
+        "up",
+        parents=[named],
+        help="bring a lab up; nothing is left if it fails",
+        epilog=f"Profiles: {', '.join(profile_names())}.",
     )
     up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many nodes (2)")
     up.add_argument("--profile", default="dgx-h100", help="the hardware of each node (dgx-h100)")
@@ -123,7 +128,7 @@ def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentPars
 
 def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     execute = commands.add_parser(
-        "exec", parents=[named], help="run a command in a node: lab exec node-1 -- crictl ps"
+        "exec", parents=[named], help="run a command in a node: lab exec node-1 -- nvidia-smi"
     )
     execute.add_argument("node", help="node-1, …, or control-plane")
     execute.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
