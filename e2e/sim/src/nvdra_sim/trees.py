@@ -94,7 +94,8 @@ def plan(tree: Tree, root: Path, owned: Collection[Path] = ()) -> list[Path]:
         target = root / path
         will_move = False
         for parent in reversed(target.parents):
-            if parent in owned or not _exists(parent):
+            # Below a link of ours that becomes a directory, what is seen now is elsewhere.
+            if will_move or parent in owned or not _exists(parent):
                 ours[parent] = None
                 will_move |= _must_become_directory(parent, owned)
             elif not parent.is_dir():
