@@ -154,7 +154,11 @@ def _find(environment: Environment, group: Group, program: str, version: str) ->
 def _has_version(program: Path, version: str) -> bool:
     if not program.exists():
         return False
-    arguments = {"kubectl": ["version", "--client"], "helm": ["version", "--short"]}
+    arguments = {
+        "kubectl": ["version", "--client"],
+        "helm": ["version", "--short"],
+        "containerd-shim-runc-v2": ["-v"],
+    }
     argv = [str(program), *arguments.get(program.name, ["--version"])]
     try:
         result = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
