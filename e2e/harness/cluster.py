@@ -122,6 +122,19 @@ class Cluster:
         (pod,) = self.driver.get("pods", "", "-l", PLUGIN, on_node)
         return str(pod["metadata"]["name"])
 
+    def restart_plugin(self, node: str) -> None:
+        """Delete the plugin's pod on a node, and wait until its successor is ready."""
+        self.driver.delete("pod", self.plugin(node))
+
+        def not_ready() -> str | None:
+            on_node = f"--field-selector=spec.nodeName={node}"
+            pods = self.driver.get("pods", "", "-l", PLUGIN, on_node)
+            states = [pod["status"].get("conditions", []) for pod in pods]
+            is_ready = [{"Ready": "True"}.items() <= _states(state).items() for state in states]
+            return None if is_ready == [True] else str(states)
+
+        self.driver.wait(not_ready, f"the plugin of {node} to be ready again", timeout_s=60)
+
     def metrics(self, node: str) -> dict[str, float]:
         """What the plugin of a node counts: sample, labels included, → value."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self.plugin(node)}:{HTTP_PORT}/proxy/metrics"
@@ -183,6 +196,10 @@ class Cluster:
 
     def _running_plugins(self) -> str:
         return " ".join(self.driver.run("get", "pods", "-l", PLUGIN, "-o", "name").split())
+
+
+def _states(conditions: list[dict[str, Any]]) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in conditions}
 
 
 def _device(node: str, device: Mapping[str, Any]) -> Device:

@@ -10,6 +10,8 @@ from kubectl import Kubectl
 IMAGE = "debian:12-slim"
 DEVICE_CLASS = "gpu.nvidia.com"
 API = "resource.k8s.io/v1"
+IDLE = ["sh", "-c", "trap exit TERM; sleep infinity & wait"]
+"""Waits, and ends at once when it is told to."""
 
 Manifest = dict[str, Any]
 
@@ -80,7 +82,7 @@ def pod_spec(
             {
                 "name": container,
                 "image": IMAGE,
-                "command": ["sleep", "infinity"],
+                "command": IDLE,
                 "resources": {"claims": [_use(one) for one in used]},
             }
             for container, used in uses.items()

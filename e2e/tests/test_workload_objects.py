@@ -36,7 +36,7 @@ def test_a_deployment_with_two_replicas_has_both_ready_with_a_gpu_each(pods: Kub
     deployment = {
         "replicas": 2,
         "selector": {"matchLabels": {"app": "work"}},
-        "template": pod_template(["sleep", "infinity"], "Always"),
+        "template": pod_template(workloads.IDLE, "Always"),
     }
     pods.apply(
         {

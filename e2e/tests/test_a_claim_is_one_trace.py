@@ -1,0 +1,144 @@
+"""What happened to a claim is one trace, found by the claim's UID, received over OTLP."""
+
+from collections.abc import Sequence
+
+import workloads
+from cluster import Cluster, Device
+from kubectl import Kubectl
+from otlp import Receiver, Span
+
+STEPS = ["fetch claim", "resolve config", "verify devices", "commit state"]
+SLOW_MS = 200
+LONG_MS = 1000
+EXPORT_S = 20
+
+
+def test_a_claim_from_creation_to_the_end_of_its_pod_is_one_tree(
+    cluster: Cluster, pods: Kubectl, collector: Receiver
+) -> None:
+    claim = hold(pods, cluster.device("node-1", "gpu-0"))
+    pods.delete("pod", "p")
+    spans = received(collector, claim, "claim", "schedule", "prepare", "unprepare")
+    root = only(spans, "claim")
+    known = {span.span_id for span in spans}
+    assert {span.parent_id for span in spans} - known == {""}
+    assert [span.name for span in spans if not span.parent_id] == ["claim"]
+    assert [span.name for span in below(spans, root)] == ["schedule", "prepare", "unprepare"]
+    assert [span.name for span in below(spans, only(spans, "prepare"))] == STEPS
+    assert [span.name for span in below(spans, only(spans, "unprepare"))] == ["commit state"]
+    for span in spans:
+        assert span.resource["service.name"] == "nvdra-gpu-plugin"
+        assert span.resource["k8s.node.name"] == "node-1"
+        assert not span.is_error
+
+
+def test_a_slow_gpu_is_where_the_trace_says_that_the_time_went(
+    cluster: Cluster, pods: Kubectl, collector: Receiver
+) -> None:
+    with cluster.slowed("node-1", 6, SLOW_MS):
+        claim = hold(pods, cluster.device("node-1", "gpu-6"))
+    spans = received(collector, claim, "prepare", *STEPS)
+    prepare = only(spans, "prepare")
+    assert prepare.seconds >= SLOW_MS / 1000
+    assert covered_s(below(spans, prepare)) >= 0.9 * prepare.seconds
+    assert only(spans, "verify devices").seconds >= SLOW_MS / 1000
+
+
+def test_a_prepare_that_waits_for_another_claims_names_that_claim(
+    cluster: Cluster, pods: Kubectl, collector: Receiver
+) -> None:
+    """Two claims on one GPU at once: the second, an administrator's, may share it."""
+    device = cluster.device("node-2", "gpu-6")
+    wanted = workloads.is_gpu(device.uuid)
+    pods.run("label", "namespace", pods.namespace, "resource.kubernetes.io/admin-access=true")
+    pods.apply(workloads.claim("user", workloads.gpus("gpu", wanted)))
+    pods.apply(workloads.claim("admin", workloads.gpus("gpu", wanted, admin=True)))
+    with cluster.slowed("node-2", 6, LONG_MS):
+        for name in ("user", "admin"):
+            pods.apply(workloads.pod(name, claims=[name]))
+        pods.wait_running("user", "admin")
+    claims = {name: pods.get("resourceclaim", name) for name in ("user", "admin")}
+    prepares = {
+        name: received(collector, claim, "prepare", *STEPS) for name, claim in claims.items()
+    }
+    waits = {
+        name: span for name, spans in prepares.items() for span in spans if span.name == "wait lock"
+    }
+    ((waiting, span),) = waits.items()
+    holder = "admin" if waiting == "user" else "user"
+    assert claims[holder]["metadata"]["uid"] in str(span.attributes["nvdra.holder"])
+    assert span.parent_id == only(prepares[waiting], "prepare").span_id
+
+
+def test_a_claim_that_was_never_prepared_has_its_root_too(
+    cluster: Cluster, pods: Kubectl, collector: Receiver
+) -> None:
+    device = cluster.device("node-2", "gpu-7")
+    pods.apply(workloads.template("that", workloads.gpus("gpu", workloads.is_gpu(device.uuid))))
+    with cluster.lost("node-2", 7):
+        pods.apply(workloads.pod("p", templates=["that"]))
+        pods.wait(lambda: None if made(pods) else "no claim yet", "the claim to be made")
+        (claim,) = workloads.claims_of(pods, "p")
+        spans = received(collector, claim, "claim", "prepare")
+        pods.delete("pod", "p")
+    root = only(spans, "claim")
+    attempts = [span for span in spans if span.name == "prepare"]
+    for span in (root, *attempts):
+        assert span.is_error
+        assert span.attributes["error.type"] == "DeviceUnhealthy"
+    assert {span.parent_id for span in attempts} == {root.span_id}
+    assert not root.parent_id
+
+
+def test_a_trace_is_read_on_the_node_itself_through_a_port_forward(
+    cluster: Cluster, pods: Kubectl
+) -> None:
+    claim = hold(pods, cluster.device("node-1", "gpu-1"))
+    text = cluster.trace("node-1", claim["metadata"]["uid"])
+    for step in ("schedule", "prepare", *STEPS):
+        assert step in text
+
+
+def hold(pods: Kubectl, device: Device) -> workloads.Manifest:
+    """Run the pod `p` with that GPU; its claim."""
+    wanted = workloads.gpus("gpu", workloads.is_gpu(device.uuid))
+    pods.apply(workloads.template("that", wanted))
+    pods.apply(workloads.pod("p", templates=["that"]))
+    pods.wait_running("p")
+    (claim,) = workloads.claims_of(pods, "p")
+    return claim
+
+
+def made(pods: Kubectl) -> bool:
+    """Whether the pod's claim has been made from its template."""
+    return "resourceClaimStatuses" in pods.get("pod", "p")["status"]
+
+
+def received(collector: Receiver, claim: workloads.Manifest, *names: str) -> list[Span]:
+    """The claim's trace, once it has spans of all these names."""
+    return collector.wait(
+        lambda spans: set(names) <= {span.name for span in spans},
+        trace_id=claim["metadata"]["uid"].replace("-", ""),
+        timeout_s=EXPORT_S,
+    )
+
+
+def below(spans: Sequence[Span], parent: Span) -> list[Span]:
+    """A span's children in the order of their start."""
+    children = [span for span in spans if span.parent_id == parent.span_id]
+    return sorted(children, key=lambda span: span.start_ns)
+
+
+def only(spans: Sequence[Span], name: str) -> Span:
+    """The one span of that name."""
+    (found,) = [span for span in spans if span.name == name]
+    return found
+
+
+def covered_s(spans: Sequence[Span]) -> float:
+    """The time in which at least one of the spans ran."""
+    total, until = 0, 0
+    for span in sorted(spans, key=lambda span: span.start_ns):
+        total += max(0, span.end_ns - max(span.start_ns, until))
+        until = max(until, span.end_ns)
+    return total / 1e9

@@ -1,0 +1,31 @@
+"""A pod whose GPU cannot be prepared says why, and starts once the reason is gone."""
+
+import workloads
+from cluster import Cluster
+from kubectl import Kubectl
+
+NODE, GPU = "node-2", 5
+
+
+def test_a_pod_whose_gpu_is_lost_says_so_and_starts_when_it_is_back(
+    cluster: Cluster, pods: Kubectl
+) -> None:
+    uuid = cluster.device(NODE, f"gpu-{GPU}").uuid
+    pods.apply(workloads.template("that", workloads.gpus("gpu", workloads.is_gpu(uuid))))
+    with cluster.lost(NODE, GPU):
+        pods.apply(workloads.pod("p", templates=["that"]))
+        pods.wait(lambda: None if reasons(pods) else str(pods.events("p")), "a failed prepare")
+        (claim,) = workloads.claims_of(pods, "p")
+    told = reasons(pods)[0]
+    assert f"DeviceUnhealthy: gpu-{GPU}" in told
+    assert f"(trace {claim['metadata']['uid'].replace('-', '')})" in told
+    # By itself the kubelet tries again after a minute or more; at once when the pod changes.
+    pods.run("annotate", "pod", "p", "tests/again=now")
+    pods.wait_running("p")
+    assert workloads.view(pods, "p").uuids == {uuid}
+
+
+def reasons(pods: Kubectl) -> list[str]:
+    """What the kubelet says on the pod about prepares that failed."""
+    events = pods.events("p")
+    return [message for reason, message in events if reason == "FailedPrepareDynamicResources"]
