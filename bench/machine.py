@@ -1,0 +1,48 @@
+"""What was measured, on what: processor, kernel, versions."""
+
+import datetime
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+STACK = ("grpcio", "aiohttp", "kubernetes", "pydantic", "protobuf")
+
+
+def facts(program: Path, etcd_flags: tuple[str, ...], directory: Path) -> dict[str, object]:
+    """For the head of the report.
+
+    Args:
+        program: The plugin's.
+        etcd_flags: Beyond those that say where it listens and stores.
+        directory: Where state files lie; its file system syncs them.
+    """
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
+        "cpu": _processor(),
+        "cores": os.cpu_count(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "kernel": platform.release(),
+        "filesystem": _filesystem(directory),
+        "python": platform.python_version(),
+        "plugin": _said([str(program), "--version"]),
+        "commit": _said(["git", "-C", str(Path(__file__).parent), "describe", "--always"]),
+        "stack": {name: metadata.version(name) for name in STACK},
+        "etcd_flags": list(etcd_flags),
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _filesystem(directory: Path) -> str:
+    return _said(["findmnt", "--noheadings", "--output=FSTYPE", "--target", str(directory)])
+
+
+def _said(argv: list[str]) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
