@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -91,7 +92,7 @@ class Kubectl:
     def wait_running(self, *pods: str, timeout_s: float = 60) -> None:
         """Until every pod is Ready."""
         for pod in pods:
-            self.wait(lambda pod=pod: self._not_ready(pod), f"pod {pod} to be Ready", timeout_s)
+            self.wait(partial(self._not_ready, pod), f"pod {pod} to be Ready", timeout_s)
 
     def wait(self, lacking: Callable[[], str | None], what: str, timeout_s: float = 30) -> None:
         """Until `lacking` says None; else it says what is still missing."""
