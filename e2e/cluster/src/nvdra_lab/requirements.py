@@ -32,13 +32,13 @@ def check(environment: Environment) -> None:
         raise LabError(
             "a local lab makes namespaces, mounts and devices: run it as root (sudo lab …)"
         )
-    missing = missing_packages(environment)
-    if missing:
-        raise LabError(f"packages are missing: apt-get install {' '.join(missing)}")
     for path in (environment.source, Path(environment.python), environment.cache.root):
         hiding = next((folder for folder in HIDDEN if path.is_relative_to(folder)), None)
         if hiding:
             raise LabError(f"{path} lies below {hiding}, which every node has for itself: move it")
+    missing = missing_packages(environment)
+    if missing:
+        raise LabError(f"packages are missing: apt-get install {' '.join(missing)}")
 
 
 def missing_packages(environment: Environment) -> list[str]:
