@@ -44,11 +44,13 @@ class Handler(Protocol):
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, PreparedClaim | str]:
         """Make the claims' devices usable; safe to repeat, also while it still runs."""
+        ...
 
     async def unprepare(
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, str | None]:
         """Take back what prepare did; None, also for a claim never seen, is success."""
+        ...
 
 
 class Service:
