@@ -64,10 +64,12 @@ class Driver:
 
 
 @asynccontextmanager
-async def offered(root: Path, driver: Driver, check_s: float = 5) -> AsyncIterator[Kubelet]:
+async def offered(
+    root: Path, driver: Driver, *, check_s: float = 5, grace_s: float = 0.5
+) -> AsyncIterator[Kubelet]:
     plugin_dir, registry_dir = root / "plugins" / DRIVER, root / "plugins_registry"
     async with serving(
-        DRIVER, plugin_dir, registry_dir, driver, grace_s=0.5, check_s=check_s
+        DRIVER, plugin_dir, registry_dir, driver, grace_s=grace_s, check_s=check_s
     ) as us:
         yield us
 
@@ -218,6 +220,19 @@ async def test_a_caller_that_gives_up_cancels_only_its_own_call(kubelet_root: Pa
         await driver.was_cancelled.wait()
         driver.may_answer.set()
         assert not (await plugin.prepare([ONE]))[ONE.uid].error
+
+
+async def test_a_call_under_way_when_serving_ends_is_answered(kubelet_root: Path) -> None:
+    driver = Driver()
+    async with kubelet_client.kubelet(kubelet_root) as kubelet:
+        async with asyncio.TaskGroup() as group, offered(kubelet_root, driver, grace_s=5):
+            plugin = await kubelet.registered(DRIVER)
+            driver.may_answer.clear()
+            call = group.create_task(plugin.prepare([ONE]))
+            await driver.entered.wait()
+            asyncio.get_running_loop().call_later(0.3, driver.may_answer.set)
+        assert not call.result()[ONE.uid].error
+        await kubelet.gone(DRIVER)
 
 
 async def test_both_sockets_are_gone_after_serving(kubelet_root: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 
@@ -67,22 +68,31 @@ async def serving(
     plugin_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     registry_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
     registrar = Registrar(registration.info(driver, paths), Path(paths.registration))
-    async with _dra_service(Path(paths.dra), handler, grace_s) as socket, registrar.offered():
+    async with _dra_service(Path(paths.dra), handler) as service, registrar.offered():
         _log.info("serving the kubelet socket=%s registration=%s", paths.dra, paths.registration)
         async with asyncio.TaskGroup() as group:
             check = group.create_task(
-                _check_sockets(Path(paths.dra), socket, registrar, check_s), name="socket check"
+                _check_sockets(service, registrar, check_s), name="socket check"
             )
             try:
                 yield Kubelet(registrar)
             finally:
                 check.cancel()
+                # Before the registration goes: a kubelet that sees it gone drops its connection,
+                # and with it the calls that we wait for here.
+                await service.server.stop(grace=grace_s)
+
+
+class _DraService(NamedTuple):
+    """The running server and the file it listens on."""
+
+    server: grpc.aio.Server
+    path: Path
+    socket: sockets.SocketID
 
 
 @asynccontextmanager
-async def _dra_service(
-    path: Path, handler: Handler, grace_s: float
-) -> AsyncIterator[sockets.SocketID]:
+async def _dra_service(path: Path, handler: Handler) -> AsyncIterator[_DraService]:
     await sockets.claim(path)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers(Service(handler).handlers())
@@ -91,9 +101,9 @@ async def _dra_service(
     try:
         socket = sockets.identify(path)
         await _probe(path)
-        yield socket
+        yield _DraService(server, path, socket)
     finally:
-        await server.stop(grace=grace_s)
+        await server.stop(grace=0)
 
 
 async def _probe(path: Path) -> None:
@@ -107,12 +117,10 @@ async def _probe(path: Path) -> None:
         await call(api_pb2.NodePrepareResourcesRequest(), timeout=_PROBE_S)
 
 
-async def _check_sockets(
-    path: Path, socket: sockets.SocketID, registrar: Registrar, every_s: float
-) -> None:
+async def _check_sockets(service: _DraService, registrar: Registrar, every_s: float) -> None:
     while True:
         await asyncio.sleep(every_s)
-        if not sockets.is_ours(path, socket):
-            raise OSError(errno.ENOENT, "our DRA socket was removed or replaced", str(path))
+        if not sockets.is_ours(service.path, service.socket):
+            raise OSError(errno.ENOENT, "our DRA socket was removed or replaced", str(service.path))
         if not registrar.has_socket:
             raise OSError(errno.ENOENT, "our registration socket was removed or replaced")
