@@ -37,7 +37,7 @@ class SocketID(NamedTuple):
 
     path: Path
     inode: int
-    changed_ns: int
+    made_ns: int
 
 
 @dataclass
@@ -213,7 +213,8 @@ def _sockets(directory: Path) -> set[SocketID]:
         except FileNotFoundError:
             continue
         if stat.S_ISSOCK(status.st_mode) and not path.name.startswith("."):
-            found.add(SocketID(path, status.st_ino, status.st_ctime_ns))
+            # Not the ctime: a change of mode makes no new socket.
+            found.add(SocketID(path, status.st_ino, status.st_mtime_ns))
     return found
 
 
