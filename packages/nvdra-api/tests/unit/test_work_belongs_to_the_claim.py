@@ -1,6 +1,7 @@
 """Flights: one operation per key, joined by repeats, ordered by kind, outliving its callers."""
 
 import asyncio
+import gc
 from collections import Counter, defaultdict
 
 import pytest
@@ -234,3 +235,19 @@ def test_whatever_happens_a_claim_has_one_operation_at_a_time_and_the_last_wish_
     for key, kinds in wishes.items():
         assert began[key][-1] == kinds[-1]
         assert len(began[key]) <= len(kinds)
+
+
+def test_a_failure_that_nobody_waits_for_any_more_is_no_complaint_of_the_loop():
+    complaints = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        async with Flights[str]() as flights:
+            operation = Operations().take("slow", 5.0, PermanentError(Reason.UNKNOWN_DEVICE, "x"))
+            with pytest.raises(RetryableError):
+                await flights.join("uid", "prepare", operation, now() + 1.0)
+
+    virtualtime.run(main)
+    gc.collect()
+    assert complaints == []

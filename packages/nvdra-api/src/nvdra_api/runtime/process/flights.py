@@ -131,5 +131,6 @@ async def _carry_out(flight: _Flight) -> None:
         result = await flight.start()
     except Exception as error:  # noqa: BLE001 - raised again in everyone who joined
         flight.landed.set_exception(error)
+        flight.landed.exception()  # told: whoever asked may have gone, which is no fault of anybody
     else:
         flight.landed.set_result(result)
