@@ -5,13 +5,15 @@ Names and defaults are the reference's (spec/gpu-prepare.md §3), except the req
 requests a second would cap a node at five prepares a second.
 """
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
+from nvdra_api.protocol import registration
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types import names
 from nvdra_api.types.gates import Gates
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 DEV = Path("/dev")
 
@@ -110,6 +112,38 @@ class Settings(BaseModel):
         if path.name != DEV.name:
             raise ValueError("must be a directory named dev, such as /host/dev")
         return path
+
+    @field_validator(
+        "nvidia_driver_root", "cdi_root", "kubelet_registrar_directory_path",
+        "kubelet_plugins_directory_path",
+    )  # fmt: skip
+    @classmethod
+    def _is_absolute(cls, path: Path) -> Path:
+        # The kubelet and the container runtime work in other directories than we do.
+        if not path.is_absolute():
+            raise ValueError("must be absolute")
+        return path
+
+    @field_validator("http_endpoint", "debug_endpoint")
+    @classmethod
+    def _is_address(cls, address: str) -> str:
+        if not re.fullmatch(r"(.*:\d{1,5})?", address):
+            raise ValueError("must be host:port or :port, such as :8080")
+        return address
+
+    @field_validator("metrics_path")
+    @classmethod
+    def _is_path(cls, path: str) -> str:
+        if path and not path.startswith("/"):
+            raise ValueError("must start with /")
+        return path
+
+    @model_validator(mode="after")
+    def _has_room_for_sockets(self) -> Self:
+        registration.sockets(
+            names.GPU_DRIVER, str(self.plugin_dir), str(self.kubelet_registrar_directory_path)
+        )
+        return self
 
     @property
     def plugin_dir(self) -> Path:
