@@ -197,9 +197,12 @@ def allocated_claim(
     admin: bool = False,
     annotations: Mapping[str, str] | None = None,
     request: str = "gpu",
+    pod: str = "p",
+    is_dated: bool = True,
 ) -> ClaimRef:
     """A new claim with these devices of the node, as the scheduler leaves it.
 
+    Without `is_dated` it does not say when it was allocated, as before Kubernetes 1.36.
     A `request` of the form `main/sub` makes a prioritised list with one alternative.
     """
     name = f"claim-{uuid4().hex[:10]}"
@@ -227,9 +230,9 @@ def allocated_claim(
         "allocation": {
             "devices": {"results": results, "config": list(config)},
             "nodeSelector": {"nodeSelectorTerms": [selector]},
-            "allocationTimestamp": claim["metadata"]["creationTimestamp"],
+            **({"allocationTimestamp": claim["metadata"]["creationTimestamp"]} if is_dated else {}),
         },
-        "reservedFor": [{"resource": "pods", "name": "p", "uid": str(uuid4())}],
+        "reservedFor": [{"resource": "pods", "name": pod, "uid": str(uuid4())}],
     }
     server.call("PUT", f"{CLAIMS}/{name}/status", claim)
     return ClaimRef("default", name, ClaimUID(claim["metadata"]["uid"]))

@@ -4,6 +4,7 @@
 thread, so a board that hangs keeps only its own claims waiting (style.md §13).
 """
 
+import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,15 +13,21 @@ from dataclasses import dataclass
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.nvml import Handle, Nvml, NvmlError, Observe
 from nvdra_api.runtime.process.worker import Worker
+from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types.errors import PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import GpuUUID, PciAddress
-from nvdra_cdi.errors import CDIError
+from nvdra_cdi.errors import CDIError, FileError
 from nvdra_cdi.nvidia.options import Options
 
 from nvdra_gpu_plugin import cdi_specs, discovery
 from nvdra_gpu_plugin.cdi_specs import NodeSpec, SpecFiles
 from nvdra_gpu_plugin.inventory import Inventory
 from nvdra_gpu_plugin.records import HeldDevice
+
+LOG = logs.logger(__name__)
+
+_CLOSE_S = 1.0
+"""How long the end waits for NVML to close its session; the kernel does it when we are gone."""
 
 
 class NoDriver(Exception):
@@ -63,6 +70,29 @@ class Hardware:
         self._threads = threads
         self._boards: dict[PciAddress, Worker] = {}
         self._nvml: Nvml | None = None
+        self._looked = asyncio.Event()
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether there was a first look, whatever it found."""
+        return self._looked.is_set()
+
+    async def first_look(self, deadline: float) -> None:
+        """Wait until the node was looked at once.
+
+        Raises:
+            RetryableError: `DeadlineExceeded`: NVML hangs.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._looked.wait()
+        except TimeoutError as error:
+            raise RetryableError(
+                Reason.DEADLINE_EXCEEDED,
+                "NVML has not described this node's GPUs since the plugin started",
+                "if it lasts, look for Xid messages in the node's kernel log; nvidia-smi on the "
+                "node hangs likewise",
+            ) from error
 
     async def look(self) -> Snapshot:
         """Look at the hardware, write its CDI spec, and swap the snapshot.
@@ -74,11 +104,13 @@ class Hardware:
             snapshot = await self._worker.run(self._see)
         except NoDriver as error:
             self.problem = str(error)
+            self._looked.set()
             raise
         for gpu in snapshot.inventory.gpus:
             if gpu.pci not in self._boards:
                 self._boards[gpu.pci] = await self._threads.enter_async_context(Worker(gpu.name))
         self.snapshot, self.problem = snapshot, ""
+        self._looked.set()
         return snapshot
 
     async def prove(self, snapshot: Snapshot, device: HeldDevice, deadline: float) -> None:
@@ -89,10 +121,10 @@ class Hardware:
             RetryableError: `DeadlineExceeded`: the board hangs.
         """
         context = contextvars.copy_context()  # so that a slow NVML call finds its step
+        # Where the board is now: a record may be of an earlier boot, before the bus was renumbered.
+        board = self._boards[snapshot.inventory.by_name[device.device].pci]
         try:
-            await self._boards[device.pci].run(
-                context.run, self._prove, snapshot, device, deadline=deadline
-            )
+            await board.run(context.run, self._prove, snapshot, device, deadline=deadline)
         except TimeoutError as error:
             raise RetryableError(
                 Reason.DEADLINE_EXCEEDED,
@@ -102,20 +134,61 @@ class Hardware:
                 device=device.device,
             ) from error
 
-    async def keep_spec(self) -> None:
-        """Put the node's CDI spec back, should somebody have removed it."""
-        if self.snapshot is not None:
-            await self._worker.run(self._files.write, self.snapshot.spec)
+    @property
+    def has_own_spec(self) -> bool:
+        """Whether the current spec still is where it was written; one `stat`."""
+        return self.snapshot is not None and self.has_spec(self.snapshot.spec.generation.name)
+
+    async def keep_spec(self, deadline: float) -> None:
+        """Put the node's CDI spec back, should somebody have removed it.
+
+        Raises:
+            PermanentError: `DeviceNodeMissing`: it cannot be written.
+            RetryableError: `DeadlineExceeded`: the disk hangs.
+        """
+        if self.snapshot is None:
+            return
+        try:
+            await self._worker.run(self._files.write, self.snapshot.spec, deadline=deadline)
+        except CDIError as error:
+            raise PermanentError(
+                Reason.DEVICE_NODE_MISSING,
+                f"the CDI spec of this node's GPUs was removed and cannot be written: {error}",
+                "see that --cdi-root is a directory that can be written and has room",
+            ) from error
+        except TimeoutError as error:
+            raise RetryableError(
+                Reason.DEADLINE_EXCEEDED,
+                "the CDI spec of this node's GPUs was removed and is still being written",
+                "see whether the disk of --cdi-root answers",
+            ) from error
 
     def has_spec(self, generation: str) -> bool:
         """Whether the container runtime can resolve names of that generation."""
         return self._files.has(generation)
 
     async def retire_specs(self, held: Collection[str]) -> None:
-        """Remove the specs of generations that are neither current nor `held` by a claim."""
-        if self.snapshot is not None:
-            kept = {*held, self.snapshot.spec.generation.name}
+        """Remove the specs of generations that are neither current nor `held` by a claim.
+
+        One that cannot be removed harms nobody; the next start tries again.
+        """
+        if self.snapshot is None:
+            return
+        kept = {*held, self.snapshot.spec.generation.name}
+        try:
             await self._worker.run(self._files.retire, kept)
+        except FileError as error:
+            LOG.warning("An old CDI spec stays", error=str(error))
+
+    async def close(self) -> None:
+        """End the NVML session, unless NVML hangs."""
+        if self._nvml is None:
+            return
+        deadline = asyncio.get_running_loop().time() + _CLOSE_S
+        try:
+            await self._worker.run(self._nvml.close, deadline=deadline)
+        except (NvmlError, TimeoutError) as error:
+            LOG.warning("NVML did not close its session", error=str(error) or "no answer")
 
     def _see(self) -> Snapshot:
         try:
@@ -164,5 +237,4 @@ async def running(
     async with Worker("nvml") as worker, AsyncExitStack() as threads:
         hardware = Hardware(host, options, files, observe, worker, threads)
         yield hardware
-        if hardware._nvml is not None:
-            await worker.run(hardware._nvml.close)
+        await hardware.close()

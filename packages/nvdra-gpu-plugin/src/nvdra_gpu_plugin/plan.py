@@ -3,11 +3,11 @@
 Pure: it looks at values and refuses with a reason. `prepare` carries the plan out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nvdra_api.protocol.configs import Configured
-from nvdra_api.types.claims import DeviceResult, ResourceClaim
+from nvdra_api.types.claims import ClaimRef, DeviceResult, ResourceClaim
 from nvdra_api.types.configs import GpuConfig
 from nvdra_api.types.errors import PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import DeviceName, NodeName, PciAddress, PodUID, PoolName
@@ -120,6 +120,25 @@ def check_free(plan: Plan, holdings: Holdings) -> None:
             "delete the pod, so that all its claims are prepared with one driver",
             claim=str(wanted.ref),
             holder=str(older.ref),
+        )
+
+
+def check_known(plan: Plan, unreadable: Iterable[ClaimRef]) -> None:
+    """Refuse to give a GPU away while nobody can tell that it is free.
+
+    Raises:
+        PermanentError: `StateCorrupt`: a claim holds GPUs, and its record does not tell which.
+    """
+    wanted = plan.holding
+    others = [ref for ref in unreadable if ref.uid != wanted.uid]
+    if others and not all(device.is_admin for device in wanted.devices):
+        raise PermanentError(
+            Reason.STATE_CORRUPT,
+            f"claim {others[0]} holds GPUs of this node and its record cannot be read, so whether "
+            f"{', '.join(device.device for device in wanted.devices)} is free cannot be told",
+            "delete the pods of that claim; once it is unprepared, the record is gone",
+            claim=str(wanted.ref),
+            holder=str(others[0]),
         )
 
 

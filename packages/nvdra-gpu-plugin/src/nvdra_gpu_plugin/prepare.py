@@ -61,12 +61,14 @@ class Preparer:
         Raises:
             DriverError: Nothing is held that was not held before.
         """
-        snapshot = self._snapshot()
+        snapshot = await self._snapshot(deadline)
         with self._telemetry.step("resolve config"):
             wanted = self._plan(claim, snapshot)
         async with AsyncExitStack() as stack:
             await self._lock(stack, claim.ref, wanted.gpus, deadline)
             plan.check_free(wanted, self._held)
+            plan.check_known(wanted, self._held.unreadable.values())
+            await self._keep_spec(deadline)
             await self._verify(snapshot, wanted.holding.devices, deadline)
             with self._telemetry.step("commit state"):
                 await self._held.take(claim.ref, wanted.holding)
@@ -77,11 +79,11 @@ class Preparer:
 
         The API server is not asked: what a pod holds does not depend on it.
         """
-        snapshot = self._snapshot()
+        snapshot = await self._snapshot(deadline)
         for device in holding.devices:
             _check_same_board(device, snapshot)
         self._check_generation(holding, snapshot)
-        await self._hardware.keep_spec()
+        await self._keep_spec(deadline)
         await self._verify(snapshot, holding.devices, deadline)
         return answer(holding)
 
@@ -95,7 +97,11 @@ class Preparer:
         if self._is_last_of_old_generation(holding):
             await self._hardware.retire_specs(generations(self._held.values()))
 
-    def _snapshot(self) -> Snapshot:
+    async def _snapshot(self, deadline: float) -> Snapshot:
+        """The hardware as it is; a call that comes before the first look waits for that."""
+        if not self._hardware.has_looked:
+            with self._telemetry.step("wait discovery"):
+                await self._hardware.first_look(deadline)
         if self._hardware.snapshot is None:
             raise RetryableError(
                 Reason.DRIVER_MISMATCH,
@@ -125,6 +131,12 @@ class Preparer:
                 span.discard()
             else:
                 span.set(keys.HOLDER, waited.holder)
+
+    async def _keep_spec(self, deadline: float) -> None:
+        """Have what the answer's names mean where the container runtime reads it."""
+        if not self._hardware.has_own_spec:
+            with self._telemetry.step("write cdi"):
+                await self._hardware.keep_spec(deadline)
 
     async def _verify(
         self, snapshot: Snapshot, devices: Iterable[HeldDevice], deadline: float

@@ -88,7 +88,7 @@ class Roots:
             try:
                 await self._write(attempt)
             except DriverError as error:
-                LOG.warning("A trace has no root", claim=str(attempt.ref), error=str(error))
+                LOG.warning("A trace is not whole", claim=str(attempt.ref), error=str(error))
 
     async def _write(self, attempt: Attempt) -> None:
         uid = attempt.ref.uid
@@ -134,8 +134,9 @@ class Roots:
         except NotFound:
             return None
         for condition in found.get("status", {}).get("conditions") or ():
-            if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-                return datetime.fromisoformat(condition["lastTransitionTime"])
+            is_scheduled = condition.get("type") == "PodScheduled" and condition["status"] == "True"
+            if is_scheduled and (moment := condition.get("lastTransitionTime")):
+                return datetime.fromisoformat(moment)
         return None
 
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from nvdra_api.protocol import identity
 from nvdra_api.protocol.identity import Link
@@ -33,6 +33,18 @@ MARGIN_S = 2.0
 """How long before the caller gives up it is answered (spec/tracing.md §3)."""
 
 T = TypeVar("T")
+
+
+class _Limits(NamedTuple):
+    """When things end, in the loop's monotonic seconds.
+
+    Attributes:
+        work: The last moment for each wait inside an operation, which then says what it waited for.
+        answer: When the caller is answered although the operation has not even said that.
+    """
+
+    work: float
+    answer: float
 
 
 class Service:
@@ -61,12 +73,12 @@ class Service:
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, PreparedClaim | str]:
         """Prepare every claim of the call, side by side."""
-        limit = deadline - MARGIN_S
+        limits = _limits(deadline)
         links = _links(traceparent)
         return await _each(
             claims,
             lambda ref: self._answered(
-                ref, keys.PREPARE, lambda: self._prepare(ref, limit, links), limit
+                ref, keys.PREPARE, lambda: self._prepare(ref, limits.work, links), limits.answer
             ),
         )
 
@@ -74,12 +86,12 @@ class Service:
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, str | None]:
         """Unprepare every claim of the call; one that is not held is done already."""
-        limit = deadline - MARGIN_S
+        limits = _limits(deadline)
         links = _links(traceparent)
         return await _each(
             claims,
             lambda ref: self._answered(
-                ref, keys.UNPREPARE, lambda: self._unprepare(ref, limit, links), limit
+                ref, keys.UNPREPARE, lambda: self._unprepare(ref, limits.work, links), limits.answer
             ),
         )
 
@@ -131,6 +143,9 @@ class Service:
         self._attempts.pop(ref.uid, None)
         holding = self._held.get(ref.uid)
         if holding is None:
+            if ref.uid in self._held.unreadable:
+                await self._held.release(ref.uid)
+                LOG.info("A record that could not be read went with its claim", claim=str(ref))
             LOG.v(2, "Nothing to unprepare", claim=str(ref))
             return
         with self._operation(keys.UNPREPARE, ref, links) as span:
@@ -152,6 +167,13 @@ async def _each(
     async with asyncio.TaskGroup() as group:
         tasks = {ref.uid: group.create_task(work(ref)) for ref in claims}
     return {uid: task.result() for uid, task in tasks.items()}
+
+
+def _limits(deadline: float) -> _Limits:
+    """Two seconds are for the answer; of a call that has less than four, half of what it has."""
+    left = max(0.0, deadline - asyncio.get_running_loop().time())
+    margin = min(MARGIN_S, left / 2)
+    return _Limits(work=deadline - margin, answer=deadline - margin / 2)
 
 
 def _links(traceparent: str | None) -> tuple[Link, ...]:

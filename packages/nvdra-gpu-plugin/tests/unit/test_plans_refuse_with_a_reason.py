@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from nvdra_api.protocol.configs import Configured
-from nvdra_api.types.claims import DeviceResult, ResourceClaim
+from nvdra_api.types.claims import ClaimRef, DeviceResult, ResourceClaim
 from nvdra_api.types.configs import GpuConfig
 from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import ClaimUID, DeviceName, GpuUUID, NodeName, PciAddress, PodUID
@@ -126,6 +126,26 @@ def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:
         plan.check_free(made("gpu-1", "gpu-0"), held(other))
     assert caught.value.reason is Reason.DEVICE_IN_USE
     assert caught.value.facts["holder"] == str(other.holding.ref)
+
+
+def test_a_board_is_held_although_the_bus_was_renumbered_since() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").holding
+    (device,) = other.devices
+    moved = device.model_copy(update={"pci": PciAddress("0000:7f:00.0")})
+    earlier = other.model_copy(update={"devices": (moved,)})
+    refused = refusal(made("gpu-0"), {earlier.uid: earlier})
+    assert refused is not None
+    assert refused.reason is Reason.DEVICE_IN_USE
+
+
+def test_nothing_but_monitoring_is_given_away_while_a_record_cannot_be_read() -> None:
+    unreadable = ClaimRef("ml", "broken", ClaimUID("33333333-0000-4000-8000-000000000003"))
+    with pytest.raises(PermanentError, match="ml/broken") as caught:
+        plan.check_known(made("gpu-0"), [unreadable])
+    assert caught.value.reason is Reason.STATE_CORRUPT
+    plan.check_known(made("gpu-0", admin=True), [unreadable])
+    plan.check_known(made("gpu-0", uid=unreadable.uid), [unreadable])
+    plan.check_known(made("gpu-0"), [])
 
 
 def test_a_claim_does_not_stand_in_its_own_way() -> None:
