@@ -24,8 +24,12 @@ def main() -> int:
         scenes.quickstarts(screen, cluster)
         scenes.trace(screen, cluster)
         scenes.farewell(screen, cluster, time.monotonic() - began)
-    except (Failed, WaitedInVain, AssertionError, subprocess.SubprocessError) as error:
-        screen.failure(str(error), wishes.lab)
+    except Failed as error:
+        screen.failure(str(error))
+        return 1
+    except (WaitedInVain, AssertionError, subprocess.SubprocessError) as error:
+        screen.failure(str(error))
+        scenes.where_to_look(screen, wishes.lab)
         return 1
     except KeyboardInterrupt:
         screen.say("\n[yellow]interrupted[/]; what is up stays up: make cluster-down")

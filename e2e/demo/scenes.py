@@ -8,14 +8,14 @@ from typing import Any
 
 import workloads
 import yaml
-from cluster import Cluster
+from cluster import NAMESPACE as DRIVER_NAMESPACE
+from cluster import PLUGIN, Cluster
 from kubectl import Kubectl
 from rich.table import Table
 
 from e2e.demo.screen import Screen, listing
 
 QUICKSTARTS = Path(__file__).parents[1] / "quickstarts"
-UNSERVED = "6-a-gpu-that-no-node-has.yaml"
 TRACED = "chosen-gpu"
 NAMESPACE = "demo"
 SEEN = "nvidia-smi -L; ls -d /dev/nvidia*"
@@ -54,8 +54,8 @@ def _devices(cluster: Cluster, has_space: bool) -> Table:
     return table
 
 
-def quickstarts(screen: Screen, cluster: Cluster) -> None:
-    """Apply each, and look into its containers."""
+def quickstarts(screen: Screen, cluster: Cluster) -> list[str]:
+    """Apply each, and look into its containers; the pods that run."""
     screen.chapter(
         "Pods that ask for GPUs",
         f"Each file is a manifest for any cluster; here they go to the namespace {NAMESPACE}.",
@@ -64,18 +64,21 @@ def quickstarts(screen: Screen, cluster: Cluster) -> None:
         cluster.kubectl.delete("namespace", NAMESPACE, timeout_s=120)
         cluster.kubectl.run("create", "namespace", NAMESPACE)
     pods = cluster.kubectl.within(NAMESPACE)
-    for file in sorted(QUICKSTARTS.glob("*.yaml")):
-        _quickstart(screen, pods, file)
+    files = sorted(QUICKSTARTS.glob("*.yaml"))
+    return [name for file in files for name in _quickstart(screen, pods, file)]
 
 
-def trace(screen: Screen, cluster: Cluster) -> None:
+def trace(screen: Screen, cluster: Cluster, running: Sequence[str]) -> None:
     """Where the time went from a claim's creation to its pod at work."""
+    if not running:
+        return
+    name = TRACED if TRACED in running else running[0]
     pods = cluster.kubectl.within(NAMESPACE)
-    (claim,) = workloads.claims_of(pods, TRACED)
+    (claim,) = workloads.claims_of(pods, name)
     uid = claim["metadata"]["uid"]
     node = claim["status"]["allocation"]["devices"]["results"][0]["pool"]
     screen.chapter(
-        f"The trace of the claim of {TRACED}",
+        f"The trace of the claim of {name}",
         "The claim's UID is its trace ID, here and in Jaeger or Tempo (chart value "
         "global.otlp.endpoint). Before `prepare` the scheduler and the kubelet are at work.",
     )
@@ -83,13 +86,13 @@ def trace(screen: Screen, cluster: Cluster) -> None:
     screen.command(f"curl 'localhost:6060/debug/traces/{uid}?format=text'")
     screen.quote("\n" + cluster.trace(node, uid))
     screen.say("")
-    screen.show(_beside(pods, json.loads(cluster.trace(node, uid, "json"))))
+    screen.show(_beside(pods, name, json.loads(cluster.trace(node, uid, "json"))))
 
 
 def farewell(screen: Screen, cluster: Cluster, seconds: float) -> None:
     """What to try next, and how to stop."""
     name = cluster.lab.name
-    flag = "" if name == "lab" else f" --name {name}"
+    flag = _flag(name)
     screen.chapter("Your turn", f"All of this took {seconds:.0f} s; the cluster is yours now.")
     tries = {
         f'PATH=$PWD/.venv/bin:$PATH; eval "$(lab env{flag})"': "kubectl and helm talk to it",
@@ -101,34 +104,48 @@ def farewell(screen: Screen, cluster: Cluster, seconds: float) -> None:
         f"lab status{flag}; lab logs{flag}": "the cluster's processes and what they say",
         _stop(name): "stops it; nothing is left but the build cache",
     }
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="green", no_wrap=True)
-    table.add_column(style="dim")
-    for command, about in tries.items():
-        table.add_row(command, about)
-    screen.show(table)
+    screen.pairs(tries)
+
+
+def where_to_look(screen: Screen, lab: str) -> None:
+    """After a failure, while the cluster is up."""
+    flag, plugins = _flag(lab), PLUGIN.partition(",")[0]
+    screen.say("\nWhere to look:")
+    screen.pairs(
+        {
+            f"lab status{flag}": "which component is not well (lab is .venv/bin/lab)",
+            f"lab logs{flag} node-1/kubelet": "a component's log; without one, which there are",
+            f"lab kubectl{flag} -n {DRIVER_NAMESPACE} logs -l {plugins}": "the driver's log",
+            _stop(lab): "the cluster stays up until then",
+        }
+    )
+
+
+def _flag(lab: str) -> str:
+    return "" if lab == "lab" else f" --name {lab}"
 
 
 def _stop(lab: str) -> str:
     return "make cluster-down" if lab == "lab" else f"lab down --name {lab}"
 
 
-def _quickstart(screen: Screen, pods: Kubectl, file: Path) -> None:
+def _quickstart(screen: Screen, pods: Kubectl, file: Path) -> list[str]:
+    """Apply one, show what became of its pods; those that run."""
     text = file.read_text()
     names = [each["metadata"]["name"] for each in yaml.safe_load_all(text) if each["kind"] == "Pod"]
     screen.say(f"\n   [bold]{_title(text)}[/]")
     screen.command(f"kubectl -n {NAMESPACE} apply -f e2e/quickstarts/{file.name}")
     pods.apply(file)
-    for name in names:
-        if file.name == UNSERVED:
-            _unserved(screen, pods, name)
-        else:
-            _served(screen, pods, name)
+    return [name for name in names if _came_to_run(screen, pods, name)]
 
 
-def _served(screen: Screen, pods: Kubectl, name: str) -> None:
-    with screen.step(f"{name} is Running"):
-        pods.wait_running(name)
+def _came_to_run(screen: Screen, pods: Kubectl, name: str) -> bool:
+    """Wait for the pod, or for the scheduler to say that no node can serve it; show which."""
+    with screen.step(f"{name} is settled"):
+        pods.wait(lambda: _unsettled(pods, name), f"pod {name} to run or to be refused", 60)
+    if _warnings(pods, name):
+        _show_refusal(screen, pods, name)
+        return False
     pod = pods.get("pod", name)["spec"]
     for container in pod["containers"]:
         seen = pods.exec(name, "sh", "-c", SEEN, container=container["name"]).splitlines()
@@ -138,10 +155,10 @@ def _served(screen: Screen, pods: Kubectl, name: str) -> None:
             f"   container {container['name']} [dim]on {pod['nodeName']}[/]  [green]$ {SEEN}[/]"
         )
         screen.quote("\n".join([*gpus, "  ".join(nodes)]), indent=6)
+    return True
 
 
-def _unserved(screen: Screen, pods: Kubectl, name: str) -> None:
-    pods.wait(lambda: None if _warnings(pods, name) else "no event yet", "the scheduler's verdict")
+def _show_refusal(screen: Screen, pods: Kubectl, name: str) -> None:
     (claim,) = workloads.claims_of(pods, name)
     state = "allocated" if "allocation" in claim.get("status", {}) else "pending"
     phase = pods.get("pod", name)["status"]["phase"]
@@ -162,12 +179,12 @@ def _title(text: str) -> str:
     return " ".join(line.removeprefix("#").strip() for line in comment)
 
 
-def _beside(pods: Kubectl, story: dict[str, Any]) -> Table:
+def _beside(pods: Kubectl, name: str, story: dict[str, Any]) -> Table:
     """The moments of the pod beside those of its claim; Kubernetes keeps most as whole seconds."""
     created = datetime.fromisoformat(story["start"])
     prepared = created + timedelta(milliseconds=story["duration_ms"])
-    (container,) = pods.get("pod", TRACED)["status"]["containerStatuses"]
-    line = pods.run("logs", "--timestamps", TRACED).split()[0]
+    (container,) = pods.get("pod", name)["status"]["containerStatuses"]
+    line = pods.run("logs", "--timestamps", name).split()[0]
     table = listing("TIME (UTC)", "", "KNOWN FROM")
     table.add_row(f"{created:%T}", "the claim was created", "its metadata, whole seconds")
     table.add_row(_precise(prepared), "its GPU was prepared", "the end of the trace")

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nvdra_lab.progress import Progress
 from rich.console import Console, RenderableType
@@ -68,16 +68,16 @@ class Screen:
         for line in text.rstrip().splitlines():
             self._console.print(" " * indent + escape(line), soft_wrap=True)
 
-    def failure(self, why: str, lab: str) -> None:
-        """Which step failed, why, and where to look."""
-        name = "" if lab == "lab" else f" --name {lab}"
+    def failure(self, why: str) -> None:
+        """Which step failed, and why."""
         self._console.print(f"\n[bold red]✗ {escape(self._step)}[/]")
         self.quote(why)
-        self._console.print("\nWhere to look:")
-        self.quote(
-            f"lab status{name}                 which component is not well\n"
-            f"lab logs{name} node-1/kubelet    a component's log; `lab logs{name}` lists them\n"
-            f"lab kubectl{name} -n nvdra logs -l app.kubernetes.io/name=nvdra-gpu-plugin\n"
-            "                           the driver's log\n"
-            "`lab` is .venv/bin/lab. The cluster stays until: make cluster-down"
-        )
+
+    def pairs(self, rows: Mapping[str, str]) -> None:
+        """Commands, and what each is for."""
+        table = Table.grid(padding=(0, 3))
+        table.add_column(style="green", no_wrap=True)
+        table.add_column(style="dim")
+        for command, about in rows.items():
+            table.add_row(escape(command), escape(about))
+        self.show(table)
