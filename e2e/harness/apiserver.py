@@ -10,6 +10,7 @@ service account's token asks the TokenRequest API, as a kubelet would.
 import contextlib
 import datetime
 import json
+import signal
 import socket
 import ssl
 import subprocess
@@ -65,6 +66,16 @@ class ApiServer:
         if self.process is not None:
             _end(self.process)
             self.process = None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The process does nothing: connections stand, and nobody is answered."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def call(self, verb: str, path: str, body: Any = None) -> Any:
         """Ask as the administrator; the answer's JSON. For arranging and looking, in tests."""

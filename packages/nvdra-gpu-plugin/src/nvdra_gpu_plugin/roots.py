@@ -32,6 +32,9 @@ _QUEUE = 1024
 _LOOKUP_S = 5.0
 """How long the pod is asked for, where the claim does not say when it was allocated."""
 
+_FINISH_S = 2.0
+"""How long the end of the process waits for a disk that hangs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -86,33 +89,49 @@ class Roots:
         while True:
             attempt = await self._queue.get()
             try:
-                await self._write(attempt)
+                if await self._write_root(attempt):
+                    await self._write_schedule(attempt)
             except DriverError as error:
                 LOG.warning("A trace is not whole", claim=str(attempt.ref), error=str(error))
 
-    async def _write(self, attempt: Attempt) -> None:
+    async def finish(self) -> None:
+        """Write the roots that still wait, without asking anybody for anything."""
+        try:
+            async with asyncio.timeout(_FINISH_S):
+                while not self._queue.empty():
+                    await self._write_root(self._queue.get_nowait())
+        except (DriverError, TimeoutError) as error:
+            LOG.warning("Traces lack their roots", claims=self._queue.qsize(), error=str(error))
+
+    async def _write_root(self, attempt: Attempt) -> bool:
+        """Write the root, unless it is; whether it was us."""
         uid = attempt.ref.uid
         if self._store.root_written(uid):
-            return
-        await self._store.mark_root(uid)
-        created = _created(attempt)
-        root = identity.claim_root(uid, self._node)
-        trace = identity.trace_id(uid)
+            return False
         self._telemetry.retroactive(
             "claim",
-            trace=trace,
-            id=root,
+            trace=identity.trace_id(uid),
+            id=identity.claim_root(uid, self._node),
             parent=None,
-            start=created,
+            start=_created(attempt),
             end=attempt.ended,
             attributes=claim_attributes(attempt.ref),
             links=links(attempt.claim),
             failure=attempt.failure,
         )
+        # Told before it is marked: a crash in between loses both, and the next attempt tells.
+        await self._store.mark_root(uid)
+        return True
+
+    async def _write_schedule(self, attempt: Attempt) -> None:
         allocated = await self._allocated(attempt)
         if allocated is not None:
             self._telemetry.retroactive(
-                "schedule", trace=trace, parent=root, start=created, end=allocated
+                "schedule",
+                trace=identity.trace_id(attempt.ref.uid),
+                parent=identity.claim_root(attempt.ref.uid, self._node),
+                start=_created(attempt),
+                end=allocated,
             )
 
     async def _allocated(self, attempt: Attempt) -> datetime | None:
@@ -144,7 +163,7 @@ class Roots:
 async def running(
     node: NodeName, api: Client, store: Store, telemetry: Telemetry
 ) -> AsyncIterator[Roots]:
-    """Roots are written while the block runs; what waits at its end is written in the next run."""
+    """Roots are written while the block runs, and at its end those that wait."""
     roots = Roots(node, api, store, telemetry)
     async with asyncio.TaskGroup() as group:
         writer = group.create_task(roots.write(), name="roots")
@@ -152,6 +171,7 @@ async def running(
             yield roots
         finally:
             writer.cancel()
+    await roots.finish()
 
 
 def links(claim: ResourceClaim | None) -> tuple[Link, ...]:

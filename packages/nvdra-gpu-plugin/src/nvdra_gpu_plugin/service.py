@@ -119,25 +119,24 @@ class Service:
         self._attempts[ref.uid] += 1
         started = self._clock.now()
         claim: ResourceClaim | None = None
-        failure: BaseException | None = None
         try:
             with self._operation(keys.PREPARE, ref, links) as span:
                 span.set(keys.ATTEMPT, self._attempts[ref.uid])
                 holding = self._held.get(ref.uid)
                 if holding is not None:
                     span.set(keys.DEVICE_KIND, holding.kind)
-                    return await self._preparer.repeat(holding, deadline)
-                claim = await self._preparer.fetch(ref, deadline)
-                prepared = await self._preparer.prepare(claim, deadline)
-                span.set(keys.DEVICE_KIND, self._held[ref.uid].kind)
-                span.set(keys.DEVICES, tuple(device.device for device in prepared.devices))
-                return prepared
+                    prepared = await self._preparer.repeat(holding, deadline)
+                else:
+                    claim = await self._preparer.fetch(ref, deadline)
+                    prepared = await self._preparer.prepare(claim, deadline)
+                    span.set(keys.DEVICE_KIND, self._held[ref.uid].kind)
+                    span.set(keys.DEVICES, tuple(device.device for device in prepared.devices))
         except Exception as error:
-            failure = error
+            self._roots.note(roots.attempt(ref, claim, started, self._clock.now(), error))
             raise
-        finally:
-            ended = self._clock.now()
-            self._roots.note(roots.attempt(ref, claim, started, ended, failure))
+        # An attempt that the process's end cut off is no end of one: the next one tells.
+        self._roots.note(roots.attempt(ref, claim, started, self._clock.now(), None))
+        return prepared
 
     async def _unprepare(self, ref: ClaimRef, deadline: float, links: tuple[Link, ...]) -> None:
         self._attempts.pop(ref.uid, None)

@@ -1,7 +1,9 @@
 """One tree per claim, found by its UID, received over OTLP: what happened, and what it took."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 import otlp
 import pytest
@@ -154,3 +156,28 @@ async def test_the_debug_page_shows_the_trace_without_a_collector(rig: Rig) -> N
     assert "fetch claim" in text
     assert rig.process.get(f"/debug/traces/{claim.uid}")[0] == 404
     assert "prepare" in str(rig.process.trace(claim.uid))
+
+
+async def test_roots_that_wait_when_the_plugin_ends_are_written_before_it_has(
+    rig: Rig, collector: Receiver
+) -> None:
+    await start(rig, collector)
+    first, second = (rig.claim(name, is_dated=False) for name in ("gpu-0", "gpu-1"))
+    for name in ("gpu-0", "gpu-1"):
+        rig.node.sim("slow", "1000", "--function", "nvmlDeviceGetMemoryInfo", "--gpu", name[-1])
+    with ExitStack() as stack:
+        async with asyncio.TaskGroup() as group:
+            for claim in (first, second):
+                group.create_task(rig.dra.prepare([claim]))
+            await rig.until(lambda: _fetched(rig) == 2, "both claims to be fetched")
+            # Whoever asks for a pod now waits, and the second root behind it.
+            stack.enter_context(rig.server.paused())
+        assert rig.process.stop() == 0
+    for claim in (first, second):
+        await spans_of(collector, claim, "claim")
+
+
+def _fetched(rig: Rig) -> int:
+    _, text = rig.process.get("/metrics")
+    counts = re.findall(r'^nvdra_\w+_count\{.*step="fetch claim".*\} (\d+)', text, re.MULTILINE)
+    return int(counts[0]) if counts else 0
