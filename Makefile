@@ -4,9 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
-CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nvdra
 export UV_CONSTRAINT := $(CURDIR)/requirements.lock
-export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH):$(CACHE)/go/bin
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
 
 NODES ?= 2
 PROFILE ?= dgx-h100
@@ -40,7 +39,7 @@ component: setup ## each component's process against a real API server and the s
 .PHONY: e2e
 e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
 	@echo "▸ end to end"
-	@pytest e2e/tests $(if $(T),-k "$(T)")
+	@pytest -v e2e/tests --kube=$(KUBE) $(if $(T),-k "$(T)")
 
 .PHONY: bench
 bench: setup ## measure prepare, unprepare, start-up and memory; writes bench/RESULTS.md

@@ -1,40 +1,55 @@
 """The command: which cluster, and what to say when a step fails."""
 
 import argparse
+import signal
 import subprocess
 import sys
-import time
+from types import FrameType
 
 from kubectl import WaitedInVain
+from nvdra_lab import environment, state
+from nvdra_lab.environment import Environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.providers.local import Wishes
 
-from e2e.demo import scenes, setting
+from e2e.demo import afterwards, quickstarts, setting, tables, trace
 from e2e.demo.screen import Screen
-from e2e.demo.setting import Failed, Wishes
+
+FAILURES = (LabError, WaitedInVain, AssertionError, subprocess.SubprocessError, OSError)
+"""A command that failed, a fact that did not come true, an answer that did not come."""
 
 
 def main() -> int:
     """Tell the story; 1 when it cannot be told to its end."""
-    wishes = _wishes()
-    screen = Screen()
-    began = time.monotonic()
+    signal.signal(signal.SIGTERM, _interrupt)
+    wishes, screen, here = _wishes(), Screen(), environment.read()
     try:
-        cluster = setting.cluster(screen, wishes)
-        setting.driver(screen, cluster)
-        scenes.published(screen, cluster)
-        scenes.quickstarts(screen, cluster)
-        scenes.trace(screen, cluster)
-        scenes.farewell(screen, cluster, time.monotonic() - began)
-    except Failed as error:
+        _tell(screen, here, wishes)
+    except FAILURES as error:
         screen.failure(str(error))
-        return 1
-    except (WaitedInVain, AssertionError, subprocess.SubprocessError) as error:
-        screen.failure(str(error))
-        scenes.where_to_look(screen, wishes.lab)
+        if _is_up(here, wishes):
+            afterwards.where_to_look(screen, wishes.name)
         return 1
     except KeyboardInterrupt:
-        screen.say("\n[yellow]interrupted[/]; what is up stays up: make cluster-down")
+        what = f"lab {wishes.name} stays up: make cluster-down" if _is_up(here, wishes) else ""
+        screen.note(f"\ninterrupted; {what or 'nothing is up'}")
         return 130
     return 0
+
+
+def _tell(screen: Screen, here: Environment, wishes: Wishes) -> None:
+    cluster = setting.cluster(screen, here, wishes)
+    setting.driver(screen, here, cluster)
+    screen.chapter(
+        "What the driver publishes",
+        "A ResourceSlice per node. Claims select by these attributes, and by more.",
+    )
+    devices = cluster.devices()
+    screen.commands(["kubectl get resourceslices -o yaml"])
+    screen.show(tables.devices(devices))
+    quickstarts.run(screen, cluster, devices)
+    trace.run(screen, cluster)
+    afterwards.tell(screen, cluster, devices)
 
 
 def _wishes() -> Wishes:
@@ -45,6 +60,14 @@ def _wishes() -> Wishes:
     parser.add_argument("--name", default="lab", help="the lab to use")
     options = parser.parse_args()
     return Wishes(options.name, options.nodes, options.profile, options.kube)
+
+
+def _is_up(here: Environment, wishes: Wishes) -> bool:
+    return state.load(here, wishes.name) is not None
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -3,81 +3,94 @@
 import contextlib
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Sequence
 
 from nvdra_lab.progress import Progress
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 
-WIDTH_WITHOUT_TERMINAL = 120
-PROSE = 100
+WIDTH = 100
+"""Of prose, and of everything where there is no terminal."""
+
 INDENT = 3
-
-
-def listing(*columns: str) -> Table:
-    """An empty table that looks as kubectl's do."""
-    return Table(*columns, box=None, header_style="dim", pad_edge=False)
 
 
 class Screen:
     """Standard output, as a person reads it; without a terminal the same text, uncoloured."""
 
     def __init__(self) -> None:
-        width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
+        width = None if sys.stdout.isatty() else WIDTH
         self._console = Console(width=width, highlight=False)
-        self._progress = Progress(sys.stdout)
         self._chapters = 0
-        self._step = ""
+        self._began = time.monotonic()
+        self._step = "the demo"
+        self.progress = Progress(sys.stdout)
 
     @property
-    def width(self) -> int:
-        """Characters in a line."""
-        return self._console.width
+    def elapsed_s(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self._began
 
     def chapter(self, title: str, about: str = "") -> None:
         """Begin a part of the story."""
         self._chapters += 1
         self._step = title
-        self._console.print(f"\n[bold cyan]{self._chapters}[/]  [bold]{escape(title)}[/]")
-        for line in textwrap.wrap(about, min(self.width, PROSE) - INDENT):
-            self._console.print(f"{' ' * INDENT}[dim]{escape(line)}[/]")
+        when = f"  [dim]{_clock(self.elapsed_s)}[/]"
+        self._console.print(f"\n[bold cyan]{self._chapters}[/]  [bold]{escape(title)}[/]{when}")
+        self.prose(about, style="dim")
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
         """Something that takes a while; its end is a line."""
         self._step = title
-        with self._progress.step(title):
+        with self.progress.step(title):
             yield
 
-    def say(self, text: str) -> None:
-        """Text with rich's markup."""
-        self._console.print(text)
+    def done(self, text: str) -> None:
+        """Something that needed no time."""
+        self._line(f"✓ {text}")
 
-    def show(self, what: RenderableType, indent: int = INDENT) -> None:
-        """A table, or text."""
-        self._console.print(Padding(what, (0, 0, 0, indent), expand=False))
+    def heading(self, text: str) -> None:
+        """The title of one thing in a chapter."""
+        self._line("")
+        self._line(f"[bold]{escape(text)}[/]", INDENT)
 
-    def command(self, line: str, indent: int = INDENT) -> None:
-        """A command that the reader could give."""
-        self._console.print(f"{' ' * indent}[green]$ {escape(line)}[/]", soft_wrap=True)
+    def prose(self, text: str, *, indent: int = INDENT, style: str = "none") -> None:
+        """Sentences, wrapped."""
+        width = min(self._console.width, WIDTH) - indent
+        for paragraph in text.splitlines():
+            for line in textwrap.wrap(paragraph, width, break_long_words=False) or [""]:
+                self._line(f"[{style}]{escape(line)}[/]", indent)
+
+    def show(self, table: RenderableType) -> None:
+        """A table."""
+        self._console.print(Padding(table, (0, 0, 0, INDENT), expand=False))
+
+    def commands(self, lines: Sequence[str], indent: int = INDENT) -> None:
+        """Commands that the reader could give, each whole on its line."""
+        for line in lines:
+            self._line(f"[green]$ {escape(line)}[/]", indent)
 
     def quote(self, text: str, indent: int = INDENT) -> None:
         """What a program printed, as it is: never wrapped."""
         for line in text.rstrip().splitlines():
-            self._console.print(" " * indent + escape(line), soft_wrap=True)
+            self._line(escape(line), indent)
 
     def failure(self, why: str) -> None:
         """Which step failed, and why."""
-        self._console.print(f"\n[bold red]✗ {escape(self._step)}[/]")
+        self._line(f"\n[bold red]✗ failed: {escape(self._step)}[/]")
         self.quote(why)
 
-    def pairs(self, rows: Mapping[str, str]) -> None:
-        """Commands, and what each is for."""
-        table = Table.grid(padding=(0, 3))
-        table.add_column(style="green", no_wrap=True)
-        table.add_column(style="dim")
-        for command, about in rows.items():
-            table.add_row(escape(command), escape(about))
-        self.show(table)
+    def note(self, text: str) -> None:
+        """Something the reader should know before going on."""
+        self._line(f"[yellow]{escape(text)}[/]", INDENT)
+
+    def _line(self, markup: str, indent: int = 0) -> None:
+        self._console.print(f"{' ' * indent}{markup}" if markup else "", soft_wrap=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"

@@ -1,126 +1,143 @@
-"""The setting of the demo: a lab that is up, the project's images in it, the driver installed."""
+"""The setting of the demo: programs and images, a lab that is up, the driver installed."""
 
 import json
 import subprocess
-import sys
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
 
-from cluster import NAMESPACE, RELEASE, ROOTS, Cluster
-from labtool import LAB, Lab
-from nvdra_lab import environment
-from rich.table import Table
+from cluster import NAMESPACE, PLUGIN, RELEASE, ROOTS, Cluster
+from labtool import Lab as LabTool
+from nvdra_lab import binaries, images, projects, report, requirements, state, versions
+from nvdra_lab.environment import Environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.kubectl import Kubectl
+from nvdra_lab.model import Lab
+from nvdra_lab.providers import local
+from nvdra_lab.providers.local import Wishes
+from nvdra_lab.report import Report
 
-from e2e.demo.screen import Screen, listing
+from e2e.demo import tables
+from e2e.demo.screen import Screen
 
+LOG_LINES = 15
 DIGEST = "nvdra-gpu-plugin.digest"
 IMAGE_NOTE = "nvdra-gpu-plugin.kubeletPlugin.podAnnotations"
 
 
-class Failed(Exception):
-    """A command of `lab` that has said itself what went wrong."""
+def cluster(screen: Screen, environment: Environment, wishes: Wishes) -> Cluster:
+    """A cluster with the project's images: the one that is up, or a new one.
 
+    Raises:
+        LabError: What could not be built or started, and where its log is; or what is wrong with
+            the lab that is up.
+    """
+    requirements.check(environment)
+    screen.chapter(
+        "The programs and the image",
+        f"What is built once is kept in {environment.cache.root}: etcd, Kubernetes, containerd "
+        "and helm from their Go modules, the driver's image from its wheels.",
+    )
+    kubernetes = versions.resolve(wishes.kube, binaries.releases(environment, "kubernetes"))
+    programs = binaries.ensure(environment, kubernetes, screen.progress)
+    screen.done(f"{len(programs)} programs: Kubernetes {kubernetes} and what it needs")
+    hook = Path(programs["nvidia-cdi-hook"])
+    archives = projects.build(environment, "auto", hook, screen.progress)
 
-@dataclass(frozen=True)
-class Wishes:
-    """The cluster that is asked for; one that is up is taken as it is."""
-
-    lab: str
-    nodes: int
-    profile: str
-    kube: str
-
-
-def cluster(screen: Screen, wishes: Wishes) -> Cluster:
-    """A cluster with the project's images: the one that is up, or a new one."""
     screen.chapter(
         "A cluster from nothing",
-        "etcd, the control plane and every node's containerd and kubelet are processes of this "
-        "machine. Only the GPUs are simulated. What is built is kept in ~/.cache/nvdra.",
+        "etcd, the control plane and every node's containerd and kubelet run as processes of this "
+        "machine; each node has files, devices and eyes of its own. Only the GPUs are simulated.",
     )
-    lab = Lab(wishes.lab)
-    facts = _facts(lab)
-    if facts is None:
-        _run("up", "--name", lab.name, *_flags(wishes))
-    else:
-        screen.say(f"✓ lab {lab.name} is up already")
-        _note_differences(screen, wishes, facts)
-    _run("image", "build")
-    _run("image", "load", "--name", lab.name)
-    found = Cluster.of(lab)
-    screen.say("")
-    screen.command("kubectl get nodes")
-    screen.show(_nodes(found))
+    lab = _standing(screen, environment, wishes, programs)
+    if lab is None:
+        lab = local.up(environment, wishes, screen.progress)
+    for archive in archives.values():
+        images.load(environment, lab, programs, archive, screen.progress)
+    found = Cluster.of(LabTool(lab.name))
+    screen.commands(["kubectl get nodes"])
+    screen.show(tables.nodes(found.kubectl.get("nodes")))
     return found
 
 
-def driver(screen: Screen, cluster: Cluster) -> None:
-    """The driver, installed as users install it."""
+def driver(screen: Screen, environment: Environment, cluster: Cluster) -> None:
+    """The driver, installed as users install it.
+
+    Raises:
+        LabError: It does not become ready; helm's words, the pods, the end of their log.
+    """
     screen.chapter(
         "The driver, from its image and its chart",
-        "The nodes' driver, procfs and sysfs are the simulator's, so their roots are given; "
-        "nothing else differs from a cluster with GPUs.",
+        "The hardware is simulated below three folders of each node, so the chart is told where; "
+        "nothing else differs from nodes with GPUs.",
     )
-    roots = ",".join(f"global.{name}={path}" for name, path in ROOTS.items())
-    screen.command(
-        f"helm install {RELEASE} charts/nvdra -n {NAMESPACE} --create-namespace --wait \\"
-    )
-    screen.quote(f"      --set {roots}")
+    roots = " ".join(f"--set global.{name}={path}" for name, path in ROOTS.items())
+    where = f"-n {NAMESPACE} --create-namespace --wait"
+    first, second, third = roots.split(" --set ")
+    screen.commands([f"helm upgrade --install {RELEASE} charts/nvdra {where} \\"])
+    screen.quote(f"{first} --set {second} \\\n--set {third}", indent=9)
+    # The tag stays the same from build to build; this starts the pods anew on another image.
+    digest = (environment.cache.images / DIGEST).read_text()
+    note = json.dumps({"nvdra-demo/image": digest[:16]})
     with screen.step("the driver is ready on every node"):
-        # The tag stays the same from build to build; this starts the pods anew on another image.
-        digest = (environment.read().cache.images / DIGEST).read_text()
-        note = json.dumps({"nvdra-demo/image": digest[:16]})
-        cluster.install(f"--set-json={IMAGE_NOTE}={note}")
+        _forget_interrupted(cluster)
+        try:
+            cluster.install(f"--set-json={IMAGE_NOTE}={note}")
+        except (AssertionError, subprocess.SubprocessError) as error:
+            raise LabError(f"{error}\n\n{_what_the_driver_says(cluster)}") from error
+    screen.commands([f"kubectl -n {NAMESPACE} get pods -o wide"])
+    screen.show(tables.pods(cluster.driver.get("pods")))
 
 
-def _facts(lab: Lab) -> dict[str, Any] | None:
-    """What is up, or None; a lab that is not well is a failure."""
-    answer = lab.run("status", "--json")
-    if not answer.stdout:
+def _standing(
+    screen: Screen, environment: Environment, wishes: Wishes, programs: Mapping[str, str]
+) -> Lab | None:
+    """The lab of that name if it is up; one that no process is left of is none."""
+    lab = state.load(environment, wishes.name)
+    if lab is None:
         return None
-    facts: dict[str, Any] = json.loads(answer.stdout)
-    if answer.returncode != 0:
-        raise Failed(
-            f"lab {lab.name} is up but not well (lab status says how); take it down and "
-            "begin again: make cluster-down"
+    where = state.folder(environment, lab.name)
+    kubectl = Kubectl(
+        programs["kubectl"], where.admin_kubeconfig, where.kubectl_cache, environment.variables
+    )
+    facts = report.gather(environment, lab, kubectl)
+    if not any(part.pid for part in facts.components):
+        return None
+    if not report.is_well(facts):
+        raise LabError(f"lab {lab.name} is up, but not well:\n{troubles(facts)}")
+    screen.done(f"lab {lab.name} is up already: {_described(lab)}")
+    if not is_as_wished(lab, wishes):
+        screen.note(
+            f"(asked for: {wishes.node_count} nodes, {wishes.profile}, Kubernetes {wishes.kube}; "
+            "that takes a `make cluster-down` before)"
         )
-    return facts
+    return lab
 
 
-def _note_differences(screen: Screen, wishes: Wishes, facts: dict[str, Any]) -> None:
-    is_so = (len(facts["nodes"]), facts["profile"])
-    asked = (wishes.nodes, wishes.profile)
-    if is_so != asked or not facts["kubernetes"].startswith(wishes.kube):
-        screen.say(
-            f"  [yellow]it has {is_so[0]} nodes, {is_so[1]}, Kubernetes {facts['kubernetes']}[/]; "
-            "for another one: make cluster-down"
-        )
+def is_as_wished(lab: Lab, wishes: Wishes) -> bool:
+    """Whether that lab is what would be started; `wishes.kube` may be short, "1.36"."""
+    has_kube = f"{lab.kubernetes}.".startswith(f"{wishes.kube}.")
+    return has_kube and (len(lab.nodes), lab.profile) == (wishes.node_count, wishes.profile)
 
 
-def _flags(wishes: Wishes) -> list[str]:
-    wanted = {"--nodes": str(wishes.nodes), "--profile": wishes.profile, "--kube": wishes.kube}
-    return [word for pair in wanted.items() for word in pair]
+def troubles(facts: Report) -> str:
+    """What is not as it should be, a line each."""
+    lines = [f"{part.name}: {part.state}" for part in facts.components if part.state != "running"]
+    lines += [f"{node.name}: {node.why}" for node in facts.nodes if not node.is_ready]
+    return "\n".join([*lines, *([facts.trouble] if facts.trouble else [])])
 
 
-def _run(*arguments: str) -> None:
-    """Run `lab`; it shows its own progress, on the stream that everything else goes to."""
-    sys.stdout.flush()
-    argv, stream = [str(LAB), *arguments], sys.stdout.fileno()
-    done = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=stream, check=False)
-    if done.returncode != 0:
-        raise Failed(f"lab {' '.join(arguments)} failed; it says why above")
+def _described(lab: Lab) -> str:
+    return f"{len(lab.nodes)} nodes, {lab.profile}, Kubernetes {lab.kubernetes}"
 
 
-def _nodes(cluster: Cluster) -> Table:
-    table = listing("NAME", "STATUS", "VERSION", "ADDRESS", "RUNTIME")
-    for node in cluster.kubectl.get("nodes"):
-        status = node["status"]
-        ready = {each["type"]: each["status"] for each in status["conditions"]}["Ready"]
-        table.add_row(
-            node["metadata"]["name"],
-            "Ready" if ready == "True" else "NotReady",
-            status["nodeInfo"]["kubeletVersion"],
-            status["addresses"][0]["address"],
-            status["nodeInfo"]["containerRuntimeVersion"],
-        )
-    return table
+def _forget_interrupted(cluster: Cluster) -> None:
+    """A helm that was stopped in the midst keeps every later one from its work."""
+    answer = cluster.lab.run("helm", "status", RELEASE, "--namespace", NAMESPACE, "-o", "json")
+    if answer.returncode == 0 and json.loads(answer.stdout)["info"]["status"].startswith("pending"):
+        cluster.uninstall()
+
+
+def _what_the_driver_says(cluster: Cluster) -> str:
+    pods = cluster.driver.attempt("get", "pods", "-o", "wide").stdout
+    log = cluster.driver.attempt("logs", "-l", PLUGIN, "--prefix", f"--tail={LOG_LINES}")
+    return f"{pods}\n{log.stdout or log.stderr}".strip()

@@ -89,10 +89,21 @@ class Kubectl:
         found = self.get("events", "", f"--field-selector=involvedObject.name={name}")
         return [(event.get("reason", ""), event.get("message", "")) for event in found]
 
+    def not_ready(self, pod: str) -> str | None:
+        """What keeps a pod from being Ready: its conditions and last events; None if it is."""
+        status = self.get("pod", pod).get("status", {})
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        if conditions.get("Ready", {}).get("status") == "True":
+            return None
+        why = [f"phase {status.get('phase')}"]
+        why += [c["message"] for c in conditions.values() if c.get("message")]
+        why += [f"{reason}: {message}" for reason, message in self.events(pod)[-4:]]
+        return "; ".join(why)
+
     def wait_running(self, *pods: str, timeout_s: float = 60) -> None:
         """Until every pod is Ready."""
         for pod in pods:
-            self.wait(partial(self._not_ready, pod), f"pod {pod} to be Ready", timeout_s)
+            self.wait(partial(self.not_ready, pod), f"pod {pod} to be Ready", timeout_s)
 
     def wait(self, lacking: Callable[[], str | None], what: str, timeout_s: float = 30) -> None:
         """Until `lacking` says None; else it says what is still missing."""
@@ -115,13 +126,3 @@ class Kubectl:
             yield self.within(name)
         finally:
             self.run("delete", "namespace", name, "--wait=false")
-
-    def _not_ready(self, pod: str) -> str | None:
-        status = self.get("pod", pod).get("status", {})
-        conditions = {c["type"]: c for c in status.get("conditions", [])}
-        if conditions.get("Ready", {}).get("status") == "True":
-            return None
-        why = [f"phase {status.get('phase')}"]
-        why += [c["message"] for c in conditions.values() if c.get("message")]
-        why += [f"{reason}: {message}" for reason, message in self.events(pod)[-4:]]
-        return "; ".join(why)

@@ -1,0 +1,50 @@
+"""`make demo` shows what it promises."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+
+REPOSITORY = Path(__file__).parents[2]
+QUICKSTARTS = REPOSITORY / "e2e/quickstarts"
+
+
+@pytest.fixture
+def told(cluster: Cluster, settings: list[str]) -> Iterator[str]:
+    """What the demo prints; afterwards the driver is as the other tests want it."""
+    demo = [sys.executable, "-m", "e2e.demo", "--name", cluster.lab.name]
+    done = subprocess.run(
+        demo,
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    yield done.stdout
+    cluster.kubectl.delete("namespace", "demo")
+    cluster.install(*settings)
+    assert done.returncode == 0
+
+
+def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
+    cluster: Cluster, told: str
+) -> None:
+    lines = told.splitlines()
+    for node in cluster.nodes():
+        assert any(node in line and "Ready" in line for line in lines)
+    assert sum("NVIDIA H100 80GB HBM3" in line and "pci0000:" in line for line in lines) == 16
+    for file in QUICKSTARTS.glob("*.yaml"):
+        title = file.read_text().splitlines()[0].removeprefix("# ")
+        assert title in told
+        assert file.name in told
+    assert sum("UUID: GPU-" in line for line in lines) == 10
+    assert sum("/dev/nvidiactl" in line for line in lines) == 9
+    assert "cannot allocate all claims" in told
+    for step in ("schedule", "prepare", "fetch claim", "verify devices", "commit state"):
+        assert any(line.strip().startswith(step) and "█" in line for line in lines)
+    assert "the container was Running" in told
+    assert "lab down" in told
