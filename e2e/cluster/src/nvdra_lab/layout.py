@@ -70,11 +70,12 @@ class MachineDir:
 
 
 class CacheDir:
-    """What is built once and kept: binaries, images, and the logs of failed starts."""
+    """What is built once and kept: Go if need be, binaries, images, logs of failed starts."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.binaries = root / "bin"
+        self.go = root / "go/bin/go"
         self.images = root / "images"
         self.failed = root / "failed"
         self.lock = root / "lab.lock"
