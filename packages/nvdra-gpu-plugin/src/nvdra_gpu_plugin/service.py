@@ -5,7 +5,6 @@ unknown one becomes Internal, and one claim's bug is one claim's. Source: style.
 """
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -104,8 +103,7 @@ class Service:
         except DriverError as error:
             return error.answer(identity.trace_id(ref.uid))
         except Exception as error:  # noqa: BLE001 - one claim's bug must not be another's answer
-            facts = {"claim": str(ref), "operation": kind}
-            LOG.write(logging.ERROR, "Failed unexpectedly", facts, error)
+            # The operation has logged it, with its stack.
             known = DriverError(
                 Reason.INTERNAL,
                 f"{kind} of claim {ref} failed unexpectedly: {type(error).__name__}",
