@@ -1,0 +1,118 @@
+"""What the reader can do next: with a cluster that stands, or with one that failed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cluster import NAMESPACE as DRIVERS
+from cluster import Cluster, Device
+
+from e2e.demo.quickstarts import NAMESPACE, SHOWN
+from e2e.demo.screen import Screen
+
+TRIAL = "7-extended-resource.yaml"
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The GPU that the next pod on a node is given; `place` counts in the order of the bus."""
+
+    node: str
+    device: str
+    place: int
+
+
+def tell(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
+    """What to try, and how to stop."""
+    flag = _flag(cluster.lab.name)
+    screen.chapter("Your turn", f"All of this took {screen.elapsed_s:.0f} s. The cluster stays.")
+    _story(screen, "Talk to it:", [f'PATH=$PWD/.venv/bin:$PATH; eval "$(lab env{flag})"'])
+    _story(
+        screen,
+        "Look around: objects, a container's GPU, a node's GPUs, the simulated hardware, processes:",
+        [
+            f"kubectl -n {NAMESPACE} get pods,resourceclaims -o wide",
+            "kubectl get resourceslices",
+            f"kubectl -n {NAMESPACE} exec own-gpu-a -- nvidia-smi",
+            f"lab exec{flag} node-1 -- nvidia-smi",
+            f"lab sim{flag} node-1 show",
+            f"lab status{flag}",
+        ],
+    )
+    victim = next_given(devices, _taken(cluster))
+    if victim:
+        _break_it(screen, victim, {device.node for device in devices}, flag)
+    _story(screen, "Stop it; only what was built stays, in the cache:", [_stop(cluster.lab.name)])
+
+
+def where_to_look(screen: Screen, lab: str) -> None:
+    """After a failure, while a cluster is up."""
+    flag, log = _flag(lab), f"-n {DRIVERS} logs -l app.kubernetes.io/name=nvdra-gpu-plugin"
+    _story(
+        screen,
+        "What is not well; all logs; a component's; the driver's; the pods; and how to stop:",
+        [
+            f".venv/bin/lab status{flag}",
+            f".venv/bin/lab logs{flag}",
+            f".venv/bin/lab logs{flag} node-1/kubelet",
+            f".venv/bin/lab kubectl{flag} {log}",
+            f".venv/bin/lab kubectl{flag} -n {NAMESPACE} describe pods",
+            _stop(lab),
+        ],
+    )
+
+
+def next_given(devices: Sequence[Device], taken: Iterable[tuple[str, str]]) -> Victim | None:
+    """The first free GPU, as the scheduler takes them in the order they are published.
+
+    Args:
+        devices: All that are published, by node in the order of the slices.
+        taken: Node and device name of those that claims hold.
+    """
+    held = set(taken)
+    for device in devices:
+        if (device.node, device.name) not in held:
+            of_node = [other for other in devices if other.node == device.node]
+            in_order = sorted(of_node, key=lambda other: str(other.attributes["pcieBusID"]))
+            return Victim(device.node, device.name, in_order.index(device))
+    return None
+
+
+def _break_it(screen: Screen, victim: Victim, nodes: set[str], flag: str) -> None:
+    others = sorted(nodes - {victim.node})
+    cordon, uncordon = (f"kubectl {verb} {' '.join(others)}; " for verb in ("cordon", "uncordon"))
+    sim = f"lab sim{flag} {victim.node} gpu"
+    _story(
+        screen,
+        f"Lose {victim.device} of {victim.node}, and see what the next pod there is told:",
+        [
+            f"{cordon if others else ''}{sim} lose {victim.place}",
+            f"kubectl create namespace trial; kubectl -n trial apply -f {SHOWN}/{TRIAL}",
+            "kubectl -n trial events --watch",
+        ],
+    )
+    _story(
+        screen,
+        "Give it back; the kubelet's next try, some seconds later, starts the pod:",
+        [f"{uncordon if others else ''}{sim} restore {victim.place}"],
+    )
+
+
+def _taken(cluster: Cluster) -> list[tuple[str, str]]:
+    claims = cluster.kubectl.get("resourceclaims", "", "-A")
+    allocations = [claim.get("status", {}).get("allocation", {}) for claim in claims]
+    results = [each.get("devices", {}).get("results", []) for each in allocations]
+    return [(result["pool"], result["device"]) for some in results for result in some]
+
+
+def _story(screen: Screen, about: str, commands: Sequence[str]) -> None:
+    screen.quote("\n")
+    screen.prose(about)
+    screen.commands(commands, indent=6)
+
+
+def _flag(lab: str) -> str:
+    return "" if lab == "lab" else f" --name {lab}"
+
+
+def _stop(lab: str) -> str:
+    return "make cluster-down" if lab == "lab" else f".venv/bin/lab down --name {lab}"

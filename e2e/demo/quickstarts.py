@@ -1,0 +1,132 @@
+"""The quickstarts: apply each, and look into its containers or at what its user is told."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import workloads
+import yaml
+from cluster import Cluster, Device
+from kubectl import Kubectl
+from nvdra_lab.errors import LabError
+
+from e2e.demo.screen import Screen
+from e2e.demo.tables import PCIE_ROOT
+
+FOLDER = Path(__file__).parents[1] / "quickstarts"
+SHOWN = "e2e/quickstarts"
+NAMESPACE = "demo"
+SEEN = "nvidia-smi -L; ls /dev/nvidia*"
+FOR_ALL = 8
+"""GPUs that all quickstarts hold at once; on fewer each makes room for the next."""
+
+FOR_ANY = 4
+"""GPUs that the first, which stays, and the greediest of the others hold."""
+
+
+@dataclass(frozen=True)
+class Quickstart:
+    """One file: what its first line says, and its pods."""
+
+    file: str
+    title: str
+    pods: tuple[str, ...]
+
+
+def parse(file: str, text: str) -> Quickstart:
+    """A quickstart from its file's name and text."""
+    title = text.splitlines()[0].removeprefix("#").strip()
+    objects = yaml.safe_load_all(text)
+    names = [each["metadata"]["name"] for each in objects if each["kind"] == "Pod"]
+    return Quickstart(file, title, tuple(names))
+
+
+def unserved(devices: Sequence[Device]) -> set[str]:
+    """The quickstarts (by number) that must stay pending on that hardware."""
+    roots = Counter((device.node, device.attributes.get(PCIE_ROOT)) for device in devices)
+    has_pair = any(count > 1 for (_, root), count in roots.items() if root)
+    has_h100 = any("H100" in device.attributes["productName"] for device in devices)
+    is_served = {"4": has_h100, "5": has_pair, "6": False}
+    return {number for number, is_so in is_served.items() if not is_so}
+
+
+def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
+    """All of them, one after another.
+
+    Raises:
+        LabError: There are too few GPUs to show anything.
+    """
+    screen.chapter(
+        "Pods that ask for GPUs",
+        f"Each file is a manifest for any cluster; here they go to the namespace {NAMESPACE}. "
+        f"Below each container's name: what it sees by `{SEEN}`.",
+    )
+    if len(devices) < FOR_ANY:
+        raise LabError(
+            f"{len(devices)} GPUs are too few for the quickstarts, which take {FOR_ANY}: "
+            "make cluster-down, then make demo with more NODES= or another PROFILE="
+        )
+    with screen.step(f"a fresh namespace {NAMESPACE}"):
+        cluster.kubectl.delete("namespace", NAMESPACE, timeout_s=120)
+        cluster.kubectl.run("create", "namespace", NAMESPACE)
+    files = sorted(FOLDER.glob("*.yaml"))
+    for file in files:
+        quickstart = parse(file.name, file.read_text())
+        _show(screen, cluster, quickstart, is_served=file.name[0] not in unserved(devices))
+        if len(devices) < FOR_ALL and file not in (files[0], files[-1]):
+            pods = cluster.kubectl.within(NAMESPACE)
+            pods.run("delete", "-f", str(file), "--wait")
+
+
+def _show(screen: Screen, cluster: Cluster, quickstart: Quickstart, *, is_served: bool) -> None:
+    pods = cluster.kubectl.within(NAMESPACE)
+    screen.heading(quickstart.title)
+    screen.commands([f"kubectl -n {NAMESPACE} apply -f {SHOWN}/{quickstart.file}"])
+    pods.apply(FOLDER / quickstart.file)
+    if not is_served:
+        for name in quickstart.pods:
+            _refused(screen, pods, name)
+        return
+    with screen.step(f"{' and '.join(quickstart.pods)}: Running"):
+        pods.wait_running(*quickstart.pods)
+    for name in quickstart.pods:
+        _look_inside(screen, pods, name)
+        _neighbours(screen, cluster, pods, name)
+
+
+def _look_inside(screen: Screen, pods: Kubectl, name: str) -> None:
+    """Every container's own view of the hardware."""
+    spec = pods.get("pod", name)["spec"]
+    for container in spec["containers"]:
+        seen = pods.exec(name, "sh", "-c", SEEN, container=container["name"]).splitlines()
+        files = [line for line in seen if line.startswith("/dev/")]
+        screen.prose(f"{name}/{container['name']} on {spec['nodeName']}", style="cyan")
+        screen.quote("\n".join(line for line in seen if line not in files), indent=6)
+        screen.prose(" ".join(files), indent=6)
+
+
+def _neighbours(screen: Screen, cluster: Cluster, pods: Kubectl, name: str) -> None:
+    """Where the GPUs of a pod with several hang."""
+    for claim in workloads.claims_of(pods, name):
+        given = cluster.allocated(claim)
+        if len(given) > 1:
+            places = [f"{device.name} below {device.attributes[PCIE_ROOT]}" for device in given]
+            screen.prose(f"{given[0].node}: {', '.join(places)}", indent=6)
+
+
+def _refused(screen: Screen, pods: Kubectl, name: str) -> None:
+    """A pod that waits: what `kubectl describe` tells its user."""
+    pods.wait(lambda: None if _verdict(pods, name) else "nothing yet", "the scheduler's verdict")
+    (claim,) = workloads.claims_of(pods, name)
+    state = "allocated" if "allocation" in claim.get("status", {}) else "not allocated"
+    phase = pods.get("pod", name)["status"]["phase"]
+    screen.prose(f"{name} is {phase}, its claim {state}; its user is told:", style="yellow")
+    screen.commands([f"kubectl -n {NAMESPACE} describe pod {name}"])
+    screen.prose(f"Warning  FailedScheduling  {_verdict(pods, name)}", indent=6)
+
+
+def _verdict(pods: Kubectl, name: str) -> str:
+    """Why the scheduler finds no node: the message of its last event about the pod."""
+    said = [message for reason, message in pods.events(name) if reason == "FailedScheduling"]
+    return said[-1] if said else ""
