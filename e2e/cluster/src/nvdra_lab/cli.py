@@ -1,6 +1,7 @@
 """The `lab` command: arguments in, exit status out."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"lab: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # `lab status | head -3`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
