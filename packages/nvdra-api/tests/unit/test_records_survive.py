@@ -6,10 +6,12 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import waiting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nvdra_api.runtime.node import database
@@ -186,20 +188,40 @@ async def test_a_root_span_counts_as_written_for_an_hour_after_its_record(tmp_pa
     async with opened(tmp_path / "s", clock=clock) as store:
         assert not store.root_written(uid)
         await store.put(ref(1), "prepared", "{}")
-        await store.mark_root(uid)
+        store.mark_root(uid)
         clock.time += 3 * ROOT_MEMORY
-        await store.mark_root(ClaimUID("uid-2"))
+        store.mark_root(ClaimUID("uid-2"))
         assert store.root_written(uid)
         await store.delete(uid)
     async with opened(tmp_path / "s", clock=clock) as store:
         assert store.root_written(uid)
         clock.time += ROOT_MEMORY
-        await store.mark_root(ClaimUID("uid-3"))
+        store.mark_root(ClaimUID("uid-3"))
         assert not store.root_written(uid)
         assert not store.root_written(ClaimUID("uid-2"))
     async with opened(tmp_path / "s", clock=clock) as store:
         assert not store.root_written(uid)
         assert store.root_written(ClaimUID("uid-3"))
+
+
+def roots_on_disk(path):
+    with closing(sqlite3.connect(path)) as connection:
+        return {uid for (uid,) in connection.execute("SELECT uid FROM roots")}
+
+
+async def test_the_mark_of_a_root_goes_to_the_disk_with_the_next_change(tmp_path):
+    async with opened(tmp_path / "s") as store:
+        store.mark_root(ClaimUID("uid-1"))
+        assert store.root_written(ClaimUID("uid-1"))
+        assert roots_on_disk(tmp_path / "s") == set()
+        await store.put(ref(2), "prepared", "{}")
+        assert roots_on_disk(tmp_path / "s") == {"uid-1"}
+
+
+async def test_the_mark_of_a_root_goes_to_the_disk_by_itself_when_nothing_changes(tmp_path):
+    async with opened(tmp_path / "s") as store:
+        store.mark_root(ClaimUID("uid-1"))
+        await waiting.until(lambda: roots_on_disk(tmp_path / "s") == {"uid-1"})
 
 
 WRITER = """
@@ -276,7 +298,8 @@ def test_any_order_of_changes_and_restarts_ends_with_what_was_asked_for(operatio
                     case ("delete", number):
                         change = store.delete(ref(number).uid)
                     case ("mark", number):
-                        change = store.mark_root(ref(number).uid)
+                        store.mark_root(ref(number).uid)
+                        continue
                 if at_once:
                     group.create_task(change)
                 else:

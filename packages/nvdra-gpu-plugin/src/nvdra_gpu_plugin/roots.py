@@ -32,9 +32,6 @@ _QUEUE = 1024
 _LOOKUP_S = 5.0
 """How long the pod is asked for, where the claim does not say when it was allocated."""
 
-_FINISH_S = 2.0
-"""How long the end of the process waits for a disk that hangs."""
-
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -89,21 +86,17 @@ class Roots:
         while True:
             attempt = await self._queue.get()
             try:
-                if await self._write_root(attempt):
+                if self._write_root(attempt):
                     await self._write_schedule(attempt)
             except DriverError as error:
                 LOG.warning("A trace is not whole", claim=str(attempt.ref), error=str(error))
 
-    async def finish(self) -> None:
+    def finish(self) -> None:
         """Write the roots that still wait, without asking anybody for anything."""
-        try:
-            async with asyncio.timeout(_FINISH_S):
-                while not self._queue.empty():
-                    await self._write_root(self._queue.get_nowait())
-        except (DriverError, TimeoutError) as error:
-            LOG.warning("Traces lack their roots", claims=self._queue.qsize(), error=str(error))
+        while not self._queue.empty():
+            self._write_root(self._queue.get_nowait())
 
-    async def _write_root(self, attempt: Attempt) -> bool:
+    def _write_root(self, attempt: Attempt) -> bool:
         """Write the root, unless it is; whether it was us."""
         uid = attempt.ref.uid
         if self._store.root_written(uid):
@@ -120,7 +113,7 @@ class Roots:
             failure=attempt.failure,
         )
         # Told before it is marked: a crash in between loses both, and the next attempt tells.
-        await self._store.mark_root(uid)
+        self._store.mark_root(uid)
         return True
 
     async def _write_schedule(self, attempt: Attempt) -> None:
@@ -171,7 +164,7 @@ async def running(
             yield roots
         finally:
             writer.cancel()
-    await roots.finish()
+    roots.finish()
 
 
 def links(claim: ResourceClaim | None) -> tuple[Link, ...]:

@@ -28,6 +28,9 @@ __all__ = ["Record", "State", "Store"]
 ROOT_MEMORY: Final = timedelta(hours=1)
 """How long a claim's root span counts as written after its record has gone."""
 
+MARK_S: Final = 0.2
+"""How long a root's mark waits for a change of a record to share its commit."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Change:
@@ -60,6 +63,7 @@ class Store:
         self._queued: list[_Change] = []
         self._batch: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._writing: asyncio.Future[None] | None = None
+        self._due: asyncio.TimerHandle | None = None
 
     @classmethod
     @asynccontextmanager
@@ -134,15 +138,16 @@ class Store:
         """Whether the claim's root span is out; remembered for an hour after its record."""
         return uid in self._roots
 
-    async def mark_root(self, uid: ClaimUID) -> None:
+    def mark_root(self, uid: ClaimUID) -> None:
         """Note that the claim's root span is out.
 
-        Known from the call on, for no second one may be written meanwhile; on disk on return.
-
-        Raises:
-            PermanentError: `StateCorrupt`: the disk refuses.
+        Known from the call on; on disk with the next change of a record, or soon after, so that
+        it costs no commit of its own. A process that is killed in between forgets it.
         """
-        await self._write(_Change(self._keep_root(uid), lambda: None))
+        self._queued.append(_Change(self._keep_root(uid), lambda: None))
+        if self._writing is None and self._due is None:
+            loop = asyncio.get_running_loop()
+            self._due = loop.call_later(MARK_S, self._start_batch)
 
     def _keep_root(self, uid: ClaimUID) -> list[Statement]:
         """Remember a root for an hour from now, and forget those whose hour is over."""
@@ -175,6 +180,9 @@ class Store:
 
     def _start_batch(self) -> None:
         """Send everything queued so far to the disk, as one transaction."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         changes, self._queued = self._queued, []
         batch, self._batch = self._batch, asyncio.get_running_loop().create_future()
         statements = [statement for change in changes for statement in change.statements]
@@ -195,10 +203,13 @@ class Store:
             batch.set_result(None)
         else:
             batch.set_exception(database.refused(self._path, error))
+            batch.exception()  # seen: nobody waits for a batch of marks alone
         if self._queued:
             self._start_batch()
 
     async def _settled(self) -> None:
-        """Wait until nothing is being written; who waits for a failed batch is told, we are not."""
+        """Wait until everything is written; who waits for a failed batch is told, we are not."""
+        if self._queued and self._writing is None:
+            self._start_batch()
         while self._writing is not None:
             await asyncio.wait((self._writing,))
