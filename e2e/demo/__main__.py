@@ -32,7 +32,8 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         what = f"lab {wishes.name} stays up: make cluster-down" if _is_up(here, wishes) else ""
-        screen.note(f"\ninterrupted; {what or 'nothing is up'}")
+        screen.blank()
+        screen.note(f"interrupted; {what or 'nothing is up'}")
         return 130
     return 0
 

@@ -28,7 +28,7 @@ def tell(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
     _story(screen, "Talk to it:", [f'PATH=$PWD/.venv/bin:$PATH; eval "$(lab env{flag})"'])
     _story(
         screen,
-        "Look around: objects, a container's GPU, a node's GPUs, the simulated hardware, processes:",
+        "Look around: pods, devices, a container's GPU, a node's GPUs and its hardware, processes:",
         [
             f"kubectl -n {NAMESPACE} get pods,resourceclaims -o wide",
             "kubectl get resourceslices",
@@ -86,7 +86,8 @@ def _break_it(screen: Screen, victim: Victim, nodes: set[str], flag: str) -> Non
         f"Lose {victim.device} of {victim.node}, and see what the next pod there is told:",
         [
             f"{cordon if others else ''}{sim} lose {victim.place}",
-            f"kubectl create namespace trial; kubectl -n trial apply -f {SHOWN}/{TRIAL}",
+            "kubectl create namespace trial",
+            f"kubectl -n trial apply -f {SHOWN}/{TRIAL}",
             "kubectl -n trial events --watch",
         ],
     )
@@ -105,7 +106,7 @@ def _taken(cluster: Cluster) -> list[tuple[str, str]]:
 
 
 def _story(screen: Screen, about: str, commands: Sequence[str]) -> None:
-    screen.quote("\n")
+    screen.blank()
     screen.prose(about)
     screen.commands(commands, indent=6)
 

@@ -67,9 +67,8 @@ def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
             f"{len(devices)} GPUs are too few for the quickstarts, which take {FOR_ANY}: "
             "make cluster-down, then make demo with more NODES= or another PROFILE="
         )
-    with screen.step(f"a fresh namespace {NAMESPACE}"):
-        cluster.kubectl.delete("namespace", NAMESPACE, timeout_s=120)
-        cluster.kubectl.run("create", "namespace", NAMESPACE)
+    with screen.step(f"an empty namespace {NAMESPACE}"):
+        _empty(cluster)
     files = sorted(FOLDER.glob("*.yaml"))
     for file in files:
         quickstart = parse(file.name, file.read_text())
@@ -77,6 +76,15 @@ def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
         if len(devices) < FOR_ALL and file not in (files[0], files[-1]):
             pods = cluster.kubectl.within(NAMESPACE)
             pods.run("delete", "-f", str(file), "--wait")
+
+
+def _empty(cluster: Cluster) -> None:
+    """The namespace, without what an earlier demo left in it."""
+    if cluster.kubectl.exists("namespace", NAMESPACE):
+        kinds = "pods,resourceclaimtemplates,resourceclaims"
+        cluster.kubectl.within(NAMESPACE).run("delete", kinds, "--all", "--wait")
+    else:
+        cluster.kubectl.run("create", "namespace", NAMESPACE)
 
 
 def _show(screen: Screen, cluster: Cluster, quickstart: Quickstart, *, is_served: bool) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from nvdra_lab.progress import Progress
 from rich.console import Console, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
+from rich.text import Text
 
 WIDTH = 100
 """Of prose, and of everything where there is no terminal."""
@@ -37,8 +37,10 @@ class Screen:
         """Begin a part of the story."""
         self._chapters += 1
         self._step = title
-        when = f"  [dim]{_clock(self.elapsed_s)}[/]"
-        self._console.print(f"\n[bold cyan]{self._chapters}[/]  [bold]{escape(title)}[/]{when}")
+        when = (f"  at {_clock(self.elapsed_s)}", "dim")
+        self._put(
+            Text.assemble("\n", (f"{self._chapters}", "bold cyan"), "  ", (title, "bold"), when)
+        )
         self.prose(about, style="dim")
 
     @contextlib.contextmanager
@@ -50,19 +52,23 @@ class Screen:
 
     def done(self, text: str) -> None:
         """Something that needed no time."""
-        self._line(f"✓ {text}")
+        self._line(f"✓ {text}", indent=0)
 
     def heading(self, text: str) -> None:
         """The title of one thing in a chapter."""
-        self._line("")
-        self._line(f"[bold]{escape(text)}[/]", INDENT)
+        self.blank()
+        self._line(text, "bold")
 
-    def prose(self, text: str, *, indent: int = INDENT, style: str = "none") -> None:
+    def blank(self) -> None:
+        """An empty line."""
+        self._put(Text())
+
+    def prose(self, text: str, *, indent: int = INDENT, style: str = "") -> None:
         """Sentences, wrapped."""
         width = min(self._console.width, WIDTH) - indent
         for paragraph in text.splitlines():
             for line in textwrap.wrap(paragraph, width, break_long_words=False) or [""]:
-                self._line(f"[{style}]{escape(line)}[/]", indent)
+                self._line(line, style, indent)
 
     def show(self, table: RenderableType) -> None:
         """A table."""
@@ -71,24 +77,33 @@ class Screen:
     def commands(self, lines: Sequence[str], indent: int = INDENT) -> None:
         """Commands that the reader could give, each whole on its line."""
         for line in lines:
-            self._line(f"[green]$ {escape(line)}[/]", indent)
+            self._line(f"$ {line}", "green", indent)
+
+    @property
+    def width(self) -> int:
+        """Characters in a line."""
+        return self._console.width
 
     def quote(self, text: str, indent: int = INDENT) -> None:
         """What a program printed, as it is: never wrapped."""
         for line in text.rstrip().splitlines():
-            self._line(escape(line), indent)
+            self._line(line, indent=indent)
 
     def failure(self, why: str) -> None:
         """Which step failed, and why."""
-        self._line(f"\n[bold red]✗ failed: {escape(self._step)}[/]")
+        self.blank()
+        self._line(f"✗ failed: {self._step}", "bold red", indent=0)
         self.quote(why)
 
     def note(self, text: str) -> None:
         """Something the reader should know before going on."""
-        self._line(f"[yellow]{escape(text)}[/]", INDENT)
+        self._line(text, "yellow")
 
-    def _line(self, markup: str, indent: int = 0) -> None:
-        self._console.print(f"{' ' * indent}{markup}" if markup else "", soft_wrap=True)
+    def _line(self, text: str, style: str = "", indent: int = INDENT) -> None:
+        self._put(Text(f"{' ' * indent}{text}", style))
+
+    def _put(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
 
 
 def _clock(seconds: float) -> str:

@@ -46,7 +46,7 @@ def cluster(screen: Screen, environment: Environment, wishes: Wishes) -> Cluster
     screen.chapter(
         "A cluster from nothing",
         "etcd, the control plane and every node's containerd and kubelet run as processes of this "
-        "machine; each node has files, devices and eyes of its own. Only the GPUs are simulated.",
+        "machine, each node in namespaces of its own. Only the GPUs are simulated.",
     )
     lab = _standing(screen, environment, wishes, programs)
     if lab is None:
@@ -82,6 +82,9 @@ def driver(screen: Screen, environment: Environment, cluster: Cluster) -> None:
         _forget_interrupted(cluster)
         try:
             cluster.install(f"--set-json={IMAGE_NOTE}={note}")
+            # helm is content while as many pods are missing as an update may take away.
+            cluster.driver.run("rollout", "status", "daemonset", "-l", PLUGIN, "--timeout=50s")
+            cluster.kubectl.wait(lambda: _silent(cluster), "every node to publish its devices")
         except (AssertionError, subprocess.SubprocessError) as error:
             raise LabError(f"{error}\n\n{_what_the_driver_says(cluster)}") from error
     screen.commands([f"kubectl -n {NAMESPACE} get pods -o wide"])
@@ -135,6 +138,14 @@ def _forget_interrupted(cluster: Cluster) -> None:
     answer = cluster.lab.run("helm", "status", RELEASE, "--namespace", NAMESPACE, "-o", "json")
     if answer.returncode == 0 and json.loads(answer.stdout)["info"]["status"].startswith("pending"):
         cluster.uninstall()
+
+
+def _silent(cluster: Cluster) -> str | None:
+    """The nodes whose plugin has published nothing yet."""
+    heard = {each["spec"].get("nodeName") for each in cluster.kubectl.get("resourceslices")}
+    pods = cluster.driver.get("pods", "", "-l", PLUGIN)
+    missing = {pod["spec"]["nodeName"] for pod in pods} - heard
+    return f"nothing from {', '.join(sorted(missing))}" if missing else None
 
 
 def _what_the_driver_says(cluster: Cluster) -> str:

@@ -11,13 +11,14 @@ from kubectl import Kubectl
 from rich.table import Table
 
 from e2e.demo.quickstarts import NAMESPACE
-from e2e.demo.screen import Screen
+from e2e.demo.screen import INDENT, Screen
 from e2e.demo.tables import listing
 
 PODS = ("chosen-gpu", "own-gpu-a")
 """Whose claim is shown: the first of these that is there."""
 
-OF_THE_API = "Kubernetes keeps it as whole seconds"
+WHOLE = "in whole seconds"
+"""What Kubernetes keeps of a claim's creation and a container's start."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def run(screen: Screen, cluster: Cluster) -> None:
     screen.chapter(
         f"The trace of a claim, that of {pod}",
         "Its ID is the claim's UID, here and in Jaeger or Tempo (chart value global.otlp.endpoint)."
-        " What is empty before `prepare` is the scheduler's and the kubelet's time.",
+        " Before `prepare` the scheduler and the kubelet are at work; Kubernetes says when a claim "
+        "was created and a container started to the second only.",
     )
     screen.commands(
         [
@@ -48,10 +50,20 @@ def run(screen: Screen, cluster: Cluster) -> None:
             f"curl 'localhost:{DEBUG_PORT}/debug/traces/{uid}?format=text'",
         ]
     )
-    screen.quote("\n" + cluster.trace(node, uid))
-    screen.quote("\n")
+    screen.blank()
+    screen.quote(fitted(cluster.trace(node, uid), screen.width - INDENT))
+    screen.blank()
     story = cluster.trace(node, uid, "json")
     screen.show(table(_moments(pods, pod, claim["metadata"]["creationTimestamp"], story)))
+
+
+def fitted(text: str, width: int) -> str:
+    """The trace with what follows a span's duration on a line of its own, where it is too long."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        head, _, tail = line.rpartition("  ")
+        lines += [line] if len(line) <= width else [head.rstrip(), tail.rjust(width)]
+    return "\n".join(lines)
 
 
 def table(moments: Moments) -> Table:
@@ -59,12 +71,12 @@ def table(moments: Moments) -> Table:
     rows = listing("TIME (UTC)", "AFTER", "WHAT", "KNOWN FROM")
     rows.columns[1].justify = "right"
     for moment, what, source in (
-        (moments.created, "the claim was created", f"its metadata; {OF_THE_API}"),
+        (moments.created, "the claim was created", f"its metadata, {WHOLE}"),
         (moments.prepared, "its GPU was prepared", "the end of the trace"),
-        (moments.running, "the container was Running", f"the pod's status; {OF_THE_API}"),
+        (moments.running, "the container was Running", f"the pod's status, {WHOLE}"),
         (moments.first_line, "it had printed a line", "kubectl logs --timestamps"),
     ):
-        is_whole = OF_THE_API in source
+        is_whole = WHOLE in source
         after = _after(moment - moments.created, is_whole)
         rows.add_row(_clock(moment, is_whole), after, what, source)
     return rows
@@ -91,4 +103,5 @@ def _clock(moment: datetime, is_whole: bool) -> str:
 
 
 def _after(time: timedelta, is_whole: bool) -> str:
-    return f"{time.total_seconds():.0f} s" if is_whole else f"{time.total_seconds():.3f} s"
+    seconds = time.total_seconds()
+    return f"≈ {seconds:.0f} s" if is_whole else f"{seconds:.3f} s"

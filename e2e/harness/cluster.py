@@ -18,7 +18,7 @@ from nvdra_lab import model
 
 CHART = Path(__file__).parents[2] / "charts/nvdra"
 RELEASE = "nvdra"
-NAMESPACE = "nvdra"
+NAMESPACE = "nvdra-system"
 DRIVER = "gpu.nvidia.com"
 PLUGIN = f"app.kubernetes.io/name=nvdra-gpu-plugin,app.kubernetes.io/instance={RELEASE}"
 ROOTS = {

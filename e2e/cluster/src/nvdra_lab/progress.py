@@ -1,6 +1,7 @@
 """Saying what goes on, to a person at a terminal or to a log. Effects: standard error."""
 
 import contextlib
+import shutil
 import sys
 import threading
 import time
@@ -70,7 +71,9 @@ class Progress:
     def _tick(self, step: Step, ended: threading.Event) -> None:
         while not ended.wait(REFRESH_S if self._is_live else REMIND_S):
             if self._is_live:
-                self._stream.write(f"\r\x1b[2K{step.line()}")
+                # A line that wraps could not be cleared.
+                width = shutil.get_terminal_size().columns - 1
+                self._stream.write(f"\r\x1b[2K{step.line()[:width]}")
                 self._stream.flush()
             else:
                 self._print(step.line())

@@ -62,7 +62,8 @@ def build(
         if archive.exists() and stamp.exists() and stamp.read_text() == digest:
             progress.say(f"✓ image {project.reference} is up to date")
             continue
-        with progress.step(f"image {project.reference} on {base}", "about 1 min"):
+        title = f"image {project.name}:{project.version} on {base.rpartition('/')[2]}"
+        with progress.step(title, "about 1 min"):
             _build(environment, buildah, project, base, hook)
             buildah.save(project.reference, archive)
             stamp.write_text(digest)
