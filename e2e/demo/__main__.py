@@ -31,9 +31,9 @@ def main() -> int:
             afterwards.where_to_look(screen, wishes.name)
         return 1
     except KeyboardInterrupt:
-        what = f"lab {wishes.name} stays up: make cluster-down" if _is_up(here, wishes) else ""
+        stays = f"lab {wishes.name} stays up until: {afterwards.stop(wishes.name)}"
         screen.blank()
-        screen.note(f"interrupted; {what or 'nothing is up'}")
+        screen.note(f"interrupted; {stays if _is_up(here, wishes) else 'nothing is up'}")
         return 130
     return 0
 

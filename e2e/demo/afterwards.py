@@ -41,7 +41,7 @@ def tell(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
     victim = next_given(devices, _taken(cluster))
     if victim:
         _break_it(screen, victim, {device.node for device in devices}, flag)
-    _story(screen, "Stop it; only what was built stays, in the cache:", [_stop(cluster.lab.name)])
+    _story(screen, "Stop it; only what was built stays, in the cache:", [stop(cluster.lab.name)])
 
 
 def where_to_look(screen: Screen, lab: str) -> None:
@@ -56,7 +56,7 @@ def where_to_look(screen: Screen, lab: str) -> None:
             f".venv/bin/lab logs{flag} node-1/kubelet",
             f".venv/bin/lab kubectl{flag} {log}",
             f".venv/bin/lab kubectl{flag} -n {NAMESPACE} describe pods",
-            _stop(lab),
+            stop(lab),
         ],
     )
 
@@ -88,7 +88,7 @@ def _break_it(screen: Screen, victim: Victim, nodes: set[str], flag: str) -> Non
             f"{cordon if others else ''}{sim} lose {victim.place}",
             "kubectl create namespace trial",
             f"kubectl -n trial apply -f {SHOWN}/{TRIAL}",
-            "kubectl -n trial events --watch",
+            "sleep 5; kubectl -n trial events",
         ],
     )
     _story(
@@ -108,12 +108,13 @@ def _taken(cluster: Cluster) -> list[tuple[str, str]]:
 def _story(screen: Screen, about: str, commands: Sequence[str]) -> None:
     screen.blank()
     screen.prose(about)
-    screen.commands(commands, indent=6)
+    screen.pastable(commands)
 
 
 def _flag(lab: str) -> str:
     return "" if lab == "lab" else f" --name {lab}"
 
 
-def _stop(lab: str) -> str:
+def stop(lab: str) -> str:
+    """The command that takes a lab down."""
     return "make cluster-down" if lab == "lab" else f".venv/bin/lab down --name {lab}"

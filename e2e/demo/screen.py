@@ -74,10 +74,15 @@ class Screen:
         """A table."""
         self._console.print(Padding(table, (0, 0, 0, INDENT), expand=False))
 
-    def commands(self, lines: Sequence[str], indent: int = INDENT) -> None:
-        """Commands that the reader could give, each whole on its line."""
+    def commands(self, lines: Sequence[str]) -> None:
+        """Commands that give what was done or is shown, each whole on its line."""
         for line in lines:
-            self._line(f"$ {line}", "green", indent)
+            self._line(f"$ {line}", "green")
+
+    def pastable(self, lines: Sequence[str]) -> None:
+        """Commands without a prompt before them."""
+        for line in lines:
+            self._line(line, "green", indent=6)
 
     @property
     def width(self) -> int:

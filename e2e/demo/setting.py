@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cluster import NAMESPACE, PLUGIN, RELEASE, ROOTS, Cluster
 from labtool import Lab as LabTool
-from nvdra_lab import binaries, images, projects, report, requirements, state, versions
+from nvdra_lab import binaries, hardware, images, projects, report, requirements, state, versions
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubectl import Kubectl
@@ -37,6 +37,7 @@ def cluster(screen: Screen, environment: Environment, wishes: Wishes) -> Cluster
         f"What is built once is kept in {environment.cache.root}: etcd, Kubernetes, containerd "
         "and helm from their Go modules, the driver's image from its wheels.",
     )
+    hardware.describe(wishes.profile, "node-1")  # known, or refused before minutes of building
     kubernetes = versions.resolve(wishes.kube, binaries.releases(environment, "kubernetes"))
     programs = binaries.ensure(environment, kubernetes, screen.progress)
     screen.done(f"{len(programs)} programs: Kubernetes {kubernetes} and what it needs")
