@@ -1,7 +1,6 @@
 """What the reader can do next: with a cluster that stands, or with one that failed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from cluster import NAMESPACE as DRIVERS
 from cluster import Cluster, Device
@@ -10,15 +9,6 @@ from e2e.demo.quickstarts import NAMESPACE, SHOWN
 from e2e.demo.screen import Screen
 
 TRIAL = "7-extended-resource.yaml"
-
-
-@dataclass(frozen=True)
-class Victim:
-    """The GPU that the next pod on a node is given; `place` counts in the order of the bus."""
-
-    node: str
-    device: str
-    place: int
 
 
 def tell(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
@@ -61,7 +51,7 @@ def where_to_look(screen: Screen, lab: str) -> None:
     )
 
 
-def next_given(devices: Sequence[Device], taken: Iterable[tuple[str, str]]) -> Victim | None:
+def next_given(devices: Sequence[Device], taken: Iterable[tuple[str, str]]) -> Device | None:
     """The first free GPU, as the scheduler takes them in the order they are published.
 
     Args:
@@ -69,23 +59,19 @@ def next_given(devices: Sequence[Device], taken: Iterable[tuple[str, str]]) -> V
         taken: Node and device name of those that claims hold.
     """
     held = set(taken)
-    for device in devices:
-        if (device.node, device.name) not in held:
-            of_node = [other for other in devices if other.node == device.node]
-            in_order = sorted(of_node, key=lambda other: str(other.attributes["pcieBusID"]))
-            return Victim(device.node, device.name, in_order.index(device))
-    return None
+    return next((one for one in devices if (one.node, one.name) not in held), None)
 
 
-def _break_it(screen: Screen, victim: Victim, nodes: set[str], flag: str) -> None:
+def _break_it(screen: Screen, victim: Device, nodes: set[str], flag: str) -> None:
     others = sorted(nodes - {victim.node})
     cordon, uncordon = (f"kubectl {verb} {' '.join(others)}; " for verb in ("cordon", "uncordon"))
     sim = f"lab sim{flag} {victim.node} gpu"
+    which = victim.attributes["pcieBusID"]
     _story(
         screen,
-        f"Lose {victim.device} of {victim.node}, and see what the next pod there is told:",
+        f"Lose {victim.name} of {victim.node}, and see what the next pod there is told:",
         [
-            f"{cordon if others else ''}{sim} lose {victim.place}",
+            f"{cordon if others else ''}{sim} lose {which}",
             "kubectl create namespace trial",
             f"kubectl -n trial apply -f {SHOWN}/{TRIAL}",
             "sleep 5; kubectl -n trial events",
@@ -93,8 +79,8 @@ def _break_it(screen: Screen, victim: Victim, nodes: set[str], flag: str) -> Non
     )
     _story(
         screen,
-        "Give it back; the kubelet's next try, some seconds later, starts the pod:",
-        [f"{uncordon if others else ''}{sim} restore {victim.place}"],
+        "Give it back; the kubelet tries again once a minute, and then the pod starts:",
+        [f"{uncordon if others else ''}{sim} restore {which}"],
     )
 
 

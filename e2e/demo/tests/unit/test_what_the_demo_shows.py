@@ -7,7 +7,6 @@ from cluster import Device
 from rich.console import Console, RenderableType
 
 from e2e.demo import afterwards, quickstarts, tables, trace
-from e2e.demo.afterwards import Victim
 from e2e.demo.quickstarts import Quickstart
 from e2e.demo.trace import Moments
 
@@ -24,12 +23,11 @@ def gpu(
     *,
     product: str = "NVIDIA H100 80GB HBM3",
     root: str | None = "pci0000:52",
-    bus: str = "",
 ) -> Device:
     attributes = {
         "productName": product,
         "architecture": "Hopper",
-        "pcieBusID": bus or f"0000:{minor:02x}:00.0",
+        "pcieBusID": f"0000:{minor:02x}:00.0",
         tables.NUMA: 0,
     }
     if root:
@@ -106,13 +104,8 @@ def test_gpus_of_two_nodes_or_without_a_root_are_no_neighbours() -> None:
 def test_the_gpu_to_lose_is_the_first_that_no_claim_holds() -> None:
     devices = [gpu(node, minor) for node in ("node-1", "node-2") for minor in range(2)]
     taken = [("node-1", "gpu-0"), ("node-1", "gpu-1"), ("node-2", "gpu-0")]
-    assert afterwards.next_given(devices, taken) == Victim("node-2", "gpu-1", 1)
+    assert afterwards.next_given(devices, taken) == gpu("node-2", 1)
     assert afterwards.next_given(devices, [*taken, ("node-2", "gpu-1")]) is None
-
-
-def test_the_gpu_to_lose_is_named_by_its_place_on_the_bus_not_by_its_minor_number() -> None:
-    shuffled = [gpu("node-1", 0, bus="0000:ca:00.0"), gpu("node-1", 1, bus="0000:53:00.0")]
-    assert afterwards.next_given(shuffled, []) == Victim("node-1", "gpu-0", 1)
 
 
 def test_a_line_of_the_trace_that_is_too_long_is_parted_before_its_attributes() -> None:
