@@ -14,7 +14,7 @@ import otlp
 import pytest
 from cluster import PLUGIN, Cluster
 from kubectl import Kubectl
-from labtool import LAB, Lab
+from labtool import LAB, STATE, Lab
 from otlp import Receiver
 
 NAME = "e2e"
@@ -46,7 +46,8 @@ def bare(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     lab, kube = Lab(NAME), request.config.getoption("--kube")
     with speaking(request.config):
         say("image", "build")
-        say("down", "--name", NAME)
+        if (STATE / NAME).exists():  # an earlier run kept it, or was killed
+            say("down", "--name", NAME)
         say("up", "--name", NAME, "--nodes", "2", "--profile", PROFILE, "--kube", kube)
         say("image", "load", "--name", NAME)
     yield Cluster.of(lab)

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 import workloads
+import yaml
 from cluster import Cluster, Device
 from kubectl import Kubectl
 from otlp import Receiver, Span
 
 STEPS = ["fetch claim", "resolve config", "verify devices", "commit state"]
 SLOW_MS = 200
-LONG_MS = 1000
+LONG_MS = 2000
 EXPORT_S = 20
 
 
@@ -54,8 +55,8 @@ def test_a_prepare_that_waits_for_another_claims_names_that_claim(
     pods.apply(workloads.claim("user", workloads.gpus("gpu", wanted)))
     pods.apply(workloads.claim("admin", workloads.gpus("gpu", wanted, admin=True)))
     with cluster.slowed("node-2", 6, LONG_MS):
-        for name in ("user", "admin"):
-            pods.apply(workloads.pod(name, claims=[name]))
+        both = [workloads.pod(name, claims=[name]) for name in ("user", "admin")]
+        pods.apply(yaml.safe_dump_all(both))
         pods.wait_running("user", "admin")
     claims = {name: pods.get("resourceclaim", name) for name in ("user", "admin")}
     prepares = {
