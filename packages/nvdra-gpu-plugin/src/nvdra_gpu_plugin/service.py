@@ -72,27 +72,32 @@ class Service:
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, PreparedClaim | str]:
         """Prepare every claim of the call, side by side."""
-        limits = _limits(deadline)
-        links = _links(traceparent)
-        return await _each(
-            claims,
-            lambda ref: self._answered(
-                ref, keys.PREPARE, lambda: self._prepare(ref, limits.work, links), limits.answer
-            ),
-        )
+        return await self._each(claims, keys.PREPARE, self._prepare, deadline, traceparent)
 
     async def unprepare(
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, str | None]:
         """Unprepare every claim of the call; one that is not held is done already."""
-        limits = _limits(deadline)
-        links = _links(traceparent)
-        return await _each(
-            claims,
-            lambda ref: self._answered(
-                ref, keys.UNPREPARE, lambda: self._unprepare(ref, limits.work, links), limits.answer
-            ),
-        )
+        return await self._each(claims, keys.UNPREPARE, self._unprepare, deadline, traceparent)
+
+    async def _each(
+        self,
+        claims: Sequence[ClaimRef],
+        kind: str,
+        work: Callable[[ClaimRef, float, tuple[Link, ...]], Coroutine[Any, Any, T]],
+        deadline: float,
+        traceparent: str | None,
+    ) -> dict[ClaimUID, T | str]:
+        limits, links = _limits(deadline), _links(traceparent)
+
+        def answered(ref: ClaimRef) -> Coroutine[Any, Any, T | str]:
+            return self._answered(ref, kind, lambda: work(ref, limits.work, links), limits.answer)
+
+        if len(claims) == 1:  # the usual call: no task is needed to wait for one
+            return {claims[0].uid: await answered(claims[0])}
+        async with asyncio.TaskGroup() as group:
+            tasks = {ref.uid: group.create_task(answered(ref)) for ref in claims}
+        return {uid: task.result() for uid, task in tasks.items()}
 
     async def _answered(
         self, ref: ClaimRef, kind: str, start: Callable[[], Coroutine[Any, Any, T]], limit: float
@@ -154,16 +159,6 @@ class Service:
         return self._telemetry.operation(
             name, trace=trace, parent=parent, attributes=claim_attributes(ref), links=links
         )
-
-
-async def _each(
-    claims: Sequence[ClaimRef], work: Callable[[ClaimRef], Coroutine[Any, Any, T]]
-) -> dict[ClaimUID, T]:
-    if len(claims) == 1:  # the usual call: no task is needed to wait for one
-        return {claims[0].uid: await work(claims[0])}
-    async with asyncio.TaskGroup() as group:
-        tasks = {ref.uid: group.create_task(work(ref)) for ref in claims}
-    return {uid: task.result() for uid, task in tasks.items()}
 
 
 def _limits(deadline: float) -> _Limits:

@@ -1,26 +1,15 @@
 """What users select on: values, types, and what is left out."""
 
 import pytest
+from boards import board
 from nvdra_api.types.ids import GpuUUID, PciAddress
 from nvdra_api.types.slices import Attribute
 from nvdra_gpu_plugin import attributes
-from nvdra_gpu_plugin.inventory import Gpu
 
-H100 = Gpu(
+H100 = board(
+    0,
     uuid=GpuUUID("GPU-6f0d7c1e-3b52-4a5e-9d0c-0b1f2a3c4d5e"),
-    minor=0,
     pci=PciAddress("0000:18:00.0"),
-    product_name="NVIDIA H100 80GB HBM3",
-    brand="Nvidia",
-    architecture="Hopper",
-    compute_capability="9.0",
-    driver_version="580.95.05",
-    cuda_driver_version="13.0",
-    memory_bytes=85520809984,
-    addressing_mode="HMM",
-    numa_node=0,
-    pcie_root="pci0000:15",
-    is_mig_enabled=False,
 )
 
 

@@ -1,40 +1,20 @@
 """Allocation results → what a claim will hold, or why it cannot; no hardware, no clock."""
 
-from dataclasses import replace
-
 import pytest
+from boards import board
 from nvdra_api.protocol.configs import Configured
 from nvdra_api.types.claims import ClaimRef, DeviceResult, ResourceClaim
 from nvdra_api.types.configs import GpuConfig
 from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
-from nvdra_api.types.ids import ClaimUID, DeviceName, GpuUUID, NodeName, PciAddress, PodUID
+from nvdra_api.types.ids import ClaimUID, DeviceName, NodeName, PciAddress, PodUID
 from nvdra_gpu_plugin import plan
-from nvdra_gpu_plugin.inventory import Gpu, Inventory
+from nvdra_gpu_plugin.inventory import Inventory
 from nvdra_gpu_plugin.plan import Generation, Plan
 from nvdra_gpu_plugin.records import Holding
 
 NODE = NodeName("node-a")
 POD = "7e0e1c5a-0000-4000-8000-000000000001"
 UID = "11111111-0000-4000-8000-000000000001"
-
-
-def board(minor: int) -> Gpu:
-    return Gpu(
-        uuid=GpuUUID(f"GPU-{minor}"),
-        minor=minor,
-        pci=PciAddress(f"0000:{minor:02x}:00.0"),
-        product_name="NVIDIA H100 80GB HBM3",
-        brand="Nvidia",
-        architecture="Hopper",
-        compute_capability="9.0",
-        driver_version="580.95.05",
-        cuda_driver_version="13.0",
-        memory_bytes=1 << 36,
-        addressing_mode=None,
-        numa_node=None,
-        pcie_root=None,
-        is_mig_enabled=False,
-    )
 
 
 INVENTORY = Inventory((board(0), board(1)))
@@ -104,7 +84,7 @@ def test_a_plan_names_devices_boards_and_pods_in_the_order_of_the_allocation() -
         (
             {
                 "devices": ("gpu-0",),
-                "inventory": Inventory((replace(board(0), is_mig_enabled=True),)),
+                "inventory": Inventory((board(0, is_mig_enabled=True),)),
             },
             "gpu-0 is in MIG mode",
         ),

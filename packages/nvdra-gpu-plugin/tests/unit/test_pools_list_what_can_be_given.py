@@ -1,31 +1,13 @@
 """Inventory → pool: in order of PCI address, whole GPUs only, split where the server wants it."""
 
+from boards import board
 from nvdra_api.types.gates import Gates
-from nvdra_api.types.ids import GpuUUID, NodeName, PciAddress
+from nvdra_api.types.ids import NodeName
 from nvdra_api.types.slices import Attribute
 from nvdra_gpu_plugin import layout
-from nvdra_gpu_plugin.inventory import Fault, Gpu, Inventory
+from nvdra_gpu_plugin.inventory import Fault, Inventory
 
 NODE = NodeName("node-a")
-
-
-def board(minor: int, *, mig: bool = False) -> Gpu:
-    return Gpu(
-        uuid=GpuUUID(f"GPU-{minor}"),
-        minor=minor,
-        pci=PciAddress(f"0000:{minor:02x}:00.0"),
-        product_name="NVIDIA H100 80GB HBM3",
-        brand="Nvidia",
-        architecture="Hopper",
-        compute_capability="9.0",
-        driver_version="580.95.05",
-        cuda_driver_version="13.0",
-        memory_bytes=1 << 36,
-        addressing_mode=None,
-        numa_node=1,
-        pcie_root=None,
-        is_mig_enabled=mig,
-    )
 
 
 def names(inventory: Inventory) -> list[list[str]]:
@@ -38,7 +20,9 @@ def test_a_node_without_gpus_has_one_empty_slice() -> None:
 
 
 def test_a_board_in_mig_mode_is_not_offered_whole() -> None:
-    assert names(Inventory((board(0), board(1, mig=True), board(2)))) == [["gpu-0", "gpu-2"]]
+    assert names(Inventory((board(0), board(1, is_mig_enabled=True), board(2)))) == [
+        ["gpu-0", "gpu-2"]
+    ]
 
 
 def test_a_faulty_board_is_left_out_and_remembered() -> None:
@@ -56,4 +40,4 @@ def test_sixty_four_devices_are_the_most_in_one_slice() -> None:
 def test_the_gate_for_lists_reaches_the_attributes() -> None:
     pool = layout.pool(Inventory((board(0),)), Gates.parse("DRAListTypeAttributes=true"), NODE)
     (device,) = pool.slices[0].devices
-    assert device.attributes["resource.kubernetes.io/numaNode"] == Attribute("ints", (1,))
+    assert device.attributes["resource.kubernetes.io/numaNode"] == Attribute("ints", (0,))
