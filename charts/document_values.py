@@ -1,11 +1,13 @@
 """Writes the tables of values in charts/README.md: `python charts/document_values.py`.
 
-The values.yaml of each chart is what is read, its comments are the descriptions; a test fails when
-the README says something else.
+The values.yaml of each chart is what is read, its comments are the descriptions. Every chart has
+one block `<!-- values: X -->` … `<!-- end -->` there. A test fails when the README says something
+else.
 """
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ import yaml
 
 CHARTS = Path(__file__).parent
 README = CHARTS / "README.md"
+BLOCK = re.compile(r"(<!-- values: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 FIELDS = {"affinity", "securityContext"}  # Kubernetes describes what is in them
 
 LONGEST_DEFAULT = 80
@@ -62,13 +65,24 @@ def table(chart: str) -> str:
 
 
 def documented(readme: str) -> str:
-    """The README with every table made anew, between `<!-- values: X -->` and `<!-- end -->`."""
-    return re.sub(
-        r"(<!-- values: (\S+) -->\n)[^<]*(<!-- end -->)",
-        lambda found: f"{found[1]}{table(found[2])}\n{found[3]}",
-        readme,
-    )
+    """The README with the table of every chart made anew.
+
+    Raises:
+        ValueError: A chart has no block or several, or a block names no chart.
+    """
+    charts = sorted(file.parent.name for file in CHARTS.glob("*/values.yaml"))
+    blocks = sorted(found[2] for found in BLOCK.finditer(readme))
+    # A block without its end reaches to the end of the next one, whose chart is then missing here.
+    if blocks != charts:
+        raise ValueError(
+            f"{README.name}: one block <!-- values: X --> … <!-- end --> is needed for each of "
+            f"{', '.join(charts)}; found: {', '.join(blocks) or 'none'}"
+        )
+    return BLOCK.sub(lambda found: f"{found[1]}{table(found[2])}\n{found[3]}", readme)
 
 
 if __name__ == "__main__":
-    README.write_text(documented(README.read_text()))
+    try:
+        README.write_text(documented(README.read_text()))
+    except ValueError as wrong:
+        sys.exit(str(wrong))

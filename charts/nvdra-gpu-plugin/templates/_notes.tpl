@@ -15,7 +15,8 @@ WARNING: do not run NVIDIA's device plugin (nor the GPU Operator's) on the same 
 claims, so it and this driver would hand one GPU to two pods. Keep it off by a node label, or remove it:
 the resource {{ default "nvidia.com/gpu" .Values.deviceClasses.extendedResourceName }} in a pod's limits
 {{- if and .Values.deviceClasses.extendedResourceName (eq (include "nvdra-gpu-plugin.resourceApiVersion" .) "resource.k8s.io/v1") }}
-is then served by the device class gpu.nvidia.com (Kubernetes with the gate DRAExtendedResource).
+is then served by the device class gpu.nvidia.com. That needs the
+gate DRAExtendedResource: on by default from 1.36, alpha (off) in 1.34 and 1.35.
 {{- else }}
 is then not served; pods ask by a claim of the device class gpu.nvidia.com.
 {{- end }}

@@ -177,11 +177,57 @@ def test_the_schema_knows_exactly_the_gates_there_are(charts: Path) -> None:
     assert set(known["properties"]) == {*map(str, gates.GATES), *gates.AGGREGATES}
 
 
-def test_the_readme_lists_the_values_as_they_are(charts: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "charts"
-    shutil.copytree(charts, copy, symlinks=True, ignore=shutil.ignore_patterns("tests"))
-    subprocess.run([sys.executable, str(copy / "document_values.py")], check=True)
+@pytest.fixture
+def copy(charts: Path, tmp_path: Path) -> Path:
+    """The charts in a folder where a test may change them."""
+    ignored = shutil.ignore_patterns("tests")
+    return shutil.copytree(charts, tmp_path / "charts", symlinks=True, ignore=ignored)
+
+
+def document(charts: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, str(charts / "document_values.py")]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def test_the_readme_lists_the_values_as_they_are(charts: Path, copy: Path) -> None:
+    assert document(copy).returncode == 0
     assert (copy / "README.md").read_text() == (charts / "README.md").read_text()
+
+
+def test_what_changes_in_any_chart_changes_its_table(copy: Path) -> None:
+    texts = {file: file.read_text() for file in copy.glob("*/values.yaml")}
+    assert {file.parent.name for file in texts} == {"nvdra", PLUGIN}
+    # The second time, a table is replaced that contains a character of the markers around it.
+    for words in ("One <of> three", "Another <of> three"):
+        for file, text in texts.items():
+            new = f"{words} in {file.parent.name}"
+            file.write_text(text.replace("Always, IfNotPresent or Never", new))
+        assert document(copy).returncode == 0
+        readme = (copy / "README.md").read_text()
+        for file in texts:
+            _, _, after = readme.partition(f"<!-- values: {file.parent.name} -->\n")
+            block, _, _ = after.partition("<!-- end -->")
+            assert f"| {words} in {file.parent.name}, for every image. |" in block
+
+
+@pytest.mark.parametrize(
+    ("marker", "instead"),
+    [
+        (f"<!-- values: {PLUGIN} -->", "<!-- values: other -->"),
+        (f"<!-- values: {PLUGIN} -->", "<!-- values: nvdra -->"),
+        (f"<!-- values: {PLUGIN} -->", ""),
+        ("<!-- end -->", ""),
+    ],
+)
+def test_a_table_that_cannot_be_placed_is_an_error(copy: Path, marker: str, instead: str) -> None:
+    readme = copy / "README.md"
+    broken = readme.read_text().replace(marker, instead, 1)
+    readme.write_text(broken)
+    done = document(copy)
+    assert done.returncode == 1
+    assert f"is needed for each of nvdra, {PLUGIN}; found: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert readme.read_text() == broken
 
 
 def test_every_value_is_explained_or_is_a_field_of_the_pod(charts: Path) -> None:
