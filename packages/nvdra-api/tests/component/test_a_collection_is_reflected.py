@@ -1,7 +1,7 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -30,7 +30,9 @@ def watching(*events: tuple[str, JsonObject]) -> str:
 
 
 @asynccontextmanager
-async def reflecting(port: Port) -> AsyncIterator[Reflector]:
+async def reflecting(
+    port: Port, observe_restart: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[Reflector]:
     lost = itertools.count()
 
     async def locate(deadline: float, is_lost: bool) -> str:
@@ -38,7 +40,7 @@ async def reflecting(port: Port) -> AsyncIterator[Reflector]:
 
     async with (
         client.connected(KubeSettings(str(port.kubeconfig))) as api,
-        Reflector(api, locate, {"fieldSelector": "a=b"}).running() as reflector,
+        Reflector(api, locate, {"fieldSelector": "a=b"}, observe_restart).running() as reflector,
     ):
         yield reflector
 
@@ -59,6 +61,18 @@ async def test_a_watch_resumes_where_the_last_one_ended(tmp_path: Path) -> None:
     assert listed.startswith("GET /things?fieldSelector=a%3Db ")
     assert "resourceVersion=5&allowWatchBookmarks=true&timeoutSeconds=" in watches[0]
     assert "resourceVersion=9&" in watches[1]
+
+
+async def test_each_watch_after_the_first_is_told_as_a_restart(tmp_path: Path) -> None:
+    resumed = watching(("ADDED", obj("b", 6)))
+    too_old = watching(("ERROR", EXPIRED))
+    answers = (listing(5, obj("a", 1)), resumed, too_old, listing(9, obj("c", 9)), watching())
+    restarts: list[str] = []
+    async with answering(tmp_path, *answers) as port, reflecting(port, restarts.append):
+        await until(lambda: len(port.asked) == 2)
+        assert restarts == []
+        await until(lambda: len(port.asked) == len(answers))
+    assert restarts == ["things", "things"]
 
 
 async def test_a_version_that_the_server_no_longer_keeps_is_listed_again(tmp_path: Path) -> None:

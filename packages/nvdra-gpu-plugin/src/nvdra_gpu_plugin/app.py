@@ -73,13 +73,19 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             hardware.running(
                 host,
                 _cdi_options(settings, hook_path),
-                SpecFiles(settings.cdi_root),
+                SpecFiles(settings.cdi_root, clock),
                 partial(_note_nvml_call, telemetry),
             )
         )
         api = await enter(kube.connected(_kube_settings(settings), partial(_note_request, metrics)))
         publisher = await enter(
-            Publisher(api, names.GPU_DRIVER, node, partial(_note_write, metrics)).running()
+            Publisher(
+                api,
+                names.GPU_DRIVER,
+                node,
+                partial(_note_write, metrics),
+                metrics.watch_restart,
+            ).running()
         )
         root_spans = await enter(roots.running(node, api, store, telemetry))
         flights = await enter(Flights[ClaimUID]())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.types import names
 from nvdra_api.types.ids import DeviceName
 from nvdra_cdi import codec, files
@@ -26,6 +27,8 @@ from nvdra_gpu_plugin.plan import Generation
 _CLASS: Final = "device"
 _HASH_DIGITS: Final = 10
 """40 bits: generations of one node are few, and a device's name stays readable."""
+_ABANDONED_S: Final = 3600.0
+"""No write takes so long: whoever began the file has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,9 @@ def describe(gpus: Iterable[Gpu], options: Options) -> tuple[NodeSpec, list[Faul
 class SpecFiles:
     """The specs of this driver in the directory that the container runtime reads."""
 
-    def __init__(self, cdi_root: Path) -> None:
+    def __init__(self, cdi_root: Path, clock: Clock) -> None:
         self._root = cdi_root
+        self._clock = clock
 
     def write(self, spec: NodeSpec) -> None:
         """Put the spec there, unless it already is.
@@ -94,11 +98,16 @@ class SpecFiles:
         return self._path(generation).is_file()
 
     def retire(self, kept: Collection[str]) -> None:
-        """Remove every generation that is not `kept`: nobody stands on it any more."""
+        """Remove every generation that is not `kept`, and what writers that died left half done.
+
+        Raises:
+            FileError: The system refused; the rest stays, too.
+        """
         prefix = files.transient_name(names.GPU_CDI_VENDOR, _CLASS, "*")
         for path in self._root.glob(prefix):
             if path.stem.rpartition("_")[2] not in kept:
                 files.remove(path)
+        files.remove_abandoned(self._root, before=self._clock.now().timestamp() - _ABANDONED_S)
 
     def _path(self, generation: str) -> Path:
         return self._root / files.transient_name(names.GPU_CDI_VENDOR, _CLASS, generation)

@@ -4,7 +4,7 @@ The thinking is in `plan` and `conflicts`; here is the order of things. Nothing 
 `service` turns what is returned or raised into the kubelet's answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 
 from nvdra_api.protocol import configs
@@ -139,9 +139,12 @@ class Preparer:
                 await self._hardware.keep_spec(deadline)
 
     async def _verify(
-        self, snapshot: Snapshot, devices: Iterable[HeldDevice], deadline: float
+        self, snapshot: Snapshot, devices: Collection[HeldDevice], deadline: float
     ) -> None:
-        with self._telemetry.step("verify devices"):
+        uuids = tuple(device.uuid for device in devices)
+        with self._telemetry.step(
+            "verify devices", {keys.HW_TYPE: keys.HW_TYPE_GPU, keys.HW_ID: uuids}
+        ):
             for device in devices:
                 await self._hardware.prove(snapshot, device, deadline)
 

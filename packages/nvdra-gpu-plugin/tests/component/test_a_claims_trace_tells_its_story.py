@@ -66,6 +66,9 @@ async def test_a_claims_life_is_one_tree_with_a_span_per_step(
         "commit state",
     ]
     assert [span.name for span in below(spans, only(spans, "unprepare"))] == ["commit state"]
+    proof = only(spans, "verify devices").attributes
+    assert proof["hw.type"] == "gpu"
+    assert proof["hw.id"] == (rig.devices()["gpu-0"]["attributes"]["uuid"]["string"],)
     ids = {span.span_id for span in spans}
     assert not [span.name for span in spans if span.parent_id and span.parent_id not in ids]
     assert root.resource["service.name"] == "nvdra-gpu-plugin"

@@ -15,11 +15,11 @@ K8S_NODE_NAME: Final = "k8s.node.name"
 K8S_POD_UID: Final = "k8s.pod.uid"
 
 # Spans: the objects they are about.
-K8S_POD_NAME: Final = "k8s.pod.name"
 K8S_NAMESPACE_NAME: Final = "k8s.namespace.name"
 K8S_RESOURCECLAIM_NAME: Final = "k8s.resourceclaim.name"
 K8S_RESOURCECLAIM_UID: Final = "k8s.resourceclaim.uid"
 HW_ID: Final = "hw.id"
+"""UUIDs of the boards."""
 HW_TYPE: Final = "hw.type"
 HW_TYPE_GPU: Final = "gpu"
 ERROR_TYPE: Final = "error.type"

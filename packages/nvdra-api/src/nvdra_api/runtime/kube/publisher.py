@@ -67,10 +67,7 @@ class Write:
     outcome: str
 
 
-Observe = Callable[[Write], None]
-
-
-def _unobserved(_: Write) -> None:
+def _unobserved(_: object) -> None:
     pass
 
 
@@ -78,12 +75,26 @@ class Publisher:
     """Publishes the devices of one driver on one node."""
 
     def __init__(
-        self, api: Client, driver: str, node: NodeName, observe: Observe = _unobserved
+        self,
+        api: Client,
+        driver: str,
+        node: NodeName,
+        observe_write: Callable[[Write], None] = _unobserved,
+        observe_restart: Callable[[str], None] = _unobserved,
     ) -> None:
+        """Prepare to publish; `running` does it.
+
+        Args:
+            api: The API server.
+            driver: Whose devices.
+            node: On which node.
+            observe_write: Told of every attempt to write a slice.
+            observe_restart: As a `Reflector`'s, for the watch of the slices.
+        """
         self._api = api
         self._driver = driver
         self._node = node
-        self._observe = observe
+        self._observe_write = observe_write
         self._version = ""
         self._pool: Pool | None = None
         self._wish: pools.Wish | None = None
@@ -94,7 +105,7 @@ class Publisher:
         self._repaired_at = -math.inf
         self._state = PublisherState()
         selector = f"spec.driver={driver},spec.nodeName={node}"
-        self._reflector = Reflector(api, self._locate, {"fieldSelector": selector})
+        self._reflector = Reflector(api, self._locate, {"fieldSelector": selector}, observe_restart)
 
     @property
     def state(self) -> PublisherState:
@@ -266,9 +277,9 @@ class Publisher:
         try:
             yield
         except DriverError as error:
-            self._observe(Write(verb, type(error).__name__))
+            self._observe_write(Write(verb, type(error).__name__))
             raise
-        self._observe(Write(verb, "success"))
+        self._observe_write(Write(verb, "success"))
 
     def _failed(self, error: DriverError) -> float:
         """Remember and log the failure; seconds until the next attempt."""

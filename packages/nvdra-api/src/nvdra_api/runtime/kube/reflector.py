@@ -44,6 +44,7 @@ class Reflector:
         api: Client,
         locate: Callable[[float, bool], Awaitable[str]],
         params: Mapping[str, str],
+        observe_restart: Callable[[str], None],
     ) -> None:
         """Prepare to reflect; `running` does it.
 
@@ -53,10 +54,14 @@ class Reflector:
                 the version to speak may change with the control plane. True says that the last
                 path answered 404.
             params: Selectors.
+            observe_restart: Told the collection's name, `resourceslices`, whenever a watch begins
+                in place of one that ended.
         """
         self._api = api
         self._locate = locate
         self._params = params
+        self._observe_restart = observe_restart
+        self._has_watched = False
         self._collection = watching.Collection()
         self._moved = asyncio.Condition()
         self._is_lost = False
@@ -150,6 +155,9 @@ class Reflector:
             return Outcome.NOTHING
 
     async def _watch(self, path: str) -> Outcome:
+        if self._has_watched:
+            self._observe_restart(path.rpartition("/")[2])
+        self._has_watched = True
         timeout_s = _WATCH_S + random.randrange(_WATCH_SPREAD_S)  # noqa: S311 - spreads load
         params = {
             **self._params,
