@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
+import pynvml
 import pytest
 from nvdra_api.runtime.node.nvml import Code, Nvml, NvmlError
 from nvdra_sim import state
@@ -18,7 +19,7 @@ PROLOGUE = """
 import json, sys
 from pathlib import Path
 from nvdra_api.runtime.node.host import Host
-from nvdra_api.runtime.node.nvml import Code, Nvml, NvmlError
+from nvdra_api.runtime.node.nvml import Nvml, NvmlError
 
 calls = []
 
@@ -85,9 +86,8 @@ show({"driver": nvml.driver_version(), "cuda": nvml.cuda_driver_version(), "gpus
     {"uuid": gpu.uuid, "minor": nvml.minor(gpu), "name": nvml.name(gpu),
      "memory": nvml.memory_total(gpu), "architecture": nvml.architecture(gpu),
      "brand": nvml.brand(gpu), "capability": nvml.compute_capability(gpu),
-     "pci": nvml.pci_bus_id(gpu), "mig": nvml.mig_mode(gpu),
-     "addressing": nvml.addressing_mode(gpu), "module": nvml.module_id(gpu),
-     "found": nvml.handle_by_uuid(gpu.uuid) == gpu, "alive": nvml.prove_alive(gpu) is None}
+     "pci": nvml.pci_bus_id(gpu), "mig": nvml.is_mig_enabled(gpu),
+     "addressing": nvml.addressing_mode(gpu), "alive": nvml.prove_alive(gpu) is None}
     for gpu in gpus]})
 nvml.close()
 """
@@ -109,10 +109,8 @@ def test_everything_there_is_to_know_of_a_board_is_read(make_node, profile):
             "brand": gpu.brand,
             "capability": list(gpu.compute_capability),
             "pci": f"{gpu.bus.domain:04x}:{gpu.bus.bus:02x}:{gpu.bus.device:02x}.0",
-            "mig": None if gpu.mig is None else [False, False],
+            "mig": False,
             "addressing": gpu.addressing,
-            "module": gpu.module_id,
-            "found": True,
             "alive": True,
         }
         for gpu in node.description.gpus
@@ -173,7 +171,7 @@ def test_a_board_that_is_lost_while_its_handle_is_held_is_found_out(make_node):
         process.stdin.close()
         lost, other = json.loads(process.stdout.readline())
     assert lost == {
-        "code": Code.GPU_IS_LOST,
+        "code": pynvml.NVML_ERROR_GPU_IS_LOST,
         "absent": False,
         "text": f"nvmlDeviceGetMemoryInfo on {uuid}: GPU is lost (NVML error 15)",
         "device": uuid,
@@ -222,30 +220,33 @@ def test_a_board_that_hangs_keeps_only_its_own_worker(make_node):
 
 
 @pytest.mark.parametrize("code", [Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND])
-def test_what_a_board_or_driver_does_not_have_is_none(make_node, code):
+def test_what_a_board_or_driver_does_not_have_is_an_answer(make_node, code):
     node = make_node("dgx-h100")
     simulated = state.load(node.state)
-    for function in ("MemoryInfo", "MigMode", "AddressingMode", "ModuleId"):
+    for function in ("MemoryInfo", "MigMode", "AddressingMode"):
         simulated.add_rule(fault(f"nvmlDeviceGet{function}", result=int(code)))
     shown = read(
         node,
         "nvml = load()\ngpu = nvml.handle_by_index(0)\n"
-        "show([nvml.memory_total(gpu), nvml.mig_mode(gpu), nvml.addressing_mode(gpu), "
-        "nvml.module_id(gpu), nvml.prove_alive(gpu)])",
+        "answers = [nvml.memory_total(gpu), nvml.addressing_mode(gpu), nvml.prove_alive(gpu), "
+        "nvml.is_mig_enabled(gpu)]\nshow([answers, calls])",
     )
-    assert shown == [None] * 5
+    answers, calls = shown
+    assert answers == [None, None, None, False]
+    assert all(is_ok for _, is_ok in calls)
+    assert ["nvmlDeviceGetMigMode", True] in calls
 
 
-@pytest.mark.parametrize("function", ["Name", "ModuleId", "MigMode"])
+@pytest.mark.parametrize("function", ["Name", "MigMode"])
 def test_any_other_failure_is_an_error_with_function_and_device(make_node, function):
     node = make_node("t4")
     simulated = state.load(node.state)
-    simulated.add_rule(fault(f"nvmlDeviceGet{function}", result=int(Code.UNKNOWN)))
-    method = {"Name": "name", "ModuleId": "module_id", "MigMode": "mig_mode"}[function]
+    simulated.add_rule(fault(f"nvmlDeviceGet{function}", result=pynvml.NVML_ERROR_UNKNOWN))
+    method = {"Name": "name", "MigMode": "is_mig_enabled"}[function]
     error = read(
         node, f"nvml = load()\ngpu = nvml.handle_by_index(0)\nshow(told(nvml.{method}, gpu))"
     )
     uuid = node.description.gpus[0].uuid
-    assert error["code"] == Code.UNKNOWN
+    assert error["code"] == pynvml.NVML_ERROR_UNKNOWN
     assert error["device"] == uuid
     assert error["text"] == f"nvmlDeviceGet{function} on {uuid}: Unknown Error (NVML error 999)"

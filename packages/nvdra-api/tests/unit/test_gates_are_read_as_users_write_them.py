@@ -148,8 +148,8 @@ settings = st.dictionaries(st.sampled_from([*Feature, *AGGREGATES]), st.booleans
 
 
 @given(settings, settings)
-def test_what_is_handed_to_a_child_pod_means_the_same_there(first, second):
+def test_what_is_shown_as_set_means_the_same_when_it_is_set(first, second):
     gates = Gates()
     for chosen in (first, second):
         gates = gates.merged(",".join(f"{name}={on}" for name, on in chosen.items()))
-    assert Gates.parse(gates.as_text()).as_map() == gates.as_map()
+    assert Gates.parse(gates.explicit_text()).as_map() == gates.as_map()

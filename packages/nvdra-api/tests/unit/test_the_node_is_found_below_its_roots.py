@@ -46,9 +46,9 @@ def test_of_two_places_the_first_one_counts(tmp_path):
 
 
 def test_a_directory_of_the_same_name_hides_nothing(tmp_path):
-    (tmp_path / "usr/bin/nvidia-smi").mkdir(parents=True)
-    program = make(tmp_path / "bin/nvidia-smi")
-    assert Host(driver_root=tmp_path).find_binary("nvidia-smi") == program
+    (tmp_path / "usr/lib64" / LIBRARY).mkdir(parents=True)
+    library = make(tmp_path / "lib64" / LIBRARY)
+    assert Host(driver_root=tmp_path).find_library(LIBRARY) == library
 
 
 def test_links_are_followed_to_the_file_itself(tmp_path):
@@ -87,6 +87,6 @@ def test_a_link_that_leads_nowhere_does_not_hide_a_later_place(tmp_path):
 
 def test_what_is_not_there_is_told_with_where_it_was_looked_for(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
-        Host(driver_root=tmp_path).find_binary("nvidia-smi")
-    for part in ("nvidia-smi", str(tmp_path), "opt/bin", "sbin", "--container-driver-root"):
+        Host(driver_root=tmp_path).find_library(LIBRARY)
+    for part in (LIBRARY, str(tmp_path), "usr/lib64", "lib64", "--container-driver-root"):
         assert part in str(caught.value)

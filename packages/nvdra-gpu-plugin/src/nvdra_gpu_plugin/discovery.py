@@ -79,7 +79,6 @@ def _describe(nvml: Nvml, handle: Handle, host: Host, driver: str, cuda: str) ->
     if not _PCI_ADDRESS.fullmatch(pci):
         raise ValueError(f"{handle.uuid}: {pci} is not a PCI address of 16 bits of domain")
     major, minor = nvml.compute_capability(handle)
-    mig = nvml.mig_mode(handle)
     mode = nvml.addressing_mode(handle)
     return Gpu(
         uuid=handle.uuid,
@@ -95,7 +94,7 @@ def _describe(nvml: Nvml, handle: Handle, host: Host, driver: str, cuda: str) ->
         addressing_mode=None if mode is None else _word(ADDRESSING_MODES, mode),
         numa_node=_numa_node(host, pci),
         pcie_root=_pcie_root(host, pci),
-        is_mig_enabled=mig is not None and mig.is_enabled,
+        is_mig_enabled=nvml.is_mig_enabled(handle),
     )
 
 

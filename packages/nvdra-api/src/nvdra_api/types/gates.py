@@ -146,14 +146,10 @@ class Gates:
         return self.explicit.get(feature, GATES[feature].default)
 
     def as_map(self) -> dict[str, bool]:
-        """Every gate and both aggregates, sorted by name: for child pods and the log."""
+        """Every gate and both aggregates, sorted by name: for the log."""
         gates = {str(feature): self.is_on(feature) for feature in GATES}
         aggregates = {name: self.explicit.get(name, False) for name in AGGREGATES}
         return dict(sorted({**gates, **aggregates}.items()))
-
-    def as_text(self) -> str:
-        """The complete map as a value of `FEATURE_GATES` for a child pod (spec §6.4)."""
-        return "".join(f"{name}={str(on).lower()}," for name, on in self.as_map().items())
 
     def explicit_text(self) -> str:
         """What was set, as it can be written on a command line."""

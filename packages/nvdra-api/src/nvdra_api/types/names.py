@@ -15,16 +15,9 @@ CONFIG_API_VERSION: Final = f"{CONFIG_GROUP}/{CONFIG_VERSION}"
 
 RESOURCE_GROUP: Final = "resource.k8s.io"
 
-GPU_CLASS: Final = "gpu.nvidia.com"
-MIG_CLASS: Final = "mig.nvidia.com"
-VFIO_CLASS: Final = "vfio.gpu.nvidia.com"
-GPU_EXTENDED_RESOURCE: Final = "nvidia.com/gpu"
-
 GPU_CDI_VENDOR: Final = "k8s.gpu.nvidia.com"
 GPU_CDI_DEVICE_KIND: Final = f"{GPU_CDI_VENDOR}/device"
 """Kind of the node-level spec: devices described once, when discovered."""
-GPU_CDI_CLAIM_KIND: Final = f"{GPU_CDI_VENDOR}/claim"
-"""Kind of a claim's own spec, for what belongs to one claim alone."""
 
 ATTRIBUTE_PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 ATTRIBUTE_PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"

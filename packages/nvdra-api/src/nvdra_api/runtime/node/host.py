@@ -16,7 +16,6 @@ LIBRARY_DIRS: Final = (
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
 )
-BINARY_DIRS: Final = ("opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")
 
 MAX_LINKS = 40
 """As many as the kernel follows before it gives up."""
@@ -48,20 +47,13 @@ class Host:
         Raises:
             FileNotFoundError: It is in none of the places; the message lists them.
         """
-        return self._find(name, LIBRARY_DIRS)
-
-    def find_binary(self, name: str) -> Path:
-        """A program of the driver, as `find_library`."""
-        return self._find(name, BINARY_DIRS)
-
-    def _find(self, name: str, directories: tuple[str, ...]) -> Path:
-        for directory in ("", *directories):
+        for directory in ("", *LIBRARY_DIRS):
             found = resolve(self.driver_root, Path(directory, name))
             if found is not None and found.is_file():
                 return found
         raise FileNotFoundError(
             f"{name} is not in the driver root {self.driver_root}: looked there and in "
-            f"{', '.join(directories)}; is the driver installed, and is --container-driver-root "
+            f"{', '.join(LIBRARY_DIRS)}; is the driver installed, and is --container-driver-root "
             "where it is mounted?"
         )
 

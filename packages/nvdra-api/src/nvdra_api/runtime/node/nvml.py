@@ -2,7 +2,7 @@
 
 Every method is one NVML call and blocks: call it on a `process.worker.Worker`. What pynvml returns
 oddly is put right here (spec/nvml-simulator.md §2): handles that are neither hashable nor equal to
-themselves, results in shared default arguments, errors that cannot be compared, lists for pairs.
+themselves, errors that cannot be compared, lists for pairs.
 What the numbers mean is for the caller (spec/gpu-devices.md §5.4).
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from nvdra_api.types.ids import GpuUUID, PciAddress
 
@@ -21,28 +21,16 @@ INIT_FLAG_NO_GPUS = 1
 """Initialise although no GPU is bound to the nvidia driver: all may be passed through."""
 
 Observe = Callable[[str, float, bool], None]
-"""Told of every call: C function, seconds, whether it succeeded. Called on the calling thread."""
+"""Told of every call: C function, seconds, whether it was answered: that something
+is not there to be asked for is an answer. Called on the calling thread."""
 
 
 class Code(IntEnum):
     """The return codes that we tell apart (`nvmlReturn_t`)."""
 
-    UNINITIALIZED = 1
-    INVALID_ARGUMENT = 2
     NOT_SUPPORTED = 3
-    NO_PERMISSION = 4
-    NOT_FOUND = 6
-    DRIVER_NOT_LOADED = 9
-    TIMEOUT = 10
     LIBRARY_NOT_FOUND = 12
     FUNCTION_NOT_FOUND = 13
-    GPU_IS_LOST = 15
-    RESET_REQUIRED = 16
-    LIB_RM_VERSION_MISMATCH = 18
-    IN_USE = 19
-    INSUFFICIENT_RESOURCES = 23
-    ARGUMENT_VERSION_MISMATCH = 25
-    UNKNOWN = 999
 
 
 class NvmlError(Exception):
@@ -79,13 +67,6 @@ class Handle:
 
     uuid: GpuUUID
     pointer: Any = field(compare=False, repr=False)
-
-
-class MigMode(NamedTuple):
-    """Whether a GPU is cut into instances, and whether it will be after a reset."""
-
-    is_enabled: bool
-    is_pending: bool
 
 
 class Nvml:
@@ -142,10 +123,6 @@ class Nvml:
         uuid = self._call("nvmlDeviceGetUUID", f"GPU at index {index}", pointer)
         return Handle(GpuUUID(str(uuid)), pointer)
 
-    def handle_by_uuid(self, uuid: GpuUUID) -> Handle:
-        """The GPU with that UUID; up to 10 s when NVML is busy."""
-        return Handle(uuid, self._call("nvmlDeviceGetHandleByUUID", uuid, uuid))
-
     def minor(self, gpu: Handle) -> int:
         """N of `/dev/nvidiaN`; need not be the index."""
         return int(self._ask("nvmlDeviceGetMinorNumber", gpu))
@@ -178,21 +155,15 @@ class Nvml:
         text = (raw.decode() if isinstance(raw, bytes) else str(raw)).lower()
         return PciAddress(text.removeprefix("0000") if text[8:9] == ":" else text)
 
-    def mig_mode(self, gpu: Handle) -> MigMode | None:
-        """None for a GPU that cannot be cut into instances."""
+    def is_mig_enabled(self, gpu: Handle) -> bool:
+        """Whether the GPU is in MIG mode now; False also for one that cannot be cut."""
         modes = self._ask_if_there("nvmlDeviceGetMigMode", gpu)
-        return None if modes is None else MigMode(bool(modes[0]), bool(modes[1]))
+        return modes is not None and bool(modes[0])  # the other one counts after a reset
 
     def addressing_mode(self, gpu: Handle) -> int | None:
         """0 none, 1 HMM, 2 ATS; None where the GPU or the driver does not say."""
         mode = self._ask_if_there("nvmlDeviceGetAddressingMode", gpu)
         return None if mode is None else int(mode)
-
-    def module_id(self, gpu: Handle) -> int | None:
-        """Number of the module on its baseboard; None where the GPU or the driver does not say."""
-        result = ctypes.c_uint()  # the default argument is one object for all threads
-        code = self._ask_if_there("nvmlDeviceGetModuleId", gpu, ctypes.byref(result))
-        return None if code is None else result.value
 
     def prove_alive(self, gpu: Handle) -> None:
         """Return only if the GPU itself answers; the cheapest question that no cache answers.
@@ -201,16 +172,16 @@ class Nvml:
         a GPU has none to report is an answer, too.
 
         Raises:
-            NvmlError: It does not; `Code.GPU_IS_LOST` when it has fallen off the bus.
+            NvmlError: It does not; `NVML_ERROR_GPU_IS_LOST` when it has fallen off the bus.
         """
         self._ask_if_there("nvmlDeviceGetMemoryInfo", gpu)
 
-    def _ask(self, function: str, gpu: Handle, *arguments: Any) -> Any:
-        return self._call(function, gpu.uuid, gpu.pointer, *arguments)
+    def _ask(self, function: str, gpu: Handle) -> Any:
+        return self._call(function, gpu.uuid, gpu.pointer)
 
-    def _ask_if_there(self, function: str, gpu: Handle, *arguments: Any) -> Any | None:
+    def _ask_if_there(self, function: str, gpu: Handle) -> Any | None:
         try:
-            return self._ask(function, gpu, *arguments)
+            return self._ask(function, gpu)
         except NvmlError as error:
             if error.is_absent:
                 return None
@@ -224,14 +195,8 @@ class Nvml:
             result = getattr(self._pynvml, function)(*arguments)
         except self._pynvml.NVMLError as error:
             failure = NvmlError(int(error.value), function, device, str(error))
-        else:
-            # With a reference to write to, pynvml returns the code of this one unchecked.
-            if function == "nvmlDeviceGetModuleId" and result != 0:
-                failure = NvmlError(int(result), function, device, self._error_text(int(result)))
-        self._observe(function, time.monotonic() - began, failure is None)
+        is_answered = failure is None or failure.is_absent
+        self._observe(function, time.monotonic() - began, is_answered)
         if failure is not None:
             raise failure
         return result
-
-    def _error_text(self, code: int) -> str:
-        return str(self._pynvml.NVMLError(code))
