@@ -27,11 +27,11 @@ test: setup check component e2e ## everything: check, component tests, end to en
 	@echo "✓ all tests passed"
 
 .PHONY: check
-check: .venv/ready ## format, lint, types, layers, unit tests; under a minute
+check: .venv/ready ## format, lint, types, layers, unit tests of the Python packages; under a minute
 	@hatch run check
 
 .PHONY: component
-component: setup ## each component's process against a real API server and the simulated GPU
+component: setup ## components against a real API server and the simulated GPU; the charts' tests
 	@echo "▸ component tests"
 	@lab binaries
 	@pytest packages/*/tests/component charts/tests
@@ -79,11 +79,12 @@ setup: .venv/ready
 
 .tools/ready: requirements.tools.lock
 	@echo "▸ tools: hatch and uv"
+	@python3 -c 'import ensurepip' || { echo "error: python3 makes no environments: apt-get install -y python3-venv" >&2; exit 1; }
 	@test -x .tools/bin/python || python3 -m venv .tools
-	@.tools/bin/pip install --quiet --disable-pip-version-check -r requirements.tools.lock
+	@.tools/bin/pip install --disable-pip-version-check -r requirements.tools.lock
 	@touch $@
 
 .venv/ready: .tools/ready requirements.lock pyproject.toml $(wildcard packages/*/pyproject.toml e2e/*/pyproject.toml)
 	@echo "▸ environment: .venv"
-	@hatch --quiet env create
+	@hatch env create
 	@touch $@

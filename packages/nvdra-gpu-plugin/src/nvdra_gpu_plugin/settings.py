@@ -22,8 +22,7 @@ class Settings(BaseModel):
     """DRA driver gpu.nvidia.com: hands the node's NVIDIA GPUs to pods that claim them.
 
     It publishes the GPUs as ResourceSlices, prepares claims for the kubelet and describes devices
-    to the container runtime by CDI. In a cluster it runs as a DaemonSet (chart nvdra-gpu-plugin);
-    outside one, try: nvdra-gpu-plugin --node-name my-node --kubeconfig ~/.kube/config
+    to the container runtime by CDI. In a cluster it runs as a DaemonSet (chart nvdra-gpu-plugin).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
