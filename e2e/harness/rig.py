@@ -56,6 +56,11 @@ class Rig:
             for device in slice_["spec"].get("devices", [])
         }
 
+    def events(self, reason: str) -> list[dict[str, Any]]:
+        """Events with this reason that the node's plugin wrote."""
+        found = self.server.call("GET", f"/api/v1/events?fieldSelector=reason={reason}")["items"]
+        return [event for event in found if event["source"].get("host") == self.node.name]
+
     def held(self) -> dict[str, str]:
         """What the state file says is prepared: payload by claim UID."""
         path = self.node.kubelet / "plugins" / plugin.DRIVER / "state.sqlite"

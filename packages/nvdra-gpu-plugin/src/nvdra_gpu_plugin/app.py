@@ -10,6 +10,7 @@ from nvdra_api.runtime.http import debug, exposition, listener, probes
 from nvdra_api.runtime.kube import client as kube
 from nvdra_api.runtime.kube.client import Request
 from nvdra_api.runtime.kube.connection import KubeSettings
+from nvdra_api.runtime.kube.events import Events
 from nvdra_api.runtime.kube.publisher import Publisher, Write
 from nvdra_api.runtime.kubelet import server as kubelet_server
 from nvdra_api.runtime.kubelet.server import Kubelet
@@ -25,6 +26,7 @@ from nvdra_api.runtime.telemetry.metrics import Metrics
 from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types import names
 from nvdra_api.types.errors import Reason, RetryableError
+from nvdra_api.types.gates import GATES, Feature
 from nvdra_api.types.ids import ClaimUID, NodeName
 from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
@@ -42,6 +44,9 @@ from nvdra_gpu_plugin.settings import DEV, Settings
 
 PROGRAM = "nvdra-gpu-plugin"
 
+GATES_IN_USE = frozenset({Feature.LIST_ATTRIBUTES, Feature.TIME_SLICING, Feature.MPS})
+"""Gates that change something here: attributes, and which configs are valid."""
+
 LOG = logs.logger(__name__)
 
 
@@ -51,6 +56,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     Slices, CDI specs and prepared devices stay when it ends: pods keep running.
     """
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
+    _warn_of_idle_gates(settings)
     node, clock = NodeName(settings.node_name), SystemClock()
     metrics = Metrics(driver=names.GPU_DRIVER, node=node)
     settings.plugin_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -87,11 +93,12 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 metrics.watch_restart,
             ).running()
         )
+        events = await enter(Events(api, PROGRAM, node, clock.now).running())
         root_spans = await enter(roots.running(node, api, store, telemetry))
         flights = await enter(Flights[ClaimUID]())
         await enter(
             publish.running(
-                Publication(node, settings.feature_gates, gpus, held, publisher, metrics)
+                Publication(node, settings.feature_gates, gpus, held, publisher, events, metrics)
             )
         )
         preparer = Preparer(node, settings.feature_gates, api, gpus, held, telemetry)
@@ -100,13 +107,21 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 names.GPU_DRIVER,
                 settings.plugin_dir,
                 settings.kubelet_registrar_directory_path,
-                Service(node, preparer, held, flights, root_spans, telemetry, clock),
+                Service(node, preparer, held, flights, root_spans, events, telemetry, clock),
             )
         )
         await _listen(stack, settings, metrics, _checks(kubelet, publisher, gpus))
         await _listen_debug(stack, settings, telemetry, logging, clock)
         await stop.wait()
         LOG.info("Stopping")
+
+
+def _warn_of_idle_gates(settings: Settings) -> None:
+    """A gate that is on and does nothing yet is told, or somebody waits for its feature."""
+    on = {feature for feature in GATES if settings.feature_gates.is_on(feature)}
+    idle = sorted(on - GATES_IN_USE - {gate for gate in GATES if GATES[gate].default})
+    if idle:
+        LOG.warning("Feature gates that are on have no effect in this version", gates=idle)
 
 
 def _who(settings: Settings) -> dict[str, str]:

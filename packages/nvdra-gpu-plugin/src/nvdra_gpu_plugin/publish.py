@@ -8,9 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from nvdra_api.runtime.kube.events import Events, node_subject
 from nvdra_api.runtime.kube.publisher import Publisher
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.metrics import Metrics
+from nvdra_api.types.errors import Reason
 from nvdra_api.types.gates import Gates
 from nvdra_api.types.ids import NodeName
 
@@ -36,6 +38,7 @@ class Publication:
         hardware: Hardware,
         held: HeldClaims,
         publisher: Publisher,
+        events: Events,
         metrics: Metrics,
     ) -> None:
         self._node = node
@@ -43,6 +46,7 @@ class Publication:
         self._hardware = hardware
         self._held = held
         self._publisher = publisher
+        self._events = events
         self._metrics = metrics
 
     async def run(self) -> None:
@@ -53,14 +57,19 @@ class Publication:
                 snapshot = await self._hardware.look()
             except NoDriver as error:
                 if str(error) != told:
-                    LOG.warning("No GPU can be offered yet", node=self._node, error=str(error))
                     told = str(error)
+                    self._warn(told)
                 self._publisher.publish(layout.pool(Inventory(), self._gates, self._node))
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
             self._announce(snapshot)
             await self._hardware.retire_specs(generations(self._held.values()))
             return
+
+    def _warn(self, problem: str) -> None:
+        LOG.warning("No GPU can be offered yet", node=self._node, error=problem)
+        text = f"the node's GPUs cannot be used: {problem}; they are looked at again by themselves"
+        self._events.emit((node_subject(self._node),), "Warning", Reason.DRIVER_MISMATCH, text)
 
     def _announce(self, snapshot: Snapshot) -> None:
         pool = layout.pool(snapshot.inventory, self._gates, self._node)

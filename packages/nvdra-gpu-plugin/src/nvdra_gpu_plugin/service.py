@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nvdra_api.protocol import identity
 from nvdra_api.protocol.identity import Link
+from nvdra_api.runtime.kube.events import Events, claim_subjects
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.flights import Flights
 from nvdra_api.runtime.telemetry import logs
@@ -56,6 +57,7 @@ class Service:
         held: HeldClaims,
         flights: Flights[ClaimUID],
         roots: Roots,
+        events: Events,
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
@@ -64,6 +66,7 @@ class Service:
         self._held = held
         self._flights = flights
         self._roots = roots
+        self._events = events
         self._telemetry = telemetry
         self._clock = clock
         self._attempts: Counter[ClaimUID] = Counter()
@@ -105,16 +108,9 @@ class Service:
         """What the operation returns, or the text of why it failed."""
         try:
             return await self._flights.join(ref.uid, kind, start, limit)
-        except DriverError as error:
-            return error.answer(identity.trace_id(ref.uid))
         except Exception as error:  # noqa: BLE001 - one claim's bug must not be another's answer
             # The operation has logged it, with its stack.
-            known = DriverError(
-                Reason.INTERNAL,
-                f"{kind} of claim {ref} failed unexpectedly: {type(error).__name__}",
-                "this is a bug: the plugin's log has the details",
-            )
-            return known.answer(identity.trace_id(ref.uid))
+            return _known(error, ref, kind).answer(identity.trace_id(ref.uid))
 
     async def _prepare(
         self, ref: ClaimRef, deadline: float, links: tuple[Link, ...]
@@ -136,6 +132,8 @@ class Service:
                     span.set(keys.DEVICES, tuple(device.device for device in prepared.devices))
         except Exception as error:
             self._roots.note(roots.attempt(ref, claim, started, self._clock.now(), error))
+            if claim is not None:
+                self._tell(claim, _known(error, ref, keys.PREPARE))
             raise
         # An attempt that the process's end cut off is no end of one: the next one tells.
         self._roots.note(roots.attempt(ref, claim, started, self._clock.now(), None))
@@ -154,11 +152,27 @@ class Service:
             span.set(keys.DEVICE_KIND, holding.kind)
             await self._preparer.unprepare(holding, deadline)
 
+    def _tell(self, claim: ResourceClaim, error: DriverError) -> None:
+        """Say it where users look: on the claim, and on the pods that wait for it."""
+        subjects, trace = claim_subjects(claim), identity.trace_id(claim.ref.uid)
+        self._events.emit(subjects, "Warning", error.reason, error.advice, trace)
+
     def _operation(self, name: str, ref: ClaimRef, links: tuple[Link, ...]) -> Scope:
         trace, parent = claim_parent(ref, self._node)
         return self._telemetry.operation(
             name, trace=trace, parent=parent, attributes=claim_attributes(ref), links=links
         )
+
+
+def _known(error: Exception, ref: ClaimRef, kind: str) -> DriverError:
+    """The failure as users are told it; what is not ours is a bug of ours."""
+    if isinstance(error, DriverError):
+        return error
+    return DriverError(
+        Reason.INTERNAL,
+        f"{kind} of claim {ref} failed unexpectedly: {type(error).__name__}",
+        "this is a bug: the plugin's log has the details",
+    )
 
 
 def _limits(deadline: float) -> _Limits:

@@ -52,6 +52,8 @@ async def test_a_node_without_a_driver_stays_up_says_so_and_recovers_alone(rig: 
     assert "libnvidia-ml.so.1" in text
     await rig.until(lambda: len(rig.slices()) == 1, "an empty slice")
     assert rig.process.get("/healthz")[0] == 200
+    await rig.until(lambda: bool(rig.events("DriverMismatch")), "an event of the Node")
+    assert rig.events("DriverMismatch")[0]["involvedObject"]["kind"] == "Node"
     claim = rig.claim("gpu-0")
     dra = await rig.kubelet.registered("gpu.nvidia.com")
     assert "install or repair the NVIDIA driver" in (await dra.prepare([claim]))[claim.uid].error
@@ -110,3 +112,10 @@ async def test_a_slice_that_was_deleted_is_there_again_within_seconds(rig: Rig) 
     rig.server.call("DELETE", f"/apis/resource.k8s.io/v1/resourceslices/{name}")
     await rig.until(lambda: len(rig.devices()) == 8, "the slice", timeout_s=10)
     assert rig.slices()[0]["metadata"]["uid"] != uid
+
+
+async def test_a_gate_that_does_nothing_yet_is_told(rig: Rig) -> None:
+    await rig.start("--feature-gates=DynamicMIG=true,DRAListTypeAttributes=false")
+    (line,) = [each for each in rig.process.log.read_text().splitlines() if "no effect" in each]
+    assert "DynamicMIG" in line
+    assert "DRAListTypeAttributes" not in line

@@ -112,3 +112,19 @@ async def test_a_device_node_that_vanished(rig: Rig) -> None:
     assert "nvidia1" in text
     fine = rig.claim("gpu-0")
     assert not (await rig.dra.prepare([fine]))[fine.uid].error
+
+
+async def test_the_reason_is_an_event_of_the_claim_and_of_its_pod(rig: Rig) -> None:
+    await rig.start()
+    rig.node.sim("gpu", "lose", "3")
+    claim = rig.claim("gpu-3")
+    await refusal(rig, claim)
+    await rig.until(lambda: len(rig.events("DeviceUnhealthy")) == 2, "the events")
+    told = rig.events("DeviceUnhealthy")
+    assert {event["involvedObject"]["kind"] for event in told} == {"ResourceClaim", "Pod"}
+    for event in told:
+        assert event["type"] == "Warning"
+        assert event["message"].startswith("gpu-3 (GPU-")
+        assert "reset the GPU" in event["message"]
+        trace = event["metadata"]["annotations"]["nvdra.nvidia.com/trace-id"]
+        assert trace == claim.uid.replace("-", "")

@@ -48,8 +48,12 @@ class DriverError(Exception):
 
     def __str__(self) -> str:
         """`<Reason>: <what>; <what to do>`, as the kubelet shows it, without the trace."""
-        advice = f"; {self.remedy}" if self.remedy else ""
-        return f"{self.reason}: {self.message}{advice}"
+        return f"{self.reason}: {self.advice}"
+
+    @property
+    def advice(self) -> str:
+        """`<what>; <what to do>`: the text of an Event, whose reason stands beside it."""
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
 
     def answer(self, trace: TraceID) -> str:
         """The text for the kubelet, with the trace to look up (spec/tracing.md §3)."""
