@@ -16,7 +16,7 @@ def run(*command: str | Path, cwd: Path, environ: Mapping[str, str] | None = Non
     done = subprocess.run(
         command,
         cwd=cwd,
-        env={**os.environ, **(environ or {})},  # noqa: TID251 - pip's own settings come with it
+        env={**os.environ, **(environ or {})},
         capture_output=True,
         text=True,
         check=False,
