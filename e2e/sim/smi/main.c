@@ -27,24 +27,6 @@ static int bad_argument(const char *message, const char *argument)
     return EXIT_BAD_ARGUMENT;
 }
 
-int exit_code_of(nvml_code code)
-{
-    switch ((int)code) {
-    case NVML_SUCCESS:
-    case NVML_INVALID_ARGUMENT:
-    case NVML_NOT_SUPPORTED:
-    case NVML_NO_PERMISSION:
-    case NVML_NOT_FOUND:
-    case NVML_DRIVER_NOT_LOADED:
-    case NVML_LIBRARY_NOT_FOUND:
-    case 14: /* corrupted infoROM */
-    case NVML_GPU_IS_LOST:
-        return (int)code;
-    default:
-        return EXIT_OTHER;
-    }
-}
-
 /* The value of an option written as "--name=value", or as "-x value" in two words. */
 static const char *value_of(const char *name, char **arguments, int *place)
 {
