@@ -83,8 +83,6 @@ def driver(screen: Screen, environment: Environment, cluster: Cluster) -> None:
         _forget_interrupted(cluster)
         try:
             cluster.install(f"--set-json={IMAGE_NOTE}={note}")
-            # helm is content while as many pods are missing as an update may take away.
-            cluster.driver.run("rollout", "status", "daemonset", "-l", PLUGIN, "--timeout=50s")
             cluster.kubectl.wait(lambda: _silent(cluster), "every node to publish its devices")
         except (AssertionError, subprocess.SubprocessError) as error:
             raise LabError(f"{error}\n\n{_what_the_driver_says(cluster)}") from error

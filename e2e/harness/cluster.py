@@ -84,6 +84,10 @@ class Cluster:
         where = ["--namespace", NAMESPACE, "--create-namespace"]
         how = ["--wait", f"--timeout={wait_s}s"]
         self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *roots, *settings)
+        # helm is content while `maxUnavailable` plugins are still starting, and a pod that reaches
+        # such a node is looked at again by its kubelet only a minute later.
+        limit = f"--timeout={wait_s}s"
+        self.driver.run("rollout", "status", "daemonset", "-l", PLUGIN, limit, timeout_s=wait_s + 5)
 
     def uninstall(self) -> None:
         """`helm uninstall`, and wait until the plugin's pods are gone."""
