@@ -78,13 +78,13 @@ setup: .venv/ready
 	@scripts/bootstrap.sh
 
 .tools/ready: requirements.tools.lock
-	@echo "▸ tools: hatch and uv"
+	@echo "▸ tools: hatch and uv (about 10 s)"
 	@python3 -c 'import ensurepip' || { echo "error: python3 makes no environments: apt-get install -y python3-venv" >&2; exit 1; }
 	@test -x .tools/bin/python || python3 -m venv .tools
-	@.tools/bin/pip install --disable-pip-version-check -r requirements.tools.lock
+	@.tools/bin/pip install --quiet --disable-pip-version-check -r requirements.tools.lock
 	@touch $@
 
 .venv/ready: .tools/ready requirements.lock pyproject.toml $(wildcard packages/*/pyproject.toml e2e/*/pyproject.toml)
-	@echo "▸ environment: .venv"
+	@echo "▸ environment: .venv (about 10 s)"
 	@hatch env create
 	@touch $@
