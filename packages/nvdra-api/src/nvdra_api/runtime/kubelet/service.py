@@ -9,8 +9,8 @@ Source: spec/kubelet-dra-protocol.md §2.1-§2.5, §8.5.
 import asyncio
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import grpc
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
 
 _log = logging.getLogger(__name__)
+
+A = TypeVar("A")
 
 KUBELET_DEADLINE_S = 45.0
 """What a caller that sets no deadline gets; the kubelet's own."""
@@ -92,10 +94,7 @@ class Service:
     ) -> api_pb2.NodePrepareResourcesResponse:
         claims = _claims(request)
         call = self._started("NodePrepareResources", claims)
-        try:
-            answers = await self._handler.prepare(claims, _deadline(context), _trace(context))
-        except Exception:  # noqa: BLE001 - grpc.aio would send the exception's text to the caller
-            answers = dict.fromkeys((claim.uid for claim in claims), _crashed(call, claims))
+        answers = await _asked(self._handler.prepare, call, claims, context)
         response = api_pb2.NodePrepareResourcesResponse()
         for claim in claims:
             _answer(response.claims[claim.uid], answers.get(claim.uid, _NO_ANSWER), with_shares)
@@ -112,10 +111,7 @@ class Service:
     ) -> api_pb2.NodeUnprepareResourcesResponse:
         claims = _claims(request)
         call = self._started("NodeUnprepareResources", claims)
-        try:
-            answers = await self._handler.unprepare(claims, _deadline(context), _trace(context))
-        except Exception:  # noqa: BLE001 - grpc.aio would send the exception's text to the caller
-            answers = dict.fromkeys((claim.uid for claim in claims), _crashed(call, claims))
+        answers = await _asked(self._handler.unprepare, call, claims, context)
         response = api_pb2.NodeUnprepareResourcesResponse()
         for claim in claims:
             response.claims[claim.uid].error = answers.get(claim.uid, _NO_ANSWER) or ""
@@ -153,6 +149,19 @@ def _trace(context: "Context") -> str | None:
         if key == "traceparent":
             return value if isinstance(value, str) else value.decode("ascii", "replace")
     return None
+
+
+async def _asked(
+    handle: Callable[[Sequence[ClaimRef], float, str | None], Awaitable[Mapping[ClaimUID, A]]],
+    call: int,
+    claims: Sequence[ClaimRef],
+    context: "Context",
+) -> Mapping[ClaimUID, A | str]:
+    """What the handler answers; when it fails as a whole, every claim is told so."""
+    try:
+        return {**await handle(claims, _deadline(context), _trace(context))}
+    except Exception:  # noqa: BLE001 - grpc.aio would send the exception's text to the caller
+        return dict.fromkeys((claim.uid for claim in claims), _crashed(call, claims))
 
 
 def _crashed(call: int, claims: Sequence[ClaimRef]) -> str:
