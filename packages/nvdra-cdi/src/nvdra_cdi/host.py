@@ -69,6 +69,8 @@ class Host:
 
     def under(self, path: str) -> "Host":
         """The view that starts at a directory of this one, reached through links if need be."""
+        if not self._root:  # the system follows the links of a path of its own, each time anew
+            return type(self)(path)
         return type(self)(self._real(self.resolve(path) or path))
 
     def resolve(self, path: str) -> str | None:
@@ -112,13 +114,15 @@ class Host:
 
     def lstat(self, path: str) -> Entry | None:
         """What is at the path itself; the caller knows that no directory on the way is a link."""
-        try:
-            found = os.lstat(self._real(path))
-        except OSError as error:
-            self._raise_unless_absent(path, error)
+        found = self._lstat(path)
+        if found is None:
             return None
         major, minor = os.major(found.st_rdev), os.minor(found.st_rdev)
         return Entry(found.st_mode, found.st_gid, major, minor)
+
+    def has(self, path: str) -> bool:
+        """Whether something is at the path itself; as for `lstat`, at the price of the call."""
+        return self._lstat(path) is not None
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted."""
@@ -169,6 +173,13 @@ class Host:
 
     def _real(self, path: str) -> str:
         return self._root + path if path != "/" else self._root or "/"
+
+    def _lstat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.lstat(self._real(path))
+        except OSError as error:
+            self._raise_unless_absent(path, error)
+            return None
 
     def _link_target(self, path: str) -> str | None:
         try:

@@ -52,6 +52,21 @@ def test_a_view_below_a_directory_starts_where_its_link_leads(root: Path):
     assert Host(str(root)).under("/driver").resolve("/lib/a.so.1") == "/lib/a.so.1"
 
 
+def test_a_view_below_a_directory_of_the_machine_follows_its_link_each_time(root: Path):
+    (root / "driver").symlink_to("usr")
+    view = Host().under(f"{root}/driver")
+    assert view.resolve("/lib/a.so.1") == "/lib/a.so.1"
+    (root / "driver").unlink()
+    assert not view.has("/lib/a.so.1")
+
+
+def test_a_link_that_leads_nowhere_is_there_all_the_same(root: Path):
+    (root / "link").symlink_to("missing")
+    host = Host(str(root))
+    assert host.has("/link")
+    assert not host.has("/missing")
+
+
 def test_a_file_is_no_directory_on_the_way(root: Path):
     host = Host(str(root))
     assert host.resolve("/usr/lib/a.so.1/b") is None

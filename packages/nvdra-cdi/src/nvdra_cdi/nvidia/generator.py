@@ -38,30 +38,24 @@ def gpu_edits(options: Options, gpu: Gpu, host: Host = _HERE) -> ContainerEdits:
 def missing(options: Options, written: ContainerEdits, host: Host = _HERE) -> list[str]:
     """What our edits name and the host no longer has: paths, as the host sees them.
 
-    A device node that became another device counts as missing. Cheap, one `lstat` per entry:
-    generated edits name files behind no links.
+    A device node that became another device counts as missing, and so does what lies outside the
+    roots. Asked at every prepare: one `lstat` per entry and no other call to the system, since
+    generated edits name what is behind no links.
     """
     devices, root = host.under(options.dev_root), host.under(options.driver_root)
-    nodes = [
-        node.host_path or node.path
-        for node in written.device_nodes
-        if not _is_same(node, devices, options.target_dev_root)
-    ]
-    mounts = [
-        mount.host_path
-        for mount in written.mounts
-        if _entry(mount.host_path, root, options.target_driver_root) is None
-    ]
-    return nodes + mounts
+    gone: list[str] = []
+    for node in written.device_nodes:
+        path = node.host_path or node.path
+        inside = split_off(options.target_dev_root, path)
+        if inside is None or not _is_device(devices.lstat(inside), node):
+            gone.append(path)
+    for mount in written.mounts:
+        inside = split_off(options.target_driver_root, mount.host_path)
+        if inside is None or not root.has(inside):
+            gone.append(mount.host_path)
+    return gone
 
 
-def _is_same(node: DeviceNode, devices: Host, target: str) -> bool:
-    entry = _entry(node.host_path or node.path, devices, target)
+def _is_device(entry: Entry | None, node: DeviceNode) -> bool:
     numbers = (node.major, node.minor)
     return entry is not None and entry.is_character_device and (entry.major, entry.minor) == numbers
-
-
-def _entry(path: str, root: Host, target: str) -> Entry | None:
-    """What is at a path of the host, if the path lies in the tree that we see as `root`."""
-    inside = split_off(target, path)
-    return None if inside is None else root.lstat(inside)
