@@ -3,72 +3,120 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 from nvdra_api.protocol import aggregation
-from nvdra_api.protocol.aggregation import Aggregator
+from nvdra_api.protocol.aggregation import FORGET_S, MOST_KEYS, RETRY_S, Aggregator
+
+
+def report(reports: Aggregator[str, str], now: float) -> tuple[int, str] | None:
+    """What a report says that is made now; None when none is due."""
+    due = reports.due(now)
+    if due is None:
+        return None
+    key, series = due
+    reports.told(key, series.count, now)
+    return series.count, series.latest
 
 
 def test_the_first_time_is_reported_at_once() -> None:
     reports: Aggregator[str, str] = Aggregator()
-    first = reports.happened("k", "once", now=100)
-    assert first is not None
-    assert (first.count, first.latest) == (1, "once")
+    reports.happened("k", "once", now=100)
+    assert reports.next_due() == 100
+    assert report(reports, now=100) == (1, "once")
     assert reports.next_due() is None
 
 
 def test_repeats_within_a_minute_are_reported_together_at_its_end() -> None:
     reports: Aggregator[str, str] = Aggregator()
     reports.happened("k", "a", now=100)
-    assert reports.happened("k", "b", now=110) is None
-    assert reports.happened("k", "c", now=120) is None
+    report(reports, now=100)
+    reports.happened("k", "b", now=110)
+    reports.happened("k", "c", now=120)
     assert reports.next_due() == 160
-    assert reports.due(now=159.9) == {}
-    (series,) = reports.due(now=160).values()
-    assert (series.count, series.latest) == (3, "c")
+    assert report(reports, now=159.9) is None
+    assert report(reports, now=160) == (3, "c")
     assert reports.next_due() is None
 
 
 def test_a_repeat_after_the_minute_is_reported_at_once_with_its_count() -> None:
     reports: Aggregator[str, str] = Aggregator()
     reports.happened("k", "a", now=100)
-    again = reports.happened("k", "b", now=161)
-    assert again is not None
-    assert again.count == 2
+    report(reports, now=100)
+    reports.happened("k", "b", now=161)
+    assert report(reports, now=161) == (2, "b")
+
+
+def test_what_happens_while_a_report_is_made_is_for_the_next_one() -> None:
+    reports: Aggregator[str, str] = Aggregator()
+    reports.happened("k", "a", now=0)
+    due = reports.due(now=0)
+    assert due is not None
+    reports.happened("k", "b", now=0.5)
+    reports.told("k", due[1].count, now=1)
+    assert report(reports, now=61) == (2, "b")
 
 
 def test_what_went_quiet_counts_anew() -> None:
     reports: Aggregator[str, str] = Aggregator()
     reports.happened("k", "a", now=0)
-    later = reports.happened("k", "a", now=aggregation.FORGET_S + 1)
-    assert later is not None
-    assert later.count == 1
+    report(reports, now=0)
+    reports.happened("k", "a", now=FORGET_S + 1)
+    assert report(reports, now=FORGET_S + 1) == (1, "a")
+
+
+def test_a_report_that_failed_is_made_later_and_ever_later() -> None:
+    reports: Aggregator[str, str] = Aggregator()
+    reports.happened("k", "a", now=0)
+    waits: list[float] = []
+    now = 0.0
+    while reports.failed("k", now):
+        due = reports.next_due()
+        assert due is not None
+        waits.append(due - now)
+        now = due
+    assert waits[:3] == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S]
+    assert max(waits) == aggregation.INTERVAL_S
+    assert now > FORGET_S
+    assert "k" not in reports
+
+
+def test_a_report_that_succeeds_after_failures_tells_the_first_and_the_last_time() -> None:
+    reports: Aggregator[str, str] = Aggregator()
+    reports.happened("k", "first", now=0)
+    reports.failed("k", now=0)
+    reports.happened("k", "last", now=1)
+    due = reports.due(now=RETRY_S)
+    assert due is not None
+    assert (due[1].first, due[1].latest, due[1].count) == ("first", "last", 2)
 
 
 def test_keys_are_reported_apart_and_only_so_many_are_kept() -> None:
     reports: Aggregator[int, str] = Aggregator()
-    for key in range(aggregation.MOST_KEYS + 10):
-        assert reports.happened(key, "", now=0) is not None
+    lost = [reports.happened(key, "", now=0) for key in range(MOST_KEYS + 10)]
+    assert sum(lost) == 10
     assert 0 not in reports
-    assert aggregation.MOST_KEYS + 9 in reports
+    assert MOST_KEYS + 9 in reports
 
 
 @given(st.lists(st.integers(0, 30), max_size=60))
 def test_no_two_reports_of_a_key_are_closer_than_a_minute_and_none_is_lost(
     pauses: list[int],
 ) -> None:
-    reports: Aggregator[str, int] = Aggregator()
-    now = 0
+    reports: Aggregator[str, str] = Aggregator()
+    now = 0.0
     told: list[float] = []
     counts: list[int] = []
-    for number, pause in enumerate(pauses):
-        until = now + pause
+
+    def tell(until: float) -> None:
         while (due := reports.next_due()) is not None and due <= until:
+            said = report(reports, due)
+            assert said is not None
             told.append(due)
-            counts += [series.count for series in reports.due(due).values()]
-        now = until
-        if series := reports.happened("k", number, now):
-            told.append(now)
-            counts.append(series.count)
-    while (due := reports.next_due()) is not None:
-        told.append(due)
-        counts += [series.count for series in reports.due(due).values()]
+            counts.append(said[0])
+
+    for number, pause in enumerate(pauses):
+        tell(now + pause)
+        now += pause
+        reports.happened("k", str(number), now)
+        tell(now)
+    tell(now + 1000)
     assert all(later - earlier >= 60 for earlier, later in itertools.pairwise(told))
     assert (counts[-1] if counts else 0) == len(pauses)

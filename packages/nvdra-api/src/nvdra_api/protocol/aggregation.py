@@ -11,7 +11,11 @@ V = TypeVar("V")
 
 INTERVAL_S: Final = 60.0
 FORGET_S: Final = 600.0
-"""After so long without a repeat the next one counts as the first."""
+"""After so long without a repeat the next one counts as the first; what could not be told for so
+long is given up."""
+
+RETRY_S: Final = 2.0
+"""After a report that failed the next try follows so much later, then twice as long, and so on."""
 
 MOST_KEYS: Final = 1000
 """Keys that are kept; beyond, the one that was told of longest ago is forgotten."""
@@ -24,13 +28,19 @@ class Series(Generic[V]):
     Attributes:
         count: Times it happened.
         told: Times that the last report said.
-        told_at: When that was.
+        due_at: The earliest moment for the next report.
+        active_at: When it was last reported; before that, when it happened first.
+        failures: Reports in a row that failed.
+        first: What there was to say the first time.
         latest: What there was to say the last time.
     """
 
     count: int
     told: int
-    told_at: float
+    due_at: float
+    active_at: float
+    failures: int
+    first: V
     latest: V
 
 
@@ -41,45 +51,67 @@ class Aggregator(Generic[K, V]):
         self._interval_s = interval_s
         self._series: dict[K, Series[V]] = {}
 
-    def happened(self, key: K, latest: V, now: float) -> Series[V] | None:
-        """Count one more; the series if it shall be reported now, None if later."""
-        self._forget(now)
-        known = self._series.get(key)
-        if known is None:
-            self._series[key] = Series(count=1, told=1, told_at=now, latest=latest)
-            return self._series[key]
-        self._series[key] = replace(known, count=known.count + 1, latest=latest)
-        return self._told(key, now) if now >= known.told_at + self._interval_s else None
-
     def __contains__(self, key: object) -> bool:
         return key in self._series
 
-    def due(self, now: float) -> dict[K, Series[V]]:
-        """What is to be reported now, after having been held back."""
-        ready = [key for key, due_at in self._held_back() if due_at <= now]
-        return {key: self._told(key, now) for key in ready}
+    def happened(self, key: K, latest: V, now: float) -> int:
+        """Count one more; how many reports that never were made it cost, to stay within bounds."""
+        lost = self._forget(now)
+        known = self._series.get(key)
+        if known is None:
+            self._series[key] = Series(1, 0, now, now, 0, latest, latest)
+        else:
+            self._series[key] = replace(known, count=known.count + 1, latest=latest)
+        return lost
+
+    def due(self, now: float) -> tuple[K, Series[V]] | None:
+        """What is to be reported now, the longest due first; None when nothing is."""
+        ready = [key for key in self._untold() if self._series[key].due_at <= now]
+        if not ready:
+            return None
+        key = min(ready, key=lambda each: self._series[each].due_at)
+        return key, self._series[key]
 
     def next_due(self) -> float | None:
         """When to ask `due` again; None while nothing is held back."""
-        return min((due_at for _, due_at in self._held_back()), default=None)
+        return min((self._series[key].due_at for key in self._untold()), default=None)
 
-    def _held_back(self) -> list[tuple[K, float]]:
-        return [
-            (key, series.told_at + self._interval_s)
-            for key, series in self._series.items()
-            if series.count > series.told
-        ]
+    def told(self, key: K, count: int, now: float) -> None:
+        """A report said that it happened `count` times."""
+        known = self._series.pop(key, None)
+        if known is not None:
+            self._series[key] = replace(
+                known, told=count, due_at=now + self._interval_s, active_at=now, failures=0
+            )
 
-    def _told(self, key: K, now: float) -> Series[V]:
-        known = self._series.pop(key)
-        self._series[key] = replace(known, told=known.count, told_at=now)
-        return self._series[key]
+    def failed(self, key: K, now: float) -> bool:
+        """A report could not be made: again later; False when it is given up."""
+        known = self._series.get(key)
+        if known is None:
+            return False
+        if now - known.active_at > FORGET_S:
+            del self._series[key]
+            return False
+        wait_s = min(RETRY_S * 2**known.failures, INTERVAL_S)
+        self._series[key] = replace(known, due_at=now + wait_s, failures=known.failures + 1)
+        return True
 
-    def _forget(self, now: float) -> None:
-        """Drop what went quiet; the order of the keys is the order of their last reports."""
+    def give_up(self, key: K) -> None:
+        """It cannot be reported at all; the next one counts as the first."""
+        self._series.pop(key, None)
+
+    def _untold(self) -> list[K]:
+        return [key for key, series in self._series.items() if series.count > series.told]
+
+    def _forget(self, now: float) -> int:
+        """Drop what went quiet; the order of the keys is that of their last reports."""
+        lost = 0
         while self._series:
             oldest, series = next(iter(self._series.items()))
-            is_quiet = series.count == series.told and now - series.told_at > FORGET_S
-            if not is_quiet and len(self._series) <= MOST_KEYS:
-                return
+            is_told = series.count == series.told
+            is_quiet = is_told and now - series.active_at > FORGET_S
+            if not is_quiet and len(self._series) < MOST_KEYS:
+                break
             del self._series[oldest]
+            lost += not is_told
+        return lost

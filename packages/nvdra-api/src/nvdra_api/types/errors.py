@@ -4,13 +4,14 @@ The reasons are an interface: the same string is in the kubelet's error, the Eve
 log and the span. Source: spec/tracing.md §3; design.md, "Never lose the reason".
 """
 
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from nvdra_api.types.ids import TraceID
 
 
 class Reason(StrEnum):
-    """Why a call failed, in one word that does not change."""
+    """Why a call failed, in one word that does not change; `types.reasons` explains each."""
 
     CLAIM_NOT_FOUND = "ClaimNotFound"
     CLAIM_UID_CHANGED = "ClaimUIDChanged"
@@ -36,14 +37,24 @@ class DriverError(Exception):
         reason: The stable code.
         message: What is wrong, on which object, since when; no final full stop.
         remedy: What to do about it; no final full stop, empty where nothing sensible can be said.
+        since: When it began; where nobody knows, whoever answers sets when it was first refused.
         facts: The objects the message names, for logs and spans: `claim`, `device`, `holder`, …
     """
 
-    def __init__(self, reason: Reason, message: str, remedy: str = "", **facts: str) -> None:
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        remedy: str = "",
+        *,
+        since: datetime | None = None,
+        **facts: str,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.remedy = remedy
+        self.since = since
         self.facts = facts
 
     def __str__(self) -> str:
@@ -52,8 +63,9 @@ class DriverError(Exception):
 
     @property
     def advice(self) -> str:
-        """`<what>; <what to do>`: the text of an Event, whose reason stands beside it."""
-        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+        """`<what, since when>; <what to do>`: the text of an Event, whose reason stands beside."""
+        what = f"{self.message}, since {_moment(self.since)}" if self.since else self.message
+        return f"{what}; {self.remedy}" if self.remedy else what
 
     def answer(self, trace: TraceID) -> str:
         """The text for the kubelet, with the trace to look up (spec/tracing.md §3)."""
@@ -66,3 +78,8 @@ class PermanentError(DriverError):
 
 class RetryableError(DriverError):
     """The same call can succeed later although nobody edits anything."""
+
+
+def _moment(moment: datetime) -> str:
+    """A time as Kubernetes writes it: UTC, to the second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
