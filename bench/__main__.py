@@ -14,7 +14,7 @@ import apiserver
 import kubelet_client
 import plugin
 from apiserver import ApiServer
-from nvdra_lab import binaries, environment, versions
+from nvdra_lab import environment, versions
 from nvdra_lab.progress import Progress
 
 from bench import callers, installation, machine, report, rounds, starts
@@ -40,14 +40,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nvb-") as name:
         directory = Path(name)
         facts = machine.facts(program, ETCD_FLAGS, directory)
-        release = versions.newest(binaries.releases(places, "kubernetes"))
         (directory / "api").mkdir()
         with apiserver.started(directory / "api", etcd_flags=ETCD_FLAGS) as server:
             measured = asyncio.run(_claims(server, directory, program, arguments, progress))
             durations = _starts(server, program, arguments.starts, progress)
     results = {
         "command": " ".join(["python -m bench", *sys.argv[1:]]),
-        "machine": {**facts, "kubernetes": str(release)},
+        "machine": {**facts, "kubernetes": versions.DEFAULT},
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
         "first_slice_s": vars(Summary.of(durations)),

@@ -129,7 +129,7 @@ def started(
 
     Args:
         directory: Empty or new; everything lies in it.
-        kubernetes: Release, such as `1.36`; empty is the newest that can be built.
+        kubernetes: Release, such as `1.36`; empty is the default of `lab`.
         runtime_config: API versions to serve, such as `resource.k8s.io/v1=false`.
         feature_gates: `A=true,B=false`.
         etcd_flags: Added to etcd's own.
@@ -155,7 +155,7 @@ def started(
 def _programs(kubernetes: str) -> dict[str, str]:
     places = environment.read()
     known = binaries.releases(places, "kubernetes")
-    release = versions.resolve(kubernetes, known) if kubernetes else versions.newest(known)
+    release = versions.resolve(kubernetes or versions.DEFAULT, known)
     return binaries.ensure(places, release, Progress())
 
 

@@ -3,6 +3,8 @@ module nvdra.invalid/binaries
 
 go 1.26.0
 
+godebug default=go1.26
+
 require k8s.io/kubernetes v1.36.3
 
 require (
@@ -213,8 +215,5 @@ replace (
 	k8s.io/metrics => k8s.io/metrics v0.36.3
 	k8s.io/mount-utils => k8s.io/mount-utils v0.36.3
 	k8s.io/pod-security-admission => k8s.io/pod-security-admission v0.36.3
-	k8s.io/sample-apiserver => k8s.io/sample-apiserver v0.36.3
-	k8s.io/sample-cli-plugin => k8s.io/sample-cli-plugin v0.36.3
-	k8s.io/sample-controller => k8s.io/sample-controller v0.36.3
 	k8s.io/streaming => k8s.io/streaming v0.36.3
 )

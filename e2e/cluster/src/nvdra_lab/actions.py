@@ -123,8 +123,8 @@ def sim(environment: Environment, options: argparse.Namespace, _: Progress) -> i
 def build_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
     """Build the project's images and print where they are."""
     requirements.check(environment)
-    kubernetes = versions.newest(binaries.releases(environment, "kubernetes"))
-    hook = Path(binaries.ensure(environment, kubernetes, progress)["nvidia-cdi-hook"])
+    programs = binaries.ensure(environment, versions.DEFAULT, progress)
+    hook = Path(programs["nvidia-cdi-hook"])
     images.ensure_small(environment, progress)
     for reference, archive in projects.build(environment, options.base, hook, progress).items():
         print(f"{reference:44} {archive}")

@@ -5,6 +5,9 @@ from collections.abc import Iterable
 
 from nvdra_lab.errors import LabError
 
+# What everything runs on unless it is told another; the others are built only when asked for.
+DEFAULT = "1.36.3"
+
 # Gates the driver's features need, by the minor release that first knows them. They are on by
 # default from 1.36; naming them keeps a lab the same when a default changes.
 GATES = {
@@ -35,11 +38,6 @@ def resolve(wanted: str, known: Iterable[str]) -> str:
             f"--kube {wanted}: not a release a lab can run; known: {', '.join(releases)}"
         )
     return matching[-1]
-
-
-def newest(known: Iterable[str]) -> str:
-    """The latest of those releases."""
-    return max(known, key=numbers)
 
 
 def gates(kubernetes: str) -> dict[str, bool]:

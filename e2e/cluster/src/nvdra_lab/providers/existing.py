@@ -24,14 +24,13 @@ def up(environment: Environment, name: str, kubeconfig: Path, progress: Progress
         raise LabError(f"lab {name} is there already; `lab down --name {name}` forgets it")
     if not kubeconfig.is_file():
         raise LabError(f"--kubeconfig {kubeconfig}: there is no such file")
-    newest = versions.newest(binaries.releases(environment, "kubernetes"))
-    programs = binaries.ensure(environment, newest, progress)
+    programs = binaries.ensure(environment, versions.DEFAULT, progress)
     with (
         progress.step(f"the cluster of {kubeconfig}"),
         tempfile.TemporaryDirectory() as cache,
     ):
         kubectl = Kubectl(programs["kubectl"], kubeconfig, Path(cache), environment.variables)
-        lab = _inspect(name, newest, kubectl)
+        lab = _inspect(name, versions.DEFAULT, kubectl)
         text = kubectl.text("config", "view", "--raw", "--flatten", "--minify")
     where = state.save(environment, lab, {})
     where.admin_kubeconfig.touch(mode=0o600)
