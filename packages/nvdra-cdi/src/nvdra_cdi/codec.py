@@ -10,12 +10,14 @@ import json
 from typing import Any, Literal
 
 from nvdra_cdi import decoding, version, yamltext
-from nvdra_cdi.errors import CodecError
+from nvdra_cdi.errors import CodecError, Problem
 from nvdra_cdi.fields import FIELDS, Items, Object, TextMap
 from nvdra_cdi.model import ContainerEdits, Spec
 from nvdra_cdi.yamltext import Plain
 
 Format = Literal["yaml", "json"]
+
+_OLD_MONITORING = "lower cdiVersion, or use enableMonitoring"
 
 
 def loads(data: bytes) -> Spec:
@@ -27,7 +29,7 @@ def loads(data: bytes) -> Spec:
     """
     spec = decoding.spec(data)
     if spec.version.removeprefix("v") == version.CURRENT and (found := version.problem(spec)):
-        raise CodecError(found)
+        raise CodecError((Problem("cdiVersion", found, remedy=_OLD_MONITORING),))
     return spec
 
 

@@ -6,14 +6,23 @@ limited.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, assert_never
 
 import yaml
-from yaml.events import CollectionEndEvent, CollectionStartEvent, DocumentEndEvent
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    ScalarEvent,
+)
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
 
-from nvdra_cdi.errors import CodecError
+from nvdra_cdi.errors import CodecError, Problem
 from nvdra_cdi.fields import FIELDS, Flag, Items, Kind, Number, Object, Text, TextMap
 from nvdra_cdi.model import (
     ContainerEdits,
@@ -26,10 +35,14 @@ from nvdra_cdi.model import (
     Spec,
 )
 
-_MAX_BYTES = 4 << 20  # both of the file and of what its aliases unfold to
-_MAX_NODES = 100_000
+MAX_BYTES = 4 << 20
+"""The longest document, in bytes; also what its aliases may unfold to, in characters."""
+
+_MAX_NODES = 100_000  # with and without aliases
 _MAX_DEPTH = 32  # a document of the standard has 8
+_MAX_DIGITS = 64  # no number of the standard needs more than 20
 _NULL = "tag:yaml.org,2002:null"
+_MERGE = "tag:yaml.org,2002:merge"
 _PLAIN_TAGS = frozenset(
     f"tag:yaml.org,2002:{name}"
     for name in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
@@ -61,33 +74,65 @@ def spec(data: bytes) -> Spec:
     Raises:
         CodecError: It is no CDI document.
     """
-    if len(data) > _MAX_BYTES:
-        raise CodecError(f"{len(data)} bytes are over the limit of {_MAX_BYTES}")
-    node = _first_node(data)
-    if node is None or _is_null(node):
-        raise CodecError("the document is empty")
-    decoded = _Decoder().object(node, Spec, "")
+    decoded = _Decoder().object(_first_node(data), Spec, "")
     assert isinstance(decoded, Spec)
     return decoded
 
 
-def _first_node(data: bytes) -> Node | None:
+def lines(data: bytes) -> dict[str, int]:
+    """The line, from 1, of everything in a document that `spec` accepts, by its path.
+
+    A path is written as in `Problem.path`; the document itself is the empty path.
+    """
+    found: dict[str, int] = {}
+    rest = [("", _first_node(data))]
+    while rest:
+        path, node = rest.pop()
+        found.setdefault(path, _line(node))
+        if isinstance(node, MappingNode):
+            prefix = f"{path}." if path else ""
+            rest.extend((f"{prefix}{key.value}", item) for key, item in node.value)
+        elif isinstance(node, SequenceNode):
+            rest.extend((f"{path}[{index}]", item) for index, item in enumerate(node.value))
+    return found
+
+
+def second_document(data: bytes) -> int | None:
+    """The line on which a second document begins, after a first one that `spec` accepts."""
+    try:
+        starts = (
+            _line(event)
+            for event in yaml.parse(data, Loader=_Loader)
+            if isinstance(event, DocumentStartEvent)
+        )
+        next(starts)
+        return next(starts, None)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return _syntax_error(data, error).problems[0].line
+
+
+def _first_node(data: bytes) -> Node:
+    if len(data) > MAX_BYTES:
+        message = f"{len(data)} bytes are over the limit of {MAX_BYTES}"
+        raise _refusal("", message, 0, "split it into several specs")
     loader = None
     try:
-        _refuse_depth(data)
+        _refuse_size(data)
         loader = _Loader(data)
         node: Node | None = loader.get_node() if loader.check_node() else None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CodecError(f"no YAML or JSON: {error}") from error
+        raise _syntax_error(data, error) from error
     finally:
         if loader is not None:
             loader.dispose()
+    if node is None or _is_null(node):
+        raise _refusal("", "the document is empty", 0, "write a spec into it, or remove the file")
     return node
 
 
-def _refuse_depth(data: bytes) -> None:
+def _refuse_size(data: bytes) -> None:
     """Both composers recurse, libyaml's in C, where too much of it ends the process."""
-    depth = 0
+    depth = nodes = 0
     for event in yaml.parse(data, Loader=_Loader):
         if isinstance(event, CollectionStartEvent):
             depth += 1
@@ -95,8 +140,28 @@ def _refuse_depth(data: bytes) -> None:
             depth -= 1
         elif isinstance(event, DocumentEndEvent):
             return
+        nodes += isinstance(event, CollectionStartEvent | ScalarEvent | AliasEvent)
         if depth > _MAX_DEPTH:
-            raise CodecError(f"more than {_MAX_DEPTH} levels deep")
+            raise _refusal("", f"more than {_MAX_DEPTH} levels deep", _line(event))
+        if nodes > _MAX_NODES:
+            raise _refusal("", f"more than {_MAX_NODES} values", _line(event))
+
+
+def _syntax_error(data: bytes, error: yaml.YAMLError | UnicodeDecodeError) -> CodecError:
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 0
+        what = ", ".join(filter(None, (error.problem, error.context)))
+    elif isinstance(error, ReaderError):
+        line = data.count(b"\n", 0, error.position) + 1
+        what = f"{error.reason} at byte {error.position}"
+    else:
+        line, what = 0, str(error)
+    return _refusal("", f"no YAML or JSON: {what}", line, "correct the text there, in UTF-8")
+
+
+def _refusal(path: str, message: str, line: int, remedy: str = "") -> CodecError:
+    return CodecError((Problem(path, message, line=line, remedy=remedy),))
 
 
 def _is_null(node: Node) -> bool:
@@ -113,6 +178,7 @@ class _Decoder:
     def __init__(self) -> None:
         self._nodes = 0
         self._bytes = 0
+        self._merging: set[int] = set()
 
     def object(self, node: Node, model: type, path: str) -> Any:
         by_key = {field.key: field for field in FIELDS[model]}
@@ -120,7 +186,7 @@ class _Decoder:
         for key, item in self._pairs(node, path):
             where = f"{path}.{key}" if path else key
             if key not in by_key:
-                raise _error(item, where, "unknown field")
+                raise _error(item, where, "unknown field", _meant(key, by_key))
             if not _is_null(item):
                 values[by_key[key].attribute] = self._value(item, by_key[key].kind, where)
         return model(**values)
@@ -153,7 +219,7 @@ class _Decoder:
         for index, item in enumerate(node.value):
             where = f"{path}[{index}]"
             if _is_null(item):
-                raise _error(item, where, "an entry of a list must not be null")
+                raise _error(item, where, "an entry of a list must not be null", "remove it")
             values.append(self._value(item, of, where))
         return tuple(values)
 
@@ -162,12 +228,31 @@ class _Decoder:
         if not isinstance(node, MappingNode):
             raise _error(node, path or "the document", "must be a mapping")
         pairs: dict[str, Node] = {}
+        merged: Node | None = None
         for key_node, item in node.value:
             key = self._text(key_node, path or "the document")
-            if key in pairs:
-                raise _error(key_node, f"{path}.{key}" if path else key, "the field is there twice")
-            pairs[key] = item
+            if key in pairs or (key == "<<" and merged is not None):
+                where = f"{path}.{key}" if path else key
+                raise _error(key_node, where, "the field is there twice", "keep one of them")
+            if key_node.tag == _MERGE:
+                merged = item
+            else:
+                pairs[key] = item
+        if merged is not None:
+            pairs = {**self._merged(node, merged, path), **pairs}
         return list(pairs.items())
+
+    def _merged(self, node: Node, merged: Node, path: str) -> dict[str, Node]:
+        """What `<<: *anchor` brings; of several mappings an earlier one wins."""
+        if id(node) in self._merging:
+            raise _error(node, path or "the document", "the mapping is merged into itself")
+        self._merging.add(id(node))
+        mappings = merged.value if isinstance(merged, SequenceNode) else [merged]
+        pairs: dict[str, Node] = {}
+        for mapping in reversed(mappings):
+            pairs.update(self._pairs(mapping, path))
+        self._merging.remove(id(node))
+        return pairs
 
     def _text(self, node: Node, path: str) -> str:
         self._count(node, path)
@@ -181,10 +266,13 @@ class _Decoder:
         text = self._text(node, path)
         match = _INTEGER.fullmatch(text) if _is_unquoted(node) else None
         if match is None:
-            raise _error(node, path, f"{text!r} is no whole number")
+            raise _error(node, path, f"{text!r} is no whole number", "write digits without quotes")
         bases = {"hex": 16, "octal": 8, "decimal": 10}
         notation = next(name for name in bases if match[name] is not None)
-        value = int(match["sign"] + match[notation], bases[notation])
+        is_long = len(text) > _MAX_DIGITS
+        value = (
+            kind.highest + 1 if is_long else int(match["sign"] + match[notation], bases[notation])
+        )
         if not kind.lowest <= value <= kind.highest:
             raise _error(node, path, f"{text} is not in {kind.lowest}…{kind.highest}")
         return value
@@ -192,15 +280,23 @@ class _Decoder:
     def _flag(self, node: Node, path: str) -> bool:
         text = self._text(node, path)
         if not _is_unquoted(node) or text not in _TRUE | _FALSE:
-            raise _error(node, path, f"{text!r} is neither true nor false")
+            raise _error(node, path, f"{text!r} is neither true nor false", "write one of them")
         return text in _TRUE
 
     def _count(self, node: Node, path: str) -> None:
         self._nodes += 1
-        if self._nodes > _MAX_NODES or self._bytes > _MAX_BYTES:
+        if self._nodes > _MAX_NODES or self._bytes > MAX_BYTES:
             raise _error(node, path, "the document unfolds to more than is allowed")
 
 
-def _error(node: Node, path: str, message: str) -> CodecError:
-    line = node.start_mark.line + 1 if node.start_mark is not None else 0
-    return CodecError(f"{path}: {message} (line {line})")
+def _meant(key: str, known: Iterable[str]) -> str:
+    near = next((field for field in known if field.lower() == key.lower()), None)
+    return f"{near} was meant?" if near else f"the fields here are {', '.join(known)}"
+
+
+def _error(node: Node, path: str, message: str, remedy: str = "") -> CodecError:
+    return _refusal(path, message, _line(node), remedy)
+
+
+def _line(at: Node | Event) -> int:
+    return at.start_mark.line + 1 if at.start_mark is not None else 0

@@ -6,17 +6,19 @@ new one, complete and readable, never a part.
 
 import os
 import secrets
-from dataclasses import replace
+import stat
 from pathlib import Path
 
-from nvdra_cdi import codec, validate, version
-from nvdra_cdi.errors import CodecError, FileError
+from nvdra_cdi import codec, diagnosis, validate, version
+from nvdra_cdi.decoding import MAX_BYTES
+from nvdra_cdi.errors import CodecError, FileError, ValidationError
 from nvdra_cdi.model import Spec
 
 _MODE = 0o644  # runtimes may read as another user
 _DIRECTORY_MODE = 0o755
 _MAX_NAME_BYTES = 255
 _SUFFIXES = (".yaml", ".json")
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # nothing that is there blocks us
 _TEMPORARY = "spec.*.tmp"  # an extension that no reader of the directory looks at
 
 
@@ -42,25 +44,40 @@ def transient_name(vendor: str, class_: str, id_: str) -> str:
     return name
 
 
-def write(spec: Spec, path: Path | str) -> None:
-    """Validate a spec and put it at `path`: one step, synced, mode 0644, replacing what is there.
+def is_spec_name(name: str) -> bool:
+    """Whether readers of a spec directory look at a file of this name."""
+    return name.endswith(_SUFFIXES)
+
+
+def with_extension(name: str) -> str:
+    """The name, with `.yaml` behind it unless readers look at it already."""
+    return name if is_spec_name(name) else f"{name}.yaml"
+
+
+def write(spec: Spec, path: Path | str, *, overwrite: bool = True) -> None:
+    """Validate a spec and put it at `path`: one step, synced, mode 0644.
 
     `cdiVersion` becomes the lowest version that the content needs, so that old runtimes can read
     it. A missing directory is made (0755). The extension, `.yaml` or `.json`, decides the format.
+
+    Args:
+        spec: The document.
+        path: The file.
+        overwrite: Replace what is there; else that something is there is an error.
 
     Raises:
         ValidationError: The spec breaks a rule; nothing was written.
         FileError: The system refused, or the extension is another; what was there is untouched.
     """
     path = Path(path)
-    if path.suffix not in _SUFFIXES:
+    if not is_spec_name(path.name):
         raise FileError(f"{path}: a spec file ends in .yaml or .json, or no runtime reads it")
-    spec = replace(spec, version=version.minimum_required(spec))
+    spec = version.with_minimum(spec)
     validate.check(spec, source=str(path))
-    data = codec.dumps(spec, "json" if path.suffix == ".json" else "yaml")
+    data = codec.dumps(spec, "json" if path.name.endswith(".json") else "yaml")
     try:
         path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        _replace(path, data)
+        _put(path, data, overwrite=overwrite)
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror}") from error
 
@@ -69,20 +86,36 @@ def read(path: Path | str) -> Spec:
     """The spec in a file, checked against the standard's rules but not our extra ones.
 
     Raises:
-        FileError: It cannot be read.
+        FileError: It cannot be read, or is no regular file.
         CodecError: It is no CDI document.
         ValidationError: It breaks a rule of the standard.
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}") from error
+    data = contents(path)
     try:
         spec = codec.loads(data)
-    except CodecError as error:
-        raise CodecError(f"{path}: {error}") from error
-    validate.check(spec, strict=False, source=str(path))
+        validate.check(spec, strict=False)
+    except (CodecError, ValidationError) as error:
+        raise type(error)(diagnosis.placed(error.problems, data), str(path)) from error
     return spec
+
+
+def contents(path: Path | str) -> bytes:
+    """The bytes of a file, one more than a document may have at most.
+
+    Neither a FIFO nor a device is opened: the one would block, the other may do something.
+
+    Raises:
+        FileError: It cannot be read, or is no regular file.
+    """
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise FileError(f"cannot read {path}: it is no regular file")
+        with os.fdopen(os.open(path, _READ), "rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise FileError(f"cannot read {str(path)!r}: {error}") from error
 
 
 def remove(path: Path | str) -> None:
@@ -118,7 +151,7 @@ def remove_abandoned(directory: Path | str, before: float) -> None:
         raise FileError(f"cannot clean up {directory}: {error.strerror}") from error
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _put(path: Path, data: bytes, *, overwrite: bool) -> None:
     temporary = path.parent / _TEMPORARY.replace("*", secrets.token_hex(8))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
@@ -128,7 +161,11 @@ def _replace(path: Path, data: bytes) -> None:
             os.fchmod(file.fileno(), _MODE)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
+        if overwrite:
+            temporary.replace(path)
+        else:
+            path.hardlink_to(temporary)
+            temporary.unlink()
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

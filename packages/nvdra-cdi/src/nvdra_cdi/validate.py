@@ -7,6 +7,7 @@ document, but accept somebody else's.
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 
 from nvdra_cdi import names, version
@@ -26,6 +27,7 @@ _MAX_MINOR = (1 << 20) - 1
 _MAX_MODE = 0o7777
 _CONTROL = re.compile("[\0\n]")
 _ANNOTATION_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,61}[a-z0-9])?", re.ASCII)
+_KEEP_ONE = "keep one: containers get the last"
 _DNS_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _ANNOTATION_PREFIX = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*", re.ASCII)
 
@@ -61,7 +63,7 @@ def problems(spec: Spec) -> tuple[Problem, ...]:
 
 def _head(spec: Spec) -> Iterator[Problem]:
     if (message := version.problem(spec)) is not None:
-        yield Problem("cdiVersion", message)
+        yield Problem("cdiVersion", message, remedy=_version_remedy(spec))
     vendor, class_ = names.parse_qualifier(spec.kind)
     for part, value, rule, longest in (
         ("vendor", vendor, names.validate_vendor, _MAX_VENDOR),
@@ -70,10 +72,15 @@ def _head(spec: Spec) -> Iterator[Problem]:
         try:
             rule(value)
         except NameError_ as error:
-            yield Problem("kind", str(error))
+            yield Problem("kind", str(error), remedy="write kind: vendor.com/class")
         if len(value) > longest:
             yield Problem("kind", f'{part} "{value}" is over {longest} characters', is_extra=True)
     yield from _annotations(spec.annotations, "annotations")
+
+
+def _version_remedy(spec: Spec) -> str:
+    minimum = version.minimum_required(spec)
+    return f"write cdiVersion: {minimum}" if spec.version != minimum else "remove what is too old"
 
 
 def _devices(spec: Spec) -> Iterator[Problem]:
@@ -86,12 +93,14 @@ def _devices(spec: Spec) -> Iterator[Problem]:
             _device_edits(device.container_edits, f"{path}.containerEdits"),
             _clashes(spec.container_edits, device.container_edits, f"{path}.containerEdits"),
         ):
-            yield Problem(found.path, found.message, device.name, found.is_extra)
+            yield replace(found, device=device.name)
         if device.name in seen:
-            yield Problem(f"{path}.name", "another device has this name", device.name)
+            message = f'another device is called "{device.name}"'
+            yield Problem(f"{path}.name", message, device.name, remedy="rename one of them")
         seen.add(device.name)
     if not spec.devices:
-        yield Problem("devices", "a spec needs at least one device")
+        remedy = "add devices: [{name: …, containerEdits: {…}}]"
+        yield Problem("devices", "a spec needs at least one device", remedy=remedy)
 
 
 def _device_name(name: str, path: str) -> Iterator[Problem]:
@@ -103,7 +112,7 @@ def _device_name(name: str, path: str) -> Iterator[Problem]:
 
 def _device_edits(edits: ContainerEdits, path: str) -> Iterator[Problem]:
     if not edits:
-        yield Problem(path, "a device needs at least one edit")
+        yield Problem(path, "a device needs at least one edit", remedy="add one, env for instance")
     yield from _edits(edits, path)
 
 
@@ -123,7 +132,8 @@ def _edits(edits: ContainerEdits, path: str) -> Iterator[Problem]:
 def _env(env: tuple[str, ...], path: str) -> Iterator[Problem]:
     for index, entry in enumerate(env):
         if entry.find("=") < 1:
-            yield Problem(f"{path}[{index}]", f'"{entry}" is not NAME=value')
+            message = f'"{entry}" is not NAME=value'
+            yield Problem(f"{path}[{index}]", message, remedy="put a name and = before the value")
         yield from _text(entry, f"{path}[{index}]")
 
 
@@ -132,10 +142,11 @@ def _device_node(node: DeviceNode, path: str) -> Iterator[Problem]:
     if node.host_path:
         yield from _path(node.host_path, f"{path}.hostPath")
     if node.type not in _NODE_TYPES:
-        yield Problem(f"{path}.type", f'"{node.type}" is none of b, c, u, p')
+        message = f'"{node.type}" is none of b, c, u, p'
+        yield Problem(f"{path}.type", message, remedy="leave it out, and the host is asked")
     if node.permissions != "none" and set(node.permissions) - set("rwm"):
         message = f'"{node.permissions}" is neither letters of rwm nor none'
-        yield Problem(f"{path}.permissions", message)
+        yield Problem(f"{path}.permissions", message, remedy="write rwm, or some of its letters")
     for field, value, highest in (
         ("major", node.major, _MAX_MAJOR),
         ("minor", node.minor, _MAX_MINOR),
@@ -144,26 +155,29 @@ def _device_node(node: DeviceNode, path: str) -> Iterator[Problem]:
         if not 0 <= value <= highest:
             yield Problem(f"{path}.{field}", f"{value} is not in 0…{highest}", is_extra=True)
     if node.type == "p" and node.major:
-        yield Problem(f"{path}.major", f"{node.major}: a FIFO has no major number", is_extra=True)
+        message = f"{node.major}: a FIFO has no major number"
+        yield Problem(f"{path}.major", message, is_extra=True, remedy="remove it")
 
 
 def _hook(hook: Hook, path: str) -> Iterator[Problem]:
     if hook.hook_name not in HOOK_NAMES:
         known = ", ".join(sorted(HOOK_NAMES))
-        yield Problem(f"{path}.hookName", f'"{hook.hook_name}" is none of {known}')
+        message = f'"{hook.hook_name}" is none of {known}'
+        yield Problem(f"{path}.hookName", message, remedy="name the point where the hook runs")
     yield from _path(hook.path, f"{path}.path")
     for index, argument in enumerate(hook.args):
         yield from _text(argument, f"{path}.args[{index}]")
     yield from _env(hook.env, f"{path}.env")
     if hook.timeout is not None and hook.timeout <= 0:
-        yield Problem(f"{path}.timeout", f"{hook.timeout} is not above 0 s", is_extra=True)
+        message = f"{hook.timeout} is not above 0 s"
+        yield Problem(f"{path}.timeout", message, is_extra=True, remedy="leave it out for none")
 
 
 def _mount(mount: Mount, path: str) -> Iterator[Problem]:
     if mount.type in ("", "bind"):
         yield from _path(mount.host_path, f"{path}.hostPath")
     elif not mount.host_path:
-        yield Problem(f"{path}.hostPath", "is empty")
+        yield Problem(f"{path}.hostPath", "is empty", remedy="name what is mounted")
     yield from _path(mount.container_path, f"{path}.containerPath")
     for index, option in enumerate((*mount.options, mount.type)):
         field = "type" if index == len(mount.options) else f"options[{index}]"
@@ -175,9 +189,11 @@ def _intel_rdt(rdt: IntelRdt, path: str) -> Iterator[Problem]:
     if clos == "/":
         return
     if len(clos.encode()) >= _MAX_CLOS_ID:
-        yield Problem(f"{path}.closID", f"is not shorter than {_MAX_CLOS_ID} bytes")
+        message = f"is not shorter than {_MAX_CLOS_ID} bytes"
+        yield Problem(f"{path}.closID", message, remedy="shorten it")
     elif clos in (".", "..") or "/" in clos or "\n" in clos:
-        yield Problem(f"{path}.closID", f"{clos!r} is no class name")
+        remedy = "write one name of a directory in resctrl"
+        yield Problem(f"{path}.closID", f"{clos!r} is no class name", remedy=remedy)
 
 
 def _net_devices(devices: tuple[NetDevice, ...], path: str) -> Iterator[Problem]:
@@ -189,9 +205,10 @@ def _net_devices(devices: tuple[NetDevice, ...], path: str) -> Iterator[Problem]
             ("name", device.name, inside),
         ):
             if not value:
-                yield Problem(f"{path}[{index}].{field}", "is empty")
+                yield Problem(f"{path}[{index}].{field}", "is empty", remedy="name the interface")
             elif value in seen:
-                yield Problem(f"{path}[{index}].{field}", f'"{value}" is there twice')
+                message = f'"{value}" is there twice'
+                yield Problem(f"{path}[{index}].{field}", message, remedy="remove one of them")
             yield from _text(value, f"{path}[{index}].{field}")
             seen.add(value)
 
@@ -202,10 +219,15 @@ def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[Problem]
         prefix, slash, name = key.lower().rpartition("/")
         well_prefixed = not slash or (len(prefix) <= 253 and _ANNOTATION_PREFIX.fullmatch(prefix))
         if not well_prefixed or not _ANNOTATION_NAME.fullmatch(name):
-            yield Problem(path, f'"{key}" is no annotation key', is_extra=True)
+            message = f'"{key}" is no annotation key'
+            remedy = (
+                "use a Kubernetes key: letters, digits and -_. with letters or digits at the ends"
+            )
+            yield Problem(path, message, is_extra=True, remedy=remedy)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _MAX_ANNOTATIONS:
-        yield Problem(path, f"{size} bytes are over {_MAX_ANNOTATIONS}", is_extra=True)
+        message = f"{size} bytes are over {_MAX_ANNOTATIONS}"
+        yield Problem(path, message, is_extra=True, remedy="shorten them")
 
 
 def _clashes(common: ContainerEdits, own: ContainerEdits, path: str) -> Iterator[Problem]:
@@ -214,22 +236,26 @@ def _clashes(common: ContainerEdits, own: ContainerEdits, path: str) -> Iterator
     for index, node in enumerate(own.device_nodes):
         if nodes.setdefault(node.path, node) != node:
             where = f"{path}.deviceNodes[{index}].path"
-            yield Problem(where, f'"{node.path}" is there twice', is_extra=True)
+            message = f'"{node.path}" is there twice, and they differ'
+            yield Problem(where, message, is_extra=True, remedy=_KEEP_ONE)
     mounts = {mount.container_path: mount for mount in common.mounts}
     for index, mount in enumerate(own.mounts):
         if mounts.setdefault(mount.container_path, mount) != mount:
             where = f"{path}.mounts[{index}].containerPath"
-            yield Problem(where, f'"{mount.container_path}" is there twice', is_extra=True)
+            message = f'"{mount.container_path}" is there twice, and they differ'
+            yield Problem(where, message, is_extra=True, remedy=_KEEP_ONE)
 
 
 def _path(value: str, path: str) -> Iterator[Problem]:
     if not value:
-        yield Problem(path, "is empty")
+        yield Problem(path, "is empty", remedy="write an absolute path")
     elif not value.startswith("/"):
-        yield Problem(path, f'"{value}" is not absolute', is_extra=True)
+        message = f'"{value}" is not absolute'
+        yield Problem(path, message, is_extra=True, remedy="write the path from / on")
     yield from _text(value, path)
 
 
 def _text(value: str, path: str) -> Iterator[Problem]:
     if _CONTROL.search(value):
-        yield Problem(path, f"{value!r} holds a NUL or a line break", is_extra=True)
+        message = f"{value!r} holds a NUL or a line break"
+        yield Problem(path, message, is_extra=True, remedy="remove it")

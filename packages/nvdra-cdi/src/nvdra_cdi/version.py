@@ -4,6 +4,7 @@ The table is read newest first and the first row that applies decides.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from nvdra_cdi import names
 from nvdra_cdi.errors import VersionError
@@ -30,6 +31,11 @@ _LAST_WITH_CMT = "1.0.0"
 def minimum_required(spec: Spec) -> str:
     """The lowest version in which the document can be expressed, whatever `spec.version` says."""
     return next((version for version, applies in _TABLE if applies(spec)), _EARLIEST)
+
+
+def with_minimum(spec: Spec) -> Spec:
+    """The document in that version, so that the oldest runtimes that can read it do."""
+    return replace(spec, version=minimum_required(spec))
 
 
 def problem(spec: Spec) -> str | None:

@@ -1,0 +1,268 @@
+"""Spec directories as devices by name, up to date whenever they are asked for (spec/cdi.md §7).
+
+No thread watches: each query compares the directories with what was read last, which costs one
+`stat` per file and misses nothing that happened before it. A broken file is an error under its path
+and takes nothing from the others.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from nvdra_cdi import files, index
+from nvdra_cdi.errors import CDIError, FileError, UnresolvedDevicesError
+from nvdra_cdi.index import CachedDevice, Index, LoadedSpec
+from nvdra_cdi.model import ContainerEdits, Spec
+
+DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+"""Hand-written specs, and above them generated ones."""
+
+_Stamp = tuple[int, int, int, int]  # device, inode, size, time of change in ns
+
+
+@dataclass(frozen=True)
+class _Directory:
+    """What a directory looked like: enough to tell whether it has changed.
+
+    Attributes:
+        files: The stamp by name of what may be a spec, in order; None where a link leads nowhere.
+        stamp: The directory's own; None when there is none.
+        error: Why it cannot be looked at.
+        is_missing: It is not there, which nobody but auto refresh minds.
+    """
+
+    files: Mapping[str, _Stamp | None]
+    stamp: _Stamp | None = None
+    error: str = ""
+    is_missing: bool = False
+
+
+@dataclass(frozen=True)
+class _File:
+    stamp: _Stamp | None
+    content: Spec | CDIError
+
+
+class Cache:
+    """The devices that some spec directories define.
+
+    Safe to use from several threads. It reads files, and so blocks.
+
+    Args:
+        directories: A later one has the higher priority; they need not exist.
+        auto_refresh: Look for changes at every query; otherwise only `refresh` does.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[str | Path] = DEFAULT_DIRECTORIES,
+        *,
+        auto_refresh: bool = True,
+    ) -> None:
+        chosen = directories or DEFAULT_DIRECTORIES
+        self._directories = tuple(os.path.normpath(directory) for directory in chosen)
+        self._auto_refresh = auto_refresh
+        self._lock = threading.Lock()
+        self._seen: tuple[_Directory, ...] = ()
+        self._files: dict[str, _File] = {}
+        self._index = index.build(())
+        self.refresh()
+
+    def refresh(self) -> tuple[CDIError, ...]:
+        """Read every file anew, changed or not.
+
+        Returns:
+            What is wrong with files; whatever is good is served all the same.
+        """
+        with self._lock:
+            self._load(tuple(map(_look, self._directories)), known={})
+            return tuple(chain.from_iterable(self._file_errors().values()))
+
+    def get_device(self, qualified: str) -> CachedDevice | None:
+        """The device of this name; None when there is none, or several."""
+        return self._find([qualified]).get(qualified)
+
+    def resolve(self, names: Sequence[str]) -> ContainerEdits:
+        """All edits for these devices: those of a spec before its first device, once.
+
+        Raises:
+            UnresolvedDevicesError: With every name that nobody defines.
+        """
+        found = self._find(names)
+        missing = tuple(name for name in names if name not in found)
+        if missing:
+            raise UnresolvedDevicesError(missing)
+        edits = ContainerEdits()
+        begun: set[str] = set()
+        for name in names:
+            device = found[name]
+            if device.spec.path not in begun:
+                begun.add(device.spec.path)
+                edits += device.spec.spec.container_edits
+            edits += device.device.container_edits
+        return edits
+
+    def list_devices(self) -> list[str]:
+        """The qualified names that can be asked for, sorted."""
+        return sorted(self._current().devices)
+
+    def list_vendors(self) -> list[str]:
+        """The vendors of all specs, sorted."""
+        return sorted(self._current().specs)
+
+    def list_classes(self) -> list[str]:
+        """The classes of all specs, sorted, each once."""
+        specs = chain.from_iterable(self._current().specs.values())
+        return sorted({spec.class_ for spec in specs})
+
+    def get_vendor_specs(self, vendor: str) -> tuple[LoadedSpec, ...]:
+        """A vendor's specs, those of the lowest directory first."""
+        return self._current().specs.get(vendor, ())
+
+    def get_spec_errors(self, spec: LoadedSpec) -> tuple[CDIError, ...]:
+        """What is wrong with this spec's file: conflicts, since it was read."""
+        self._current()
+        with self._lock:
+            return self._file_errors().get(spec.path, ())
+
+    def get_errors(self) -> dict[str, tuple[CDIError, ...]]:
+        """What is wrong, by path, with files and directories."""
+        self._current()
+        with self._lock:
+            errors = self._file_errors()
+            for path, error in self._directory_errors().items():
+                errors[path] = (*errors.get(path, ()), error)
+            return errors
+
+    def get_spec_dirs(self) -> tuple[str, ...]:
+        """The directories, lowest priority first."""
+        return self._directories
+
+    def get_spec_dir_errors(self) -> dict[str, CDIError]:
+        """What is wrong with directories, by path; a missing one only matters to auto refresh."""
+        self._current()
+        with self._lock:
+            return self._directory_errors()
+
+    def write_spec(self, spec: Spec, name: str) -> Path:
+        """Write a spec into the directory of the highest priority; see `files.write`.
+
+        Args:
+            spec: The document.
+            name: Of the file; `.yaml` is added unless it ends in that or `.json`.
+
+        Raises:
+            ValidationError: The spec breaks a rule.
+            FileError: The system refused.
+        """
+        path = self._path(name)
+        files.write(spec, path)
+        return path
+
+    def remove_spec(self, name: str) -> None:
+        """Remove a spec from the directory of the highest priority; that it is gone is fine.
+
+        Raises:
+            FileError: The system refused.
+        """
+        files.remove(self._path(name))
+
+    def _path(self, name: str) -> Path:
+        if not name or "/" in name or "\0" in name:
+            raise FileError(f"{name!r} is no name of a file")
+        return Path(self._directories[-1], files.with_extension(name))
+
+    def _find(self, names: Iterable[str]) -> Mapping[str, CachedDevice]:
+        """Those of the devices that there are; before one is given up, everything is read anew."""
+        wanted = list(names)
+        devices = self._current().devices
+        if self._auto_refresh and not all(name in devices for name in wanted):
+            self.refresh()
+            devices = self._current().devices
+        return {name: devices[name] for name in wanted if name in devices}
+
+    def _current(self) -> Index:
+        with self._lock:
+            if self._auto_refresh:
+                seen = tuple(map(_look, self._directories))
+                if seen != self._seen:
+                    self._load(seen, known=self._files)
+            return self._index
+
+    def _load(self, seen: tuple[_Directory, ...], known: Mapping[str, _File]) -> None:
+        read: dict[str, _File] = {}
+        loaded: list[LoadedSpec] = []
+        for priority, path, stamp in _candidates(self._directories, seen):
+            file = read.get(path) or known.get(path)
+            if file is None or file.stamp is None or file.stamp != stamp:
+                file = _File(stamp, _read(path))
+            read[path] = file
+            if isinstance(file.content, Spec):
+                loaded.append(LoadedSpec(file.content, path, priority))
+        self._seen, self._files, self._index = seen, read, index.build(loaded)
+
+    def _file_errors(self) -> dict[str, tuple[CDIError, ...]]:
+        errors: dict[str, tuple[CDIError, ...]] = {
+            path: (file.content,)
+            for path, file in self._files.items()
+            if isinstance(file.content, CDIError)
+        }
+        for path, conflicts in self._index.conflicts.items():
+            errors[path] = (*errors.get(path, ()), *conflicts)
+        return errors
+
+    def _directory_errors(self) -> dict[str, CDIError]:
+        return {
+            directory: FileError(f"{directory}: {seen.error}")
+            for directory, seen in zip(self._directories, self._seen, strict=True)
+            if seen.error and (self._auto_refresh or not seen.is_missing)
+        }
+
+
+def _read(path: str) -> Spec | CDIError:
+    try:
+        return files.read(path)
+    except CDIError as error:
+        return error
+
+
+def _candidates(
+    directories: Iterable[str], seen: Iterable[_Directory]
+) -> Iterator[tuple[int, str, _Stamp | None]]:
+    for priority, (directory, found) in enumerate(zip(directories, seen, strict=True)):
+        for name, stamp in found.files.items():
+            yield priority, os.path.join(directory, name), stamp  # noqa: PTH118 - text, as configured
+
+
+def _look(directory: str) -> _Directory:
+    try:
+        stamp = _stamp(os.stat(directory))  # noqa: PTH116 - once per query, on text
+    except OSError as error:
+        message = f"failed to monitor for changes: {error.strerror}"
+        is_missing = isinstance(error, FileNotFoundError)
+        return _Directory({}, error=message, is_missing=is_missing)
+    try:
+        with os.scandir(directory) as entries:
+            found = [
+                entry
+                for entry in entries
+                if files.is_spec_name(entry.name) and not entry.is_dir(follow_symlinks=False)
+            ]
+    except OSError as error:
+        return _Directory({}, stamp, f"failed to read the directory: {error.strerror}")
+    found.sort(key=lambda entry: os.fsencode(entry.name))
+    return _Directory({entry.name: _entry_stamp(entry) for entry in found}, stamp)
+
+
+def _entry_stamp(entry: os.DirEntry[str]) -> _Stamp | None:
+    try:
+        return _stamp(entry.stat())
+    except OSError:
+        return None
+
+
+def _stamp(found: os.stat_result) -> _Stamp:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
