@@ -35,7 +35,8 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
             raise LabError("--provider existing needs --kubeconfig FILE")
         existing.up(environment, options.name, Path(options.kubeconfig), progress)
     else:
-        wishes = local.Wishes(options.name, options.nodes, options.profile, options.kube)
+        gates = versions.parse_gates(options.feature_gates)
+        wishes = local.Wishes(options.name, options.nodes, options.profile, options.kube, gates)
         local.up(environment, wishes, progress)
     suffix = "" if options.name == "lab" else f" --name {options.name}"
     progress.say(f'lab {options.name} is up. Next: eval "$(lab env{suffix})"; kubectl get nodes')

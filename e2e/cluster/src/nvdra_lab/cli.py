@@ -84,6 +84,12 @@ def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentPars
     up.add_argument("--profile", default="dgx-h100", help="the hardware of each node (dgx-h100)")
     up.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)")
     up.add_argument(
+        "--feature-gates",
+        default="",
+        metavar="A=true,B=false",
+        help="of Kubernetes, besides those that the release needs",
+    )
+    up.add_argument(
         "--provider",
         choices=("local", "existing"),
         default="local",

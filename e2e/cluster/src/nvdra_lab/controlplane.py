@@ -100,7 +100,8 @@ def apiserver_flags(lab: Lab) -> tuple[str, ...]:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
-        _gates(lab),
+        *_runtime_config(lab),
+        *gates(lab),
     )
 
 
@@ -122,7 +123,7 @@ def kcm_flags(lab: Lab) -> tuple[str, ...]:
         "--kube-api-burst=400",
         "--node-monitor-period=1s",  # a new node whose first report is missed waits for the next
         "--flex-volume-plugin-dir=/var/lib/kubelet/volumeplugins",
-        _gates(lab),
+        *gates(lab),
     )
 
 
@@ -132,7 +133,7 @@ def scheduler_flags(lab: Lab) -> tuple[str, ...]:
         *_kubeconfigs("kube-scheduler"),
         "--bind-address=127.0.0.1",
         "--leader-elect=false",
-        _gates(lab),
+        *gates(lab),
     )
 
 
@@ -150,7 +151,7 @@ def proxy_flags(lab: Lab) -> tuple[str, ...]:
         "--conntrack-tcp-timeout-established=0",
         "--conntrack-tcp-timeout-close-wait=0",
         "--iptables-min-sync-period=100ms",
-        _gates(lab),
+        *gates(lab),
     )
 
 
@@ -164,7 +165,12 @@ def _kubeconfigs(component: str) -> tuple[str, ...]:
     )
 
 
-def _gates(lab: Lab) -> str:
-    gates = versions.gates(lab.kubernetes)
-    settings = ",".join(f"{gate}={str(on).lower()}" for gate, on in sorted(gates.items()))
-    return f"--feature-gates={settings}"
+def gates(lab: Lab) -> tuple[str, ...]:
+    """The flag that sets the lab's feature gates, if it sets any."""
+    return (f"--feature-gates={versions.as_text(lab.gates)}",) if lab.gates else ()
+
+
+def _runtime_config(lab: Lab) -> tuple[str, ...]:
+    served = versions.runtime_config(lab.kubernetes, lab.gates)
+    settings = ",".join(f"{version}=true" for version in served)
+    return (f"--runtime-config={settings}",) if served else ()

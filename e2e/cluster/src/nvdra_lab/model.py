@@ -6,11 +6,12 @@ that carry `i`, so several labs live on one machine without meeting.
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from nvdra_lab import versions
 from nvdra_lab.errors import LabError
 
 MAX_LABS = 16
@@ -54,7 +55,10 @@ class Network(BaseModel):
 
 
 class Lab(BaseModel):
-    """Everything that was decided when a lab was brought up; kept in its state as `lab.json`."""
+    """Everything that was decided when a lab was brought up; kept in its state as `lab.json`.
+
+    `gates` are those that every component of Kubernetes is told; for others its defaults hold.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -63,6 +67,7 @@ class Lab(BaseModel):
     index: int
     profile: str | None
     kubernetes: str
+    gates: dict[str, bool] = {}
     nodes: tuple[Node, ...]
 
     @property
@@ -88,8 +93,23 @@ class Lab(BaseModel):
         raise LabError(f"lab {self.name} has no node {name!r}; its nodes: {known}")
 
 
-def plan(name: str, index: int, node_count: int, profile: str, kubernetes: str) -> Lab:
+def plan(
+    name: str,
+    index: int,
+    node_count: int,
+    profile: str,
+    kubernetes: str,
+    gates: Mapping[str, bool],
+) -> Lab:
     """A local lab: names and addresses for everything in it.
+
+    Args:
+        name: Of the lab.
+        index: Its number among the labs of this machine.
+        node_count: How many nodes it has.
+        profile: The hardware of each.
+        kubernetes: The patch release.
+        gates: The feature gates that the user asks for, besides those that the release needs.
 
     Raises:
         LabError: The name or the number of nodes cannot be used.
@@ -103,6 +123,7 @@ def plan(name: str, index: int, node_count: int, profile: str, kubernetes: str) 
         index=index,
         profile=profile,
         kubernetes=kubernetes,
+        gates=versions.gates(kubernetes, gates),
         nodes=tuple(_node(index, number) for number in range(1, node_count + 1)),
     )
 

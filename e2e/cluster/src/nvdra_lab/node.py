@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from nvdra_lab import controlplane, layout, model, versions
+from nvdra_lab import controlplane, layout, model
 from nvdra_lab.layout import MachineDir
 from nvdra_lab.machine import Bind, Cgroup, Devices, Machine, Overlay, Run, Start, Step, WaitSocket
 from nvdra_lab.model import Lab, Node
@@ -125,7 +125,7 @@ def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
             "imagefs.available": "0%",
             "imagefs.inodesFree": "0%",
         },
-        "featureGates": versions.gates(lab.kubernetes),
+        "featureGates": lab.gates,
     }
 
 

@@ -7,7 +7,7 @@ import json
 from rich.console import Console
 from rich.table import Table
 
-from nvdra_lab import nodes, processes, state
+from nvdra_lab import nodes, processes, state, versions
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubectl import Kubectl
@@ -34,6 +34,7 @@ class Report:
     name: str
     provider: str
     kubernetes: str
+    gates: dict[str, bool]
     profile: str | None
     kubeconfig: str
     components: list[Component]
@@ -58,6 +59,7 @@ def gather(environment: Environment, lab: Lab, kubectl: Kubectl) -> Report:
         name=lab.name,
         provider=lab.provider,
         kubernetes=lab.kubernetes,
+        gates=lab.gates,
         profile=lab.profile,
         kubeconfig=str(where.admin_kubeconfig),
         components=components,
@@ -82,6 +84,7 @@ def as_table(report: Report) -> str:
     hardware = report.profile or "its own hardware"
     lines = [
         f"lab {report.name} ({report.provider}): Kubernetes {report.kubernetes}, {hardware}",
+        f"feature gates {versions.as_text(report.gates) or 'of the release'}",
         f"kubeconfig {report.kubeconfig}",
     ]
     text = io.StringIO()

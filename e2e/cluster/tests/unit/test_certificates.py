@@ -13,7 +13,7 @@ from nvdra_lab.certificates import Authority, KeyPair
 from nvdra_lab.layout import CONTROL_PLANE
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
-LAB = model.plan("lab", 0, 2, "dgx-h100", "1.36.3")
+LAB = model.plan("lab", 0, 2, "dgx-h100", "1.36.3", {})
 
 
 def certificate(pem: bytes) -> x509.Certificate:

@@ -19,9 +19,32 @@ def test_an_unknown_release_is_refused_with_those_that_are_known(wanted: str) ->
         versions.resolve(wanted, KNOWN)
 
 
-def test_a_gate_is_set_only_where_the_release_knows_it() -> None:
-    assert "DRAExtendedResource" not in versions.gates("1.33.13")
-    assert versions.gates("1.36.3")["DRAExtendedResource"] is True
+def test_a_gate_is_set_where_the_release_knows_it_and_leaves_it_off() -> None:
+    gate = "DRAExtendedResource"
+    told = [versions.gates(f"1.{minor}.0", {}).get(gate) for minor in range(32, 38)]
+    assert told == [None, None, True, True, None, None]
+
+
+def test_a_user_has_the_last_word_about_a_gate() -> None:
+    gates = versions.gates("1.35.4", {"DRAExtendedResource": False, "Other": True})
+    assert gates["DRAExtendedResource"] is False
+    assert gates["Other"] is gates["DRADeviceTaints"] is True
+
+
+@pytest.mark.parametrize("kubernetes", ["1.32.13", "1.33.13"])
+def test_a_release_without_its_resource_allocation_is_told_nothing_of_it(kubernetes: str) -> None:
+    gates = versions.gates(kubernetes, {versions.DRA: False})
+    assert {gate for gate, on in gates.items() if on} == {"ResourceHealthStatus"}
+    assert versions.runtime_config(kubernetes, gates) == ()
+
+
+def test_gates_are_read_as_kubernetes_writes_them_and_nothing_else_is() -> None:
+    assert versions.parse_gates("") == {}
+    gates = {"A": True, "B": False}
+    assert versions.parse_gates(versions.as_text(gates)) == gates
+    for text in ("A", "A=1", "A=true,B"):
+        with pytest.raises(LabError, match="GATE=true or GATE=false"):
+            versions.parse_gates(text)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 from nvdra_lab import controlplane, machine, model, node, pki
 from nvdra_lab.layout import CONTROL_PLANE, LabDir
 
-LAB = model.plan("lab", 1, 2, "dgx-h100", "1.36.3")
+LAB = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {})
 WHERE = LabDir(Path("/var/lib/nvdra-lab/lab"))
 PROGRAMS = {
     name: f"/bin/{name}"
@@ -26,8 +26,8 @@ def node_plan() -> machine.Machine:
     return node.machine(LAB, LAB.nodes[0], WHERE.machine("node-1"), PARTS)
 
 
-def control_plane_plan() -> machine.Machine:
-    return controlplane.machine(LAB, WHERE.machine(CONTROL_PLANE), PROGRAMS, {"PATH": "/bin"})
+def control_plane_plan(lab: model.Lab = LAB) -> machine.Machine:
+    return controlplane.machine(lab, WHERE.machine(CONTROL_PLANE), PROGRAMS, {"PATH": "/bin"})
 
 
 def starts(plan: machine.Machine) -> list[str]:
@@ -82,7 +82,22 @@ def test_the_api_server_authorizes_nodes_and_roles_and_checks_its_kubelets() -> 
     assert "NodeRestriction" in given["enable-admission-plugins"]
     assert given["kubelet-certificate-authority"] == f"{pki.PKI}/ca.crt"
     assert given["service-cluster-ip-range"] == "10.97.0.0/16"
-    assert "DRAExtendedResource=true" in given["feature-gates"]
+
+
+def test_every_component_of_an_older_release_is_told_the_gates_that_it_leaves_off() -> None:
+    lab = model.plan("lab", 1, 2, "dgx-h100", "1.32.13", {})
+    plan = control_plane_plan(lab)
+    told = {unit: flags(plan, unit).get("feature-gates") for unit in starts(plan)}
+    gates = "DRAAdminAccess=true,DRAResourceClaimDeviceStatus=true,DynamicResourceAllocation=true"
+    assert told.pop("etcd") is None
+    assert set(told.values()) == {f"{gates},ResourceHealthStatus=true"}
+    assert node.kubelet_config(lab, lab.nodes[0])["featureGates"] == lab.gates
+    assert flags(plan, "kube-apiserver")["runtime-config"] == "resource.k8s.io/v1beta1=true"
+
+
+def test_a_release_that_has_all_of_it_runs_as_it_comes() -> None:
+    given = flags(control_plane_plan(), "kube-apiserver")
+    assert not {"feature-gates", "runtime-config"} & set(given)
 
 
 def test_controllers_act_under_their_own_accounts() -> None:

@@ -8,7 +8,7 @@ from nvdra_lab.errors import LabError
 
 
 def lab(index: int = 0, nodes: int = 2) -> model.Lab:
-    return model.plan("lab", index, nodes, "dgx-h100", "1.36.3")
+    return model.plan("lab", index, nodes, "dgx-h100", "1.36.3", {})
 
 
 def networks(index: int) -> list[ipaddress.IPv4Network]:

@@ -8,7 +8,7 @@ from nvdra_lab.report import Component, Report
 
 from e2e.demo import setting
 
-LAB = model.plan("lab", 0, 2, "dgx-h100", "1.36.3")
+LAB = model.plan("lab", 0, 2, "dgx-h100", "1.36.3", {})
 
 
 def component(name: str, state: str) -> Component:
@@ -38,6 +38,7 @@ def test_the_components_and_nodes_that_are_not_well_are_named() -> None:
         name="lab",
         provider="local",
         kubernetes="1.36.3",
+        gates={},
         profile="dgx-h100",
         kubeconfig="",
         components=[component("etcd", "running"), component("node-1/kubelet", "exit 1")],

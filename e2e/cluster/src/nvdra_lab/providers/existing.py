@@ -59,5 +59,6 @@ def _inspect(name: str, kubernetes: str, kubectl: Kubectl) -> Lab:
         index=-1,
         profile=None,
         kubernetes=kubernetes,
+        gates={},
         nodes=tuple(Node(name=node.name, address=node.address, pod_cidr="") for node in ready),
     )

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from nvdra_lab import (
     binaries,
@@ -31,12 +31,13 @@ from nvdra_lab.progress import Progress
 
 @dataclasses.dataclass(frozen=True)
 class Wishes:
-    """What the user asked for; `kube` may be short, "1.36"."""
+    """What the user asked for; `kube` may be short, "1.36"; `gates` win over the release's."""
 
     name: str
     node_count: int
     profile: str
     kube: str
+    gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
 
 def up(environment: Environment, wishes: Wishes, progress: Progress) -> Lab:
@@ -82,8 +83,14 @@ def down(environment: Environment, lab: Lab) -> None:
 
 def _check(wishes: Wishes, kubernetes: str) -> None:
     """Refuse what cannot be before anything is built for it."""
-    lab = model.plan(wishes.name, 0, wishes.node_count, wishes.profile, kubernetes)
+    lab = _planned(wishes, 0, kubernetes)
     hardware.describe(wishes.profile, lab.nodes[0].name)
+
+
+def _planned(wishes: Wishes, index: int, kubernetes: str) -> Lab:
+    return model.plan(
+        wishes.name, index, wishes.node_count, wishes.profile, kubernetes, wishes.gates
+    )
 
 
 @contextlib.contextmanager
@@ -93,7 +100,7 @@ def _begun(environment: Environment, wishes: Wishes, kubernetes: str) -> Iterato
         _refuse_or_clear(environment, wishes.name)
         labs = state.every(environment)
         index = model.free_index({lab.index for lab in labs}, network.host_routes())
-        lab = model.plan(wishes.name, index, wishes.node_count, wishes.profile, kubernetes)
+        lab = _planned(wishes, index, kubernetes)
         state.save(environment, lab, _settings_before(environment, labs))
     try:
         yield lab
