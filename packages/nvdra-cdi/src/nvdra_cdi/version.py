@@ -6,7 +6,6 @@ The table is read newest first and the first row that applies decides.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from nvdra_cdi import names
 from nvdra_cdi.errors import VersionError
 from nvdra_cdi.model import ContainerEdits, Spec
 
@@ -26,6 +25,7 @@ CURRENT = KNOWN_VERSIONS[-1]
 
 _EARLIEST = "0.3.0"
 _LAST_WITH_CMT = "1.0.0"
+_DIGITS = frozenset("0123456789")  # str.isdigit knows those of every script
 
 
 def minimum_required(spec: Spec) -> str:
@@ -92,13 +92,13 @@ def _uses_0_7(edits: ContainerEdits) -> bool:
 
 
 def _uses_0_6(spec: Spec) -> bool:
-    _, class_ = names.parse_qualifier(spec.kind)
+    _, _, class_ = spec.kind.partition("/")
     annotated = bool(spec.annotations) or any(device.annotations for device in spec.devices)
     return annotated or "." in class_
 
 
 def _uses_0_5(spec: Spec) -> bool:
-    return any(device.name[:1].isdigit() for device in spec.devices) or any(
+    return any(device.name[:1] in _DIGITS for device in spec.devices) or any(
         node.host_path for edits in _all_edits(spec) for node in edits.device_nodes
     )
 

@@ -80,6 +80,19 @@ def test_versions_before_the_earliest_are_known_but_never_enough(text):
         version.validate_version(replace(PLAIN, version=text))
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        replace(PLAIN, kind="vendor.com"),
+        replace(PLAIN, kind="vendor.com/"),
+        replace(PLAIN, devices=(Device("٣", _EDITS),)),
+    ],
+    ids=["a kind without class", "a kind with an empty class", "a digit of another script"],
+)
+def test_what_only_resembles_a_feature_needs_no_version(spec):
+    assert version.minimum_required(spec) == "0.3.0"
+
+
 def test_a_version_too_low_for_a_host_path_is_told_the_minimum():
     spec, _ = FEATURES["a node with a host path"]
     with pytest.raises(VersionError, match=r"at least v0\.5\.0"):
