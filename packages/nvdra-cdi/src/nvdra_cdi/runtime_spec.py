@@ -55,7 +55,9 @@ def _add_device(document: Json, node: DeviceNode) -> None:
     linux = _object(document, "linux")
     devices = _objects(linux, "devices")
     _drop_first(devices, "path", node.path)
-    devices.append(
+    again = _drop_first(devices, "path", node.path)  # a path was there twice: the second's place
+    devices.insert(
+        len(devices) if again is None else again,
         _present(
             path=node.path,
             type=node.type,
@@ -64,7 +66,7 @@ def _add_device(document: Json, node: DeviceNode) -> None:
             fileMode=node.file_mode,
             uid=_of_user(document, "uid") if node.uid is None else node.uid,
             gid=_of_user(document, "gid") if node.gid is None else node.gid,
-        )
+        ),
     )
     if node.type in ("b", "c"):
         access = "" if node.permissions == "none" else node.permissions or "rwm"
@@ -183,8 +185,10 @@ def _objects(parent: Json, key: str) -> list[Json]:
     return items
 
 
-def _drop_first(items: list[Json], key: str, value: str) -> None:
+def _drop_first(items: list[Json], key: str, value: str) -> int | None:
+    """Where the first was that has this value; None when there is none."""
     for index, item in enumerate(items):
         if item.get(key) == value:
             del items[index]
-            return
+            return index
+    return None
