@@ -206,8 +206,12 @@ async def kubelet(root: Path) -> AsyncIterator[KubeletClient]:
 
 
 def _sockets(directory: Path) -> set[SocketID]:
-    found = set()
-    for path in directory.iterdir():
+    found: set[SocketID] = set()
+    try:
+        paths = list(directory.iterdir())
+    except FileNotFoundError:
+        return found  # somebody removed it
+    for path in paths:
         try:
             status = path.lstat()
         except FileNotFoundError:

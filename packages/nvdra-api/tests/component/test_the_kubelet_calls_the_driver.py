@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from nvdra_api.runtime.kubelet.server import Kubelet, serving
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID, DeviceName, PoolName
 from nvdra_api.types.prepared import PreparedClaim, PreparedDevice
+from waiting import until
 
 DRIVER = "gpu.nvidia.com"
 ONE = ClaimRef("ml", "one", ClaimUID("11111111-0000-4000-8000-000000000001"))
@@ -46,8 +48,9 @@ class Driver:
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, Prepared]:
         self.deadline, self.traceparent = deadline, traceparent
-        if claims:
-            self.entered.set()
+        if not claims:
+            return {}
+        self.entered.set()
         try:
             await self.may_answer.wait()
         except asyncio.CancelledError:
@@ -271,13 +274,87 @@ async def test_a_file_in_the_way_of_a_socket_is_named(kubelet_root: Path) -> Non
             pytest.fail("served over a file")
 
 
-@pytest.mark.parametrize(
-    "name", [f"plugins/{DRIVER}/dra.sock", f"plugins_registry/{DRIVER}-reg.sock"]
+GONE = (
+    f"plugins/{DRIVER}/dra.sock",
+    f"plugins/{DRIVER}",
+    f"plugins_registry/{DRIVER}-reg.sock",
+    "plugins_registry",
 )
-async def test_serving_ends_with_an_error_when_a_socket_file_is_taken_away(
+
+
+@pytest.mark.parametrize("name", GONE)
+async def test_what_is_taken_away_is_made_again_and_the_kubelet_calls_as_before(
     kubelet_root: Path, name: str
 ) -> None:
-    with pytest.RaisesGroup(OSError, flatten_subgroups=True):
-        async with offered(kubelet_root, Driver(), check_s=0.01):
-            (kubelet_root / name).unlink()
-            await asyncio.Event().wait()
+    async with (
+        offered(kubelet_root, Driver(), check_s=0.05) as us,
+        kubelet_client.kubelet(kubelet_root) as kubelet,
+    ):
+        first = await kubelet.registered(DRIVER)
+        _remove(kubelet_root / name)
+        if "registry" in name:
+            await kubelet.gone(DRIVER)
+        else:
+            await until(lambda: Path(first.endpoint).exists())
+            await kubelet.restart()
+        again = await kubelet.registered(DRIVER)
+        assert not (await again.prepare([ONE]))[ONE.uid].error
+        assert not us.problem
+
+
+async def test_a_call_under_way_is_answered_although_its_socket_is_taken_away(
+    kubelet_root: Path,
+) -> None:
+    driver = Driver()
+    async with (
+        offered(kubelet_root, driver, check_s=0.05),
+        kubelet_client.kubelet(kubelet_root) as kubelet,
+        asyncio.TaskGroup() as group,
+    ):
+        plugin = await kubelet.registered(DRIVER)
+        driver.may_answer.clear()
+        call = group.create_task(plugin.prepare([ONE]))
+        await driver.entered.wait()
+        socket = Path(plugin.endpoint)
+        socket.unlink()
+        await until(socket.exists)
+        driver.may_answer.set()
+        assert not (await call)[ONE.uid].error
+
+
+async def test_what_is_in_the_way_of_a_socket_that_was_taken_away_is_told_until_it_is_gone(
+    kubelet_root: Path,
+) -> None:
+    async with (
+        offered(kubelet_root, Driver(), check_s=0.05) as us,
+        kubelet_client.kubelet(kubelet_root) as kubelet,
+    ):
+        plugin = await kubelet.registered(DRIVER)
+        await plugin.prepare([ONE])  # connects
+        socket = Path(plugin.endpoint)
+        socket.unlink()
+        socket.touch()
+        await until(lambda: us.problem)
+        assert "not a socket is in the way" in us.problem
+        assert not (await plugin.prepare([ONE]))[ONE.uid].error, "over the old connection"
+        socket.unlink()
+        await until(lambda: not us.problem)
+        assert socket.is_socket()
+
+
+async def test_a_successors_socket_stays_when_we_end(kubelet_root: Path) -> None:
+    """grpcio alone would remove it: it unlinks the path that it once bound."""
+    path = kubelet_root / "plugins" / DRIVER / "dra.sock"
+    async with offered(kubelet_root, Driver(), check_s=3600):
+        path.unlink()
+        successor = await asyncio.start_unix_server(lambda *_: None, path)
+    assert path.exists()
+    successor.close()
+    await successor.wait_closed()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from nvdra_api.runtime.process.worker import Worker
+from nvdra_api.runtime.process.worker import Worker, Workers
 
 
 def now():
@@ -109,3 +109,35 @@ async def test_many_outcomes_all_arrive():
     async with Worker("a") as a, Worker("b") as b:
         futures = [worker.start(abs, -n) for n in range(2000) for worker in (a, b)]
         assert [await future for future in futures] == [n for n in range(2000) for _ in "ab"]
+
+
+async def test_a_worker_is_busy_until_its_last_call_is_done():
+    hangs = threading.Event()
+    async with Worker("w") as worker:
+        assert not worker.is_busy
+        hanging = worker.start(hangs.wait)
+        dropped = worker.start(len, "abc")
+        dropped.cancel()
+        assert worker.is_busy
+        hangs.set()
+        assert await hanging
+        await worker.run(len, "abc")
+        assert not worker.is_busy
+
+
+async def test_threads_that_hang_are_waited_for_together():
+    hangs = threading.Event()
+    began = now()
+    async with Workers(shutdown_s=0.1) as threads:
+        for number in range(20):
+            threads.started(f"board-{number}").start(hangs.wait)
+    assert now() - began < 1
+    hangs.set()
+
+
+async def test_threads_end_when_their_queues_have_run_dry():
+    done = []
+    async with Workers() as threads:
+        for number in range(3):
+            threads.started(f"board-{number}").start(done.append, number)
+    assert sorted(done) == [0, 1, 2]

@@ -76,3 +76,25 @@ def test_a_shorter_name_leaves_nothing_of_a_longer_one(tmp_path):
         pass
     with InstanceLock(path, {"pod": "b"}):
         assert path.read_text() == '{"pod": "b"}'
+
+
+def test_a_lock_whose_file_was_taken_away_is_taken_anew(tmp_path):
+    path = tmp_path / "plugin" / "instance.lock"
+    path.parent.mkdir()
+    with InstanceLock(path, {"pid": "1"}) as lock:
+        lock.keep()
+        path.unlink()
+        path.parent.rmdir()
+        lock.keep()
+        with pytest.raises(PermanentError, match="pid 1"), InstanceLock(path, {"pid": "2"}):
+            pass
+    with InstanceLock(path, {"pid": "3"}):
+        pass
+
+
+def test_whoever_locks_a_new_file_first_stays(tmp_path):
+    path = tmp_path / "instance.lock"
+    with InstanceLock(path, {"pid": "1"}) as lock:
+        path.unlink()
+        with InstanceLock(path, {"pid": "2"}), pytest.raises(PermanentError, match="pid 2"):
+            lock.keep()

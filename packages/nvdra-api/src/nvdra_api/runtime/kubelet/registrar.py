@@ -20,7 +20,8 @@ import grpc
 from nvdra_api.protocol import registration
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime._generated.pluginregistration.v1 import api_pb2
-from nvdra_api.runtime.kubelet import sockets
+from nvdra_api.runtime.kubelet import endpoint
+from nvdra_api.runtime.kubelet.endpoint import Endpoint
 
 if TYPE_CHECKING:
     # The stubs know what a context carries; the class at run time takes no parameters.
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _REFUSED = Backoff(first_s=1, ceiling_s=60)
+_GRACE_S = 1.0
+"""For GetInfo, which is answered from memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,45 +47,33 @@ class Registrar:
 
     def __init__(self, info: registration.PluginInfo, path: Path) -> None:
         self._info = info
-        self._path = path
-        self._server: grpc.aio.Server | None = None
-        self._socket: sockets.SocketID | None = None
+        self._endpoint = Endpoint(path, (self._handlers(),), endpoint.unproven, 0o755)
         self._refused = asyncio.Event()
         self._refusals = 0
         self.state = Registration()
 
+    @property
+    def problem(self) -> str:
+        """Why the kubelet cannot find us; empty when it can."""
+        return self._endpoint.problem
+
     @asynccontextmanager
-    async def offered(self) -> AsyncIterator[None]:
+    async def offered(self, check_s: float) -> AsyncIterator[None]:
         """Listen on the registration socket; it is gone again afterwards."""
-        await self._listen()
+        await self._endpoint.open()
         try:
             async with asyncio.TaskGroup() as group:
-                task = group.create_task(self._offer_again(), name="registration")
+                tasks = (
+                    group.create_task(self._offer_again(), name="registration"),
+                    group.create_task(endpoint.keep(self._endpoint, check_s, _GRACE_S)),
+                )
                 try:
                     yield
                 finally:
-                    task.cancel()
+                    for task in tasks:
+                        task.cancel()
         finally:
-            await self._hang_up()
-
-    @property
-    def has_socket(self) -> bool:
-        """Is the file in the registry directory still ours? True while we replace it ourselves."""
-        return self._socket is None or sockets.is_ours(self._path, self._socket)
-
-    async def _listen(self) -> None:
-        await sockets.claim(self._path)
-        self._server = grpc.aio.server()
-        self._server.add_generic_rpc_handlers((self._handlers(),))
-        self._server.add_insecure_port(f"unix:{self._path}")
-        await self._server.start()
-        self._socket = sockets.identify(self._path)
-
-    async def _hang_up(self) -> None:
-        self._socket = None
-        if self._server is not None:
-            await self._server.stop(grace=1)
-            self._server = None
+            await self._endpoint.close(_GRACE_S)
 
     async def _offer_again(self) -> None:
         """Replace the socket after every refusal, unless the kubelet changes its mind before."""
@@ -94,8 +85,8 @@ class Registrar:
             _log.warning("the kubelet will be asked again delay_s=%.1f", delay)
             await asyncio.sleep(delay)
             if not self.state.is_registered:
-                await self._hang_up()
-                await self._listen()
+                await self._endpoint.close(_GRACE_S)
+                await self._endpoint.open()
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(

@@ -5,20 +5,19 @@ Source: spec/kubelet-dra-protocol.md §1.4, §2.13, §8.2.
 """
 
 import asyncio
-import errno
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import grpc
 
 from nvdra_api.protocol import registration
 from nvdra_api.runtime._generated.dra.v1 import api_pb2
-from nvdra_api.runtime.kubelet import sockets
+from nvdra_api.runtime.kubelet import endpoint
+from nvdra_api.runtime.kubelet.endpoint import Endpoint
 from nvdra_api.runtime.kubelet.registrar import Registrar, Registration
-from nvdra_api.runtime.kubelet.service import Handler, Service
+from nvdra_api.runtime.kubelet.service import KUBELET_DEADLINE_S, Handler, Service
 
 _log = logging.getLogger(__name__)
 
@@ -28,8 +27,9 @@ _PROBE_S = 5.0
 class Kubelet:
     """How we stand with the kubelet, for probes and status."""
 
-    def __init__(self, registrar: Registrar) -> None:
+    def __init__(self, registrar: Registrar, service: Endpoint) -> None:
         self._registrar = registrar
+        self._service = service
 
     @property
     def registration(self) -> Registration:
@@ -40,6 +40,11 @@ class Kubelet:
     def is_registered(self) -> bool:
         """Has the kubelet accepted us since we offered ourselves?"""
         return self._registrar.state.is_registered
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot reach us now; empty when it can."""
+        return self._service.problem or self._registrar.problem
 
 
 @asynccontextmanager
@@ -57,53 +62,34 @@ async def serving(
     Starts the DRA service (v1 and v1beta1) on `<plugin_dir>/dra.sock`, proves with an empty prepare
     that it answers, then offers `<registry_dir>/<driver>-reg.sock`. Leaving the block takes no new
     calls, waits up to `grace_s` for those under way, and removes both sockets; slices and prepared
-    devices stay. Every `check_s` seconds both socket files are looked at.
+    devices stay. Every `check_s` seconds both socket files are looked at; one that was removed,
+    with its directory or without, is made again, and calls under way on the old one are answered.
 
     Raises:
         ValueError: a socket's path is relative or too long.
-        OSError: another instance serves there; or, while serving, a socket file was removed or
-            replaced, so that the kubelet would talk to nobody: the process has to start again.
+        OSError: another instance serves there, or a socket cannot be made.
     """
     paths = registration.sockets(driver, str(plugin_dir), str(registry_dir))
-    plugin_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
-    registry_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    service = Endpoint(Path(paths.dra), Service(handler).handlers(), _probe, 0o750)
     registrar = Registrar(registration.info(driver, paths), Path(paths.registration))
-    async with _dra_service(Path(paths.dra), handler) as service, registrar.offered():
-        _log.info("serving the kubelet socket=%s registration=%s", paths.dra, paths.registration)
-        async with asyncio.TaskGroup() as group:
+    await service.open()
+    try:
+        async with registrar.offered(check_s), asyncio.TaskGroup() as group:
+            _log.info(
+                "serving the kubelet socket=%s registration=%s", paths.dra, paths.registration
+            )
             check = group.create_task(
-                _check_sockets(service, registrar, check_s), name="socket check"
+                endpoint.keep(service, check_s, KUBELET_DEADLINE_S), name="socket check"
             )
             try:
-                yield Kubelet(registrar)
+                yield Kubelet(registrar, service)
             finally:
                 check.cancel()
                 # Before the registration goes: a kubelet that sees it gone drops its connection,
                 # and with it the calls that we wait for here.
-                await service.server.stop(grace=grace_s)
-
-
-class _DraService(NamedTuple):
-    """The running server and the file it listens on."""
-
-    server: grpc.aio.Server
-    path: Path
-    socket: sockets.SocketID
-
-
-@asynccontextmanager
-async def _dra_service(path: Path, handler: Handler) -> AsyncIterator[_DraService]:
-    await sockets.claim(path)
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers(Service(handler).handlers())
-    server.add_insecure_port(f"unix:{path}")
-    await server.start()
-    try:
-        socket = sockets.identify(path)
-        await _probe(path)
-        yield _DraService(server, path, socket)
+                await service.close(grace_s)
     finally:
-        await server.stop(grace=0)
+        await service.close(0)  # where there was no registration
 
 
 async def _probe(path: Path) -> None:
@@ -115,12 +101,3 @@ async def _probe(path: Path) -> None:
             response_deserializer=api_pb2.NodePrepareResourcesResponse.FromString,
         )
         await call(api_pb2.NodePrepareResourcesRequest(), timeout=_PROBE_S)
-
-
-async def _check_sockets(service: _DraService, registrar: Registrar, every_s: float) -> None:
-    while True:
-        await asyncio.sleep(every_s)
-        if not sockets.is_ours(service.path, service.socket):
-            raise OSError(errno.ENOENT, "our DRA socket was removed or replaced", str(service.path))
-        if not registrar.has_socket:
-            raise OSError(errno.ENOENT, "our registration socket was removed or replaced")

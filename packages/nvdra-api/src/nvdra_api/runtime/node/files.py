@@ -60,6 +60,38 @@ class InstanceLock:
         Raises:
             PermanentError: `LockTimeout`: another process holds it; the message says which.
         """
+        self._descriptor = self._locked()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._descriptor)
+
+    def keep(self) -> None:
+        """Take the lock anew where the file has been removed or replaced, its directory too.
+
+        Who removes the file lets a second process in: whoever locks the new file first stays.
+
+        Raises:
+            PermanentError: `LockTimeout`: a second process was faster; we have to end.
+            OSError: The system refused.
+        """
+        try:
+            there, ours = self._path.stat(), os.fstat(self._descriptor)
+        except FileNotFoundError:
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        else:
+            if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
+                return
+        former, self._descriptor = self._descriptor, self._locked()
+        os.close(former)
+
+    def _locked(self) -> int:
+        """The file's descriptor, locked, with our name in the file."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,16 +103,7 @@ class InstanceLock:
         except BaseException:
             os.close(descriptor)
             raise
-        self._descriptor = descriptor
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        os.close(self._descriptor)
+        return descriptor
 
     def _taken(self) -> PermanentError:
         other: dict[str, str] = {}

@@ -7,6 +7,7 @@ What the numbers mean is for the caller (spec/gpu-devices.md §5.4).
 """
 
 import ctypes
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,9 +29,13 @@ is not there to be asked for is an answer. Called on the calling thread."""
 class Code(IntEnum):
     """The return codes that we tell apart (`nvmlReturn_t`)."""
 
+    UNINITIALIZED = 1
     NOT_SUPPORTED = 3
+    DRIVER_NOT_LOADED = 9
     LIBRARY_NOT_FOUND = 12
     FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    LIB_RM_VERSION_MISMATCH = 18
 
 
 class NvmlError(Exception):
@@ -56,6 +61,18 @@ class NvmlError(Exception):
         """The GPU, or this version of the driver, does not have what was asked for."""
         return self.code in (Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND)
 
+    @property
+    def is_of_driver(self) -> bool:
+        """It is no board's fault: the kernel module went, or became another.
+
+        A new session helps, once there is a driver again.
+        """
+        return self.code in (
+            Code.UNINITIALIZED,
+            Code.DRIVER_NOT_LOADED,
+            Code.LIB_RM_VERSION_MISMATCH,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Handle:
@@ -78,26 +95,27 @@ class Nvml:
         self._observe = observe
 
     @classmethod
-    def load(cls, library: Path, observe: Observe) -> "Nvml":
+    def load(cls, library: Path, observe: Observe, renewal: int = 0) -> "Nvml":
         """Load the driver's library and open the session.
 
-        pynvml looks for `libnvidia-ml.so.1` by that name only; loaded from its path before, with
-        its symbols global, it is what pynvml finds.
+        Sessions of several libraries can live side by side: each has a pynvml of its own, and the
+        library's symbols are nobody else's. One library has one session; close it before the next.
 
         Args:
             library: `libnvidia-ml.so.1` in the driver root, as `Host.find_library` returns it.
             observe: Told of every call.
+            renewal: How many other files were loaded from this path before. glibc knows a library
+                by the path it was given, also when another file is there by now; a path that is
+                written in another way makes it look.
 
         Raises:
             NvmlError: The library cannot be loaded, or NVML cannot be initialised.
         """
         try:
-            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+            loaded = ctypes.CDLL(f"{library.parent}/{'./' * renewal}{library.name}")
         except OSError as error:
             raise NvmlError(Code.LIBRARY_NOT_FOUND, "dlopen", "", str(error)) from error
-        import pynvml  # 8,000 lines: read in the thread that needs them, beside the other imports
-
-        nvml = cls(pynvml, observe)
+        nvml = cls(_pynvml(loaded), observe)
         nvml._call("nvmlInitWithFlags", "", INIT_FLAG_NO_GPUS)
         return nvml
 
@@ -200,3 +218,18 @@ class Nvml:
         if failure is not None:
             raise failure
         return result
+
+
+def _pynvml(library: ctypes.CDLL) -> ModuleType:
+    """A pynvml that uses this library; it keeps the first one that it gets, and its functions.
+
+    It would look for `libnvidia-ml.so.1` by that name only, which leads to no driver root.
+    """
+    known = getattr(sys.modules.get("pynvml"), "nvmlLib", None)
+    if known is not None and known._handle != library._handle:
+        del sys.modules["pynvml"]
+    import pynvml  # 8,000 lines: read in the thread that needs them, beside the other imports
+
+    pynvml.nvmlLib = library
+    module: ModuleType = pynvml
+    return module

@@ -1,4 +1,4 @@
-"""One named thread with one queue, for calls that block: NVML, SQLite, files.
+"""Named threads with a queue each, for calls that block: NVML, SQLite, files.
 
 The loop hands work over and goes on; a call that hangs keeps its own thread busy and nobody else.
 An executor is not used: its two locks and a wake-up of the loop per call cost more than a short
@@ -51,14 +51,13 @@ class Worker:
         self._outcomes: deque[_Outcome] = deque()
         self._is_delivery_due = False
         self._is_closed = False
+        self._given = 0
+        self._done = 0
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Event
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
-        self._ended = asyncio.Event()
-        # A daemon: a call that hangs in a driver must not keep the process from ending.
-        threading.Thread(target=self._work, name=self.name, daemon=True).start()
+        self.begin()
         return self
 
     async def __aexit__(
@@ -67,10 +66,32 @@ class Worker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+        await self.ended(asyncio.get_running_loop().time() + SHUTDOWN_S)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is running, hanging or waiting for its turn."""
+        return self._given != self._done
+
+    def begin(self) -> None:
+        """Start the thread; for who does not use the block."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        # A daemon: a call that hangs in a driver must not keep the process from ending.
+        threading.Thread(target=self._work, name=self.name, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more calls; the thread ends once its queue has run dry."""
         self._is_closed = True
         self._jobs.put(None)
+
+    async def ended(self, deadline: float) -> bool:
+        """Wait until the thread has ended; False when it has not by the deadline."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), SHUTDOWN_S)
+            async with asyncio.timeout_at(deadline):
+                await self._ended.wait()
+        return self._ended.is_set()
 
     async def run(
         self, function: Callable[[*Ts], T], *arguments: *Ts, deadline: float | None = None
@@ -99,6 +120,7 @@ class Worker:
         if self._is_closed:
             raise RuntimeError(f"worker {self.name} has ended")
         future: asyncio.Future[T] = self._loop.create_future()
+        self._given += 1
         self._jobs.put(_Job(function, arguments, future))
         return future
 
@@ -106,9 +128,11 @@ class Worker:
         _name_thread(self.name)
         while (job := self._jobs.get()) is not None:
             # Read from another thread: at worst a call runs although nobody waits any more.
-            if not job.future.cancelled():
-                self._finish(_called(job))
-            del job  # an idle thread must not keep arguments and results alive
+            outcome = None if job.future.cancelled() else _called(job)
+            self._done += 1
+            if outcome is not None:
+                self._finish(outcome)
+            del job, outcome  # an idle thread must not keep arguments and results alive
         with suppress(RuntimeError):  # the loop was closed without us: nobody to tell
             self._loop.call_soon_threadsafe(self._ended.set)
 
@@ -140,6 +164,40 @@ class Worker:
                 "exception": error,
             }
         )
+
+
+class Workers:
+    """Threads that are made one by one and end together.
+
+    `async with Workers() as threads: board = threads.started("gpu-0")`. However many of them hang,
+    leaving waits for `shutdown_s` once.
+    """
+
+    def __init__(self, shutdown_s: float = SHUTDOWN_S) -> None:
+        self._shutdown_s = shutdown_s
+        self._workers: list[Worker] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        deadline = asyncio.get_running_loop().time() + self._shutdown_s
+        for worker in self._workers:
+            worker.close()
+        for worker in self._workers:
+            await worker.ended(deadline)
+
+    def started(self, name: str) -> Worker:
+        """One more thread."""
+        worker = Worker(name)
+        worker.begin()
+        self._workers.append(worker)
+        return worker
 
 
 def _called(job: _Job) -> _Outcome:
