@@ -40,6 +40,8 @@ MAX_BYTES = 4 << 20
 
 _MAX_NODES = 100_000  # with and without aliases
 _MAX_DEPTH = 32  # a document of the standard has 8
+_SPLIT = "split it into several specs"
+_NO_SPEC = "no spec nests like that: is this the right file?"
 _MAX_DIGITS = 64  # no number of the standard needs more than 20
 _NULL = "tag:yaml.org,2002:null"
 _MERGE = "tag:yaml.org,2002:merge"
@@ -51,6 +53,7 @@ _INTEGER = re.compile(
     r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[oO]?(?P<octal>[0-7]+)|(?P<decimal>0|[1-9][0-9]*))",
     re.ASCII,
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TRUE = frozenset(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"))
 _FALSE = frozenset(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"))
 _REQUIRED: Mapping[type, Mapping[str, Any]] = {
@@ -107,20 +110,20 @@ def second_document(data: bytes) -> int | None:
         )
         next(starts)
         return next(starts, None)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         return _syntax_error(data, error).problems[0].line
 
 
 def _first_node(data: bytes) -> Node:
     if len(data) > MAX_BYTES:
         message = f"{len(data)} bytes are over the limit of {MAX_BYTES}"
-        raise _refusal("", message, 0, "split it into several specs")
+        raise _refusal("", message, 0, _SPLIT)
     loader = None
     try:
         _refuse_size(data)
         loader = _Loader(data)
         node: Node | None = loader.get_node() if loader.check_node() else None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise _syntax_error(data, error) from error
     finally:
         if loader is not None:
@@ -142,12 +145,12 @@ def _refuse_size(data: bytes) -> None:
             return
         nodes += isinstance(event, CollectionStartEvent | ScalarEvent | AliasEvent)
         if depth > _MAX_DEPTH:
-            raise _refusal("", f"more than {_MAX_DEPTH} levels deep", _line(event))
+            raise _refusal("", f"more than {_MAX_DEPTH} levels deep", _line(event), _NO_SPEC)
         if nodes > _MAX_NODES:
-            raise _refusal("", f"more than {_MAX_NODES} values", _line(event))
+            raise _refusal("", f"more than {_MAX_NODES} values", _line(event), _SPLIT)
 
 
-def _syntax_error(data: bytes, error: yaml.YAMLError | UnicodeDecodeError) -> CodecError:
+def _syntax_error(data: bytes, error: yaml.YAMLError | ValueError) -> CodecError:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 0
@@ -160,7 +163,7 @@ def _syntax_error(data: bytes, error: yaml.YAMLError | UnicodeDecodeError) -> Co
     return _refusal("", f"no YAML or JSON: {what}", line, "correct the text there, in UTF-8")
 
 
-def _refusal(path: str, message: str, line: int, remedy: str = "") -> CodecError:
+def _refusal(path: str, message: str, line: int, remedy: str) -> CodecError:
     return CodecError((Problem(path, message, line=line, remedy=remedy),))
 
 
@@ -214,7 +217,7 @@ class _Decoder:
     def _items(self, node: Node, of: Kind, path: str) -> tuple[Any, ...]:
         self._count(node, path)
         if not isinstance(node, SequenceNode):
-            raise _error(node, path, "must be a list")
+            raise _error(node, path, "must be a list", "put [ ] around it")
         values: list[Any] = []
         for index, item in enumerate(node.value):
             where = f"{path}[{index}]"
@@ -226,7 +229,7 @@ class _Decoder:
     def _pairs(self, node: Node, path: str) -> list[tuple[str, Node]]:
         self._count(node, path)
         if not isinstance(node, MappingNode):
-            raise _error(node, path or "the document", "must be a mapping")
+            raise _error(node, path or "the document", "must be a mapping", "write name: value")
         pairs: dict[str, Node] = {}
         merged: Node | None = None
         for key_node, item in node.value:
@@ -245,7 +248,9 @@ class _Decoder:
     def _merged(self, node: Node, merged: Node, path: str) -> dict[str, Node]:
         """What `<<: *anchor` brings; of several mappings an earlier one wins."""
         if id(node) in self._merging:
-            raise _error(node, path or "the document", "the mapping is merged into itself")
+            raise _error(
+                node, path or "the document", "the mapping is merged into itself", "remove <<"
+            )
         self._merging.add(id(node))
         mappings = merged.value if isinstance(merged, SequenceNode) else [merged]
         pairs: dict[str, Node] = {}
@@ -257,8 +262,10 @@ class _Decoder:
     def _text(self, node: Node, path: str) -> str:
         self._count(node, path)
         if not isinstance(node, ScalarNode) or node.tag not in _PLAIN_TAGS:
-            raise _error(node, path, "must be a string")
+            raise _error(node, path, "must be a string", "write one value")
         text: str = node.value
+        if not text.isascii() and _SURROGATE.search(text):  # PyYAML without libyaml lets them in
+            raise _error(node, path, f"{text!r} is no Unicode text", "correct the escape in it")
         self._bytes += len(text)
         return text
 
@@ -274,7 +281,8 @@ class _Decoder:
             kind.highest + 1 if is_long else int(match["sign"] + match[notation], bases[notation])
         )
         if not kind.lowest <= value <= kind.highest:
-            raise _error(node, path, f"{text} is not in {kind.lowest}…{kind.highest}")
+            message = f"{text} is not in {kind.lowest}…{kind.highest}"
+            raise _error(node, path, message, "correct the number")
         return value
 
     def _flag(self, node: Node, path: str) -> bool:
@@ -286,7 +294,7 @@ class _Decoder:
     def _count(self, node: Node, path: str) -> None:
         self._nodes += 1
         if self._nodes > _MAX_NODES or self._bytes > MAX_BYTES:
-            raise _error(node, path, "the document unfolds to more than is allowed")
+            raise _error(node, path, "the document unfolds to more than is allowed", _SPLIT)
 
 
 def _meant(key: str, known: Iterable[str]) -> str:
@@ -294,7 +302,7 @@ def _meant(key: str, known: Iterable[str]) -> str:
     return f"{near} was meant?" if near else f"the fields here are {', '.join(known)}"
 
 
-def _error(node: Node, path: str, message: str, remedy: str = "") -> CodecError:
+def _error(node: Node, path: str, message: str, remedy: str) -> CodecError:
     return _refusal(path, message, _line(node), remedy)
 
 

@@ -19,7 +19,8 @@ _DIRECTORY_MODE = 0o755
 _MAX_NAME_BYTES = 255
 _SUFFIXES = (".yaml", ".json")
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # nothing that is there blocks us
-_TEMPORARY = "spec.*.tmp"  # an extension that no reader of the directory looks at
+_TEMPORARY = "spec.{}.tmp"  # an extension that no reader of the directory looks at
+_OWNER_CHARACTERS = 48  # of the spec's name in its temporary file's; it must stay a legal name
 
 
 def spec_name(vendor: str, class_: str) -> str:
@@ -133,18 +134,19 @@ def remove(path: Path | str) -> None:
         raise FileError(f"cannot remove {path}: {error.strerror}") from error
 
 
-def remove_abandoned(directory: Path | str, before: float) -> None:
+def remove_abandoned(directory: Path | str, before: float, owner: str = "") -> None:
     """Remove the temporary files of writers that died.
 
     Args:
         directory: Where specs are written; it may be missing.
         before: Only files last changed before this moment, in seconds since the epoch.
+        owner: Only files of specs whose names begin so; `k8s.gpu.nvidia.com-device`, for instance.
 
     Raises:
         FileError: The system refused.
     """
     try:
-        for path in Path(directory).glob(_TEMPORARY):
+        for path in Path(directory).glob(_TEMPORARY.format(f"{owner[:_OWNER_CHARACTERS]}*")):
             if path.lstat().st_mtime < before:
                 path.unlink(missing_ok=True)
     except OSError as error:
@@ -152,7 +154,8 @@ def remove_abandoned(directory: Path | str, before: float) -> None:
 
 
 def _put(path: Path, data: bytes, *, overwrite: bool) -> None:
-    temporary = path.parent / _TEMPORARY.replace("*", secrets.token_hex(8))
+    whose = f"{path.stem[:_OWNER_CHARACTERS]}.{secrets.token_hex(8)}"
+    temporary = path.parent / _TEMPORARY.format(whose)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
     try:

@@ -108,9 +108,10 @@ def _add_mounts(document: Json, mounts: Iterable[Mount]) -> None:
 
 
 def _has_user_namespace(document: Json) -> bool:
-    linux = document.get("linux") or {}
-    found = (linux.get("namespaces") or []) if isinstance(linux, dict) else []
-    return any(isinstance(each, dict) and each.get("type") == "user" for each in found)
+    if not document.get("linux"):
+        return False
+    looked_at = dict(_object(document, "linux"))
+    return any(each.get("type") == "user" for each in _objects(looked_at, "namespaces"))
 
 
 def _id_mapped(mount: Mount) -> tuple[str, ...]:

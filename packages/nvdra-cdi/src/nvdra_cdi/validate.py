@@ -74,7 +74,8 @@ def _head(spec: Spec) -> Iterator[Problem]:
         except NameError_ as error:
             yield Problem("kind", str(error), remedy="write kind: vendor.com/class")
         if len(value) > longest:
-            yield Problem("kind", f'{part} "{value}" is over {longest} characters', is_extra=True)
+            message = f'{part} "{value}" is over {longest} characters'
+            yield Problem("kind", message, is_extra=True, remedy="shorten it")
     yield from _annotations(spec.annotations, "annotations")
 
 
@@ -107,7 +108,7 @@ def _device_name(name: str, path: str) -> Iterator[Problem]:
     try:
         names.validate_device(name)
     except NameError_ as error:
-        yield Problem(path, str(error))
+        yield Problem(path, str(error), remedy="write a name such as gpu-0")
 
 
 def _device_edits(edits: ContainerEdits, path: str) -> Iterator[Problem]:
@@ -153,7 +154,8 @@ def _device_node(node: DeviceNode, path: str) -> Iterator[Problem]:
         ("fileMode", node.file_mode or 0, _MAX_MODE),
     ):
         if not 0 <= value <= highest:
-            yield Problem(f"{path}.{field}", f"{value} is not in 0…{highest}", is_extra=True)
+            message = f"{value} is not in 0…{highest}"
+            yield Problem(f"{path}.{field}", message, is_extra=True, remedy="correct the number")
     if node.type == "p" and node.major:
         message = f"{node.major}: a FIFO has no major number"
         yield Problem(f"{path}.major", message, is_extra=True, remedy="remove it")

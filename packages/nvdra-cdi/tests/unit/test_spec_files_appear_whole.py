@@ -1,5 +1,6 @@
 """Writing, reading and removing spec files (spec/cdi.md §6)."""
 
+import math
 import os
 import stat
 import threading
@@ -108,6 +109,28 @@ def test_only_old_temporary_files_are_cleaned_up(tmp_path: Path):
     files.remove_abandoned(tmp_path, before=2000)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["other.tmp", "spec.new.tmp", "spec.yaml"]
+
+
+def test_a_writer_that_died_can_be_cleaned_up_after_without_touching_another_ones(tmp_path: Path):
+    others = "spec.a.com-other_1.0a1b.tmp"
+    for name in ("spec.a.com-gpu_1.0a1b.tmp", others, "spec.a.com-gpu_1.yaml"):
+        (tmp_path / name).touch()
+    files.remove_abandoned(tmp_path, before=math.inf, owner="a.com-gpu_")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        ["spec.a.com-gpu_1.yaml", others]
+    )
+
+
+def test_a_temporary_file_tells_whose_it_is_however_long_the_specs_name_is(tmp_path: Path):
+    path = tmp_path / f"{'a' * 250}.yaml"
+    seen: list[str] = []
+    watched = tmp_path / "watched"
+    watched.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: seen.extend(found.name for found in watched.iterdir()))
+        files.write(SPEC, watched / path.name)
+    assert seen[0].startswith("spec.aaaa")
+    assert seen[0].endswith(".tmp")
 
 
 def test_cleaning_up_a_directory_that_is_not_there_is_fine(tmp_path: Path):
