@@ -11,27 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import apiserver
-import kubelet_client
-import plugin
 from apiserver import ApiServer
-from nvdra_lab import environment, versions
+from nvdra_lab import binaries, environment, versions
 from nvdra_lab.progress import Progress
 
-from bench import callers, installation, machine, report, rounds, starts
-from bench.callers import PluginCaller
-from bench.figures import Samples, Summary
-from bench.rounds import WIDTH, Claims
+from bench import claims, growth, installation, machine, pods, report, starts
+from bench.figures import Summary
+
+KUBERNETES = "1.36"
 
 ETCD_FLAGS: tuple[str, ...] = ()
 """Nothing is turned off: etcd syncs every write, as in production."""
 
-NODE = "bench"
-FLOOR_EVERY = 3
-"""The floor is measured in every third round: enough for a ratio under the same load."""
-
 
 def main() -> None:
-    """Measure everything, in less than three minutes with the default options."""
+    """Measure everything, in about eight minutes with the default options."""
     arguments = _arguments()
     progress = Progress()
     places = environment.read()
@@ -40,18 +34,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nvb-") as name:
         directory = Path(name)
         facts = machine.facts(program, ETCD_FLAGS, directory)
+        release = versions.resolve(KUBERNETES, binaries.releases(places, "kubernetes"))
         (directory / "api").mkdir()
-        with apiserver.started(directory / "api", etcd_flags=ETCD_FLAGS) as server:
+        with apiserver.started(
+            directory / "api", kubernetes=KUBERNETES, etcd_flags=ETCD_FLAGS
+        ) as server:
             measured = asyncio.run(_claims(server, directory, program, arguments, progress))
             durations = _starts(server, program, arguments.starts, progress)
     results = {
         "command": " ".join(["python -m bench", *sys.argv[1:]]),
-        "machine": {**facts, "kubernetes": versions.DEFAULT},
+        "machine": {**facts, "kubernetes": str(release)},
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
         "first_slice_s": vars(Summary.of(durations)),
         "simulator": _simulator(progress),
     }
+    if arguments.pods:
+        with pods.running(progress) as cluster:
+            results["pods"] = pods.measure(cluster, arguments.pods, arguments.pods // 3, progress)
     print(report.write(results))
 
 
@@ -65,8 +65,16 @@ def _arguments() -> argparse.Namespace:
         ("--rounds", 100, "rounds of eight claims prepared one after another"),
         ("--bursts", 25, "rounds of eight claims prepared at once"),
         ("--starts", 7, "starts of the plugin, of which the median is quoted"),
+        ("--prepares", growth.MANY, "prepares after which the resident set is read again"),
     ):
         parser.add_argument(flag, type=_at_least_two, default=default, help=f"{what} ({default})")
+    parser.add_argument(
+        "--pods",
+        type=int,
+        default=15,
+        help="pods started one at a time on a cluster of two nodes, with a claim and without, and "
+        "a third as often sixteen at once; 0 leaves them and their cluster out (15)",
+    )
     return parser.parse_args()
 
 
@@ -84,34 +92,20 @@ async def _claims(
     arguments: argparse.Namespace,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Everything about claims: the plugin beside the floor, and what the plugin weighs then."""
-    plugin.register(server, NODE)
-    claims, ours, bare = Claims(server, NODE), Samples(), Samples()
-    with (
-        plugin.node(directory, NODE) as node,
-        plugin.running(server, node, program=[str(program)]) as process,
-    ):
-        async with (
-            kubelet_client.kubelet(node.kubelet) as kubelet,
-            callers.running_floor(program.with_name("python"), directory, server) as floor,
-        ):
-            registered = await kubelet.registered(plugin.DRIVER, plugin.START_S)
-            caller = PluginCaller(registered)
-            for measure, count, what in (
-                (rounds.one_after_another, arguments.rounds, "one after another"),
-                (rounds.all_at_once, arguments.bursts, "eight at once"),
-            ):
-                with progress.step(f"{count} rounds of eight claims, {what}") as step:
-                    await measure(caller, claims, Samples())  # connections, caches
-                    await measure(floor, claims, Samples())
-                    for number in range(count):
-                        step.detail = f"round {number + 1}"
-                        await measure(caller, claims, ours)
-                        if number % FLOOR_EVERY == 0:
-                            await measure(floor, claims, bare)
-            prepares = WIDTH * (arguments.rounds + arguments.bursts + 2)
-            resident = {"mib": round(process.resident_mib(), 1), "prepares": prepares}
-    return {"plugin": ours.summary(WIDTH), "floor": bare.summary(WIDTH), "resident_mib": resident}
+    """Everything about claims."""
+    measured = await claims.prepares(
+        server,
+        directory,
+        program,
+        claims.Counts(arguments.rounds, arguments.bursts, arguments.prepares),
+        progress,
+    )
+    some = max(2, arguments.rounds // 5)
+    return {
+        **measured,
+        "shares_ms": await claims.beside_shares(server, directory, program, some, progress),
+        "export_ms": await claims.exporting(server, directory, program, some, progress),
+    }
 
 
 def _starts(server: ApiServer, program: Path, count: int, progress: Progress) -> Sequence[float]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import plugin
@@ -27,9 +27,9 @@ class Claims:
         self._node = node
         self._threads = ThreadPoolExecutor(4)
 
-    async def new(self) -> list[ClaimRef]:
-        """One new claim for each GPU, allocated."""
-        made = list(self._threads.map(self._claim, range(WIDTH)))
+    async def new(self, count: int = WIDTH) -> list[ClaimRef]:
+        """One new claim for each of the first GPUs, allocated."""
+        made = list(self._threads.map(self._claim, range(count)))
         await asyncio.sleep(SETTLE_S)
         return made
 
@@ -37,9 +37,17 @@ class Claims:
         return plugin.allocated_claim(self._server, self._node, [f"gpu-{index}"])
 
 
-async def one_after_another(caller: Caller, claims: Claims, samples: Samples) -> None:
-    """Prepare eight new claims, each when the one before is answered, then take them back."""
-    held = await claims.new()
+async def one_after_another(
+    caller: Caller, claims: Claims, samples: Samples, count: int = WIDTH
+) -> Sequence[ClaimRef]:
+    """Prepare new claims, each when the one before is answered, then take them back."""
+    held = await claims.new(count)
+    await again(caller, held, samples)
+    return held
+
+
+async def again(caller: Caller, held: Sequence[ClaimRef], samples: Samples) -> None:
+    """Prepare claims that there are, one after another, then take them back."""
     samples.prepare += [await _milliseconds(caller.prepare(claim)) for claim in held]
     samples.unprepare += [await _milliseconds(caller.unprepare(claim)) for claim in held]
 
