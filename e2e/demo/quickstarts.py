@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import served
 import workloads
 import yaml
 from cluster import Cluster, Device
@@ -42,12 +43,13 @@ def parse(file: str, text: str) -> Quickstart:
     return Quickstart(file, title, tuple(names))
 
 
-def unserved(devices: Sequence[Device]) -> set[str]:
-    """The quickstarts (by number) that must stay pending on that hardware."""
+def unserved(devices: Sequence[Device], release: tuple[int, int]) -> set[str]:
+    """The quickstarts (by number) that must stay pending on that hardware and Kubernetes."""
     roots = Counter((device.node, device.attributes.get(PCIE_ROOT)) for device in devices)
     has_pair = any(count > 1 for (_, root), count in roots.items() if root)
     has_h100 = any("H100" in device.attributes["productName"] for device in devices)
-    is_served = {"4": has_h100, "5": has_pair, "6": False}
+    has_extended = release >= served.EXTENDED_RESOURCES
+    is_served = {"4": has_h100, "5": has_pair, "6": False, "7": has_extended}
     return {number for number, is_so in is_served.items() if not is_so}
 
 
@@ -69,10 +71,17 @@ def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
         )
     with screen.step(f"an empty namespace {NAMESPACE}"):
         _empty(cluster)
+    if cluster.kubectl.dra != "v1":
+        screen.prose(f"Claims are written in {served.GROUP}/{cluster.kubectl.dra} here.", indent=2)
     files = sorted(FOLDER.glob("*.yaml"))
     for file in files:
         quickstart = parse(file.name, file.read_text())
-        _show(screen, cluster, quickstart, is_served=file.name[0] not in unserved(devices))
+        _show(
+            screen,
+            cluster,
+            quickstart,
+            is_served=file.name[0] not in unserved(devices, cluster.release),
+        )
         if len(devices) < FOR_ALL and file not in (files[0], files[-1]):
             pods = cluster.kubectl.within(NAMESPACE)
             pods.run("delete", "-f", str(file), "--wait")
@@ -126,10 +135,11 @@ def _neighbours(screen: Screen, cluster: Cluster, pods: Kubectl, name: str) -> N
 def _refused(screen: Screen, pods: Kubectl, name: str) -> None:
     """A pod that waits: what `kubectl describe` tells its user."""
     pods.wait(lambda: None if _verdict(pods, name) else "nothing yet", "the scheduler's verdict")
-    (claim,) = workloads.claims_of(pods, name)
-    state = "allocated" if "allocation" in claim.get("status", {}) else "not allocated"
-    phase = pods.get("pod", name)["status"]["phase"]
-    screen.prose(f"{name} is {phase}, its claim {state}; its user is told:", style="yellow")
+    facts = [f"{name} is {pods.get('pod', name)['status']['phase']}"]
+    for claim in workloads.claims_of(pods, name):
+        is_allocated = "allocation" in claim.get("status", {})
+        facts.append(f"its claim {'allocated' if is_allocated else 'not allocated'}")
+    screen.prose(f"{', '.join(facts)}; its user is told:", style="yellow")
     screen.commands([f"kubectl -n {NAMESPACE} describe pod {name}"])
     screen.prose(f"Warning  FailedScheduling  {_verdict(pods, name)}", indent=6)
 

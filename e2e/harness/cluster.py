@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import served
 from kubectl import Kubectl
 from labtool import STATE, Lab
 from nvdra_lab import model
@@ -66,8 +67,13 @@ class Cluster:
     @property
     def host_address(self) -> str:
         """Where pods reach this machine."""
-        facts = json.loads((STATE / self.lab.name / "lab.json").read_text())
-        return model.network(facts["index"]).host_address
+        return model.network(self._facts["index"]).host_address
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """Kubernetes' major and minor number."""
+        major, minor, _ = map(int, self._facts["kubernetes"].split("."))
+        return major, minor
 
     def nodes(self) -> list[str]:
         """The nodes' names."""
@@ -104,7 +110,7 @@ class Cluster:
         """Every device the driver publishes, by node and name."""
         slices = self.kubectl.get("resourceslices", "", f"--field-selector=spec.driver={DRIVER}")
         found = [
-            _device(each["spec"]["nodeName"], device)
+            _device(each["spec"]["nodeName"], served.device(device))
             for each in slices
             for device in each["spec"].get("devices", [])
         ]
@@ -197,6 +203,11 @@ class Cluster:
             yield
         finally:
             self.sim(node, "gpu", "restore", str(gpu))
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads((STATE / self.lab.name / "lab.json").read_text())
+        return facts
 
     def _running_plugins(self) -> str:
         return " ".join(self.driver.run("get", "pods", "-l", PLUGIN, "-o", "name").split())

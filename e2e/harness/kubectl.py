@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import served
 import yaml
 
 POLL_S = 0.2
@@ -26,11 +27,15 @@ class WaitedInVain(AssertionError):
 
 @dataclass(frozen=True)
 class Kubectl:
-    """A cluster, and a namespace in it, as an administrator sees them."""
+    """A cluster, and a namespace in it, as an administrator sees them.
+
+    `dra` is the version of resource.k8s.io that it serves; what is applied is written in it.
+    """
 
     program: str
     kubeconfig: Path
     namespace: str = "default"
+    dra: str = "v1"
 
     def run(self, *arguments: str, text: str | None = None, timeout_s: float = 60) -> str:
         """Run kubectl in the namespace; its output. A failure carries what it printed."""
@@ -56,10 +61,7 @@ class Kubectl:
 
     def apply(self, manifest: str | Path | Mapping[str, Any]) -> None:
         """Create or change objects: a file, YAML text, or one object."""
-        if isinstance(manifest, Path):
-            manifest = manifest.read_text()
-        text = manifest if isinstance(manifest, str) else yaml.safe_dump(dict(manifest))
-        self.run("apply", "-f", "-", text=text)
+        self.run("apply", "-f", "-", text=self._text(manifest))
 
     def get(self, kind: str, name: str = "", *arguments: str) -> Any:
         """An object, or a list's items when no name is given."""
@@ -113,6 +115,12 @@ class Kubectl:
                 raise WaitedInVain(f"waited {timeout_s:.0f} s for {what}; last seen: {seen}")
             time.sleep(POLL_S)
 
+    def refuses(self, manifest: str | Path | Mapping[str, Any]) -> str:
+        """What the API server says against objects that it must not take."""
+        done = self.attempt("apply", "-f", "-", text=self._text(manifest))
+        assert done.returncode != 0, f"taken: {done.stdout}"
+        return done.stderr
+
     def within(self, namespace: str) -> "Kubectl":
         """The same cluster, another namespace."""
         return replace(self, namespace=namespace)
@@ -126,3 +134,10 @@ class Kubectl:
             yield self.within(name)
         finally:
             self.run("delete", "namespace", name, "--wait=false")
+
+    def _text(self, manifest: str | Path | Mapping[str, Any]) -> str:
+        """A manifest in what the cluster serves."""
+        if isinstance(manifest, Path):
+            manifest = manifest.read_text()
+        objects = yaml.safe_load_all(manifest) if isinstance(manifest, str) else [manifest]
+        return yaml.safe_dump_all(served.written(one, self.dra) for one in objects)

@@ -5,9 +5,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import served
 from kubectl import Kubectl
 
 LAB = Path(sys.executable).with_name("lab")
@@ -45,7 +46,8 @@ class Lab:
         path = re.search(r"export PATH=([^:\s]+)", text)
         assert kubeconfig, text
         assert path, text
-        return Kubectl(f"{path[1]}/kubectl", Path(kubeconfig[1]))
+        found = Kubectl(f"{path[1]}/kubectl", Path(kubeconfig[1]))
+        return replace(found, dra=served.best(found.run("api-versions")))
 
     def processes(self) -> set[int]:
         """Every process of the lab: those in the namespaces of its machines."""

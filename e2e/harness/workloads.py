@@ -13,6 +13,9 @@ API = "resource.k8s.io/v1"
 IDLE = ["sh", "-c", "trap exit TERM; sleep infinity & wait"]
 """Waits, and ends at once when it is told to."""
 
+ADMIN_LABELS = ("resource.kubernetes.io/admin-access", "resource.k8s.io/admin-access")
+"""Either lets a namespace's claims ask for adminAccess: from Kubernetes 1.34, and in 1.33."""
+
 Manifest = dict[str, Any]
 
 
@@ -110,6 +113,12 @@ def view(pods: Kubectl, name: str, container: str = "") -> View:
         uuids=frozenset(re.findall(r"UUID: (GPU-[0-9a-f-]+)", text)),
         minors=frozenset(int(minor) for minor in re.findall(r"^nvidia(\d+)$", text, re.MULTILINE)),
     )
+
+
+def allow_admin_access(pods: Kubectl) -> None:
+    """Let claims of the namespace ask for GPUs that others have."""
+    labels = [f"{label}=true" for label in ADMIN_LABELS]
+    pods.run("label", "namespace", pods.namespace, *labels)
 
 
 def claims_of(pods: Kubectl, name: str) -> list[Manifest]:

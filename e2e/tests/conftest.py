@@ -17,7 +17,6 @@ from kubectl import Kubectl
 from labtool import LAB, STATE, Lab
 from otlp import Receiver
 
-NAME = "e2e"
 PROFILE = "dgx-h100"
 OTLP_PORT = 4318
 TEST_S = 120
@@ -30,7 +29,8 @@ LOG_LINES = 40
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("end to end")
     group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
-    group.addoption("--keep-lab", action="store_true", help=f"leave the lab {NAME!r} up at the end")
+    group.addoption("--lab", default="e2e", help="name of the lab that the tests bring up (e2e)")
+    group.addoption("--keep-lab", action="store_true", help="leave the lab up at the end")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,17 +43,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def bare(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A new cluster with the project's images on its nodes, and no driver yet."""
-    lab, kube = Lab(NAME), request.config.getoption("--kube")
+    name, kube = (request.config.getoption(option) for option in ("--lab", "--kube"))
     with speaking(request.config):
         say("image", "build")
-        if (STATE / NAME).exists():  # an earlier run kept it, or was killed
-            say("down", "--name", NAME)
-        say("up", "--name", NAME, "--nodes", "2", "--profile", PROFILE, "--kube", kube)
-        say("image", "load", "--name", NAME)
-    yield Cluster.of(lab)
+        if (STATE / name).exists():  # an earlier run kept it, or was killed
+            say("down", "--name", name)
+        say("up", "--name", name, "--nodes", "2", "--profile", PROFILE, "--kube", kube)
+        say("image", "load", "--name", name)
+    yield Cluster.of(Lab(name))
     if not request.config.getoption("--keep-lab"):
         with speaking(request.config):
-            say("down", "--name", NAME)
+            say("down", "--name", name)
 
 
 @pytest.fixture(scope="session")

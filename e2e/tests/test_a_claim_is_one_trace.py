@@ -51,7 +51,7 @@ def test_a_prepare_that_waits_for_another_claims_names_that_claim(
     """Two claims on one GPU at once: the second, an administrator's, may share it."""
     device = cluster.device("node-2", "gpu-6")
     wanted = workloads.is_gpu(device.uuid)
-    pods.run("label", "namespace", pods.namespace, "resource.kubernetes.io/admin-access=true")
+    workloads.allow_admin_access(pods)
     pods.apply(workloads.claim("user", workloads.gpus("gpu", wanted)))
     pods.apply(workloads.claim("admin", workloads.gpus("gpu", wanted, admin=True)))
     with cluster.slowed("node-2", 6, LONG_MS):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import served
 from cluster import Cluster
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,9 +42,11 @@ def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
         title = file.read_text().splitlines()[0].removeprefix("# ")
         assert title in told
         assert file.name in told
-    assert sum("UUID: GPU-" in line for line in lines) == 10
-    assert sum("/dev/nvidiactl" in line for line in lines) == 9
+    has_extended = cluster.release >= served.EXTENDED_RESOURCES
+    assert sum("UUID: GPU-" in line for line in lines) == 9 + has_extended
+    assert sum("/dev/nvidiactl" in line for line in lines) == 8 + has_extended
     assert "cannot allocate all claims" in told
+    assert ("Insufficient nvidia.com/gpu" in told) == (not has_extended)
     for step in ("schedule", "prepare", "fetch claim", "verify devices", "commit state"):
         assert any(line.strip().startswith(step) and "█" in line for line in lines)
     assert "the container was Running" in told

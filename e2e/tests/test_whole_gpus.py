@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
+import served
 import workloads
 from cluster import Cluster
 from kubectl import Kubectl
 from workloads import View
 
 QUICKSTARTS = Path(__file__).parents[1] / "quickstarts"
-
-NOWHERE = "false"
 
 
 def given(cluster: Cluster, pods: Kubectl, pod: str) -> View:
@@ -103,7 +102,11 @@ def test_a_container_sees_only_the_request_of_the_claim_that_it_names(pods: Kube
 def test_the_first_alternative_that_can_be_had_is_given(cluster: Cluster, pods: Kubectl) -> None:
     better = f"{workloads.attribute('productName')} == 'NVIDIA H300'"
     also_good = f"{workloads.attribute('architecture')} == 'Hopper'"
-    pods.apply(workloads.template("either", workloads.first_of("gpu", h300=better, any=also_good)))
+    wish = workloads.template("either", workloads.first_of("gpu", h300=better, any=also_good))
+    if cluster.release < served.PRIORITIZED_LISTS:
+        assert 'unknown field "spec.spec.devices.requests[0].firstAvailable"' in pods.refuses(wish)
+        return
+    pods.apply(wish)
     pods.apply(workloads.pod("p", templates=["either"]))
     pods.wait_running("p")
     (claim,) = workloads.claims_of(pods, "p")
@@ -116,6 +119,11 @@ def test_a_gpu_without_a_claim_is_asked_for_by_the_classic_resource_name(
     cluster: Cluster, pods: Kubectl
 ) -> None:
     pods.apply(QUICKSTARTS / "7-extended-resource.yaml")
+    if cluster.release < served.EXTENDED_RESOURCES:
+        pods.wait(lambda: None if pods.events("classic") else "nothing", "the scheduler's verdict")
+        told = dict(pods.events("classic"))
+        assert "Insufficient nvidia.com/gpu" in told["FailedScheduling"]
+        return
     pods.wait_running("classic")
     seen = workloads.view(pods, "classic")
     (claim,) = pods.get("resourceclaims")

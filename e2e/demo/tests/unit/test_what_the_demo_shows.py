@@ -86,19 +86,27 @@ def test_every_quickstart_fits_a_line_and_has_pods() -> None:
         assert 10 < len(quickstart.title) <= 97
 
 
+NEW = (1, 36)
+
+
 def test_on_h100_neighbours_only_the_gpu_that_nobody_has_stays_pending() -> None:
-    assert quickstarts.unserved([gpu("node-1", 0), gpu("node-1", 1)]) == {"6"}
+    assert quickstarts.unserved([gpu("node-1", 0), gpu("node-1", 1)], NEW) == {"6"}
 
 
 def test_on_other_products_the_chosen_one_stays_pending_too() -> None:
     others = [gpu("node-1", minor, product="NVIDIA L40S") for minor in range(2)]
-    assert quickstarts.unserved(others) == {"4", "6"}
+    assert quickstarts.unserved(others, NEW) == {"4", "6"}
 
 
 def test_gpus_of_two_nodes_or_without_a_root_are_no_neighbours() -> None:
-    assert quickstarts.unserved([gpu("node-1", 0), gpu("node-2", 0)]) == {"5", "6"}
+    assert quickstarts.unserved([gpu("node-1", 0), gpu("node-2", 0)], NEW) == {"5", "6"}
     lonely = [gpu("node-1", minor, root=None) for minor in range(2)]
-    assert quickstarts.unserved(lonely) == {"5", "6"}
+    assert quickstarts.unserved(lonely, NEW) == {"5", "6"}
+
+
+def test_before_1_34_nobody_serves_the_classic_resource_name() -> None:
+    neighbours = [gpu("node-1", 0), gpu("node-1", 1)]
+    assert quickstarts.unserved(neighbours, (1, 33)) == {"6", "7"}
 
 
 def test_the_gpu_to_lose_is_the_first_that_no_claim_holds() -> None:
