@@ -39,6 +39,7 @@ from nvdra_gpu_plugin.hardware import Hardware
 from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
 from nvdra_gpu_plugin.publish import Publication
+from nvdra_gpu_plugin.refusals import Refusals
 from nvdra_gpu_plugin.service import Service
 from nvdra_gpu_plugin.settings import DEV, Settings
 
@@ -101,13 +102,14 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 Publication(node, settings.feature_gates, gpus, held, publisher, events, metrics)
             )
         )
+        refusals = Refusals(node, events, metrics, clock)
         preparer = Preparer(node, settings.feature_gates, api, gpus, held, telemetry)
         kubelet = await enter(
             kubelet_server.serving(
                 names.GPU_DRIVER,
                 settings.plugin_dir,
                 settings.kubelet_registrar_directory_path,
-                Service(node, preparer, held, flights, root_spans, events, telemetry, clock),
+                Service(node, preparer, held, flights, root_spans, refusals, telemetry, clock),
             )
         )
         await _listen(stack, settings, metrics, _checks(kubelet, publisher, gpus))

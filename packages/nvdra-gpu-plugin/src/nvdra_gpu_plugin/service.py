@@ -11,20 +11,21 @@ from typing import Any, NamedTuple, TypeVar
 
 from nvdra_api.protocol import identity
 from nvdra_api.protocol.identity import Link
-from nvdra_api.runtime.kube.events import Events, claim_subjects
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.flights import Flights
 from nvdra_api.runtime.telemetry import logs
+from nvdra_api.runtime.telemetry.calls import Call
 from nvdra_api.runtime.telemetry.traces import Scope, Telemetry, claim_attributes, claim_parent
 from nvdra_api.types import keys
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
-from nvdra_api.types.errors import DriverError, Reason
+from nvdra_api.types.errors import DriverError
 from nvdra_api.types.ids import ClaimUID, NodeName
 from nvdra_api.types.prepared import PreparedClaim
 
 from nvdra_gpu_plugin import roots
 from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
+from nvdra_gpu_plugin.refusals import Refusals
 from nvdra_gpu_plugin.roots import Roots
 
 LOG = logs.logger(__name__)
@@ -57,7 +58,7 @@ class Service:
         held: HeldClaims,
         flights: Flights[ClaimUID],
         roots: Roots,
-        events: Events,
+        refusals: Refusals,
         telemetry: Telemetry,
         clock: Clock,
     ) -> None:
@@ -66,7 +67,7 @@ class Service:
         self._held = held
         self._flights = flights
         self._roots = roots
-        self._events = events
+        self._refusals = refusals
         self._telemetry = telemetry
         self._clock = clock
         self._attempts: Counter[ClaimUID] = Counter()
@@ -105,12 +106,48 @@ class Service:
     async def _answered(
         self, ref: ClaimRef, kind: str, start: Callable[[], Coroutine[Any, Any, T]], limit: float
     ) -> T | str:
-        """What the operation returns, or the text of why it failed."""
-        try:
-            return await self._flights.join(ref.uid, kind, start, limit)
-        except Exception as error:  # noqa: BLE001 - one claim's bug must not be another's answer
-            # The operation has logged it, with its stack.
-            return _known(error, ref, kind).answer(identity.trace_id(ref.uid))
+        """What the operation returns, or the text of why it failed; measured to the answer."""
+        with self._telemetry.call(kind, identity.trace_id(ref.uid)) as call:
+            call.device_kind = self._kind(ref)
+            try:
+                result = await self._flights.join(ref.uid, kind, start, limit)
+            except Exception as error:  # noqa: BLE001 - one claim's bug must not be another's answer
+                refused = self._refused(ref, kind, error, call)
+                return refused.answer(call.trace)
+            call.device_kind = self._kind(ref) or call.device_kind
+            return result
+
+    def _refused(self, ref: ClaimRef, kind: str, error: Exception, call: Call) -> DriverError:
+        """The failure to answer with; it is dated once told, by the operation if that has ended."""
+        if isinstance(error, DriverError) and error.since is not None:
+            call.fail(error)
+            return error
+        refused = self._refusals.note(ref, kind, error)
+        call.fail(refused)
+        trace, root = claim_parent(ref, self._node)
+        self._telemetry.retroactive(
+            f"wait {kind}",
+            trace=trace,
+            parent=root,
+            start=call.started,
+            end=self._clock.now(),
+            attributes={keys.OUTCOME: keys.Outcome.RETRYABLE},
+            failure=call.failure,
+        )
+        LOG.warning(
+            "Answered although the work goes on",
+            claim=str(ref),
+            operation=kind,
+            reason=refused.reason,
+            error=refused.message,
+            trace_id=trace,
+        )
+        return refused
+
+    def _kind(self, ref: ClaimRef) -> str:
+        """What the claim's devices are, while it is held."""
+        holding = self._held.get(ref.uid)
+        return "" if holding is None else holding.kind
 
     async def _prepare(
         self, ref: ClaimRef, deadline: float, links: tuple[Link, ...]
@@ -130,13 +167,13 @@ class Service:
                     prepared = await self._preparer.prepare(claim, deadline)
                     span.set(keys.DEVICE_KIND, self._held[ref.uid].kind)
                     span.set(keys.DEVICES, tuple(device.device for device in prepared.devices))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a bug is told to the user as a refusal is
             self._roots.note(roots.attempt(ref, claim, started, self._clock.now(), error))
-            if claim is not None:
-                self._tell(claim, _known(error, ref, keys.PREPARE))
-            raise
+            raise self._refusals.note(ref, keys.PREPARE, error, claim) from error.__cause__
         # An attempt that the process's end cut off is no end of one: the next one tells.
         self._roots.note(roots.attempt(ref, claim, started, self._clock.now(), None))
+        devices = ", ".join(device.device for device in prepared.devices)
+        self._refusals.done(ref, keys.PREPARE, claim, f"{devices} on node {self._node}")
         return prepared
 
     async def _unprepare(self, ref: ClaimRef, deadline: float, links: tuple[Link, ...]) -> None:
@@ -148,31 +185,20 @@ class Service:
                 LOG.info("A record that could not be read went with its claim", claim=str(ref))
             LOG.v(2, "Nothing to unprepare", claim=str(ref))
             return
-        with self._operation(keys.UNPREPARE, ref, links) as span:
-            span.set(keys.DEVICE_KIND, holding.kind)
-            await self._preparer.unprepare(holding, deadline)
-
-    def _tell(self, claim: ResourceClaim, error: DriverError) -> None:
-        """Say it where users look: on the claim, and on the pods that wait for it."""
-        subjects, trace = claim_subjects(claim), identity.trace_id(claim.ref.uid)
-        self._events.emit(subjects, "Warning", error.reason, error.advice, trace)
+        try:
+            with self._operation(keys.UNPREPARE, ref, links) as span:
+                span.set(keys.DEVICE_KIND, holding.kind)
+                await self._preparer.unprepare(holding, deadline)
+        except Exception as error:  # noqa: BLE001 - a bug is told to the user as a refusal is
+            raise self._refusals.note(ref, keys.UNPREPARE, error) from error.__cause__
+        devices = ", ".join(device.device for device in holding.devices)
+        self._refusals.done(ref, keys.UNPREPARE, None, f"{devices} on node {self._node}")
 
     def _operation(self, name: str, ref: ClaimRef, links: tuple[Link, ...]) -> Scope:
         trace, parent = claim_parent(ref, self._node)
         return self._telemetry.operation(
             name, trace=trace, parent=parent, attributes=claim_attributes(ref), links=links
         )
-
-
-def _known(error: Exception, ref: ClaimRef, kind: str) -> DriverError:
-    """The failure as users are told it; what is not ours is a bug of ours."""
-    if isinstance(error, DriverError):
-        return error
-    return DriverError(
-        Reason.INTERNAL,
-        f"{kind} of claim {ref} failed unexpectedly: {type(error).__name__}",
-        "this is a bug: the plugin's log has the details",
-    )
 
 
 def _limits(deadline: float) -> _Limits:

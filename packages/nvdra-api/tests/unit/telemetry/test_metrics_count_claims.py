@@ -14,10 +14,9 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-def ended(metrics: Metrics, operation: str, seconds: float, reason: str = "") -> None:
-    metrics.operation_started(operation)
+def answered(metrics: Metrics, operation: str, seconds: float, reason: str = "") -> None:
     outcome = Outcome.RETRYABLE if reason else Outcome.SUCCESS
-    metrics.operation_ended(operation, seconds, outcome=outcome, reason=reason, device_kind="gpu")
+    metrics.call_answered(operation, seconds, outcome=outcome, reason=reason, device_kind="gpu")
 
 
 def test_the_references_series_are_there_with_zero_before_the_first_claim(metrics: Metrics) -> None:
@@ -40,7 +39,7 @@ def test_every_family_of_the_reference_is_marked_alpha(metrics: Metrics) -> None
 
 
 def test_the_references_buckets_are_its_own(metrics: Metrics) -> None:
-    ended(metrics, PREPARE, 0.07)
+    answered(metrics, PREPARE, 0.07)
     labels = {**DRIVER, "operation": "prepare"}
 
     name = "nvidia_dra_request_duration_seconds_bucket"
@@ -49,10 +48,10 @@ def test_the_references_buckets_are_its_own(metrics: Metrics) -> None:
 
 
 def test_the_reference_counts_successes_only_and_errors_apart(metrics: Metrics) -> None:
-    ended(metrics, PREPARE, 0.003)
-    ended(metrics, PREPARE, 9.0, reason="LockTimeout")
-    ended(metrics, PREPARE, 0.001, reason="InvalidConfig")
-    ended(metrics, UNPREPARE, 0.001, reason="StateCorrupt")
+    answered(metrics, PREPARE, 0.003)
+    answered(metrics, PREPARE, 9.0, reason="LockTimeout")
+    answered(metrics, PREPARE, 0.001, reason="InvalidConfig")
+    answered(metrics, UNPREPARE, 0.001, reason="StateCorrupt")
 
     labels = {**DRIVER, "operation": "prepare"}
     assert value(metrics, "nvidia_dra_requests_total", **labels) == 1
@@ -66,8 +65,8 @@ def test_the_reference_counts_successes_only_and_errors_apart(metrics: Metrics) 
 
 
 def test_ours_counts_every_outcome_with_its_reason(metrics: Metrics) -> None:
-    ended(metrics, PREPARE, 0.003)
-    ended(metrics, PREPARE, 44.0, reason="DeviceInUse")
+    answered(metrics, PREPARE, 0.003)
+    answered(metrics, PREPARE, 44.0, reason="DeviceInUse")
 
     for outcome, reason in (("success", ""), ("retryable", "DeviceInUse")):
         labels = {"operation": "prepare", "outcome": outcome, "reason": reason}
@@ -75,10 +74,18 @@ def test_ours_counts_every_outcome_with_its_reason(metrics: Metrics) -> None:
         assert value(metrics, name, **DRIVER, device_kind="gpu", **labels) == 1
 
 
+def test_operations_are_in_flight_from_their_beginning_to_their_end(metrics: Metrics) -> None:
+    labels = {**DRIVER, "operation": "prepare"}
+    names = ("nvdra_operations_in_flight", "nvidia_dra_requests_inflight")
+    metrics.operation_started(PREPARE)
+    assert [value(metrics, name, **labels) for name in names] == [1, 1]
+    metrics.operation_ended(PREPARE)
+    assert [value(metrics, name, **labels) for name in names] == [0, 0]
+
+
 def test_an_exemplar_leads_from_a_slow_operation_to_its_trace(metrics: Metrics) -> None:
     trace = TraceID("3f0c1a527c1b4d0e8a550123456789ab")
-    metrics.operation_started(PREPARE)
-    metrics.operation_ended(PREPARE, 12.0, outcome=Outcome.SUCCESS, trace=trace)
+    metrics.call_answered(PREPARE, 12.0, outcome=Outcome.SUCCESS, trace=trace)
 
     encode, _ = choose_encoder("application/openmetrics-text")
     text = encode(metrics.registry).decode()
@@ -116,6 +123,7 @@ def test_what_goes_out_to_others_is_counted(metrics: Metrics) -> None:
     metrics.watch_restart("resourceslices")
     metrics.lock_wait(0.0)
     metrics.spans_dropped("queue_full", 3)
+    metrics.health_event("DeviceUnhealthy")
 
     for name, labels, expected in (
         ("nvdra_resourceslice_writes_total", {**DRIVER, "verb": "update", "outcome": "success"}, 1),
@@ -123,13 +131,14 @@ def test_what_goes_out_to_others_is_counted(metrics: Metrics) -> None:
         ("nvdra_watch_restarts_total", {"resource": "resourceslices"}, 1),
         ("nvdra_lock_wait_seconds_count", DRIVER, 1),
         ("nvdra_spans_dropped_total", {"reason": "queue_full"}, 3),
+        ("nvdra_device_health_events_total", {"kind": "DeviceUnhealthy"}, 1),
     ):
         assert metrics.registry.get_sample_value(name, labels) == expected
 
 
 @pytest.mark.parametrize("word", ["claim_uid", "namespace", "pod"])
 def test_nobodys_name_is_a_label(metrics: Metrics, word: str) -> None:
-    ended(metrics, PREPARE, 1.0)
+    answered(metrics, PREPARE, 1.0)
     metrics.held({"gpu": 1}, {"gpu": 1})
 
     assert f"{word}=" not in generate_latest(metrics.registry).decode()
@@ -137,7 +146,7 @@ def test_nobodys_name_is_a_label(metrics: Metrics, word: str) -> None:
 
 def test_two_components_in_one_process_share_nothing() -> None:
     first, second = (Metrics(driver="gpu.nvidia.com", node=NodeName("node-a")) for _ in range(2))
-    ended(first, PREPARE, 1.0)
+    answered(first, PREPARE, 1.0)
 
     labels = {**DRIVER, "operation": "prepare"}
     assert value(first, "nvidia_dra_requests_total", **labels) == 1

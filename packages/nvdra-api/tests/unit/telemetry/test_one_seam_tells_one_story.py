@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nvdra_api.protocol import identity
 from nvdra_api.protocol.identity import Link
 from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import traces
@@ -115,10 +116,11 @@ def test_a_failure_is_told_with_the_same_reason_everywhere(
 ) -> None:
     with (
         suppress(PermanentError),
-        operation(telemetry, ref) as prepare,
+        telemetry.call(keys.PREPARE, identity.trace_id(ref.uid)) as call,
+        operation(telemetry, ref),
         telemetry.step("verify devices"),
     ):
-        prepare.set(keys.DEVICE_KIND, "gpu")
+        call.device_kind = "gpu"
         raise PermanentError(Reason.DEVICE_UNHEALTHY, "gpu-3 has fallen off the bus")
 
     for span in spans(telemetry, ref).values():

@@ -191,10 +191,15 @@ CURRENT: Final[ContextVar[ActiveSpan | None]] = ContextVar("nvdra_span", default
 def failure_of(error: BaseException) -> Failure:
     """How an exception reads in telemetry: its reason, its sentence, who must move."""
     if isinstance(error, DriverError):
-        is_final = isinstance(error, PermanentError)
-        outcome = keys.Outcome.PERMANENT if is_final else keys.Outcome.RETRYABLE
-        return Failure(outcome, error.reason.value, error.message)
+        return Failure(_outcome_of(error), error.reason.value, error.message)
     if isinstance(error, asyncio.CancelledError):
         return Failure(keys.Outcome.CANCELLED, CANCELLED, "interrupted")
     text = "".join(traceback.format_exception_only(error)).strip()
     return Failure(keys.Outcome.INTERNAL, Reason.INTERNAL.value, text)
+
+
+def _outcome_of(error: DriverError) -> keys.Outcome:
+    if error.reason is Reason.INTERNAL:
+        return keys.Outcome.INTERNAL
+    is_final = isinstance(error, PermanentError)
+    return keys.Outcome.PERMANENT if is_final else keys.Outcome.RETRYABLE

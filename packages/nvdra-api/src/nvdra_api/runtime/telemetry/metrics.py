@@ -56,7 +56,12 @@ class Metrics:
         self._in_flight.labels(self._driver, operation).inc()
         self._reference.started(operation)
 
-    def operation_ended(
+    def operation_ended(self, operation: str) -> None:
+        """Work on a claim is over, well or badly."""
+        self._in_flight.labels(self._driver, operation).dec()
+        self._reference.ended(operation)
+
+    def call_answered(
         self,
         operation: str,
         seconds: float,
@@ -66,11 +71,13 @@ class Metrics:
         device_kind: str = "",
         trace: TraceID | None = None,
     ) -> None:
-        """Work on a claim is over, well or badly; the exemplar leads to its trace."""
-        self._in_flight.labels(self._driver, operation).dec()
+        """The kubelet has its answer for a claim, a good or a bad one, after `seconds`.
+
+        The exemplar leads to the claim's trace.
+        """
         series = self._operations.labels(self._driver, operation, device_kind, outcome, reason)
         series.observe(seconds, {"trace_id": trace} if trace else None)
-        self._reference.ended(operation, seconds, reason)
+        self._reference.answered(operation, seconds, reason)
 
     def step(self, step: str, seconds: float) -> None:
         """One step of an operation took this long."""
@@ -100,6 +107,10 @@ class Metrics:
             self._devices.labels(self._driver, kind, state).set(counts.get((kind, state), 0))
         self._devices_seen = set(counts)
 
+    def health_event(self, kind: str) -> None:
+        """A device was found unfit for use; `kind` says how."""
+        self._health_events.labels(kind).inc()
+
     def slice_write(self, verb: str, outcome: str) -> None:
         """One write of a ResourceSlice: create, update or delete."""
         self._slice_writes.labels(self._driver, verb, outcome).inc()
@@ -119,7 +130,7 @@ class Metrics:
     def _define_operations(self) -> None:
         self._operations = self._histogram(
             keys.CLAIM_OPERATION_SECONDS,
-            "Time from the beginning of work on a claim to its end, waits and failures included.",
+            "Time from the kubelet's call for a claim to the answer, waits and failures included.",
             keys.LABEL_DRIVER,
             keys.LABEL_OPERATION,
             keys.LABEL_DEVICE_KIND,
@@ -162,6 +173,11 @@ class Metrics:
             keys.LABEL_DRIVER,
             keys.LABEL_DEVICE_KIND,
             keys.LABEL_STATE,
+        )
+        self._health_events = self._counter(
+            keys.DEVICE_HEALTH_EVENTS,
+            "Times that a device was found unfit for use, by what was wrong with it.",
+            keys.LABEL_KIND,
         )
         self._nvml = self._histogram(
             keys.NVML_CALL_SECONDS,

@@ -72,11 +72,15 @@ class ReferenceMetrics:
         if operation in _OPERATIONS:
             self._in_flight.labels(self._driver, operation).inc()
 
-    def ended(self, operation: str, seconds: float, reason: str) -> None:
-        """Work on a claim is over; `reason` is empty for a success."""
+    def ended(self, operation: str) -> None:
+        """Work on a claim is over."""
+        if operation in _OPERATIONS:
+            self._in_flight.labels(self._driver, operation).dec()
+
+    def answered(self, operation: str, seconds: float, reason: str) -> None:
+        """The kubelet has its answer for a claim; `reason` is empty for a success."""
         if operation not in _OPERATIONS:
             return
-        self._in_flight.labels(self._driver, operation).dec()
         if reason:
             self._errors[operation].labels(self._driver, _error_type(operation, reason)).inc()
             return

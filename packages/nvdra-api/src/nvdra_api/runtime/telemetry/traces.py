@@ -16,6 +16,7 @@ from nvdra_api.protocol.identity import Link
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.telemetry import export, logs
 from nvdra_api.runtime.telemetry.active import CURRENT, ActiveSpan, Timeline, failure_of
+from nvdra_api.runtime.telemetry.calls import Call
 from nvdra_api.runtime.telemetry.environment import OtelSettings
 from nvdra_api.runtime.telemetry.export import Exporting
 from nvdra_api.runtime.telemetry.metrics import Metrics
@@ -89,6 +90,15 @@ class Telemetry:
         self._clock = clock
         self._exporting = exporting
 
+    def call(self, operation: str, trace: TraceID) -> Call:
+        """One call of the kubelet for a claim; what the claim metrics count.
+
+        Args:
+            operation: The metric's `operation`: what is asked for.
+            trace: The claim's.
+        """
+        return Call(self.metrics, self._clock, operation, trace)
+
     def operation(
         self,
         name: str,
@@ -98,14 +108,13 @@ class Telemetry:
         attributes: Mapping[str, Value] = _NOTHING,
         links: tuple[Link, ...] = (),
     ) -> Scope:
-        """One piece of work on a claim, once per call of the kubelet: `prepare`, `unprepare`.
+        """One piece of work on a claim: `prepare`, `unprepare`.
 
-        Its outcome goes to the span, the claim metrics (by `nvdra.device_kind`, which may be set
-        while it runs) and the log: verbosity 2, a warning when it failed, an error with its stack
-        when that is a bug of ours.
+        Its outcome goes to the span and the log: verbosity 2, a warning when it failed, an error
+        with its stack when that is a bug of ours. Whoever is answered with it is a `call`.
 
         Args:
-            name: The span's name and the metric's `operation`.
+            name: The span's name.
             trace: The claim's trace.
             parent: The claim's root, written or not (`identity.claim_root`).
             attributes: At least `claim_attributes`.
@@ -217,14 +226,7 @@ class Telemetry:
         outcome = keys.Outcome.SUCCESS if failure is None else failure.outcome
         span.set(keys.OUTCOME, outcome.value)
         seconds = span.end()
-        self.metrics.operation_ended(
-            span.name,
-            seconds,
-            outcome=outcome,
-            reason="" if failure is None else failure.reason,
-            device_kind=str(span.attributes.get(keys.DEVICE_KIND, "")),
-            trace=span.trace,
-        )
+        self.metrics.operation_ended(span.name)
         is_bug = outcome is keys.Outcome.INTERNAL
         _write(_LEVELS[outcome], span, seconds, error if is_bug else None)
 
