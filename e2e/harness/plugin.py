@@ -25,6 +25,7 @@ from nvdra_api.types.ids import ClaimUID
 from nvdra_sim import config, install
 
 DRIVER = "gpu.nvidia.com"
+PROFILE = "dgx-h100"
 START_S = 20
 
 
@@ -57,7 +58,7 @@ class Node:
 
 
 @contextlib.contextmanager
-def node(directory: Path, name: str, profile: str = "dgx-h100") -> Iterator[Node]:
+def node(directory: Path, name: str, profile: str = PROFILE) -> Iterator[Node]:
     """Simulated hardware below `directory`, with real device nodes; needs root. Keep it short."""
     roots = install.Roots.below(directory / "hw")
     description = config.from_profile(profile, name, {"node": {"visibility": "all"}})

@@ -11,6 +11,7 @@ from typing import Any
 import plugin
 from apiserver import ApiServer
 from kubelet_client import KubeletClient, Plugin
+from nvdra_api.types.claims import ClaimRef
 from plugin import Node, PluginProcess
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -39,9 +40,13 @@ class Rig:
         await self.until(lambda: self.process.get("/readyz")[0] == 200, "the plugin to be ready")
         self.dra = await self.kubelet.registered(plugin.DRIVER)
 
-    def claim(self, *devices: str, **how: Any) -> plugin.ClaimRef:
+    def claim(self, *devices: str, **how: Any) -> ClaimRef:
         """A new claim, allocated to these devices of the node."""
         return plugin.allocated_claim(self.server, self.node.name, devices, **how)
+
+    def delete(self, claim: ClaimRef) -> None:
+        """Remove the claim from the API server."""
+        self.server.call("DELETE", f"{plugin.CLAIMS}/{claim.name}")
 
     def slices(self) -> list[dict[str, Any]]:
         """The node's slices, as the API server holds them."""

@@ -121,16 +121,10 @@ def test_a_writer_that_died_can_be_cleaned_up_after_without_touching_another_one
     )
 
 
-def test_a_temporary_file_tells_whose_it_is_however_long_the_specs_name_is(tmp_path: Path):
+def test_a_spec_may_have_the_longest_name_that_a_file_can_have(tmp_path: Path):
     path = tmp_path / f"{'a' * 250}.yaml"
-    seen: list[str] = []
-    watched = tmp_path / "watched"
-    watched.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fsync", lambda _: seen.extend(found.name for found in watched.iterdir()))
-        files.write(SPEC, watched / path.name)
-    assert seen[0].startswith("spec.aaaa")
-    assert seen[0].endswith(".tmp")
+    files.write(SPEC, path)
+    assert files.read(path).devices == SPEC.devices
 
 
 def test_cleaning_up_a_directory_that_is_not_there_is_fine(tmp_path: Path):

@@ -7,6 +7,7 @@ Source: design.md, "CDI written ahead"; spec/cdi.md §20.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ _CLASS: Final = "device"
 _HASH_DIGITS: Final = 10
 """40 bits: generations of one node are few, and a device's name stays readable."""
 _ABANDONED_S: Final = 3600.0
-"""No write takes so long: whoever began the file has died."""
+"""No write of somebody else's takes so long: whoever began the file has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ class SpecFiles:
         for path in self._root.glob(prefix):
             if path.stem.rpartition("_")[2] not in kept:
                 files.remove(path)
+        # Ours are written on this very thread by the one plugin of the node: nobody is at it now.
+        files.remove_abandoned(self._root, before=inf, owner=f"{names.GPU_CDI_VENDOR}-{_CLASS}_")
         files.remove_abandoned(self._root, before=self._clock.now().timestamp() - _ABANDONED_S)
 
     def _path(self, generation: str) -> Path:

@@ -41,7 +41,14 @@ def test_generations_that_nobody_stands_on_are_removed(tmp_path: Path) -> None:
     }
 
 
-def test_what_a_writer_that_died_left_is_removed_after_an_hour(tmp_path: Path) -> None:
+def test_what_our_own_writer_left_when_it_died_is_removed_at_once(tmp_path: Path) -> None:
+    make(tmp_path / "spec.k8s.gpu.nvidia.com-device_current.0a1b.tmp", timedelta(0))
+    make(tmp_path / "spec.k8s.gpu.nvidia.com-device_ahead.0a1b.tmp", timedelta(hours=-1))
+    SpecFiles(tmp_path, StoppedClock()).retire({"current"})
+    assert left(tmp_path) == set()
+
+
+def test_what_another_writer_that_died_left_is_removed_after_an_hour(tmp_path: Path) -> None:
     make(tmp_path / "spec.dead.tmp", timedelta(minutes=61))
     make(tmp_path / "spec.writing.tmp", timedelta(minutes=59))
     SpecFiles(tmp_path, StoppedClock()).retire(set())

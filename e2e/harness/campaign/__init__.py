@@ -1,0 +1,5 @@
+"""The crash campaign: kill the real plugin before each call with which it changes something.
+
+`points` says which calls those are, `lane` is a node to do it on, `operations` what is done there
+and what must be true afterwards, `strike` does it once, `run` does it all, `report` tells.
+"""

@@ -1,0 +1,114 @@
+"""All strikes of an operation, on several lanes at once, until every recorded call was hit."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from apiserver import ApiServer
+
+from campaign import lane, strike
+from campaign.lane import Lane
+from campaign.operations import Operation
+from campaign.points import Place, Point
+
+LANES = 3
+TRIES = 6
+"""A call that another thread, or gRPC's rhythm, moves by one is met within a few runs."""
+
+
+@dataclass
+class Row:
+    """One recorded call, and what came of being killed there.
+
+    Attributes:
+        thread: Which made the call.
+        tries: Runs that aimed at it.
+        outcome: Empty as long as no run has died there.
+    """
+
+    point: Point
+    place: Place
+    recorded_at: str
+    tries: int = 0
+    outcome: str = ""
+    is_right: bool = False
+
+    @property
+    def is_hit(self) -> bool:
+        """Whether a process has died exactly here."""
+        return bool(self.outcome)
+
+
+@dataclass
+class Campaign:
+    """What was found for one operation.
+
+    Attributes:
+        rows: By recorded call, in order.
+        others: What was recorded and changes nothing, by kind.
+        seconds: How long it took.
+    """
+
+    operation: str
+    rows: list[Row] = field(default_factory=list)
+    others: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+
+    @property
+    def missed(self) -> list[Row]:
+        """Calls that no run has died at."""
+        return [row for row in self.rows if not row.is_hit]
+
+    @property
+    def wrong(self) -> list[Row]:
+        """Calls after which something was not as it must be."""
+        return [row for row in self.rows if row.is_hit and not row.is_right]
+
+
+async def campaign(server: ApiServer, operation: Operation, first_lane: int = 0) -> Campaign:
+    """Record the operation twice, strike at everything that was seen in either, judge each."""
+    began = time.monotonic()
+    found = Campaign(operation.name)
+    async with AsyncExitStack() as stack:
+        lanes = [
+            await stack.enter_async_context(lane.opened(server, first_lane + number))
+            for number in range(LANES)
+        ]
+        await asyncio.gather(*(operation.make_ready(each) for each in lanes))
+        recordings = await asyncio.gather(*(strike.record(each, operation) for each in lanes[:2]))
+        _take(found, recordings)
+        queue = list(reversed(found.rows))
+        await asyncio.gather(*(_strikes(each, operation, found, queue) for each in lanes))
+    found.seconds = time.monotonic() - began
+    return found
+
+
+def _take(found: Campaign, recordings: Sequence[strike.Recording]) -> None:
+    seen: set[Point] = set()
+    for recording in recordings:
+        found.others |= recording.others
+        for point, place in recording.points:
+            if point not in seen:
+                seen.add(point)
+                found.rows.append(Row(point, place, recording.root))
+
+
+async def _strikes(lane: Lane, operation: Operation, found: Campaign, queue: list[Row]) -> None:
+    """Take calls from the queue and put back those that were missed."""
+    by_point = {row.point: row for row in found.rows}
+    while queue:
+        row = queue.pop()
+        if row.is_hit:
+            continue
+        row.tries += 1
+        result = await strike.strike(lane, operation, row.point, row.place, row.recorded_at)
+        hit = by_point.get(result.hit) if result.hit else None
+        if hit is not None and not hit.is_hit:
+            hit.outcome, hit.is_right = result.outcome, result.is_right
+        if not result.is_right and hit is not row:
+            row.outcome, row.is_right = result.outcome, False
+        if not row.is_hit and row.tries < TRIES:
+            queue.insert(0, row)

@@ -1,0 +1,144 @@
+"""One run of an operation under strace: watched to its end, or killed at a point."""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import strace
+from strace import Call, Kill
+
+from campaign import points
+from campaign.lane import MAIN, Lane
+from campaign.operations import Operation
+from campaign.points import Place, Point
+
+APPEAR_S = 20
+LATE = ("nvml",)
+"""Threads that have time between their start and their first change, so that we can attach: what
+they change has names that nobody knows before."""
+
+
+@dataclass(frozen=True)
+class Strike:
+    """How a run went.
+
+    Attributes:
+        hit: Where the process died; None when it ran to the end of the operation.
+        outcome: What was found after the restart and the retry.
+        is_right: Whether all was as it must be.
+    """
+
+    hit: Point | None
+    outcome: str
+    is_right: bool
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What an undisturbed run changed, in order, and how often it did what changes nothing."""
+
+    points: Sequence[tuple[Point, Place]]
+    others: Counter[str]
+    root: str
+
+
+async def record(lane: Lane, operation: Operation) -> Recording:
+    """Watch every thread of one run to the end; then the process is killed, and all must hold."""
+    await operation.arrange(lane)
+    log = lane.directory / "strace"
+    if operation.is_start:
+        lane.launch(*strace.launching(log, points.CALLS))
+        await operation.perform(lane)
+        await lane.kill()
+        calls = strace.parse(log.read_text(), {})
+    else:
+        with strace.attached(log, lane.threads(), points.CALLS) as tracer:
+            await operation.perform(lane)
+        calls = tracer.end()
+        await lane.kill()
+    found, others = points.changes(calls, lane.names)
+    await lane.start()
+    await operation.judge(lane)
+    return Recording(found, others, str(lane.directory))
+
+
+async def strike(
+    lane: Lane, operation: Operation, point: Point, place: Place, recorded_at: str
+) -> Strike:
+    """Kill the plugin at the point as it was recorded on another lane, and see how it goes on."""
+    place = place.moved(recorded_at, str(lane.directory))
+    await operation.arrange(lane)
+    if operation.is_start:
+        calls = await _start(lane, operation, point, place)
+    else:
+        tids = {tid: name for tid, name in lane.threads().items() if name == place.thread}
+        with _killing(lane, tids, point, place) as log:
+            await _until_dead(lane, operation.perform(lane))
+        calls = strace.parse(log.read_text(), tids)
+    left = sorted(name.rpartition("/")[2] for name in lane.files() if "tmp" in name)
+    await lane.kill()
+    hit = points.fatal(calls, lane.names)
+    try:
+        await lane.start()
+        outcome, is_right = await operation.judge(lane), True
+    except (AssertionError, grpc.aio.AioRpcError, TimeoutError) as error:
+        outcome, is_right = f"{type(error).__name__}: {error}", False
+        await lane.kill()
+    if left and is_right:
+        outcome = f"{', '.join(left)} removed; {outcome}"
+    return Strike(hit, outcome, is_right)
+
+
+async def _start(lane: Lane, operation: Operation, point: Point, place: Place) -> Sequence[Call]:
+    """The operation is the start: strace has to be there before its threads are."""
+    log = lane.directory / "strace"
+    if place.thread in LATE:
+        lane.launch()
+        tid = await asyncio.to_thread(_appeared, lane, place.thread)
+        with _killing(lane, {tid: place.thread}, point, place) as log:
+            await _until_dead(lane, operation.perform(lane))
+        return strace.parse(log.read_text(), {tid: place.thread})
+    if place.thread == MAIN:
+        kill, is_following = Kill(point.call, place.index), False
+    else:
+        kill, is_following = Kill(point.call, place.nth, [place.path]), True
+    lane.launch(*strace.launching(log, points.CALLS, kill, is_following=is_following))
+    await _until_dead(lane, operation.perform(lane))
+    await lane.kill()
+    return strace.parse(log.read_text(), {})
+
+
+@contextlib.contextmanager
+def _killing(lane: Lane, tids: dict[int, str], point: Point, place: Place) -> Iterator[Path]:
+    log = lane.directory / "strace"
+    kill = Kill(point.call, place.index)
+    with strace.attached(log, tids, points.CALLS, kill):
+        yield log
+
+
+async def _until_dead(lane: Lane, work: Coroutine[None, None, None]) -> None:
+    """Let the work go on until it is done or the plugin is dead; then it is dead in any case."""
+    working = asyncio.create_task(work)
+    dying = asyncio.create_task(lane.died())
+    await asyncio.wait((working, dying), return_when=asyncio.FIRST_COMPLETED)
+    working.cancel()
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+        await working
+    await lane.kill()
+    await dying
+
+
+def _appeared(lane: Lane, name: str) -> int:
+    deadline = time.monotonic() + APPEAR_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for tid, found in strace.threads(lane.pid).items():
+                if found == name:
+                    return tid
+        time.sleep(0.001)
+    raise AssertionError(f"the plugin has no thread {name}")

@@ -1,0 +1,166 @@
+"""strace, as tests use it: note the calls of a process's threads, or kill it before one of them.
+
+`attached` is for threads that run, `launching` for a process from its first call on. An injected
+SIGKILL arrives on the way into the call, which then does not happen. Counts are per thread, and
+with paths given, only of calls on those. Nothing here knows what a call means: see `campaign`.
+"""
+
+import contextlib
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ATTACH_S = 10
+STRINGS = 8192
+"""Longest piece of data that is printed whole, in bytes: no answer to the kubelet is longer."""
+
+_LINE = re.compile(r"(?:(?P<tid>\d+)\s+)?(?P<name>[a-z]\w*)\((?P<arguments>.*)")
+_NAMED = re.compile(r'\d+</proc/\d+/task/(?P<tid>\d+)/comm>, "(?P<name>[^"]*)"')
+_DATA = re.compile(r'iov_base="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True)
+class Call:
+    """One system call, as strace saw it on its way in.
+
+    Attributes:
+        tid: The thread.
+        thread: Its name.
+        name: Of the call.
+        arguments: As printed, descriptors with what they stand for: `8</a/state.sqlite>, "…"`.
+        is_fatal: The process died on the way into it.
+    """
+
+    tid: int
+    thread: str
+    name: str
+    arguments: str
+    is_fatal: bool
+
+    @property
+    def data(self) -> bytes:
+        """What a `sendmsg` would send."""
+        pieces = _DATA.findall(self.arguments)
+        return b"".join(
+            piece.encode("latin1").decode("unicode_escape").encode("latin1") for piece in pieces
+        )
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Where to kill.
+
+    Attributes:
+        call: Name of the call.
+        nth: Which one of its thread, from 1.
+        paths: Count only calls on these files.
+    """
+
+    call: str
+    nth: int
+    paths: Sequence[str] = ()
+
+
+@dataclass
+class Tracer:
+    """A strace that runs, or has run."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    def end(self) -> list[Call]:
+        """Let go of the process, should it still run; what was seen."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        self.process.wait(timeout=30)
+        return parse(self.log.read_text(errors="replace"), self.names)
+
+
+def threads(pid: int) -> dict[int, str]:
+    """Names of a process's threads by their ids."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            found[int(task.name)] = (task / "comm").read_text().strip()
+    return found
+
+
+@contextlib.contextmanager
+def attached(
+    log: Path, tids: Mapping[int, str], calls: Sequence[str], kill: Kill | None = None
+) -> Iterator[Tracer]:
+    """Watch these threads, by id and name, while the block runs."""
+    targets = [f"--attach={tid}" for tid in tids]
+    argv = ["strace", *_options(log, calls, kill), *targets]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tracer = Tracer(process, log, tids)
+    try:
+        _wait_attached(process, tids)
+        yield tracer
+    finally:
+        tracer.end()
+
+
+def launching(
+    log: Path, calls: Sequence[str], kill: Kill | None = None, *, is_following: bool = True
+) -> list[str]:
+    """What to put before a program's name; without `is_following`, only its first thread counts."""
+    follow = ["--follow-forks"] if is_following else []
+    return ["strace", *_options(log, calls, kill), *follow]
+
+
+def parse(text: str, names: Mapping[int, str]) -> list[Call]:
+    """The calls in an output, in the order of their beginning.
+
+    Args:
+        text: Of strace's output file.
+        names: Threads that were there before. None for a launched program: its threads have the
+            names that they gave themselves, the first one is `main`, others are nameless.
+    """
+    lines = [found for line in text.splitlines() if (found := _LINE.fullmatch(line))]
+    first = int(lines[0]["tid"] or 0) if lines else 0
+    known = dict(names) or {first: "main"}
+    for line in lines:
+        if named := _NAMED.match(line["arguments"]):
+            known[int(named["tid"])] = named["name"]
+    only = next(iter(known))  # a single thread's output does not say which it is
+    calls = []
+    for line in lines:
+        tid, arguments = int(line["tid"] or only), line["arguments"]
+        is_fatal = arguments.endswith("= ?")
+        calls.append(Call(tid, known.get(tid, ""), line["name"], arguments, is_fatal))
+    return calls
+
+
+def _options(log: Path, calls: Sequence[str], kill: Kill | None) -> list[str]:
+    options = [
+        f"--output={log}",
+        f"--string-limit={STRINGS}",
+        "--decode-fds=all",
+        f"--trace={','.join(calls)}",
+    ]
+    if kill is not None:
+        options.append(f"--inject={kill.call}:signal=SIGKILL:when={kill.nth}")
+        options += [f"--trace-path={path}" for path in kill.paths]
+    return options
+
+
+def _wait_attached(process: "subprocess.Popen[bytes]", tids: Mapping[int, str]) -> None:
+    deadline = time.monotonic() + ATTACH_S
+    for tid in tids:
+        while _tracer_of(tid) != process.pid:
+            assert process.poll() is None, "strace ended before it had attached"
+            assert time.monotonic() < deadline, f"strace does not attach to thread {tid}"
+            time.sleep(0.002)
+
+
+def _tracer_of(tid: int) -> int:
+    for line in Path(f"/proc/{tid}/status").read_text().splitlines():
+        if line.startswith("TracerPid:"):
+            return int(line.split()[1])
+    return 0
