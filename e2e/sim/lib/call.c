@@ -1,4 +1,5 @@
 /* One call: its announcement, its age, its place in the counters, and the right to change anything. */
+#include <signal.h>
 #include <unistd.h>
 
 #include "sim.h"
@@ -32,8 +33,19 @@ void call_leave(struct call *call)
     session_leave();
 }
 
+nvml_code call_answer(struct call *call, nvml_code code)
+{
+    if (call->killed)
+        raise(SIGKILL);
+    return call->result = call->reported != NVML_SUCCESS ? call->reported : code;
+}
+
+bool call_is_privileged(void)
+{
+    return description()->privilege == SIM_PRIVILEGE_NONE || geteuid() == 0;
+}
+
 nvml_code call_needs_privilege(void)
 {
-    bool allowed = description()->privilege == SIM_PRIVILEGE_NONE || geteuid() == 0;
-    return allowed && state_is_writable() ? NVML_SUCCESS : NVML_NO_PERMISSION;
+    return call_is_privileged() && state_is_writable() ? NVML_SUCCESS : NVML_NO_PERMISSION;
 }

@@ -1,17 +1,19 @@
 /*
- * Event sets: they can be made, filled, waited for and freed. No event ever happens on this node yet; a wait ends
- * with its time, or at once when a GPU of the set is lost.
+ * Event sets (spec §8): made, filled, waited for and freed. What happens on the node is in the ring of the state file;
+ * a set remembers how far it has read, so that every event goes to one waiter of each set that asked for it.
  */
-#include <stdlib.h>
 #include <time.h>
 
 #include "sim.h"
 
-enum { MAX_SETS = 64, POLL_NS = 10000000 };
+enum { MAX_SETS = 64, SLICE_NS = 100000000 };
 
 struct nvml_event_set {
     bool in_use;
-    bool has_gpu[SIM_MAX_GPUS];
+    uint64_t read;                /* events up to this one have been looked at */
+    uint64_t types[SIM_MAX_GPUS]; /* 0: not registered */
+    uint64_t since[SIM_MAX_GPUS]; /* the newest event when the GPU was registered */
+    bool loss_told[SIM_MAX_GPUS];
 };
 static struct nvml_event_set sets[MAX_SETS];
 
@@ -36,7 +38,7 @@ EXPORT nvml_code nvmlEventSetCreate(nvml_event_set *set)
     for (unsigned i = 0; i < MAX_SETS && code != NVML_SUCCESS; i++) {
         if (sets[i].in_use)
             continue;
-        sets[i] = (struct nvml_event_set){.in_use = true};
+        sets[i] = (struct nvml_event_set){.in_use = true, .read = newest_event()};
         *set = &sets[i];
         code = NVML_SUCCESS;
     }
@@ -47,7 +49,7 @@ EXPORT nvml_code nvmlEventSetCreate(nvml_event_set *set)
 EXPORT nvml_code nvmlEventSetFree(nvml_event_set set)
 {
     CALL(nvmlEventSetFree);
-    NODE();
+    REQUIRE_OK(apply_rules(&call, SIM_ANY_GPU));
     session_lock();
     bool valid = is_set(set);
     if (valid)
@@ -68,31 +70,63 @@ EXPORT nvml_code nvmlDeviceGetSupportedEventTypes(nvml_device device, unsigned l
 EXPORT nvml_code nvmlDeviceRegisterEvents(nvml_device device, unsigned long long types, nvml_event_set set)
 {
     CALL(nvmlDeviceRegisterEvents);
-    GPU(device);
+    DEVICE(device);
+    REQUIRE(!gpu.is_mig, NVML_INVALID_ARGUMENT);
     REQUIRE((types & ~gpu.spec->supported_events) == 0, NVML_NOT_SUPPORTED);
     session_lock();
     bool valid = is_set(set);
-    if (valid && types != 0)
-        set->has_gpu[gpu.number] = true;
+    if (valid && set->types[gpu.number] == 0)
+        set->since[gpu.number] = newest_event();
+    if (valid)
+        set->types[gpu.number] |= types;
     session_unlock();
     RETURN(valid ? NVML_SUCCESS : NVML_INVALID_ARGUMENT);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */
 
-static nvml_code look_at(nvml_event_set set)
+/* Errors of a single MIG instance are for the privileged only. */
+static bool is_wanted(nvml_event_set set, const struct sim_event *event)
 {
-    struct nvml_event_set copy = {0};
-    if (!session_is_initialized())
-        return NVML_UNINITIALIZED;
-    session_lock();
-    if (is_set(set))
-        copy = *set;
-    session_unlock();
-    if (!copy.in_use)
+    return set->types[event->gpu] & event->type && event->sequence > set->since[event->gpu] &&
+           (event->gpu_instance == SIM_NO_INSTANCE || call_is_privileged());
+}
+
+/* Takes the oldest event that the set asked for. What was overwritten before it was read is counted. */
+static bool take_event(nvml_event_set set, struct sim_event *event)
+{
+    uint64_t before = oldest_event_before(), newest = newest_event();
+    if (set->read < before) {
+        if (before + SIM_MAX_EVENTS == newest)
+            count_dropped_events(before - set->read);
+        set->read = before;
+    }
+    while (set->read < newest)
+        if (read_event(++set->read, event) && is_wanted(set, event))
+            return true;
+    return false;
+}
+
+static bool tells_loss(nvml_event_set set, unsigned gpu)
+{
+    bool told = set->loss_told[gpu];
+    set->loss_told[gpu] = set->types[gpu] != 0 && read_gpu(gpu).lost;
+    if (description()->gpu_lost_wait == SIM_LOST_WAIT_XID_ONLY)
+        return false;
+    return set->loss_told[gpu] && !(told && description()->gpu_lost_wait == SIM_LOST_WAIT_ERROR_ONCE);
+}
+
+/* Called with the session's lock held. Events come first: the last one of a GPU says why it was lost. */
+static nvml_code look_at(nvml_event_set set, struct sim_event *event)
+{
+    if (!is_set(set))
         return NVML_INVALID_ARGUMENT;
+    if (!module_is_loaded())
+        return NVML_DRIVER_NOT_LOADED;
+    if (take_event(set, event))
+        return NVML_SUCCESS;
     for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
-        if (copy.has_gpu[gpu] && read_gpu(gpu).lost)
+        if (tells_loss(set, gpu))
             return NVML_GPU_IS_LOST;
     return NVML_TIMEOUT;
 }
@@ -104,32 +138,42 @@ static int64_t now_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-static nvml_code wait_for_event(nvml_event_set set, unsigned timeout_ms)
+static nvml_code wait_for_event(nvml_event_set set, unsigned timeout_ms, struct sim_event *event)
 {
     int64_t end = now_ns() + timeout_ms * INT64_C(1000000);
     for (;;) {
-        nvml_code code = look_at(set);
+        uint32_t changes = change_count();
+        session_lock();
+        nvml_code code = session_is_initialized() ? look_at(set, event) : NVML_UNINITIALIZED;
+        session_unlock();
         int64_t left = end - now_ns();
         if (code != NVML_TIMEOUT || left <= 0)
             return code;
-        struct timespec pause = {0, left < POLL_NS ? left : POLL_NS};
-        nanosleep(&pause, NULL);
+        /* Not longer at once: whoever changed something may have been killed before it told. */
+        wait_for_change(changes, left < SLICE_NS ? left : SLICE_NS);
     }
 }
 
 EXPORT nvml_code nvmlEventSetWait_v2(nvml_event_set set, nvml_event *event, unsigned timeout_ms)
 {
+    struct sim_event found;
     CALL(nvmlEventSetWait_v2);
     REQUIRE_POINTER(event);
     NODE();
-    RETURN(wait_for_event(set, timeout_ms));
+    REQUIRE_OK(wait_for_event(set, timeout_ms, &found));
+    *event = (nvml_event){
+        {handle_of(found.gpu), found.type, found.data}, found.gpu_instance, found.compute_instance};
+    RETURN(NVML_SUCCESS);
 }
 
 EXPORT nvml_code nvmlEventSetWait(nvml_event_set set, nvml_event_v1 *event, unsigned timeout_ms)
 {
+    struct sim_event found;
     CALL(nvmlEventSetWait);
     REQUIRE_POINTER(event);
     NODE();
-    RETURN(wait_for_event(set, timeout_ms));
+    REQUIRE_OK(wait_for_event(set, timeout_ms, &found));
+    *event = (nvml_event_v1){handle_of(found.gpu), found.type, found.data};
+    RETURN(NVML_SUCCESS);
 }
 ALIAS(nvmlEventSetWait_v1, nvmlEventSetWait);

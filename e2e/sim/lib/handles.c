@@ -1,5 +1,5 @@
 /*
- * Handles of GPUs: which there are, who may see them, and how they are looked up.
+ * Handles of GPUs: which there are, who may see them, and how they are looked up. Those of MIG are in instances.c.
  *
  * A handle is the address of a slot in a table of this library; anything else is refused without looking behind it.
  */
@@ -22,33 +22,43 @@ nvml_device handle_of(unsigned gpu)
     return &slots[gpu];
 }
 
-nvml_code gpu_of(nvml_device device, enum function function, struct gpu *gpu)
+nvml_code open_gpu(unsigned number, struct call *call, struct gpu *gpu)
 {
-    uintptr_t number = (uintptr_t)device - (uintptr_t)slots;
     if (number >= description()->gpu_count)
         return NVML_INVALID_ARGUMENT;
-    gpu->number = (unsigned)number;
+    gpu->number = number;
     gpu->spec = &description()->gpus[number];
-    gpu->now = read_gpu(gpu->number);
+    gpu->now = read_gpu(number);
     if (!gpu->now.bound_to_nvidia)
         return NVML_INVALID_ARGUMENT;
-    nvml_code code = apply_rules(function, (int)number);
+    nvml_code code = ask_driver(call, (int)number);
     if (code != NVML_SUCCESS)
         return code;
-    return read_gpu(gpu->number).lost ? NVML_GPU_IS_LOST : NVML_SUCCESS;
+    gpu->now = read_gpu(number); /* a rule may have waited */
+    return gpu->now.lost ? NVML_GPU_IS_LOST : NVML_SUCCESS;
+}
+
+nvml_code gpu_of(nvml_device device, struct call *call, struct gpu *gpu)
+{
+    struct sim_gpu_instance record;
+    gpu->is_mig = instance_of(device, MIG_DEVICE, &gpu->instance);
+    if (!gpu->is_mig)
+        return open_gpu((unsigned)((uintptr_t)device - (uintptr_t)slots), call, gpu);
+    if (!instance_exists(&gpu->instance, &record))
+        return NVML_INVALID_ARGUMENT;
+    return open_gpu(gpu->instance.gpu, call, gpu);
 }
 
 /* ---- visibility (§10.5) ------------------------------------------------------------------------------- */
 
-static bool is_device_node(const char *path, unsigned major_number, unsigned minor_number)
+bool is_device_node(const char *path, unsigned major_number, unsigned minor_number)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISCHR(info.st_mode) &&
            info.st_rdev == makedev(major_number, minor_number);
 }
 
-/* In a container only the GPUs whose device node was injected exist. */
-static bool sees_only_device_nodes(void)
+bool sees_only_device_nodes(void)
 {
     const struct sim_description *node = description();
     if (node->visibility == SIM_VISIBILITY_AUTO)
@@ -99,9 +109,9 @@ EXPORT nvml_code nvmlDeviceGetCount(unsigned *count)
 ALIAS(nvmlDeviceGetCount_v1, nvmlDeviceGetCount);
 
 /* Hands out the handle of a GPU that was found, unless a rule for it says otherwise. */
-static nvml_code found(enum function function, unsigned gpu, nvml_device *device)
+static nvml_code found(struct call *call, unsigned gpu, nvml_device *device)
 {
-    nvml_code code = apply_rules(function, (int)gpu);
+    nvml_code code = ask_driver(call, (int)gpu);
     if (code == NVML_SUCCESS)
         *device = handle_of(gpu);
     return code;
@@ -114,7 +124,7 @@ EXPORT nvml_code nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *devi
     bool by_device_node = sees_only_device_nodes();
     for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
         if (is_visible(gpu, by_device_node) && index-- == 0)
-            RETURN(found(call.function, gpu, device));
+            RETURN(found(&call, gpu, device));
     RETURN(NVML_INVALID_ARGUMENT);
 }
 
@@ -126,12 +136,12 @@ ALIAS(nvmlDeviceGetHandleByIndex_v1, nvmlDeviceGetHandleByIndex);
 
 typedef bool predicate(const struct sim_gpu_spec *spec, const void *wanted);
 
-static nvml_code find_gpu(enum function function, predicate *is_it, const void *wanted, nvml_device *device)
+static nvml_code find_gpu(struct call *call, predicate *is_it, const void *wanted, nvml_device *device)
 {
     for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
         if (is_it(&description()->gpus[gpu], wanted) && gpu_is_visible(gpu))
-            return found(function, gpu, device);
-    nvml_code code = apply_rules(function, SIM_ANY_GPU);
+            return found(call, gpu, device);
+    nvml_code code = ask_driver(call, SIM_ANY_GPU);
     return code == NVML_SUCCESS ? NVML_NOT_FOUND : code;
 }
 
@@ -140,20 +150,54 @@ static bool has_uuid(const struct sim_gpu_spec *spec, const void *text)
     return strcmp(spec->uuid, text) == 0;
 }
 
+/* Hands out the handle of a MIG device, once its GPU has been asked. */
+static nvml_code found_mig(struct call *call, const struct instance *mig, nvml_device *device)
+{
+    struct gpu gpu;
+    nvml_code code = open_gpu(mig->gpu, call, &gpu);
+    nvml_device handle = code == NVML_SUCCESS ? instance_handle(mig) : NULL;
+    if (code == NVML_SUCCESS && handle == NULL)
+        code = NVML_MEMORY;
+    if (code == NVML_SUCCESS)
+        *device = handle;
+    return code;
+}
+
+static nvml_code find_by_text(struct call *call, const char *uuid, nvml_device *device)
+{
+    struct instance mig;
+    if (find_mig_device(uuid, &mig))
+        return found_mig(call, &mig, device);
+    return find_gpu(call, has_uuid, uuid, device);
+}
+
 EXPORT nvml_code nvmlDeviceGetHandleByUUID(const char *uuid, nvml_device *device)
 {
     CALL(nvmlDeviceGetHandleByUUID);
     REQUIRE_POINTER(uuid);
     REQUIRE_POINTER(device);
-    RETURN(find_gpu(call.function, has_uuid, uuid, device));
+    RETURN(find_by_text(&call, uuid, device));
+}
+
+void format_uuid(const uint8_t bytes[16], char text[37])
+{
+    for (unsigned i = 0; i < 16; i++)
+        text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", bytes[i]);
 }
 
 static bool has_uuid_bytes(const struct sim_gpu_spec *spec, const void *bytes)
 {
-    char text[40], *end = text;
-    for (unsigned i = 0; i < 16; i++)
-        end += sprintf(end, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", ((const uint8_t *)bytes)[i]);
+    char text[37];
+    format_uuid(bytes, text);
     return strncmp(spec->uuid, "GPU-", 4) == 0 && strcasecmp(spec->uuid + 4, text) == 0;
+}
+
+static nvml_code find_by_bytes(struct call *call, const uint8_t uuid[16], nvml_device *device)
+{
+    struct instance mig;
+    if (find_mig_device_by_bytes(uuid, &mig))
+        return found_mig(call, &mig, device);
+    return find_gpu(call, has_uuid_bytes, uuid, device);
 }
 
 EXPORT nvml_code nvmlDeviceGetHandleByUUIDV(const nvml_uuid *uuid, nvml_device *device)
@@ -163,10 +207,10 @@ EXPORT nvml_code nvmlDeviceGetHandleByUUIDV(const nvml_uuid *uuid, nvml_device *
     REQUIRE_POINTER(device);
     REQUIRE_VERSION(uuid, 1);
     if (uuid->type == NVML_UUID_TYPE_BINARY)
-        RETURN(find_gpu(call.function, has_uuid_bytes, uuid->value.bytes, device));
+        RETURN(find_by_bytes(&call, uuid->value.bytes, device));
     REQUIRE(uuid->type == NVML_UUID_TYPE_ASCII, NVML_INVALID_ARGUMENT);
     REQUIRE(memchr(uuid->value.text, '\0', sizeof uuid->value.text) != NULL, NVML_INVALID_ARGUMENT);
-    RETURN(find_gpu(call.function, has_uuid, uuid->value.text, device));
+    RETURN(find_by_text(&call, uuid->value.text, device));
 }
 
 static bool has_serial(const struct sim_gpu_spec *spec, const void *serial)
@@ -179,7 +223,7 @@ EXPORT nvml_code nvmlDeviceGetHandleBySerial(const char *serial, nvml_device *de
     CALL(nvmlDeviceGetHandleBySerial);
     REQUIRE_POINTER(serial);
     REQUIRE_POINTER(device);
-    RETURN(find_gpu(call.function, has_serial, serial, device));
+    RETURN(find_gpu(&call, has_serial, serial, device));
 }
 
 /* ---- PCI bus ids -------------------------------------------------------------------------------------- */
@@ -230,7 +274,7 @@ EXPORT nvml_code nvmlDeviceGetHandleByPciBusId_v2(const char *text, nvml_device 
     REQUIRE_POINTER(text);
     REQUIRE_POINTER(device);
     REQUIRE(parse_bus_id(text, &id), NVML_INVALID_ARGUMENT);
-    RETURN(find_gpu(call.function, has_bus_id, &id, device));
+    RETURN(find_gpu(&call, has_bus_id, &id, device));
 }
 
 EXPORT nvml_code nvmlDeviceGetHandleByPciBusId(const char *text, nvml_device *device)

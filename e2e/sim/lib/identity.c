@@ -1,4 +1,7 @@
-/* Who a GPU is: names, numbers and where it sits on the PCI bus and in its rack (spec §6.2). */
+/*
+ * Who a GPU is: names, numbers and where it sits on the PCI bus and in its rack (spec §6.2). A MIG device has a name,
+ * a UUID and an index of its own, and shares what its GPU is made of.
+ */
 #include <stdio.h>
 
 #include "sim.h"
@@ -7,23 +10,25 @@ EXPORT nvml_code nvmlDeviceGetName(nvml_device device, char *name, unsigned leng
 {
     CALL(nvmlDeviceGetName);
     REQUIRE_POINTER(name);
-    GPU(device);
-    RETURN(answer_text(name, length, gpu.spec->name));
+    DEVICE(device);
+    RETURN(gpu.is_mig ? mig_name(&gpu, name, length) : answer_text(name, length, gpu.spec->name));
 }
 
 EXPORT nvml_code nvmlDeviceGetUUID(nvml_device device, char *uuid, unsigned length)
 {
     CALL(nvmlDeviceGetUUID);
     REQUIRE_POINTER(uuid);
-    GPU(device);
-    RETURN(answer_text(uuid, length, gpu.spec->uuid));
+    DEVICE(device);
+    RETURN(gpu.is_mig ? mig_uuid(&gpu, uuid, length) : answer_text(uuid, length, gpu.spec->uuid));
 }
 
 EXPORT nvml_code nvmlDeviceGetIndex(nvml_device device, unsigned *index)
 {
     CALL(nvmlDeviceGetIndex);
     REQUIRE_POINTER(index);
-    GPU(device);
+    DEVICE(device);
+    if (gpu.is_mig)
+        RETURN(mig_index(&gpu, index));
     *index = 0;
     for (unsigned other = 0; other < gpu.number; other++)
         *index += gpu_is_visible(other);
@@ -43,7 +48,7 @@ EXPORT nvml_code nvmlDeviceGetBrand(nvml_device device, uint32_t *brand)
 {
     CALL(nvmlDeviceGetBrand);
     REQUIRE_POINTER(brand);
-    GPU(device);
+    DEVICE(device);
     *brand = gpu.spec->brand;
     RETURN(NVML_SUCCESS);
 }
@@ -52,7 +57,7 @@ EXPORT nvml_code nvmlDeviceGetArchitecture(nvml_device device, uint32_t *archite
 {
     CALL(nvmlDeviceGetArchitecture);
     REQUIRE_POINTER(architecture);
-    GPU(device);
+    DEVICE(device);
     *architecture = gpu.spec->architecture;
     RETURN(NVML_SUCCESS);
 }
@@ -62,7 +67,7 @@ EXPORT nvml_code nvmlDeviceGetCudaComputeCapability(nvml_device device, int *maj
     CALL(nvmlDeviceGetCudaComputeCapability);
     REQUIRE_POINTER(major);
     REQUIRE_POINTER(minor);
-    GPU(device);
+    DEVICE(device);
     *major = (int)gpu.spec->capability_major;
     *minor = (int)gpu.spec->capability_minor;
     RETURN(NVML_SUCCESS);
@@ -115,7 +120,7 @@ EXPORT nvml_code nvmlDeviceGetModuleId(nvml_device device, unsigned *id)
 {
     CALL(nvmlDeviceGetModuleId);
     REQUIRE_POINTER(id);
-    GPU(device);
+    DEVICE(device);
     *id = gpu.spec->module_id;
     RETURN(NVML_SUCCESS);
 }
@@ -186,7 +191,7 @@ EXPORT nvml_code nvmlDeviceGetPciInfo(nvml_device device, nvml_pci_info_v1 *pci)
 {
     CALL(nvmlDeviceGetPciInfo);
     REQUIRE_POINTER(pci);
-    GPU(device);
+    DEVICE(device);
     describe_first(gpu.spec, pci);
     RETURN(NVML_SUCCESS);
 }
@@ -196,7 +201,7 @@ EXPORT nvml_code nvmlDeviceGetPciInfo_v2(nvml_device device, nvml_pci_info_v2 *p
 {
     CALL(nvmlDeviceGetPciInfo_v2);
     REQUIRE_POINTER(pci);
-    GPU(device);
+    DEVICE(device);
     describe_first(gpu.spec, &pci->v1);
     pci->pci_subsystem_id = gpu.spec->pci_subsystem_id;
     memset(pci->reserved, 0, sizeof pci->reserved);
@@ -207,7 +212,7 @@ EXPORT nvml_code nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_pci_info *pci)
 {
     CALL(nvmlDeviceGetPciInfo_v3);
     REQUIRE_POINTER(pci);
-    GPU(device);
+    DEVICE(device);
     write_bus_id(gpu.spec, pci->bus_id_legacy, sizeof pci->bus_id_legacy, BUS_ID_LEGACY);
     write_bus_id(gpu.spec, pci->bus_id, sizeof pci->bus_id, BUS_ID);
     pci->domain = gpu.spec->pci_domain;
@@ -223,7 +228,7 @@ EXPORT nvml_code nvmlDeviceGetPciInfoExt(nvml_device device, nvml_pci_info_ext *
     CALL(nvmlDeviceGetPciInfoExt);
     REQUIRE_POINTER(pci);
     REQUIRE_VERSION(pci, 1);
-    GPU(device);
+    DEVICE(device);
     write_bus_id(gpu.spec, pci->bus_id, sizeof pci->bus_id, BUS_ID);
     pci->domain = gpu.spec->pci_domain;
     pci->bus = gpu.spec->pci_bus;

@@ -93,14 +93,14 @@ static nvml_code follow_boot(void)
     bool complete = read(file, now.text, sizeof now.text) == sizeof now.text;
     close(file);
     bool same = memcmp(now.text, known.text, sizeof now.text) == 0;
-    return !complete || same ? NVML_SUCCESS : restore_initial_state(&now);
+    return !complete || same ? NVML_SUCCESS : boot(&now);
 }
 
 static nvml_code check_node(unsigned flags)
 {
-    if (!description()->module_loaded)
-        return NVML_DRIVER_NOT_LOADED;
     nvml_code code = follow_boot();
+    if (code == NVML_SUCCESS && !module_is_loaded())
+        return NVML_DRIVER_NOT_LOADED;
     if (code != NVML_SUCCESS || flags & NVML_INIT_NO_GPUS || count_visible_gpus() > 0)
         return code;
     return description()->init_without_gpus;
@@ -114,11 +114,11 @@ static nvml_code initialize(enum function function, unsigned flags)
     if (code != NVML_SUCCESS)
         return code;
     struct call call __attribute__((cleanup(call_leave))) = {.function = function, .entered = true};
-    call.result = apply_rules(function, SIM_ANY_GPU);
-    if (call.result == NVML_SUCCESS)
-        call.result = check_node(flags);
-    finish_init(call.result);
-    return call.result;
+    code = apply_rules(&call, SIM_ANY_GPU);
+    if (code == NVML_SUCCESS)
+        code = check_node(flags);
+    finish_init(code);
+    return call_answer(&call, code);
 }
 
 EXPORT nvml_code nvmlInit(void)
@@ -140,7 +140,7 @@ EXPORT nvml_code nvmlInitWithFlags(unsigned flags)
 static nvml_code shut_down(void)
 {
     CALL(nvmlShutdown);
-    NODE();
+    REQUIRE_OK(apply_rules(&call, SIM_ANY_GPU));
     session_lock();
     bool open = references > 0;
     if (open && __atomic_sub_fetch(&references, 1, __ATOMIC_SEQ_CST) == 0)

@@ -59,7 +59,7 @@ EXPORT nvml_code nvmlDeviceGetVirtualizationMode(nvml_device device, unsigned *m
 {
     CALL(nvmlDeviceGetVirtualizationMode);
     REQUIRE_POINTER(mode);
-    GPU(device);
+    DEVICE(device);
     *mode = gpu.spec->virtualization;
     RETURN(NVML_SUCCESS);
 }

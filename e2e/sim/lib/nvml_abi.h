@@ -44,7 +44,7 @@ enum {
 };
 
 enum { NVML_UUID_TYPE_ASCII = 1, NVML_UUID_TYPE_BINARY = 2 };
-enum { NVML_GI_PROFILE_COUNT = 18, NVML_NVLINK_MAX_LINKS = 18, NVML_FABRIC_COMPLETED = 3 };
+enum { NVML_GI_PROFILE_COUNT = 18, NVML_CI_PROFILE_COUNT = 9, NVML_CI_ENGINE_COUNT = 1, NVML_NVLINK_MAX_LINKS = 18, NVML_FABRIC_COMPLETED = 3 };
 
 /* The word at the start of a versioned structure. */
 #define NVML_VERSION_WORD(type, version) ((uint32_t)(sizeof(type) | ((version) << 24)))
@@ -104,6 +104,11 @@ typedef struct {
     uint64_t memory_mib;
 } nvml_device_attributes;
 NVML_ASSERT_SIZE(nvml_device_attributes, 40);
+
+typedef struct {
+    uint32_t multiprocessors, copy_engines, decoders, encoders, jpeg_engines, ofa_engines;
+} nvml_device_attributes_v1;
+NVML_ASSERT_SIZE(nvml_device_attributes_v1, 24);
 
 typedef struct {
     uint32_t start, size;
@@ -174,6 +179,13 @@ typedef struct {
     nvml_placement placement;
 } nvml_ci_info;
 NVML_ASSERT_SIZE(nvml_ci_info, 32);
+
+typedef struct {
+    nvml_device device;
+    void *gpu_instance;
+    uint32_t id, profile_id;
+} nvml_ci_info_v1;
+NVML_ASSERT_SIZE(nvml_ci_info_v1, 24);
 
 typedef struct {
     nvml_device device;

@@ -1,6 +1,7 @@
 /* Fault rules (spec §11): which of them apply to a call, and what they do to it. */
 #include <errno.h>
 #include <fnmatch.h>
+#include <signal.h>
 #include <time.h>
 
 #include "sim.h"
@@ -41,6 +42,29 @@ static bool matches(const struct sim_rule *rule, enum function function, int gpu
            fnmatch(rule->function, function_names[function], 0) == 0;
 }
 
+/* Which call of those that match this is, from 0. Without write access a process counts for itself. */
+static uint64_t count_match(unsigned place)
+{
+    static uint64_t own[SIM_MAX_RULES];
+    uint64_t *seen = state_is_writable() ? &rule_hits()[place].seen : &own[place];
+    return __atomic_fetch_add(seen, 1, __ATOMIC_RELAXED);
+}
+
+/* The same number for the same call of the same rule: chance is repeatable (splitmix64). */
+static uint32_t draw(uint32_t rule, uint64_t call)
+{
+    uint64_t number = ((uint64_t)description()->seed << 32 | rule) + (call + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    number = (number ^ number >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    number = (number ^ number >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (uint32_t)((number ^ number >> 31) % SIM_ALWAYS);
+}
+
+static bool is_due(const struct sim_rule *rule, unsigned place)
+{
+    uint64_t call = count_match(place);
+    return call >= rule->after_calls && draw(rule->id, call) < rule->chance;
+}
+
 /* Counts the hit; false when the rule has none left. A reader without write access sees no count go down. */
 static bool take(const struct sim_rule *rule, struct sim_rule_hits *counter)
 {
@@ -54,21 +78,39 @@ static bool take(const struct sim_rule *rule, struct sim_rule_hits *counter)
     return true;
 }
 
-nvml_code apply_rules(enum function function, int gpu)
+/* What a rule that applies does to its call; the code to fail with at once. */
+static nvml_code disturb(struct call *call, const struct sim_rule *rule)
+{
+    delay(rule);
+    nvml_code code = rule->result == SIM_NO_RESULT ? NVML_SUCCESS : (nvml_code)rule->result;
+    if (rule->do_work) {
+        call->killed |= rule->abort != 0;
+        call->reported = code;
+        return NVML_SUCCESS;
+    }
+    if (rule->abort)
+        raise(SIGKILL);
+    return code;
+}
+
+nvml_code ask_driver(struct call *call, int gpu)
+{
+    nvml_code code = apply_rules(call, gpu);
+    return code != NVML_SUCCESS || module_is_loaded() ? code : NVML_DRIVER_NOT_LOADED;
+}
+
+nvml_code apply_rules(struct call *call, int gpu)
 {
     struct sim_rule rules[SIM_MAX_RULES];
     nvml_code code = NVML_SUCCESS;
-    unsigned latency_ms = description()->latency_ms[function];
+    unsigned latency_ms = description()->latency_ms[call->function];
     if (latency_ms > 0)
         sleep_ms(latency_ms);
     if (read_rules(rules) == 0)
         return NVML_SUCCESS;
     for (unsigned i = 0; i < SIM_MAX_RULES && code == NVML_SUCCESS; i++) {
-        if (!matches(&rules[i], function, gpu) || !take(&rules[i], rule_hits() + i))
-            continue;
-        delay(&rules[i]);
-        if (rules[i].result != SIM_NO_RESULT)
-            code = (nvml_code)rules[i].result;
+        if (matches(&rules[i], call->function, gpu) && is_due(&rules[i], i) && take(&rules[i], rule_hits() + i))
+            code = disturb(call, &rules[i]);
     }
     return code;
 }

@@ -2,7 +2,8 @@
  * What the files of this library share: the mapped state, the course of one call, and views of one GPU.
  *
  * A call runs in the order of spec §4: CALL() asks whether NVML is initialised, REQUIRE() checks arguments, then
- * version words, GPU() checks the handle, applies fault rules and reports a lost device, and what follows answers.
+ * version words, GPU() or DEVICE() checks the handle, applies fault rules and reports a lost device, and what follows
+ * answers.
  */
 #pragma once
 
@@ -28,7 +29,11 @@ bool state_is_writable(void);
 
 /* Consistent copies of parts of the published state. */
 struct sim_gpu_state read_gpu(unsigned gpu);
+struct sim_gpu_instance read_gpu_instance(unsigned gpu, unsigned instance);
+void read_gpu_instances(unsigned gpu, struct sim_gpu_instance instances[SIM_MAX_GPU_INSTANCES]);
+void read_processes(unsigned gpu, struct sim_process processes[SIM_MAX_PROCESSES]);
 unsigned read_rules(struct sim_rule rules[SIM_MAX_RULES]);
+bool module_is_loaded(void);
 
 struct sim_call_counter *call_counters(void);
 struct sim_rule_hits *rule_hits(void);
@@ -41,6 +46,19 @@ struct transaction {
 nvml_code transaction_begin(struct transaction *transaction);
 void transaction_commit(struct transaction *transaction);
 
+/* ---- events and waiting for any change (state.c) ------------------------------------------------------ */
+
+uint64_t newest_event(void);
+/* Events up to this one cannot be read: they are of an earlier boot, or overwritten. */
+uint64_t oldest_event_before(void);
+/* A copy of one event; false: it was overwritten meanwhile. */
+bool read_event(uint64_t sequence, struct sim_event *event);
+void count_dropped_events(uint64_t count);
+
+/* A number that every change and every event moves on, and a sleep that ends when it does, or by its time. */
+uint32_t change_count(void);
+void wait_for_change(uint32_t since, int64_t nanoseconds);
+
 struct boot_id {
     char text[36]; /* not terminated */
 };
@@ -48,8 +66,8 @@ struct boot_id {
 /* The boot that the state belongs to; false: the node boots by itself, not with this machine. */
 bool read_boot_id(struct boot_id *boot_id);
 
-/* After a boot: every GPU as the configuration has it. Fault rules stay, they are the tester's. */
-nvml_code restore_initial_state(const struct boot_id *boot_id);
+/* What a boot does (spec §10.6). Fault rules stay, they are the tester's. */
+nvml_code boot(const struct boot_id *boot_id);
 
 /* ---- initialisation (init.c) -------------------------------------------------------------------------- */
 
@@ -67,12 +85,18 @@ void session_unlock(void);
 struct call {
     enum function function;
     bool entered;
+    bool killed;        /* a rule ends the process once the work is done */
+    nvml_code reported; /* what a rule has the caller see instead of the result of the work */
     nvml_code result;
 };
 
 nvml_code call_enter(struct call *call, enum function function);
 void call_leave(struct call *call);
+/* What the caller is told: `code`, unless a rule replaces it. */
+nvml_code call_answer(struct call *call, nvml_code code);
 
+/* Whether this process may see and change everything; a mutating call also needs a writable file. */
+bool call_is_privileged(void);
 /* A mutating call needs privilege and a writable file. */
 nvml_code call_needs_privilege(void);
 
@@ -80,7 +104,7 @@ nvml_code call_needs_privilege(void);
 #define CALL(name)                                               \
     struct call call __attribute__((cleanup(call_leave))) = {0}; \
     REQUIRE_OK(call_enter(&call, F_##name))
-#define RETURN(code) return call.result = (code)
+#define RETURN(code) return call_answer(&call, (code))
 #define REQUIRE(condition, code) \
     do {                         \
         if (!(condition))        \
@@ -95,13 +119,33 @@ nvml_code call_needs_privilege(void);
 #define REQUIRE_POINTER(pointer) REQUIRE((pointer) != NULL, NVML_INVALID_ARGUMENT)
 #define REQUIRE_VERSION(pointer, number) \
     REQUIRE((pointer)->version == NVML_VERSION_WORD(__typeof__(*(pointer)), number), NVML_VERSION_MISMATCH)
-/* Fault rules of a call that concerns no particular GPU. */
-#define NODE() REQUIRE_OK(apply_rules(call.function, SIM_ANY_GPU))
+/* The driver, and the fault rules, of a call that concerns no particular GPU. */
+#define NODE() REQUIRE_OK(ask_driver(&call, SIM_ANY_GPU))
 
 /* ---- fault rules (rules.c) ---------------------------------------------------------------------------- */
 
 /* Waits and fails as the rules for this function and GPU say; SIM_ANY_GPU: the call concerns none. */
-nvml_code apply_rules(enum function function, int gpu);
+nvml_code apply_rules(struct call *call, int gpu);
+/* The same, and there is nobody to answer without the kernel module. */
+nvml_code ask_driver(struct call *call, int gpu);
+
+/* ---- handles of MIG instances (instances.c) ----------------------------------------------------------- */
+
+enum instance_kind { GPU_INSTANCE = 1, COMPUTE_INSTANCE, MIG_DEVICE };
+
+/* An instance that exists or did; a MIG device is a compute instance seen as a device. */
+struct instance {
+    enum instance_kind kind;
+    unsigned gpu, gpu_instance, compute_instance;
+    uint64_t incarnation; /* of the GPU instance, or of the compute instance */
+};
+
+/* The handle of an instance, the same for as long as it lives; NULL: too many were handed out. */
+void *instance_handle(const struct instance *instance);
+/* What a handle of this kind stands for; false: it is no such handle. Says nothing about what exists now. */
+bool instance_of(const void *handle, enum instance_kind kind, struct instance *instance);
+/* Copies the record of the GPU instance; false: the instance is gone. */
+bool instance_exists(const struct instance *instance, struct sim_gpu_instance *record);
 
 /* ---- GPUs and their handles (handles.c) --------------------------------------------------------------- */
 
@@ -109,17 +153,40 @@ struct gpu {
     unsigned number; /* place in the description, bus order; not NVML's index, which counts visible GPUs */
     const struct sim_gpu_spec *spec;
     struct sim_gpu_state now;
+    bool is_mig; /* the handle was that of a MIG device of this GPU, and `instance` says which */
+    struct instance instance;
 };
 
 nvml_device handle_of(unsigned gpu);
-nvml_code gpu_of(nvml_device device, enum function function, struct gpu *gpu);
+nvml_code gpu_of(nvml_device device, struct call *call, struct gpu *gpu);
+/* Fills in a GPU by its number: driver, rules and loss as for a handle. */
+nvml_code open_gpu(unsigned number, struct call *call, struct gpu *gpu);
 bool gpu_is_visible(unsigned gpu);
 unsigned count_visible_gpus(void);
+/* In a container only what has its device node there exists. */
+bool sees_only_device_nodes(void);
+bool is_device_node(const char *path, unsigned major_number, unsigned minor_number);
+void format_uuid(const uint8_t bytes[16], char text[37]);
 
-/* Declares `gpu`, the physical GPU behind a handle, checked and alive. */
+/* Declares `gpu`, the GPU behind the handle of a GPU or of a MIG device, checked and alive. */
+#define DEVICE(device) \
+    struct gpu gpu;    \
+    REQUIRE_OK(gpu_of(device, &call, &gpu))
+/* The same for what only a physical GPU can answer. */
 #define GPU(device) \
-    struct gpu gpu; \
-    REQUIRE_OK(gpu_of(device, call.function, &gpu))
+    DEVICE(device); \
+    REQUIRE(!gpu.is_mig, NVML_NOT_SUPPORTED)
+
+/* ---- MIG devices (mig_devices.c) ---------------------------------------------------------------------- */
+
+/* A MIG device with this text or binary UUID, or in the old form MIG-GPU-<uuid>/<gi>/<ci>. */
+bool find_mig_device(const char *uuid, struct instance *found);
+bool find_mig_device_by_bytes(const uint8_t uuid[16], struct instance *found);
+nvml_code mig_name(const struct gpu *gpu, char *name, unsigned length);
+nvml_code mig_uuid(const struct gpu *gpu, char *uuid, unsigned length);
+nvml_code mig_index(const struct gpu *gpu, unsigned *index);
+/* Memory of the GPU instance, and what its processes use of it, in MiB. */
+nvml_code mig_memory(const struct gpu *gpu, uint64_t *total_mib, uint64_t *used_mib);
 
 /* ---- event sets (events.c) ---------------------------------------------------------------------------- */
 

@@ -13,9 +13,14 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <linux/futex.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sim.h"
+
+enum { POLL_NS = 10000000 };
 
 static struct {
     unsigned char *bytes; /* NULL: not mapped */
@@ -201,6 +206,30 @@ struct sim_gpu_state read_gpu(unsigned gpu)
     return copy;
 }
 
+struct sim_gpu_instance read_gpu_instance(unsigned gpu, unsigned instance)
+{
+    struct sim_gpu_instance copy;
+    READ_CONSISTENTLY(state, copy = state->tables[gpu].instances[instance]);
+    return copy;
+}
+
+void read_gpu_instances(unsigned gpu, struct sim_gpu_instance instances[SIM_MAX_GPU_INSTANCES])
+{
+    READ_CONSISTENTLY(state, memcpy(instances, state->tables[gpu].instances, sizeof state->tables[gpu].instances));
+}
+
+void read_processes(unsigned gpu, struct sim_process processes[SIM_MAX_PROCESSES])
+{
+    READ_CONSISTENTLY(state, memcpy(processes, state->tables[gpu].processes, sizeof state->tables[gpu].processes));
+}
+
+bool module_is_loaded(void)
+{
+    bool loaded;
+    READ_CONSISTENTLY(state, loaded = state->module_loaded);
+    return loaded;
+}
+
 bool read_boot_id(struct boot_id *boot_id)
 {
     bool follows_host;
@@ -253,13 +282,33 @@ nvml_code transaction_begin(struct transaction *transaction)
     return NVML_SUCCESS;
 }
 
+static void wake(void)
+{
+    __atomic_fetch_add(&header()->wake, 1, __ATOMIC_ACQ_REL);
+    syscall(SYS_futex, &header()->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 void transaction_commit(struct transaction *transaction)
 {
     __atomic_fetch_add(&header()->generation, 1, __ATOMIC_ACQ_REL);
+    wake();
     close(transaction->lock);
 }
 
-nvml_code restore_initial_state(const struct boot_id *boot_id)
+/* A GPU as configured, but for what its firmware keeps and what tells its instances from earlier ones. */
+static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *initial, unsigned gpu)
+{
+    struct sim_gpu_state before = next->gpus[gpu], *after = &next->gpus[gpu];
+    *after = initial->gpus[gpu];
+    after->mig_mode = after->mig_pending =
+        description()->gpus[gpu].mig_mode_outlives_boots ? before.mig_pending : 0;
+    after->incarnation = before.incarnation + 1;
+    after->instances_made = before.instances_made;
+    memcpy(after->ecc_aggregate, before.ecc_aggregate, sizeof after->ecc_aggregate);
+    memset(&next->tables[gpu], 0, sizeof next->tables[gpu]);
+}
+
+nvml_code boot(const struct boot_id *boot_id)
 {
     struct transaction change;
     nvml_code code = transaction_begin(&change);
@@ -267,8 +316,55 @@ nvml_code restore_initial_state(const struct boot_id *boot_id)
         return code;
     const struct sim_node_state *initial = (const void *)(map.bytes + SIM_AT_INITIAL);
     memcpy(change.next->boot_id, boot_id->text, sizeof change.next->boot_id);
-    memcpy(change.next->gpus, initial->gpus, sizeof initial->gpus);
-    memcpy(change.next->tables, initial->tables, sizeof initial->tables);
+    change.next->module_loaded = initial->module_loaded;
+    for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
+        boot_gpu(change.next, initial, gpu);
+    __atomic_store_n(&header()->event_floor, header()->event_head, __ATOMIC_RELEASE);
     transaction_commit(&change);
     return NVML_SUCCESS;
+}
+
+/* ---- events and waiting ------------------------------------------------------------------------------- */
+
+uint64_t newest_event(void)
+{
+    return __atomic_load_n(&header()->event_head, __ATOMIC_ACQUIRE);
+}
+
+uint64_t oldest_event_before(void)
+{
+    uint64_t newest = newest_event(), floor = __atomic_load_n(&header()->event_floor, __ATOMIC_ACQUIRE);
+    uint64_t overwritten = newest > SIM_MAX_EVENTS ? newest - SIM_MAX_EVENTS : 0;
+    return floor > overwritten ? floor : overwritten;
+}
+
+bool read_event(uint64_t sequence, struct sim_event *event)
+{
+    const struct sim_event *ring = (const void *)(map.bytes + SIM_AT_EVENTS);
+    const struct sim_event *record = &ring[sequence % SIM_MAX_EVENTS];
+    *event = *record;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    /* A writer takes the number away before it changes anything else. */
+    return event->sequence == sequence && __atomic_load_n(&record->sequence, __ATOMIC_ACQUIRE) == sequence;
+}
+
+void count_dropped_events(uint64_t count)
+{
+    if (state_is_writable())
+        __atomic_fetch_add(&header()->events_dropped, count, __ATOMIC_RELAXED);
+}
+
+uint32_t change_count(void)
+{
+    return __atomic_load_n(&header()->wake, __ATOMIC_ACQUIRE);
+}
+
+void wait_for_change(uint32_t since, int64_t nanoseconds)
+{
+    struct timespec left = {nanoseconds / 1000000000, nanoseconds % 1000000000};
+    long done = syscall(SYS_futex, &header()->wake, FUTEX_WAIT, since, &left, NULL, 0);
+    if (done == 0 || errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT)
+        return;
+    struct timespec pause = {0, nanoseconds < POLL_NS ? nanoseconds : POLL_NS}; /* where futexes are forbidden */
+    nanosleep(&pause, NULL);
 }

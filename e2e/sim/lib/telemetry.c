@@ -5,7 +5,7 @@
 #include "sim.h"
 
 enum { PCIE_LANES = 16, IDLE_STATE = 0, CLOCK_MEMORY = 2, CLOCK_TYPES = 4, IDLE_CLOCK_MHZ = 345 };
-enum { ECC_ERROR_TYPES = 2, ECC_COUNTERS = 2, SENSORS = 1 };
+enum { ECC_ERROR_TYPES = 2, ECC_COUNTERS = 2, AGGREGATE = 1, SENSORS = 1 };
 
 /* A function of one board that answers one number. */
 #define NUMBER(name, value)                                   \
@@ -119,6 +119,6 @@ EXPORT nvml_code nvmlDeviceGetTotalEccErrors(
     REQUIRE(errors != NULL && error_type < ECC_ERROR_TYPES && counter < ECC_COUNTERS, NVML_INVALID_ARGUMENT);
     GPU(device);
     REQUIRE(gpu.spec->ecc, NVML_NOT_SUPPORTED);
-    *errors = 0;
+    *errors = counter == AGGREGATE ? gpu.now.ecc_aggregate[error_type] : gpu.now.ecc_volatile[error_type];
     RETURN(NVML_SUCCESS);
 }

@@ -20,7 +20,8 @@ EXPORT nvml_code nvmlDeviceGetTopologyCommonAncestor(nvml_device one, nvml_devic
     CALL(nvmlDeviceGetTopologyCommonAncestor);
     REQUIRE_POINTER(level);
     GPU(one);
-    REQUIRE_OK(gpu_of(two, call.function, &other));
+    REQUIRE_OK(gpu_of(two, &call, &other));
+    REQUIRE(!other.is_mig, NVML_NOT_SUPPORTED);
     *level = common_ancestor(&gpu, other.spec);
     RETURN(NVML_SUCCESS);
 }
@@ -51,7 +52,8 @@ EXPORT nvml_code nvmlDeviceGetP2PStatus(nvml_device one, nvml_device two, unsign
     REQUIRE_POINTER(status);
     REQUIRE(index < P2P_INDEX_COUNT, NVML_INVALID_ARGUMENT);
     GPU(one);
-    REQUIRE_OK(gpu_of(two, call.function, &other));
+    REQUIRE_OK(gpu_of(two, &call, &other));
+    REQUIRE(!other.is_mig, NVML_NOT_SUPPORTED);
     bool linked = gpu.spec->nvlinks > 0 && other.spec->nvlinks > 0;
     *status = index != P2P_INDEX_NVLINK || linked ? P2P_OK : P2P_NOT_SUPPORTED;
     RETURN(NVML_SUCCESS);
@@ -63,7 +65,8 @@ EXPORT nvml_code nvmlDeviceOnSameBoard(nvml_device one, nvml_device two, int *sa
     CALL(nvmlDeviceOnSameBoard);
     REQUIRE_POINTER(same);
     GPU(one);
-    REQUIRE_OK(gpu_of(two, call.function, &other));
+    REQUIRE_OK(gpu_of(two, &call, &other));
+    REQUIRE(!other.is_mig, NVML_NOT_SUPPORTED);
     *same = gpu.number == other.number;
     RETURN(NVML_SUCCESS);
 }

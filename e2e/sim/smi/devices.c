@@ -1,4 +1,4 @@
-/* Which GPUs a command is about. */
+/* Which GPUs a command is about, and the MIG devices on them. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,4 +66,15 @@ nvml_code devices_select(const char *ids, struct devices *devices)
         ids += length + (ids[length] == ',');
     }
     return NVML_SUCCESS;
+}
+
+void mig_devices_of(nvml_device device, struct devices *found)
+{
+    unsigned count;
+    found->count = 0;
+    if (nvml.DeviceGetMaxMigDeviceCount(device, &count) != NVML_SUCCESS)
+        return;
+    for (unsigned i = 0; i < count && found->count < MAX_DEVICES; i++)
+        if (nvml.DeviceGetMigDeviceHandleByIndex(device, i, &found->device[found->count]) == NVML_SUCCESS)
+            found->count++;
 }

@@ -63,6 +63,11 @@ enum { NVML_LIBRARY_NOT_FOUND = 12 };
     X(DeviceGetMaxPcieLinkWidth, "", (nvml_device, unsigned *))                    \
     X(DeviceGetDisplayActive, "", (nvml_device, unsigned *))                       \
     X(DeviceGetGpuFabricInfoV, "", (nvml_device, nvml_fabric_info_v2 *))           \
+    X(DeviceGetMaxMigDeviceCount, "", (nvml_device, unsigned *))                   \
+    X(DeviceGetMigDeviceHandleByIndex, "", (nvml_device, unsigned, nvml_device *)) \
+    X(DeviceGetGpuInstanceId, "", (nvml_device, unsigned *))                       \
+    X(DeviceGetComputeInstanceId, "", (nvml_device, unsigned *))                   \
+    X(DeviceGetAttributes, "_v2", (nvml_device, nvml_device_attributes *))         \
     X(DeviceGetComputeRunningProcesses, "_v3", (nvml_device, unsigned *, nvml_process *))
 
 struct nvml {

@@ -31,6 +31,9 @@ int exit_code_of(nvml_code code);
 /* devices.c: the GPUs that `ids` names, in index order where it names none. Prints why it failed. */
 nvml_code devices_select(const char *ids, struct devices *devices);
 
+/* devices.c: the MIG devices of a GPU in the order of their indices; none where MIG is off. */
+void mig_devices_of(nvml_device device, struct devices *found);
+
 /* fields.c: one fact of one GPU as text without its unit. */
 struct field {
     const char *name, *alias, *unit;
@@ -44,5 +47,7 @@ bool field_text(const struct field *field, nvml_device device, char text[TEXT]);
 /* One command each; they return the exit code. */
 int list_print(const struct devices *devices);
 int table_print(const struct devices *devices);
+/* mig_table.c: the part of the table about MIG devices, where any GPU has MIG on. */
+void mig_table_print(const struct devices *devices);
 int query_print(const struct options *options, const struct devices *devices);
 int log_print(const struct devices *devices);

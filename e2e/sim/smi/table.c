@@ -8,6 +8,8 @@
 
 enum { MAX_PROCESSES = 256 };
 
+static const uint32_t NO_INSTANCE = 0xFFFFFFFF;
+
 static const char RULE[] = "+-----------------------------------------+------------------------+----------------------+\n";
 static const char WIDE_RULE[] = "+-----------------------------------------------------------------------------------------+\n";
 static const char HEADINGS[] =
@@ -105,6 +107,14 @@ static void print_head(void)
     printf("%s%s", RULE, HEADINGS);
 }
 
+static void instance_text(uint32_t number, char text[16])
+{
+    if (number == NO_INSTANCE)
+        strcpy(text, "N/A");
+    else
+        snprintf(text, 16, "%u", number);
+}
+
 static unsigned print_processes_of(nvml_device device)
 {
     nvml_process processes[MAX_PROCESSES];
@@ -112,11 +122,13 @@ static unsigned print_processes_of(nvml_device device)
     if (nvml.DeviceGetComputeRunningProcesses(device, &count, processes) != NVML_SUCCESS)
         return 0;
     for (unsigned i = 0; i < count; i++) {
-        char index[TEXT], name[TEXT] = "[Not Found]", memory[32];
+        char index[TEXT], name[TEXT] = "[Not Found]", memory[32], gpu_instance[16], compute_instance[16];
         nvml.SystemGetProcessName(processes[i].v1.pid, name, sizeof name);
         snprintf(memory, sizeof memory, "%lluMiB", (unsigned long long)(processes[i].v1.memory >> 20));
-        printf("| %4s %4s %4s %16u %6s   %-29.29s %16s |\n", cell(device, "index", "", index), "N/A", "N/A",
-               processes[i].v1.pid, "C", name, memory);
+        instance_text(processes[i].gpu_instance, gpu_instance);
+        instance_text(processes[i].compute_instance, compute_instance);
+        printf("| %4s %4s %4s %16u %6s   %-29.29s %16s |\n", cell(device, "index", "", index), gpu_instance,
+               compute_instance, processes[i].v1.pid, "C", name, memory);
     }
     return count;
 }
@@ -141,6 +153,7 @@ int table_print(const struct devices *devices)
         print_third_row(devices->device[i]);
         printf("%s", RULE);
     }
+    mig_table_print(devices);
     print_processes(devices);
     return lost ? exit_code_of(NVML_GPU_IS_LOST) : EXIT_SUCCESS;
 }

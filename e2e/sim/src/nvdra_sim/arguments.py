@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,19 @@ def add_state(command: argparse.ArgumentParser) -> None:
         "--state", type=Path, metavar="FILE",
         help=f"the state file; default: $NVDRA_SIM_STATE, else {state.DEFAULT_PATH}",
     )  # fmt: skip
+
+
+def node(given: argparse.Namespace) -> state.State:
+    """The node that the command is about; raises StateError when there is none."""
+    return state.load(state_path(given))
+
+
+def state_path(given: argparse.Namespace) -> Path:
+    """Where its state file is."""
+    if given.state is not None:
+        path: Path = given.state
+        return path
+    return Path(os.getenv("NVDRA_SIM_STATE") or state.DEFAULT_PATH)
 
 
 def add_description(command: argparse.ArgumentParser) -> None:
@@ -87,6 +101,24 @@ def number_of_calls(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of calls")
     return int(text)
+
+
+def count(text: str) -> int:
+    """Zero or more."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number")
+    return int(text)
+
+
+def probability(text: str) -> float:
+    """From 0 to 1."""
+    try:
+        part = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not 0 <= part <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return part
 
 
 def rule(text: str) -> str:

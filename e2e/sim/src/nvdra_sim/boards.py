@@ -122,7 +122,7 @@ class _Resolver:
         bound = entry.bound_driver or "nvidia"
         architecture, architecture_name = ARCHITECTURES[model.architecture]
         fabric = self._fabric()
-        mig = self._mig(model, tables)
+        mig = self._mig(model, tables, uuid)
         cc_major, cc_minor = (int(part) for part in model.compute_capability.split("."))
         return Gpu(
             index=self.index,
@@ -225,7 +225,7 @@ class _Resolver:
             **written.model_dump(exclude={"peer_type"}),
         )
 
-    def _mig(self, model: GpuModel, tables: Mapping[str, MigTable]) -> Mig | None:
+    def _mig(self, model: GpuModel, tables: Mapping[str, MigTable], uuid: str) -> Mig | None:
         entry, path = self.item.entry.mig, f"{self.item.path}.mig"
         if model.mig_table is None:
             if entry is not None and (entry.mode or entry.instances):
@@ -237,4 +237,6 @@ class _Resolver:
         table = tables[model.mig_table]
         if entry is None:
             return Mig(table=table)
-        return Mig(table=table, enabled=entry.mode, instances=instances.resolve(entry, table, path))
+        board = UUID(uuid.removeprefix("GPU-"))
+        made = instances.resolve(entry, table, self.file.mig, board, path)
+        return Mig(table=table, enabled=entry.mode, instances=made)

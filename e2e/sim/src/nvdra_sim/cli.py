@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +19,10 @@ from nvdra_sim import (
     arguments,
     config,
     image,
+    incident_commands,
     install,
     library,
+    node_commands,
     report,
     state,
     trees,
@@ -41,6 +42,7 @@ try it:
   nvdra-simctl init --profile dgx-h100
   nvdra-simctl show
   nvdra-simctl gpu lose 3                    # calls on GPU 3 now answer GPU_IS_LOST
+  nvdra-simctl xid 2 48                      # those who wait for events of GPU 2 get one
   nvdra-simctl slow 200 --gpu 0              # every call on GPU 0 takes 200 ms longer
   nvdra-simctl fault add 'nvmlInit*' --result DRIVER_NOT_LOADED --times 2
   nvdra-simctl counters                      # who called what, how often
@@ -76,7 +78,8 @@ def parser() -> argparse.ArgumentParser:
     top = arguments.with_help(argparse.ArgumentParser(prog="nvdra-simctl"), DESCRIPTION, EXAMPLES)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     _add_node_commands(commands)
-    _add_gpu_commands(commands)
+    incident_commands.add_to(commands)
+    node_commands.add_to(commands)
     _add_fault_commands(commands)
     return top
 
@@ -86,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _init(given: argparse.Namespace) -> object:
     node = _description(given)
-    made = state.create(_state_path(given), node)
+    made = state.create(arguments.state_path(given), node)
     return report.made(made, node)
 
 
@@ -115,59 +118,54 @@ def _uninstall(given: argparse.Namespace) -> object:
 
 
 def _show(given: argparse.Namespace) -> object:
-    return report.node(_state(given))
-
-
-def _lose(given: argparse.Namespace) -> object:
-    node = _state(given)
-    gpu = node.gpu(given.gpu)
-    node.lose(gpu)
-    return report.gpu(node, gpu)
-
-
-def _restore(given: argparse.Namespace) -> object:
-    node = _state(given)
-    gpu = node.gpu(given.gpu)
-    node.restore(gpu)
-    return report.gpu(node, gpu)
+    return report.node(arguments.node(given))
 
 
 def _add_fault(given: argparse.Namespace) -> object:
-    if given.result is None and given.delay_ms == 0:
-        raise state.StateError("a rule needs --result, --delay-ms or both")
-    return _add_rule(given, given.function, given.result, given.delay_ms)
+    if given.result is None and given.delay_ms == 0 and not given.abort:
+        raise state.StateError("a rule needs --result, --delay-ms or --abort")
+    return _add_rule(
+        given,
+        result=given.result,
+        after_calls=given.after_calls,
+        probability=given.probability,
+        delay_ms=given.delay_ms,
+        do_work=given.do_work,
+        abort=given.abort,
+    )
 
 
 def _slow(given: argparse.Namespace) -> object:
-    return _add_rule(given, given.function, None, given.milliseconds)
-
-
-def _add_rule(
-    given: argparse.Namespace, function: str, result: int | None, delay_ms: int
-) -> object:
-    node = _state(given)
-    fault = Fault(
-        function=function,
-        gpu=None if given.gpu == "*" else node.gpu(given.gpu).index,
-        result=result,
-        activation_status=None,
-        times=given.times,
+    return _add_rule(
+        given,
+        result=None,
         after_calls=0,
         probability=1.0,
-        delay_ms=delay_ms,
+        delay_ms=given.milliseconds,
         do_work=False,
         abort=False,
+    )
+
+
+def _add_rule(given: argparse.Namespace, **effect: Any) -> object:
+    node = arguments.node(given)
+    fault = Fault(
+        function=given.function,
+        gpu=None if given.gpu == "*" else node.gpu(given.gpu).index,
+        activation_status=None,
+        times=given.times,
+        **effect,
     )
     rule_id = node.add_rule(fault)
     return report.rule(next(rule for rule in node.rules() if rule.id == rule_id))
 
 
 def _list_faults(given: argparse.Namespace) -> object:
-    return report.rules(_state(given))
+    return report.rules(arguments.node(given))
 
 
 def _remove_fault(given: argparse.Namespace) -> object:
-    node = _state(given)
+    node = arguments.node(given)
     if given.rule == "all":
         node.clear_rules()
     else:
@@ -175,16 +173,8 @@ def _remove_fault(given: argparse.Namespace) -> object:
     return report.rules(node)
 
 
-def _reboot(given: argparse.Namespace) -> object:
-    boot_id = _state(given).reboot()
-    if given.proc_root is not None:
-        file = {"sys/kernel/random/boot_id": trees.text(boot_id, 0o444)}
-        trees.write(file, given.proc_root)
-    return {"boot_id": boot_id}
-
-
 def _counters(given: argparse.Namespace) -> object:
-    node = _state(given)
+    node = arguments.node(given)
     counted = report.counters(node)
     if given.reset:
         node.reset_counters()
@@ -230,41 +220,12 @@ def _add_node_commands(commands: Any) -> None:
     )  # fmt: skip
     arguments.add_state(show)
 
-    reboot = arguments.define(
-        commands, "reboot", _reboot, "start the node anew",
-        "Puts every GPU back to how it was configured and gives the node a new boot id. Fault\n"
-        "rules stay. A node that followed this machine's boots follows its own from now on.",
-    )  # fmt: skip
-    arguments.add_state(reboot)
-    reboot.add_argument(
-        "--proc-root", type=Path, metavar="DIR",
-        help="a simulated /proc whose sys/kernel/random/boot_id shall change with it",
-    )  # fmt: skip
-
     counters = arguments.define(
         commands, "counters", _counters, "show how often each NVML function was called",
         "Counts the calls of all processes that may write the state file.",
     )  # fmt: skip
     arguments.add_state(counters)
     counters.add_argument("--reset", action="store_true", help="show them, then count from zero")
-
-
-def _add_gpu_commands(commands: Any) -> None:
-    gpu = commands.add_parser("gpu", help="lose a GPU, or get it back")
-    arguments.with_help(
-        gpu, "Changes one GPU. GPU is its place in bus order, its UUID or its PCI bus id."
-    )
-    actions = gpu.add_subparsers(required=True, metavar="ACTION")
-    lose = arguments.define(
-        actions, "lose", _lose, "the GPU falls off the bus",
-        "Every call on the GPU answers GPU_IS_LOST. It is still counted and still has a handle.",
-    )  # fmt: skip
-    restore = arguments.define(
-        actions, "restore", _restore, "the GPU answers again", "Undoes lose."
-    )
-    for action in (lose, restore):
-        arguments.add_state(action)
-        action.add_argument("gpu", metavar="GPU", help="place in bus order, UUID or PCI bus id")
 
 
 def _add_fault_commands(commands: Any) -> None:
@@ -289,6 +250,16 @@ def _add_fault_commands(commands: Any) -> None:
         "--delay-ms", type=arguments.delay, default=0, metavar="MS",
         help="wait so long first; -1: until the rule is removed",
     )  # fmt: skip
+    add.add_argument(
+        "--after-calls", type=arguments.count, default=0, metavar="N",
+        help="leave the first N calls alone",
+    )  # fmt: skip
+    add.add_argument(
+        "--probability", type=arguments.probability, default=1.0, metavar="P",
+        help="only this part of the calls, by the node's seed",
+    )  # fmt: skip
+    add.add_argument("--do-work", action="store_true", help="do what was asked, and then fail")
+    add.add_argument("--abort", action="store_true", help="kill the calling process, like a crash")
     arguments.add_scope(add)
 
     listing = arguments.define(
@@ -320,14 +291,3 @@ def _description(given: argparse.Namespace) -> NodeDescription:
     if given.name or given.nodes:
         raise state.StateError("with --config, the name and the device nodes are the file's")
     return config.load(given.config)
-
-
-def _state(given: argparse.Namespace) -> state.State:
-    return state.load(_state_path(given))
-
-
-def _state_path(given: argparse.Namespace) -> Path:
-    if given.state is not None:
-        path: Path = given.state
-        return path
-    return Path(os.getenv("NVDRA_SIM_STATE") or state.DEFAULT_PATH)

@@ -95,12 +95,26 @@ class MigTable(Frozen):
         raise KeyError(name)
 
 
-class MigInstance(Frozen):
-    """A GPU instance that exists from the start, with its compute instances in slices."""
+class ComputeInstance(Frozen):
+    """A compute instance, which is a MIG device. Start and size count its GPU instance's slices."""
 
+    id: int
+    profile_id: int
+    start: int
+    size: int
+    uuid: UUID  # "MIG-<uuid>" as NVML writes it
+    incarnation: int  # the how many-th instance made on this board
+
+
+class MigInstance(Frozen):
+    """A GPU instance that exists from the start. Start and size count memory slices."""
+
+    id: int
     profile: str
     start: int
-    compute: tuple[int, ...]
+    size: int
+    incarnation: int  # the how many-th instance made on this board
+    compute: tuple[ComputeInstance, ...]
 
 
 class Mig(Frozen):

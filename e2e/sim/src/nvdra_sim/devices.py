@@ -51,7 +51,7 @@ def _entries(node: NodeDescription) -> dict[str, Entry]:
         entries |= _control(node)
         for gpu in node.gpus:
             if gpu.bound_driver == "nvidia":
-                entries |= _gpu(gpu)
+                entries |= _gpu(gpu) | _instances(gpu, node.majors.nvidia_caps)
     if node.iommu.enabled:
         entries |= _passthrough(node)
     return entries
@@ -82,6 +82,15 @@ def _gpu(gpu: Gpu) -> dict[str, Entry]:
         f"dri/by-path/pci-{gpu.bus_id}-card": Link(f"../{card}"),
         f"dri/by-path/pci-{gpu.bus_id}-render": Link(f"../{render}"),
     }
+
+
+def _instances(gpu: Gpu, major: int) -> dict[str, Entry]:
+    """The capability nodes of MIG instances, as `nvidia-modprobe` makes them."""
+    caps: list[int] = []
+    for instance in gpu.mig.instances if gpu.mig else ():
+        cap = procfs.gpu_instance_cap(gpu.minor, instance.id)
+        caps += [cap, *(cap + 1 + compute.id for compute in instance.compute)]
+    return {f"nvidia-caps/nvidia-cap{cap}": _node(major, cap, 0o444) for cap in caps}
 
 
 def _passthrough(node: NodeDescription) -> dict[str, Entry]:

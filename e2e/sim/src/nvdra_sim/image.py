@@ -7,10 +7,19 @@ from ctypes import Structure
 from typing import TypeVar
 
 from nvdra_sim import layout, names
-from nvdra_sim.description import Fault, Gpu, MigProfile, MigTable, NodeDescription, Platform
+from nvdra_sim.description import (
+    Fault,
+    Gpu,
+    MigInstance,
+    MigProfile,
+    MigTable,
+    NodeDescription,
+    Platform,
+)
 from nvdra_sim.sysfs import CPUS_PER_NUMA_NODE
 
 NVIDIA_VENDOR = 0x10DE
+AMPERE = 7  # keeps its MIG mode in the InfoROM; later boards lose it with the driver
 INIT_WITHOUT_GPUS = {"success": 0, "driver_not_loaded": 9, "gpu_not_found": 28}
 
 StructureT = TypeVar("StructureT", bound=Structure)
@@ -34,17 +43,22 @@ def description(node: NodeDescription) -> layout.Description:
         driver_branch=node.driver.branch,
         nvml_version=node.driver.nvml_version,
         cuda_version=node.driver.cuda_version,
-        module_loaded=node.driver.module_loaded,
         api_level=node.driver.api_level,
         init_without_gpus=INIT_WITHOUT_GPUS[node.init_without_gpus],
         privilege=layout.PRIVILEGE[node.privilege],
         visibility=layout.VISIBILITY[node.visibility],
         control_major=node.control_node.major,
         control_minor=node.control_node.minor,
+        caps_major=node.majors.nvidia_caps,
         privileged_queries=node.privilege_queries,
         fabric_supported=node.fabric.call == "success",
         mig_capacity_when_off=node.mig.max_count_when_off == "capacity",
         mig_not_supported_when_off=node.mig.handle_when_off == "not_supported",
+        mig_sparse_index=node.mig.sparse_index,
+        mig_offers_rev1="rev1" in node.mig.ci_extra,
+        mig_offers_nvl="nvl" in node.mig.ci_extra,
+        gpu_lost_wait=layout.LOST_WAIT[node.gpu_lost_wait],
+        seed=node.seed & 0xFFFF_FFFF,
         cpus_per_numa_node=CPUS_PER_NUMA_NODE,
         gpu_count=len(node.gpus),
         latency_ms=delays,
@@ -53,13 +67,15 @@ def description(node: NodeDescription) -> layout.Description:
 
 
 def initial_state(node: NodeDescription) -> layout.NodeState:
-    """How the node is after a boot, without fault rules."""
+    """How the node is at first, without fault rules."""
     return _filled(
         layout.NodeState(),
         boot_id=node.boot_id,
         follows_host_boot=node.boot_id_is_host,
+        module_loaded=node.driver.module_loaded,
         next_rule_id=1,
         gpus=(_gpu_state(gpu) for gpu in node.gpus),
+        tables=(_tables(gpu) for gpu in node.gpus),
     )
 
 
@@ -71,10 +87,6 @@ def rule(fault: Fault) -> layout.Rule:
     """
     asked = {
         "activation_status": fault.activation_status is not None,
-        "after_calls": fault.after_calls != 0,
-        "probability": fault.probability != 1,
-        "do_work": fault.do_work,
-        "abort": fault.abort,
         "result SUCCESS": fault.result == 0,
     }
     _refuse(f"{name} of a fault rule" for name, given in asked.items() if given)
@@ -86,6 +98,10 @@ def rule(fault: Fault) -> layout.Rule:
         result=layout.NO_RESULT if fault.result is None else fault.result,
         times=fault.times or 0,
         delay_ms=fault.delay_ms,
+        after_calls=fault.after_calls,
+        chance=round(fault.probability * layout.ALWAYS),
+        do_work=fault.do_work,
+        abort=fault.abort,
         function=fault.function,
     )
 
@@ -161,6 +177,7 @@ def _cut(spec: layout.GpuSpec, table: MigTable) -> None:
         spec,
         mig_compute_slices=table.compute_slices,
         mig_memory_slices=table.memory_slices,
+        mig_mode_outlives_boots=spec.architecture == AMPERE,
         mig_profile_count=len(table.profiles),
         mig_profiles=(_profile(profile) for profile in table.profiles),
     )
@@ -194,6 +211,9 @@ def _gpu_state(gpu: Gpu) -> layout.GpuState:
         minor=gpu.minor,
         bound_to_nvidia=gpu.bound_driver == "nvidia",
         driver=gpu.bound_driver or "",
+        mig_mode=gpu.mig is not None and gpu.mig.enabled,
+        mig_pending=gpu.mig is not None and gpu.mig.enabled,
+        instances_made=_instances_made(gpu),
         fabric_uuid=gpu.fabric.cluster_uuid.bytes,
         fabric_state=gpu.fabric.state,
         fabric_status=gpu.fabric.status,
@@ -201,6 +221,41 @@ def _gpu_state(gpu: Gpu) -> layout.GpuState:
         fabric_health_mask=gpu.fabric.health_mask,
         fabric_health_summary=gpu.fabric.health_summary,
     )
+
+
+def _instances_made(gpu: Gpu) -> int:
+    made = gpu.mig.instances if gpu.mig else ()
+    return sum(1 + len(instance.compute) for instance in made)
+
+
+def _tables(gpu: Gpu) -> layout.GpuTables:
+    tables = layout.GpuTables()
+    if gpu.mig is not None:
+        for instance in gpu.mig.instances:
+            tables.instances[instance.id] = _gpu_instance(instance, gpu.mig.table)
+    return tables
+
+
+def _gpu_instance(instance: MigInstance, table: MigTable) -> layout.GpuInstance:
+    record = _filled(
+        layout.GpuInstance(),
+        in_use=True,
+        profile=table.profile(instance.profile).id,
+        start=instance.start,
+        size=instance.size,
+        incarnation=instance.incarnation,
+    )
+    for compute in instance.compute:
+        record.compute[compute.id] = _filled(
+            layout.ComputeInstance(),
+            in_use=True,
+            profile=compute.profile_id,
+            start=compute.start,
+            size=compute.size,
+            incarnation=compute.incarnation,
+            uuid=compute.uuid.bytes,
+        )
+    return record
 
 
 def _or_absent(column: int | None) -> int:
@@ -223,10 +278,8 @@ def _filled(structure: StructureT, **fields: str | int | Iterable[object]) -> St
 
 def _refuse_what_is_not_simulated(node: NodeDescription) -> None:
     asked = [
-        *(f"gpus.{gpu.index}.mig.mode" for gpu in node.gpus if gpu.mig and gpu.mig.enabled),
         *(["fabric.bring_up_ms"] if node.fabric.bring_up_ms else []),
         *(["fabric.follow_fm"] if node.fabric.follow_fm else []),
-        *(["gpu_lost.wait"] if node.gpu_lost_wait != "error" else []),
         *(["events.early_timeout_probability"] if node.event_early_timeout_probability else []),
     ]
     _refuse(asked)

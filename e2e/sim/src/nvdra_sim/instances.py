@@ -1,31 +1,105 @@
-"""MIG instances that a node file asks for: do they exist, and do they fit in the order given?
+"""MIG instances that a node file asks for: do they fit in the order given, and what are they then?
 
-The rules are those of the hardware (spec/nvml-simulator.md §7.3, §7.5).
+The rules are those of the hardware (spec/nvml-simulator.md §7.3-7.6).
 """
 
 from __future__ import annotations
 
-from nvdra_sim.description import MigInstance, MigProfile, MigTable
+import itertools
+from typing import Literal
+from uuid import UUID, uuid5
+
+from nvdra_sim.description import ComputeInstance, MigInstance, MigProfile, MigTable
 from nvdra_sim.errors import ConfigError, Problem
-from nvdra_sim.nodefile import MigEntry, MigInstanceEntry
+from nvdra_sim.nodefile import MigEntry, MigInstanceEntry, MigSection
 
 # Compute slices of a GPU instance → sizes of compute instances it can hold.
 COMPUTE_SIZES = {1: (1,), 2: (1, 2), 3: (1, 2, 3), 4: (1, 2, 4), 7: (1, 2, 3, 4, 7)}
 SHARED_ENGINES = ("decoders", "encoders", "jpeg_engines", "ofa_engines")
 
 
-def resolve(entry: MigEntry, table: MigTable, path: str) -> tuple[MigInstance, ...]:
-    """The instances of one board; raises `ConfigError` naming the first that cannot be made."""
+# Sizes of compute instances → their profile's id.
+COMPUTE_PROFILES = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
+# Instances are numbered by size class: whole board, half, quarter, eighth of its memory slices.
+FIRST_ID = {1: 0, 2: 1, 4: 3, 8: 7}
+
+
+def resolve(
+    entry: MigEntry, table: MigTable, behaviour: MigSection, board: UUID, path: str
+) -> tuple[MigInstance, ...]:
+    """The instances of one board; raises `ConfigError` naming the first that cannot be made.
+
+    Args:
+        entry: What the node file says of the board.
+        table: How the board can be cut.
+        behaviour: How instances are numbered and named.
+        board: The UUID of the board, of which those of its MIG devices are derived.
+        path: Where the entry is in the file.
+    """
     if entry.instances and not entry.mode:
         raise ConfigError([Problem(f"{path}.mode", "instances need MIG mode on")])
     made: list[MigInstance] = []
+    count = itertools.count(1)
     for place, wanted in enumerate(entry.instances):
         where = f"{path}.instances.{place}"
         profile = _profile(wanted, table, where)
         _check_fit(profile, wanted.start, made, table, where)
-        compute = _compute(wanted, profile, where)
-        made.append(MigInstance(profile=profile.name, start=wanted.start, compute=compute))
+        id_ = gpu_instance_id(table, profile.placement_size, wanted.start, behaviour.gi_id_order)
+        incarnation = next(count)
+        placements = _compute(wanted, profile, where)
+        compute = tuple(
+            ComputeInstance(
+                id=number,
+                profile_id=COMPUTE_PROFILES[size],
+                start=start,
+                size=size,
+                incarnation=(made_as := next(count)),
+                uuid=device_uuid(board, id_, number, made_as, behaviour.uuid),
+            )
+            for number, (start, size) in enumerate(placements)
+        )
+        made.append(
+            MigInstance(
+                id=id_,
+                profile=profile.name,
+                start=wanted.start,
+                size=profile.placement_size,
+                incarnation=incarnation,
+                compute=compute,
+            )
+        )
     return tuple(made)
+
+
+def gpu_instance_id(
+    table: MigTable, size: int, start: int, order: Literal["normal", "reversed"] = "normal"
+) -> int:
+    """The id of a GPU instance at a placement (§7.4)."""
+    pieces = table.memory_slices // size
+    place = start // size
+    if order == "reversed" and pieces == 2:
+        place = 1 - place
+    return FIRST_ID[pieces] + place
+
+
+def device_uuid(
+    board: UUID,
+    gpu_instance: int,
+    compute_instance: int,
+    incarnation: int,
+    kind: Literal["stable", "fresh"],
+) -> UUID:
+    """The UUID of a MIG device: the same each time it is made, unless `kind` is fresh (§7.6)."""
+    name = f"{gpu_instance}/{compute_instance}"
+    return uuid5(board, name if kind == "stable" else f"{name}/{incarnation}")
+
+
+def compute_starts(size: int, slices: int) -> range:
+    """Where compute instances of a size may start in a GPU instance (§7.5).
+
+    1c anywhere, 2c at even slices, larger ones at 0 and 4.
+    """
+    return range(0, slices - size + 1, size if size <= 2 else 4)
 
 
 def _profile(wanted: MigInstanceEntry, table: MigTable, where: str) -> MigProfile:
@@ -65,16 +139,30 @@ def _check_fit(
             raise ConfigError([Problem(f"{where}.profile", message)])
 
 
-def _compute(wanted: MigInstanceEntry, profile: MigProfile, where: str) -> tuple[int, ...]:
-    """Sizes of the compute instances, `3c` or `3` meaning three slices."""
-    sizes = []
+def _compute(
+    wanted: MigInstanceEntry, profile: MigProfile, where: str
+) -> tuple[tuple[int, int], ...]:
+    """Start and size of the compute instances, each at the first free place; `3c` or `3`."""
+    placed: list[tuple[int, int]] = []
     for place, text in enumerate(wanted.compute):
         digits = text.removesuffix("c")
         if not digits.isdigit() or int(digits) not in COMPUTE_SIZES[profile.slices]:
             known = ", ".join(f"{size}c" for size in COMPUTE_SIZES[profile.slices])
             message = f"{text!r} is none of {known}"
             raise ConfigError([Problem(f"{where}.compute.{place}", message)])
-        sizes.append(int(digits))
-    if sum(sizes) > profile.slices:
-        raise ConfigError([Problem(f"{where}.compute", f"more than {profile.slices} slices")])
-    return tuple(sizes)
+        size = int(digits)
+        free = (
+            start
+            for start in compute_starts(size, profile.slices)
+            if all(start >= end or start + size <= begin for begin, end in _spans(placed))
+        )
+        start = next(free, None)
+        if start is None:
+            message = f"no room for {size}c beside those before it; larger ones go first"
+            raise ConfigError([Problem(f"{where}.compute.{place}", message)])
+        placed.append((start, size))
+    return tuple(placed)
+
+
+def _spans(placed: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(start, start + size) for start, size in placed]

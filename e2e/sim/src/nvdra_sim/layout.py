@@ -2,8 +2,7 @@
 
 Python maps these structures with ctypes; the C library and its readers get the same ones as
 `layout.h`, rendered from here when the library is built, with an assertion for every size and
-offset. The records for MIG, processes and events have their place already, so that giving them a
-life does not change the format of what is around them.
+offset.
 
 Text fields are NUL-terminated UTF-8. Memory is in MiB, power in milliwatts, clocks in MHz.
 """
@@ -11,7 +10,17 @@ Text fields are NUL-terminated UTF-8. Memory is in MiB, power in milliwatts, clo
 from __future__ import annotations
 
 import hashlib
-from ctypes import Array, Structure, c_char, c_int32, c_uint8, c_uint32, c_uint64, sizeof
+from ctypes import (
+    Array,
+    Structure,
+    c_char,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    sizeof,
+)
 from typing import Any
 
 MAGIC = b"NVDRASIM"
@@ -31,14 +40,22 @@ MAX_EVENTS = 1024
 NOT_AVAILABLE = 0xFFFFFFFF  # of an unsigned column: the query answers NOT_SUPPORTED
 ANY_GPU = -1  # of a fault rule
 NO_RESULT = -1  # of a fault rule: the call's own result
+ALWAYS = 1_000_000  # chance of a fault rule, in millionths
+NO_INSTANCE = 0xFFFFFFFF  # of an event or a process: it concerns the whole GPU
 UNTIL_REMOVED = -1  # delay of a fault rule
 
 VISIBILITY = {"all": 0, "devnodes": 1, "auto": 2}
 PRIVILEGE = {"none": 0, "euid": 1}
+LOST_WAIT = {"error": 0, "error_once": 1, "xid_only": 2}
+PROCESS = {"compute": 0, "graphics": 1, "mps": 2}
 
 
 class Header(Structure):
-    """Bytes 0 to 4095. The low bit of `generation` numbers the published copy of the state."""
+    """Bytes 0 to 4095. The low bit of `generation` numbers the published copy of the state.
+
+    `event_head` is the sequence number of the newest event; those up to `event_floor` are of an
+    earlier boot. `wake` is a futex that every change and every event counts up.
+    """
 
     _fields_ = (
         ("magic", c_char * 8),
@@ -48,8 +65,12 @@ class Header(Structure):
         ("layout", c_uint64),
         ("generation", c_uint64),
         ("event_head", c_uint64),
+        ("event_floor", c_uint64),
+        ("events_dropped", c_uint64),
         ("json_length", c_uint64),
         ("node_id", c_char * 64),
+        ("wake", c_uint32),
+        ("padding", c_uint32),
     )
 
 
@@ -132,6 +153,7 @@ class GpuSpec(Structure):
         ("mig_profile_count", c_uint32),
         ("mig_compute_slices", c_uint32),
         ("mig_memory_slices", c_uint32),
+        ("mig_mode_outlives_boots", c_uint32),
         ("mig_profiles", MigProfile * MAX_GI_PROFILES),
     )
 
@@ -144,16 +166,21 @@ class Description(Structure):
         ("driver_branch", c_char * 80),
         ("nvml_version", c_char * 80),
         ("cuda_version", c_uint32),
-        ("module_loaded", c_uint32),
         ("api_level", c_uint32),
         ("init_without_gpus", c_uint32),
         ("privilege", c_uint32),
         ("visibility", c_uint32),
         ("control_major", c_uint32),
         ("control_minor", c_uint32),
+        ("caps_major", c_uint32),
         ("fabric_supported", c_uint32),
         ("mig_capacity_when_off", c_uint32),
         ("mig_not_supported_when_off", c_uint32),
+        ("mig_sparse_index", c_uint32),
+        ("mig_offers_rev1", c_uint32),
+        ("mig_offers_nvl", c_uint32),
+        ("gpu_lost_wait", c_uint32),
+        ("seed", c_uint32),
         ("cpus_per_numa_node", c_uint32),
         ("gpu_count", c_uint32),
         ("privileged_queries", c_uint32),
@@ -163,18 +190,26 @@ class Description(Structure):
 
 
 class ComputeInstance(Structure):
-    """A compute instance; `in_use` 0 marks a free record."""
+    """A compute instance; `in_use` 0 marks a free record. Counted in compute slices.
+
+    `incarnation` tells it from others that had or will have its place.
+    """
 
     _fields_ = (
         ("in_use", c_uint32),
         ("profile", c_uint32),
         ("start", c_uint32),
         ("size", c_uint32),
+        ("incarnation", c_uint64),
+        ("uuid", c_uint8 * 16),
     )
 
 
 class GpuInstance(Structure):
-    """A GPU instance with its compute instances, which are numbered by their place."""
+    """A GPU instance with its compute instances; both are numbered by their place.
+
+    `profile` is the profile's id; `start` and `size` count memory slices.
+    """
 
     _fields_ = (
         ("in_use", c_uint32),
@@ -187,7 +222,7 @@ class GpuInstance(Structure):
 
 
 class Process(Structure):
-    """A process that holds a GPU; `pid` 0 marks a free record."""
+    """A process that holds a GPU; `pid` 0 marks a free record. Instances may be NO_INSTANCE."""
 
     _fields_ = (
         ("pid", c_uint32),
@@ -199,7 +234,10 @@ class Process(Structure):
 
 
 class GpuState(Structure):
-    """What changes about a board, small enough to be copied by every call."""
+    """What changes about a board, small enough to be copied by every call.
+
+    Pairs of ECC counters: corrected errors, uncorrected ones.
+    """
 
     _fields_ = (
         ("minor", c_uint32),
@@ -211,6 +249,9 @@ class GpuState(Structure):
         ("mig_mode", c_uint32),
         ("mig_pending", c_uint32),
         ("incarnation", c_uint64),
+        ("instances_made", c_uint64),
+        ("ecc_volatile", c_uint64 * 2),
+        ("ecc_aggregate", c_uint64 * 2),
         ("fabric_uuid", c_uint8 * 16),
         ("fabric_state", c_uint32),
         ("fabric_status", c_uint32),
@@ -218,7 +259,7 @@ class GpuState(Structure):
         ("fabric_health_mask", c_uint32),
         ("fabric_health_summary", c_uint32),
         ("driver", c_char * 32),
-        ("process_count", c_uint32),
+        ("unplugged", c_uint32),
     )
 
 
@@ -240,18 +281,25 @@ class Rule(Structure):
         ("result", c_int32),
         ("times", c_uint32),
         ("delay_ms", c_int32),
+        ("after_calls", c_uint32),
+        ("chance", c_uint32),
+        ("do_work", c_uint32),
+        ("abort", c_uint32),
         ("function", c_char * 76),
     )
 
 
 class NodeState(Structure):
-    """One copy of everything that changes."""
+    """One copy of everything that changes. `clock_frozen_ns` 0: the clock of events runs."""
 
     _fields_ = (
         ("boot_id", c_char * 36),
         ("follows_host_boot", c_uint32),
+        ("module_loaded", c_uint32),
         ("rule_count", c_uint32),
         ("next_rule_id", c_uint32),
+        ("clock_frozen_ns", c_int64),
+        ("clock_offset_ns", c_int64),
         ("gpus", GpuState * MAX_GPUS),
         ("tables", GpuTables * MAX_GPUS),
         ("rules", Rule * MAX_RULES),
@@ -280,9 +328,9 @@ class CallCounter(Structure):
 
 
 class RuleHits(Structure):
-    """How often the rule in this place applied. Changed without the lock."""
+    """Calls that the rule in this place matched, and those it applied to. Not under the lock."""
 
-    _fields_ = (("hits", c_uint64),)
+    _fields_ = (("hits", c_uint64), ("seen", c_uint64))
 
 
 REGIONS: dict[str, tuple[int, type[Any]]] = {
@@ -302,13 +350,15 @@ _STRUCTURES: tuple[type[Structure], ...] = (
     GpuTables, Rule, NodeState, Event, CallCounter, RuleHits,
 )  # fmt: skip
 _CONSTANTS = (
-    "BYTE_ORDER", "FILE_SIZE", "MAX_GPUS", "MAX_RULES", "NOT_AVAILABLE", "ANY_GPU", "NO_RESULT",
-    "UNTIL_REMOVED",
+    "BYTE_ORDER", "FILE_SIZE", "MAX_GPUS", "MAX_GI_PROFILES", "MAX_GPU_INSTANCES",
+    "MAX_COMPUTE_INSTANCES", "MAX_PROCESSES", "MAX_RULES", "MAX_EVENTS", "NOT_AVAILABLE", "ANY_GPU",
+    "NO_RESULT", "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
 )  # fmt: skip
 _SCALARS = {
     c_char: "char",
     c_uint8: "uint8_t",
     c_int32: "int32_t",
+    c_int64: "int64_t",
     c_uint32: "uint32_t",
     c_uint64: "uint64_t",
 }
@@ -330,7 +380,12 @@ def _declarations() -> str:
     lines += ["#include <stddef.h>", "#include <stdint.h>", ""]
     lines += [f"#define SIM_{name} ({globals()[name]:#x})" for name in _CONSTANTS]
     lines += [f'#define SIM_MAGIC "{MAGIC.decode()}"']
-    for name, values in (("VISIBILITY", VISIBILITY), ("PRIVILEGE", PRIVILEGE)):
+    for name, values in (
+        ("VISIBILITY", VISIBILITY),
+        ("PRIVILEGE", PRIVILEGE),
+        ("LOST_WAIT", LOST_WAIT),
+        ("PROCESS", PROCESS),
+    ):
         lines += [f"#define SIM_{name}_{key.upper()} {value}" for key, value in values.items()]
     lines += [f"#define SIM_AT_{name.upper()} {offset:#x}" for name, (offset, _) in REGIONS.items()]
     for structure in _STRUCTURES:

@@ -76,9 +76,22 @@ def tree(node: NodeDescription) -> Tree:
     entries |= _capabilities()
     for gpu in node.gpus:
         if gpu.bound_driver == "nvidia":
-            entries |= _gpu(gpu, node)
+            entries |= _gpu(gpu, node) | instances(gpu)
     for number in range(node.nvswitches):
         entries[f"driver/nvidia-nvswitch/devices/{number}"] = text(f"Device minor: {number}", 0o444)
+    return entries
+
+
+def instances(gpu: Gpu) -> dict[str, Entry]:
+    """The access files of a board's MIG instances, which come and go with them."""
+    entries: dict[str, Entry] = {}
+    for instance in gpu.mig.instances if gpu.mig else ():
+        directory = f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi{instance.id}"
+        cap = gpu_instance_cap(gpu.minor, instance.id)
+        entries[f"{directory}/access"] = _capability(cap, 0o444)
+        for compute in instance.compute:
+            path = f"{directory}/ci{compute.id}/access"
+            entries[path] = _capability(cap + 1 + compute.id, 0o444)
     return entries
 
 

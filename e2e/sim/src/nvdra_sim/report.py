@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from nvdra_sim import return_codes
 from nvdra_sim.description import Gpu, NodeDescription
+from nvdra_sim.incidents import EVENT_NAMES, clock_ns
 from nvdra_sim.install import Roots
-from nvdra_sim.layout import UNTIL_REMOVED, GpuState
+from nvdra_sim.layout import NO_INSTANCE, PROCESS, UNTIL_REMOVED, GpuState
 from nvdra_sim.state import RuleInForce, State
 
 Data = dict[str, Any]
 
+PROCESS_KINDS = {number: name for name, number in PROCESS.items()}
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 
 
@@ -44,6 +48,7 @@ def node(state: State) -> Data:
         "node": description.name,
         "profile": description.profile,
         "driver": description.driver.version,
+        "driver_loaded": bool(now.module_loaded),
         "cuda": description.driver.cuda_version,
         "boot_id": now.boot_id.decode(),
         "generation": state.generation,
@@ -66,14 +71,92 @@ def _gpu(which: Gpu, now: GpuState) -> Data:
         "minor": now.minor,
         "driver": now.driver.decode() or None,
         "lost": bool(now.lost),
+        "unplugged": bool(now.unplugged),
         "persistence_mode": bool(now.persistence),
         "compute_mode": COMPUTE_MODES[now.compute_mode],
         "time_slice": now.time_slice,
         "mig_mode": bool(now.mig_mode),
         "mig_pending": bool(now.mig_pending),
+        "ecc_corrected": now.ecc_volatile[0],
+        "ecc_uncorrected": now.ecc_volatile[1],
         "fabric_state": now.fabric_state,
         "fabric_clique": now.fabric_clique,
     }
+
+
+def mig_devices(state: State) -> list[Data]:
+    """Every MIG device there is, in NVML's order."""
+    now = state.snapshot()
+    return [
+        {
+            "gpu": gpu.index,
+            "gpu_instance": place,
+            "compute_instance": number,
+            "profile": _profile_name(gpu, record.profile),
+            "start": record.start,
+            "slices": compute.size,
+            "uuid": f"MIG-{UUID(bytes=bytes(compute.uuid))}",
+        }
+        for gpu in state.node().gpus
+        for place, record in enumerate(now.tables[gpu.index].instances)
+        if record.in_use
+        for number, compute in enumerate(record.compute)
+        if compute.in_use
+    ]
+
+
+def _profile_name(gpu: Gpu, profile_id: int) -> str:
+    profiles = gpu.mig.table.profiles if gpu.mig else ()
+    return next(profile.name for profile in profiles if profile.id == profile_id)
+
+
+def processes(state: State) -> list[Data]:
+    """Every process that holds a GPU."""
+    now = state.snapshot()
+    return [
+        {
+            "gpu": gpu.index,
+            "pid": process.pid,
+            "kind": PROCESS_KINDS[process.kind],
+            "memory_mib": process.memory_mib,
+            "gpu_instance": _instance(process.gpu_instance),
+            "compute_instance": _instance(process.compute_instance),
+        }
+        for gpu in state.node().gpus
+        for process in now.tables[gpu.index].processes
+        if process.pid
+    ]
+
+
+def events(state: State) -> list[Data]:
+    """What happened, the oldest first."""
+    return [
+        {
+            "event": event.sequence,
+            "time": _time(event.time_ns),
+            "gpu": event.gpu,
+            "type": EVENT_NAMES[event.type],
+            "data": event.data,
+            "gpu_instance": _instance(event.gpu_instance),
+            "compute_instance": _instance(event.compute_instance),
+        }
+        for event in state.events()
+    ]
+
+
+def clock(state: State) -> Data:
+    """What events would carry as their time now."""
+    now = state.snapshot()
+    return {"time": _time(clock_ns(now)), "frozen": bool(now.clock_frozen_ns)}
+
+
+def _time(nanoseconds: int) -> str:
+    when = datetime.fromtimestamp(nanoseconds / 1e9, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _instance(number: int) -> int | None:
+    return None if number == NO_INSTANCE else number
 
 
 def rules(state: State) -> list[Data]:
@@ -89,6 +172,10 @@ def rule(one: RuleInForce) -> Data:
         "function": fault.function,
         "gpu": fault.gpu,
         "result": None if fault.result is None else return_codes.name(fault.result),
+        "after_calls": fault.after_calls,
+        "probability": fault.probability,
+        "do_work": fault.do_work,
+        "abort": fault.abort,
         "delay_ms": "until removed" if fault.delay_ms == UNTIL_REMOVED else fault.delay_ms,
         "times": fault.times,
         "hits": one.hits,

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from nvdra_sim import image, layout, names
+from nvdra_sim import futex, image, layout, names
 from nvdra_sim.description import Fault, Gpu, NodeDescription
 
 DEFAULT_PATH = Path("/var/lib/nvdra-sim/state.bin")
@@ -138,6 +137,26 @@ class State:
             if self._header.generation == generation:
                 return copy
 
+    def initial(self) -> layout.NodeState:
+        """How the node was when the file was made. A view, not to be changed."""
+        initial: layout.NodeState = self._region("initial")
+        return initial
+
+    def events(self) -> tuple[layout.Event, ...]:
+        """What happened since the last boot, the oldest first, as far as the ring holds it."""
+        newest = self._header.event_head
+        first = max(self._header.event_floor, newest - layout.MAX_EVENTS) + 1
+        ring = self._region("events")
+        return tuple(
+            layout.Event.from_buffer_copy(ring[sequence % layout.MAX_EVENTS])
+            for sequence in range(first, newest + 1)
+        )
+
+    @property
+    def events_dropped(self) -> int:
+        """Events that waiters lost because they came too late for them."""
+        return int(self._header.events_dropped)
+
     @property
     def generation(self) -> int:
         """How many transactions there have been."""
@@ -154,6 +173,21 @@ class State:
             _overwrite(following, self._copy(generation))
             yield following
             self._header.generation = generation + 1
+            self._wake()
+
+    def announce(self, event: layout.Event) -> None:
+        """Puts an event into the ring and numbers it; the caller holds a transaction."""
+        sequence = self._header.event_head + 1
+        record = self._region("events")[sequence % layout.MAX_EVENTS]
+        record.sequence = 0  # readers leave it alone from here on
+        event.sequence = 0
+        _overwrite(record, event)
+        record.sequence = sequence
+        self._header.event_head = sequence
+
+    def forget_events(self) -> None:
+        """No waiter gets what happened so far; the caller holds a transaction."""
+        self._header.event_floor = self._header.event_head
 
     def lose(self, gpu: Gpu) -> None:
         """The GPU falls off the bus: calls on it answer GPU_IS_LOST."""
@@ -164,17 +198,6 @@ class State:
         """A lost GPU answers again."""
         with self.transaction() as state:
             state.gpus[gpu.index].lost = 0
-
-    def reboot(self) -> str:
-        """Everything but the fault rules is as after power-on; returns the new boot id."""
-        boot_id = str(uuid4())
-        initial = self._region("initial")
-        with self.transaction() as state:
-            state.gpus = initial.gpus
-            state.tables = initial.tables
-            state.boot_id = boot_id.encode()
-            state.follows_host_boot = 0
-        return boot_id
 
     # Fault rules
 
@@ -249,6 +272,11 @@ class State:
         offset, kind = layout.REGIONS[name]
         return kind.from_buffer(self._map, offset)
 
+    def _wake(self) -> None:
+        """Tells waiters of all processes that something changed; the caller holds the lock."""
+        self._header.wake = (self._header.wake + 1) & 0xFFFF_FFFF
+        futex.wake(addressof(self._header) + layout.Header.wake.offset)
+
     def _check(self) -> None:
         header = self._header if len(self._map) == layout.FILE_SIZE else layout.Header()
         if header.magic != layout.MAGIC:
@@ -286,6 +314,8 @@ class State:
         header.layout = layout.fingerprint()
         header.generation += 1
         header.magic = layout.MAGIC
+        self.forget_events()
+        self._wake()
 
     def _insert(self, state: layout.NodeState, rule: layout.Rule) -> int:
         """Puts a rule into a free place, or into that of a spent one."""
@@ -295,7 +325,7 @@ class State:
             if there.id and not spent:
                 continue
             state.rule_count += 0 if there.id else 1
-            hits[place].hits = 0
+            hits[place].hits = hits[place].seen = 0
             rule.id = state.next_rule_id
             state.next_rule_id += 1
             state.rules[place] = rule
@@ -314,9 +344,9 @@ def _fault(rule: layout.Rule) -> Fault:
         result=None if rule.result == layout.NO_RESULT else rule.result,
         activation_status=None,
         times=rule.times or None,
-        after_calls=0,
-        probability=1.0,
+        after_calls=rule.after_calls,
+        probability=rule.chance / layout.ALWAYS,
         delay_ms=rule.delay_ms,
-        do_work=False,
-        abort=False,
+        do_work=bool(rule.do_work),
+        abort=bool(rule.abort),
     )

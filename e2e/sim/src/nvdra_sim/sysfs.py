@@ -50,6 +50,11 @@ def tree(node: NodeDescription) -> Tree:
     return entries
 
 
+def of_gpu(node: NodeDescription, gpu: Gpu) -> Tree:
+    """What goes when the GPU leaves the bus, and comes when it is back."""
+    return _gpu(gpu, node.gpus.index(gpu))
+
+
 def drm_card(gpu: Gpu) -> int:
     """Number of `/dev/dri/card<N>`; card0 is the server's own management display."""
     return gpu.index + 1

@@ -124,6 +124,16 @@ def write(tree: Tree, root: Path, owned: Collection[Path] = ()) -> None:
             _make(target, entry)
 
 
+def paths(tree: Tree, root: Path) -> list[Path]:
+    """Everything in the tree and the directories that it implies, parents before children."""
+    found: dict[Path, None] = {}
+    for path in sorted(tree):
+        parents = [parent for parent in PurePosixPath(path).parents if parent.name]
+        for part in (*reversed(parents), PurePosixPath(path)):
+            found[root / part] = None
+    return list(found)
+
+
 def remove(owned: Collection[Path]) -> None:
     """Removes what a plan named. A directory that others put something into stays."""
     for path in reversed(list(owned)):

@@ -58,9 +58,9 @@ def test_the_example_of_the_specification_loads(tmp_path: Path):
     assert node.gpus[0].uuid == "GPU-9d3c1a52-6b0e-5f4d-8c7a-20f1e4b7a911"
     assert node.gpus[0].mig is not None
     assert node.gpus[0].mig.enabled
-    assert [vars(one) for one in node.gpus[0].mig.instances] == [
-        {"profile": "3g.40gb", "start": 4, "compute": (3,)}
-    ]
+    (instance,) = node.gpus[0].mig.instances
+    assert (instance.profile, instance.start, instance.id) == ("3g.40gb", 4, 2)
+    assert [(one.start, one.size) for one in instance.compute] == [(0, 3)]
     assert [gpu.bound_driver for gpu in node.gpus].count("vfio-pci") == 1
     assert node.gpus[5].bound_driver == "vfio-pci"
 

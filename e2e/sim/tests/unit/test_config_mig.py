@@ -78,7 +78,8 @@ def test_instances_that_cannot_be_made_in_order_are_refused(instances, problem):
     ("compute", "accepted"),
     [
         (["3c"], True),
-        (["1c", "2c"], True),
+        (["2c", "1c"], True),
+        (["1c", "2c"], False),
         (["1c", "1c", "1c"], True),
         (["2c", "2c"], False),
         (["4c"], False),

@@ -106,8 +106,8 @@ def test_uninstalling_nothing_is_no_error(tmp_path):
 
 
 def test_a_description_that_the_library_cannot_simulate_is_refused_and_leaves_nothing(tmp_path):
-    lost = {"gpu_lost": {"wait": "xid_only"}}
-    node = config.from_profile("dgx-h100", "node-0", {**lost, **TABLE})
+    coupled = {"fabric": {"follow_fm": True}}
+    node = config.from_profile("dgx-h100", "node-0", {**coupled, **TABLE})
     with pytest.raises(image.UnsupportedError):
         installed(node, tmp_path / "node")
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ import pynvml
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nvdra_sim import config, library, state
+from nvdra_sim import config, incidents, library, state
 from nvdra_sim.nvml_fixtures import NvmlOn
 
 LOAD = f"import ctypes, os, pynvml; ctypes.CDLL({str(library.build())!r}, ctypes.RTLD_GLOBAL)\n"
@@ -243,7 +243,7 @@ def test_a_reboot_forgets_modes_and_losses_but_not_rules(nvml_on: NvmlOn) -> Non
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     pynvml.nvmlDeviceSetPersistenceMode(handle, 1)
     node.lose(node.gpu("1"))
-    boot_id = node.reboot()
+    boot_id = incidents.reboot(node)
     assert UUID(boot_id).version == 4
     assert node.snapshot().boot_id == boot_id.encode() != before
     assert pynvml.nvmlDeviceGetPersistenceMode(handle) == 0
@@ -265,7 +265,7 @@ def test_a_node_that_boots_with_its_host_notices_at_the_first_init(nvml_on: Nvml
 
 def test_a_node_that_boots_by_itself_does_not_follow_the_host(nvml_on: NvmlOn) -> None:
     node = nvml_on("t4", initialize=False, node={"boot_id": "host"})
-    boot_id = node.reboot()
+    boot_id = incidents.reboot(node)
     node.lose(node.gpu("2"))
     pynvml.nvmlInit()
     now = node.snapshot()
@@ -352,7 +352,7 @@ def test_any_order_of_changes_is_what_nvml_then_says(
             node.restore(node.gpu(str(index)))
             lost.discard(index)
         elif change == "reboot":
-            node.reboot()
+            incidents.reboot(node)
             lost, persistent = set(), set()
         elif index not in lost:
             pynvml.nvmlDeviceSetPersistenceMode(handles[index], 1)

@@ -54,11 +54,14 @@ def test_init_makes_a_node_that_show_shows(answer: Callable[..., Any], tmp_path:
         "minor": 1,
         "driver": "nvidia",
         "lost": False,
+        "unplugged": False,
         "persistence_mode": False,
         "compute_mode": "default",
         "time_slice": 0,
         "mig_mode": False,
         "mig_pending": False,
+        "ecc_corrected": 0,
+        "ecc_uncorrected": 0,
         "fabric_state": 0,
         "fabric_clique": 0,
     }
@@ -108,6 +111,10 @@ def test_a_fault_is_added_listed_and_removed(nvml_on: NvmlOn, answer: Callable[.
         "function": "nvmlDeviceGetName",
         "gpu": 1,
         "result": "IN_USE",
+        "after_calls": 0,
+        "probability": 1.0,
+        "do_work": False,
+        "abort": False,
         "delay_ms": 0,
         "times": 5,
         "hits": 0,
@@ -180,7 +187,7 @@ def test_install_makes_a_node_and_uninstall_removes_it(
 def test_people_get_tables(nvml_on: NvmlOn, simctl: Simctl) -> None:
     nvml_on("t4")
     lines = simctl("show")[1].splitlines()
-    assert lines[0] == "node        node-0"
+    assert lines[0] == "node           node-0"
     heads = next(line for line in lines if line.lstrip().startswith("gpu "))
     assert heads.split()[:4] == ["gpu", "uuid", "name", "bus_id"]
     assert sum("Tesla T4" in line for line in lines) == 4
@@ -191,7 +198,7 @@ def test_people_get_tables(nvml_on: NvmlOn, simctl: Simctl) -> None:
     ("arguments", "complaint"),
     [
         (("gpu", "lose", "9"), "the node has no GPU '9'"),
-        (("fault", "add", "nvmlInit"), "a rule needs --result, --delay-ms or both"),
+        (("fault", "add", "nvmlInit"), "a rule needs --result, --delay-ms or --abort"),
         (("fault", "add", "nvmlFoo", "--result", "3"), "no NVML function matches 'nvmlFoo'"),
         (("fault", "rm", "4"), "there is no rule 4"),
         (("show", "--state", "/nowhere"), "no state file at /nowhere"),

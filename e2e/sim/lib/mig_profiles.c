@@ -1,8 +1,8 @@
 /*
  * What can be asked about MIG without any instance: whether it is on, and the static table of profiles (spec §6.4,
- * §7.1), which answers regardless of the mode. Instances have no life yet, so no handle here is a MIG device.
+ * §7.1), which answers regardless of the mode.
  */
-#include "sim.h"
+#include "mig.h"
 
 static bool has_mig(const struct gpu *gpu)
 {
@@ -21,58 +21,6 @@ EXPORT nvml_code nvmlDeviceGetMigMode(nvml_device device, unsigned *current, uns
     RETURN(NVML_SUCCESS);
 }
 
-EXPORT nvml_code nvmlDeviceGetMaxMigDeviceCount(nvml_device device, unsigned *count)
-{
-    CALL(nvmlDeviceGetMaxMigDeviceCount);
-    REQUIRE_POINTER(count);
-    GPU(device);
-    bool counts = gpu.now.mig_mode || description()->mig_capacity_when_off;
-    *count = counts ? gpu.spec->mig_compute_slices : 0;
-    RETURN(NVML_SUCCESS);
-}
-
-EXPORT nvml_code nvmlDeviceGetMigDeviceHandleByIndex(nvml_device device, unsigned index, nvml_device *mig)
-{
-    CALL(nvmlDeviceGetMigDeviceHandleByIndex);
-    REQUIRE_POINTER(mig);
-    GPU(device);
-    if (!gpu.now.mig_mode)
-        RETURN(description()->mig_not_supported_when_off ? NVML_NOT_SUPPORTED : NVML_NOT_FOUND);
-    RETURN(index < gpu.spec->mig_compute_slices ? NVML_NOT_FOUND : NVML_INVALID_ARGUMENT);
-}
-
-EXPORT nvml_code nvmlDeviceIsMigDeviceHandle(nvml_device device, unsigned *is_mig)
-{
-    CALL(nvmlDeviceIsMigDeviceHandle);
-    REQUIRE_POINTER(is_mig);
-    GPU(device);
-    *is_mig = 0;
-    RETURN(NVML_SUCCESS);
-}
-
-EXPORT nvml_code nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvml_device mig, nvml_device *device)
-{
-    CALL(nvmlDeviceGetDeviceHandleFromMigDeviceHandle);
-    REQUIRE_POINTER(device);
-    GPU(mig);
-    RETURN(NVML_INVALID_ARGUMENT);
-}
-
-/* Questions to a MIG device that a GPU has no answer to. */
-#define NOT_FOR_A_GPU(name, type)                     \
-    EXPORT nvml_code name(nvml_device device, type *out) \
-    {                                                 \
-        CALL(name);                                   \
-        REQUIRE_POINTER(out);                         \
-        GPU(device);                                  \
-        RETURN(NVML_NOT_SUPPORTED);                   \
-    }
-NOT_FOR_A_GPU(nvmlDeviceGetGpuInstanceId, unsigned)
-NOT_FOR_A_GPU(nvmlDeviceGetComputeInstanceId, unsigned)
-NOT_FOR_A_GPU(nvmlDeviceGetAttributes, void)
-NOT_FOR_A_GPU(nvmlDeviceGetAttributes_v2, nvml_device_attributes)
-ALIAS(nvmlDeviceGetAttributes_v1, nvmlDeviceGetAttributes);
-
 /* ---- the table of profiles ---------------------------------------------------------------------------- */
 
 static const struct sim_mig_profile *by_enumerator(const struct gpu *gpu, unsigned enumerator)
@@ -83,7 +31,7 @@ static const struct sim_mig_profile *by_enumerator(const struct gpu *gpu, unsign
     return NULL;
 }
 
-static const struct sim_mig_profile *by_id(const struct gpu *gpu, unsigned id)
+const struct sim_mig_profile *profile_by_id(const struct gpu *gpu, unsigned id)
 {
     for (unsigned i = 0; i < gpu->spec->mig_profile_count; i++)
         if (gpu->spec->mig_profiles[i].id == id)
@@ -172,7 +120,7 @@ EXPORT nvml_code nvmlDeviceGetGpuInstanceProfileInfoByIdV(
     REQUIRE_POINTER(info);
     REQUIRE(is_second(info) || is_third(info), NVML_VERSION_MISMATCH);
     GPU(device);
-    RETURN(answer_versioned(by_id(&gpu, id), info));
+    RETURN(answer_versioned(profile_by_id(&gpu, id), info));
 }
 
 /* `count` says how many fit into the array: 0 means enough (spec §6.4). */
@@ -182,9 +130,8 @@ EXPORT nvml_code nvmlDeviceGetGpuInstancePossiblePlacements_v2(
     CALL(nvmlDeviceGetGpuInstancePossiblePlacements_v2);
     REQUIRE_POINTER(count);
     GPU(device);
-    if (description()->privileged_queries)
-        REQUIRE_OK(call_needs_privilege());
-    const struct sim_mig_profile *profile = by_id(&gpu, id);
+    PRIVILEGED_QUERY();
+    const struct sim_mig_profile *profile = profile_by_id(&gpu, id);
     REQUIRE(profile != NULL, NVML_NOT_SUPPORTED);
     unsigned room = *count;
     *count = profile->placement_count;

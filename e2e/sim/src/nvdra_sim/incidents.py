@@ -1,0 +1,268 @@
+"""What happens to the hardware of a node: errors, losses, resets, boots.
+
+Each function is one transaction on the state file, seen by every process at once. Files of the node
+are not touched; the commands do that where they say so. Source: spec/nvml-simulator.md §§8-11.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID, uuid4
+
+from nvdra_sim import image, layout
+from nvdra_sim.description import Gpu
+from nvdra_sim.state import State, StateError
+
+XID_EVENT = 0x8
+ECC_EVENTS = {"sbe": 0x1, "dbe": 0x2}
+EVENT_NAMES = {XID_EVENT: "xid", 0x1: "sbe", 0x2: "dbe"}
+FABRIC_STATES = {"not_supported": 0, "not_started": 1, "in_progress": 2, "completed": 3}
+
+
+@dataclass(frozen=True)
+class Instance:
+    """The MIG instance that something concerns; the whole GPU without one."""
+
+    gpu_instance: int = layout.NO_INSTANCE
+    compute_instance: int = layout.NO_INSTANCE
+
+
+WHOLE_GPU = Instance()
+
+
+# Errors
+
+
+def xid(state: State, gpu: Gpu, number: int, where: Instance = WHOLE_GPU) -> None:
+    """The driver reports an Xid for the GPU or for one of its MIG instances."""
+    with state.transaction() as now:
+        state.announce(_event(now, gpu, XID_EVENT, number, where))
+
+
+def lose_with_xid(state: State, gpu: Gpu, number: int) -> None:
+    """The GPU falls off the bus, and the driver says so with an Xid (79)."""
+    with state.transaction() as now:
+        now.gpus[gpu.index].lost = 1
+        state.announce(_event(now, gpu, XID_EVENT, number, WHOLE_GPU))
+
+
+def ecc(state: State, gpu: Gpu, kind: Literal["sbe", "dbe"], count: int = 1) -> None:
+    """So many single-bit (corrected) or double-bit errors: counters, and one event for each."""
+    place = list(ECC_EVENTS).index(kind)
+    with state.transaction() as now:
+        now.gpus[gpu.index].ecc_volatile[place] += count
+        now.gpus[gpu.index].ecc_aggregate[place] += count
+        for _ in range(min(count, layout.MAX_EVENTS)):
+            state.announce(_event(now, gpu, ECC_EVENTS[kind], 0, WHOLE_GPU))
+
+
+def _event(now: layout.NodeState, gpu: Gpu, kind: int, data: int, where: Instance) -> layout.Event:
+    return layout.Event(
+        time_ns=clock_ns(now),
+        type=kind,
+        data=data,
+        gpu=gpu.index,
+        gpu_instance=where.gpu_instance,
+        compute_instance=where.compute_instance,
+    )
+
+
+# The bus
+
+
+def unplug(state: State, gpu: Gpu) -> None:
+    """The GPU leaves the bus: it is no longer counted, and nothing finds it."""
+    with state.transaction() as now:
+        now.gpus[gpu.index].unplugged = 1
+        now.gpus[gpu.index].bound_to_nvidia = 0
+
+
+def plug(state: State, gpu: Gpu) -> None:
+    """An unplugged GPU is back, as after a boot.
+
+    Raises:
+        StateError: It is there.
+    """
+    with state.transaction() as now:
+        if not now.gpus[gpu.index].unplugged:
+            raise StateError(f"GPU {gpu.index} is plugged in")
+        _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
+
+
+def fabric(
+    state: State,
+    gpus: Iterable[Gpu],
+    *,
+    fabric_state: str | None = None,
+    status: int | None = None,
+    clique: int | None = None,
+    uuid: UUID | None = None,
+    health: int | None = None,
+    summary: int | None = None,
+) -> None:
+    """Changes what GPUs say of their NVLink fabric; what is None stays.
+
+    Args:
+        state: The node.
+        gpus: Which.
+        fabric_state: A key of `FABRIC_STATES`.
+        status: An NVML return code.
+        clique: The clique's number.
+        uuid: Of the cluster.
+        health: The health mask of spec §5.
+        summary: 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity.
+    """
+    changes = {
+        "fabric_state": None if fabric_state is None else FABRIC_STATES[fabric_state],
+        "fabric_status": status,
+        "fabric_clique": clique,
+        "fabric_health_mask": health,
+        "fabric_health_summary": summary,
+    }
+    with state.transaction() as now:
+        for gpu in gpus:
+            record = now.gpus[gpu.index]
+            for name, value in changes.items():
+                if value is not None:
+                    setattr(record, name, value)
+            if uuid is not None:
+                record.fabric_uuid[:] = uuid.bytes
+
+
+# Processes
+
+
+def add_process(
+    state: State,
+    gpu: Gpu,
+    pid: int,
+    memory_mib: int = 0,
+    kind: str = "compute",
+    where: Instance = WHOLE_GPU,
+) -> None:
+    """A process holds the GPU, or one of its MIG instances.
+
+    Raises:
+        StateError: There is no room for another.
+    """
+    with state.transaction() as now:
+        for record in now.tables[gpu.index].processes:
+            if record.pid == 0:
+                record.pid, record.kind = pid, layout.PROCESS[kind]
+                record.memory_mib = memory_mib
+                record.gpu_instance = where.gpu_instance
+                record.compute_instance = where.compute_instance
+                return
+        raise StateError(f"GPU {gpu.index} has room for {layout.MAX_PROCESSES} processes")
+
+
+def remove_process(state: State, gpu: Gpu, pid: int) -> None:
+    """A process lets go of the GPU; raises StateError when it does not hold it."""
+    with state.transaction() as now:
+        held = [record for record in now.tables[gpu.index].processes if record.pid == pid]
+        if not held:
+            raise StateError(f"process {pid} does not hold GPU {gpu.index}")
+        for record in held:
+            record.pid = 0
+
+
+# Resets and boots (§10.6)
+
+
+def reset(state: State, gpu: Gpu) -> None:
+    """The GPU is reset: modes as configured, no MIG instance left, a pending MIG mode in force.
+
+    Raises:
+        StateError: Processes hold the GPU, or it is lost and does not hear of it.
+    """
+    with state.transaction() as now:
+        if now.gpus[gpu.index].lost:
+            raise StateError(f"GPU {gpu.index} is lost: only a reboot brings it back")
+        if any(record.pid for record in now.tables[gpu.index].processes):
+            raise StateError(f"GPU {gpu.index} is in use by another client")
+        _power_on(state, now, gpu, keeps_mig_mode=True)
+
+
+def reboot(state: State) -> str:
+    """The machine starts anew, and from now on does so by itself; fault rules stay.
+
+    Returns:
+        The new boot id.
+    """
+    boot_id = str(uuid4())
+    with state.transaction() as now:
+        for gpu in state.node().gpus:
+            _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
+        now.module_loaded = state.initial().module_loaded
+        now.boot_id = boot_id.encode()
+        now.follows_host_boot = 0
+        state.forget_events()
+    return boot_id
+
+
+def unload_driver(state: State) -> None:
+    """The kernel module is gone: every call that would ask it answers DRIVER_NOT_LOADED."""
+    with state.transaction() as now:
+        now.module_loaded = 0
+
+
+def load_driver(state: State) -> None:
+    """The kernel module is loaded (again): GPUs as after a boot; what is lost stays lost."""
+    with state.transaction() as now:
+        for gpu in state.node().gpus:
+            lost, unplugged = now.gpus[gpu.index].lost, now.gpus[gpu.index].unplugged
+            _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
+            now.gpus[gpu.index].lost = lost
+            now.gpus[gpu.index].unplugged = unplugged
+            now.gpus[gpu.index].bound_to_nvidia &= not unplugged
+        now.module_loaded = 1
+
+
+def _keeps_mig_mode(gpu: Gpu) -> bool:
+    return gpu.architecture == image.AMPERE
+
+
+def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: bool) -> None:
+    """As configured, but for what firmware keeps and what tells instances from earlier ones."""
+    before = layout.GpuState.from_buffer_copy(now.gpus[gpu.index])
+    now.gpus[gpu.index] = state.initial().gpus[gpu.index]
+    after = now.gpus[gpu.index]
+    after.mig_mode = after.mig_pending = before.mig_pending if keeps_mig_mode else 0
+    after.incarnation = before.incarnation + 1
+    after.instances_made = before.instances_made
+    after.ecc_aggregate = before.ecc_aggregate
+    now.tables[gpu.index] = layout.GpuTables()
+
+
+# The clock of events
+
+
+def freeze_clock(state: State) -> None:
+    """Events carry one and the same time from now on."""
+    with state.transaction() as now:
+        now.clock_frozen_ns = clock_ns(now)
+
+
+def step_clock(state: State, milliseconds: int) -> None:
+    """Moves the clock on, or back; a frozen one stays frozen there."""
+    with state.transaction() as now:
+        if now.clock_frozen_ns:
+            now.clock_frozen_ns += milliseconds * 1_000_000
+        else:
+            now.clock_offset_ns += milliseconds * 1_000_000
+
+
+def run_clock(state: State) -> None:
+    """The clock goes on from where it stands."""
+    with state.transaction() as now:
+        if now.clock_frozen_ns:
+            now.clock_offset_ns = now.clock_frozen_ns - time.time_ns()
+            now.clock_frozen_ns = 0
+
+
+def clock_ns(now: layout.NodeState) -> int:
+    """What an event carries as its time, in nanoseconds since 1970."""
+    return int(now.clock_frozen_ns or time.time_ns() + now.clock_offset_ns)
