@@ -22,6 +22,7 @@ from yaml.events import (
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
+from nvdra_cdi import version
 from nvdra_cdi.errors import CodecError, Problem
 from nvdra_cdi.fields import FIELDS, Flag, Items, Kind, Number, Object, Text, TextMap
 from nvdra_cdi.model import (
@@ -77,8 +78,11 @@ def spec(data: bytes) -> Spec:
     Raises:
         CodecError: It is no CDI document.
     """
-    decoded = _Decoder().object(_first_node(data), Spec, "")
+    decoder = _Decoder()
+    decoded = decoder.object(_first_node(data), Spec, "")
     assert isinstance(decoded, Spec)
+    if decoder.ended and decoded.version.removeprefix("v") == version.CURRENT:
+        raise decoder.ended[0]
     return decoded
 
 
@@ -176,9 +180,14 @@ def _is_unquoted(node: Node) -> bool:
 
 
 class _Decoder:
-    """One pass over one document; counts what aliases unfold to."""
+    """One pass over one document; counts what aliases unfold to.
+
+    Attributes:
+        ended: What to raise if the document has the current version, which lacks these fields.
+    """
 
     def __init__(self) -> None:
+        self.ended: list[CodecError] = []
         self._nodes = 0
         self._bytes = 0
         self._merging: set[int] = set()
@@ -190,6 +199,9 @@ class _Decoder:
             where = f"{path}.{key}" if path else key
             if key not in by_key:
                 raise _error(item, where, "unknown field", _meant(key, by_key))
+            if until := by_key[key].until:
+                message = f"unknown field: {until} was the last version to have it"
+                self.ended.append(_error(item, where, message, f"lower cdiVersion to {until}"))
             if not _is_null(item):
                 values[by_key[key].attribute] = self._value(item, by_key[key].kind, where)
         return model(**values)

@@ -67,12 +67,14 @@ class Field:
         attribute: Its name in the model.
         kind: Its type.
         keeps_zero: A present zero or empty object is written, because it differs from absence.
+        until: The last version of the standard that has it; empty: the current one has.
     """
 
     key: str
     attribute: str
     kind: Kind
     keeps_zero: bool = False
+    until: str = ""
 
 
 _TEXT = Text()
@@ -137,7 +139,7 @@ FIELDS: Mapping[type, tuple[Field, ...]] = {
         Field("memBwSchema", "mem_bw_schema", _TEXT),
         Field("schemata", "schemata", _TEXTS),
         Field("enableMonitoring", "enable_monitoring", _FLAG),
-        Field("enableCMT", "enable_cmt", _FLAG),
-        Field("enableMBM", "enable_mbm", _FLAG),
+        Field("enableCMT", "enable_cmt", _FLAG, until="1.0.0"),
+        Field("enableMBM", "enable_mbm", _FLAG, until="1.0.0"),
     ),
 }

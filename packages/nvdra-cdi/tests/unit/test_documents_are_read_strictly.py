@@ -127,7 +127,8 @@ def test_cache_monitoring_of_old_survives_a_round_trip(version):
     assert codec.loads(codec.dumps(spec)) == spec
 
 
-def test_cache_monitoring_of_old_is_refused_in_1_1_0():
-    data = b"{cdiVersion: 1.1.0, kind: a/b, containerEdits: {intelRdt: {enableCMT: true}}}"
-    with pytest.raises(CodecError, match="enableCMT"):
-        codec.loads(data)
+@pytest.mark.parametrize("field", ["enableCMT: true", "enableMBM: false", "enableCMT: ~"])
+def test_cache_monitoring_of_old_is_no_field_of_1_1_0(field):
+    data = f"{{containerEdits: {{intelRdt: {{{field}}}}}, kind: a/b, cdiVersion: v1.1.0}}"
+    with pytest.raises(CodecError, match=rf"{field.partition(':')[0]}: .*1\.0\.0 was the last"):
+        codec.loads(data.encode())
