@@ -115,6 +115,20 @@ class PluginProcess:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def put(self, path: str, text: str) -> int:
+        """PUT to a page of the debug port; the status."""
+        url = f"http://{self.debug}{path}"
+        request = urllib.request.Request(url, data=text.encode(), method="PUT")
+        with urllib.request.urlopen(request, timeout=5) as response:
+            return int(response.status)
+
+    def is_listening(self) -> bool:
+        """Whether the last of its ports is open, which is the debug port."""
+        try:
+            return self.get("/debug/flags/v", debug=True)[0] == 200
+        except OSError:
+            return False
+
     def trace(self, uid: str) -> Any:
         """The trace of a claim as JSON."""
         status, body = self.get(f"/debug/traces/{uid}", debug=True)

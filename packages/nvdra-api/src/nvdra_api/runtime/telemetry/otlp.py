@@ -70,7 +70,7 @@ def otel_span(span: Span, resource: Resource) -> ReadableSpan:
         context=_context(span.trace, span.id),
         parent=parent,
         resource=resource,
-        attributes=_attributes(span),
+        attributes=span.told_attributes,
         events=[Event(event.name, event.attributes, event.at_ns) for event in span.events],
         links=[_link(link) for link in span.links],
         status=_status(span),
@@ -78,12 +78,6 @@ def otel_span(span: Span, resource: Resource) -> ReadableSpan:
         end_time=span.end_ns,
         instrumentation_scope=_SCOPE,
     )
-
-
-def _attributes(span: Span) -> dict[str, str | bool | int | float | tuple[str, ...]]:
-    if span.failure is None:
-        return dict(span.attributes)
-    return {**span.attributes, keys.ERROR_TYPE: span.failure.reason}
 
 
 def _status(span: Span) -> Status:

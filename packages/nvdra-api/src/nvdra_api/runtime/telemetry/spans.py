@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from nvdra_api.protocol.identity import Link
 from nvdra_api.types.ids import SpanID, TraceID
-from nvdra_api.types.keys import Outcome
+from nvdra_api.types.keys import ERROR_TYPE, Outcome
 
 Value = str | bool | int | float | tuple[str, ...]
 """What an attribute may hold: OpenTelemetry's types, lists as tuples."""
@@ -68,6 +68,13 @@ class Span(NamedTuple):
     def seconds(self) -> float:
         """How long it took."""
         return (self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def told_attributes(self) -> dict[str, Value]:
+        """The attributes as backends and pages get them: the reason of a failure among them."""
+        if self.failure is None:
+            return dict(self.attributes)
+        return {**self.attributes, ERROR_TYPE: self.failure.reason}
 
 
 def random_id() -> SpanID:

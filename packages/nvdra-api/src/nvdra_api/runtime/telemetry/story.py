@@ -224,7 +224,7 @@ def _span_document(node: Node, start_ns: int) -> dict[str, object]:
         "parent_id": span.parent,
         "offset_ms": _ms(span.start_ns - start_ns),
         "duration_ms": _ms(span.end_ns - span.start_ns),
-        "attributes": dict(span.attributes),
+        "attributes": span.told_attributes,
         "error": failure and {"reason": failure.reason, "message": failure.message},
         "events": [
             {

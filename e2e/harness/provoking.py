@@ -1,0 +1,197 @@
+"""How each reason is brought about on a real plugin: the table that the driver's code is held to.
+
+A reason that the code can raise and nobody provokes here fails a unit test; the component test
+`test_a_reason_is_told_five_times` provokes each and reads the five places.
+"""
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
+from types import MappingProxyType
+from typing import NamedTuple
+
+import plugin
+from nvdra_api.types.claims import ClaimRef
+from nvdra_api.types.errors import Reason
+from nvdra_api.types.ids import ClaimUID
+from rig import Rig
+
+JSON = "--logging-format=json"
+HANG = ("slow", "-1", "--function", "nvmlDevice*", "--gpu")
+NOBODY = ClaimUID("11111111-2222-4333-8444-555555555555")
+BOTH = frozenset({"ResourceClaim", "Pod"})
+CLAIM = frozenset({"ResourceClaim"})
+
+SHARING = {
+    "apiVersion": "resource.nvidia.com/v1beta1",
+    "kind": "GpuConfig",
+    "sharing": {"strategy": "TimeSlicing"},
+}
+TYPO = {**SHARING, "sharing": {"strategy": "TimeSlicing", "interval": "Long"}}
+
+A_BUG = """
+from nvdra_gpu_plugin import plan
+from nvdra_gpu_plugin.__main__ import main
+
+def broken(*_):
+    raise ZeroDivisionError("division by zero")
+
+plan.make = broken
+main()
+"""
+"""The plugin with a mistake in it, for there is no known one."""
+
+
+class Told(NamedTuple):
+    """A refusal: the claim, what the kubelet was told, and which kinds of objects have the Event.
+
+    A pod is known by the claim it is in; of a claim that is gone, nobody can tell whose it was.
+    """
+
+    claim: ClaimRef
+    answer: str
+    subjects: frozenset[str] = BOTH
+
+
+Provocation = Callable[[Rig], Awaitable[Told]]
+
+
+async def claim_not_found(rig: Rig) -> Told:
+    await rig.start(JSON)
+    return await _refused(rig, ClaimRef("default", "gone", NOBODY), CLAIM)
+
+
+async def claim_uid_changed(rig: Rig) -> Told:
+    await rig.start(JSON)
+    return await _refused(rig, rig.claim("gpu-0")._replace(uid=NOBODY), CLAIM)
+
+
+async def not_allocated(rig: Rig) -> Told:
+    await rig.start(JSON)
+    requests = [{"name": "g", "exactly": {"deviceClassName": plugin.DRIVER}}]
+    created = rig.server.create(
+        plugin.CLAIMS,
+        {"metadata": {"generateName": "new-"}, "spec": {"devices": {"requests": requests}}},
+    )["metadata"]
+    claim = ClaimRef("default", created["name"], ClaimUID(created["uid"]))
+    return await _refused(rig, claim, CLAIM)  # without an allocation no pod is in reservedFor
+
+
+async def unknown_device(rig: Rig) -> Told:
+    await rig.start(JSON)
+    return await _refused(rig, rig.claim("gpu-77"))
+
+
+async def device_in_use(rig: Rig) -> Told:
+    await rig.start(JSON)
+    await rig.dra.prepare([rig.claim("gpu-0")])
+    return await _refused(rig, rig.claim("gpu-0"), timeout_s=3)
+
+
+async def device_unhealthy(rig: Rig) -> Told:
+    await rig.start(JSON)
+    rig.node.sim("gpu", "lose", "3")
+    return await _refused(rig, rig.claim("gpu-3"))
+
+
+async def device_node_missing(rig: Rig) -> Told:
+    await rig.start(JSON)
+    (rig.node.roots.dev / "nvidia1").unlink()
+    return await _refused(rig, rig.claim("gpu-1"))
+
+
+async def driver_mismatch(rig: Rig) -> Told:
+    library = next(rig.node.roots.driver.glob("usr/lib/*/libnvidia-ml.so.1"))
+    library.rename(library.with_name("hidden"))
+    await _serve(rig)
+    return await _refused(rig, rig.claim("gpu-0"))
+
+
+async def invalid_config(rig: Rig) -> Told:
+    await rig.start(JSON)
+    return await _refused(rig, rig.claim("gpu-0", config=[plugin.opaque(TYPO)]))
+
+
+async def feature_gate_disabled(rig: Rig) -> Told:
+    await rig.start(JSON)
+    return await _refused(rig, rig.claim("gpu-0", config=[plugin.opaque(SHARING)]))
+
+
+async def lock_timeout(rig: Rig) -> Told:
+    await rig.start(JSON)
+    rig.node.sim(*HANG, "1")
+    first, second = rig.claim("gpu-1"), rig.claim("gpu-1")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(rig.dra.prepare([first], timeout_s=7))
+        await asyncio.sleep(0.5)  # until the first one is at the board
+        return await _refused(rig, second, timeout_s=4)
+
+
+async def state_corrupt(rig: Rig) -> Told:
+    await rig.start(JSON)
+    broken = rig.claim("gpu-0")
+    await rig.dra.prepare([broken])
+    rig.process.stop()
+    await rig.kubelet.gone(plugin.DRIVER)
+    path = rig.node.kubelet / "plugins" / plugin.DRIVER / "state.sqlite"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE records SET payload = '{'")
+    await rig.start(JSON)
+    return await _refused(rig, rig.claim("gpu-2"))
+
+
+async def api_unavailable(rig: Rig) -> Told:
+    await rig.start(JSON)
+    claim = rig.claim("gpu-0")
+    with rig.server.paused():
+        return await _refused(rig, claim, timeout_s=4)
+
+
+async def deadline_exceeded(rig: Rig) -> Told:
+    await rig.start(JSON)
+    rig.node.sim(*HANG, "1")
+    return await _refused(rig, rig.claim("gpu-1"), timeout_s=4)
+
+
+async def internal(rig: Rig) -> Told:
+    await _serve(rig, (sys.executable, "-c", A_BUG))
+    await rig.until(lambda: bool(rig.devices()), "the slices")
+    return await _refused(rig, rig.claim("gpu-0"))
+
+
+PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
+    {
+        Reason.CLAIM_NOT_FOUND: claim_not_found,
+        Reason.CLAIM_UID_CHANGED: claim_uid_changed,
+        Reason.NOT_ALLOCATED: not_allocated,
+        Reason.UNKNOWN_DEVICE: unknown_device,
+        Reason.DEVICE_IN_USE: device_in_use,
+        Reason.DEVICE_UNHEALTHY: device_unhealthy,
+        Reason.DEVICE_NODE_MISSING: device_node_missing,
+        Reason.DRIVER_MISMATCH: driver_mismatch,
+        Reason.INVALID_CONFIG: invalid_config,
+        Reason.FEATURE_GATE_DISABLED: feature_gate_disabled,
+        Reason.LOCK_TIMEOUT: lock_timeout,
+        Reason.STATE_CORRUPT: state_corrupt,
+        Reason.API_UNAVAILABLE: api_unavailable,
+        Reason.DEADLINE_EXCEEDED: deadline_exceeded,
+        Reason.INTERNAL: internal,
+    }
+)
+
+
+async def _refused(
+    rig: Rig, claim: ClaimRef, subjects: frozenset[str] = BOTH, timeout_s: float = 20
+) -> Told:
+    answer = (await rig.dra.prepare([claim], timeout_s=timeout_s))[claim.uid]
+    return Told(claim, answer.error, subjects)
+
+
+async def _serve(rig: Rig, program: Sequence[str] = ("nvdra-gpu-plugin",)) -> None:
+    """Start a plugin that will not be ready, or not the usual way."""
+    starting = plugin.running(rig.server, rig.node, flags=(JSON,), program=program)
+    rig.process = rig.stack.enter_context(starting)
+    rig.dra = await rig.kubelet.registered(plugin.DRIVER, plugin.START_S)
+    await rig.until(rig.process.is_listening, "its ports")

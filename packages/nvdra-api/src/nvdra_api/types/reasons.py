@@ -1,0 +1,261 @@
+"""What each reason means and what to do about it, for people: `docs/reasons.md` is made from this.
+
+Texts only; nothing in the driver reads them. A reason without an entry fails a unit test.
+Source: spec/tracing.md §3.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from nvdra_api.types.errors import Reason
+
+
+class Mover(StrEnum):
+    """Who has to do something before a call can succeed."""
+
+    USER = "permanent: the user changes the claim, its config or the pod"
+    ADMINISTRATOR = "permanent: the administrator changes the node, the driver or the hardware"
+    NOBODY = "retryable: it passes by itself; the kubelet asks again"
+    MIXED = "either: the text says whether somebody has to act"
+    US = "a bug of the driver; the kubelet asks again"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One section of the page.
+
+    Attributes:
+        meaning: What is the case.
+        mover: Whether repeating the call can help, and if not, who must act.
+        check: Commands that show it.
+        remedy: What to do, in the order in which to try it.
+        alert: When it deserves somebody's attention, in terms of the metrics.
+    """
+
+    meaning: str
+    mover: Mover
+    check: tuple[str, ...]
+    remedy: tuple[str, ...]
+    alert: str
+
+
+_CLAIM: Final = "kubectl -n NAMESPACE get resourceclaim CLAIM -o yaml"
+_STATUS: Final = "kubectl -n nvdra-system exec PLUGIN_POD -- nvdra-gpu-plugin status"
+_SLICES: Final = "kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml"
+_LOG: Final = "kubectl -n nvdra-system logs PLUGIN_POD"
+_READY: Final = (
+    "kubectl -n nvdra-system describe pod PLUGIN_POD   # readiness: driver, slices, kubelet"
+)
+
+
+def _more_than(count: int, reason: Reason, window: str) -> str:
+    series = f'nvdra_claim_operation_seconds_count{{reason="{reason}"}}'
+    return f"`increase({series}[{window}]) > {count}`."
+
+
+EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
+    {
+        Reason.CLAIM_NOT_FOUND: Explanation(
+            meaning="The kubelet asked for a claim that the API server does not have (any more): "
+            "it was deleted while its pod was being started.",
+            mover=Mover.USER,
+            check=("kubectl -n NAMESPACE get resourceclaims", "kubectl -n NAMESPACE get pod POD"),
+            remedy=(
+                "Usually nothing: the pod is being deleted too, or its owner makes a new one.",
+                "A pod that stays and refers to the claim by name: make the claim again and delete "
+                "the pod, so that it is scheduled with the new one.",
+            ),
+            alert="Not by itself; many at once mean that something deletes claims in use.",
+        ),
+        Reason.CLAIM_UID_CHANGED: Explanation(
+            meaning="There is a claim of this name, but it is another one than the pod was "
+            "scheduled with: it was deleted and made again under the same name.",
+            mover=Mover.USER,
+            check=(_CLAIM + "   # metadata.uid", "kubectl -n NAMESPACE get pod POD -o yaml"),
+            remedy=(
+                "Delete the pod; its replacement is scheduled with the claim that is there now.",
+            ),
+            alert="Not by itself.",
+        ),
+        Reason.NOT_ALLOCATED: Explanation(
+            meaning="The claim has no device of this driver: the scheduler has not decided yet, or "
+            "the allocation was taken back.",
+            mover=Mover.NOBODY,
+            check=(_CLAIM + "   # status.allocation, status.reservedFor",),
+            remedy=(
+                "Nothing for a minute: the kubelet asks again and the scheduler decides.",
+                "If it stays: a pod with `nodeName` set goes past the scheduler and never has its "
+                "claims allocated; remove `nodeName`.",
+            ),
+            alert=_more_than(3, Reason.NOT_ALLOCATED, "10m"),
+        ),
+        Reason.UNKNOWN_DEVICE: Explanation(
+            meaning="The claim was allocated a device that this node does not have, has under "
+            "another identity now, or cannot hand out in its present mode.",
+            mover=Mover.USER,
+            check=(_SLICES, _STATUS),
+            remedy=(
+                "Delete the pod, so that it is scheduled anew with what the node offers now.",
+                "A board that disappeared: see the node's kernel log and `nvidia-smi`.",
+            ),
+            alert="More than a few in an hour: boards come and go, or slices are stale "
+            '(`nvdra_resourceslice_writes_total{outcome!="success"}`).',
+        ),
+        Reason.DEVICE_IN_USE: Explanation(
+            meaning="Another claim still holds the device on this node. Typical after a pod was "
+            "deleted by force: the API server gave the device to the next pod while the first "
+            "one's containers were still running.",
+            mover=Mover.NOBODY,
+            check=(
+                _STATUS + "   # who holds it, since when",
+                "kubectl -n NAMESPACE get pods -o wide",
+            ),
+            remedy=(
+                "Nothing: the device is handed over as soon as the kubelet has stopped the "
+                "holder's containers and unprepared its claim.",
+                "If the holder's pod still runs and should not, delete it.",
+                "If the holder's pod is gone for more than a few minutes, see whether the node's "
+                "kubelet works.",
+            ),
+            alert=_more_than(5, Reason.DEVICE_IN_USE, "10m"),
+        ),
+        Reason.DEVICE_UNHEALTHY: Explanation(
+            meaning="The board is there and does not work: NVML answered with an error when it was "
+            "asked right before the hand-over, or its health has been bad before.",
+            mover=Mover.ADMINISTRATOR,
+            check=("dmesg | grep -i xid   # on the node", "nvidia-smi -q -i UUID", _STATUS),
+            remedy=(
+                "Delete the pod to have it scheduled to another GPU.",
+                "Reset the GPU (`nvidia-smi -r -i UUID`) once no container uses it, or reboot.",
+                "If it comes back, drain the node and have the board replaced.",
+            ),
+            alert="`increase(nvdra_device_health_events_total[10m]) > 0`.",
+        ),
+        Reason.DEVICE_NODE_MISSING: Explanation(
+            meaning="A file that the container needs for the device is not on the node, or is "
+            "another device now: a /dev node, a file of the driver, or the CDI spec naming them.",
+            mover=Mover.ADMINISTRATOR,
+            check=("ls -l /dev/nvidia*   # on the node", "ls -l /var/run/cdi", _STATUS),
+            remedy=(
+                "`nvidia-modprobe -c0 -u` on the node makes device nodes again.",
+                "A driver that was changed under a running plugin: restart the plugin's pod there.",
+                "A CDI directory that cannot be written or is full: repair it.",
+            ),
+            alert="`increase(nvdra_device_health_events_total[10m]) > 0`.",
+        ),
+        Reason.DRIVER_MISMATCH: Explanation(
+            meaning="The NVIDIA driver of the node is missing, does not start or has changed: "
+            "either no GPU can be used at all, or the claim would mix two driver versions.",
+            mover=Mover.MIXED,
+            check=(_READY, "nvidia-smi   # on the node", "kubectl describe node NODE"),
+            remedy=(
+                "No driver: install or repair it; the plugin notices within seconds, no restart.",
+                "Library and kernel module of different versions: reload the module or reboot.",
+                "Claims of an older driver version: delete the pod, so that all of its claims are "
+                "prepared with one.",
+            ),
+            alert='`kube_pod_status_ready{pod=~"nvdra-gpu-plugin.*",condition="true"} == 0` for '
+            "ten minutes, or an Event DriverMismatch on a Node.",
+        ),
+        Reason.INVALID_CONFIG: Explanation(
+            meaning="The opaque config in the claim or in its device class is not valid, does not "
+            "fit the device, or asks for what this version does not have. The text names every "
+            "problem by its field.",
+            mover=Mover.USER,
+            check=(_CLAIM + "   # spec.devices.config", "kubectl get deviceclass CLASS -o yaml"),
+            remedy=(
+                "Correct the fields that are named; a claim cannot be changed, so change its "
+                "template and delete the pod.",
+            ),
+            alert="Not by itself: it is one user's manifest.",
+        ),
+        Reason.FEATURE_GATE_DISABLED: Explanation(
+            meaning="The config is valid, but needs a feature gate that is off on this node.",
+            mover=Mover.ADMINISTRATOR,
+            check=(_LOG + " | grep feature-gates", "helm get values RELEASE"),
+            remedy=(
+                "Administrator: switch the gate on (`featureGates` in the chart's values).",
+                "User: leave out the part of the config that needs it.",
+            ),
+            alert="Not by itself.",
+        ),
+        Reason.LOCK_TIMEOUT: Explanation(
+            meaning="Another claim was working on the same board until the caller's time was over; "
+            "the text names it. Or a second plugin was started for the same node.",
+            mover=Mover.NOBODY,
+            check=(_STATUS, "the trace of the claim that is named, on /debug/traces"),
+            remedy=(
+                "Nothing once; the kubelet asks again.",
+                "If it stays, the board hangs: see DeadlineExceeded and DeviceUnhealthy.",
+                "Two plugins: remove the one that is named second; it has ended by itself.",
+            ),
+            alert="`histogram_quantile(0.99, nvdra_lock_wait_seconds_bucket) > 10`.",
+        ),
+        Reason.STATE_CORRUPT: Explanation(
+            meaning="What the node has written down about prepared claims cannot be read or "
+            "written: a damaged record or file, a disk that is full or read-only, a file of a "
+            "newer version.",
+            mover=Mover.ADMINISTRATOR,
+            check=(
+                "ls -l /var/lib/kubelet/plugins/gpu.nvidia.com   # on the node",
+                "df -h /var/lib/kubelet   # on the node",
+                _LOG,
+            ),
+            remedy=(
+                "Disk full or read-only: make room or repair it; nothing else is needed.",
+                "A record that cannot be read: delete the pods of the claim that is named.",
+                "A damaged file is set aside as `state.sqlite.corrupt-TIME`; keep it for a report. "
+                "If devices are refused because nobody can tell who holds them, drain the node.",
+                "Written by a newer version: install that version again.",
+            ),
+            alert=_more_than(0, Reason.STATE_CORRUPT, "10m"),
+        ),
+        Reason.API_UNAVAILABLE: Explanation(
+            meaning="The API server did not answer, refused, or answered with nonsense. Claims "
+            "that are prepared already are not affected.",
+            mover=Mover.NOBODY,
+            check=(
+                "kubectl get --raw /readyz",
+                _LOG,
+                "kubectl auth can-i get resourceclaims "
+                "--as=system:serviceaccount:nvdra-system:SERVICE_ACCOUNT",
+            ),
+            remedy=(
+                "Nothing for an outage: the kubelet asks again, and so does the driver.",
+                "401 or 403 in the text: restore the driver's service account and its role "
+                "(`helm upgrade` does).",
+                "Connection refused or timed out only from this node: see the node's network.",
+            ),
+            alert='`increase(nvdra_api_requests_seconds_count{code!~"2..|404"}[5m]) > 10`.',
+        ),
+        Reason.DEADLINE_EXCEEDED: Explanation(
+            meaning="Something did not answer in the time the kubelet gives a call (45 s): usually "
+            "a board that hangs in the NVIDIA driver. Only claims for that board wait.",
+            mover=Mover.NOBODY,
+            check=(
+                "dmesg | grep -i xid   # on the node",
+                "timeout 10 nvidia-smi -i UUID; echo $?",
+                "the claim's trace: its longest bar is what was waited for",
+            ),
+            remedy=(
+                "Nothing once: the work goes on, and the kubelet's next call finds it.",
+                "If it stays: reset the GPU or reboot the node; delete the pod to have it "
+                "scheduled elsewhere.",
+            ),
+            alert=_more_than(2, Reason.DEADLINE_EXCEEDED, "15m"),
+        ),
+        Reason.INTERNAL: Explanation(
+            meaning="Something happened that the driver does not know: a bug. The log has the "
+            "stack, under the same trace ID.",
+            mover=Mover.US,
+            check=(_LOG + " | grep TRACE_ID",),
+            remedy=(
+                "Report it with that log and the claim's trace; delete the pod to start over.",
+            ),
+            alert=_more_than(0, Reason.INTERNAL, "1h"),
+        ),
+    }
+)

@@ -1,0 +1,118 @@
+"""Each reason on purpose: the kubelet's text, Events, metric, log and span say the same word."""
+
+import json
+import re
+from typing import Any
+
+import provoking
+import pytest
+from nvdra_api.protocol import identity
+from nvdra_api.types.errors import Reason
+from rig import Rig
+
+SHAPE = r"{reason}: (?P<what>.+), since (?P<since>\S+Z); (?P<remedy>.+) \(trace {trace}\)"
+EVENT_S = 40
+"""An Event that the API server could not take is tried again with growing pauses."""
+
+
+@pytest.mark.parametrize("reason", provoking.PROVOCATIONS)
+async def test_a_reason_is_the_same_word_in_all_five_places(rig: Rig, reason: Reason) -> None:
+    told = await provoking.PROVOCATIONS[reason](rig)
+    trace = identity.trace_id(told.claim.uid)
+    text = re.fullmatch(SHAPE.format(reason=reason, trace=trace), told.answer, re.DOTALL)
+    assert text is not None, told.answer
+    assert re.search(_metric(reason), rig.process.get("/metrics")[1], re.MULTILINE)
+    assert _logged(rig, reason, trace)
+    assert reason in _error_types(rig.process.trace(told.claim.uid)["spans"])
+    await rig.until(lambda: _subjects(rig, reason, trace) == told.subjects, "Events", EVENT_S)
+    for event in _events(rig, reason, trace):
+        # `kubectl describe` shows this and nothing else: what, since when, what to do.
+        assert event["type"] == "Warning"
+        assert event["message"] == text[0][len(reason) + 2 :].removesuffix(f" (trace {trace})")
+
+
+async def test_a_node_without_a_driver_is_told_on_the_node_in_the_log_and_in_readyz(
+    rig: Rig,
+) -> None:
+    """There is no claim, so there is no call that could fail: no metric of claims, no span."""
+    await provoking.driver_mismatch(rig)
+    node = rig.node.name
+    await rig.until(lambda: bool(_of_node(rig)), "the Event of the Node")
+    (event,) = _of_node(rig)
+    assert event["involvedObject"]["name"] == node
+    assert "libnvidia-ml.so.1" in event["message"]
+    assert any("libnvidia-ml.so.1" in str(line.get("error")) for line in _lines(rig))
+    assert "libnvidia-ml.so.1" in rig.process.get("/readyz?verbose")[1]
+
+
+async def test_a_refusal_that_stands_is_one_event_with_the_time_it_began(rig: Rig) -> None:
+    told = await provoking.unknown_device(rig)
+    again = (await rig.dra.prepare([told.claim]))[told.claim.uid].error
+    assert again == told.answer
+    trace = identity.trace_id(told.claim.uid)
+    reason = Reason.UNKNOWN_DEVICE
+    await rig.until(lambda: _subjects(rig, reason, trace) == told.subjects, "the Events")
+    assert len(_events(rig, reason, trace)) == len(told.subjects)
+
+
+async def test_a_claim_that_was_refused_while_it_is_held_is_told_on_its_pods_too(rig: Rig) -> None:
+    """A repeated prepare asks no API server, so the pods are found out for the Event alone."""
+    await rig.start(provoking.JSON)
+    claim = rig.claim("gpu-0")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    rig.node.sim("gpu", "lose", "0")
+    assert "DeviceUnhealthy" in (await rig.dra.prepare([claim]))[claim.uid].error
+    trace = identity.trace_id(claim.uid)
+    reason = Reason.DEVICE_UNHEALTHY
+    await rig.until(lambda: _subjects(rig, reason, trace) == provoking.BOTH, "the Events")
+
+
+async def test_what_went_well_is_an_event_only_above_verbosity_2(rig: Rig) -> None:
+    await rig.start("-v=2")
+    claim, told = rig.claim("gpu-0"), rig.claim("gpu-1")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    assert rig.process.put("/debug/flags/v", "3") == 200
+    assert not (await rig.dra.prepare([told]))[told.uid].error
+    await rig.until(lambda: len(rig.events("Prepared")) == 2, "the Events")
+    assert not (await rig.dra.unprepare([told]))[told.uid].error
+    await rig.until(lambda: bool(rig.events("Unprepared")), "the Event")
+    for event in [*rig.events("Prepared"), *rig.events("Unprepared")]:
+        assert event["type"] == "Normal"
+        trace = event["metadata"]["annotations"]["nvdra.nvidia.com/trace-id"]
+        assert trace == identity.trace_id(told.uid)
+
+
+def _metric(reason: str) -> str:
+    return rf'^nvdra_claim_operation_seconds_count{{[^}}]*reason="{reason}"[^}}]*}} [1-9]'
+
+
+def _lines(rig: Rig) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in rig.process.log.read_text().splitlines()]
+
+
+def _logged(rig: Rig, reason: str, trace: str) -> bool:
+    return any(
+        line.get("reason") == reason and line.get("trace_id") == trace for line in _lines(rig)
+    )
+
+
+def _error_types(spans: list[dict[str, Any]]) -> set[str]:
+    found = {span["attributes"].get("error.type", "") for span in spans}
+    return found.union(*(_error_types(span["children"]) for span in spans))
+
+
+def _events(rig: Rig, reason: str, trace: str) -> list[dict[str, Any]]:
+    return [
+        event
+        for event in rig.events(reason)
+        if event["metadata"].get("annotations", {}).get("nvdra.nvidia.com/trace-id") == trace
+    ]
+
+
+def _subjects(rig: Rig, reason: str, trace: str) -> set[str]:
+    return {event["involvedObject"]["kind"] for event in _events(rig, reason, trace)}
+
+
+def _of_node(rig: Rig) -> list[dict[str, Any]]:
+    events = rig.events(Reason.DRIVER_MISMATCH)
+    return [event for event in events if event["involvedObject"]["kind"] == "Node"]
