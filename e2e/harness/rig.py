@@ -1,9 +1,10 @@
 """One node, the plugin's process on it, and the test in the kubelet's place."""
 
 import asyncio
+import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,6 +45,12 @@ class Rig:
         """A new claim, allocated to these devices of the node."""
         return plugin.allocated_claim(self.server, self.node.name, devices, **how)
 
+    def spans(self, claim: ClaimRef, name: str) -> list[dict[str, Any]]:
+        """The spans of this name that the plugin remembers of a claim, at any depth."""
+        status, body = self.process.get(f"/debug/traces/{claim.uid}", debug=True)
+        found = _flat(json.loads(body)["spans"]) if status == 200 else ()
+        return [span for span in found if span["name"] == name]
+
     def delete(self, claim: ClaimRef) -> None:
         """Remove the claim from the API server."""
         self.server.call("DELETE", f"{plugin.CLAIMS}/{claim.name}")
@@ -79,6 +86,12 @@ class Rig:
             log = self.process.log.read_text()[-2000:]
             assert time.monotonic() < deadline, f"waited for {what}; the log ends:\n{log}"
             await asyncio.sleep(0.05)
+
+
+def _flat(spans: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for span in spans:
+        yield span
+        yield from _flat(span.get("children", ()))
 
 
 def cdi_names(answer: Any) -> Sequence[str]:

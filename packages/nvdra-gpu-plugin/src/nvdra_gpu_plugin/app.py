@@ -32,9 +32,11 @@ from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 
-from nvdra_gpu_plugin import hardware, hook, publish, roots
+from nvdra_gpu_plugin import cleanup, hardware, hook, publish, roots
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.cdi_specs import SpecFiles
+from nvdra_gpu_plugin.cleanup import Cleanup
+from nvdra_gpu_plugin.evidence import Evidence
 from nvdra_gpu_plugin.hardware import Hardware
 from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
@@ -42,6 +44,7 @@ from nvdra_gpu_plugin.publish import Publication
 from nvdra_gpu_plugin.refusals import Refusals
 from nvdra_gpu_plugin.service import Service
 from nvdra_gpu_plugin.settings import DEV, Settings
+from nvdra_gpu_plugin.turns import Turns
 
 PROGRAM = "nvdra-gpu-plugin"
 
@@ -103,19 +106,26 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             )
         )
         refusals = Refusals(node, events, metrics, clock)
-        preparer = Preparer(node, settings.feature_gates, api, gpus, held, telemetry)
+        turns = Turns(held)
+        preparer = Preparer(node, settings.feature_gates, api, gpus, held, turns, telemetry)
+        service = Service(
+            node, preparer, held, turns, flights, root_spans, refusals, telemetry, clock
+        )
+        evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
+        await enter(cleanup.running(Cleanup(api, held, turns, evidence, service.release)))
         kubelet = await enter(
             kubelet_server.serving(
                 names.GPU_DRIVER,
                 settings.plugin_dir,
                 settings.kubelet_registrar_directory_path,
-                Service(node, preparer, held, flights, root_spans, refusals, telemetry, clock),
+                service,
             )
         )
         await _listen(stack, settings, metrics, _checks(kubelet, publisher, gpus))
         await _listen_debug(stack, settings, telemetry, logging, clock)
         await stop.wait()
         LOG.info("Stopping")
+        turns.close()
 
 
 def _warn_of_idle_gates(settings: Settings) -> None:

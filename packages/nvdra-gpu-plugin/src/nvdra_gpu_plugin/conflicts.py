@@ -1,21 +1,88 @@
-"""Do two uses of one board exclude each other?"""
+"""What is held on this node, and do two uses of one board exclude each other?
 
-from nvdra_api.types.ids import ClaimUID
+Who holds a board, and what else a pod has, is found by index: a prepare costs the same with one
+claim held and with thousands.
+"""
 
-from nvdra_gpu_plugin.records import HeldDevice, Holding, Holdings
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from nvdra_api.types.ids import ClaimUID, PodUID
+
+from nvdra_gpu_plugin.records import HeldDevice, Holding
+
+K = TypeVar("K", bound=Hashable)
+
+_Index = dict[K, dict[ClaimUID, Holding]]
 
 
-def between(a: HeldDevice, b: HeldDevice) -> bool:
-    """Whether both cannot be held at once: the same board, neither of them for monitoring only.
+class Holdings(Mapping[ClaimUID, Holding]):
+    """Every claim held on this node, by UID."""
 
-    A board keeps its UUID when a new neighbour renumbers the bus at the next boot.
-    """
-    return (a.pci == b.pci or a.uuid == b.uuid) and not (a.is_admin or b.is_admin)
+    def __init__(self, holdings: Iterable[Holding] = ()) -> None:
+        self._held: dict[ClaimUID, Holding] = {}
+        # A board by its PCI address and by its UUID, see `holder`.
+        self._exclusive: _Index[str] = {}
+        self._by_pod: _Index[PodUID] = {}
+        for holding in holdings:
+            self.put(holding)
+
+    def __getitem__(self, uid: ClaimUID) -> Holding:
+        return self._held[uid]
+
+    def __iter__(self) -> Iterator[ClaimUID]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def put(self, holding: Holding) -> None:
+        """Add a claim, or replace what was known of it."""
+        self.remove(holding.uid)
+        self._held[holding.uid] = holding
+        for board in _boards(holding):
+            self._exclusive.setdefault(board, {})[holding.uid] = holding
+        for pod in holding.pods:
+            self._by_pod.setdefault(pod, {})[holding.uid] = holding
+
+    def remove(self, uid: ClaimUID) -> Holding | None:
+        """Forget a claim; what it held, or None when it was not there."""
+        holding = self._held.pop(uid, None)
+        if holding is not None:
+            for board in _boards(holding):
+                _drop(self._exclusive, board, uid)
+            for pod in set(holding.pods):
+                _drop(self._by_pod, pod, uid)
+        return holding
+
+    def holder(self, wanted: HeldDevice, uid: ClaimUID) -> Holding | None:
+        """The claim other than `uid` that stands in the way of `wanted`.
+
+        A board is held exclusively unless it is held for monitoring, which excludes nobody and is
+        excluded by nobody. It keeps its UUID when a new neighbour renumbers the bus at the next
+        boot, so either name of it counts.
+        """
+        if wanted.is_admin:
+            return None
+        for board in (wanted.pci, wanted.uuid):
+            for other, holding in self._exclusive.get(board, {}).items():
+                if other != uid:
+                    return holding
+        return None
+
+    def of_pods(self, pods: Iterable[PodUID]) -> Iterator[Holding]:
+        """The claims that one of these pods was reserved for when they were prepared."""
+        for pod in pods:
+            yield from self._by_pod.get(pod, {}).values()
 
 
-def holder(wanted: HeldDevice, uid: ClaimUID, holdings: Holdings) -> Holding | None:
-    """The claim other than `uid` that stands in the way of `wanted`."""
-    for holding in holdings.values():
-        if holding.uid != uid and any(between(wanted, held) for held in holding.devices):
-            return holding
-    return None
+def _boards(holding: Holding) -> set[str]:
+    held = [device for device in holding.devices if not device.is_admin]
+    return {device.pci for device in held} | {device.uuid for device in held}
+
+
+def _drop(index: _Index[K], key: K, uid: ClaimUID) -> None:
+    entries = index[key]
+    del entries[uid]
+    if not entries:
+        del index[key]

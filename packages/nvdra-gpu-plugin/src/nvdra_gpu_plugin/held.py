@@ -3,8 +3,10 @@
 Memory changes after the disk has: nobody acts on what a crash would lose.
 """
 
-from collections import Counter
+import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 
 from nvdra_api.runtime.node.store import Store
 from nvdra_api.runtime.telemetry import logs
@@ -12,6 +14,7 @@ from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID
 from pydantic import ValidationError
 
+from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.records import Holding
 
 LOG = logs.logger(__name__)
@@ -24,40 +27,77 @@ class HeldClaims(Mapping[ClaimUID, Holding]):
     """The claims prepared on this node, by UID.
 
     Attributes:
+        holdings: The same, and who stands in whose way.
         unreadable: Claims that hold devices of which the record does not tell, in a form that we
             know, which ones. They are whole again when prepared anew, and gone when unprepared.
     """
 
     def __init__(self, store: Store, report: Report) -> None:
+        self.holdings = Holdings()
+        self.unreadable: dict[ClaimUID, ClaimRef] = {}
         self._store = store
         self._report = report
-        self._held: dict[ClaimUID, Holding] = {}
-        self.unreadable: dict[ClaimUID, ClaimRef] = {}
+        self._claims: Counter[str] = Counter()
+        self._devices: Counter[str] = Counter()
+        self._awaited: defaultdict[ClaimUID, list[asyncio.Future[None]]] = defaultdict(list)
         self._read()
-        self._tell()
+        self._report(self._claims, self._devices)
 
     def __getitem__(self, uid: ClaimUID) -> Holding:
-        return self._held[uid]
+        return self.holdings[uid]
 
     def __iter__(self) -> Iterator[ClaimUID]:
-        return iter(self._held)
+        return iter(self.holdings)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.holdings)
+
+    def since(self, uid: ClaimUID) -> datetime:
+        """When the claim was first prepared here; it is held or unreadable."""
+        return self._store.records()[uid].created
 
     async def take(self, ref: ClaimRef, holding: Holding) -> None:
         """Record that the claim is prepared; on the disk when this returns."""
         await self._store.put(ref, "prepared", holding.model_dump_json())
-        self._held[ref.uid] = holding
-        self.unreadable.pop(ref.uid, None)
-        self._tell()
+        self._forget(ref.uid)
+        self._remember(holding)
+        self._report(self._claims, self._devices)
 
     async def release(self, uid: ClaimUID) -> None:
         """Forget the claim; gone from the disk when this returns."""
         await self._store.delete(uid)
-        self._held.pop(uid, None)
+        self._forget(uid)
+        self._report(self._claims, self._devices)
+        for waiting in self._awaited.pop(uid, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
+    async def released(self, uid: ClaimUID) -> None:
+        """Wait until the claim is held no more; nothing to wait for when it is not."""
+        if uid in self.holdings or uid in self.unreadable:
+            waiting = asyncio.get_running_loop().create_future()
+            self._awaited[uid].append(waiting)
+            try:
+                await waiting
+            finally:
+                self._leave(uid, waiting)
+
+    def _leave(self, uid: ClaimUID, waiting: asyncio.Future[None]) -> None:
+        left = [each for each in self._awaited.pop(uid, ()) if each is not waiting]
+        if left:
+            self._awaited[uid] = left
+
+    def _remember(self, holding: Holding) -> None:
+        self.holdings.put(holding)
+        self._claims[holding.kind] += 1
+        self._devices.update(device.kind for device in holding.devices)
+
+    def _forget(self, uid: ClaimUID) -> None:
         self.unreadable.pop(uid, None)
-        self._tell()
+        holding = self.holdings.remove(uid)
+        if holding is not None:
+            self._claims[holding.kind] -= 1
+            self._devices.subtract(device.kind for device in holding.devices)
 
     def _read(self) -> None:
         """Take over what the store holds; one bad record must not keep the others from serving."""
@@ -69,20 +109,15 @@ class HeldClaims(Mapping[ClaimUID, Holding]):
         for uid, record in self._store.records().items():
             holding = _holding(record.payload)
             if isinstance(holding, Holding):
-                self._held[uid] = holding
+                self._remember(holding)
                 continue
             self.unreadable[uid] = record.ref
             LOG.error(
-                "A record cannot be read: no GPU is given to another claim until this one is "
-                "prepared or unprepared again",
+                "A record cannot be read: no GPU is given to another claim until it is known what "
+                "this one holds",
                 claim=str(record.ref),
                 error=holding,
             )
-
-    def _tell(self) -> None:
-        devices = [device for holding in self._held.values() for device in holding.devices]
-        claims = Counter(holding.kind for holding in self._held.values())
-        self._report(claims, Counter(device.kind for device in devices))
 
 
 def _holding(payload: str) -> Holding | str:

@@ -3,18 +3,21 @@
 Pure: it looks at values and refuses with a reason. `prepare` carries the plan out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nvdra_api.protocol.configs import Configured
-from nvdra_api.types.claims import ClaimRef, DeviceResult, ResourceClaim
+from nvdra_api.types.claims import ClaimRef, Consumer, DeviceResult, ResourceClaim
 from nvdra_api.types.configs import GpuConfig
 from nvdra_api.types.errors import PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import DeviceName, NodeName, PciAddress, PodUID, PoolName
 
-from nvdra_gpu_plugin import conflicts
+from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.inventory import Gpu, Inventory
-from nvdra_gpu_plugin.records import HeldDevice, Holding, Holdings
+from nvdra_gpu_plugin.records import HeldDevice, Holding
+
+_MOST_PODS = 3
+"""Pods that a refusal names; a claim can have 256, an Event 1024 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,31 @@ class Plan:
 
     holding: Holding
     gpus: Mapping[PciAddress, Gpu]
+
+
+class DeviceInUseError(RetryableError):
+    """A device that another claim holds; waited for, because that claim may let go.
+
+    Attributes:
+        device: The device.
+        holder: The claim that holds it.
+        boards: Every board that is wanted.
+    """
+
+    def __init__(self, wanted: Holding, device: HeldDevice, holder: Holding) -> None:
+        super().__init__(
+            Reason.DEVICE_IN_USE,
+            f"{device.device} is held by claim {holder.namespace}/{holder.name} "
+            f"(UID {holder.uid}) for {_pods_of(holder)}",
+            "it is given to this claim as soon as the kubelet unprepares that one, when its last "
+            "pod on this node has ended; if it does not end, see what keeps that pod terminating",
+            claim=str(wanted.ref),
+            device=device.device,
+            holder=str(holder.ref),
+        )
+        self.device = device.device
+        self.holder = holder
+        self.boards = tuple(each.pci for each in wanted.devices)
 
 
 def make(
@@ -78,12 +106,14 @@ def make(
         )
         for entry, gpu in zip(configured, chosen, strict=True)
     )
+    pods = _consumers(claim)
     holding = Holding(
         namespace=claim.ref.namespace,
         name=claim.ref.name,
         uid=claim.ref.uid,
         generation=generation.name,
-        pods=tuple(_pods(claim)),
+        pods=tuple(PodUID(pod.uid) for pod in pods),
+        pod_names=tuple(pod.name for pod in pods),
         devices=devices,
     )
     return Plan(holding=holding, gpus={gpu.pci: gpu for gpu in chosen})
@@ -93,23 +123,14 @@ def check_free(plan: Plan, holdings: Holdings) -> None:
     """Refuse what another claim holds. Called with the boards' locks held: only then is it true.
 
     Raises:
-        RetryableError: `DeviceInUse`, naming the holder.
+        DeviceInUseError: Naming the holder.
         PermanentError: `DriverMismatch`: one pod would get devices of two driver generations.
     """
     wanted = plan.holding
     for device in wanted.devices:
-        holder = conflicts.holder(device, wanted.uid, holdings)
+        holder = holdings.holder(device, wanted.uid)
         if holder is not None:
-            raise RetryableError(
-                Reason.DEVICE_IN_USE,
-                f"{device.device} is held by claim {holder.namespace}/{holder.name} "
-                f"(UID {holder.uid}), which is still prepared on this node",
-                "it is free once the kubelet has unprepared that claim, normally when its last pod "
-                "has ended",
-                claim=str(wanted.ref),
-                device=device.device,
-                holder=str(holder.ref),
-            )
+            raise DeviceInUseError(wanted, device, holder)
     older = _other_generation(wanted, holdings)
     if older is not None:
         raise PermanentError(
@@ -176,16 +197,21 @@ def _check_config(claim: ResourceClaim, entry: Configured, gpu: Gpu) -> None:
         )
 
 
-def _pods(claim: ResourceClaim) -> Iterator[PodUID]:
-    for consumer in claim.status.reserved_for or ():
-        if consumer.resource == "pods":
-            yield PodUID(consumer.uid)
+def _consumers(claim: ResourceClaim) -> list[Consumer]:
+    return [each for each in claim.status.reserved_for or () if each.resource == "pods"]
+
+
+def _pods_of(holder: Holding) -> str:
+    """How people are told who uses a claim."""
+    # A record that was rebuilt knows the UIDs alone.
+    names = holder.pod_names or tuple(f"with UID {pod}" for pod in holder.pods)
+    more = f" and {len(names) - _MOST_PODS} more" if len(names) > _MOST_PODS else ""
+    return f"pod {', '.join(names[:_MOST_PODS])}{more}" if names else "a pod that is not known"
 
 
 def _other_generation(wanted: Holding, holdings: Holdings) -> Holding | None:
-    for holding in holdings.values():
-        shares_a_pod = not set(wanted.pods).isdisjoint(holding.pods)
-        if shares_a_pod and holding.generation != wanted.generation:
+    for holding in holdings.of_pods(wanted.pods):
+        if holding.generation != wanted.generation and holding.uid != wanted.uid:
             return holding
     return None
 

@@ -4,11 +4,16 @@ The thinking is in `plan` and `conflicts`; here is the order of things. Nothing 
 `service` turns what is returned or raised into the kubelet's answer.
 """
 
+import asyncio
+import itertools
+import random
 from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
 
-from nvdra_api.protocol import configs
+from nvdra_api.protocol import backoff, configs
+from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.kube.client import Client
+from nvdra_api.runtime.kube.errors import Overloaded
 from nvdra_api.runtime.process.locks import Locks
 from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types import keys, names
@@ -22,8 +27,17 @@ from nvdra_api.types.prepared import PreparedClaim, PreparedDevice
 from nvdra_gpu_plugin import plan
 from nvdra_gpu_plugin.hardware import Hardware, Snapshot
 from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.plan import Plan
+from nvdra_gpu_plugin.plan import DeviceInUseError, Plan
 from nvdra_gpu_plugin.records import HeldDevice, Holding, generations
+from nvdra_gpu_plugin.turns import Tell, Turns
+
+ATTEMPT_S = 10.0
+"""How long one attempt to read a claim may take: an answer that is slow by seconds is waited for, a
+connection whose other end is gone without a word is not."""
+
+AGAIN = Backoff(first_s=0.05, ceiling_s=2.0)
+"""Between attempts: a hiccup costs a prepare little, an API server that is back is noticed within
+two seconds."""
 
 
 class Preparer:
@@ -36,6 +50,7 @@ class Preparer:
         api: Client,
         hardware: Hardware,
         held: HeldClaims,
+        turns: Turns,
         telemetry: Telemetry,
     ) -> None:
         self._node = node
@@ -43,36 +58,80 @@ class Preparer:
         self._api = api
         self._hardware = hardware
         self._held = held
+        self._turns = turns
         self._telemetry = telemetry
         self._locks: Locks[PciAddress] = Locks()
 
     async def fetch(self, ref: ClaimRef, deadline: float) -> ResourceClaim:
-        """The claim as it is now; for a claim we hold, nobody asks."""
-        with self._telemetry.step("fetch claim"):
-            return await self._api.claim(ref, deadline)
+        """The claim as it is now; an API server that does not answer is asked again until then.
 
-    async def prepare(self, claim: ResourceClaim, deadline: float) -> PreparedClaim:
-        """Give the claim what it was allocated.
+        Raises:
+            PermanentError: `ClaimNotFound`, `ClaimUIDChanged`.
+            RetryableError: `ApiUnavailable`, with what was last seen.
+        """
+        with self._telemetry.step("fetch claim") as span:
+            began = asyncio.get_running_loop().time()
+            for attempts in itertools.count(1):
+                now = asyncio.get_running_loop().time()
+                try:
+                    return await self._api.claim(ref, min(deadline, now + ATTEMPT_S))
+                except RetryableError as error:
+                    pause_s = _pause(error, attempts)
+                    now = asyncio.get_running_loop().time()
+                    last = _after(error, attempts, now - began)
+                    if not backoff.fits(pause_s, now, deadline):
+                        raise last from error.__cause__
+                    span.event("retry", {keys.ERROR_TYPE: error.reason, "error": error.message})
+                    await self._turns.pause(ref, last, pause_s)
+            raise AssertionError("unreachable")
+
+    async def prepare(self, claim: ResourceClaim, deadline: float, tell: Tell) -> PreparedClaim:
+        """Give the claim what it was allocated, as soon as no other claim holds it.
 
         Args:
             claim: As `fetch` returned it.
             deadline: Monotonic seconds; every wait ends by then.
+            tell: Called once when it takes long until another claim lets go.
 
         Raises:
             DriverError: Nothing is held that was not held before.
         """
+        try:
+            return await self._take(claim, deadline)
+        except DeviceInUseError as error:
+            refusal = error
+        async with self._turns.turn(claim.ref, deadline, tell) as turn:
+            while True:
+                with self._telemetry.step("wait device", {keys.HOLDER: refusal.holder.uid}):
+                    await turn.come(refusal)
+                # The claim may have gone while we waited; nobody would ever unprepare it.
+                claim = await self.fetch(claim.ref, deadline)
+                try:
+                    return await self._take(claim, deadline)
+                except DeviceInUseError as error:
+                    refusal = error
+
+    async def _take(self, claim: ResourceClaim, deadline: float) -> PreparedClaim:
+        """Prepare the claim if its devices are free."""
         snapshot = await self._snapshot(deadline)
         with self._telemetry.step("resolve config"):
             wanted = self._plan(claim, snapshot)
         async with AsyncExitStack() as stack:
             await self._lock(stack, claim.ref, wanted.gpus, deadline)
-            plan.check_free(wanted, self._held)
-            plan.check_known(wanted, self._held.unreadable.values())
+            self._check(wanted)
             await self._keep_spec(deadline)
             await self._verify(snapshot, wanted.holding.devices, deadline)
             with self._telemetry.step("commit state"):
                 await self._held.take(claim.ref, wanted.holding)
         return answer(wanted.holding)
+
+    def _check(self, wanted: Plan) -> None:
+        try:
+            plan.check_free(wanted, self._held.holdings)
+        except DeviceInUseError as error:
+            error.since = self._held.since(error.holder.uid)
+            raise
+        plan.check_known(wanted, self._held.unreadable.values())
 
     async def repeat(self, holding: Holding, deadline: float) -> PreparedClaim:
         """Answer for a claim we hold as before, after proving that the answer is still true.
@@ -192,3 +251,17 @@ def _check_same_board(device: HeldDevice, snapshot: Snapshot) -> None:
             "delete the pod, so that it is given a device that is there",
             device=device.device,
         )
+
+
+def _pause(error: RetryableError, attempts: int) -> float:
+    """Seconds before the next attempt; an API server that names a time is not asked before."""
+    pause_s = AGAIN.delay(attempts, random.random())  # noqa: S311 - spreads load, hides nothing
+    return max(pause_s, error.retry_after_s) if isinstance(error, Overloaded) else pause_s
+
+
+def _after(error: RetryableError, attempts: int, seconds: float) -> RetryableError:
+    """The same, saying how hard it was tried."""
+    if attempts == 1:
+        return error
+    message = f"{error.message} (asked {attempts} times in {seconds:.0f} s)"
+    return RetryableError(error.reason, message, error.remedy, since=error.since, **error.facts)

@@ -4,7 +4,7 @@ The store keeps a record's claim, state and boot id; what is written here is our
 only ever added, with a default: an older record must stay readable.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID, DeviceName, GpuUUID, PciAddress, PodUID, PoolName
@@ -41,6 +41,8 @@ class Holding(_Frozen):
     """The CDI spec that the devices were named from; kept while a record names it."""
     pods: tuple[PodUID, ...] = ()
     """Pods the claim was reserved for when it was prepared."""
+    pod_names: tuple[str, ...] = ()
+    """Their names, in the same order, in the claim's namespace; for people."""
     devices: tuple[HeldDevice, ...]
 
     @property
@@ -52,10 +54,6 @@ class Holding(_Frozen):
     def ref(self) -> ClaimRef:
         """The claim, as logs and answers name it."""
         return ClaimRef(self.namespace, self.name, self.uid)
-
-
-Holdings = Mapping[ClaimUID, Holding]
-"""Every claim held on this node, by UID."""
 
 
 def generations(holdings: Iterable[Holding]) -> frozenset[str]:

@@ -7,6 +7,7 @@ unknown one becomes Internal, and one claim's bug is one claim's. Source: style.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from nvdra_api.protocol import identity
@@ -27,6 +28,7 @@ from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
 from nvdra_gpu_plugin.refusals import Refusals
 from nvdra_gpu_plugin.roots import Roots
+from nvdra_gpu_plugin.turns import Turns
 
 LOG = logs.logger(__name__)
 
@@ -56,6 +58,7 @@ class Service:
         node: NodeName,
         preparer: Preparer,
         held: HeldClaims,
+        turns: Turns,
         flights: Flights[ClaimUID],
         roots: Roots,
         refusals: Refusals,
@@ -65,6 +68,7 @@ class Service:
         self._node = node
         self._preparer = preparer
         self._held = held
+        self._turns = turns
         self._flights = flights
         self._roots = roots
         self._refusals = refusals
@@ -82,7 +86,22 @@ class Service:
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, str | None]:
         """Unprepare every claim of the call; one that is not held is done already."""
-        return await self._each(claims, keys.UNPREPARE, self._unprepare, deadline, traceparent)
+        for ref in claims:
+            self._turns.give_up(ref.uid)
+        try:
+            return await self._each(claims, keys.UNPREPARE, self._unprepare, deadline, traceparent)
+        finally:
+            for ref in claims:
+                self._turns.want(ref.uid)
+
+    async def release(self, ref: ClaimRef, deadline: float) -> None:
+        """Unprepare a claim that the kubelet knows nothing of any more.
+
+        Raises:
+            DriverError: It is still held.
+        """
+        start = partial(self._unprepare, ref, deadline, ())
+        await self._flights.join(ref.uid, keys.UNPREPARE, start, deadline)
 
     async def _each(
         self,
@@ -153,6 +172,7 @@ class Service:
         self, ref: ClaimRef, deadline: float, links: tuple[Link, ...]
     ) -> PreparedClaim:
         self._attempts[ref.uid] += 1
+        self._turns.want(ref.uid)  # asked for again after an unprepare that is still being answered
         started = self._clock.now()
         claim: ResourceClaim | None = None
         try:
@@ -164,7 +184,8 @@ class Service:
                     prepared = await self._preparer.repeat(holding, deadline)
                 else:
                     claim = await self._preparer.fetch(ref, deadline)
-                    prepared = await self._preparer.prepare(claim, deadline)
+                    tell = partial(self._refusals.note, ref, keys.PREPARE, claim=claim)
+                    prepared = await self._preparer.prepare(claim, deadline, tell)
                     span.set(keys.DEVICE_KIND, self._held[ref.uid].kind)
                     span.set(keys.DEVICES, tuple(device.device for device in prepared.devices))
         except Exception as error:  # noqa: BLE001 - a bug is told to the user as a refusal is

@@ -98,7 +98,9 @@ async def test_a_wait_for_another_claim_is_a_span_that_names_it(
     rig.node.sim("slow", "300", "--gpu", "0")
     first, second = rig.claim("gpu-0"), rig.claim("gpu-0")
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(rig.dra.prepare([claim])) for claim in (first, second)]
+        tasks = [
+            group.create_task(rig.dra.prepare([claim], timeout_s=5)) for claim in (first, second)
+        ]
     held = {claim.uid for claim in (first, second)} & set(rig.held())
     assert len(held) == 1
     refused = first if second.uid in held else second

@@ -99,7 +99,7 @@ async def test_two_claims_that_want_one_gpu_at_once_do_not_both_get_it(rig: Rig)
     await rig.start()
     claims = [rig.claim("gpu-4") for _ in range(6)]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(rig.dra.prepare([claim])) for claim in claims]
+        tasks = [group.create_task(rig.dra.prepare([claim], timeout_s=5)) for claim in claims]
     answers = [task.result()[claim.uid] for task, claim in zip(tasks, claims, strict=True)]
     assert sorted(bool(answer.error) for answer in answers) == [False] + [True] * 5
     assert all("DeviceInUse: gpu-4" in answer.error for answer in answers if answer.error)

@@ -18,7 +18,7 @@ TYPO = {**TIME_SLICING, "sharing": {"strategy": "TimeSlicing", "interval": "Long
 
 async def refusal(rig: Rig, claim: ClaimRef) -> str:
     """Why the claim is not prepared; nothing may be held for it."""
-    answer = (await rig.dra.prepare([claim]))[claim.uid]
+    answer = (await rig.dra.prepare([claim], timeout_s=5))[claim.uid]
     assert not answer.devices
     assert claim.uid not in rig.held()
     trace = claim.uid.replace("-", "")

@@ -8,6 +8,7 @@ from nvdra_api.types.configs import GpuConfig
 from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import ClaimUID, DeviceName, NodeName, PciAddress, PodUID
 from nvdra_gpu_plugin import plan
+from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.inventory import Inventory
 from nvdra_gpu_plugin.plan import Generation, Plan
 from nvdra_gpu_plugin.records import Holding
@@ -60,8 +61,8 @@ def made(
     return plan.make(claim(uid, pod), configured, inventory, named or generation(), NODE)
 
 
-def held(*plans: Plan) -> dict[ClaimUID, Holding]:
-    return {each.holding.uid: each.holding for each in plans}
+def held(*plans: Plan) -> Holdings:
+    return Holdings(each.holding for each in plans)
 
 
 def test_a_plan_names_devices_boards_and_pods_in_the_order_of_the_allocation() -> None:
@@ -102,7 +103,9 @@ def test_a_device_that_cannot_be_given_is_unknown_and_says_what_is_there(
 
 def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:
     other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002")
-    with pytest.raises(RetryableError, match="gpu-0 is held by claim ml/claim-2") as caught:
+    with pytest.raises(
+        RetryableError, match=r"gpu-0 is held by claim ml/claim-2 \(UID 2.* for pod p"
+    ) as caught:
         plan.check_free(made("gpu-1", "gpu-0"), held(other))
     assert caught.value.reason is Reason.DEVICE_IN_USE
     assert caught.value.facts["holder"] == str(other.holding.ref)
@@ -113,7 +116,7 @@ def test_a_board_is_held_although_the_bus_was_renumbered_since() -> None:
     (device,) = other.devices
     moved = device.model_copy(update={"pci": PciAddress("0000:7f:00.0")})
     earlier = other.model_copy(update={"devices": (moved,)})
-    refused = refusal(made("gpu-0"), {earlier.uid: earlier})
+    refused = refusal(made("gpu-0"), Holdings([earlier]))
     assert refused is not None
     assert refused.reason is Reason.DEVICE_IN_USE
 
@@ -155,6 +158,38 @@ def test_one_pod_does_not_get_devices_of_two_driver_generations() -> None:
     assert refusal(made("gpu-0"), held(elsewhere)) is None
 
 
+def test_a_holder_with_many_pods_names_some_and_counts_the_rest() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").holding
+    many = other.model_copy(update={"pod_names": tuple(f"p-{number}" for number in range(256))})
+    refused = refusal(made("gpu-0"), Holdings([many]))
+    assert refused is not None
+    assert "for pod p-0, p-1, p-2 and 253 more" in refused.message
+    rebuilt = other.model_copy(update={"pod_names": ()})
+    refused = refusal(made("gpu-0"), Holdings([rebuilt]))
+    assert refused is not None
+    assert f"for pod with UID {POD}" in refused.message
+
+
+def test_what_is_put_back_leaves_nothing_behind() -> None:
+    holdings = held(made("gpu-0"), made("gpu-1", uid="22222222-0000-4000-8000-000000000002"))
+    for uid in tuple(holdings):
+        assert holdings.remove(uid) is not None
+    assert holdings.remove(ClaimUID(UID)) is None
+    assert (
+        refusal(made("gpu-0", "gpu-1", uid="33333333-0000-4000-8000-000000000003"), holdings)
+        is None
+    )
+    assert not list(holdings.of_pods([PodUID(POD)]))
+
+
+def test_a_claim_that_is_prepared_anew_holds_only_what_it_has_now() -> None:
+    holdings = held(made("gpu-0"))
+    holdings.put(made("gpu-1").holding)
+    other = "22222222-0000-4000-8000-000000000002"
+    assert refusal(made("gpu-0", uid=other), holdings) is None
+    assert refusal(made("gpu-1", uid=other), holdings) is not None
+
+
 def test_a_record_reads_back_as_it_was_written() -> None:
     holding = made("gpu-0", "gpu-1", admin=True).holding
     assert Holding.model_validate_json(holding.model_dump_json()) == holding
@@ -164,7 +199,7 @@ def test_a_name_stands_for_the_minor_number() -> None:
     assert board(17).name == DeviceName("gpu-17")
 
 
-def refusal(wanted: Plan, holdings: dict[ClaimUID, Holding]) -> DriverError | None:
+def refusal(wanted: Plan, holdings: Holdings) -> DriverError | None:
     try:
         plan.check_free(wanted, holdings)
     except DriverError as error:

@@ -26,7 +26,7 @@ from nvdra_api.runtime.kube.connection import Connection, KubeSettings
 from nvdra_api.runtime.kube.errors import DraDisabled, NotFound, errors, garbled, refused
 from nvdra_api.runtime.kube.observation import Observe, Request, resource, unobserved
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
-from nvdra_api.types.errors import PermanentError, Reason
+from nvdra_api.types.errors import PermanentError, Reason, RetryableError
 
 __all__ = ["Client", "KubeSettings", "Observe", "Request", "connected"]
 
@@ -112,6 +112,10 @@ class Client:
         try:
             body = await self._claim(ref, deadline)
         except NotFound as error:
+            if not error.is_object:  # not the API server's word on the claim: a proxy's, perhaps
+                raise RetryableError(
+                    Reason.API_UNAVAILABLE, error.message, "see what answers in its place"
+                ) from error
             raise PermanentError(
                 Reason.CLAIM_NOT_FOUND,
                 f"claim {ref} does not exist",
@@ -240,11 +244,12 @@ class Client:
                 is_renewed = True
                 if await self._connection.renew(generation):
                     continue
-            pause_s = _retry_after(response)
+            asked_s = _retry_after(response)
+            pause_s = 1.0 if asked_s is None else asked_s
             now = asyncio.get_running_loop().time()
             is_last = attempt == _MOST_RETRIES or not backoff.fits(pause_s, now, deadline)
             if response.status != 429 or is_last:
-                raise refused(verb, path, response.status, text)
+                raise refused(verb, path, response.status, text, asked_s)
             await asyncio.sleep(pause_s)
         raise AssertionError("the last attempt returns or raises")
 
@@ -294,7 +299,7 @@ def _object(verb: str, path: str, body: bytes) -> JsonObject:
     return document
 
 
-def _retry_after(response: aiohttp.ClientResponse) -> float:
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     """Seconds the server asks us to wait; it says whole seconds, never a date."""
     text = response.headers.get("Retry-After", "")
-    return float(text) if text.isdecimal() else 1.0
+    return float(text) if text.isdecimal() else None

@@ -5,8 +5,9 @@
     ├── Invalid (permanent)      422: the server says what is wrong with what we sent
     ├── Conflict (retryable)     409: somebody else was faster, or a precondition does not hold
     ├── Gone (retryable)         410: too old a resourceVersion; list again
+    ├── Overloaded (retryable)   429, and 503 that names a time: not before `retry_after_s`
     ├── DraDisabled (retryable)  the cluster serves no version of resource.k8s.io that we speak
-    └── RetryableError           401, 403, 429, 5xx, no connection, no answer in time
+    └── RetryableError           401, 403, 5xx, no connection, no answer in time
 
 All have the reason ApiUnavailable until somebody who knows what was asked for gives a better one.
 """
@@ -51,6 +52,16 @@ class Gone(RetryableError):
     """The resourceVersion is no longer kept; only a new list helps."""
 
 
+class Overloaded(RetryableError):
+    """The server asks to be left alone for `retry_after_s` seconds."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(
+            Reason.API_UNAVAILABLE, message, "the API server is overloaded; nothing to do here"
+        )
+        self.retry_after_s = retry_after_s
+
+
 class DraDisabled(RetryableError):
     """The API server offers no resource.k8s.io version of ours."""
 
@@ -63,7 +74,9 @@ class DraDisabled(RetryableError):
         )
 
 
-def refused(verb: str, path: str, status: int, body: bytes) -> DriverError:
+def refused(
+    verb: str, path: str, status: int, body: bytes, retry_after_s: float | None = None
+) -> DriverError:
     """What an answer other than 2xx means.
 
     Args:
@@ -71,6 +84,7 @@ def refused(verb: str, path: str, status: int, body: bytes) -> DriverError:
         path: Without the host, for the message.
         status: HTTP status.
         body: As received; a Kubernetes Status, or anything a proxy in between may say.
+        retry_after_s: What the answer's Retry-After says.
     """
     document = _status(body)
     text = _text(document, body)
@@ -83,13 +97,14 @@ def refused(verb: str, path: str, status: int, body: bytes) -> DriverError:
         return Conflict(Reason.API_UNAVAILABLE, message)
     if status == 410:
         return Gone(Reason.API_UNAVAILABLE, message)
+    if status == 429 or (status == 503 and retry_after_s is not None):
+        return Overloaded(message, 1.0 if retry_after_s is None else retry_after_s)
     return RetryableError(Reason.API_UNAVAILABLE, message, _REMEDIES.get(status, ""))
 
 
 _REMEDIES = {
     401: "check the credentials in the kubeconfig or the pod's service account token",
     403: "grant the driver's service account this verb on this resource",
-    429: "the API server is overloaded; nothing to do here",
 }
 
 
