@@ -222,6 +222,18 @@ class Cache:
         }
 
 
+def spec_files(directory: str) -> list[str]:
+    """The paths in a directory that a cache would read, in its order.
+
+    Raises:
+        FileError: The directory cannot be read.
+    """
+    found = _look(os.path.normpath(directory))
+    if found.error:
+        raise FileError(f"{directory}: {found.error}")
+    return [os.path.join(directory, name) for name in found.files]  # noqa: PTH118 - text, as given
+
+
 def _read(path: str) -> Spec | CDIError:
     try:
         return files.read(path)

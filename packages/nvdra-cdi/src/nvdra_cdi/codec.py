@@ -9,15 +9,12 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from nvdra_cdi import decoding, version, yamltext
-from nvdra_cdi.errors import CodecError, Problem
+from nvdra_cdi import decoding, yamltext
 from nvdra_cdi.fields import FIELDS, Items, Object, TextMap
-from nvdra_cdi.model import ContainerEdits, Spec
+from nvdra_cdi.model import ContainerEdits, Device, Spec
 from nvdra_cdi.yamltext import Plain
 
 Format = Literal["yaml", "json"]
-
-_OLD_MONITORING = "lower cdiVersion, or use enableMonitoring"
 
 
 def loads(data: bytes) -> Spec:
@@ -27,10 +24,7 @@ def loads(data: bytes) -> Spec:
         CodecError: It is empty, malformed, too large, has an unknown or doubled field, or a value
             of the wrong type; the message says where.
     """
-    spec = decoding.spec(data)
-    if spec.version.removeprefix("v") == version.CURRENT and (found := version.problem(spec)):
-        raise CodecError((Problem("cdiVersion", found, remedy=_OLD_MONITORING),))
-    return spec
+    return decoding.spec(data)
 
 
 def dumps(spec: Spec, fmt: Format = "yaml") -> bytes:
@@ -40,13 +34,18 @@ def dumps(spec: Spec, fmt: Format = "yaml") -> bytes:
         spec: Written as it is; `files.write` sets the version and validates.
         fmt: `yaml`, starting with `---`, or `json`, compact without a trailing newline.
     """
-    value = _plain(spec)
+    value = as_data(spec)
     return (yamltext.document(value) if fmt == "yaml" else _compact(value)).encode()
 
 
 def digest(*edits: ContainerEdits) -> str:
     """A name for what the edits do: 64 hexadecimal digits, equal for equal edits in equal order."""
-    return hashlib.sha256(_compact([_plain(each) for each in edits]).encode()).hexdigest()
+    return hashlib.sha256(_compact([as_data(each) for each in edits]).encode()).hexdigest()
+
+
+def as_data(value: Spec | Device | ContainerEdits) -> dict[str, Plain]:
+    """A part of a document as plain data, with the fields and the order it is written in."""
+    return _data(value)
 
 
 def _compact(value: Plain) -> str:
@@ -55,8 +54,7 @@ def _compact(value: Plain) -> str:
     return "".join(map(yamltext.escaped, text))
 
 
-def _plain(value: Any) -> dict[str, Plain]:
-    """A model object as the dictionary to write, without what is absent."""
+def _data(value: Any) -> dict[str, Plain]:
     plain: dict[str, Plain] = {}
     for field in FIELDS[type(value)]:
         item = getattr(value, field.attribute)
@@ -64,9 +62,9 @@ def _plain(value: Any) -> dict[str, Plain]:
             continue
         if isinstance(field.kind, Items):
             nested = isinstance(field.kind.of, Object)
-            plain[field.key] = [_plain(each) for each in item] if nested else list(item)
+            plain[field.key] = [_data(each) for each in item] if nested else list(item)
         elif isinstance(field.kind, Object):
-            plain[field.key] = _plain(item)
+            plain[field.key] = _data(item)
         elif isinstance(field.kind, TextMap):
             plain[field.key] = dict(sorted(item.items()))
         else:

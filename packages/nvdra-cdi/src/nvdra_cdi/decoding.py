@@ -157,7 +157,7 @@ def _refuse_size(data: bytes) -> None:
 def _syntax_error(data: bytes, error: yaml.YAMLError | ValueError) -> CodecError:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 0
+        line = min(mark.line + 1, len(data.splitlines())) if mark is not None else 0
         what = ", ".join(filter(None, (error.problem, error.context)))
     elif isinstance(error, ReaderError):
         line = data.count(b"\n", 0, error.position) + 1

@@ -153,7 +153,20 @@ def remove_abandoned(directory: Path | str, before: float, owner: str = "") -> N
         raise FileError(f"cannot clean up {directory}: {error.strerror}") from error
 
 
-def _put(path: Path, data: bytes, *, overwrite: bool) -> None:
+def rewrite(path: Path | str, data: bytes) -> None:
+    """Replace what a file holds, in one step; its mode and its owner stay.
+
+    Raises:
+        FileError: It is not there, or the system refused.
+    """
+    path = Path(path).resolve()
+    try:
+        _put(path, data, overwrite=True, like=path.stat())
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _put(path: Path, data: bytes, *, overwrite: bool, like: os.stat_result | None = None) -> None:
     whose = f"{path.stem[:_OWNER_CHARACTERS]}.{secrets.token_hex(8)}"
     temporary = path.parent / _TEMPORARY.format(whose)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -161,7 +174,9 @@ def _put(path: Path, data: bytes, *, overwrite: bool) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            os.fchmod(file.fileno(), _MODE)
+            if like is not None:
+                os.fchown(file.fileno(), like.st_uid, like.st_gid)
+            os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode) if like is not None else _MODE)
             file.flush()
             os.fsync(file.fileno())
         if overwrite:

@@ -9,8 +9,14 @@ import re
 from nvdra_cdi.errors import NameError_
 
 _LETTERS = "A-Za-z"
-_QUALIFIER = re.compile(rf"[{_LETTERS}](?:[{_LETTERS}0-9_.-]*[{_LETTERS}0-9])?", re.ASCII)
-_DEVICE = re.compile(rf"[{_LETTERS}0-9](?:[{_LETTERS}0-9_.:-]*[{_LETTERS}0-9])?", re.ASCII)
+QUALIFIER_PATTERN = rf"[{_LETTERS}](?:[{_LETTERS}0-9_.-]*[{_LETTERS}0-9])?"
+"""A regular expression for a vendor or a class."""
+
+DEVICE_PATTERN = rf"[{_LETTERS}0-9](?:[{_LETTERS}0-9_.:-]*[{_LETTERS}0-9])?"
+"""A regular expression for a device's name."""
+
+_QUALIFIER = re.compile(QUALIFIER_PATTERN, re.ASCII)
+_DEVICE = re.compile(DEVICE_PATTERN, re.ASCII)
 
 
 def validate_vendor(vendor: str) -> None:

@@ -23,14 +23,16 @@ KNOWN_VERSIONS = (
 )
 CURRENT = KNOWN_VERSIONS[-1]
 
-_EARLIEST = "0.3.0"
+EARLIEST = "0.3.0"
+"""The first that a document may state."""
+
 _LAST_WITH_CMT = "1.0.0"
 _DIGITS = frozenset("0123456789")  # str.isdigit knows those of every script
 
 
 def minimum_required(spec: Spec) -> str:
     """The lowest version in which the document can be expressed, whatever `spec.version` says."""
-    return next((version for version, applies in _TABLE if applies(spec)), _EARLIEST)
+    return next((version for version, applies in _TABLE if applies(spec)), EARLIEST)
 
 
 def with_minimum(spec: Spec) -> Spec:

@@ -47,7 +47,7 @@ def test_the_document_that_the_mutations_start_from_is_good():
 @pytest.mark.parametrize(
     ("data", "place"),
     [
-        (b"kind: a/b\ndevices: [\n", ("", 3)),
+        (b"kind: a/b\ndevices: [\n", ("", 2)),
         (b"kind: a/b\n\tdevices: []\n", ("", 2)),
         (b'{"kind": "a/b",\n"devices": [}', ("", 2)),
         (b"kind: a/b\n\n# \xff\n", ("", 3)),

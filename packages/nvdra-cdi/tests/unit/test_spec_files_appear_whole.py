@@ -31,6 +31,29 @@ def test_the_extension_decides_the_format(tmp_path: Path, name, start):
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
+def test_a_file_that_is_there_is_left_alone_when_asked(tmp_path: Path):
+    path = tmp_path / "a.yaml"
+    files.write(SPEC, path, overwrite=False)
+    before = path.read_bytes()
+    other = Spec(SPEC.kind, (Device("b", ContainerEdits(env=("A=b",))),))
+    with pytest.raises(FileError, match="File exists"):
+        files.write(other, path, overwrite=False)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_rewritten_file_keeps_its_mode_and_links_to_it_stay(tmp_path: Path):
+    path, link = tmp_path / "a", tmp_path / "link"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    files.rewrite(link, b"new")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o640)
+    assert link.is_symlink()
+    with pytest.raises(FileError, match="cannot write"):
+        files.rewrite(tmp_path / "missing", b"new")
+
+
 def test_a_spec_is_readable_by_everybody_whatever_the_umask(tmp_path: Path):
     before = os.umask(0o077)
     try:
