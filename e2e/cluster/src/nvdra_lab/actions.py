@@ -44,9 +44,10 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
 
 
 def down(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """Take a lab down; one that is not there is down already."""
+    """Take a lab down, however far it came; one that is not there is down already."""
     lab = state.load(environment, options.name)
     if lab is None:
+        state.remove(environment, options.name)
         progress.say(f"lab {options.name} is not up")
         return 0
     with progress.step(f"lab {lab.name} down"):

@@ -13,6 +13,7 @@ from nvdra_lab.errors import LabError
 from nvdra_lab.layout import MachineDir
 
 INIT_LOG = "init"
+INIT_MODULE = "nvdra_lab.init"
 KILL_TIMEOUT_S = 30.0
 
 
@@ -34,7 +35,7 @@ def start(folder: MachineDir, namespace: Path, python: str, variables: Mapping[s
         "--mount-proc",
         python,
         "-m",
-        "nvdra_lab.init",
+        INIT_MODULE,
         str(folder.root),
     ]
     with folder.log_of(INIT_LOG).open("ab") as log:
@@ -64,17 +65,19 @@ def init_pid(folder: MachineDir) -> int | None:
 def kill(folder: MachineDir) -> None:
     """End a machine with everything in it, and wait until nothing of it is left.
 
-    The kernel kills a PID namespace with its first process and lets that one go last.
+    The kernel kills a PID namespace with its first process and lets that one go last. A machine
+    whose id nobody came to note, because `lab` was killed, is known by its command line.
 
     Raises:
         LabError: Something does not die, which only a process stuck in the kernel does.
     """
     noted = [(pid, since) for pid, since in _noted(folder) if started_at(pid) == since]
+    noted += [(pid, started_at(pid)) for pid in _started_for(folder)]
     for pid, _ in noted:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + KILL_TIMEOUT_S
-    while any(started_at(pid) == since for pid, since in noted):
+    while any(since and started_at(pid) == since for pid, since in noted):
         _reap()
         if time.monotonic() > deadline:
             raise LabError(f"processes of {folder.root.name} do not end: {noted}")
@@ -182,6 +185,18 @@ def _noted(folder: MachineDir) -> list[tuple[int, int]]:
     except FileNotFoundError:
         return []
     return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _started_for(folder: MachineDir) -> list[int]:
+    """The processes with `start`'s words: the init, and those that make its namespaces."""
+    words = [INIT_MODULE.encode(), str(folder.root).encode()]
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if (entry / "cmdline").read_bytes().split(b"\0")[-3:-1] == words:
+                    found.append(int(entry.name))
+    return found
 
 
 def _reap() -> None:

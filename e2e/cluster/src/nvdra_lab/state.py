@@ -3,14 +3,14 @@
 import contextlib
 import fcntl
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from nvdra_lab import removal
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.layout import LabDir
-from nvdra_lab.model import Lab
+from nvdra_lab.model import Lab, check_name
 from nvdra_lab.mounts import mount_points
 
 
@@ -50,11 +50,16 @@ def every(environment: Environment) -> list[Lab]:
 
 
 def save(environment: Environment, lab: Lab, kernel_settings: dict[str, str]) -> LabDir:
-    """Begin a lab: its folder, what was decided, and the kernel's settings before it."""
+    """Begin a lab: its folder, the kernel's settings before it, and what was decided.
+
+    `lab.json` comes last and whole: a folder without it is one in which nothing has begun.
+    """
     where = folder(environment, lab.name)
     where.root.mkdir(parents=True, mode=0o700)
     where.kernel_file.write_text(json.dumps(kernel_settings))
-    where.lab_file.write_text(lab.model_dump_json(indent=1))
+    unfinished = where.lab_file.with_suffix(".new")
+    unfinished.write_text(lab.model_dump_json(indent=1))
+    unfinished.rename(where.lab_file)
     return where
 
 
@@ -70,15 +75,20 @@ def kernel_settings(where: LabDir) -> dict[str, str]:
 def remove(environment: Environment, name: str) -> None:
     """Remove a lab's folder, and the folder of all labs with the last one.
 
+    What was decided goes last, so that a removal that is interrupted can be taken up again.
+
     Raises:
-        LabError: Something is still mounted below it; removing would reach through.
+        LabError: The name is none, or something is still mounted below the folder; removing would
+            reach elsewhere.
     """
+    check_name(name)
     root = folder(environment, name).root
     mounted = [point for point in mount_points() if Path(point).is_relative_to(root)]
     if mounted:
         raise LabError(f"still mounted below {root}: {', '.join(sorted(mounted))}")
-    if root.exists():
-        shutil.rmtree(root)
+    for part in (folder(environment, name).machines, root):
+        if part.exists():
+            removal.tree(part)
     with contextlib.suppress(OSError):
         environment.state.rmdir()
 

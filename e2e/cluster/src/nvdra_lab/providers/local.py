@@ -114,9 +114,10 @@ def _begun(environment: Environment, wishes: Wishes, kubernetes: str) -> Iterato
 
 
 def _refuse_or_clear(environment: Environment, name: str) -> None:
-    """A lab that lives is left alone; what a reboot left of one is removed."""
+    """A lab that lives is left alone; what a reboot or a kill left is removed."""
     old = state.load(environment, name)
     if old is None:
+        state.remove(environment, name)
         return
     if old.provider == "existing" or _is_alive(environment, old):
         raise LabError(f"lab {name} is up already; see `lab status`, or take it down: lab down")
