@@ -1,4 +1,4 @@
-"""Find the driver's files and a GPU's device nodes, through `Host` only.
+"""Find the driver's files, through `Host` only. Its device nodes are in `nodes`.
 
 The lists of names are those of toolkit 1.20.1 (spec/cdi.md §§13.6, 14, 16.1).
 What a driver may come without is left out silently; what a container cannot do without raises
@@ -10,15 +10,9 @@ import logging
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.host import Host
 from nvdra_cdi.nvidia import elf, hooks, roots
-from nvdra_cdi.nvidia.facts import Driver, File, GpuNodes, Library, Node
-from nvdra_cdi.nvidia.options import Gpu
+from nvdra_cdi.nvidia.facts import Driver, File, Library
+from nvdra_cdi.nvidia.options import Feature, Options
 
-_CONTROL_NODES = (
-    "/dev/nvidia-modeset",
-    "/dev/nvidia-uvm-tools",
-    "/dev/nvidia-uvm",
-    "/dev/nvidiactl",
-)
 _PROGRAM_DIRECTORIES = (
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -27,8 +21,8 @@ _PROGRAM_DIRECTORIES = (
     "/sbin",
     "/bin",
 )
+_GRAPHICS_PROGRAMS = ("nvidia-xconfig",)
 _PROGRAMS = (
-    "nvidia-xconfig",
     "nvidia-smi",
     "nvidia-debugdump",
     "nvidia-persistenced",
@@ -39,6 +33,20 @@ _PROGRAMS = (
 )
 _SOCKET_DIRECTORIES = ("/run", "/var/run")
 _SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
+_MPS_PIPE = "/tmp/nvidia-mps"  # noqa: S108 - the driver's fixed path, nothing that we write
+_EXPLICIT_LIBRARIES = (
+    "libEGL.so",
+    "libGL.so",
+    "libGLESv1_CM.so",
+    "libGLESv2.so",
+    "libGLX.so",
+    "libGLdispatch.so",
+    "libOpenCL.so",
+    "libOpenGL.so",
+    "libnvidia-api.so",
+    "libnvidia-egl-xcb.so",
+    "libnvidia-egl-xlib.so",
+)
 _FIRMWARE = ("gsp*.bin", "ucodes*.bin")
 _FIRMWARE_PATH = "/module/firmware_class/parameters/path"
 _EGL_PLATFORMS = (
@@ -73,20 +81,22 @@ _VULKAN_CONFIGS = (
     "vulkan/icd.d/nvidia_layers.json",
     "vulkan/implicit_layer.d/nvidia_layers.json",
 )
-_PERMISSIONS = 0o7777
 
 _log = logging.getLogger(__name__)
 
 
-def driver(root: Host, sysfs: Host, expected_version: str | None) -> Driver:
+def driver(root: Host, sysfs: Host, options: Options) -> Driver:
     """The driver below `root`.
 
     Raises:
         DiscoveryError: There is none, or one of another version than expected.
     """
-    version = roots.version(root, expected_version)
-    directories = roots.library_directories(root, version)
+    search = options.library_search_paths
+    version = roots.version(root, options.driver_version, search)
+    directories = roots.library_directories(root, version, search)
     libraries = _libraries(root, directories, version)
+    if Feature.EXPLICIT_DRIVER_LIBRARIES in options.features:
+        libraries = _with_explicit(root, libraries, search)
     if not libraries:
         raise DiscoveryError(f"no library of driver {version} below {root}")
     return Driver(
@@ -94,31 +104,17 @@ def driver(root: Host, sysfs: Host, expected_version: str | None) -> Driver:
         directories=directories,
         libraries=libraries,
         graphics_libraries=(
-            *_graphics_libraries(root, version),
+            *_graphics_libraries(root, version, search),
             *_xorg_modules(root, directories, version),
         ),
-        files=(*_programs(root), *_firmware(root, sysfs, version), *_configs(root)),
+        files=(*_programs(root, _PROGRAMS), *_firmware(root, sysfs, version)),
+        graphics_files=(
+            *_programs(root, _GRAPHICS_PROGRAMS),
+            *_configs(root, options.config_search_paths or _CONFIG_DIRECTORIES),
+        ),
         sockets=tuple(_first_of_each(root, _SOCKET_DIRECTORIES, _SOCKETS)),
+        mps_pipe=_mps_pipe(root),
     )
-
-
-def control_nodes(devices: Host) -> tuple[Node, ...]:
-    """The nodes that every container with a GPU gets, those that exist."""
-    return _nodes(devices, _CONTROL_NODES)
-
-
-def gpu_nodes(devices: Host, sysfs: Host, board: Gpu) -> GpuNodes:
-    """A GPU's own node and its DRM nodes, with the links by which DRM clients find them.
-
-    Raises:
-        DiscoveryError: The GPU's own node is not there.
-    """
-    drm = sysfs.names(f"/bus/pci/devices/{board.pci_address}/drm")
-    wanted = [f"/dev/dri/{name}" for name in drm if name.startswith(("card", "renderD"))]
-    nodes = _nodes(devices, (board.node, *wanted))
-    if not nodes or nodes[0].path != board.node:
-        raise DiscoveryError(f"no device node {board.node} below {devices} for {board.uuid}")
-    return GpuNodes(nodes, tuple(_by_path(devices, board, nodes)))
 
 
 def _libraries(root: Host, directories: tuple[str, ...], version: str) -> tuple[Library, ...]:
@@ -126,6 +122,17 @@ def _libraries(root: Host, directories: tuple[str, ...], version: str) -> tuple[
     found = roots.find_in(root, with_vdpau, f"*.so.{version}")
     legacy = roots.find_in(root, directories, "libnvidia-nvvm70.so.*")
     return tuple(_library(root, path) for path in dict.fromkeys((*found, *legacy)))
+
+
+def _with_explicit(
+    root: Host, libraries: tuple[Library, ...], search: tuple[str, ...]
+) -> tuple[Library, ...]:
+    paths = (
+        path for name in _EXPLICIT_LIBRARIES for path in roots.find_libraries(root, name, search)
+    )
+    known = {library.path for library in libraries}
+    new = dict.fromkeys(path for path in paths if path not in known)
+    return (*libraries, *(_library(root, path) for path in new))
 
 
 def _library(root: Host, path: str) -> Library:
@@ -151,12 +158,12 @@ def _soname(root: Host, path: str) -> str | None:
             return None
 
 
-def _graphics_libraries(root: Host, version: str) -> list[File]:
+def _graphics_libraries(root: Host, version: str, search: tuple[str, ...]) -> list[File]:
     linked = (f"libnvidia-allocator.so.{version}", f"libnvidia-vulkan-producer.so.{version}")
     return [
         File(path, path)
         for pattern in (*_EGL_PLATFORMS, *linked)
-        for path in roots.find_libraries(root, pattern)
+        for path in roots.find_libraries(root, pattern, search)
     ]
 
 
@@ -169,9 +176,9 @@ def _xorg_modules(root: Host, directories: tuple[str, ...], version: str) -> lis
     return _first_of_each(root, search, ("nvidia_drv.so", f"libglxserver_nvidia.so.{version}"))
 
 
-def _programs(root: Host) -> list[File]:
+def _programs(root: Host, names: tuple[str, ...]) -> list[File]:
     found: list[File] = []
-    for name in _PROGRAMS:
+    for name in names:
         files = (_file(root, f"{directory}/{name}") for directory in _PROGRAM_DIRECTORIES)
         programs = (file for file in files if file is not None and _is_program(root, file))
         found.extend([program] if (program := next(programs, None)) is not None else [])
@@ -202,18 +209,23 @@ def _firmware(root: Host, sysfs: Host, version: str) -> list[File]:
     return [file for path in paths if (file := _file(root, path)) is not None]
 
 
-def _configs(root: Host) -> list[File]:
+def _configs(root: Host, directories: tuple[str, ...]) -> list[File]:
     by_machine = f"vulkan/icd.d/nvidia_icd.{root.machine()}.json"
     found: list[File] = []
     for names, search, prefix in (
-        (_SHARED_CONFIGS, _CONFIG_DIRECTORIES, "/usr/share"),
-        (_OPENCL_CONFIGS, _CONFIG_DIRECTORIES, "/etc"),
-        ((*_VULKAN_CONFIGS, by_machine), (*_CONFIG_DIRECTORIES, "/"), "/etc"),
+        (_SHARED_CONFIGS, directories, "/usr/share"),
+        (_OPENCL_CONFIGS, directories, "/etc"),
+        ((*_VULKAN_CONFIGS, by_machine), (*directories, "/"), "/etc"),
     ):
         for name in names:
             hits = _first_of_each(root, search, (name,))
             found.extend(File(f"{prefix}/{name}", hit.source) for hit in hits)
     return found
+
+
+def _mps_pipe(root: Host) -> File | None:
+    found = root.follow(_MPS_PIPE)
+    return None if found is None or not found[1].is_directory else File(_MPS_PIPE, found[0])
 
 
 def _first_of_each(
@@ -234,27 +246,3 @@ def _first_of_each(
 def _file(root: Host, path: str) -> File | None:
     found = root.follow(path)
     return None if found is None or found[1].is_directory else File(path, found[0])
-
-
-def _nodes(devices: Host, paths: tuple[str, ...]) -> tuple[Node, ...]:
-    nodes: list[Node] = []
-    for path in paths:
-        found = devices.follow(path)
-        if found is None or not found[1].is_character_device:
-            _log.warning("no character device %s below %s, left out", path, devices)
-            continue
-        source, entry = found
-        mode = entry.mode & _PERMISSIONS
-        nodes.append(Node(path, source, entry.major, entry.minor, mode, entry.gid))
-    return tuple(nodes)
-
-
-def _by_path(devices: Host, board: Gpu, nodes: tuple[Node, ...]) -> list[tuple[str, str]]:
-    ours = {node.source for node in nodes}
-    links: list[tuple[str, str]] = []
-    for suffix in ("card", "render"):
-        path = f"/dev/dri/by-path/pci-{board.pci_address}-{suffix}"
-        target = devices.readlink(path)
-        if target is not None and devices.resolve(path) in ours:
-            links.append((path, target))
-    return links

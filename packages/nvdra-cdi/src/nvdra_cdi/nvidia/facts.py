@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+CAPABILITY_NODES = "/dev/nvidia-caps"
+"""Of the nodes of capabilities."""
+
 
 @dataclass(frozen=True, slots=True)
 class File:
@@ -54,6 +57,26 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Capability:
+    """The right to use a MIG instance: a device node that need not exist on the host.
+
+    Attributes:
+        major: Device number.
+        minor: Device number; it names the node, too.
+        mode: Permission bits.
+    """
+
+    major: int
+    minor: int
+    mode: int
+
+    @property
+    def path(self) -> str:
+        """Where the container gets it."""
+        return f"{CAPABILITY_NODES}/nvidia-cap{self.minor}"
+
+
+@dataclass(frozen=True, slots=True)
 class Driver:
     """An installed driver.
 
@@ -62,8 +85,10 @@ class Driver:
         directories: The directories of its libraries, in the order found.
         libraries: In mount order: main directories first, then their `vdpau`.
         graphics_libraries: EGL platforms, those that only get a link, X.Org modules, in this order.
-        files: Programs, firmware and configuration.
+        files: Programs and firmware.
+        graphics_files: Configuration of graphics loaders, and the X.Org tool.
         sockets: Of the driver's services.
+        mps_pipe: The directory of a host's MPS daemon.
     """
 
     version: str
@@ -71,7 +96,9 @@ class Driver:
     libraries: tuple[Library, ...]
     graphics_libraries: tuple[File, ...]
     files: tuple[File, ...]
+    graphics_files: tuple[File, ...]
     sockets: tuple[File, ...]
+    mps_pipe: File | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,15 @@ def dev_root(host: Host, driver_root: str) -> str:
     return driver_root if has_node else "/"
 
 
-def find_libraries(root: Host, pattern: str) -> list[str]:
-    """The libraries that fit, links followed, each once; the linker's cache where there is none."""
-    return find_in(root, _LIBRARY_DIRECTORIES, pattern) or ldcache.locate(root, pattern)
+def find_libraries(root: Host, pattern: str, search: tuple[str, ...] = ()) -> list[str]:
+    """The libraries that fit, links followed, each once; the linker's cache where there is none.
+
+    Args:
+        root: The driver root.
+        pattern: Of the file name.
+        search: Directories to look in instead of the usual ones.
+    """
+    return find_in(root, search or _LIBRARY_DIRECTORIES, pattern) or ldcache.locate(root, pattern)
 
 
 def find_in(root: Host, directories: tuple[str, ...], pattern: str) -> list[str]:
@@ -47,18 +53,19 @@ def find_in(root: Host, directories: tuple[str, ...], pattern: str) -> list[str]
     return list(found)
 
 
-def version(root: Host, expected: str | None) -> str:
+def version(root: Host, expected: str | None, search: tuple[str, ...] = ()) -> str:
     """The version of the driver below `root`.
 
     Args:
         root: The driver root.
         expected: What NVML says, None where NVML cannot be asked.
+        search: Directories to look in instead of the usual ones.
 
     Raises:
         DiscoveryError: No driver library is there, or it is of another version than NVML's.
     """
     for prefix in ("libcuda.so.", "libnvidia-ml.so."):
-        for path in find_libraries(root, f"{prefix}{expected or '*.*'}"):
+        for path in find_libraries(root, f"{prefix}{expected or '*.*'}", search):
             found = path.rpartition("/")[2].removeprefix(prefix)
             if not expected or found == expected:
                 return found
@@ -67,7 +74,7 @@ def version(root: Host, expected: str | None) -> str:
     raise DiscoveryError(f"no libcuda.so or libnvidia-ml.so of a driver {wanted}below {root}")
 
 
-def library_directories(root: Host, version: str) -> tuple[str, ...]:
+def library_directories(root: Host, version: str, search: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The directories that hold libraries of this version, in the order found."""
-    found = find_libraries(root, f"lib*.so.{version}")
+    found = find_libraries(root, f"lib*.so.{version}", search)
     return tuple(dict.fromkeys(path.rpartition("/")[0] or "/" for path in found))
