@@ -87,7 +87,7 @@ claim                    |██████████████████
   prepare                |                                    █   |    4.00 ms  attempt=1
     ! DeviceInUse: gpu-0 is held by claim default/other
   prepare                |                                       █|    10.0 ms  attempt=2
-    > linked (inbound) to trace aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, span bbbbbbbbbbbbbbbb
+    * linked (inbound) to trace aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, span bbbbbbbbbbbbbbbb
 
 prepare, attempt 1       |0                                4.00 ms|
 fetch claim              |██████████████████████████████          |    3.00 ms
@@ -153,8 +153,9 @@ def test_the_document_nests_spans_with_offsets_in_milliseconds() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0.0, "0.00 ms"),
-        (0.000_042, "0.04 ms"),
+        (0.0, "0"),
+        (0.000_042, "42 µs"),
+        (0.000_42, "0.42 ms"),
         (0.0031, "3.10 ms"),
         (0.0421, "42.1 ms"),
         (0.9, "900 ms"),
@@ -167,6 +168,39 @@ def test_the_document_nests_spans_with_offsets_in_milliseconds() -> None:
 )
 def test_durations_have_the_digits_that_matter(seconds: float, words: str) -> None:
     assert story.duration(seconds) == words
+
+
+def again(number: int) -> Span:
+    attributes = {**CLAIM, "nvdra.attempt": number, "nvdra.outcome": "retryable"}
+    begin = 900 + 10 * number
+    return span(
+        "prepare", "claim", begin, begin + 4, id=f"n{number}", attributes=attributes, failure=IN_USE
+    )
+
+
+STUCK = Trace(TRACE, (*STORY.spans[:2], *(again(number) for number in range(1, 9))), 0)
+"""A claim that was refused eight times for the same reason."""
+
+
+def test_attempts_that_failed_alike_are_one_row_and_their_reason_is_said_once() -> None:
+    text = waterfall.text(STUCK)
+    assert text.count(IN_USE.message) == 1
+    assert "8 times" in text
+    said = " ".join(Reader(page.html(STUCK)).text)
+    assert said.count(IN_USE.message) == 1
+    assert "prepare, attempts 1 to 8" in said
+
+
+def test_of_many_attempts_the_first_and_the_newest_are_unfolded() -> None:
+    steps = (
+        span("fetch claim", f"n{number}", 900 + 10 * number, 902 + 10 * number)
+        for number in range(1, 9)
+    )
+    html = page.html(Trace(TRACE, (*STUCK.spans, *steps), 0))
+    unfolded = [part.split("</span>")[0].rsplit(">")[-1] for part in html.split('"part" open')[1:]]
+    assert unfolded == [
+        "life of the claim", "prepare, attempt 1", "prepare, attempt 7", "prepare, attempt 8",
+    ]  # fmt: skip
 
 
 class Reader(HTMLParser):

@@ -189,9 +189,9 @@ CURRENT: Final[ContextVar[ActiveSpan | None]] = ContextVar("nvdra_span", default
 
 
 def failure_of(error: BaseException) -> Failure:
-    """How an exception reads in telemetry: its reason, its sentence, who must move."""
+    """How an exception reads in telemetry: its reason, what and what to do, who must move."""
     if isinstance(error, DriverError):
-        return Failure(_outcome_of(error), error.reason.value, error.message)
+        return Failure(_outcome_of(error), error.reason.value, error.advice)
     if isinstance(error, asyncio.CancelledError):
         return Failure(keys.Outcome.CANCELLED, CANCELLED, "interrupted")
     text = "".join(traceback.format_exception_only(error)).strip()

@@ -3,70 +3,103 @@
 Arranged by `story`; the same picture for terminals is `waterfall`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from html import escape
 from typing import Final
 
 from nvdra_api.runtime.telemetry import story
 from nvdra_api.runtime.telemetry.recorder import Trace
-from nvdra_api.runtime.telemetry.spans import Failure, Span, SpanEvent
+from nvdra_api.runtime.telemetry.spans import Failure, Span
 from nvdra_api.runtime.telemetry.story import Row, Section, Summary
+from nvdra_api.types import keys
 
 _STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1b1f24; --dim: #66707b; --line: #e3e7eb; --back: #fff;
-  --bar: #76b900; --bad: #d1242f; --soft: #f6f8f9; }
+:root { color-scheme: light dark; --ink: #1b1f24; --dim: #5d6772; --line: #e3e7eb; --back: #fff;
+  --bar: #76b900; --wait: #e0a100; --bad: #d1242f; --soft: #f4f6f8; --grid: #dfe4e9; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e8ec; --dim: #93a0ad; --line: #2b323a;
-  --back: #14181c; --bar: #76b900; --bad: #ff6b62; --soft: #1b2026; } }
+  --back: #14181c; --bad: #ff6b62; --soft: #1d2329; --grid: #323a43; }
+  .tag.bad { color: #2b0906 !important; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 78rem; background: var(--back);
   color: var(--ink); font: 14px/1.5 system-ui, sans-serif; }
-h1 { margin: 0; font-size: 1.35rem; font-weight: 600; }
-h2 { display: flex; justify-content: space-between; margin: 2rem 0 .25rem; font-size: .95rem;
-  font-weight: 600; }
-h2 small, .dim, time { color: var(--dim); font-weight: 400; }
+h1 { margin: 0 0 .25rem; font-size: 1.35rem; font-weight: 600; overflow-wrap: anywhere; }
+a { color: inherit; }
 code, .number { font-family: ui-monospace, monospace; font-size: .92em;
   font-variant-numeric: tabular-nums; }
-a { color: inherit; }
-.tag { display: inline-block; margin-left: .5rem; padding: 0 .55rem; border-radius: 1rem;
-  background: var(--bar); color: #10240a; font-size: .8rem; font-weight: 600; }
+code { overflow-wrap: anywhere; }
+nav { margin-top: .25rem; } nav a { margin-right: 1rem; }
+.dim, time, .note, .axis { color: var(--dim); }
+.tag { display: inline-block; padding: 0 .55rem; border-radius: 1rem; background: var(--bar);
+  color: #10240a; font-size: .8rem; font-weight: 600; vertical-align: .1em; }
 .tag.bad { background: var(--bad); color: #fff; }
-.rows { border-top: 1px solid var(--line); }
-details { border-bottom: 1px solid var(--line); }
-summary { display: grid; grid-template-columns: 15rem 1fr 6.5rem; gap: 0 1rem; align-items: center;
-  padding: .2rem 0; list-style: none; cursor: pointer; }
+.tag.open { background: var(--wait); color: #241a00; }
+.verdict { margin: 1rem 0 0; padding: .6rem .9rem; border-left: 4px solid var(--bad);
+  background: var(--soft); overflow-wrap: anywhere; }
+.part { margin-top: 1.75rem; } .part:not([open]) { margin-top: .25rem; }
+.part:not([open]) .axis { visibility: hidden; }
+.line { display: grid; grid-template-columns: 15rem minmax(0, 1fr) 6.5rem; gap: 0 1rem;
+  align-items: center; padding: .2rem 0; }
+summary { list-style: none; cursor: pointer; }
 summary::-webkit-details-marker { display: none; }
 summary:hover { background: var(--soft); }
+.head { border-bottom: 1px solid var(--line); font-weight: 600; }
+.head .name::before, .row .name::before { content: "\\25b8"; display: inline-block;
+  width: 1rem; color: var(--dim); }
+details[open] > .head .name::before, details[open] > .row .name::before { content: "\\25be"; }
+.axis { display: flex; justify-content: space-between; font-size: .8rem; font-weight: 400; }
+.step { border-bottom: 1px solid var(--line); }
 .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.track { position: relative; height: 1rem; background: var(--soft); border-radius: 3px; }
-.track i { position: absolute; top: 0; bottom: 0; min-width: 2px; border-radius: 3px;
+.track { position: relative; height: 1rem; border-radius: 3px; background-color: var(--soft);
+  background-image: linear-gradient(to right, var(--grid) 1px, transparent 1px);
+  background-size: 25% 100%; overflow: hidden; }
+.track i { position: absolute; top: 0; bottom: 0; min-width: 3px; border-radius: 3px;
   background: var(--bar); }
+.wait .track i { background: var(--wait); }
 .bad .track i { background: var(--bad); }
 .bad .name, .why { color: var(--bad); }
-.number { text-align: right; }
-.why { grid-column: 1 / -1; }
-td .tag { margin: 0; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem;
+.number { text-align: right; white-space: nowrap; }
+.why, .note { grid-column: 1 / -1; padding-left: 1rem; overflow-wrap: anywhere; font-size: .95em; }
+dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .1rem 1rem;
   margin: .25rem 0 .75rem; padding-left: 1rem; font-size: .9em; }
 dt { color: var(--dim); } dd { margin: 0; overflow-wrap: anywhere; }
 table { width: 100%; margin-top: 1rem; border-collapse: collapse; }
 th { color: var(--dim); font-weight: 400; text-align: left; }
-th, td { padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { padding: .3rem .75rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
+  overflow-wrap: anywhere; }
+@media (max-width: 50rem) {
+  body { padding: 1rem 1rem 3rem; }
+  .line { grid-template-columns: minmax(0, 1fr) auto; }
+  .line .track, .line .axis { grid-column: 1 / -1; grid-row: 2; }
+  dl { grid-template-columns: minmax(0, 1fr); } dd { margin: 0 0 .25rem 1rem; }
+  thead { display: none; }
+  tr { display: flex; flex-wrap: wrap; gap: 0 1rem; padding: .5rem 0;
+    border-bottom: 1px solid var(--line); }
+  td { padding: 0; border: 0; } td.id { flex-basis: 100%; color: var(--dim); }
+}
 """
+
+_OPEN_PARTS: Final = 2
+"""Of many attempts the first and the newest so many are unfolded: what one looks for."""
 
 
 def html(trace: Trace) -> str:
     """The waterfall of a trace; a click on a row shows its attributes."""
     line = story.summary(trace)
-    started = story.moment(line.start_ns)
+    parts = story.sections(trace)
+    failure = story.newest_failure(trace)
     body = [
-        f"<h1>{escape(line.name)} {escape(line.claim)}{_tag(line)}</h1>",
+        f"<h1>{escape(line.name)} {escape(line.claim)} {_tag(line)}</h1>",
         f'<div class="dim">trace <code>{escape(line.trace)}</code>'
-        f"{f' on {escape(line.node)}' if line.node else ''}, from {_time(started)}, "
-        f"{story.duration(line.seconds)}. "
-        '<a href="?format=json">JSON</a> <a href="?format=text">text</a> '
-        '<a href="/debug/traces">all traces</a></div>',
-        *map(_section, story.sections(trace)),
+        f"{f' on {escape(line.node)}' if line.node else ''}, from "
+        f"{_time(story.moment(line.start_ns))}, {story.duration(line.seconds)}</div>",
+        '<nav class="dim"><a href="/debug/traces">all traces</a>'
+        '<a href="?format=json">JSON</a><a href="?format=text">text</a></nav>',
+        _verdict(failure),
+        *(
+            _part(part, failure, is_open=index <= 1 or index > len(parts) - 1 - _OPEN_PARTS)
+            for index, part in enumerate(parts)
+        ),
     ]
     if trace.omitted:
         body.append(f"<p>{trace.omitted} spans of older attempts are no longer kept.</p>")
@@ -76,10 +109,12 @@ def html(trace: Trace) -> str:
 def index(traces: Sequence[Trace], now: datetime) -> str:
     """The list of remembered traces, in the order given."""
     rows = [_index_row(story.summary(trace), now) for trace in traces]
-    head = "".join(f"<th>{word}" for word in ("claim", "trace", "began", "took", "last outcome"))
+    words = ("claim", "trace", "began", "took", "last outcome")
+    head = f"<thead><tr>{''.join(f'<th>{word}' for word in words)}</tr></thead>"
     empty = "<p>No trace yet: one appears when the kubelet asks for a claim.</p>"
-    table = f"<table><tr>{head}</tr>{''.join(rows)}</table>" if rows else empty
-    return _document("Traces", ["<h1>Traces</h1>", table])
+    table = f"<table>{head}{''.join(rows)}</table>" if rows else empty
+    count = f'<div class="dim">of the last {len(traces)} claims, newest first</div>' if rows else ""
+    return _document("Traces", ["<h1>Traces</h1>", count, table])
 
 
 def _document(title: str, body: Iterable[str]) -> str:
@@ -96,55 +131,88 @@ def _index_row(line: Summary, now: datetime) -> str:
     name = escape(line.claim or line.name)
     return (
         f'<tr><td><a href="/debug/traces/{escape(line.trace)}">{name}</a>'
-        f"<td><code>{escape(line.trace)}</code><td>{age} ago"
-        f"<td><code>{story.duration(line.seconds)}</code><td>{_tag(line)}</tr>"
+        f'<td class="id"><code>{escape(line.trace)}</code><td>{age} ago'
+        f'<td><span class="number">{story.duration(line.seconds)}</span><td>{_tag(line)}</tr>'
     )
 
 
 def _tag(line: Summary) -> str:
     word = line.reason or line.outcome or "in progress"
-    return f'<span class="tag{" bad" if line.reason else ""}">{escape(word)}</span>'
+    kind = "bad" if line.reason else "good" if line.outcome else "open"
+    return f'<span class="tag {kind}">{escape(word)}</span>'
 
 
-def _section(section: Section) -> str:
-    rows = "".join(map(_row, section.rows))
-    return (
-        f"<h2>{escape(section.title)}<small>{story.duration(section.seconds)}</small></h2>"
-        f'<div class="rows">{rows}</div>'
-    )
-
-
-def _row(row: Row) -> str:
-    span = row.span
-    indent = f"padding-left:{row.depth * 1.1:.1f}rem"
-    return (
-        f'<details class="{"bad" if span.failure else "good"}"><summary>'
-        f'<span class="name" style="{indent}">{escape(span.name)}</span>'
-        f'<span class="track"><i style="left:{row.offset * 100:.2f}%;'
-        f'width:{row.length * 100:.2f}%"></i></span>'
-        f'<span class="number">{story.duration(span.seconds)}</span>'
-        f"{_why(span.failure, indent)}</summary>{_facts(span)}</details>"
-    )
-
-
-def _why(failure: Failure | None, indent: str) -> str:
+def _verdict(failure: Failure | None) -> str:
     if failure is None:
         return ""
-    words = f"{escape(failure.reason)}: {escape(failure.message)}"
-    return f'<span class="why" style="{indent}">{words}</span>'
+    return f'<div class="verdict">{escape(_words(failure))}</div>'
+
+
+def _words(failure: Failure) -> str:
+    return f"{failure.reason}: {failure.message}"
+
+
+def _part(section: Section, verdict: Failure | None, *, is_open: bool) -> str:
+    """A section with its scale above it; attempts that failed alike are one row."""
+    end = story.duration(section.seconds)
+    middle = story.duration(section.seconds / 2)
+    head = (
+        f'<summary class="line head"><span class="name">{escape(section.title)}</span>'
+        f'<span class="axis"><span>0</span><span>{middle}</span><span>{end}</span></span>'
+        f'<span class="number">{end}</span></summary>'
+    )
+    told = {_words(verdict)} if verdict else set()
+    rows = "".join(_row(alike, told) for alike in story.alike(section.rows))
+    return f'<details class="part"{" open" if is_open else ""}>{head}{rows}</details>'
+
+
+def _row(alike: Sequence[Row], told: set[str]) -> str:
+    """A row; the sentence of a failure only where nobody above has said it."""
+    first = alike[0]
+    span = first.span
+    took = story.duration(span.seconds) if len(alike) == 1 else f"{len(alike)} times"
+    notes = "".join(f'<span class="note">{escape(note)}</span>' for note in _notes(span))
+    return (
+        f'<details class="step {_kind(span)}"><summary class="line row">'
+        f'<span class="name" style="padding-left:{first.depth * 1.1:.1f}rem">'
+        f"{escape(story.label(span, alike[-1].span))}</span>"
+        f'<span class="track">{"".join(map(_bar, alike))}</span>'
+        f'<span class="number">{took}</span>{_why(span.failure, told)}{notes}</summary>'
+        f"{''.join(_facts(row.span) for row in alike)}</details>"
+    )
+
+
+def _notes(span: Span) -> Iterator[str]:
+    if keys.HOLDER in span.attributes:
+        yield f"for claim {span.attributes[keys.HOLDER]}"
+    yield from story.notes(span)
+
+
+def _kind(span: Span) -> str:
+    if span.failure is not None:
+        return "bad"
+    return "wait" if span.name.startswith("wait") else "good"
+
+
+def _bar(row: Row) -> str:
+    """Never outside of the track, however short it is and however late it comes."""
+    left, width = row.offset * 100, row.length * 100
+    return f'<i style="left:min({left:.2f}%,100% - 3px);width:{width:.2f}%"></i>'
+
+
+def _why(failure: Failure | None, told: set[str]) -> str:
+    if failure is None:
+        return ""
+    words = _words(failure)
+    shown = f"{failure.reason}, as above" if words in told else words
+    told.add(words)
+    return f'<span class="why">{escape(shown)}</span>'
 
 
 def _facts(span: Span) -> str:
     pairs = [("started", story.moment(span.start_ns).isoformat()), ("span", span.id)]
-    pairs += [(key, str(value)) for key, value in span.attributes.items()]
-    pairs += [(event.name, _moment(event, span)) for event in span.events]
-    pairs += [(f"link ({link.why})", f"{link.trace} / {link.span}") for link in span.links]
+    pairs += [(key, story.shown(value)) for key, value in span.told_attributes.items()]
     return f"<dl>{''.join(f'<dt>{escape(k)}<dd>{escape(v)}' for k, v in pairs)}</dl>"
-
-
-def _moment(event: SpanEvent, span: Span) -> str:
-    facts = "".join(f" {key}={value}" for key, value in story.facts(event).items())
-    return f"after {story.duration((event.at_ns - span.start_ns) / 1e9)}{facts}"
 
 
 def _time(moment: datetime) -> str:

@@ -8,11 +8,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 
 from nvdra_api.runtime.telemetry.recorder import Trace
-from nvdra_api.runtime.telemetry.spans import Span, SpanEvent, Value
+from nvdra_api.runtime.telemetry.spans import Failure, Span, SpanEvent, Value
 from nvdra_api.types import keys
 from nvdra_api.types.ids import SpanID
+
+_MANY = 3
+"""So many alike are one row."""
 
 _TOLD_ELSEWHERE = frozenset(
     {
@@ -118,8 +122,7 @@ def sections(trace: Trace) -> Sequence[Section]:
 def summary(trace: Trace) -> Summary:
     """The trace in one line."""
     first = next((span for span in trace.spans if span.parent is None), trace.spans[0])
-    ended = [span for span in trace.spans if span.parent and keys.OUTCOME in span.attributes]
-    newest = max(ended, key=lambda span: span.start_ns, default=None)
+    newest = _newest(trace)
     failure = newest.failure if newest else None
     namespace = _said(trace.spans, keys.K8S_NAMESPACE_NAME)
     name = _said(trace.spans, keys.K8S_RESOURCECLAIM_NAME)
@@ -167,6 +170,10 @@ def moment(ns: int) -> datetime:
 
 def duration(seconds: float) -> str:
     """A length of time for people, with three digits that matter."""
+    if seconds <= 0:
+        return "0"
+    if seconds < 0.0001:
+        return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
         return f"{seconds * 1e3:.{_digits(seconds * 1e3)}f} ms"
     if seconds < 60:
@@ -181,15 +188,57 @@ def duration(seconds: float) -> str:
 def facts(span: Span | SpanEvent) -> Mapping[str, str]:
     """The attributes worth a reader's line: not whose claim it is nor how it ended."""
     return {
-        key.removeprefix("nvdra."): _shown(value)
+        key.removeprefix("nvdra."): shown(value)
         for key, value in span.attributes.items()
         if key not in _TOLD_ELSEWHERE
     }
 
 
+def label(span: Span, last: Span | None = None) -> str:
+    """A span's name with the number of its attempt, or of all attempts up to the `last`."""
+    attempt = span.attributes.get(keys.ATTEMPT)
+    if not attempt:
+        return span.name
+    if last is None or last is span:
+        return f"{span.name}, attempt {attempt}"
+    return f"{span.name}, attempts {attempt} to {last.attributes.get(keys.ATTEMPT)}"
+
+
+def notes(span: Span) -> Iterator[str]:
+    """What a bar cannot say: what happened on the way, where a link leads."""
+    for event in span.events:
+        after = duration((event.at_ns - span.start_ns) / 1e9)
+        told = "".join(f" {key}={value}" for key, value in facts(event).items())
+        yield f"{event.name} after {after}{told}"
+    for link in span.links:
+        yield f"linked ({link.why}) to trace {link.trace}, span {link.span}"
+
+
+def alike(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Rows in their order; what failed again and again in the same way is taken together."""
+    for failure, group in groupby(rows, key=lambda row: (row.span.name, row.span.failure)):
+        together = tuple(group)
+        if failure[1] is None or len(together) < _MANY:
+            yield from ((row,) for row in together)
+        else:
+            yield together
+
+
+def newest_failure(trace: Trace) -> Failure | None:
+    """Why the newest operation failed; None when it did not."""
+    newest = _newest(trace)
+    return newest.failure if newest else None
+
+
+def _newest(trace: Trace) -> Span | None:
+    """The operation that began last, of those that have ended."""
+    ended = [span for span in trace.spans if span.parent and keys.OUTCOME in span.attributes]
+    return max(ended, key=lambda span: span.start_ns, default=None)
+
+
 def _operation(node: Node) -> Section:
     lines = [line for child in node.children for line in _lines(child)]
-    return _section(_title(node.span), [node.span], lines)
+    return _section(label(node.span), [node.span], lines)
 
 
 def _section(title: str, scale: Sequence[Span], lines: Iterable[tuple[Span, int]]) -> Section:
@@ -208,11 +257,6 @@ def _lines(node: Node, depth: int = 0) -> Iterator[tuple[Span, int]]:
     yield node.span, depth
     for child in node.children:
         yield from _lines(child, depth + 1)
-
-
-def _title(span: Span) -> str:
-    attempt = span.attributes.get(keys.ATTEMPT)
-    return f"{span.name}, attempt {attempt}" if attempt else span.name
 
 
 def _span_document(node: Node, start_ns: int) -> dict[str, object]:
@@ -250,7 +294,8 @@ def _said(spans: Iterable[Span], key: str) -> str:
     return next((str(span.attributes[key]) for span in spans if key in span.attributes), "")
 
 
-def _shown(value: Value) -> str:
+def shown(value: Value) -> str:
+    """An attribute's value for people."""
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 

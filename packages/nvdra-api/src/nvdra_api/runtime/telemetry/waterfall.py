@@ -51,34 +51,38 @@ def _head(line: Summary) -> list[str]:
 def _section(section: Section) -> list[str]:
     end = story.duration(section.seconds)
     scale = f"{section.title:<{_NAME}} |0{end:>{_BAR - 1}}|"
-    return [scale, *chain.from_iterable(map(_row, section.rows))]
+    told: set[str] = set()
+    return [scale, *chain.from_iterable(_row(alike, told) for alike in story.alike(section.rows))]
 
 
-def _row(row: Row) -> Iterator[str]:
+def _row(alike: Sequence[Row], told: set[str]) -> Iterator[str]:
+    row = alike[0]
     indent = "  " * row.depth
     name = _cut(indent + row.span.name, _NAME)
-    took = story.duration(row.span.seconds)
-    facts = " ".join(f"{key}={value}" for key, value in story.facts(row.span).items())
-    yield f"{name:<{_NAME}} |{_bar(row)}|{took:>{_TIME}}  {facts}".rstrip()
-    yield from (f"{indent}  {line}" for line in _notes(row.span))
+    is_one = len(alike) == 1
+    took = story.duration(row.span.seconds) if is_one else f"{len(alike)} times"
+    shown = story.facts(row.span) if is_one else {}
+    facts = " ".join(f"{key}={value}" for key, value in shown.items())
+    yield f"{name:<{_NAME}} |{_bars(alike)}|{took:>{_TIME}}  {facts}".rstrip()
+    yield from (f"{indent}  {line}" for line in _notes(row.span, told))
 
 
-def _notes(span: Span) -> Iterator[str]:
-    """What a bar cannot say: why it failed, what happened on the way, where a link leads."""
+def _notes(span: Span, told: set[str]) -> Iterator[str]:
+    """What a bar cannot say; why it failed only where nobody above has said it."""
     if span.failure is not None:
-        yield f"! {span.failure.reason}: {span.failure.message}"
-    for event in span.events:
-        after = story.duration((event.at_ns - span.start_ns) / 1e9)
-        facts = "".join(f" {key}={value}" for key, value in story.facts(event).items())
-        yield f"* {event.name} after {after}{facts}"
-    for link in span.links:
-        yield f"> linked ({link.why}) to trace {link.trace}, span {link.span}"
+        why = f"! {span.failure.reason}: {span.failure.message}"
+        yield f"! {span.failure.reason}, as above" if why in told else why
+        told.add(why)
+    yield from (f"* {note}" for note in story.notes(span))
 
 
-def _bar(row: Row) -> str:
-    begin = min(int(row.offset * _BAR), _BAR - 1)
-    length = max(1, min(round(row.length * _BAR), _BAR - begin))
-    return f"{' ' * begin}{'█' * length}".ljust(_BAR)
+def _bars(alike: Sequence[Row]) -> str:
+    cells = [" "] * _BAR
+    for row in alike:
+        begin = min(int(row.offset * _BAR), _BAR - 1)
+        length = max(1, min(round(row.length * _BAR), _BAR - begin))
+        cells[begin : begin + length] = "█" * length
+    return "".join(cells)
 
 
 def _cut(name: str, width: int) -> str:
