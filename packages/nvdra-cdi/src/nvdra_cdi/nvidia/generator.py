@@ -14,12 +14,22 @@ from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Spec
 from nvdra_cdi.nvidia import discover, edits, nodes, nvcaps
 from nvdra_cdi.nvidia.assemble import assemble
 from nvdra_cdi.nvidia.facts import GpuNodes
-from nvdra_cdi.nvidia.options import Feature, Gpu, MigDevice, Naming, Options, joined, split_off
+from nvdra_cdi.nvidia.options import (
+    AnyDevice,
+    Feature,
+    Gpu,
+    MigDevice,
+    Naming,
+    NoDevice,
+    Options,
+    joined,
+    split_off,
+)
 
 _HERE = Host()
 _LAST_CHANNEL = 2**20 - 1
 """The largest minor of a device node."""
-_NOTHING = Device("none", ContainerEdits(env=("NVCT_EMPTY_DEVICE=",)))
+_NOTHING = ContainerEdits(env=("NVCT_EMPTY_DEVICE=",))
 
 
 def common_edits(options: Options, host: Host = _HERE) -> ContainerEdits:
@@ -62,17 +72,15 @@ def mig_edits(options: Options, device: MigDevice, host: Host = _HERE) -> Contai
 
 def nvml(
     options: Options,
-    devices: Iterable[Gpu | MigDevice],
+    devices: Iterable[AnyDevice],
     namings: Sequence[Naming] = (Naming.INDEX, Naming.UUID),
     kind: str = "nvidia.com/gpu",
     host: Host = _HERE,
 ) -> Spec:
     """A spec of GPUs and MIG devices, each once per naming; see `select` for which.
 
-    Without any device there is one that gives nothing but a mark, as the toolkit has it.
-
     Raises:
-        DiscoveryError: See `common_edits`, `gpu_edits` and `mig_edits`.
+        DiscoveryError: There is no device; or see `common_edits`, `gpu_edits` and `mig_edits`.
     """
     common = common_edits(options, host)
     found = [
@@ -81,12 +89,12 @@ def nvml(
         for made in (_edits_of(options, device, host),)
         for name in dict.fromkeys(device.name(naming) for naming in namings)
     ]
-    return assemble(kind, common, found or [_NOTHING])
+    if not found:
+        raise DiscoveryError("no GPU and no MIG device on this node: are they bound to the driver?")
+    return assemble(kind, common, found)
 
 
-def select(
-    devices: Iterable[Gpu | MigDevice], identifiers: Sequence[str] = ()
-) -> list[Gpu | MigDevice]:
+def select(devices: Iterable[Gpu | MigDevice], identifiers: Sequence[str] = ()) -> list[AnyDevice]:
     """The devices that identifiers mean, in their order, each once (spec/cdi.md §13.2).
 
     Args:
@@ -101,7 +109,7 @@ def select(
     known = list(devices)
     word = next((name for name in identifiers if name in ("all", "none")), None)
     if word == "none":
-        return []
+        return [NoDevice()]
     if word == "all" or not identifiers:
         whole = [one for one in known if isinstance(one, Gpu) and not one.has_mig_mode]
         return [*whole, *(one for one in known if isinstance(one, MigDevice))]
@@ -163,13 +171,15 @@ def management(
     return assemble(kind, edits.management_common(options, driver), [together])
 
 
-def _edits_of(options: Options, device: Gpu | MigDevice, host: Host) -> ContainerEdits:
+def _edits_of(options: Options, device: AnyDevice, host: Host) -> ContainerEdits:
     if isinstance(device, Gpu):
         return gpu_edits(options, device, host)
-    return mig_edits(options, device, host)
+    if isinstance(device, MigDevice):
+        return mig_edits(options, device, host)
+    return _NOTHING
 
 
-def _annotations(options: Options, device: Gpu | MigDevice) -> Mapping[str, str]:
+def _annotations(options: Options, device: AnyDevice) -> Mapping[str, str]:
     if Feature.COHERENT_ANNOTATIONS not in options.features or not isinstance(device, Gpu):
         return {}
     return {"gpu.nvidia.com/coherent": str(device.is_coherent).lower()}

@@ -180,6 +180,18 @@ class MigDevice:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class NoDevice:
+    """What `none` stands for: a device that gives nothing but a mark."""
+
+    def name(self, _: Naming) -> str:
+        """What it is called in a spec."""
+        return "none"
+
+
+AnyDevice = Gpu | MigDevice | NoDevice
+
+
 def joined(root: str, path: str) -> str:
     """A path inside a root as a path outside it."""
     return path if root == "/" else root + path
