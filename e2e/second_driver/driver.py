@@ -1,0 +1,113 @@
+"""`python -m e2e.second_driver.driver NODE KUBECONFIG FOLDER`: virtual devices on a node.
+
+A device is an environment variable. Every claim it is asked for is noted, and orders may make it
+fail, hang or leave a claim out.
+"""
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nvdra_api.protocol import allocation
+from nvdra_api.runtime.kube import client
+from nvdra_api.runtime.kube.client import Client, KubeSettings
+from nvdra_api.runtime.kube.publisher import Publisher
+from nvdra_api.runtime.kubelet import server
+from nvdra_api.runtime.process import app
+from nvdra_api.types.claims import ClaimRef
+from nvdra_api.types.errors import DriverError
+from nvdra_api.types.ids import ClaimUID, DeviceName, NodeName, PoolName
+from nvdra_api.types.prepared import PreparedClaim, PreparedDevice
+from nvdra_api.types.slices import Device, Pool, Slice
+from nvdra_cdi import files, version
+from nvdra_cdi.model import ContainerEdits, Spec
+from nvdra_cdi.model import Device as CdiDevice
+
+from e2e.second_driver.orders import DRIVER, ENV, Call, Desk
+
+DEVICES = tuple(DeviceName(f"thing-{index}") for index in range(8))
+KIND = f"{DRIVER}/thing"
+PLUGINS = Path("/var/lib/kubelet/plugins")
+REGISTRY = Path("/var/lib/kubelet/plugins_registry")
+CDI = Path("/var/run/cdi")
+LOOK_S = 0.1
+
+
+class Second:
+    """What the kubelet's calls come to: a `Handler`."""
+
+    def __init__(self, api: Client, desk: Desk) -> None:
+        self._api = api
+        self._desk = desk
+
+    async def prepare(
+        self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
+    ) -> Mapping[ClaimUID, PreparedClaim | str]:
+        """The claims' devices, unless other orders were given."""
+        answers: dict[ClaimUID, PreparedClaim | str] = {}
+        for ref in await self._heard("prepare", claims):
+            failure = self._desk.read().fail.get("prepare")
+            answers[ref.uid] = failure or await self._devices(ref, deadline)
+        return answers
+
+    async def unprepare(
+        self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
+    ) -> Mapping[ClaimUID, str | None]:
+        """Nothing has to be taken back."""
+        heard = await self._heard("unprepare", claims)
+        return {ref.uid: self._desk.read().fail.get("unprepare") for ref in heard}
+
+    async def _heard(self, method: str, claims: Sequence[ClaimRef]) -> list[ClaimRef]:
+        """Note the call, hang as long as we are told to, leave out whom we are told to."""
+        for ref in claims:
+            self._desk.note(Call(method, ref.name, ref.uid))
+        while method in self._desk.read().block:
+            await asyncio.sleep(LOOK_S)
+        ignored = self._desk.read().ignore
+        return [ref for ref in claims if ref.name not in ignored]
+
+    async def _devices(self, ref: ClaimRef, deadline: float) -> PreparedClaim | str:
+        try:
+            claim = await self._api.claim(ref, deadline)
+        except DriverError as error:
+            return str(error)
+        results = allocation.results(claim, DRIVER)
+        return PreparedClaim(
+            tuple(
+                PreparedDevice(
+                    (result.base_request,),
+                    PoolName(result.pool),
+                    DeviceName(result.device),
+                    (f"{KIND}={result.device}",),
+                )
+                for result in results
+            )
+        )
+
+
+async def main(node: NodeName, kubeconfig: str, folder: Path, stop: asyncio.Event) -> None:
+    """Serve until told to stop."""
+    CDI.mkdir(parents=True, exist_ok=True)
+    files.write(_spec(), CDI / f"{DRIVER}.json")
+    pool = Pool(PoolName(node), (Slice(tuple(Device(name) for name in DEVICES)),))
+    plugin_dir = PLUGINS / DRIVER
+    plugin_dir.mkdir(parents=True, exist_ok=True)
+    async with client.connected(KubeSettings(kubeconfig=kubeconfig)) as api:
+        publisher = Publisher(api, DRIVER, node)
+        async with (
+            publisher.running(),
+            server.serving(DRIVER, plugin_dir, REGISTRY, Second(api, Desk(folder))),
+        ):
+            publisher.publish(pool)
+            await stop.wait()
+
+
+def _spec() -> Spec:
+    edits = {name: ContainerEdits(env=(f"{ENV}={name}",)) for name in DEVICES}
+    return version.with_minimum(Spec(KIND, tuple(CdiDevice(*each) for each in edits.items())))
+
+
+if __name__ == "__main__":
+    _, node, kubeconfig, folder = sys.argv
+    sys.exit(app.run(lambda stop: main(NodeName(node), kubeconfig, Path(folder), stop)))
