@@ -214,13 +214,14 @@ def allocated_claim(
     request: str = "gpu",
     pod: str = "p",
     is_dated: bool = True,
+    name: str = "",
 ) -> ClaimRef:
     """A new claim with these devices of the node, as the scheduler leaves it.
 
     Without `is_dated` it does not say when it was allocated, as before Kubernetes 1.36.
     A `request` of the form `main/sub` makes a prioritised list with one alternative.
     """
-    name = f"claim-{uuid4().hex[:10]}"
+    name = name or f"claim-{uuid4().hex[:10]}"
     main, _, alternative = request.partition("/")
     wanted: dict[str, Any] = {"deviceClassName": DRIVER, "count": len(devices)}
     if admin:

@@ -1,0 +1,201 @@
+"""Held claims that nobody wants any more: released, but never under a pod that may use them."""
+
+import asyncio
+import itertools
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import interposer
+import plugin
+import pytest_asyncio
+from interposer import CLAIMS, Interposer
+from kubelet_state import KubeletState
+from nvdra_api.runtime.kube import client as kube
+from nvdra_api.runtime.kube.connection import KubeSettings
+from nvdra_api.runtime.node.store import Store
+from nvdra_api.runtime.process.clock import SystemClock
+from nvdra_api.types.claims import ClaimRef
+from nvdra_gpu_plugin import cleanup
+from nvdra_gpu_plugin.cleanup import Cleanup
+from nvdra_gpu_plugin.evidence import Evidence
+from nvdra_gpu_plugin.held import HeldClaims
+from nvdra_gpu_plugin.turns import Turns
+from rig import Rig, cdi_names
+
+
+@pytest_asyncio.fixture
+async def kubelet(rig: Rig) -> KubeletState:
+    """The kubelet's files, which say that it holds nothing."""
+    state = KubeletState(rig.node.kubelet)
+    state.write()
+    return state
+
+
+@pytest_asyncio.fixture
+async def started(rig: Rig, kubelet: KubeletState) -> AsyncIterator[Rig]:
+    del kubelet
+    await rig.start()
+    yield rig
+
+
+async def answer(rig: Rig, claim: ClaimRef, **how: Any) -> Any:
+    return (await rig.dra.prepare([claim], **how))[claim.uid]
+
+
+async def test_a_claim_that_is_gone_and_that_nobody_uses_gives_way_at_once(started: Rig) -> None:
+    orphan, new = started.claim("gpu-0"), started.claim("gpu-0")
+    before = await answer(started, orphan)
+    started.delete(orphan)
+    assert cdi_names(await answer(started, new, timeout_s=6)) == cdi_names(before)
+    assert set(started.held()) == {new.uid}
+    assert "Releasing a claim that is gone" in started.process.log.read_text()
+    # What the kubelet may say of it later changes nothing.
+    assert not (await started.dra.unprepare([orphan]))[orphan.uid].error
+    assert set(started.held()) == {new.uid}
+
+
+async def test_a_force_deleted_pods_gpu_is_handed_out_when_the_kubelet_lets_go_not_before(
+    started: Rig, kubelet: KubeletState
+) -> None:
+    """The pod and its claim are gone from the API server; its container still runs."""
+    old = started.claim("gpu-0", pod="training-0")
+    kubelet.hold(old, await answer(started, old))
+    started.delete(old)
+    new = started.claim("gpu-0", pod="next-0")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(answer(started, new))
+        await started.until(lambda: len(started.events("DeviceInUse")) == 2, "the events")
+        assert set(started.held()) == {old.uid}
+        assert all("for pod training-0" in e["message"] for e in started.events("DeviceInUse"))
+        let_go = asyncio.get_running_loop().time()
+        assert not (await started.dra.unprepare([old]))[old.uid].error
+        kubelet.let_go(old)
+    assert asyncio.get_running_loop().time() - let_go < 2
+    assert not waiting.result().error
+    assert set(started.held()) == {new.uid}
+
+
+async def test_a_pod_whose_directory_is_there_may_run_although_the_kubelet_forgot_its_claim(
+    started: Rig, kubelet: KubeletState
+) -> None:
+    orphan, new = started.claim("gpu-0"), started.claim("gpu-0")
+    await answer(started, orphan)
+    (pod,) = _pods(started, orphan)
+    directory = kubelet.pod(pod)
+    started.delete(orphan)
+    assert (await answer(started, new, timeout_s=5)).error.startswith("DeviceInUse: ")
+    assert set(started.held()) == {orphan.uid}
+    directory.rmdir()
+    assert not (await answer(started, new, timeout_s=5)).error
+
+
+async def test_nothing_is_released_while_the_kubelets_own_record_cannot_be_read(
+    started: Rig, kubelet: KubeletState
+) -> None:
+    orphan, new = started.claim("gpu-0"), started.claim("gpu-0")
+    await answer(started, orphan)
+    started.delete(orphan)
+    for damage in (b"", b'{"Data":"{}","Checksum":1}', b"\xff\x00"):
+        kubelet.path.write_bytes(damage)
+        assert (await answer(started, new, timeout_s=4)).error.startswith("DeviceInUse: ")
+    kubelet.path.unlink()
+    assert (await answer(started, new, timeout_s=4)).error.startswith("DeviceInUse: ")
+    assert "whether a pod still uses it cannot be told" in started.process.log.read_text()
+    assert set(started.held()) == {orphan.uid}
+    kubelet.write()
+    assert not (await answer(started, new, timeout_s=5)).error
+
+
+async def test_a_claim_that_was_allocated_to_something_else_holds_nothing_back(
+    started: Rig,
+) -> None:
+    """Its pod has gone, the claim lives on and was given another device."""
+    claim, new = started.claim("gpu-0"), started.claim("gpu-0")
+    await answer(started, claim)
+    found = started.server.call("GET", f"{plugin.CLAIMS}/{claim.name}")
+    found["status"] = {}
+    started.server.call("PUT", f"{plugin.CLAIMS}/{claim.name}/status", found)
+    assert not (await answer(started, new, timeout_s=6)).error
+    assert set(started.held()) == {new.uid}
+
+
+async def test_a_claim_that_still_exists_keeps_its_gpu_whatever_the_kubelet_says(
+    started: Rig,
+) -> None:
+    holder, new = started.claim("gpu-0"), started.claim("gpu-0")
+    await answer(started, holder)
+    assert (await answer(started, new, timeout_s=5)).error.startswith("DeviceInUse: ")
+    assert set(started.held()) == {holder.uid}
+
+
+async def test_an_answer_that_is_not_the_api_servers_releases_nothing(
+    rig: Rig, kubelet: KubeletState
+) -> None:
+    del kubelet
+    async with interposer.interposed(rig.server, rig.node.kubelet.parent) as proxy:
+        await rig.start(f"--kubeconfig={proxy.kubeconfig}")
+        holder, new = rig.claim("gpu-0"), rig.claim("gpu-0")
+        await answer(rig, holder)
+        of_holder = rf".*resourceclaims/{holder.name}"
+        for status in (404, 403, 500):
+            with proxy.spoiling(of_holder, status=status, body="a proxy's page") as spoilage:
+                assert (await answer(rig, new, timeout_s=4)).error.startswith("DeviceInUse: ")
+                assert spoilage.met
+        assert set(rig.held()) == {holder.uid}
+
+
+async def test_each_held_claim_is_asked_for_once_a_round_in_its_own_time(
+    rig: Rig, kubelet: KubeletState
+) -> None:
+    """The round is 10 minutes, here 4 s; what is gone goes although nobody wants its GPU."""
+    del kubelet
+    await rig.start()
+    claims = [rig.claim(f"gpu-{minor}") for minor in range(8)]
+    await rig.dra.prepare(claims)
+    assert rig.process.stop() == 0
+    async with (
+        interposer.interposed(rig.server, rig.node.kubelet.parent) as proxy,
+        looking_after(rig, proxy, round_s=4.0) as held,
+    ):
+        await asyncio.sleep(4.2)
+        rounds = [sorted(proxy.asked)]
+        rig.delete(claims[0])
+        await asyncio.sleep(4)
+        rounds.append(sorted(proxy.asked)[len(rounds[0]) :])
+    began = rounds[0][0][0]
+    for asked in rounds:
+        of_claims = [(when, what) for when, what in asked if re.match(CLAIMS, what)]
+        assert len(of_claims) >= 8
+    first = [when - began for when, what in rounds[0] if re.match(CLAIMS, what)][:8]
+    assert max(second - first for first, second in itertools.pairwise(first)) < 2 * 4 / 8 + 0.3
+    counted = Counter(what for asked in rounds for _, what in asked if re.match(CLAIMS, what))
+    assert set(counted.values()) <= {2, 3}, counted
+    assert set(held) == {claim.uid for claim in claims[1:]}
+
+
+@asynccontextmanager
+async def looking_after(rig: Rig, proxy: Interposer, round_s: float) -> AsyncIterator[HeldClaims]:
+    """The part of the plugin that looks after held claims, with shorter rounds."""
+    path = rig.node.kubelet / "plugins" / plugin.DRIVER / "state.sqlite"
+    async with (
+        Store.opened(path, "boot", SystemClock()) as store,
+        kube.connected(KubeSettings(str(proxy.kubeconfig))) as api,
+    ):
+        held = HeldClaims(store, lambda *_: None)
+
+        async def release(ref: ClaimRef, deadline: float) -> None:
+            del deadline
+            await held.release(ref.uid)
+
+        evidence = Evidence(rig.node.kubelet)
+        working = Cleanup(api, held, Turns(held), evidence, release, round_s)
+        async with cleanup.running(working):
+            yield held
+
+
+def _pods(rig: Rig, claim: ClaimRef) -> list[str]:
+    found = rig.server.call("GET", f"{plugin.CLAIMS}/{claim.name}")
+    return [consumer["uid"] for consumer in found["status"]["reservedFor"]]
