@@ -1,7 +1,7 @@
-"""Our documents beside those of `nvidia-ctk cdi generate --mode=nvml`, toolkit 1.20.1.
+"""Whole GPUs on drivers that lie elsewhere than usual, beside `nvidia-ctk cdi generate` 1.20.1.
 
-They are equal but for what `corrected` does to the toolkit's, each a deviation of spec/cdi.md. The
-toolkit reads sysfs at /sys only, so it runs with the simulated one mounted there; needs root.
+Every profile in every mode is in test_every_profile_is_described_as_by_the_toolkit.py; here it is
+about files, roots and hooks. Needs root.
 """
 
 import shutil
@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import toolkit
 from nvdra_cdi import codec, files
-from nvdra_cdi.model import Device, DeviceNode, Hook, Spec
+from nvdra_cdi.model import Spec
 from nvdra_cdi.nvidia import generator
-from nvdra_cdi.nvidia.assemble import assemble
-from nvdra_cdi.nvidia.options import NEW_IN_1_20, Gpu, HookName, Options
+from nvdra_cdi.nvidia.options import NEW_IN_1_20, Feature, Gpu, HookName, Naming, Options
 
 KIND = "nvidia.com/gpu"
-HOOK = "/usr/bin/nvidia-cdi-hook"
 
 
 @pytest.fixture
@@ -25,26 +24,19 @@ def node(sim_node):
     """Makes a simulated node with real device nodes, which the toolkit insists on."""
 
     def make(profile: str, **render):
-        return sim_node(profile, render={"nodes": "real", **render})
+        return sim_node(profile, render={**toolkit.NODES["render"], **render})
 
     return make
 
 
 @pytest.fixture
-def toolkit(nvidia_ctk: Path):
-    """Runs the toolkit on a node and returns its document."""
+def theirs(nvidia_ctk: Path):
+    """The toolkit's document of a node, with its whole GPUs by UUID, corrected."""
 
     def run(node, *arguments: str) -> Spec:
-        in_place = 'mount --bind "$1" /sys && shift && exec "$@"'
-        result = node.run(
-            *("unshare", "--mount", "sh", "-c", in_place, "sh", node.roots.sys),
-            *(nvidia_ctk, "--quiet", "cdi", "generate", "--mode=nvml", "--format=json"),
-            *("--no-all-device", "--device-name-strategy=uuid", f"--nvidia-cdi-hook-path={HOOK}"),
-            *(f"--driver-root={node.roots.driver}", f"--dev-root={node.roots.dev.parent}"),
-            *arguments,
-        )
-        assert result.returncode == 0, result.stderr
-        return codec.loads(result.stdout.encode())
+        by_uuid = ("--mode=nvml", "--no-all-device", "--device-name-strategy=uuid")
+        made = toolkit.generate(nvidia_ctk, node, *by_uuid, *arguments)
+        return toolkit.corrected(made, node)
 
     return run
 
@@ -55,58 +47,20 @@ def ours(node, **options) -> Spec:
         driver_root=str(node.roots.driver),
         dev_root=str(node.roots.dev.parent),
         sys_root=str(node.roots.sys),
-        hook_path=HOOK,
+        hook_path=toolkit.HOOK,
         **options,
     )
     gpus = [Gpu(gpu.uuid, gpu.minor, gpu.bus_id) for gpu in node.description.gpus]
-    devices = [Device(gpu.uuid, generator.gpu_edits(given, gpu)) for gpu in gpus]
-    return assemble(KIND, generator.common_edits(given), devices)
-
-
-def corrected(theirs: Spec, node) -> Spec:
-    """The toolkit's document as cdi.md wants it.
-
-    §13.6: a node has its type, so that it can be injected even when it leaves the host in between.
-    §16.1: a by-path link lies at its path in the container, without the dev root in front.
-    """
-
-    def with_type(found: DeviceNode) -> DeviceNode:
-        return replace(found, type="c")
-
-    def with_links_in_the_container(hook: Hook) -> Hook:
-        outside = f"::{node.roots.dev}/dri/by-path/"
-        args = (arg.replace(outside, "::/dev/dri/by-path/") for arg in hook.args)
-        return replace(hook, args=tuple(args))
-
-    def edits(found):
-        return replace(
-            found,
-            device_nodes=tuple(map(with_type, found.device_nodes)),
-            hooks=tuple(map(with_links_in_the_container, found.hooks)),
-        )
-
-    return replace(
-        theirs,
-        container_edits=edits(theirs.container_edits),
-        devices=tuple(replace(d, container_edits=edits(d.container_edits)) for d in theirs.devices),
-    )
-
-
-@pytest.mark.parametrize("profile", ["dgx-h100", "gb200-nvl72", "l40s", "mixed-shuffled"])
-def test_every_gpu_of_a_node_gets_the_toolkits_edits(node, toolkit, profile):
-    made = node(profile)
-    generated = ours(made)
-    assert generated == corrected(toolkit(made), made)
-    assert len(generated.devices) == len(made.description.gpus)
+    return generator.nvml(given, gpus, [Naming.UUID], KIND)
 
 
 @pytest.mark.parametrize("layout", ["rhel", "cos"])
-def test_a_driver_is_found_wherever_it_was_installed(node, toolkit, layout):
+def test_a_driver_is_found_wherever_it_was_installed(node, theirs, layout):
     made = node("t4", layout=layout)
-    assert ours(made) == corrected(toolkit(made), made)
+    assert ours(made) == theirs(made)
 
 
-def test_the_rarer_files_of_a_driver_are_found_where_the_toolkit_finds_them(node, toolkit):
+def test_the_rarer_files_of_a_driver_are_found_where_the_toolkit_finds_them(node, theirs):
     made = node("l40s")
     root, version = made.roots.driver, made.description.driver.version
     libraries = "usr/lib/x86_64-linux-gnu"
@@ -132,11 +86,11 @@ def test_the_rarer_files_of_a_driver_are_found_where_the_toolkit_finds_them(node
         (root / path).chmod(0o755)
     (root / libraries / "libnvidia-gtk3.so").symlink_to(f"../../lib64/libnvidia-gtk3.so.{version}")
     generated = ours(made, enabled_hooks={HookName.CHMOD}, ldconfig_path="/sbin/ldconfig.real")
-    theirs = toolkit(made, "--enable-hook=chmod", "--ldconfig-path=/sbin/ldconfig.real")
-    assert generated == corrected(theirs, made)
+    hooks = ("--enable-hook=chmod", "--ldconfig-path=/sbin/ldconfig.real")
+    assert generated == theirs(made, *hooks)
 
 
-def test_libraries_that_only_the_linkers_cache_knows_are_found(node, toolkit, tmp_path: Path):
+def test_libraries_that_only_the_linkers_cache_knows_are_found(node, theirs, tmp_path: Path):
     made = node("t4")
     root = tmp_path / "moved"
     sockets = shutil.ignore_patterns("run")
@@ -148,22 +102,35 @@ def test_libraries_that_only_the_linkers_cache_knows_are_found(node, toolkit, tm
     environment = {**made.environment, "LD_LIBRARY_PATH": str(moved)}
     elsewhere = replace(made, roots=replace(made.roots, driver=root), environment=environment)
     generated = ours(elsewhere)
-    assert generated == corrected(toolkit(elsewhere), elsewhere)
+    assert generated == theirs(elsewhere)
     assert "NVIDIA_CTK_LIBCUDA_DIR=/opt/nvidia/lib" in generated.container_edits.env
 
 
-def test_without_the_hooks_new_in_1_20_it_is_still_the_toolkits_document(node, toolkit):
+def test_without_the_hooks_new_in_1_20_it_is_still_the_toolkits_document(node, theirs):
     made = node("l40s")
     off = [f"--disable-hook={hook}" for hook in sorted(NEW_IN_1_20)]
-    assert ours(made, disabled_hooks=NEW_IN_1_20) == corrected(toolkit(made, *off), made)
+    assert ours(made, disabled_hooks=NEW_IN_1_20) == theirs(made, *off)
+
+
+# With annotations for coherence the toolkit's command takes them for itself: it prints a second spec
+# of the class gpu.coherent, and no annotation. Ours are compared in the unit tests.
+@pytest.mark.parametrize("feature", sorted(set(Feature) - {Feature.COHERENT_ANNOTATIONS}))
+def test_a_feature_changes_what_the_toolkits_flag_of_that_name_changes(node, theirs, feature):
+    made = node("gb200-nvl72")
+    libraries = made.roots.driver / "usr/lib/x86_64-linux-gnu"
+    for name in ("libEGL.so", "libnvidia-api.so"):
+        shutil.copy(libraries / "libnvidia-ml.so.1", libraries / name)
+    generated = ours(made, features={feature})
+    assert generated == theirs(made, f"--feature-flag={feature}")
+    assert generated != ours(made)
 
 
 def test_a_document_for_another_root_is_the_toolkits_after_its_root_transform(
-    node, toolkit, nvidia_ctk, tmp_path: Path
+    node, theirs, nvidia_ctk, tmp_path: Path
 ):
     made = node("l40s")
     target = "/run/nvidia/driver"
-    (tmp_path / "theirs.yaml").write_bytes(codec.dumps(corrected(toolkit(made), made)))
+    (tmp_path / "theirs.yaml").write_bytes(codec.dumps(theirs(made)))
     moved = made.run(
         *(nvidia_ctk, "--quiet", "cdi", "transform", "root", f"--from={made.roots.driver}"),
         *(f"--to={target}", f"--input={tmp_path / 'theirs.yaml'}"),

@@ -1,0 +1,11 @@
+"""Qualified names and container annotations are parsed and made as the reference library does."""
+
+from cdi_corpus.differences import ANNOTATIONS
+
+
+def test_names_are_split_and_checked_and_annotations_made_and_parsed_alike(named):
+    assert named.unexplained == []
+
+
+def test_each_difference_of_annotations_is_met(named):
+    assert set(named.explained) == {difference.name for difference in ANNOTATIONS}
