@@ -42,6 +42,7 @@ from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
 from nvdra_gpu_plugin.publish import Publication
 from nvdra_gpu_plugin.refusals import Refusals
+from nvdra_gpu_plugin.report import Report
 from nvdra_gpu_plugin.service import Service
 from nvdra_gpu_plugin.settings import DEV, Settings
 from nvdra_gpu_plugin.turns import Turns
@@ -121,8 +122,10 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 service,
             )
         )
-        await _listen(stack, settings, metrics, _checks(kubelet, publisher, gpus))
-        await _listen_debug(stack, settings, telemetry, logging, clock)
+        ready = _checks(kubelet, publisher, gpus)
+        await _listen(stack, settings, metrics, ready)
+        report = Report(node, gpus, held, refusals, ready, clock)
+        await _listen_debug(stack, settings, telemetry, logging, clock, report)
         await stop.wait()
         LOG.info("Stopping")
         turns.close()
@@ -232,7 +235,8 @@ async def _listen_debug(
     telemetry: Telemetry,
     logging: Logging,
     clock: SystemClock,
+    report: Report,
 ) -> None:
     if settings.debug_endpoint:
-        routes = debug.routes(telemetry.recorder, logging, clock)
+        routes = debug.routes(telemetry.recorder, logging, clock, report.document)
         await stack.enter_async_context(listener.listening(settings.debug_endpoint, routes))

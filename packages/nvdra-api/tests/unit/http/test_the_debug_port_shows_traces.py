@@ -52,7 +52,7 @@ async def address(logging_: Logging) -> AsyncIterator[str]:
     telemetry.retroactive(
         "claim", trace=trace, id=root, parent=None, start=now - timedelta(seconds=1), end=now
     )
-    routes = debug.routes(telemetry.recorder, logging_, SystemClock())
+    routes = debug.routes(telemetry.recorder, logging_, SystemClock(), lambda: {"node": "node-a"})
     async with listener.listening("127.0.0.1:0", routes) as address:
         yield address
 
@@ -133,3 +133,9 @@ async def test_a_verbosity_that_is_no_number_is_refused(
     assert answer.status == 400
     assert "send a number" in answer.text
     assert logging_.verbosity == 0
+
+
+async def test_what_the_component_knows_is_json(address: str, ask: Ask) -> None:
+    answer = await ask(address, "/debug/status")
+    assert (answer.status, answer.content_type) == (200, "application/json")
+    assert json.loads(answer.text) == {"node": "node-a"}

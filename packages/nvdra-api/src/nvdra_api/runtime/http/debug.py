@@ -1,4 +1,4 @@
-"""`/debug`: traces of the last claims, and the verbosity of the log.
+"""`/debug`: traces of the last claims, what the component knows, the verbosity of the log.
 
 For the loopback listener only, because traces name other tenants' claims (design.md, "Settled").
 Programs get JSON, browsers a page, terminals text with `?format=text`. Source: spec/tracing.md
@@ -6,8 +6,8 @@ Programs get JSON, browsers a page, terminals text with `?format=text`. Source: 
 """
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -27,9 +27,23 @@ _PAGE_HEADERS: Final = {
 }
 
 
-def routes(traces: Recorder, logging_: Logging, clock: Clock) -> Sequence[web.RouteDef]:
+Status = Callable[[], Mapping[str, Any]]
+"""What the component knows, as a JSON document; answers from memory."""
+
+
+def routes(
+    traces: Recorder, logging_: Logging, clock: Clock, status: Status
+) -> Sequence[web.RouteDef]:
     """Everything below `/debug`."""
-    return (*_trace_routes(traces, clock), *_verbosity_routes(logging_))
+    return (*_trace_routes(traces, clock), _status_route(status), *_verbosity_routes(logging_))
+
+
+def _status_route(status: Status) -> web.RouteDef:
+    async def show(request: web.Request) -> web.Response:
+        del request
+        return _json(status())
+
+    return web.get("/debug/status", show)
 
 
 def _trace_routes(traces: Recorder, clock: Clock) -> Sequence[web.RouteDef]:
@@ -98,9 +112,13 @@ def _answer(
     is_browser = "text/html" in request.headers.get("Accept", "")
     wanted = request.query.get("format", "html" if is_browser else "json")
     if wanted == "json":
-        return web.json_response(text=json.dumps(json_(), indent=2, ensure_ascii=False) + "\n")
+        return _json(json_())
     if wanted == "text":
         return web.Response(text=text())
     if wanted == "html":
         return web.Response(text=html(), content_type="text/html", headers=_PAGE_HEADERS)
     raise web.HTTPBadRequest(text=f"format={wanted} is not one of {', '.join(_FORMATS)}\n")
+
+
+def _json(document: object) -> web.Response:
+    return web.json_response(text=json.dumps(document, indent=2, ensure_ascii=False) + "\n")

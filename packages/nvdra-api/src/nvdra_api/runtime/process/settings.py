@@ -38,6 +38,7 @@ def load(
     version: str,
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
+    epilogue: str = "",
 ) -> M:
     """The settings of this process: flag over variable over default.
 
@@ -49,11 +50,12 @@ def load(
         version: Its release, for `--version`.
         argv: Without the command; by default the process's own.
         environ: By default the process's own.
+        epilogue: Ends `--help`: examples, other commands.
     """
     entries = flags.table(model)
     line = flags.parse(entries, sys.argv[1:] if argv is None else argv)
     if line.wants_help:
-        sys.stdout.write(usage.page(program, model.__doc__ or "", entries))
+        sys.stdout.write(usage.page(program, model.__doc__ or "", entries, epilogue))
         raise SystemExit(0)
     if line.wants_version:
         sys.stdout.write(f"{program} {version}\n")

@@ -12,9 +12,9 @@ WIDTH = 100
 INDENT = " " * 6
 
 
-def page(program: str, about: str, entries: Sequence[Entry]) -> str:
-    """Everything about the flags, at most `WIDTH` columns wide."""
-    return "\n".join(_lines(program, about, entries)) + "\n"
+def page(program: str, about: str, entries: Sequence[Entry], epilogue: str = "") -> str:
+    """Everything about the flags, at most `WIDTH` columns wide; `epilogue` as it is."""
+    return "\n".join(_lines(program, about, entries)) + "\n" + epilogue
 
 
 def _lines(program: str, about: str, entries: Sequence[Entry]) -> Iterator[str]:

@@ -1,0 +1,157 @@
+"""The table that `nvdra-gpu-plugin status` prints, and what it says when it cannot."""
+
+import socket
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from nvdra_gpu_plugin import status
+from nvdra_gpu_plugin.status import Unreachable
+
+UID = "3f0c1a52-7c1b-4d0e-8a55-0123456789ab"
+STATUS: dict[str, Any] = {
+    "driver": "gpu.nvidia.com",
+    "node": "node-a",
+    "version": "0.1.0",
+    "now": "2026-11-05T12:00:00Z",
+    "started": "2026-11-05T08:57:00Z",
+    "problems": {},
+    "devices": [
+        {
+            "name": "gpu-0",
+            "uuid": "GPU-0",
+            "product": "NVIDIA H100",
+            "state": "held",
+            "claims": [f"default/train:{UID}"],
+        },
+        {"name": "gpu-1", "uuid": "GPU-1", "product": "NVIDIA H100", "state": "free", "claims": []},
+        {"name": "gpu-2", "state": "left out", "problem": "GPU is lost", "claims": []},
+    ],
+    "claims": [
+        {
+            "namespace": "default",
+            "name": "train",
+            "uid": UID,
+            "state": "prepared",
+            "since": "2026-11-05T11:55:48Z",
+            "devices": ["gpu-0"],
+            "pods": ["train-0"],
+        }
+    ],
+    "failures": [
+        {
+            "namespace": "default",
+            "name": "next",
+            "uid": "u",
+            "operation": "prepare",
+            "reason": "DeviceInUse",
+            "message": "gpu-0 is held by claim default/train; it is free once that has ended",
+            "since": "2026-11-05T11:59:00Z",
+            "latest": "2026-11-05T11:59:50Z",
+            "count": 2,
+            "ended": None,
+            "trace_id": "a" * 32,
+        }
+    ],
+}
+
+TABLE = f"""\
+gpu.nvidia.com on node-a: version 0.1.0, up 3h3m
+ready
+
+DEVICE  STATE     UUID   PRODUCT      HELD BY
+gpu-0   held      GPU-0  NVIDIA H100  default/train:{UID}
+gpu-1   free      GPU-1  NVIDIA H100
+gpu-2   left out                      GPU is lost
+
+CLAIM          UID                                   SINCE                         DEVICES  PODS
+default/train  {UID}  2026-11-05T11:55:48Z (4m12s)  gpu-0    train-0
+
+LAST     CLAIM         OPERATION  REASON       TIMES  NOW     TRACE
+10s ago  default/next  prepare    DeviceInUse  2      stands  {"a" * 32}
+    gpu-0 is held by claim default/train; it is free once that has ended
+"""
+
+
+def test_devices_holders_and_failures_are_three_tables() -> None:
+    assert status.table(STATUS) == TABLE
+
+
+def test_what_keeps_the_plugin_from_being_ready_comes_first() -> None:
+    problems = {"driver": "libnvidia-ml.so.1 is not there", "kubelet": "not registered"}
+    lines = status.table({**STATUS, "problems": problems}).splitlines()
+    assert lines[1:3] == [
+        "NOT READY, driver: libnvidia-ml.so.1 is not there",
+        "NOT READY, kubelet: not registered",
+    ]
+
+
+def test_a_node_on_which_nothing_happens_says_so_in_words() -> None:
+    text = status.table({**STATUS, "devices": [], "claims": [], "failures": []})
+    for words in ("no devices", "no claims are held", "no failures since the plugin started"):
+        assert words in text
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A port that accepts and never answers."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+class _Other(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: the test speaks."""
+
+
+@pytest.fixture
+def other() -> Iterator[str]:
+    """A port of another program."""
+    with HTTPServer(("127.0.0.1", 0), _Other) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_plugin_that_does_not_run_is_told_with_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert status.main([f"--debug-endpoint={endpoint}"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"Error: the plugin cannot be asked at {endpoint}: ")
+    assert "Connection refused" in told
+    assert "kubectl exec" in told
+
+
+def test_a_plugin_that_hangs_is_told_apart_from_one_that_does_not_run(silent: str) -> None:
+    with pytest.raises(Unreachable, match="accepts and does not answer"):
+        status.ask(silent, patience_s=0.05)
+
+
+def test_another_program_on_the_port_is_told(other: str) -> None:
+    with pytest.raises(Unreachable, match="answers 404 to /debug/status"):
+        status.ask(other)
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_shows_examples_and_version_the_release(
+    capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        status.main([flag])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert "nvdra-gpu-plugin status" in text
+    assert ("kubectl -n nvdra-system exec" in text) == (flag == "--help")
