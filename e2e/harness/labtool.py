@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,11 @@ class Lab:
     """One lab by its name."""
 
     name: str
+
+    @property
+    def folder(self) -> Path:
+        """Where its state is while it is up."""
+        return STATE / self.name
 
     def run(
         self, command: str, *arguments: str, env: Mapping[str, str] | None = None
@@ -52,15 +57,33 @@ class Lab:
     def processes(self) -> set[int]:
         """Every process of the lab: those in the namespaces of its machines."""
         ours = self.namespaces()
-        return {pid for pid in _pids() if _namespaces_of(pid) & ours}
+        return {pid for pid in processes() if _namespaces_of(pid) & ours}
 
     def namespaces(self) -> set[str]:
         """The namespaces of the lab's machines, as "mnt:[…]"."""
         host = _namespaces_of(1)
         found: set[str] = set()
-        for file in (STATE / self.name / "machines").glob("*/pid"):
+        for file in self.folder.glob("machines/*/pid"):
             found |= _namespaces_of(int(file.read_text().split()[0])) - host
         return found
+
+    def machines(self, among: Iterable[int]) -> list[int]:
+        """Those of these processes that make the lab's machines, or are the first in one."""
+        words = f"nvdra_lab.init {self.folder}/"
+        return [pid for pid in among if words in _command_line(pid)]
+
+    def traces(self) -> list[str]:
+        """What processes of this machine have of the lab: in their command line, cgroup or mounts.
+
+        A process of another lab may hold a mount of this one, and so a network namespace.
+        """
+        marks = (f"{self.folder}/", f"/nvdra-lab-{self.name}/")
+        return [
+            f"{pid}: {line}"
+            for pid in processes()
+            for line in _facts_of(pid)
+            if any(mark in line for mark in marks)
+        ]
 
 
 @dataclass(frozen=True)
@@ -115,7 +138,17 @@ def look() -> Host:
 
 def alive(namespaces: set[str]) -> set[int]:
     """The processes that are in one of those namespaces."""
-    return {pid for pid in _pids() if _namespaces_of(pid) & namespaces}
+    return {pid for pid in processes() if _namespaces_of(pid) & namespaces}
+
+
+def processes() -> list[int]:
+    """Every process of this machine."""
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that the first thread of a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _marks_of_labs() -> list[str]:
@@ -132,10 +165,6 @@ def _setting(name: str) -> str:
     return (Path("/proc/sys") / name).read_text().strip()
 
 
-def _pids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-
-
 def _namespaces_of(pid: int) -> set[str]:
     found = set()
     for kind in NAMESPACES:
@@ -144,6 +173,23 @@ def _namespaces_of(pid: int) -> set[str]:
         except OSError:
             return found
     return found
+
+
+def _facts_of(pid: int) -> list[str]:
+    """A process's command line, and the lines of its cgroups and mounts; none when it is gone."""
+    try:
+        files = [Path(f"/proc/{pid}/{name}").read_text() for name in ("cgroup", "mountinfo")]
+    except OSError:
+        return []
+    return [_command_line(pid), *(line for text in files for line in text.splitlines())]
+
+
+def _command_line(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return words.replace(b"\0", b" ").decode(errors="replace")
 
 
 def _output(*argv: str) -> str:

@@ -24,9 +24,15 @@ WORKLOAD = "docker.io/nvdra/workload:1"
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
+def kube(request: pytest.FixtureRequest) -> str:
+    """The Kubernetes release of these labs, as an option."""
+    return f"--kube={request.config.getoption('--kube')}"
+
+
+@pytest.fixture(scope="module")
+def lab(kube: str) -> Iterator[Lab]:
     lab = Lab("selftest")
-    lab.must("up", "--nodes", "2")
+    lab.must("up", "--nodes", "2", kube)
     yield lab
     lab.must("down")
 
@@ -66,6 +72,19 @@ def web(name: str, node: str) -> dict[str, object]:
 def fetch(url: str, context: ssl.SSLContext | None = None) -> str:
     with urllib.request.urlopen(url, timeout=3, context=context) as answer:
         return str(answer.read().decode())
+
+
+def cgroups(lab: Lab) -> set[str]:
+    """The cgroups that the lab's processes are in, and ours are not."""
+    files = [Path(f"/proc/{pid}/cgroup") for pid in lab.processes()]
+    found = {line for file in files for line in file.read_text().splitlines()}
+    return found - set(Path("/proc/self/cgroup").read_text().splitlines())
+
+
+def containers(lab: Lab) -> set[str]:
+    """The containers of the lab's first node."""
+    listing = ["ctr", "--namespace=k8s.io", "containers", "list", "--quiet"]
+    return set(lab.must("exec", "node-1", "--", *listing).split())
 
 
 def identity(file: str) -> dict[str, object]:
@@ -186,10 +205,12 @@ def test_another_labs_kubeconfig_makes_an_existing_cluster(lab: Lab) -> None:
     assert len(lab.kubectl().get("nodes")) == 2
 
 
-def test_a_lab_leaves_nothing_and_its_neighbour_alone(lab: Lab) -> None:
+def test_a_lab_shares_nothing_with_its_neighbour_and_leaves_nothing(
+    lab: Lab, pods: Kubectl, kube: str
+) -> None:
     second = Lab("neighbour")
     before = labtool.look()
-    second.must("up", "--nodes", "2", "--profile", "t4")
+    second.must("up", "--nodes", "2", "--profile", "t4", kube)
     try:
         assert second.run("up").returncode == 1, "a lab that is up is not brought up again"
         assert labtool.look() != before
@@ -200,12 +221,23 @@ def test_a_lab_leaves_nothing_and_its_neighbour_alone(lab: Lab) -> None:
         assert address != lab.kubectl().get("service", "kubernetes")["spec"]["clusterIP"]
         namespaces = second.namespaces()
         assert len(second.processes()) > 10
+        assert not namespaces & lab.namespaces()
+        assert not second.processes() & lab.processes()
+        assert cgroups(lab)
+        assert not cgroups(second) & cgroups(lab)
+        ours, theirs = containers(lab), containers(second)
+        assert min(len(ours), len(theirs)) >= 2  # a sandbox and a container
+        assert not ours & theirs
+        assert "t4" in json.loads(second.must("status", "--json"))["profile"]
+        kubectl.delete("pod", "first")
+        assert pods.exec("first", "hostname").strip() == "first"
     finally:
         second.must("down")
 
     assert labtool.look().added_since(before) == {}
     assert labtool.alive(namespaces) == set()
-    assert not (labtool.STATE / "neighbour").exists()
+    assert second.traces() == []
+    assert not second.folder.exists()
     assert lab.run("status").returncode == 0
 
 
