@@ -18,7 +18,6 @@ from nvdra_cdi.model import (
 )
 
 
-@dataclass(frozen=True)
 class Text:
     """A string."""
 
@@ -31,12 +30,10 @@ class Number:
     highest: int
 
 
-@dataclass(frozen=True)
 class Flag:
     """True or false."""
 
 
-@dataclass(frozen=True)
 class TextMap:
     """String to string."""
 

@@ -57,7 +57,7 @@ def theirs(node, toolkit: Path, *arguments: str) -> str:
     ],
 )
 def test_the_command_prints_what_the_toolkit_prints(node, nvidia_ctk, profile, arguments):
-    made = node(profile, imex={"create_channel0": True})
+    made = node(profile, node={"imex": {"create_channel0": True}})
     done = ours(made, *arguments)
     assert done.returncode == 0, done.stderr
     without_types = re.sub(r"^ *type: c\n", "", done.stdout, flags=re.MULTILINE)
@@ -96,7 +96,10 @@ def test_a_node_without_devices_is_told_so(node):
 
 def test_a_device_that_is_not_there_is_told_with_those_that_are(node):
     done = ours(node("t4"), "--device-id=9")
-    assert (done.returncode, done.stderr) == (1, "error: no device 9 on this node; it has 0\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: no device 9 on this node; it has 0, 1, 2, 3\n",
+    )
 
 
 @pytest.fixture(scope="module")

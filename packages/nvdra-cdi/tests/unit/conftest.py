@@ -5,11 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from nvdra_cdi.host import Entry, Host
 
 VERSION = "580.95.05"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 _CHARACTER = 0o020000
+
+settings.register_profile("nvdra-cdi", deadline=None)  # a busy machine is no reason to fail
+settings.load_profile("nvdra-cdi")
 
 
 class SimulatedHost(Host):

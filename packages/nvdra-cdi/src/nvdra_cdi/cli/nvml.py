@@ -1,0 +1,112 @@
+"""What NVML says about this node: its driver's version, its GPUs, their MIG devices.
+
+The only door of this package to pynvml, which comes with the extra `generate`.
+"""
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from nvdra_cdi.errors import DiscoveryError
+from nvdra_cdi.host import Host
+from nvdra_cdi.nvidia import roots
+from nvdra_cdi.nvidia.options import Gpu, MigDevice
+
+_LIBRARY = "libnvidia-ml.so.1"
+_GRAPHICS = "+gfx"  # in the profile that a MIG device's name ends with
+
+
+class Session:
+    """One NVML session; see `opened`."""
+
+    def __init__(self, pynvml: ModuleType) -> None:
+        self._nvml: Any = pynvml
+        self._absent = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
+
+    def driver_version(self) -> str:
+        """`580.95.05`, for instance."""
+        return str(self._nvml.nvmlSystemGetDriverVersion())
+
+    def devices(self) -> list[Gpu | MigDevice]:
+        """Whole GPUs by index, each followed by its MIG devices."""
+        found: list[Gpu | MigDevice] = []
+        for index in range(self._nvml.nvmlDeviceGetCount()):
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            gpu = Gpu(
+                uuid=self._nvml.nvmlDeviceGetUUID(handle),
+                minor=self._nvml.nvmlDeviceGetMinorNumber(handle),
+                pci_bus_id=self._nvml.nvmlDeviceGetPciInfo(handle).busId,
+                index=index,
+                has_mig_mode=self._has_mig_mode(handle),
+                is_coherent=self._is_coherent(handle),
+            )
+            found.append(gpu)
+            if gpu.has_mig_mode:
+                found.extend(self._mig_devices(gpu, handle))
+        return found
+
+    def _has_mig_mode(self, handle: Any) -> bool:
+        try:
+            current, _ = self._nvml.nvmlDeviceGetMigMode(handle)
+        except self._absent:
+            return False
+        return bool(current == self._nvml.NVML_DEVICE_MIG_ENABLE)
+
+    def _is_coherent(self, handle: Any) -> bool:
+        try:
+            mode = self._nvml.nvmlDeviceGetAddressingMode(handle)
+        except self._absent:
+            return False
+        return bool(mode == self._nvml.NVML_DEVICE_ADDRESSING_MODE_ATS)
+
+    def _mig_devices(self, parent: Gpu, handle: Any) -> Iterator[MigDevice]:
+        for index in range(self._nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+            try:
+                mig = self._nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            except self._nvml.NVMLError_NotFound:
+                continue
+            yield MigDevice(
+                uuid=self._nvml.nvmlDeviceGetUUID(mig),
+                parent=parent,
+                gpu_instance=self._nvml.nvmlDeviceGetGpuInstanceId(mig),
+                compute_instance=self._nvml.nvmlDeviceGetComputeInstanceId(mig),
+                index=index,
+                is_graphics=_GRAPHICS in self._nvml.nvmlDeviceGetName(mig),
+            )
+
+
+@contextmanager
+def opened(driver_root: str) -> Iterator[Session]:
+    """A session with the driver below a root.
+
+    Raises:
+        DiscoveryError: pynvml is not installed, or the driver is not there or does not answer.
+    """
+    try:
+        import pynvml
+    except ImportError as error:
+        raise DiscoveryError(
+            "asking NVML needs the package nvidia-ml-py: pip install 'nvdra-cdi[generate]'"
+        ) from error
+    try:
+        if driver_root != "/":
+            pynvml.nvmlLib = ctypes.CDLL(_library(driver_root))
+        pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+        try:
+            yield Session(pynvml)
+        finally:
+            pynvml.nvmlShutdown()
+    except (pynvml.NVMLError, OSError) as error:
+        raise DiscoveryError(
+            f"NVML of the driver below {driver_root}: {error}; --driver-root names another place"
+        ) from error
+
+
+def _library(driver_root: str) -> str:
+    root = Host(driver_root)
+    found = roots.find_libraries(root, _LIBRARY)
+    if not found:
+        raise DiscoveryError(f"no {_LIBRARY} below {driver_root}: is the driver installed there?")
+    return driver_root + found[0]
