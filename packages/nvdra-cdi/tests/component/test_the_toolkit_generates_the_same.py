@@ -112,7 +112,7 @@ def test_without_the_hooks_new_in_1_20_it_is_still_the_toolkits_document(node, t
     assert ours(made, disabled_hooks=NEW_IN_1_20) == theirs(made, *off)
 
 
-# With annotations for coherence the toolkit's command takes them for itself: it prints a second spec
+# Annotations of coherence the toolkit's command takes for itself: it prints a second spec
 # of the class gpu.coherent, and no annotation. Ours are compared in the unit tests.
 @pytest.mark.parametrize("feature", sorted(set(Feature) - {Feature.COHERENT_ANNOTATIONS}))
 def test_a_feature_changes_what_the_toolkits_flag_of_that_name_changes(node, theirs, feature):
