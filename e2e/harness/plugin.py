@@ -213,6 +213,7 @@ def allocated_claim(
     annotations: Mapping[str, str] | None = None,
     request: str = "gpu",
     pod: str = "p",
+    pod_uid: str = "",
     is_dated: bool = True,
     name: str = "",
 ) -> ClaimRef:
@@ -248,7 +249,7 @@ def allocated_claim(
             "nodeSelector": {"nodeSelectorTerms": [selector]},
             **({"allocationTimestamp": claim["metadata"]["creationTimestamp"]} if is_dated else {}),
         },
-        "reservedFor": [{"resource": "pods", "name": pod, "uid": str(uuid4())}],
+        "reservedFor": [{"resource": "pods", "name": pod, "uid": pod_uid or str(uuid4())}],
     }
     server.call("PUT", f"{CLAIMS}/{name}/status", claim)
     return ClaimRef("default", name, ClaimUID(claim["metadata"]["uid"]))

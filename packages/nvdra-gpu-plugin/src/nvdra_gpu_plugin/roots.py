@@ -1,16 +1,19 @@
 """The root of a claim's trace and the wait in the scheduler: written after the fact, once.
 
 At the end of the first attempt on this node, successful or not, so that a stuck pod has its trace.
-It happens behind the answer and never delays one. Source: spec/tracing.md §1.
+It happens behind the answer and never delays one. Context that a user put on the claim is linked
+from the root, context on its pod from `schedule`: the pod is asked for later, at leisure.
+Source: spec/tracing.md §1.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
 from nvdra_api.protocol import identity
+from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.protocol.identity import Link
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.errors import NotFound
@@ -20,7 +23,7 @@ from nvdra_api.runtime.telemetry.active import failure_of
 from nvdra_api.runtime.telemetry.spans import Failure
 from nvdra_api.runtime.telemetry.traces import Telemetry, claim_attributes
 from nvdra_api.types import names
-from nvdra_api.types.claims import ClaimRef, Consumer, ResourceClaim
+from nvdra_api.types.claims import ClaimRef, ResourceClaim
 from nvdra_api.types.errors import DriverError
 from nvdra_api.types.ids import NodeName
 
@@ -30,7 +33,10 @@ _QUEUE = 1024
 """Roots that may wait to be written; beyond it (an API server that hangs) the newest are let go."""
 
 _LOOKUP_S = 5.0
-"""How long the pod is asked for, where the claim does not say when it was allocated."""
+"""How long one pod is asked for."""
+
+_PACE_S = 0.025
+"""Between two pods: a burst of claims must not become a burst of requests behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,7 @@ class Roots:
         self._store = store
         self._telemetry = telemetry
         self._queue: asyncio.Queue[Attempt] = asyncio.Queue(_QUEUE)
+        self._rooted: asyncio.Queue[Attempt] = asyncio.Queue(_QUEUE)
 
     def note(self, attempt: Attempt) -> None:
         """Take an attempt; only the first one of a claim is written."""
@@ -82,25 +89,43 @@ class Roots:
             self._telemetry.metrics.spans_dropped("queue_full")
 
     async def write(self) -> None:
-        """Write what is noted, for ever."""
+        """Write the roots of what is noted, for ever."""
         while True:
             attempt = await self._queue.get()
+            if not self._write_root(attempt):
+                continue
             try:
-                if self._write_root(attempt):
-                    await self._write_schedule(attempt)
+                self._rooted.put_nowait(attempt)
+            except asyncio.QueueFull:
+                self._write_schedule(attempt, None)
+
+    async def look_up(self) -> None:
+        """Find out what the pods of those claims tell, one after the other, for ever."""
+        while True:
+            attempt = await self._rooted.get()
+            pod: JsonObject | None = None
+            try:
+                pod = await self._pod(attempt)
             except DriverError as error:
-                LOG.warning("A trace is not whole", claim=str(attempt.ref), error=str(error))
+                LOG.info("A trace is not whole", claim=str(attempt.ref), error=str(error))
+            self._write_schedule(attempt, pod)
+            await asyncio.sleep(_PACE_S)
 
     def finish(self) -> None:
-        """Write the roots that still wait, without asking anybody for anything."""
+        """Write what still waits, without asking anybody for anything."""
         while not self._queue.empty():
-            self._write_root(self._queue.get_nowait())
+            attempt = self._queue.get_nowait()
+            if self._write_root(attempt):
+                self._write_schedule(attempt, None)
+        while not self._rooted.empty():
+            self._write_schedule(self._rooted.get_nowait(), None)
 
     def _write_root(self, attempt: Attempt) -> bool:
         """Write the root, unless it is; whether it was us."""
         uid = attempt.ref.uid
         if self._store.root_written(uid):
             return False
+        annotations = {} if attempt.claim is None else attempt.claim.metadata.annotations
         self._telemetry.retroactive(
             "claim",
             trace=identity.trace_id(uid),
@@ -109,47 +134,45 @@ class Roots:
             start=_created(attempt),
             end=attempt.ended,
             attributes=claim_attributes(attempt.ref),
-            links=links(attempt.claim),
+            links=links(annotations),
             failure=attempt.failure,
         )
         # Told before it is marked: a crash in between loses both, and the next attempt tells.
         self._store.mark_root(uid)
         return True
 
-    async def _write_schedule(self, attempt: Attempt) -> None:
-        allocated = await self._allocated(attempt)
-        if allocated is not None:
-            self._telemetry.retroactive(
-                "schedule",
-                trace=identity.trace_id(attempt.ref.uid),
-                parent=identity.claim_root(attempt.ref.uid, self._node),
-                start=_created(attempt),
-                end=allocated,
-            )
+    def _write_schedule(self, attempt: Attempt, pod: JsonObject | None) -> None:
+        """The wait in the scheduler: until the claim was allocated, or else the pod scheduled."""
+        allocation = None if attempt.claim is None else attempt.claim.status.allocation
+        if allocation is None:
+            return
+        allocated = allocation.allocation_timestamp or _scheduled(pod)
+        if allocated is None:
+            return
+        annotations = {} if pod is None else pod["metadata"].get("annotations", {})
+        self._telemetry.retroactive(
+            "schedule",
+            trace=identity.trace_id(attempt.ref.uid),
+            parent=identity.claim_root(attempt.ref.uid, self._node),
+            start=_created(attempt),
+            end=allocated,
+            links=links(annotations),
+        )
 
-    async def _allocated(self, attempt: Attempt) -> datetime | None:
-        """When the scheduler was done: as the claim says, else as its pod says."""
+    async def _pod(self, attempt: Attempt) -> JsonObject | None:
+        """The first pod that the claim is for, if it still is the one that is meant."""
         claim = attempt.claim
-        if claim is None or claim.status.allocation is None:
+        consumers = (claim.status.reserved_for or ()) if claim else ()
+        pod = next((each for each in consumers if each.resource == "pods"), None)
+        if claim is None or pod is None:
             return None
-        if claim.status.allocation.allocation_timestamp is not None:
-            return claim.status.allocation.allocation_timestamp
-        for consumer in claim.status.reserved_for or ():
-            if consumer.resource == "pods":
-                return await self._scheduled(claim.metadata.namespace, consumer)
-        return None
-
-    async def _scheduled(self, namespace: str, pod: Consumer) -> datetime | None:
         deadline = asyncio.get_running_loop().time() + _LOOKUP_S
+        path = f"/api/v1/namespaces/{claim.metadata.namespace}/pods/{pod.name}"
         try:
-            found = await self._api.get(f"/api/v1/namespaces/{namespace}/pods/{pod.name}", deadline)
+            found = await self._api.get(path, deadline)
         except NotFound:
             return None
-        for condition in found.get("status", {}).get("conditions") or ():
-            is_scheduled = condition.get("type") == "PodScheduled" and condition["status"] == "True"
-            if is_scheduled and (moment := condition.get("lastTransitionTime")):
-                return datetime.fromisoformat(moment)
-        return None
+        return found if found["metadata"].get("uid") == pod.uid else None
 
 
 @asynccontextmanager
@@ -159,20 +182,31 @@ async def running(
     """Roots are written while the block runs, and at its end those that wait."""
     roots = Roots(node, api, store, telemetry)
     async with asyncio.TaskGroup() as group:
-        writer = group.create_task(roots.write(), name="roots")
+        tasks = [
+            group.create_task(roots.write(), name="roots"),
+            group.create_task(roots.look_up(), name="pods of roots"),
+        ]
         try:
             yield roots
         finally:
-            writer.cancel()
+            for task in tasks:
+                task.cancel()
     roots.finish()
 
 
-def links(claim: ResourceClaim | None) -> tuple[Link, ...]:
-    """Context that a user put on the claim: linked, never inherited."""
-    if claim is None:
-        return ()
-    link = identity.inbound_link(claim.metadata.annotations.get(names.TRACEPARENT_ANNOTATION))
+def links(annotations: Mapping[str, str]) -> tuple[Link, ...]:
+    """Context that a user put on an object: linked, never inherited."""
+    link = identity.inbound_link(annotations.get(names.TRACEPARENT_ANNOTATION))
     return () if link is None else (link,)
+
+
+def _scheduled(pod: JsonObject | None) -> datetime | None:
+    """When the pod was given its node."""
+    for condition in (pod or {}).get("status", {}).get("conditions") or ():
+        is_scheduled = condition.get("type") == "PodScheduled" and condition["status"] == "True"
+        if is_scheduled and (moment := condition.get("lastTransitionTime")):
+            return datetime.fromisoformat(moment)
+    return None
 
 
 def _created(attempt: Attempt) -> datetime:

@@ -152,6 +152,46 @@ async def test_context_that_a_user_put_on_the_claim_is_linked_and_not_inherited(
     assert not collector.spans(theirs)
 
 
+async def test_context_on_the_pod_is_linked_from_the_wait_in_the_scheduler(
+    rig: Rig, collector: Receiver
+) -> None:
+    await start(rig, collector)
+    theirs = "1af7651916cd43dd8448eb211c80319c"
+    pod = rig.server.create(
+        "/api/v1/namespaces/default/pods",
+        {
+            "metadata": {
+                "generateName": "traced-",
+                "annotations": {"tracing.k8s.io/traceparent": f"00-{theirs}-b7ad6b7169203331-01"},
+            },
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        },
+    )["metadata"]
+    claim = rig.claim("gpu-0", pod=pod["name"], pod_uid=pod["uid"])
+    await rig.dra.prepare([claim])
+    schedule = only(await spans_of(collector, claim, "claim", "schedule"), "schedule")
+    assert [(link.trace_id, link.attributes) for link in schedule.links] == [
+        (theirs, {"nvdra.link": "inbound"})
+    ]
+    stranger = rig.claim("gpu-1", pod=pod["name"])  # for an older pod of that name
+    await rig.dra.prepare([stranger])
+    assert not only(await spans_of(collector, stranger, "claim", "schedule"), "schedule").links
+
+
+async def test_context_that_the_caller_sends_is_linked_from_the_attempt(
+    rig: Rig, collector: Receiver
+) -> None:
+    await start(rig, collector)
+    theirs = "2af7651916cd43dd8448eb211c80319c"
+    claim = rig.claim("gpu-0")
+    metadata = [("traceparent", f"00-{theirs}-b7ad6b7169203331-01")]
+    await rig.dra.prepare([claim], metadata=metadata)
+    prepare = only(await spans_of(collector, claim, "claim", "prepare"), "prepare")
+    assert [(link.trace_id, link.attributes) for link in prepare.links] == [
+        (theirs, {"nvdra.link": "inbound"})
+    ]
+
+
 async def test_the_debug_page_shows_the_trace_without_a_collector(rig: Rig) -> None:
     await rig.start()
     claim = rig.claim("gpu-0")
