@@ -8,6 +8,7 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from nvdra_api.protocol import allocation
 from nvdra_api.runtime.kube import client
@@ -26,12 +27,17 @@ from nvdra_cdi.model import Device as CdiDevice
 
 from e2e.second_driver.orders import DRIVER, ENV, Call, Desk
 
-DEVICES = tuple(DeviceName(f"thing-{index}") for index in range(8))
+DEVICES = tuple(DeviceName(f"thing-{index}") for index in range(32))
 KIND = f"{DRIVER}/thing"
 PLUGINS = Path("/var/lib/kubelet/plugins")
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 CDI = Path("/var/run/cdi")
 LOOK_S = 0.1
+
+
+class _Heard(NamedTuple):
+    ref: ClaimRef
+    failure: str | None
 
 
 class Second:
@@ -45,27 +51,30 @@ class Second:
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, PreparedClaim | str]:
         """The claims' devices, unless other orders were given."""
-        answers: dict[ClaimUID, PreparedClaim | str] = {}
-        for ref in await self._heard("prepare", claims):
-            failure = self._desk.read().fail.get("prepare")
-            answers[ref.uid] = failure or await self._devices(ref, deadline)
-        return answers
+        return {
+            call.ref.uid: call.failure or await self._devices(call.ref, deadline)
+            for call in await self._heard("prepare", claims)
+        }
 
     async def unprepare(
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, str | None]:
         """Nothing has to be taken back."""
-        heard = await self._heard("unprepare", claims)
-        return {ref.uid: self._desk.read().fail.get("unprepare") for ref in heard}
+        return {call.ref.uid: call.failure for call in await self._heard("unprepare", claims)}
 
-    async def _heard(self, method: str, claims: Sequence[ClaimRef]) -> list[ClaimRef]:
+    async def _heard(self, method: str, claims: Sequence[ClaimRef]) -> list["_Heard"]:
         """Note the call, hang as long as we are told to, leave out whom we are told to."""
-        for ref in claims:
-            self._desk.note(Call(method, ref.name, ref.uid))
-        while method in self._desk.read().block:
+        calls = [(ref, Call(method, ref.name, ref.uid)) for ref in claims]
+        for _, call in calls:
+            self._desk.note(call)
+        while any(call.order in self._desk.read().block for _, call in calls):  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(LOOK_S)
-        ignored = self._desk.read().ignore
-        return [ref for ref in claims if ref.name not in ignored]
+        orders = self._desk.read()
+        return [
+            _Heard(ref, orders.fail.get(call.order))
+            for ref, call in calls
+            if call.order not in orders.ignore
+        ]
 
     async def _devices(self, ref: ClaimRef, deadline: float) -> PreparedClaim | str:
         try:

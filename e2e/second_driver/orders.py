@@ -5,7 +5,7 @@ gets one line per claim of a call.
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 DRIVER = "second.example.com"
@@ -15,17 +15,17 @@ ENV = "SECOND_DEVICE"
 
 @dataclass(frozen=True)
 class Orders:
-    """How the driver is to behave.
+    """How the driver is to behave about a claim; a call is `prepare NAME` or `unprepare NAME`.
 
     Attributes:
-        fail: `prepare` or `unprepare` → the error that such calls are answered with.
-        block: Calls that are not answered while they stand here: `prepare`, `unprepare`.
-        ignore: Names of claims that are left out of the answer.
+        fail: Call → the error it is answered with.
+        block: Calls that are not answered while they stand here.
+        ignore: Calls whose claim is left out of the answer.
     """
 
     fail: dict[str, str] = field(default_factory=dict)
-    block: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
+    block: list[str] = field(default_factory=list)
+    ignore: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,13 @@ class Call:
     """One claim of one call."""
 
     method: str
-    name: str
+    claim: str
     uid: str
+
+    @property
+    def order(self) -> str:
+        """What orders about it are filed under."""
+        return f"{self.method} {self.claim}"
 
 
 class Desk:
@@ -44,11 +49,31 @@ class Desk:
         self._orders = folder / "orders.json"
         self._calls = folder / "calls.jsonl"
 
-    def give(self, orders: Orders) -> None:
-        """From now on, behave so."""
-        draft = self._orders.with_suffix(".new")
-        draft.write_text(json.dumps(asdict(orders)))
-        draft.replace(self._orders)
+    def fail(self, call: str, text: str) -> None:
+        """Answer that call with an error from now on."""
+        orders = self.read()
+        self._give(replace(orders, fail={**orders.fail, call: text}))
+
+    def block(self, call: str) -> None:
+        """Let that call hang from now on."""
+        orders = self.read()
+        self._give(replace(orders, block=[*orders.block, call]))
+
+    def ignore(self, call: str) -> None:
+        """Leave that call's claim out of the answer from now on."""
+        orders = self.read()
+        self._give(replace(orders, ignore=[*orders.ignore, call]))
+
+    def forgive(self, call: str) -> None:
+        """Behave well about that call again."""
+        orders = self.read()
+        self._give(
+            Orders(
+                {other: text for other, text in orders.fail.items() if other != call},
+                [other for other in orders.block if other != call],
+                [other for other in orders.ignore if other != call],
+            )
+        )
 
     def read(self) -> Orders:
         """How to behave; as a good driver does while nothing else was said."""
@@ -63,8 +88,13 @@ class Desk:
         with self._calls.open("a") as lines:
             lines.write(json.dumps(asdict(call)) + "\n")
 
-    def calls(self, name: str) -> list[str]:
-        """The methods called so far for the claim of that name, in their order."""
+    def calls(self, claim: str) -> list[str]:
+        """The methods called so far for the claims of that name, in their order."""
         lines = self._calls.read_text().splitlines() if self._calls.exists() else []
         calls = [Call(**json.loads(line)) for line in lines]
-        return [call.method for call in calls if call.name == name]
+        return [call.method for call in calls if call.claim == claim]
+
+    def _give(self, orders: Orders) -> None:
+        draft = self._orders.with_suffix(".new")
+        draft.write_text(json.dumps(asdict(orders)))
+        draft.replace(self._orders)
