@@ -100,6 +100,14 @@ def restart(environment: Environment, options: argparse.Namespace, progress: Pro
     return 0
 
 
+def reboot(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """End everything in a node and start it anew."""
+    lab = _local(environment, options.name)
+    with progress.step(f"{options.node} again"):
+        local.reboot(environment, lab, options.node)
+    return 0
+
+
 def programs(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
     """Build what is missing and print where every program is."""
     kubernetes = versions.resolve(options.kube, binaries.releases(environment, "kubernetes"))

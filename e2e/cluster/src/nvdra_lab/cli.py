@@ -144,6 +144,12 @@ def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser)
     execute.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     execute.set_defaults(action=actions.execute)
 
+    reboot = commands.add_parser(
+        "reboot", parents=[named], help="start a node anew, as after a power cut: lab reboot node-1"
+    )
+    reboot.add_argument("node", help="node-1, …")
+    reboot.set_defaults(action=actions.reboot)
+
     sim = commands.add_parser(
         "sim", parents=[named], help="change a node's simulated hardware: lab sim node-1 --help"
     )

@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from nvdra_sim import config, install, programs
+from nvdra_sim import config, driverroot, incidents, install, programs, state, trees
 from nvdra_sim.description import NodeDescription
 from nvdra_sim.library import BuildError
 
@@ -44,15 +44,17 @@ def login_environment(description: NodeDescription) -> dict[str, str]:
 
 
 def main() -> None:
-    """Install the hardware here."""
-    profile, node = sys.argv[1:]
+    """Install the hardware here, as it is after a boot of this node: with a boot id of its own."""
+    description = describe(*sys.argv[1:])
     install.install(
-        describe(profile, node),
+        description,
         driver_root=Path(DRIVER_ROOT),
         proc_root=Path(PROC_ROOT),
         sys_root=Path(SYS_ROOT),
         dev_root=Path(DEV_ROOT),
     )
+    boot_id = incidents.reboot(state.load(Path(DRIVER_ROOT) / driverroot.state_path(description)))
+    trees.write({"sys/kernel/random/boot_id": trees.text(boot_id, 0o444)}, Path(PROC_ROOT))
 
 
 if __name__ == "__main__":

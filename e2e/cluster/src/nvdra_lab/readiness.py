@@ -53,6 +53,24 @@ def wait(lab: Lab, where: LabDir, kubectl: Kubectl, progress: Progress) -> None:
         _until(lab, where, CONTROL_PLANE_TIMEOUT_S, lambda: _serves(lab), "kube-proxy")
 
 
+def wait_for_machine(where: LabDir, name: str) -> None:
+    """Wait until a machine has carried out its steps, whatever becomes of the others.
+
+    Raises:
+        ComponentError: A step failed or did not end.
+    """
+    folder = where.machine(name)
+    deadline = time.monotonic() + NODES_TIMEOUT_S
+    while (status := processes.read_status(folder)).phase != "running":
+        log = folder.log_of(status.step or processes.INIT_LOG)
+        if status.phase == "failed":
+            raise ComponentError(_title(name, status.step), status.reason, log)
+        if time.monotonic() > deadline:
+            reason = f"not ready within {NODES_TIMEOUT_S:.0f} s"
+            raise ComponentError(_title(name, status.step), reason, log)
+        time.sleep(POLL_S)
+
+
 def check_machines(lab: Lab, where: LabDir) -> None:
     """Make sure that no component of the lab has ended.
 

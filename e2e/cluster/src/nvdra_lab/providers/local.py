@@ -11,11 +11,13 @@ from nvdra_lab import (
     images,
     kernel,
     layout,
+    machine,
     model,
     network,
     postmortem,
     processes,
     readiness,
+    removal,
     requirements,
     state,
     versions,
@@ -79,6 +81,25 @@ def down(environment: Environment, lab: Lab) -> None:
     if not any(other.provider == "local" for other in others):
         kernel.restore(state.kernel_settings(where))
     state.remove(environment, lab.name)
+
+
+def reboot(environment: Environment, lab: Lab, name: str) -> None:
+    """Start a node anew: every process ends, /run and /dev are empty, the other files stay.
+
+    Raises:
+        LabError: There is no such node.
+        ComponentError: It does not come up again.
+    """
+    where = state.folder(environment, lab.name)
+    folder = where.machine(lab.node(name).name)
+    processes.kill(folder)
+    cgroups.remove(layout.cgroup(lab.name, name))
+    removal.tree(folder.run)
+    folder.run.mkdir()
+    folder.status_file.unlink()
+    variables = machine.decode(folder.plan_file.read_text()).environment
+    processes.start(folder, where.net_namespace, environment.python, variables)
+    readiness.wait_for_machine(where, name)
 
 
 def _check(wishes: Wishes, kubernetes: str) -> None:
