@@ -177,6 +177,11 @@ def test_a_hostile_document_is_refused_in_bounded_time(data):
     assert time.process_time() - began < 5
 
 
+def test_too_many_values_are_refused_before_they_are_put_together():
+    (problem,) = diagnosis.problems(b"containerEdits: {env: [" + b"A=b," * 200_000 + b"]}")
+    assert problem.message == "more than 100000 values"
+
+
 def test_a_message_stays_short_and_on_its_line_whatever_the_value():
     data = b'{cdiVersion: 0.3.0, kind: "a\\nb\\e[31m%s/c"}' % (b"x" * 100_000)
     for problem in diagnosis.problems(data):

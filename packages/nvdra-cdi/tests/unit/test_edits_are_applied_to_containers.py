@@ -63,6 +63,10 @@ def test_a_zero_major_takes_both_numbers_of_the_host():
     assert node(type="c", minor=9)["devices"] == [NULL]
 
 
+def test_given_numbers_are_kept_when_only_the_type_is_missing():
+    assert node(major=9, minor=8)["devices"] == [{**NULL, "major": 9, "minor": 8}]
+
+
 def test_a_complete_node_is_not_compared_with_the_host_and_only_lends_its_mode():
     linux = node(type="b", major=7, minor=0)
     assert linux["devices"] == [{**NULL, "type": "b", "major": 7, "minor": 0}]
