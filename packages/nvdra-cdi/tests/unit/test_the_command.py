@@ -292,6 +292,15 @@ def test_wrong_arguments_end_with_status_2_and_a_reason(command, argv):
     assert (code, out, "error: " in err) == (2, "", True)
 
 
+def test_what_generation_refuses_is_told_in_one_line(command):
+    code, out, err = command("generate", "--mode", "imex", "--device-id", "9" * 5000)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "is no IMEX channel" in err
+    code, _, err = command("generate", "--mode", "imex", "--disable-hook=x", "--driver-root=y")
+    assert code == 2
+    assert "--driver-root=y: must be an absolute path; --disable-hook=x: must be" in err
+
+
 def test_help_teaches_with_examples_that_the_parser_takes(command):
     code, out, _ = command("--help")
     assert code == 0

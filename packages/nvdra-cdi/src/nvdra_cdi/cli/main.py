@@ -1,5 +1,6 @@
 """The way in: arguments to an answer, errors to one line, never a traceback."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ def main() -> None:
     """Run `nvdra-cdi` with the process's arguments and end the process."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a TextIO has it
+    if logging.lastResort is not None:  # what discovery leaves out, it logs as a warning
+        logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))
     try:
         code = _say(_answer(sys.argv[1:]))
         sys.stdout.flush()

@@ -6,6 +6,7 @@ device, `assemble.assemble` for the spec. All read files and block: run them on 
 They keep nothing: call them again when the driver has changed.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from nvdra_cdi.errors import DiscoveryError
@@ -27,6 +28,7 @@ from nvdra_cdi.nvidia.options import (
 )
 
 _HERE = Host()
+_CHANNEL = "0*[0-9]{1,7}"
 _LAST_CHANNEL = 2**20 - 1
 """The largest minor of a device node."""
 _NOTHING = ContainerEdits(env=("NVCT_EMPTY_DEVICE=",))
@@ -201,7 +203,7 @@ def _channels(identifiers: Sequence[str], devices: Host) -> list[int]:
             numbers += nodes.imex_channels(devices)
             continue
         digits = identifier.removeprefix("channel")
-        if not (digits.isascii() and digits.isdigit()) or int(digits) > _LAST_CHANNEL:
+        if not re.fullmatch(_CHANNEL, digits) or int(digits) > _LAST_CHANNEL:
             raise DiscoveryError(
                 f"{identifier!r} is no IMEX channel: give 0 to {_LAST_CHANNEL}, channel0 to "
                 f"channel{_LAST_CHANNEL}, or all"
