@@ -8,6 +8,7 @@ import grpc
 import kubelet_client
 import pytest
 from nvdra_api.protocol import registration
+from nvdra_api.runtime.kubelet import sockets
 from nvdra_api.runtime.kubelet.server import Kubelet, serving
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID, DeviceName, PoolName
@@ -255,6 +256,19 @@ async def test_a_dead_socket_left_by_a_crash_is_replaced(kubelet_root: Path) -> 
     assert path.exists()
     async with called(kubelet_root, Driver()) as plugin:
         assert not (await plugin.prepare([ONE]))[ONE.uid].error
+
+
+async def test_of_sockets_only_those_are_cleared_away_that_nobody_serves_on(
+    kubelet_root: Path,
+) -> None:
+    dead, served, file = (kubelet_root / name for name in ("dead", "served", "file"))
+    file.touch()
+    killed = await asyncio.start_unix_server(lambda *_: None, dead)
+    killed.close()
+    await killed.wait_closed()
+    async with await asyncio.start_unix_server(lambda _, writer: writer.close(), served):
+        await sockets.remove_dead((dead, served, file, kubelet_root / "missing"))
+        assert {path.name for path in kubelet_root.iterdir()} == {"served", "file"}
 
 
 async def test_a_second_instance_leaves_the_first_ones_sockets_alone(kubelet_root: Path) -> None:

@@ -6,6 +6,7 @@ then, never unlinks the socket of a successor (spec/kubelet-dra-protocol.md §8.
 """
 
 import asyncio
+import hashlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
@@ -104,7 +105,8 @@ class Endpoint:
     async def _open(self) -> None:
         self.path.parent.mkdir(mode=self._directory_mode, parents=True, exist_ok=True)
         await sockets.claim(self.path)
-        hidden = self.path.with_name(f".{secrets.token_hex(3)}")  # as short as `dra.sock`
+        await sockets.remove_dead(self.path.parent.glob(self._hidden("???")))
+        hidden = self.path.with_name(self._hidden(secrets.token_hex(2)[1:]))
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(self._handlers)
         try:
@@ -117,6 +119,13 @@ class Endpoint:
             await server.stop(grace=0)
             raise
         self._server, self._socket, self.problem = server, socket, ""
+
+    def _hidden(self, which: str) -> str:
+        """A name for a server that does not answer yet, as short as `dra.sock`.
+
+        It tells whose it is, so that what was killed before its move can be found.
+        """
+        return f".{hashlib.sha256(self.path.name.encode()).hexdigest()[:3]}{which}"
 
 
 async def keep(endpoint: Endpoint, every_s: float, grace_s: float) -> None:

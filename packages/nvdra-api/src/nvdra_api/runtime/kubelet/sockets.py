@@ -8,6 +8,7 @@ notice when the file is no longer ours.
 import asyncio
 import errno
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,6 +46,16 @@ async def claim(path: Path) -> None:
         "another process serves here; stop the other instance of this driver first",
         str(path),
     )
+
+
+async def remove_dead(paths: Iterable[Path]) -> None:
+    """Remove sockets that nobody serves on any more; leave what is in use, or no socket."""
+    for path in paths:
+        try:
+            await claim(path)
+        except OSError:
+            continue
+        path.unlink(missing_ok=True)
 
 
 def identify(path: Path) -> SocketID:
