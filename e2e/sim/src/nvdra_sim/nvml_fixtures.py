@@ -15,6 +15,7 @@ import pynvml
 import pytest
 
 from nvdra_sim import config, library, state
+from nvdra_sim.nodefile import API_VERSION
 
 NODE = {"visibility": "all", "privilege": "none"}
 
@@ -25,17 +26,18 @@ NvmlOn = Callable[..., state.State]
 def nvml_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlOn]:
     """Points pynvml at a new node: `nvml_on("t4", initialize=False, driver={…})`.
 
-    A node that is not initialised is found by the next init. Every init of the test is undone at
-    its end.
+    Sections are those of the node file; a node without a profile has its `gpus` among them. A node
+    that is not initialised is found by the next init. Every init of the test is undone at its end.
     """
     # pynvml asks for the library by its name, and gets the one that is loaded already.
     ctypes.CDLL(str(library.build()), mode=ctypes.RTLD_GLOBAL)
     numbers = itertools.count()
 
-    def make(profile: str, initialize: bool = True, **sections: Any) -> state.State:
+    def make(profile: str | None, initialize: bool = True, **sections: Any) -> state.State:
         shut_down()
+        head = {"apiVersion": API_VERSION, "kind": "Node", "metadata": {"name": "node-0"}}
         sections["node"] = {**NODE, **sections.get("node", {})}
-        node = config.from_profile(profile, "node-0", sections)
+        node = config.load({**head, "profile": profile, **sections})
         made = state.create(tmp_path / f"state-{next(numbers)}.bin", node)
         monkeypatch.setenv("NVDRA_SIM_STATE", str(made.path))
         if initialize:

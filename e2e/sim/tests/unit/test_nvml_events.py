@@ -1,4 +1,7 @@
-"""Event sets on a node where nothing happens but the loss of a GPU."""
+"""Event sets by themselves: made, filled, waited for, freed.
+
+What reaches them is in test_nvml_incidents.py.
+"""
 
 import ctypes
 import threading
