@@ -64,8 +64,9 @@ class Host:
     def __init__(self, root: str = "/") -> None:
         self._root = root.rstrip("/")
 
-    def __repr__(self) -> str:
-        return f"Host({self._root or '/'})"
+    def __str__(self) -> str:
+        """The root, as messages name it."""
+        return self._root or "/"
 
     def under(self, path: str) -> "Host":
         """The view that starts at a directory of this one, reached through links if need be."""
