@@ -1,4 +1,4 @@
-"""An OTLP receiver: POST /v1/traces, decoded by OpenTelemetry's published protobuf package.
+"""An OTLP receiver: POST /v1/traces and /v1/metrics, decoded by OpenTelemetry's own protobuf.
 
 Serves from a thread of its own, so that tests of either kind can hold it:
 
@@ -17,11 +17,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.metrics.v1 import metrics_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-PATH = "/v1/traces"
+TRACES, METRICS = "/v1/traces", "/v1/metrics"
 
 Value = str | bool | int | float | tuple["Value", ...]
 
@@ -72,12 +74,13 @@ class Receiver:
 
     Attributes:
         endpoint: Value for `OTEL_EXPORTER_OTLP_ENDPOINT`.
-        requests: How many batches arrived.
+        requests: How many batches of spans arrived.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self.requests = 0
         self._spans: list[Span] = []
+        self._metrics: dict[str, metrics_pb2.Metric] = {}
         self._arrived = threading.Condition()
         self._server = _Server((host, port), _Handler)
         self._server.receiver = self
@@ -106,6 +109,24 @@ class Receiver:
                 seen = sorted(span.name for span in self.spans(trace_id))
                 raise TimeoutError(f"not the spans that were expected after {timeout_s} s: {seen}")
             return self.spans(trace_id)
+
+    def wait_metrics(
+        self, *names: str, timeout_s: float = 15.0
+    ) -> Mapping[str, metrics_pb2.Metric]:
+        """Block until all these metrics have arrived; all there are, as of their last arrival."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: set(names) <= set(self._metrics), timeout_s):
+                missing = set(names) - set(self._metrics)
+                raise TimeoutError(f"no metrics {missing} after {timeout_s} s")
+            return dict(self._metrics)
+
+    def take_metrics(self, request: metrics_service_pb2.ExportMetricsServiceRequest) -> None:
+        """Keep the latest of each metric."""
+        with self._arrived:
+            for group in request.resource_metrics:
+                for scope in group.scope_metrics:
+                    self._metrics.update({metric.name: metric for metric in scope.metrics})
+            self._arrived.notify_all()
 
     def take(self, request: trace_service_pb2.ExportTraceServiceRequest) -> None:
         """Keep one batch."""
@@ -160,14 +181,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        if self.path != PATH or self.headers.get("Content-Type") != "application/x-protobuf":
+        is_ours = self.headers.get("Content-Type") == "application/x-protobuf"
+        plain = _plain(body, self.headers.get("Content-Encoding", "identity"))
+        if is_ours and self.path == TRACES:
+            self.server.receiver.take(trace_service_pb2.ExportTraceServiceRequest.FromString(plain))
+        elif is_ours and self.path == METRICS:
+            request = metrics_service_pb2.ExportMetricsServiceRequest.FromString(plain)
+            self.server.receiver.take_metrics(request)
+        else:
             self._answer(HTTPStatus.NOT_FOUND, b"")
             return
-        encoding = self.headers.get("Content-Encoding", "identity")
-        request = trace_service_pb2.ExportTraceServiceRequest.FromString(_plain(body, encoding))
-        self.server.receiver.take(request)
-        response = trace_service_pb2.ExportTraceServiceResponse()
-        self._answer(HTTPStatus.OK, response.SerializeToString())
+        # An empty message of either kind says that everything was taken.
+        self._answer(HTTPStatus.OK, b"")
 
     def log_message(self, *_: object) -> None:
         """Say nothing: the test speaks."""

@@ -47,7 +47,7 @@ def log() -> Iterator[io.StringIO]:
 async def running(
     metrics: Metrics, endpoint: str, variables: Mapping[str, str] | None = None
 ) -> AsyncIterator[Telemetry]:
-    environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **(variables or {})}
+    environ = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{endpoint}/v1/traces", **(variables or {})}
     resource = traces.resource("nvdra-gpu-plugin", "0.1.0", NODE, "pod-uid")
     settings = environment.read(environ)
     async with traces.running(

@@ -15,7 +15,6 @@ ENVIRON = {
     "OTEL_BSP_MAX_QUEUE_SIZE": "32",
     "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "8",
     "OTEL_BSP_SCHEDULE_DELAY": "20",
-    "OTEL_METRICS_EXPORTER": "none",
 }
 LONGEST_S = 2.0
 """A prepare that waited for the exporter would take its 10 s; a busy machine is slow as well."""

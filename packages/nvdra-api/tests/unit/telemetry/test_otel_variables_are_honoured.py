@@ -1,12 +1,13 @@
 """The standard variables configure export; nonsense in them is reported and ignored."""
 
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
 import pytest
 from nvdra_api.protocol import identity
 from nvdra_api.runtime.telemetry import environment, sampler
-from nvdra_api.runtime.telemetry.environment import ExportSettings
+from nvdra_api.runtime.telemetry.environment import Collector, ExportSettings, MetricSettings
 from nvdra_api.types.ids import TraceID
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import Sampler
@@ -36,6 +37,7 @@ def test_everything_about_an_exporter_can_be_said() -> None:
             "OTEL_BSP_MAX_QUEUE_SIZE": "100",
             "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "10",
             "OTEL_BSP_SCHEDULE_DELAY": "250",
+            "OTEL_METRIC_EXPORT_INTERVAL": "1500",
             "OTEL_TRACES_SAMPLER_ARG": "0.25",
             "OTEL_SERVICE_NAME": "mine",
             "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=prod,service.name=other",
@@ -45,7 +47,7 @@ def test_everything_about_an_exporter_can_be_said() -> None:
     assert settings.problems == ()
     assert settings.ratio == 0.25
     assert settings.resource == {"deployment.environment.name": "prod", "service.name": "mine"}
-    assert settings.export == ExportSettings(
+    traces = Collector(
         endpoint=URL,
         headers={"authorization": "Bearer x", "tenant": "a"},
         timeout_s=2.5,
@@ -53,6 +55,12 @@ def test_everything_about_an_exporter_can_be_said() -> None:
         certificate="/ca.pem",
         client_certificate="/me.pem",
         client_key="/me.key",
+    )
+    assert settings.metrics == MetricSettings(
+        replace(traces, endpoint="http://collector:4318/v1/metrics"), interval_s=1.5
+    )
+    assert settings.export == ExportSettings(
+        traces,
         queue_size=100,
         batch_size=10,
         delay_s=0.25,
@@ -64,7 +72,7 @@ def test_the_variable_for_traces_wins_and_its_url_is_taken_as_it_is() -> None:
     export = environment.read({**BASE, **own}).export
 
     assert export is not None
-    assert export.endpoint == "https://traces.example/custom"
+    assert export.collector.endpoint == "https://traces.example/custom"
 
 
 @pytest.mark.parametrize("base", ["http://collector:4318", "http://collector:4318/"])
@@ -72,7 +80,7 @@ def test_the_shared_url_gets_the_path_of_traces(base: str) -> None:
     export = environment.read({"OTEL_EXPORTER_OTLP_ENDPOINT": base}).export
 
     assert export is not None
-    assert export.endpoint == URL
+    assert export.collector.endpoint == URL
 
 
 @pytest.mark.parametrize("off", [{"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}])
@@ -153,3 +161,19 @@ def test_without_an_argument_all_is_sampled(argument: str | None, ratio: float) 
 def test_a_ratio_out_of_range_is_refused(argument: str) -> None:
     with pytest.raises(ValueError):
         sampler.from_argument(argument)
+
+
+def test_each_signal_can_be_kept_here_or_sent_elsewhere() -> None:
+    spans_only = environment.read({**BASE, "OTEL_METRICS_EXPORTER": "none"})
+    assert (spans_only.export is None, spans_only.metrics is None) == (False, True)
+    metrics_only = environment.read({**BASE, "OTEL_TRACES_EXPORTER": "none"})
+    assert (metrics_only.export is None, metrics_only.metrics is None) == (True, False)
+    own = environment.read({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://prometheus:9090/otlp"})
+    assert own.export is None
+    assert own.metrics is not None
+    assert own.metrics.collector.endpoint == "http://prometheus:9090/otlp"
+
+
+def test_what_is_wrong_for_both_signals_is_said_once() -> None:
+    settings = environment.read({**BASE, "OTEL_EXPORTER_OTLP_COMPRESSION": "zip"})
+    assert len(settings.problems) == 1

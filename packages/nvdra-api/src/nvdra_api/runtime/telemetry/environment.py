@@ -21,8 +21,8 @@ _COMPRESSIONS = ("none", "gzip", "deflate")
 
 
 @dataclass(frozen=True, slots=True)
-class ExportSettings:
-    """Where spans go and how many may wait.
+class Collector:
+    """Where one signal is sent, and how.
 
     Attributes:
         endpoint: Full URL that batches are posted to.
@@ -32,9 +32,6 @@ class ExportSettings:
         certificate: File of CA certificates, None for the system's.
         client_certificate: File, with `client_key`, for mutual TLS.
         client_key: File.
-        queue_size: Spans that may wait; more are dropped.
-        batch_size: Spans in one request at most.
-        delay_s: How long a span waits for company.
     """
 
     endpoint: str
@@ -44,9 +41,31 @@ class ExportSettings:
     certificate: str | None = None
     client_certificate: str | None = None
     client_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSettings:
+    """Where spans go and how many may wait.
+
+    Attributes:
+        collector: Who gets them.
+        queue_size: Spans that may wait; more are dropped.
+        batch_size: Spans in one request at most.
+        delay_s: How long a span waits for company.
+    """
+
+    collector: Collector
     queue_size: int = 2048
     batch_size: int = 512
     delay_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSettings:
+    """Where metrics go and how often; `/metrics` is there in any case."""
+
+    collector: Collector
+    interval_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +73,15 @@ class OtelSettings:
     """Everything the variables say.
 
     Attributes:
-        export: None where nothing is to leave the process.
+        export: None where no span is to leave the process.
+        metrics: None where no metric is to be sent.
         ratio: Of traces that are exported, 0 to 1.
         resource: Additional resource attributes.
         problems: One sentence for each value that was ignored.
     """
 
     export: ExportSettings | None = None
+    metrics: MetricSettings | None = None
     ratio: float = 1.0
     resource: Mapping[str, str] = field(default_factory=dict[str, str])
     problems: tuple[str, ...] = ()
@@ -71,9 +92,10 @@ def read(environ: Mapping[str, str]) -> OtelSettings:
     source = _Source({name: value.strip() for name, value in environ.items() if value.strip()})
     return OtelSettings(
         export=_export(source),
+        metrics=_metrics(source),
         ratio=_ratio(source),
         resource=_resource(source),
-        problems=tuple(source.problems),
+        problems=tuple(dict.fromkeys(source.problems)),  # both signals find the shared ones
     )
 
 
@@ -84,9 +106,9 @@ class _Source:
         self.variables = variables
         self.problems: list[str] = []
 
-    def of_signal(self, name: str) -> tuple[str, str | None]:
-        """An exporter's variable: the one for traces wins over the one for all signals."""
-        own = f"OTEL_EXPORTER_OTLP_TRACES_{name}"
+    def of_signal(self, signal: str, name: str) -> tuple[str, str | None]:
+        """An exporter's variable: the one for the signal wins over the one for all of them."""
+        own = f"OTEL_EXPORTER_OTLP_{signal}_{name}"
         shared = f"OTEL_EXPORTER_OTLP_{name}"
         variable = own if own in self.variables else shared
         return variable, self.variables.get(variable)
@@ -105,35 +127,56 @@ class _Source:
 
 
 def _export(source: _Source) -> ExportSettings | None:
-    endpoint = _endpoint(source)
-    if endpoint is None:
+    collector = _collector(source, "TRACES")
+    if collector is None:
         return None
-    protocol = source.of_signal("PROTOCOL")
-    source.parse(*protocol, _one_of("http/protobuf"), "http/protobuf", "http/protobuf")
     queue_size = _number(source, "OTEL_BSP_MAX_QUEUE_SIZE", 2048)
     return ExportSettings(
-        endpoint=endpoint,
-        headers=_pairs(source, *source.of_signal("HEADERS")),
-        timeout_s=source.parse(*source.of_signal("TIMEOUT"), _positive, 10.0, "seconds above 0"),
-        compression=source.parse(
-            *source.of_signal("COMPRESSION"), _one_of(*_COMPRESSIONS), "none", "none or gzip"
-        ),
-        certificate=source.of_signal("CERTIFICATE")[1],
-        client_certificate=source.of_signal("CLIENT_CERTIFICATE")[1],
-        client_key=source.of_signal("CLIENT_KEY")[1],
+        collector,
         queue_size=queue_size,
         batch_size=min(queue_size, _number(source, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512)),
         delay_s=_number(source, "OTEL_BSP_SCHEDULE_DELAY", 5000) / 1000,
     )
 
 
-def _endpoint(source: _Source) -> str | None:
+def _metrics(source: _Source) -> MetricSettings | None:
+    collector = _collector(source, "METRICS")
+    if collector is None:
+        return None
+    interval_ms = _number(source, "OTEL_METRIC_EXPORT_INTERVAL", 60_000)
+    return MetricSettings(collector, interval_s=interval_ms / 1000)
+
+
+def _collector(source: _Source, signal: str) -> Collector | None:
+    """Who gets a signal (TRACES or METRICS); None where it stays here."""
+    endpoint = _endpoint(source, signal)
+    if endpoint is None:
+        return None
+
+    def said(name: str) -> tuple[str, str | None]:
+        return source.of_signal(signal, name)
+
+    source.parse(*said("PROTOCOL"), _one_of("http/protobuf"), "http/protobuf", "http/protobuf")
+    return Collector(
+        endpoint=endpoint,
+        headers=_pairs(source, *said("HEADERS")),
+        timeout_s=source.parse(*said("TIMEOUT"), _positive, 10.0, "seconds above 0"),
+        compression=source.parse(
+            *said("COMPRESSION"), _one_of(*_COMPRESSIONS), "none", "none or gzip"
+        ),
+        certificate=said("CERTIFICATE")[1],
+        client_certificate=said("CLIENT_CERTIFICATE")[1],
+        client_key=said("CLIENT_KEY")[1],
+    )
+
+
+def _endpoint(source: _Source, signal: str) -> str | None:
     """The URL to post to: a signal's own as it is, the shared one with its path."""
     if source.variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
-    if source.variables.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
+    if source.variables.get(f"OTEL_{signal}_EXPORTER", "otlp") == "none":
         return None
-    variable, url = source.of_signal("ENDPOINT")
+    variable, url = source.of_signal(signal, "ENDPOINT")
     if url is None:
         return None
     if not url.startswith(("http://", "https://")):
@@ -141,9 +184,9 @@ def _endpoint(source: _Source) -> str | None:
             f"{variable}={url!r} should be an http:// or https:// URL; no export"
         )
         return None
-    if variable == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT":
+    if variable == f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT":
         return url
-    return f"{url.rstrip('/')}/v1/traces"
+    return f"{url.rstrip('/')}/v1/{signal.lower()}"
 
 
 def _ratio(source: _Source) -> float:

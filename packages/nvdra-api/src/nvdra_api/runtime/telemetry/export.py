@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from nvdra_api.protocol import identity
 from nvdra_api.runtime.telemetry import logs
@@ -77,7 +77,7 @@ class Exporting:
         # Imported here: 200 ms that neither the start nor a prepare has to wait for.
         from nvdra_api.runtime.telemetry.otlp import OtlpSender
 
-        self._sender = OtlpSender(self._settings, self._resource)
+        self._sender = OtlpSender(self._settings.collector, self._resource)
         _LIBRARY_LOG.addFilter(self._is_news)
         try:
             while not self._is_closing:
@@ -106,7 +106,7 @@ class Exporting:
         if is_sent == self._is_failing:
             self._is_failing = not is_sent
             sentence = "Traces reach the collector again" if is_sent else "Cannot export traces"
-            LOG.info(sentence, endpoint=self._settings.endpoint)
+            LOG.info(sentence, endpoint=self._settings.collector.endpoint)
 
     def _is_news(self, record: logging.LogRecord) -> bool:
         """Let the exporter say why it fails once, not with every batch."""
@@ -114,34 +114,50 @@ class Exporting:
         return not self._is_failing
 
 
+class Job(Protocol):
+    """Work for a thread of its own, until told to end."""
+
+    def work(self) -> None:
+        """The body of the thread."""
+
+    def close(self) -> None:
+        """End soon, with what is left done."""
+
+    def abandon(self) -> None:
+        """Too late for that: give up."""
+
+
 @asynccontextmanager
-async def exporting(
-    settings: ExportSettings, ratio: float, resource: Mapping[str, str], metrics: Metrics
-) -> AsyncIterator[Exporting]:
-    """Export from a thread of its own; leaving flushes for at most `FLUSH_S`.
+async def in_background(jobs: Mapping[str, Job]) -> AsyncIterator[None]:
+    """Let jobs work in threads of these names while the block runs.
 
-    Args:
-        settings: Where to and how much.
-        ratio: Of traces that are exported.
-        resource: Attributes of the process.
-        metrics: Counts what is lost.
+    Leaving waits until all have ended, for at most `FLUSH_S`.
     """
-    exporting_ = Exporting(settings, ratio, resource, metrics)
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
+    working = {name: asyncio.Event() for name in jobs}
 
-    def work() -> None:
-        exporting_.work()
+    def work(name: str) -> None:
+        jobs[name].work()
         with suppress(RuntimeError):  # nobody waits any more and the loop is closed
-            loop.call_soon_threadsafe(ended.set)
+            loop.call_soon_threadsafe(working[name].set)
 
-    # A daemon: a collector that hangs must not keep the process from ending.
-    threading.Thread(target=work, name="otlp", daemon=True).start()
+    for name in jobs:
+        # A daemon: a collector that hangs must not keep the process from ending.
+        threading.Thread(target=work, args=(name,), name=name, daemon=True).start()
     try:
-        yield exporting_
+        yield
     finally:
-        exporting_.close()
-        try:
-            await asyncio.wait_for(ended.wait(), FLUSH_S)
-        except TimeoutError:
-            exporting_.abandon()
+        await _end(jobs, working)
+
+
+async def _end(jobs: Mapping[str, Job], working: Mapping[str, asyncio.Event]) -> None:
+    for job in jobs.values():
+        job.close()
+    try:
+        async with asyncio.timeout(FLUSH_S):
+            for ended in working.values():
+                await ended.wait()
+    except TimeoutError:
+        for name, job in jobs.items():
+            if not working[name].is_set():
+                job.abandon()

@@ -19,15 +19,15 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from nvdra_api.__about__ import __version__
 from nvdra_api.protocol.identity import Link
-from nvdra_api.runtime.telemetry.environment import ExportSettings
+from nvdra_api.runtime.telemetry.environment import Collector
 from nvdra_api.runtime.telemetry.spans import Span
 from nvdra_api.types import keys
 from nvdra_api.types.ids import SpanID, TraceID
 
-_SCOPE: Final = InstrumentationScope("nvdra_api", __version__)
+SCOPE: Final = InstrumentationScope("nvdra_api", __version__)
 # Sampled and nothing else: these IDs are derived, so W3C's random flag (0x02) would be untrue.
 _FLAGS: Final = TraceFlags(TraceFlags.SAMPLED)
-_COMPRESSIONS: Final = {
+COMPRESSIONS: Final = {
     "none": Compression.NoCompression,
     "gzip": Compression.Gzip,
     "deflate": Compression.Deflate,
@@ -37,16 +37,16 @@ _COMPRESSIONS: Final = {
 class OtlpSender:
     """A connection to one collector; used by one thread, closed from any."""
 
-    def __init__(self, settings: ExportSettings, resource: Mapping[str, str]) -> None:
+    def __init__(self, collector: Collector, resource: Mapping[str, str]) -> None:
         self._resource = Resource(resource)
         self._exporter = OTLPSpanExporter(
-            endpoint=settings.endpoint,
-            certificate_file=settings.certificate,
-            client_certificate_file=settings.client_certificate,
-            client_key_file=settings.client_key,
-            headers=settings.headers,
-            timeout=settings.timeout_s,
-            compression=_COMPRESSIONS[settings.compression],
+            endpoint=collector.endpoint,
+            certificate_file=collector.certificate,
+            client_certificate_file=collector.client_certificate,
+            client_key_file=collector.client_key,
+            headers=collector.headers,
+            timeout=collector.timeout_s,
+            compression=COMPRESSIONS[collector.compression],
         )
         self._is_closed = False
 
@@ -76,7 +76,7 @@ def otel_span(span: Span, resource: Resource) -> ReadableSpan:
         status=_status(span),
         start_time=span.start_ns,
         end_time=span.end_ns,
-        instrumentation_scope=_SCOPE,
+        instrumentation_scope=SCOPE,
     )
 
 

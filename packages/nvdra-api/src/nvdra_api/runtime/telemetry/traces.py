@@ -18,7 +18,8 @@ from nvdra_api.runtime.telemetry import export, logs
 from nvdra_api.runtime.telemetry.active import CURRENT, ActiveSpan, Timeline, failure_of
 from nvdra_api.runtime.telemetry.calls import Call
 from nvdra_api.runtime.telemetry.environment import OtelSettings
-from nvdra_api.runtime.telemetry.export import Exporting
+from nvdra_api.runtime.telemetry.export import Exporting, Job
+from nvdra_api.runtime.telemetry.metric_export import Sending
 from nvdra_api.runtime.telemetry.metrics import Metrics
 from nvdra_api.runtime.telemetry.recorder import Recorder
 from nvdra_api.runtime.telemetry.spans import Failure, Span, Value, random_id
@@ -255,12 +256,15 @@ async def running(
     for problem in settings.problems:
         LOG.warning("Ignored a telemetry setting", problem=problem)
     recorder = Recorder()
-    if settings.export is None:
-        yield Telemetry(clock, metrics, recorder)
-        return
     attributes = {**resource, **settings.resource}
-    async with export.exporting(settings.export, settings.ratio, attributes, metrics) as exporting:
-        yield Telemetry(clock, metrics, recorder, exporting)
+    jobs: dict[str, Job] = {}
+    spans: Exporting | None = None
+    if settings.export is not None:
+        jobs["otlp"] = spans = Exporting(settings.export, settings.ratio, attributes, metrics)
+    if settings.metrics is not None:
+        jobs["otlp-metrics"] = Sending(settings.metrics, attributes, metrics.registry, clock)
+    async with export.in_background(jobs):
+        yield Telemetry(clock, metrics, recorder, spans)
 
 
 def resource(service: str, version: str, node: NodeName, pod_uid: str = "") -> dict[str, str]:
