@@ -34,7 +34,7 @@ check: .venv/ready ## format, lint, types, layers, unit tests of the Python pack
 component: setup ## components against a real API server and the simulated GPU; the charts' tests
 	@echo "▸ component tests"
 	@lab binaries
-	@pytest packages/*/tests/component charts/tests
+	@pytest packages/*/tests/component e2e/sim/tests/component charts/tests
 
 .PHONY: e2e
 e2e: setup ## end to end on a real cluster (root); T=words selects tests by name

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
 from nvdra_sim import cli, state
+from nvdra_sim.fixtures import MakeNode, SimulatedNode
 from nvdra_sim.nvml_fixtures import NvmlOn
 
 Simctl = Callable[..., tuple[int, str, str]]
@@ -265,3 +267,135 @@ def test_every_command_says_what_it_does(simctl: Simctl, command: tuple[str, ...
     assert code == 0
     assert description[0].isupper()
     assert description.rstrip().endswith(".")
+
+
+# Disturbances
+
+
+@dataclass(frozen=True)
+class Commanded:
+    """An installed node, and commands on it."""
+
+    node: SimulatedNode
+    answer: Callable[..., Any]
+
+    def __call__(self, *arguments: str | Path) -> Any:
+        return self.answer(*arguments, "--state", self.node.state)
+
+
+@pytest.fixture
+def simulated(sim_node: MakeNode, answer: Callable[..., Any]) -> Commanded:
+    """A node with two H100, one of them cut in two."""
+    cut = [
+        {"profile": "3g.40gb", "start": 4, "compute": ["2c", "1c"]},
+        {"profile": "2g.20gb", "start": 0, "compute": ["2c"]},
+    ]
+    gpus = [{"index": 0, "mig": {"mode": True, "instances": cut}}]
+    node = sim_node("dgx-h100", overrides={"gpu_count": 2, "gpus": gpus})
+
+    return Commanded(node, answer)
+
+
+def test_events_are_shown_with_what_they_concern(simulated: Commanded) -> None:
+    assert simulated("time", "freeze")["frozen"] is True
+    told = simulated("xid", "1", "48")
+    assert (told["gpu"], told["type"], told["data"], told["gpu_instance"]) == (1, "xid", 48, None)
+    simulated("xid", "0", "13", "--gi", "2", "--ci", "1")
+    assert simulated("ecc", "1", "dbe", "2")["ecc_uncorrected"] == 2
+    assert simulated("gpu", "lose", "1", "--xid", "79")["lost"] is True
+    events = simulated("events")
+    assert [(one["type"], one["data"]) for one in events] == [
+        ("xid", 48),
+        ("xid", 13),
+        ("dbe", 0),
+        ("dbe", 0),
+        ("xid", 79),
+    ]
+    assert (events[1]["gpu_instance"], events[1]["compute_instance"]) == (2, 1)
+    assert len({one["time"] for one in events}) == 1
+    stepped = simulated("time", "step", "1000")["time"]
+    assert stepped > events[0]["time"]
+    assert simulated("time", "run")["frozen"] is False
+
+
+def test_a_compute_instance_needs_its_gpu_instance(nvml_on: NvmlOn, simctl: Simctl) -> None:
+    nvml_on("t4")
+    code, _, complaint = simctl("xid", "0", "13", "--ci", "1")
+    assert (code, complaint) == (1, "nvdra-simctl: a compute instance needs --gi too\n")
+
+
+def test_mig_devices_are_listed(simulated: Commanded) -> None:
+    rows = simulated("mig", "list")
+    assert [
+        (row["gpu"], row["gpu_instance"], row["compute_instance"], row["profile"], row["slices"])
+        for row in rows
+    ] == [(0, 2, 0, "3g.40gb", 2), (0, 2, 1, "3g.40gb", 1), (0, 3, 0, "2g.20gb", 2)]
+    assert all(row["uuid"].startswith("MIG-") for row in rows)
+
+
+def test_processes_come_and_go(simulated: Commanded) -> None:
+    simulated("proc", "add", "0", "4711", "512", "--gi", "3", "--ci", "0")
+    assert simulated("proc", "list") == [
+        {
+            "gpu": 0,
+            "pid": 4711,
+            "kind": "compute",
+            "memory_mib": 512,
+            "gpu_instance": 3,
+            "compute_instance": 0,
+        }
+    ]
+    assert simulated("proc", "rm", "0", "4711") == []
+
+
+def test_the_fabric_of_all_boards_is_changed_at_once(simulated: Commanded) -> None:
+    rows = simulated("fabric", "all", "--fabric-state", "in_progress", "--clique", "7")
+    assert [(row["fabric_state"], row["fabric_clique"]) for row in rows] == [(2, 7), (2, 7)]
+    assert [row["fabric_clique"] for row in simulated("fabric", "1", "--clique", "8")] == [8]
+
+
+def test_an_unplugged_gpu_leaves_sysfs_and_comes_back(simulated: Commanded) -> None:
+    roots, gpu = simulated.node.roots, simulated.node.description.gpus[1]
+    device = roots.sys / "bus/pci/devices" / gpu.bus_id
+    before = sorted(path.relative_to(roots.sys) for path in roots.sys.rglob("*"))
+    assert simulated("gpu", "unplug", "1", "--sys-root", roots.sys)["unplugged"] is True
+    assert not device.exists()
+    assert not device.is_symlink()
+    assert (roots.sys / "bus/pci/devices" / simulated.node.description.gpus[0].bus_id).exists()
+    assert simulated("gpu", "plug", "1", "--sys-root", roots.sys)["unplugged"] is False
+    assert sorted(path.relative_to(roots.sys) for path in roots.sys.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", [["reboot"], ["gpu", "reset", "0"]])
+def test_access_files_go_with_their_instances(simulated: Commanded, command: list[str]) -> None:
+    roots = simulated.node.roots
+    instances = roots.proc / "driver/nvidia/capabilities/gpu0/mig"
+    assert (instances / "gi2/ci1/access").exists()
+    simulated(*command, "--proc-root", roots.proc)
+    assert not instances.exists()
+    assert (roots.proc / "driver/nvidia/capabilities/mig/config").exists()
+    assert simulated("mig", "list") == []
+
+
+def test_the_driver_goes_and_comes(simulated: Commanded) -> None:
+    assert simulated("driver", "unload")["driver_loaded"] is False
+    assert simulated("driver", "load")["driver_loaded"] is True
+
+
+def test_a_fault_can_do_all_that_a_rule_can(simulated: Commanded) -> None:
+    effect = ("--after-calls", "3", "--probability", "0.5", "--do-work", "--result", "TIMEOUT")
+    rule = simulated("fault", "add", "nvmlDeviceGetName", *effect)
+    assert (rule["after_calls"], rule["probability"], rule["do_work"]) == (3, 0.5, True)
+    assert simulated("fault", "add", "nvmlInit*", "--abort")["abort"] is True
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--probability", "1.5"), ("--probability", "x"), ("--after-calls", "-1")]
+)
+def test_a_wrong_number_is_refused_as_wrong_usage(
+    nvml_on: NvmlOn, simctl: Simctl, flag: str, value: str
+) -> None:
+    nvml_on("t4")
+    code, _, complaint = simctl("fault", "add", "nvmlInit*", "--result", "UNKNOWN", flag, value)
+    assert code == 2
+    assert flag in complaint

@@ -8,7 +8,7 @@ import sys
 from shutil import copy
 
 import pytest
-from nvdra_sim import config, hardware, state
+from nvdra_sim import config, hardware, incidents, state
 
 WIDTH = 91
 
@@ -278,3 +278,94 @@ def test_help_describes_the_options(standing_node):
     done = node.run(node.smi, "--help")
     assert done.returncode == 0
     assert "--query-gpu" in done.stdout
+
+
+# MIG
+
+
+CUT = [
+    {"profile": "3g.40gb", "start": 4, "compute": ["3c"]},
+    {"profile": "2g.20gb", "start": 0, "compute": ["1c", "1c"]},
+]
+
+
+def cut_node(sim_node, *modes, **sections):
+    """A node with an H100 for each given `mig` of the node file."""
+    gpus = [{"index": place, "mig": mig} for place, mig in enumerate(modes)]
+    return sim_node("dgx-h100", overrides={"gpu_count": len(modes), "gpus": gpus}, **sections)
+
+
+def mig_uuids(node):
+    (first, second) = sorted(node.description.gpus[0].mig.instances, key=lambda one: one.id)
+    return [f"MIG-{compute.uuid}" for one in (first, second) for compute in one.compute]
+
+
+def test_the_list_shows_mig_devices_below_their_gpu(sim_node):
+    node = cut_node(sim_node, {"mode": True, "instances": CUT}, {})
+    first, second = node.description.gpus
+    assert node.run(node.smi, "-L").stdout.splitlines() == [
+        f"GPU 0: {first.name} (UUID: {first.uuid})",
+        *(
+            f"  MIG {profile:<11} Device {place:2}: (UUID: {uuid})"
+            for place, (profile, uuid) in enumerate(
+                zip(["3g.40gb", "1c.2g.20gb", "1c.2g.20gb"], mig_uuids(node), strict=True)
+            )
+        ),
+        f"GPU 1: {second.name} (UUID: {second.uuid})",
+    ]
+
+
+def test_the_table_has_a_row_per_mig_device_and_their_processes(sim_node):
+    node = cut_node(sim_node, {"mode": True, "instances": CUT}, {"mode": True})
+    file = state.load(node.state)
+    incidents.add_process(file, file.gpu("0"), 999_999, 512, "compute", incidents.Instance(2, 0))
+    done = node.run(node.smi)
+    lines = done.stdout.splitlines()
+    assert {len(line) for line in lines[1:] if line} == {WIDTH}
+    start = lines.index("| MIG devices:" + " " * 76 + "|")
+    rows = [line.replace("|", " ").split() for line in lines[start + 6 : start + 9]]
+    assert rows == [
+        ["0", "2", "0", "0", "512MiB", "/", "40448MiB", "60", "0", "3", "0", "3", "0", "3"],
+        ["0", "3", "0", "1", "0MiB", "/", "20096MiB", "16", "0", "2", "0", "2", "0", "2"],
+        ["0", "3", "1", "2", "0MiB", "/", "20096MiB", "16", "0", "2", "0", "2", "0", "2"],
+    ]
+    assert ["0", "2", "0", "999999", "C", "[Not", "Found]", "512MiB"] in [
+        line.strip("|").split() for line in lines
+    ]
+
+
+def test_the_table_says_when_there_is_no_mig_device(sim_node):
+    assert "No MIG devices found" in run_table(cut_node(sim_node, {"mode": True}))
+
+
+def test_the_table_does_not_speak_of_mig_where_it_is_off(standing_node):
+    assert "MIG devices" not in run_table(standing_node("dgx-h100"))
+
+
+def run_table(node) -> str:
+    return node.run(node.smi).stdout
+
+
+def test_a_container_sees_the_mig_device_whose_capabilities_it_was_given(sim_node):
+    node = cut_node(sim_node, {"mode": True, "instances": CUT}, {}, node={"visibility": "auto"})
+    given = node.description.gpus[0]
+    dev = node.roots.driver / "dev"
+    (dev / "nvidia-caps").mkdir(parents=True)
+
+    def make(name: str, major: int, minor: int) -> None:
+        os.mknod(dev / name, stat.S_IFCHR, os.makedev(major, minor))
+
+    def seen() -> list[str]:
+        command = ["/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L"]
+        done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
+        return re.findall(r"UUID: (\S+)\)", done.stdout)
+
+    make("nvidiactl", 195, 255)
+    make("nvidia0", 195, 0)
+    assert seen() == [given.uuid]
+    make("nvidia-caps/nvidia-cap30", 505, 30)  # GPU instance 3
+    assert seen() == [given.uuid]
+    make("nvidia-caps/nvidia-cap32", 505, 32)  # compute instance 1 in it
+    assert seen() == [given.uuid, mig_uuids(node)[2]]
+    make("nvidia-caps/nvidia-cap1", 505, 1)  # the right to configure
+    assert seen() == [given.uuid, *mig_uuids(node)]

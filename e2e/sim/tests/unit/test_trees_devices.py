@@ -92,3 +92,20 @@ def test_majors_agree_with_proc_devices():
     assert isinstance(listing, File)
     assert b"240 nvidia-uvm\n" in listing.content
     assert numbers(devices.tree(node))["nvidia-uvm"] == (240, 0, 0o666)
+
+
+CUT = {
+    "mode": True,
+    "instances": [{"profile": "3g.40gb", "start": 4, "compute": ["2c", "1c"]}],
+}
+
+
+def test_mig_instances_have_their_capability_nodes():
+    gpus = [{"index": 2, "mig": CUT}]
+    found = numbers(tree("dgx-h100-shuffled", overrides={"gpus": gpus}))
+    plain = numbers(tree("dgx-h100-shuffled"))
+    minor = config.from_profile("dgx-h100-shuffled", "n").gpus[2].minor
+    first = 3 + 135 * minor + 9 * 2
+    assert {path: number for path, number in found.items() if path not in plain} == {
+        f"nvidia-caps/nvidia-cap{cap}": (505, cap, 0o444) for cap in (first, first + 1, first + 2)
+    }

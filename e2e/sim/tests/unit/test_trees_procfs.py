@@ -127,3 +127,31 @@ def test_the_minors_of_other_capabilities_are_listed_too():
 def test_only_baseboards_with_switches_of_their_own_show_them(profile):
     switches = [path for path in tree(profile) if "nvidia-nvswitch" in path]
     assert bool(switches) == profile.startswith(("dgx-", "hgx-"))
+
+
+def test_mig_instances_have_access_files_that_agree_with_the_list_of_minors():
+    cut = {
+        "mode": True,
+        "instances": [
+            {"profile": "3g.40gb", "start": 4, "compute": ["2c", "1c"]},
+            {"profile": "1g.10gb", "start": 0},
+        ],
+    }
+    gpus = [{"index": 2, "mig": cut}]
+    entries = tree("dgx-h100-shuffled", overrides={"gpus": gpus})
+    found = {
+        path.removeprefix("driver/nvidia/capabilities/"): lines(entries, path)
+        for path in entries
+        if path.startswith("driver/nvidia/capabilities/gpu")
+    }
+    assert found.keys() == {
+        f"gpu7/mig/{path}/access" for path in ("gi2", "gi2/ci0", "gi2/ci1", "gi7")
+    }
+    listed = dict(line.split() for line in lines(entries, "driver/nvidia-caps/mig-minors"))
+    for path, content in found.items():
+        minor = listed[path.replace("/mig/", "/")]
+        assert content == [
+            f"DeviceFileMinor: {minor}",
+            "DeviceFileMode: 292",
+            "DeviceFileModify: 1",
+        ]
