@@ -76,6 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = arguments.with_help(argparse.ArgumentParser(prog="nvdra-simctl"), DESCRIPTION, EXAMPLES)
+    release = f"%(prog)s {metadata.version('nvdra-sim')}"
+    top.add_argument("--version", action="version", version=release)
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     _add_node_commands(commands)
     incident_commands.add_to(commands)

@@ -101,7 +101,8 @@ def gigabytes(attributes: Any) -> int:
     """The number in a profile's name, by the formula that consumers use (§7.8)."""
     total_mib = pynvml.nvmlDeviceGetMemoryInfo(gpu()).total >> 20
     eighths = ceil(8 * attributes.memorySizeMB / total_mib) / 8
-    return floor(eighths * ceil(total_mib / 1024) + 0.5)
+    rounded: int = floor(eighths * ceil(total_mib / 1024) + 0.5)
+    return rounded
 
 
 def test_devices_are_numbered_densely_by_their_instances(nvml_on: NvmlOn) -> None:
@@ -241,7 +242,7 @@ def listed(call: Any, of: Any, profile: int) -> list[int]:
     is_gpu = call is pynvml.nvmlDeviceGetGpuInstances
     kind = pynvml.c_nvmlGpuInstance_t if is_gpu else pynvml.c_nvmlComputeInstance_t
     info = pynvml.nvmlGpuInstanceGetInfo if is_gpu else pynvml.nvmlComputeInstanceGetInfo
-    return [info(ctypes.cast(room[place], kind)).id for place in range(count.value)]
+    return [info(ctypes.cast(room[place] or 0, kind)).id for place in range(count.value)]
 
 
 def test_instances_are_listed_by_profile(nvml_on: NvmlOn) -> None:
