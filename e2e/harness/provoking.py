@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import plugin
+import small_disk
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.errors import Reason
 from nvdra_api.types.ids import ClaimUID
@@ -142,6 +143,14 @@ async def state_corrupt(rig: Rig) -> Told:
     return await _refused(rig, rig.claim("gpu-2"))
 
 
+async def state_unavailable(rig: Rig) -> Told:
+    disk = rig.stack.enter_context(small_disk.mounted(rig.plugin_dir))
+    await rig.start(JSON)
+    claim = rig.claim("gpu-2")
+    disk.fill()
+    return await _refused(rig, claim)
+
+
 async def api_unavailable(rig: Rig) -> Told:
     await rig.start(JSON)
     claim = rig.claim("gpu-0")
@@ -175,6 +184,7 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.FEATURE_GATE_DISABLED: feature_gate_disabled,
         Reason.LOCK_TIMEOUT: lock_timeout,
         Reason.STATE_CORRUPT: state_corrupt,
+        Reason.STATE_UNAVAILABLE: state_unavailable,
         Reason.API_UNAVAILABLE: api_unavailable,
         Reason.DEADLINE_EXCEEDED: deadline_exceeded,
         Reason.INTERNAL: internal,

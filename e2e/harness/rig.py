@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import plugin
@@ -28,6 +29,11 @@ class Rig:
     stack: ExitStack
     process: PluginProcess = field(init=False)
     dra: Plugin = field(init=False)
+
+    @property
+    def plugin_dir(self) -> Path:
+        """Where the plugin has its sockets and its state."""
+        return self.node.kubelet / "plugins" / plugin.DRIVER
 
     def launch(self, *flags: str, environ: Mapping[str, str] | None = None) -> PluginProcess:
         """Start the plugin; for one that will not register."""
@@ -75,7 +81,7 @@ class Rig:
 
     def held(self) -> dict[str, str]:
         """What the state file says is prepared: payload by claim UID."""
-        path = self.node.kubelet / "plugins" / plugin.DRIVER / "state.sqlite"
+        path = self.plugin_dir / "state.sqlite"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return dict(connection.execute("SELECT uid, payload FROM records"))
 

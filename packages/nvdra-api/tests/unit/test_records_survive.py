@@ -18,7 +18,7 @@ from nvdra_api.runtime.node import database
 from nvdra_api.runtime.node.store import ROOT_MEMORY, Record, Store
 from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.types.claims import ClaimRef
-from nvdra_api.types.errors import PermanentError, Reason
+from nvdra_api.types.errors import PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import ClaimUID
 
 
@@ -90,7 +90,7 @@ async def test_only_the_owner_can_read_the_file(tmp_path):
 async def test_changes_that_queue_while_one_is_synced_share_the_next_sync(tmp_path):
     async with CountingWorker("store") as worker:
         path = tmp_path / "s"
-        found = await worker.run(database.open_or_set_aside, path, datetime.now(UTC))
+        found = await worker.run(database.open_or_set_aside, path, "boot-1", datetime.now(UTC))
         store = Store(path, "boot-1", MovedClock(), worker, found)
         worker.calls = 0
         async with asyncio.TaskGroup() as group:
@@ -124,45 +124,20 @@ async def test_leaving_waits_for_what_is_queued(tmp_path):
 async def test_a_disk_that_refuses_is_told_and_changes_nothing(tmp_path):
     async with Worker("store") as worker:
         path = tmp_path / "s"
-        found = await worker.run(database.open_or_set_aside, path, datetime.now(UTC))
+        found = await worker.run(database.open_or_set_aside, path, "boot-1", datetime.now(UTC))
         store = Store(path, "boot-1", MovedClock(), worker, found)
         await store.put(ref(1), "prepared", "{}")
         cursor = await worker.run(found.connection.execute, "PRAGMA max_page_count = 1")
         await worker.run(cursor.close)
-        with pytest.raises(PermanentError, match="disk is full") as caught:
+        with pytest.raises(RetryableError, match="disk is full") as caught:
             await store.put(ref(1), "prepared", "x" * 100_000)
-        assert caught.value.reason is Reason.STATE_CORRUPT
+        assert caught.value.reason is Reason.STATE_UNAVAILABLE
+        assert "disk is full" in store.problem
         assert store.records()[ClaimUID("uid-1")].payload == "{}"
         await store.delete(ClaimUID("uid-1"))
+        assert store.problem == ""
         assert dict(store.records()) == {}
         await worker.run(found.connection.close)
-
-
-@pytest.mark.parametrize("damage", ["garbage", "page", "state"])
-async def test_a_damaged_file_is_set_aside_and_an_empty_one_takes_its_place(tmp_path, damage):
-    path = tmp_path / "s"
-    async with opened(path) as store:
-        for number in range(200):
-            await store.put(ref(number), "prepared", "{}")
-    if damage == "garbage":
-        path.write_bytes(b"this is no database, however long one looks at it" * 100)
-    elif damage == "page":
-        content = bytearray(path.read_bytes())
-        content[4096:12288] = b"\xff" * 8192
-        path.write_bytes(content)
-    else:
-        connection = sqlite3.connect(path)
-        connection.execute("UPDATE records SET state = 'somehow'")
-        connection.commit()
-        connection.close()
-    async with opened(path) as store:
-        assert store.set_aside == tmp_path / "s.corrupt-20260801T120000Z"
-        assert store.set_aside.exists()
-        assert dict(store.records()) == {}
-        await store.put(ref(1), "prepared", "{}")
-    async with opened(path) as store:
-        assert store.set_aside is None
-        assert len(store.records()) == 1
 
 
 async def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path):
@@ -177,7 +152,7 @@ async def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path):
 
 
 async def test_a_directory_that_is_missing_is_told(tmp_path):
-    with pytest.raises(PermanentError, match="No such file or directory"):
+    with pytest.raises(RetryableError, match="No such file or directory"):
         async with opened(tmp_path / "nowhere" / "s"):
             pass
 
@@ -264,7 +239,7 @@ def test_what_was_acknowledged_before_the_process_was_killed_is_there(tmp_path):
 
     async def look():
         async with opened(path) as store:
-            assert store.set_aside is None
+            assert store.doubt is None
             return set(store.records())
 
     held = asyncio.run(look())

@@ -10,11 +10,10 @@ from nvdra_api.runtime.http import debug, exposition, listener, probes
 from nvdra_api.runtime.kube import client as kube
 from nvdra_api.runtime.kube.client import Request
 from nvdra_api.runtime.kube.connection import KubeSettings
-from nvdra_api.runtime.kube.events import Events
+from nvdra_api.runtime.kube.events import Events, node_subject
 from nvdra_api.runtime.kube.publisher import Publisher, Write
 from nvdra_api.runtime.kubelet import server as kubelet_server
 from nvdra_api.runtime.kubelet.server import Kubelet
-from nvdra_api.runtime.node.files import InstanceLock
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.store import Store
 from nvdra_api.runtime.process import settings as process_settings
@@ -32,7 +31,7 @@ from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 
-from nvdra_gpu_plugin import cleanup, hardware, hook, publish, roots
+from nvdra_gpu_plugin import cleanup, hardware, home, publish, rebuild, roots
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.cdi_specs import SpecFiles
 from nvdra_gpu_plugin.cleanup import Cleanup
@@ -41,6 +40,7 @@ from nvdra_gpu_plugin.hardware import Hardware
 from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
 from nvdra_gpu_plugin.publish import Publication
+from nvdra_gpu_plugin.rebuild import Rebuild
 from nvdra_gpu_plugin.refusals import Refusals
 from nvdra_gpu_plugin.report import Report
 from nvdra_gpu_plugin.service import Service
@@ -64,7 +64,6 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     _warn_of_idle_gates(settings)
     node, clock = NodeName(settings.node_name), SystemClock()
     metrics = Metrics(driver=names.GPU_DRIVER, node=node)
-    settings.plugin_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
     host = Host(
         proc=settings.proc_root,
         sys=settings.sys_root,
@@ -73,17 +72,16 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        stack.enter_context(InstanceLock(settings.plugin_dir / "instance.lock", _who(settings)))
-        hook_path = hook.install(settings.nvidia_cdi_hook_path, settings.plugin_dir)
+        ours = await enter(home.taken(settings, _who(settings), host.boot_id(), clock, stop))
+        if ours is None:
+            return
         telemetry = await enter(_telemetry(settings, node, clock, metrics))
-        store = await enter(
-            Store.opened(settings.plugin_dir / "state.sqlite", host.boot_id(), clock)
-        )
+        store = ours.store
         held = HeldClaims(store, metrics.held)
         gpus = await enter(
             hardware.running(
                 host,
-                _cdi_options(settings, hook_path),
+                _cdi_options(settings, ours.hook_path),
                 SpecFiles(settings.cdi_root, clock),
                 partial(_note_nvml_call, telemetry),
             )
@@ -109,10 +107,14 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         refusals = Refusals(node, events, metrics, clock)
         turns = Turns(held)
         preparer = Preparer(node, settings.feature_gates, api, gpus, held, turns, telemetry)
-        service = Service(
-            node, preparer, held, turns, flights, root_spans, refusals, telemetry, clock
-        )
         evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
+        records = Rebuild(
+            preparer.fetch, store, held, gpus, evidence, partial(_tell_of_state, node, events)
+        )
+        service = Service(
+            node, preparer, held, records, turns, flights, root_spans, refusals, telemetry, clock
+        )
+        await enter(rebuild.running(records))
         await enter(cleanup.running(Cleanup(api, held, turns, evidence, service.release)))
         kubelet = await enter(
             kubelet_server.serving(
@@ -122,7 +124,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 service,
             )
         )
-        ready = _checks(kubelet, publisher, gpus)
+        ready = _checks(kubelet, publisher, gpus, store, held)
         await _listen(stack, settings, metrics, ready)
         report = Report(node, gpus, held, refusals, ready, clock)
         await _listen_debug(stack, settings, telemetry, logging, clock, report)
@@ -195,7 +197,14 @@ def _note_write(metrics: Metrics, write: Write) -> None:
     metrics.slice_write(write.verb, write.outcome)
 
 
-def _checks(kubelet: Kubelet, publisher: Publisher, gpus: Hardware) -> Mapping[str, probes.Check]:
+def _tell_of_state(node: NodeName, events: Events, text: str) -> None:
+    LOG.error("The state file was damaged", node=node, error=text)
+    events.emit((node_subject(node),), "Warning", Reason.STATE_CORRUPT, text)
+
+
+def _checks(
+    kubelet: Kubelet, publisher: Publisher, gpus: Hardware, store: Store, held: HeldClaims
+) -> Mapping[str, probes.Check]:
     """What must be true for pods to get GPUs here, each with the reason when it is not."""
 
     def registered() -> str | None:
@@ -210,6 +219,7 @@ def _checks(kubelet: Kubelet, publisher: Publisher, gpus: Hardware) -> Mapping[s
     return {
         "driver": lambda: gpus.problem or None,
         "slices": published,
+        "state": lambda: store.problem or held.doubt or None,
         "kubelet": registered,
     }
 

@@ -60,11 +60,12 @@ class Holdings(Mapping[ClaimUID, Holding]):
 
         A board is held exclusively unless it is held for monitoring, which excludes nobody and is
         excluded by nobody. It keeps its UUID when a new neighbour renumbers the bus at the next
-        boot, so either name of it counts.
+        boot, so either name of it counts; of one that was not there when a record was rebuilt
+        only the device's name is known.
         """
         if wanted.is_admin:
             return None
-        for board in (wanted.pci, wanted.uuid):
+        for board in (wanted.pci, wanted.uuid, wanted.device):
             for other, holding in self._exclusive.get(board, {}).items():
                 if other != uid:
                     return holding
@@ -78,7 +79,11 @@ class Holdings(Mapping[ClaimUID, Holding]):
 
 def _boards(holding: Holding) -> set[str]:
     held = [device for device in holding.devices if not device.is_admin]
-    return {device.pci for device in held} | {device.uuid for device in held}
+    return {name for device in held for name in _names(device)}
+
+
+def _names(device: HeldDevice) -> tuple[str, ...]:
+    return (device.pci, device.uuid) if device.uuid else (device.device,)
 
 
 def _drop(index: _Index[K], key: K, uid: ClaimUID) -> None:

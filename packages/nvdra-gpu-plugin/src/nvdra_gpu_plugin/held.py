@@ -30,11 +30,13 @@ class HeldClaims(Mapping[ClaimUID, Holding]):
         holdings: The same, and who stands in whose way.
         unreadable: Claims that hold devices of which the record does not tell, in a form that we
             know, which ones. They are whole again when prepared anew, and gone when unprepared.
+        doubt: Why there may be more that no record tells of; empty when there is not.
     """
 
     def __init__(self, store: Store, report: Report) -> None:
         self.holdings = Holdings()
         self.unreadable: dict[ClaimUID, ClaimRef] = {}
+        self.doubt = ""
         self._store = store
         self._report = report
         self._claims: Counter[str] = Counter()
@@ -101,11 +103,6 @@ class HeldClaims(Mapping[ClaimUID, Holding]):
 
     def _read(self) -> None:
         """Take over what the store holds; one bad record must not keep the others from serving."""
-        if self._store.set_aside is not None:
-            LOG.error(
-                "The state file was damaged and is set aside: claims prepared before are not known",
-                file=str(self._store.set_aside),
-            )
         for uid, record in self._store.records().items():
             holding = _holding(record.payload)
             if isinstance(holding, Holding):

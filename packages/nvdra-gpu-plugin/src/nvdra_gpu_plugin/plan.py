@@ -144,23 +144,37 @@ def check_free(plan: Plan, holdings: Holdings) -> None:
         )
 
 
-def check_known(plan: Plan, unreadable: Iterable[ClaimRef]) -> None:
+def check_known(plan: Plan, unreadable: Iterable[ClaimRef], doubt: str = "") -> None:
     """Refuse to give a GPU away while nobody can tell that it is free.
 
+    Args:
+        plan: What is wanted; monitoring access excludes nobody and is given.
+        unreadable: Claims that hold GPUs, and their records do not tell which.
+        doubt: Why claims may hold GPUs of which no record tells.
+
     Raises:
-        PermanentError: `StateCorrupt`: a claim holds GPUs, and its record does not tell which.
+        PermanentError: `StateCorrupt`.
     """
     wanted = plan.holding
     others = [ref for ref in unreadable if ref.uid != wanted.uid]
-    if others and not all(device.is_admin for device in wanted.devices):
+    if not (others or doubt) or all(device.is_admin for device in wanted.devices):
+        return
+    free = f"whether {', '.join(device.device for device in wanted.devices)} is free"
+    if others:
         raise PermanentError(
             Reason.STATE_CORRUPT,
-            f"claim {others[0]} holds GPUs of this node and its record cannot be read, so whether "
-            f"{', '.join(device.device for device in wanted.devices)} is free cannot be told",
+            f"claim {others[0]} holds GPUs of this node and its record cannot be read, so {free} "
+            "cannot be told",
             "delete the pods of that claim; once it is unprepared, the record is gone",
             claim=str(wanted.ref),
             holder=str(others[0]),
         )
+    raise PermanentError(
+        Reason.STATE_CORRUPT,
+        f"{free} cannot be told: {doubt}",
+        "make the kubelet's file readable for the plugin, or drain the node and reboot it",
+        claim=str(wanted.ref),
+    )
 
 
 def _board(claim: ResourceClaim, result: DeviceResult, inventory: Inventory, node: NodeName) -> Gpu:

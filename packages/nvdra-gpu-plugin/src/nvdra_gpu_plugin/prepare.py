@@ -131,7 +131,7 @@ class Preparer:
         except DeviceInUseError as error:
             error.since = self._held.since(error.holder.uid)
             raise
-        plan.check_known(wanted, self._held.unreadable.values())
+        plan.check_known(wanted, self._held.unreadable.values(), self._held.doubt)
 
     async def repeat(self, holding: Holding, deadline: float) -> PreparedClaim:
         """Answer for a claim we hold as before, after proving that the answer is still true.
@@ -245,9 +245,10 @@ def _check_same_board(device: HeldDevice, snapshot: Snapshot) -> None:
     gpu = snapshot.inventory.by_name.get(device.device)
     if gpu is None or gpu.uuid != device.uuid:
         now = "not on the node" if gpu is None else f"another board now ({gpu.uuid})"
+        before = device.uuid or "not there"
         raise PermanentError(
             Reason.UNKNOWN_DEVICE,
-            f"{device.device} was {device.uuid} when the claim was prepared and is {now}",
+            f"{device.device} was {before} when the claim's record was written and is {now}",
             "delete the pod, so that it is given a device that is there",
             device=device.device,
         )

@@ -24,6 +24,7 @@ class HeldDevice(_Frozen):
     device: DeviceName
     pci: PciAddress
     uuid: GpuUUID
+    """Empty, like the address, in a record that was rebuilt while the board was not there."""
     kind: str = "gpu"
     is_admin: bool = False
     """Monitoring access: it excludes nobody and is excluded by nobody."""

@@ -26,6 +26,8 @@ from nvdra_api.types.prepared import PreparedClaim
 from nvdra_gpu_plugin import roots
 from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
+from nvdra_gpu_plugin.rebuild import Rebuild
+from nvdra_gpu_plugin.records import Holding
 from nvdra_gpu_plugin.refusals import Refusals
 from nvdra_gpu_plugin.roots import Roots
 from nvdra_gpu_plugin.turns import Turns
@@ -58,6 +60,7 @@ class Service:
         node: NodeName,
         preparer: Preparer,
         held: HeldClaims,
+        rebuild: Rebuild,
         turns: Turns,
         flights: Flights[ClaimUID],
         roots: Roots,
@@ -68,6 +71,7 @@ class Service:
         self._node = node
         self._preparer = preparer
         self._held = held
+        self._rebuild = rebuild
         self._turns = turns
         self._flights = flights
         self._roots = roots
@@ -178,7 +182,7 @@ class Service:
         try:
             with self._operation(keys.PREPARE, ref, links) as span:
                 span.set(keys.ATTEMPT, self._attempts[ref.uid])
-                holding = self._held.get(ref.uid)
+                holding = await self._known(ref, deadline)
                 if holding is not None:
                     span.set(keys.DEVICE_KIND, holding.kind)
                     prepared = await self._preparer.repeat(holding, deadline)
@@ -196,6 +200,14 @@ class Service:
         devices = ", ".join(device.device for device in prepared.devices)
         self._refusals.done(ref, keys.PREPARE, claim, f"{devices} on node {self._node}")
         return prepared
+
+    async def _known(self, ref: ClaimRef, deadline: float) -> Holding | None:
+        """What the claim holds; one without a record may be in the kubelet's."""
+        holding = self._held.get(ref.uid)
+        if holding is None and not self._rebuild.is_done:
+            await self._rebuild.finish(deadline)
+            holding = self._held.get(ref.uid)
+        return holding
 
     async def _unprepare(self, ref: ClaimRef, deadline: float, links: tuple[Link, ...]) -> None:
         self._attempts.pop(ref.uid, None)

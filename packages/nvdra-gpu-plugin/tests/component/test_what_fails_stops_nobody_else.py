@@ -140,14 +140,6 @@ async def test_a_record_that_cannot_be_read_goes_with_its_claim(rig: Rig) -> Non
     assert not (await rig.dra.prepare([new]))[new.uid].error
 
 
-async def test_a_state_file_that_was_damaged_is_told_of(rig: Rig) -> None:
-    directory = rig.node.kubelet / "plugins" / plugin.DRIVER
-    directory.mkdir(parents=True)
-    (directory / "state.sqlite").write_bytes(b"not a database" * 1000)
-    await rig.start()
-    assert "state.sqlite.corrupt-" in rig.process.log.read_text()
-
-
 async def test_a_spec_that_was_removed_is_there_again_for_the_next_claim(rig: Rig) -> None:
     await rig.start()
     (spec,) = rig.node.cdi.glob("*.yaml")

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     FEATURE_GATE_DISABLED = "FeatureGateDisabled"
     LOCK_TIMEOUT = "LockTimeout"
     STATE_CORRUPT = "StateCorrupt"
+    STATE_UNAVAILABLE = "StateUnavailable"
     API_UNAVAILABLE = "ApiUnavailable"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     INTERNAL = "Internal"

@@ -195,23 +195,37 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             alert="`histogram_quantile(0.99, nvdra_lock_wait_seconds_bucket) > 10`.",
         ),
         Reason.STATE_CORRUPT: Explanation(
-            meaning="What the node has written down about prepared claims cannot be read or "
-            "written: a damaged record or file, a disk that is full or read-only, a file of a "
-            "newer version.",
+            meaning="Which devices are in use cannot be told: a record of a prepared claim, or the "
+            "file they are in, is damaged, and the kubelet's own record does not say either; or "
+            "the file is of a newer version. Claims whose records are whole are not affected.",
             mover=Mover.ADMINISTRATOR,
             check=(
                 "ls -l /var/lib/kubelet/plugins/gpu.nvidia.com   # on the node",
-                "df -h /var/lib/kubelet   # on the node",
+                "ls -l /var/lib/kubelet/dra_manager_state   # on the node",
                 _LOG,
             ),
             remedy=(
-                "Disk full or read-only: make room or repair it; nothing else is needed.",
                 "A record that cannot be read: delete the pods of the claim that is named.",
                 "A damaged file is set aside as `state.sqlite.corrupt-TIME`; keep it for a report. "
-                "If devices are refused because nobody can tell who holds them, drain the node.",
+                "What it said is taken from the kubelet's `dra_manager_state`: where the text says "
+                "that this cannot be read, mend that (the chart mounts the kubelet's directory).",
+                "Nothing helps: drain the node and reboot it, or remove the file that the text "
+                "names once no pod of the node uses a GPU.",
                 "Written by a newer version: install that version again.",
             ),
             alert=_more_than(0, Reason.STATE_CORRUPT, "10m"),
+        ),
+        Reason.STATE_UNAVAILABLE: Explanation(
+            meaning="The state file cannot be written: its disk is full, read-only or broken. "
+            "Nothing is prepared or unprepared meanwhile; what is held stays held and is answered.",
+            mover=Mover.NOBODY,
+            check=(
+                "df -h /var/lib/kubelet; mount | grep /var/lib/kubelet   # on the node",
+                _READY,
+                _LOG,
+            ),
+            remedy=("Make room or repair the disk; nothing else is needed, it goes on by itself.",),
+            alert=_more_than(0, Reason.STATE_UNAVAILABLE, "10m"),
         ),
         Reason.API_UNAVAILABLE: Explanation(
             meaning="The API server did not answer, refused, or answered with nonsense. Claims "

@@ -7,21 +7,26 @@ SQLite"; spec/tracing.md §1 for roots.
 """
 
 import asyncio
+import logging
+import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from sqlite3 import Connection
 from types import MappingProxyType
 from typing import Final
 
 from nvdra_api.runtime.node import database
-from nvdra_api.runtime.node.database import Connection, Record, State, Statement
+from nvdra_api.runtime.node.database import Record, State, Statement
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.worker import SHUTDOWN_S, Worker
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["Record", "State", "Store"]
 
@@ -43,8 +48,9 @@ class Store:
 
     Attributes:
         boot_id: The kernel's current boot; what is written is stamped with it.
-        set_aside: Where a file that could not be read was moved to; None when all was well. The
-            owner reports it and rebuilds what it can from evidence.
+        doubt: A file that could not be read was set aside, in this process or before, and nobody
+            has found out yet what was in it: the owner does, and says so by `settle`.
+        problem: Why the last change could not be written; empty when it could.
     """
 
     def __init__(
@@ -52,11 +58,13 @@ class Store:
     ) -> None:
         """Use `opened`."""
         self.boot_id = boot_id
-        self.set_aside = opened.set_aside
+        self.doubt = opened.doubt
+        self.problem = ""
         self._path = path
         self._clock = clock
         self._worker = worker
         self._connection: Connection = opened.connection
+        self._identity = opened.identity
         self._records = {record.uid: record for record in opened.records}
         self._roots = dict(opened.roots)
         self._ageing = deque(sorted((forget, uid) for uid, forget in self._roots.items()))
@@ -71,7 +79,8 @@ class Store:
         """Open the file, making it if need be, and read it once; leaving waits for every write.
 
         A file that is damaged is moved beside itself, with the time in its name, and an empty one
-        takes its place: see `set_aside`.
+        takes its place: see `doubt`. One that is damaged or removed later is written anew from
+        memory, and nothing is lost.
 
         Args:
             path: The file; its directory exists. SQLite keeps `-wal` and `-shm` beside it.
@@ -79,10 +88,11 @@ class Store:
             clock: For the times in records.
 
         Raises:
-            PermanentError: `StateCorrupt`: a newer release has written it, or the disk refuses.
+            PermanentError: `StateCorrupt`: a newer release has written it.
+            RetryableError: `StateUnavailable`: the disk refuses.
         """
         async with Worker("store") as worker:
-            opened = await worker.run(database.open_or_set_aside, path, clock.now())
+            opened = await worker.run(database.open_or_set_aside, path, boot_id, clock.now())
             store = cls(path, boot_id, clock, worker, opened)
             try:
                 yield store
@@ -90,7 +100,7 @@ class Store:
                 with suppress(TimeoutError):  # a disk that hangs; what was promised is on it
                     async with asyncio.timeout(SHUTDOWN_S):
                         await store._settled()
-                        await worker.run(opened.connection.close)
+                        await worker.run(store._connection.close)
 
     def records(self) -> Mapping[ClaimUID, Record]:
         """Every record, as it is on disk. A live view: do not keep an iterator over an await."""
@@ -100,7 +110,7 @@ class Store:
         """Write the record of a claim, new or not; returns once it is on disk.
 
         Raises:
-            PermanentError: `StateCorrupt`: the disk refuses; nothing has changed.
+            RetryableError: `StateUnavailable`: the disk refuses; nothing has changed.
         """
         now = self._clock.now()
         before = self._records.get(ref.uid)
@@ -123,7 +133,7 @@ class Store:
         """Forget the record of a claim; none there is fine. Returns once it is on disk.
 
         Raises:
-            PermanentError: `StateCorrupt`: the disk refuses; nothing has changed.
+            RetryableError: `StateUnavailable`: the disk refuses; nothing has changed.
         """
         statements = [database.delete_record(uid)]
         if uid in self._roots:
@@ -133,6 +143,12 @@ class Store:
             self._records.pop(uid, None)
 
         await self._write(_Change(statements, remember))
+
+    async def settle(self) -> None:
+        """Note that everything is known again which a damaged file said."""
+        if self.doubt is not None:
+            await self._worker.run(database.end_doubt, self.doubt)
+            self.doubt = None
 
     def root_written(self, uid: ClaimUID) -> bool:
         """Whether the claim's root span is out; remembered for an hour after its record."""
@@ -186,7 +202,9 @@ class Store:
         changes, self._queued = self._queued, []
         batch, self._batch = self._batch, asyncio.get_running_loop().create_future()
         statements = [statement for change in changes for statement in change.statements]
-        self._writing = self._worker.start(database.commit, self._connection, statements)
+        self._writing = self._worker.start(
+            database.commit, self._connection, self._path, self._identity, statements
+        )
         self._writing.add_done_callback(lambda written: self._end_batch(changes, batch, written))
 
     def _end_batch(
@@ -195,17 +213,50 @@ class Store:
         batch: asyncio.Future[None],
         written: asyncio.Future[None],
     ) -> None:
-        self._writing = None
         error = written.exception()
+        if isinstance(error, database.DamagedError):
+            self._heal(changes, batch, error)
+            return
+        self._writing = None
         if error is None:
+            self.problem = ""
             for change in changes:
                 change.remember()
             batch.set_result(None)
         else:
-            batch.set_exception(database.refused(self._path, error))
+            refusal = database.refused(self._path, error)
+            self.problem = str(refusal)
+            batch.set_exception(refusal)
             batch.exception()  # seen: nobody waits for a batch of marks alone
         if self._queued:
             self._start_batch()
+
+    def _heal(
+        self,
+        changes: Sequence[_Change],
+        batch: asyncio.Future[None],
+        damage: database.DamagedError,
+    ) -> None:
+        """Write the file anew from memory, which has all that was ever promised, and `changes`."""
+        _log.error(
+            "the state file is damaged and written anew file=%s error=%s", self._path, damage
+        )
+        statements = [
+            *map(database.put_record, self._records.values()),
+            *(database.put_root(uid, forget) for uid, forget in self._roots.items()),
+            *(statement for change in changes for statement in change.statements),
+        ]
+        healing = self._worker.start(self._made_anew, statements, self._clock.now())
+        self._writing = healing
+        healing.add_done_callback(lambda written: self._end_batch(changes, batch, written))
+
+    def _made_anew(self, statements: Sequence[Statement], now: datetime) -> None:
+        """Runs on the worker, alone: nothing is read or written meanwhile."""
+        opened = database.make_anew(self._path, statements, self.doubt, self.boot_id, now)
+        before, self._connection = self._connection, opened.connection
+        self._identity = opened.identity
+        with suppress(sqlite3.Error):  # it is of no use any more
+            before.close()
 
     async def _settled(self) -> None:
         """Wait until everything is written; who waits for a failed batch is told, we are not."""
