@@ -12,6 +12,7 @@ from typing import Any
 
 import apiserver
 from apiserver import ApiServer
+from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_lab import binaries, environment, versions
 from nvdra_lab.progress import Progress
 
@@ -61,6 +62,8 @@ def _arguments() -> argparse.Namespace:
         description="Measure the GPU plugin against a real API server on a simulated dgx-h100 and "
         "write bench/results.json and bench/RESULTS.md. Needs root (device nodes).",
     )
+    release = f"%(prog)s of nvdra-gpu-plugin {__version__}"
+    parser.add_argument("--version", action="version", version=release)
     for flag, default, what in (
         ("--rounds", 100, "rounds of eight claims prepared one after another"),
         ("--bursts", 25, "rounds of eight claims prepared at once"),

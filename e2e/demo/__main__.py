@@ -7,6 +7,7 @@ import sys
 from types import FrameType
 
 from kubectl import WaitedInVain
+from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_lab import environment, state
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
@@ -55,6 +56,8 @@ def _tell(screen: Screen, here: Environment, wishes: Wishes) -> None:
 
 def _wishes() -> Wishes:
     parser = argparse.ArgumentParser(prog="python -m e2e.demo", description="See: make demo")
+    release = f"%(prog)s of nvdra-gpu-plugin {__version__}"
+    parser.add_argument("--version", action="version", version=release)
     parser.add_argument("--nodes", type=int, default=2, metavar="N")
     parser.add_argument("--profile", default="dgx-h100", help="hardware of each node")
     parser.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release")

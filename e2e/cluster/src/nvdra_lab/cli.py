@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from types import FrameType
 
 from nvdra_sim.hardware import profile_names
@@ -63,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    release = f"%(prog)s {metadata.version('nvdra-lab')}"
+    whole.add_argument("--version", action="version", version=release)
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default="lab", help="the lab, when there are several (lab)")

@@ -26,6 +26,13 @@ def test_a_lab_has_two_nodes_of_h100_unless_told_otherwise() -> None:
     assert (options.name, options.provider) == ("lab", "local")
 
 
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.parse(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith("lab ")
+
+
 def test_the_list_of_packages_has_every_one_that_is_checked_for() -> None:
     listed = (Path(__file__).parents[2] / "debian-packages.txt").read_text().split()
     assert set(PACKAGES.values()) <= set(listed)

@@ -146,10 +146,17 @@ def _devices(devices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "no devices"
         return
     rows = [
-        (each["name"], each["state"], each.get("uuid", ""), each.get("product", ""), _holder(each))
+        (
+            each["name"],
+            each["state"],
+            each.get("pci", ""),
+            each.get("uuid", ""),
+            each.get("product", ""),
+            _holder(each),
+        )
         for each in devices
     ]
-    yield from _columns(("DEVICE", "STATE", "UUID", "PRODUCT", "HELD BY"), rows)
+    yield from _columns(("DEVICE", "STATE", "PCI", "UUID", "PRODUCT", "HELD BY"), rows)
 
 
 def _holder(device: Mapping[str, Any]) -> str:

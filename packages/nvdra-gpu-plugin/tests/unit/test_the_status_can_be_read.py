@@ -21,12 +21,20 @@ STATUS: dict[str, Any] = {
     "devices": [
         {
             "name": "gpu-0",
+            "pci": "0000:0f:00.0",
             "uuid": "GPU-0",
             "product": "NVIDIA H100",
             "state": "held",
             "claims": [f"default/train:{UID}"],
         },
-        {"name": "gpu-1", "uuid": "GPU-1", "product": "NVIDIA H100", "state": "free", "claims": []},
+        {
+            "name": "gpu-1",
+            "pci": "0000:2d:00.0",
+            "uuid": "GPU-1",
+            "product": "NVIDIA H100",
+            "state": "free",
+            "claims": [],
+        },
         {"name": "gpu-2", "state": "left out", "problem": "GPU is lost", "claims": []},
     ],
     "claims": [
@@ -61,10 +69,10 @@ TABLE = f"""\
 gpu.nvidia.com on node-a: version 0.1.0, up 3h3m
 ready
 
-DEVICE  STATE     UUID   PRODUCT      HELD BY
-gpu-0   held      GPU-0  NVIDIA H100  default/train:{UID}
-gpu-1   free      GPU-1  NVIDIA H100
-gpu-2   left out                      GPU is lost
+DEVICE  STATE     PCI           UUID   PRODUCT      HELD BY
+gpu-0   held      0000:0f:00.0  GPU-0  NVIDIA H100  default/train:{UID}
+gpu-1   free      0000:2d:00.0  GPU-1  NVIDIA H100
+gpu-2   left out                                    GPU is lost
 
 CLAIM          UID                                   SINCE                         DEVICES  PODS
 default/train  {UID}  2026-11-05T11:55:48Z (4m12s)  gpu-0    train-0

@@ -119,7 +119,8 @@ class Client:
             raise PermanentError(
                 Reason.CLAIM_NOT_FOUND,
                 f"claim {ref} does not exist",
-                "the pod will be stopped or recreated by its owner",
+                "if its pod is being deleted, nothing; otherwise make the claim again and delete the "
+                "pod",
                 claim=str(ref),
             ) from error
         with garbled("GET", f"claim {ref}"):

@@ -102,6 +102,10 @@ def refused(
     return RetryableError(Reason.API_UNAVAILABLE, message, _REMEDIES.get(status, ""))
 
 
+_UNREACHED = (
+    "it is tried again; if this lasts, see whether the API server can be reached from this node"
+)
+
 _REMEDIES = {
     401: "check the credentials in the kubeconfig or the pod's service account token",
     403: "grant the driver's service account this verb on this resource",
@@ -118,7 +122,7 @@ def errors(verb: str, path: str, host: str) -> Iterator[None]:
         raise RetryableError(
             Reason.API_UNAVAILABLE,
             f"{call}: {str(error) or 'no answer in time'}",
-            "see whether it can be reached",
+            _UNREACHED,
         ) from error
     except (aiohttp.ClientSSLError, aiohttp.ClientConnectorCertificateError, ssl.SSLError) as error:
         raise RetryableError(
@@ -126,9 +130,7 @@ def errors(verb: str, path: str, host: str) -> Iterator[None]:
         ) from error
     except (aiohttp.ClientError, OSError) as error:
         what = str(error) or type(error).__name__
-        raise RetryableError(
-            Reason.API_UNAVAILABLE, f"{call}: {what}", "see whether it can be reached"
-        ) from error
+        raise RetryableError(Reason.API_UNAVAILABLE, f"{call}: {what}", _UNREACHED) from error
 
 
 @contextmanager

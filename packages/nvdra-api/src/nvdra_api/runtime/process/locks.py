@@ -122,7 +122,7 @@ def _timed_out(key: str, held: _Held | None, holder: str, began: float) -> Retry
     return RetryableError(
         Reason.LOCK_TIMEOUT,
         f"{key} is in use by {other}, waited {waited:.1f} s for it",
-        f"the kubelet tries again; if this lasts, see what {other} is doing",
+        f"the kubelet tries again; if this lasts, the trace of {other} shows what it waits for",
         key=key,
         holder=other,
         waiter=holder,
