@@ -5,6 +5,7 @@ not listed fails here, and so does a listed one that never shows. Needs root.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 import toolkit
-from nvdra_cdi import transforms, version
+from nvdra_cdi import codec, transforms, version
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import Spec
 from nvdra_cdi.nvidia import generator
@@ -187,6 +188,23 @@ def test_every_mode_gives_the_toolkits_document(compared: Compared, profile: str
 def test_a_profile_with_mig_is_compared_with_mig_devices(compared: Compared, profile: str) -> None:
     spec = compared(profile)["nvml"].ours
     assert sum(device.name.startswith("MIG-") for device in spec.devices) >= 4
+
+
+@pytest.mark.parametrize("mode", OURS)
+@pytest.mark.parametrize("profile", ["dgx-a100-shuffled", "rtx-pro-6000", "mixed"])
+def test_the_command_asks_nvml_and_prints_the_same(
+    compared: Compared, profile: str, mode: str
+) -> None:
+    pair = compared(profile)[mode]
+    roots = pair.node.roots
+    printed = pair.node.run(
+        *(sys.executable, "-m", "nvdra_cdi", "generate", f"--mode={mode}", "--format=json"),
+        *(f"--driver-root={roots.driver}", f"--dev-root={roots.dev.parent}"),
+        *(f"--sys-root={roots.sys}", f"--proc-root={roots.proc}"),
+        f"--nvidia-cdi-hook-path={toolkit.HOOK}",
+    )
+    assert printed.returncode == 0, printed.stderr
+    assert codec.loads(printed.stdout.encode()) == pair.ours
 
 
 @pytest.mark.parametrize("deviation", toolkit.DEVIATIONS, ids=lambda one: one.name)
