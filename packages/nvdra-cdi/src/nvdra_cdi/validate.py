@@ -76,6 +76,9 @@ def _head(spec: Spec) -> Iterator[Problem]:
         if len(value) > longest:
             message = f'{part} "{value}" is over {longest} characters'
             yield Problem("kind", message, is_extra=True, remedy="shorten it")
+        if len(value) == 1:  # §3: CDI library 1.1.0 and older, which runtimes have inside
+            message = f'{part} "{value}" is one character, at which older runtimes crash'
+            yield Problem("kind", message, is_extra=True, remedy="lengthen it")
     yield from _annotations(spec.annotations, "annotations")
 
 

@@ -24,6 +24,7 @@ class Compared:
         document: It.
         ours: Our reading.
         theirs: The reference library's.
+        spec: What we decode it to, if it is valid to us.
         explained: The intended differences that account for their not being equal.
         unwritable: Problems for which only we would not write it, each with those that account.
         changes: What is not the same to the reference library after we have saved it.
@@ -32,6 +33,7 @@ class Compared:
     document: Document
     ours: Reading
     theirs: Reading
+    spec: Spec | None = None
     explained: tuple[str, ...] = ()
     unwritable: dict[str, tuple[str, ...]] = field(default_factory=dict)
     changes: list[str] = field(default_factory=list)
@@ -72,8 +74,8 @@ def compare(documents: Iterable[Document], oracle: Oracle) -> list[Compared]:
         ours, spec = verdicts.ours(document.data)
         each = _compared(document, ours, spec, verdicts.theirs(answer))
         found.append(each)
-        if spec is not None and ours.verdict == each.theirs.verdict == VALID:
-            saved.extend(_saved(each, spec, answer["spec"]))
+        if each.spec is not None and each.theirs.verdict == VALID:
+            saved.extend(_saved(each, each.spec, answer["spec"]))
     for again, answer in zip(saved, oracle.specs(each.data for each in saved), strict=True):
         if "error" in answer or answer["spec"] != again.expected:
             again.of.changes.append(f"{again.how}: {answer} is not {again.expected}")
@@ -85,9 +87,11 @@ def _compared(document: Document, ours: Reading, spec: Spec | None, theirs: Read
     if not is_equal(ours, theirs):
         seen = Seen(document.data, nodes.root_of(document.data), ours, theirs)
         explained = _explaining(READING, seen)
-    problems = validate.problems(spec) if spec is not None and ours.verdict == VALID else ()
-    unwritable = {str(problem): _explaining(WRITING, str(problem)) for problem in problems}
-    return Compared(document, ours, theirs, explained, unwritable)
+    if spec is None or ours.verdict != VALID:
+        return Compared(document, ours, theirs, None, explained)
+    problems = map(str, validate.problems(spec))
+    unwritable = {problem: _explaining(WRITING, problem) for problem in problems}
+    return Compared(document, ours, theirs, spec, explained, unwritable)
 
 
 def _explaining(table: tuple[Difference, ...], seen: Any) -> tuple[str, ...]:
@@ -96,7 +100,6 @@ def _explaining(table: tuple[Difference, ...], seen: Any) -> tuple[str, ...]:
 
 def _saved(compared: Compared, spec: Spec, meaning: dict[str, Any]) -> Iterator[_Saved]:
     yield _Saved(compared, "YAML", codec.dumps(spec, "yaml"), meaning)
-    yield _Saved(compared, "JSON", codec.dumps(spec, "json"), meaning)
     lowest = replace(spec, version=version.minimum_required(spec))
     expected = meaning | {"cdiVersion": lowest.version}
-    yield _Saved(compared, "with its lowest version", codec.dumps(lowest), expected)
+    yield _Saved(compared, "JSON of its lowest version", codec.dumps(lowest, "json"), expected)

@@ -10,7 +10,7 @@ from cdi_corpus.documents import Case
 
 SEED = "cdi 1.1.0"
 _EACH = 12  # documents for each rule and field, on either side
-_MIXTURES = 1200
+_MIXTURES = 800
 
 Kind = Literal["rule", "field", "notation", "mixture"]
 

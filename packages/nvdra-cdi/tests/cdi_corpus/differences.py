@@ -239,6 +239,11 @@ WRITING = tuple(
             "is no annotation key|bytes are over",
             "the reference means to check them too; §23.1",
         ),
+        (
+            "one-character vendors and classes",
+            "is one character",
+            "library 1.1.0 and older, which runtimes have inside, crash at them; §3",
+        ),
         ("long names", "is over (253|63) characters", "the standard's text limits them; §3"),
     )
 )

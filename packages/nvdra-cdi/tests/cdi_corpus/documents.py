@@ -13,8 +13,8 @@ from cdi_corpus.table import VERSIONS
 Tree = dict[str, Any]
 
 HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
-VENDORS = ("nvidia.com", "k8s.gpu.nvidia.com", "v", "Vendor-1_x.example", "a9")
-CLASSES = ("gpu", "claim", "c", "imex-channel", "Device_2")
+VENDORS = ("nvidia.com", "k8s.gpu.nvidia.com", "vv", "Vendor-1_x.example", "a9")
+CLASSES = ("gpu", "claim", "c0", "imex-channel", "Device_2")
 NAMES = ("a", "gpu-0", "all", "claim-5f0b", "x.y:z_1", "B", "mig-1g")
 TEXTS = (
     "x",

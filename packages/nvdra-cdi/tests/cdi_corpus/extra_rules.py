@@ -47,12 +47,22 @@ def _annotations(rng: Random, keeps: bool) -> dict[str, str]:
 
 @made.of("vendor length")
 def _vendor_length(rng: Random, tree: Tree, keeps: bool) -> None:
-    tree["kind"] = f"{'v' * (rng.randint(1, 253) if keeps else rng.randint(254, 400))}/gpu"
+    tree["kind"] = f"{'v' * (rng.randint(2, 253) if keeps else rng.randint(254, 400))}/gpu"
 
 
 @made.of("class length")
 def _class_length(rng: Random, tree: Tree, keeps: bool) -> None:
-    tree["kind"] = f"nvidia.com/{'c' * (rng.randint(1, 63) if keeps else rng.randint(64, 200))}"
+    tree["kind"] = f"nvidia.com/{'c' * (rng.randint(2, 63) if keeps else rng.randint(64, 200))}"
+
+
+@made.of("one-character vendor")
+def _short_vendor(rng: Random, tree: Tree, keeps: bool) -> None:
+    tree["kind"] = f"{rng.choice(('ab', 'v.com') if keeps else ('a', 'Z'))}/gpu"
+
+
+@made.of("one-character class")
+def _short_class(rng: Random, tree: Tree, keeps: bool) -> None:
+    tree["kind"] = f"nvidia.com/{rng.choice(('ab', 'gpu') if keeps else ('a', 'Z'))}"
 
 
 @made.of("no control characters")

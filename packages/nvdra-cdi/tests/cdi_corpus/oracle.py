@@ -17,7 +17,11 @@ from typing import Any
 from nvdra_lab import binaries, environment
 
 SOURCE = Path(__file__).parents[1] / "oracle"
-_FILES = ("go.mod", "go.sum", "main.go")
+REFERENCE = "go.mod"
+"""The library that decides: 1.1.1."""
+
+IN_RUNTIMES = "library-1.0.1.mod"
+"""The one inside of containerd 2.1, which decodes YAML 1.1 and knows versions up to 1.0.0."""
 
 
 class Oracle:
@@ -54,26 +58,27 @@ class Oracle:
 
 
 @contextmanager
-def running() -> Iterator[Oracle]:
-    """The process, built if need be, until the block ends."""
+def running(modules: str = REFERENCE) -> Iterator[Oracle]:
+    """The process with one of the libraries, built if need be, until the block ends."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([built()], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen([built(modules)], stdin=pipe, stdout=pipe, text=True) as process:
         yield Oracle(process)
         assert process.stdin is not None
         process.stdin.close()
 
 
-def built() -> Path:
+def built(modules: str) -> Path:
     """The program, from the build cache or built into it; named after its source."""
     places = environment.read()
-    digest = hashlib.sha256(b"".join((SOURCE / name).read_bytes() for name in _FILES)).hexdigest()
+    files = ("main.go", modules, modules.replace(".mod", ".sum"))
+    digest = hashlib.sha256(b"".join((SOURCE / name).read_bytes() for name in files)).hexdigest()
     program = places.cache.binaries / f"cdi-oracle-{digest[:16]}" / "cdi-oracle"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:
             unfinished = Path(folder) / program.name
             subprocess.run(
-                [binaries.find_go(places), "build", "-o", unfinished, "."],
+                [binaries.find_go(places), "build", f"-modfile={modules}", "-o", unfinished, "."],
                 cwd=SOURCE,
                 env={
                     **places.variables,

@@ -17,7 +17,7 @@ _HEAD = f"""# nvdra-cdi beside the reference library
 Made by `python -m cdi_corpus` in `packages/nvdra-cdi/tests`, with the seed `{SEED}`; a component
 test fails when it is stale. Both sides were asked for every document below: whether it is valid,
 which rule it breaks first, which version it needs. Each one that both take was saved by us as YAML,
-as JSON and with its lowest version, and meant the same to the reference library. What is not equal
+and as JSON with its lowest version, and meant the same to the reference library. What is not equal
 is in the last table; anything else fails the component tests.
 """
 

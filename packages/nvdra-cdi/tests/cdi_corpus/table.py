@@ -180,6 +180,8 @@ RULES = (
     ),
     Rule("3", "vendor length", "at most 253 characters", is_extra=True),
     Rule("3", "class length", "at most 63 characters", is_extra=True),
+    Rule("3", "one-character vendor", "older libraries crash at one", is_extra=True),
+    Rule("3", "one-character class", "older libraries crash at one", is_extra=True),
     Rule("4", "absolute hook path", "a hook's path is absolute", is_extra=True),
     Rule("4", "absolute mount path", "a mount's paths are absolute", is_extra=True),
     Rule("4", "absolute node path", "a device node's paths are absolute", is_extra=True),

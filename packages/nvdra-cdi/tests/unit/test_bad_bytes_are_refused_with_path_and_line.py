@@ -90,7 +90,7 @@ def test_a_broken_rule_has_the_line_of_what_breaks_it():
 
 def test_a_missing_field_has_the_line_of_what_it_is_missing_from():
     assert found(
-        b"kind: a/b\ncdiVersion: 0.3.0\n\ndevices:\n  - containerEdits: {env: [A=b]}\n"
+        b"kind: v.com/class\ncdiVersion: 0.3.0\n\ndevices:\n  - containerEdits: {env: [A=b]}\n"
     ) == [("devices[0].name", 5)]
 
 

@@ -341,13 +341,22 @@ def test_an_unknown_name_applies_nothing_and_names_only_the_unknown(cache):
         oci.inject({}, cache, ["vendor.com/class=a", "x/y=z", "q"])
 
 
+def test_a_path_that_a_container_has_twice_gets_the_node_in_the_seconds_place():
+    there = [{"path": path, "type": "p"} for path in ("/x", "/a", "/x", "/b")]
+    edits = ContainerEdits(device_nodes=(DeviceNode("/x", type="c", major=1, minor=3),))
+    edited = oci.apply_edits({"linux": {"devices": there}}, edits)
+    devices = edited["linux"]["devices"]
+    assert [device["path"] for device in devices] == ["/a", "/x", "/b"]
+    assert devices[1]["major"] == 1
+
+
 def test_what_was_looked_up_on_the_host_is_not_remembered(tmp_path: Path):
     fifo = tmp_path / "fifo"
     edits = ContainerEdits(device_nodes=(DeviceNode("/x", str(fifo)),))
-    files.write(Spec("v.com/c", (Device("a", edits),)), tmp_path / "x.yaml")
+    files.write(Spec("v.com/class", (Device("a", edits),)), tmp_path / "x.yaml")
     cache = Cache([tmp_path])
     for mode in (0o600, 0o644):
         os.mkfifo(fifo, mode)
-        found = oci.inject({}, cache, ["v.com/c=a"])
+        found = oci.inject({}, cache, ["v.com/class=a"])
         assert found["linux"]["devices"][0]["fileMode"] == mode
         fifo.unlink()

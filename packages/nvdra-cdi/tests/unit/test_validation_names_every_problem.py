@@ -104,6 +104,14 @@ def test_a_rule_of_the_standard_is_reported_at_its_place(path, spec):
     assert paths(spec, extra=False) == [path]
 
 
+@pytest.mark.parametrize("kind", ["v/class", "vendor.com/c"])
+def test_a_part_of_one_character_is_read_and_not_written_as_older_runtimes_crash_at_it(kind):
+    spec = replace(GOOD, kind=kind)
+    validate.check(spec, strict=False)
+    with pytest.raises(ValidationError, match="is one character, at which older runtimes crash"):
+        validate.check(spec, strict=True)
+
+
 @pytest.mark.parametrize(("path", "spec"), EXTRA.items(), ids=EXTRA.keys())
 def test_a_rule_of_ours_is_reported_at_its_place_and_only_stops_writers(path, spec):
     assert paths(spec, extra=True) == [path]

@@ -26,6 +26,13 @@ def reference() -> Iterator[oracle.Oracle]:
 
 
 @pytest.fixture(scope="session")
+def runtimes_library() -> Iterator[oracle.Oracle]:
+    """The process with the older library that containerd has inside."""
+    with oracle.running(oracle.IN_RUNTIMES) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
 def compared(reference) -> list[comparison.Compared]:
     """Every document of the corpus with what both sides say."""
     return comparison.compare(corpus.documents(), reference)
