@@ -200,11 +200,11 @@ class Preparer:
     async def _verify(
         self, snapshot: Snapshot, devices: Collection[HeldDevice], deadline: float
     ) -> None:
-        uuids = tuple(device.uuid for device in devices)
+        boards = {device.uuid: device for device in devices}  # a claim may have one many times
         with self._telemetry.step(
-            "verify devices", {keys.HW_TYPE: keys.HW_TYPE_GPU, keys.HW_ID: uuids}
+            "verify devices", {keys.HW_TYPE: keys.HW_TYPE_GPU, keys.HW_ID: tuple(boards)}
         ):
-            for device in devices:
+            for device in boards.values():
                 await self._hardware.prove(snapshot, device, deadline)
 
     def _check_generation(self, holding: Holding, snapshot: Snapshot) -> None:
