@@ -1,6 +1,9 @@
 """The same directories serve the same devices, and these change a container in the same way."""
 
+import pytest
 from cdi_corpus.differences import CACHE
+
+pytestmark = pytest.mark.timeout(300)  # the first test builds the oracle and asks for it all
 
 
 def test_caches_and_containers_are_those_of_the_reference(injected):

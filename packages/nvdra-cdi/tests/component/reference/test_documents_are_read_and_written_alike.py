@@ -5,6 +5,7 @@ What differs on purpose is in `cdi_corpus.differences`; anything else that diffe
 
 from collections import defaultdict
 
+import pytest
 from cdi_corpus import comparison, corpus, mixtures, text, verdicts
 from cdi_corpus.differences import READING, WRITING
 from cdi_corpus.table import FIELDS, RULES
@@ -12,6 +13,8 @@ from cdi_corpus.verdicts import VALID
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from nvdra_cdi.fields import FIELDS as FIELDS_OF
+
+pytestmark = pytest.mark.timeout(300)  # the first test builds the oracle and asks for it all
 
 EXTRA = {rule.name for rule in RULES if rule.is_extra}
 

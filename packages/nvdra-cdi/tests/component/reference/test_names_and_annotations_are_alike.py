@@ -1,6 +1,9 @@
 """Qualified names and container annotations are parsed and made as the reference library does."""
 
+import pytest
 from cdi_corpus.differences import ANNOTATIONS
+
+pytestmark = pytest.mark.timeout(300)  # the first test builds the oracle and asks for it all
 
 
 def test_names_are_split_and_checked_and_annotations_made_and_parsed_alike(named):

@@ -10,6 +10,8 @@ import pytest
 from nvdra_cdi import codec, version
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, IntelRdt, Spec
 
+pytestmark = pytest.mark.timeout(300)  # the first test builds the oracle and asks for it all
+
 NEWEST = version.KNOWN_VERSIONS.index("1.0.0")  # that it knows
 WORDS = (
     *("y", "n", "yes", "No", "ON", "off", "true", "Null", "~", "", "=", "<<", "-", "2001-01-01"),

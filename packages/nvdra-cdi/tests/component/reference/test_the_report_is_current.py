@@ -1,6 +1,9 @@
 """REPORT.md of the corpus says what a run says."""
 
+import pytest
 from cdi_corpus import report
+
+pytestmark = pytest.mark.timeout(300)  # the first test builds the oracle and asks for it all
 
 
 def test_the_report_is_what_this_run_would_write(compared, injected, named):
