@@ -92,7 +92,7 @@ claim                    |██████████████████
 prepare, attempt 1       |0                                4.00 ms|
 fetch claim              |██████████████████████████████          |    3.00 ms
 resolve config           |                              ████      |    0.40 ms
-  ! DeviceInUse: gpu-0 is held by claim default/other
+  ! DeviceInUse, as above
 
 prepare, attempt 2       |0                                10.0 ms|
 wait lock                |    ████████████████████                |    5.00 ms  holder=other

@@ -119,8 +119,8 @@ class Client:
             raise PermanentError(
                 Reason.CLAIM_NOT_FOUND,
                 f"claim {ref} does not exist",
-                "if its pod is being deleted, nothing; otherwise make the claim again and delete the "
-                "pod",
+                "nothing to do if its pod is being deleted; otherwise make the claim again and "
+                "delete the pod",
                 claim=str(ref),
             ) from error
         with garbled("GET", f"claim {ref}"):

@@ -88,6 +88,7 @@ def html(trace: Trace) -> str:
     line = story.summary(trace)
     parts = story.sections(trace)
     failure = story.newest_failure(trace)
+    told = {_words(failure)} if failure else set()
     body = [
         f"<h1>{escape(line.name)} {escape(line.claim)} {_tag(line)}</h1>",
         f'<div class="dim">trace <code>{escape(line.trace)}</code>'
@@ -97,7 +98,7 @@ def html(trace: Trace) -> str:
         '<a href="?format=json">JSON</a><a href="?format=text">text</a></nav>',
         _verdict(failure),
         *(
-            _part(part, failure, is_open=index <= 1 or index > len(parts) - 1 - _OPEN_PARTS)
+            _part(part, told, is_open=index <= 1 or index > len(parts) - 1 - _OPEN_PARTS)
             for index, part in enumerate(parts)
         ),
     ]
@@ -152,7 +153,7 @@ def _words(failure: Failure) -> str:
     return f"{failure.reason}: {failure.message}"
 
 
-def _part(section: Section, verdict: Failure | None, *, is_open: bool) -> str:
+def _part(section: Section, told: set[str], *, is_open: bool) -> str:
     """A section with its scale above it; attempts that failed alike are one row."""
     end = story.duration(section.seconds)
     middle = story.duration(section.seconds / 2)
@@ -161,7 +162,6 @@ def _part(section: Section, verdict: Failure | None, *, is_open: bool) -> str:
         f'<span class="axis"><span>0</span><span>{middle}</span><span>{end}</span></span>'
         f'<span class="number">{end}</span></summary>'
     )
-    told = {_words(verdict)} if verdict else set()
     rows = "".join(_row(alike, told) for alike in story.alike(section.rows))
     return f'<details class="part"{" open" if is_open else ""}>{head}{rows}</details>'
 

@@ -19,7 +19,9 @@ _TIME = 11
 
 def text(trace: Trace) -> str:
     """The waterfall of a trace, about 100 columns wide, lines ended by newlines."""
-    parts = [_head(story.summary(trace)), *map(_section, story.sections(trace))]
+    told: set[str] = set()
+    parts = [_head(story.summary(trace))]
+    parts += [_section(section, told) for section in story.sections(trace)]
     if trace.omitted:
         parts.append([f"{trace.omitted} spans of older attempts are no longer kept"])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
@@ -48,10 +50,9 @@ def _head(line: Summary) -> list[str]:
     ]
 
 
-def _section(section: Section) -> list[str]:
+def _section(section: Section, told: set[str]) -> list[str]:
     end = story.duration(section.seconds)
     scale = f"{section.title:<{_NAME}} |0{end:>{_BAR - 1}}|"
-    told: set[str] = set()
     return [scale, *chain.from_iterable(_row(alike, told) for alike in story.alike(section.rows))]
 
 
