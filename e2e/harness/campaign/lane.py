@@ -8,15 +8,15 @@ import contextlib
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import kubelet_client
 import plugin
@@ -31,6 +31,9 @@ from campaign import points
 
 MAIN = "main"
 READY_S = 30
+DEATH_S = 60
+LOOK_S = 0.05
+REST_S = 0.03
 NAME_OF_OTHERS = "grpc"
 """Threads of gRPC carry the process's name or one of a pool's."""
 
@@ -42,6 +45,7 @@ class Lane:
     Attributes:
         specs: The CDI directory of a node where nothing has happened, by file name.
         pid: Of the plugin, also when strace runs it.
+        is_dirty: Whether something may be there that a new sequence must not find.
     """
 
     server: ApiServer
@@ -51,8 +55,9 @@ class Lane:
     process: PluginProcess | None = None
     running: ExitStack = field(default_factory=ExitStack)
     dra: Plugin = field(init=False)
-    specs: dict[str, bytes] = field(default_factory=dict)
+    specs: Mapping[str, bytes] = field(default_factory=dict)
     pid: int = 0
+    is_dirty: bool = True
 
     @property
     def names(self) -> points.Node:
@@ -71,7 +76,7 @@ class Lane:
             self.server, self.node, flags=flags, program=(*before, "nvdra-gpu-plugin")
         )
         self.process = self.running.enter_context(starting)
-        self.pid = _only_child(self.process.process.pid) if before else self.process.process.pid
+        self.pid = _program_of(self.process.process.pid) if before else self.process.process.pid
 
     async def start(self) -> None:
         """Start the plugin and wait until it serves and has published."""
@@ -81,6 +86,7 @@ class Lane:
     async def served(self) -> None:
         """Wait until the plugin is registered, has looked at the hardware and has published."""
         await self.kubelet.registered(plugin.DRIVER, READY_S)
+        await self.until(self.is_idle, "the plugin to come to rest")
         await self.until(lambda: not self.wrong_slices(), "the slices to be right")
         await self.until(self.is_idle, "the plugin to come to rest")
         # Only now: a kubelet that met the new socket by the old one's name registers it twice.
@@ -91,12 +97,12 @@ class Lane:
         deadline = time.monotonic() + timeout_s
         while not await asyncio.to_thread(is_so):
             assert time.monotonic() < deadline, f"waited for {what}\n{self.log()[-2000:]}"
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_S)
 
     def is_idle(self) -> bool:
         """Whether no thread of the plugin has run for a moment."""
         before = _switches(self.pid)
-        time.sleep(0.03)
+        time.sleep(REST_S)
         return _switches(self.pid) == before
 
     async def stop(self) -> int:
@@ -118,7 +124,7 @@ class Lane:
     async def died(self) -> None:
         """Wait until the plugin is dead, and whoever watched it has ended, too."""
         assert self.process is not None
-        await asyncio.to_thread(self.process.process.wait)
+        await asyncio.to_thread(self.process.process.wait, DEATH_S)
 
     async def _ended(self) -> None:
         self.running.close()
@@ -139,25 +145,14 @@ class Lane:
         """A new claim, allocated to these devices."""
         return plugin.allocated_claim(self.server, self.node.name, devices)
 
-    def records(self) -> dict[str, str]:
-        """What the state file would say to whoever opens it now; it is left as it is."""
-        with tempfile.TemporaryDirectory(dir=self.directory) as copy:
-            for path in self.state.glob("state.sqlite*"):
-                shutil.copy(path, copy)
-            found = Path(copy, "state.sqlite")
-            if not found.exists():
-                return {}
-            with contextlib.closing(sqlite3.connect(found)) as connection:
-                try:
-                    return dict(connection.execute("SELECT uid, payload FROM records"))
-                except sqlite3.OperationalError:  # the tables are not made yet
-                    return {}
+    def delete(self, claim: ClaimRef) -> None:
+        """Remove a claim from the API server."""
+        self.server.call("DELETE", f"{plugin.CLAIMS}/{claim.name}")
 
-    def files(self) -> set[str]:
-        """Files that the plugin has made, from the lane's directory."""
-        roots = (self.node.kubelet, self.node.cdi)
-        paths = (path for root in roots for path in root.rglob("*") if not path.is_dir())
-        return {str(path.relative_to(self.directory)) for path in paths}
+    def reboot(self) -> None:
+        """The node starts anew: another boot id, an empty /run; the disk stays."""
+        self.node.sim("reboot", f"--proc-root={self.node.roots.proc}")
+        shutil.rmtree(self.node.cdi, ignore_errors=True)
 
     def slices(self) -> list[dict[str, Any]]:
         """The node's slices, as the API server holds them."""
@@ -205,9 +200,9 @@ class Lane:
 
 
 @asynccontextmanager
-async def opened(server: ApiServer, number: int) -> AsyncIterator[Lane]:
+async def opened(server: ApiServer) -> AsyncIterator[Lane]:
     """A lane on a file system in memory, until the block is left."""
-    name = f"lane-{number}"
+    name = f"lane-{uuid4().hex[:6]}"
     with (
         tempfile.TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory,
         plugin.node(Path(directory), name) as node,
@@ -232,11 +227,13 @@ def _switches(pid: int) -> int:
     return total
 
 
-def _only_child(pid: int) -> int:
-    """The program that a strace runs; it is there as soon as strace has made it."""
+def _program_of(pid: int) -> int:
+    """The plugin that a strace runs; before that, it makes children to try the kernel out."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
-        if found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            return int(found[0])
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{child}/comm").read_text().startswith("nvdra-gpu-plug"):
+                    return int(child)
         time.sleep(0.002)
-    raise AssertionError("strace has started nothing")
+    raise AssertionError("strace has not started the plugin")

@@ -11,6 +11,7 @@ import plugin
 from nvdra_api.types.claims import ClaimRef
 from nvdra_sim import config, install
 
+from campaign import findings
 from campaign.lane import Lane
 
 NEWER_DRIVER = "590.44.01"
@@ -131,7 +132,7 @@ class Prepare:
 
     async def judge(self, lane: Lane) -> str:
         claim = self._claims[lane]
-        was_held = claim.uid in lane.records()
+        was_held = claim.uid in findings.records(lane)
         answer = await _prepare(lane, claim)
         assert await _prepare(lane, claim) == answer, "the repeated answer differs"
         await _judge_held(lane, claim, "gpu-0")
@@ -172,7 +173,7 @@ class Unprepare:
 
     async def judge(self, lane: Lane) -> str:
         claim = self._claims[lane]
-        was_held = claim.uid in lane.records()
+        was_held = claim.uid in findings.records(lane)
         await _unprepare(lane, claim)
         retried = "unprepared by the retry" if was_held else "was unprepared, the retry agrees"
         return f"{retried}; " + await _judge_free(lane)
@@ -180,10 +181,8 @@ class Unprepare:
 
 async def _note_specs(lane: Lane) -> None:
     """Remember what a node has on which the plugin was started once, and stopped."""
-    lane.restore("nothing")
-    await lane.start()
+    await findings.begin(lane)
     await lane.stop()
-    lane.specs = {path.name: path.read_bytes() for path in lane.node.cdi.iterdir()}
 
 
 async def _prepare(lane: Lane, claim: ClaimRef) -> bytes:
@@ -199,7 +198,7 @@ async def _unprepare(lane: Lane, claim: ClaimRef) -> None:
 
 async def _judge_held(lane: Lane, claim: ClaimRef, device: str) -> None:
     """The claim holds the device, and nobody else does or can."""
-    assert set(lane.records()) == {claim.uid}, f"records: {lane.records()}"
+    assert set(findings.records(lane)) == {claim.uid}, f"records: {findings.records(lane)}"
     other = await asyncio.to_thread(lane.claim, device)
     refused = (await lane.dra.prepare([other], timeout_s=REFUSAL_S))[other.uid].error
     assert refused.startswith(f"DeviceInUse: {device} is held by claim default/{claim.name}"), (
@@ -209,18 +208,8 @@ async def _judge_held(lane: Lane, claim: ClaimRef, device: str) -> None:
 
 async def _judge_free(lane: Lane) -> str:
     """Nobody holds anything, everything can be had, and nothing is left that has no meaning."""
-    claim = await asyncio.to_thread(lane.claim, "gpu-0")
-    await _prepare(lane, claim)
-    await _unprepare(lane, claim)
-    assert lane.records() == {}, f"records are left: {lane.records()}"
-    assert not (wrong := lane.wrong_slices()), wrong
-    specs = {path.name: path.read_bytes() for path in lane.node.cdi.iterdir()}
-    assert specs == lane.specs, f"in the CDI directory: {sorted(specs)}, not {sorted(lane.specs)}"
-    assert "Traceback" not in lane.log(), lane.log()[-2000:]
-    assert await lane.stop() == 0, f"the plugin ended badly\n{lane.log()[-2000:]}"
-    own = f"{lane.state.relative_to(lane.directory)}"
-    kept = {f"{own}/instance.lock", f"{own}/state.sqlite", *(f"cdi/{name}" for name in lane.specs)}
-    assert lane.files() == kept, f"files are left: {sorted(lane.files() - kept)}"
+    await findings.judge_empty(lane, ("gpu-0", "gpu-1"))
+    await findings.judge_stop(lane)
     return "nothing left"
 
 

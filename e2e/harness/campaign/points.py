@@ -142,7 +142,8 @@ def target(call: Call, node: Node) -> Target:
     """What the call is about."""
     if call.name in ("rename", "renameat", "renameat2", "link", "symlink"):
         paths = [found["path"] for found in _PATH.finditer(call.arguments)]
-        return Target(" to ".join(_name(path, node) for path in paths), path=paths[-1])
+        # By the former name: strace's filter of paths does not look at the new one.
+        return Target(" to ".join(_name(path, node) for path in paths), path=paths[0])
     if call.name in ("unlink", "unlinkat", "mkdir", "mkdirat", "rmdir"):
         found = _PATH.search(call.arguments)
         path = found["path"] if found else call.arguments
@@ -212,6 +213,6 @@ def _name(path: str, node: Node) -> str:
     """A file's name for people, without what differs from node to node and from run to run."""
     name = path.removeprefix(node.root).removeprefix("/")
     name = re.sub(r"^k/plugins/gpu\.nvidia\.com/", "", name)
-    name = re.sub(r"device_[0-9a-f]{10}\.", "device_<generation>.", name)
-    name = re.sub(r"[0-9a-f]{16}\.tmp", "<random>.tmp", name)
+    name = re.sub(r"device_[0-9a-f]{10}(?=\.)", "device_<generation>", name)
+    name = re.sub(r"[0-9a-f]{16}\.tmp|(?<=\.)[0-9a-f]{6}$", "<random>", name)
     return name or "."

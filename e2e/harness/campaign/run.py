@@ -68,15 +68,12 @@ class Campaign:
         return [row for row in self.rows if row.is_hit and not row.is_right]
 
 
-async def campaign(server: ApiServer, operation: Operation, first_lane: int = 0) -> Campaign:
+async def campaign(server: ApiServer, operation: Operation) -> Campaign:
     """Record the operation twice, strike at everything that was seen in either, judge each."""
     began = time.monotonic()
     found = Campaign(operation.name)
     async with AsyncExitStack() as stack:
-        lanes = [
-            await stack.enter_async_context(lane.opened(server, first_lane + number))
-            for number in range(LANES)
-        ]
+        lanes = [await stack.enter_async_context(lane.opened(server)) for _ in range(LANES)]
         await asyncio.gather(*(operation.make_ready(each) for each in lanes))
         recordings = await asyncio.gather(*(strike.record(each, operation) for each in lanes[:2]))
         _take(found, recordings)

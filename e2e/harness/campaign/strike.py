@@ -12,7 +12,7 @@ import grpc
 import strace
 from strace import Call, Kill
 
-from campaign import points
+from campaign import findings, points
 from campaign.lane import MAIN, Lane
 from campaign.operations import Operation
 from campaign.points import Place, Point
@@ -80,7 +80,7 @@ async def strike(
         with _killing(lane, tids, point, place) as log:
             await _until_dead(lane, operation.perform(lane))
         calls = strace.parse(log.read_text(), tids)
-    left = sorted(name.rpartition("/")[2] for name in lane.files() if "tmp" in name)
+    left = sorted(name.rpartition("/")[2] for name in findings.files(lane) if "tmp" in name)
     await lane.kill()
     hit = points.fatal(calls, lane.names)
     try:
@@ -127,8 +127,9 @@ async def _until_dead(lane: Lane, work: Coroutine[None, None, None]) -> None:
     dying = asyncio.create_task(lane.died())
     await asyncio.wait((working, dying), return_when=asyncio.FIRST_COMPLETED)
     working.cancel()
-    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
-        await working
+    await asyncio.wait((working,))
+    if not working.cancelled():
+        working.exception()  # what a dead plugin does to whoever works with it is no news
     await lane.kill()
     await dying
 

@@ -1,0 +1,263 @@
+"""Any order of prepare, unprepare, crash, restart, reboot, deletion: a model agrees with the node.
+
+The plugin's process, the API server and the node's files are real, the test is the kubelet. CI runs
+100 sequences of up to 12 steps; `--sequences=2000 --sequences-seed=7` runs others.
+"""
+
+import asyncio
+import re
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import hypothesis
+import plugin
+import pytest
+from apiserver import ApiServer
+from campaign import findings, stages
+from campaign.books import Answer, Books, Claim
+from campaign.stages import Stage
+from hypothesis import HealthCheck, Phase, strategies
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from kubelet_state import KubeletState
+
+GPUS = ("gpu-0", "gpu-1", "gpu-2")
+"""Few, so that claims meet."""
+DEVICES = strategies.lists(strategies.sampled_from(GPUS), min_size=1, max_size=2, unique=True)
+STAGES = 3
+STEPS = 12
+SHORT_S = 2.0
+"""A caller's patience for what must be refused: it is answered in half of this."""
+LONG_S = 20.0
+WAIT_S = 0.1
+"""How long the holder of a GPU lets a new claim wait; either order of the two calls is right."""
+
+
+class Node(RuleBasedStateMachine):
+    """One node from empty to empty; the plugin outlives a sequence that ends well."""
+
+    claims = Bundle("claims")
+
+    def __init__(self, stage: Stage, done: Counter[str]) -> None:
+        super().__init__()
+        self.done = done
+        self.done["sequence"] += 1
+        self.stage, self.lane = stage, stage.lane
+        self.books = Books()
+        self.everything: list[Claim] = []
+        self.kubelet = KubeletState(self.lane.node.kubelet)
+        self.is_broken = True
+        if self.lane.is_dirty:
+            self.stage.run(findings.begin(self.lane))
+        self.lane.is_dirty = True
+        self.kubelet.write()
+        self.is_broken = False
+
+    # What users do
+
+    @initialize(target=claims, wanted=strategies.lists(DEVICES, min_size=3, max_size=3))
+    def begin(self, wanted: list[list[str]]) -> MultipleResults[Claim]:
+        return multiple(*(self._created("", tuple(devices), is_admin=False) for devices in wanted))
+
+    @rule(target=claims, devices=DEVICES, is_admin=strategies.booleans())
+    def create(self, devices: list[str], is_admin: bool) -> Claim:
+        return self._created("", tuple(devices), is_admin)
+
+    @rule(target=claims, claim=claims, again=strategies.none() | strategies.sampled_from(GPUS))
+    def delete(self, claim: Claim, again: str | None) -> Claim | MultipleResults[Claim]:
+        """Delete a claim, and create another one under its name perhaps."""
+        for each in [*self.books.existing]:
+            if each.ref.name == claim.ref.name:
+                self.done["deletion"] += 1
+                self.lane.delete(each.ref)
+                self.books.existing.remove(each)
+        if again is None:
+            return multiple()
+        self.done["same name"] += 1
+        return self._created(claim.ref.name, (again,), claim.is_admin)
+
+    # What the kubelet does
+
+    @rule(claims=strategies.lists(claims, min_size=1, max_size=3, unique=True))
+    def prepare(self, claims: list[Claim]) -> None:
+        self._up()
+        rivals = any(one.excludes(other) for one in claims for other in claims)
+        is_refusal = rivals or any(self.books.must_wait(claim) for claim in claims)
+        for claim in claims:
+            self._note(claim)
+        timeout_s = SHORT_S if is_refusal else LONG_S
+        self._take(claims, self.stage.run(self._asked(claims, timeout_s)))
+
+    @rule(claim=claims)
+    def prepare_one(self, claim: Claim) -> None:
+        self.prepare([claim])
+
+    @rule(claim=claims)
+    def wait_for_the_holders_to_let_go(self, claim: Claim) -> None:
+        holders = [*self.books.obstacles(claim)]
+        if claim not in self.books.existing or not holders:
+            return
+        self._up()
+        self._note(claim)
+        answers = self.stage.run(self._handed_over(claim, holders))
+        assert not answers[claim.ref.uid].error, answers[claim.ref.uid].error
+        for holder in holders:
+            self.books.held.discard(holder)
+            self._let_go(holder)
+        self._take([claim], answers)
+        self.done["handed over"] += 1
+
+    @rule(claims=strategies.lists(claims, min_size=1, max_size=2, unique=True))
+    def unprepare(self, claims: list[Claim]) -> None:
+        self._up()
+        self.stage.run(self._unprepared(claims))
+        for claim in claims:
+            self.books.held.discard(claim)
+            self._let_go(claim)
+            self.done["unprepared"] += 1
+
+    @rule(claim=claims)
+    def lose_the_unprepare(self, claim: Claim) -> None:
+        """The kubelet forgets the claim and never calls for it again."""
+        self.done["lost unprepare"] += claim in self.books.held
+        self._let_go(claim)
+
+    # What happens to the process and to the node
+
+    @precondition(lambda self: self.lane.process is not None)
+    @rule(how=strategies.sampled_from(("crash", "restart", "reboot")))
+    def end(self, how: str) -> None:
+        self.done[how] += 1
+        if how == "restart":
+            assert self.stage.run(self.lane.stop()) == 0
+            return
+        self.stage.run(self.lane.kill())
+        if how == "reboot":
+            self.lane.reboot()
+
+    # What must be true at any time
+
+    @invariant()
+    def the_records_are_those_of_the_books(self) -> None:
+        self.done["step"] += 1
+        records = findings.records(self.lane)
+        self.books.note_records(records)
+        for claim in self.books.held:
+            recorded = tuple(re.findall(r'"device":"(gpu-\d+)"', records[claim.ref.uid]))
+            assert recorded == claim.devices, f"{claim} is recorded with {recorded}"
+
+    def teardown(self) -> None:
+        if not self.is_broken:
+            self._end()
+            self.lane.is_dirty = False
+
+    def _end(self) -> None:
+        """Every claim that is held is answered as before, then let go: the node is as new."""
+        self._up()
+        for claim in sorted(self.books.held, key=lambda claim: claim.ref.name):
+            if not self.books.is_orphan(claim):
+                self.prepare_one(claim)
+        self.the_records_are_those_of_the_books()
+        self.stage.run(self._unprepared(self.everything))
+        self.stage.run(findings.judge_empty(self.lane, GPUS))
+        for claim in [*self.books.existing]:
+            self.lane.delete(claim.ref)
+
+    def _created(self, name: str, devices: tuple[str, ...], is_admin: bool) -> Claim:
+        ref = plugin.allocated_claim(
+            self.lane.server, self.lane.node.name, devices, admin=is_admin, name=name
+        )
+        claim = Claim(ref, devices, is_admin)
+        self.everything.append(claim)
+        self.books.existing.add(claim)
+        return claim
+
+    def _note(self, claim: Claim) -> None:
+        self.kubelet.hold(claim.ref)
+        self.books.noted.add(claim)
+
+    def _let_go(self, claim: Claim) -> None:
+        self.kubelet.let_go(claim.ref)
+        self.books.noted.discard(claim)
+
+    def _take(self, claims: list[Claim], answers: dict[str, Answer]) -> None:
+        self.books.note_prepared(claims, answers)
+        refused = sum(bool(answer.error) for answer in answers.values())
+        self.done.update(refused=refused, prepared=len(answers) - refused)
+
+    def _up(self) -> None:
+        if self.lane.process is None:
+            self.done["start"] += 1
+            self.stage.run(self.lane.start())
+
+    async def _asked(self, claims: list[Claim], timeout_s: float) -> dict[str, Answer]:
+        answers = await self.lane.dra.prepare([each.ref for each in claims], timeout_s=timeout_s)
+        return {
+            uid: Answer(
+                answer.error,
+                tuple(device.device_name for device in answer.devices),
+                answer.SerializeToString(deterministic=True),
+            )
+            for uid, answer in answers.items()
+        }
+
+    async def _unprepared(self, claims: list[Claim]) -> None:
+        answers = await self.lane.dra.unprepare([claim.ref for claim in claims])
+        assert not [answer.error for answer in answers.values() if answer.error]
+
+    async def _handed_over(self, claim: Claim, holders: list[Claim]) -> dict[str, Answer]:
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(self._asked([claim], LONG_S))
+            await asyncio.sleep(WAIT_S)
+            await self._unprepared(holders)
+        return waiting.result()
+
+
+def run(stage: Stage, sequences: int, seed: int, done: Counter[str]) -> None:
+    class Here(Node):
+        def __init__(self) -> None:
+            super().__init__(stage, done)
+
+    settings = hypothesis.settings(
+        max_examples=sequences,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
+    run_state_machine_as_test(hypothesis.seed(seed)(Here), settings=settings)
+
+
+@pytest.mark.timeout(0)
+def test_whatever_happens_in_whatever_order_nobody_loses_a_gpu_and_no_gpu_has_two_holders(
+    server: ApiServer, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sequences = pytestconfig.getoption("--sequences", default=100)
+    seed = pytestconfig.getoption("--sequences-seed", default=4)
+    done: Counter[str] = Counter()
+    share = -(-sequences // STAGES)
+    with stages.opened(server, STAGES) as opened, ThreadPoolExecutor(STAGES) as threads:
+        runs = [
+            threads.submit(run, stage, share, seed + number, done)
+            for number, stage in enumerate(opened)
+        ]
+        try:
+            for each in runs:
+                each.result()
+        finally:
+            counts = ", ".join(f"{kind} {count}" for kind, count in sorted(done.items()))
+            with capsys.disabled():
+                sys.stdout.write(f"\nseed {seed}: {counts}\n")
+    assert done["sequence"] >= sequences
