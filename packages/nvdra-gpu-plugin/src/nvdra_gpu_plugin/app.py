@@ -19,6 +19,7 @@ from nvdra_api.runtime.node.store import Store
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.process.flights import Flights
+from nvdra_api.runtime.process.worker import Workers
 from nvdra_api.runtime.telemetry import environment, logs, traces
 from nvdra_api.runtime.telemetry.logs import Logging
 from nvdra_api.runtime.telemetry.metrics import Metrics
@@ -31,7 +32,7 @@ from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 
-from nvdra_gpu_plugin import cleanup, hardware, home, publish, rebuild, roots
+from nvdra_gpu_plugin import cleanup, hardware, home, hook, publish, rebuild, roots, upkeep
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.cdi_specs import SpecFiles
 from nvdra_gpu_plugin.cleanup import Cleanup
@@ -46,6 +47,7 @@ from nvdra_gpu_plugin.report import Report
 from nvdra_gpu_plugin.service import Service
 from nvdra_gpu_plugin.settings import DEV, Settings
 from nvdra_gpu_plugin.turns import Turns
+from nvdra_gpu_plugin.upkeep import Upkeep
 
 PROGRAM = "nvdra-gpu-plugin"
 
@@ -78,15 +80,29 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         telemetry = await enter(_telemetry(settings, node, clock, metrics))
         store = ours.store
         held = HeldClaims(store, metrics.held)
+        threads = await enter(Workers())
+        files, specs = threads.started("files"), SpecFiles(settings.cdi_root, clock)
         gpus = await enter(
             hardware.running(
                 host,
-                _cdi_options(settings, ours.hook_path),
-                SpecFiles(settings.cdi_root, clock),
+                partial(_cdi_options, settings, ours.hook_path),
+                specs,
                 partial(_note_nvml_call, telemetry),
+                clock,
+                threads,
+                files,
+            )
+        )
+        kept = await enter(
+            upkeep.running(
+                files,
+                ours.lock.keep,
+                partial(hook.keep, settings.nvidia_cdi_hook_path, settings.plugin_dir),
+                specs.keep,
             )
         )
         api = await enter(kube.connected(_kube_settings(settings), partial(_note_request, metrics)))
+        events = await enter(Events(api, PROGRAM, node, clock.now).running())
         publisher = await enter(
             Publisher(
                 api,
@@ -94,9 +110,9 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 node,
                 partial(_note_write, metrics),
                 metrics.watch_restart,
+                partial(publish.warn_of_slices, events, node),
             ).running()
         )
-        events = await enter(Events(api, PROGRAM, node, clock.now).running())
         root_spans = await enter(roots.running(node, api, store, telemetry))
         flights = await enter(Flights[ClaimUID]())
         await enter(
@@ -124,7 +140,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 service,
             )
         )
-        ready = _checks(kubelet, publisher, gpus, store, held)
+        ready = _checks(kubelet, publisher, gpus, store, held, kept)
         await _listen(stack, settings, metrics, ready)
         report = Report(node, gpus, held, refusals, ready, clock)
         await _listen_debug(stack, settings, telemetry, logging, clock, report)
@@ -203,11 +219,18 @@ def _tell_of_state(node: NodeName, events: Events, text: str) -> None:
 
 
 def _checks(
-    kubelet: Kubelet, publisher: Publisher, gpus: Hardware, store: Store, held: HeldClaims
+    kubelet: Kubelet,
+    publisher: Publisher,
+    gpus: Hardware,
+    store: Store,
+    held: HeldClaims,
+    kept: Upkeep,
 ) -> Mapping[str, probes.Check]:
     """What must be true for pods to get GPUs here, each with the reason when it is not."""
 
     def registered() -> str | None:
+        if kubelet.problem:
+            return kubelet.problem
         if kubelet.is_registered:
             return None
         return kubelet.registration.error or "the kubelet has not registered the plugin yet"
@@ -220,6 +243,7 @@ def _checks(
         "driver": lambda: gpus.problem or None,
         "slices": published,
         "state": lambda: store.problem or held.doubt or None,
+        "files": lambda: kept.problem or None,
         "kubelet": registered,
     }
 

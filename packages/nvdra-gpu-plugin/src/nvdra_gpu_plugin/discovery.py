@@ -1,20 +1,18 @@
-"""NVML and sysfs → Inventory; the only builder of one.
+"""NVML and sysfs → the boards of an inventory (spec/gpu-devices.md §6).
 
-Blocks: called on the NVML worker. A GPU that cannot be described becomes a fault and is left out,
-the others are published (spec/gpu-devices.md §6).
+Blocks: a board is asked on its own thread, so that one that hangs keeps nobody else waiting.
 """
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from nvdra_api.runtime.node.host import Host
-from nvdra_api.runtime.node.nvml import Handle, Nvml, NvmlError
-from nvdra_api.types.ids import GpuUUID, PciAddress
+from nvdra_api.runtime.node.nvml import Handle, Nvml
+from nvdra_api.types.ids import PciAddress
 
-from nvdra_gpu_plugin.inventory import Fault, Gpu, Inventory
+from nvdra_gpu_plugin.inventory import Gpu
 
 ARCHITECTURES: Final = {
     2: "Kepler",
@@ -44,37 +42,42 @@ _DISPLAY_BOARDS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
-class Found(NamedTuple):
-    """What discovery saw: the inventory, and NVML's handle of each board in it."""
+class Driver(NamedTuple):
+    """What NVML says of itself, once for all boards."""
 
-    inventory: Inventory
-    handles: Mapping[GpuUUID, Handle]
+    version: str
+    cuda: str
 
 
-def discover(nvml: Nvml, host: Host) -> Found:
-    """Look at every GPU of the node.
+def driver(nvml: Nvml) -> Driver:
+    """Ask for the versions.
 
     Raises:
         NvmlError: NVML itself does not answer; nothing can be said about the node.
     """
-    driver, cuda = nvml.driver_version(), _cuda(nvml.cuda_driver_version())
-    gpus: list[Gpu] = []
-    faults: list[Fault] = []
-    handles: dict[GpuUUID, Handle] = {}
-    for index in range(nvml.count()):
-        try:
-            handle = nvml.handle_by_index(index)
-            if nvml.name(handle) in _DISPLAY_BOARDS:
-                continue
-            gpus.append(_describe(nvml, handle, host, driver, cuda))
-            handles[handle.uuid] = handle
-        except (NvmlError, ValueError) as error:
-            faults.append(Fault(f"GPU at index {index}", str(error)))
-    in_bus_order = tuple(sorted(gpus, key=lambda gpu: gpu.pci))
-    return Found(Inventory(in_bus_order, tuple(faults)), handles)
+    return Driver(nvml.driver_version(), _cuda(nvml.cuda_driver_version()))
 
 
-def _describe(nvml: Nvml, handle: Handle, host: Host, driver: str, cuda: str) -> Gpu:
+def board(nvml: Nvml, index: int, host: Host, versions: Driver) -> tuple[Gpu, Handle] | None:
+    """Look at one board of the node; None for one that is not for work.
+
+    Args:
+        nvml: An open session.
+        index: Its place in the order of the bus.
+        host: Where sysfs is.
+        versions: Of the driver.
+
+    Raises:
+        NvmlError: It does not answer as it should.
+        ValueError: It says what makes no sense.
+    """
+    handle = nvml.handle_by_index(index)
+    if nvml.name(handle) in _DISPLAY_BOARDS:
+        return None
+    return _describe(nvml, handle, host, versions), handle
+
+
+def _describe(nvml: Nvml, handle: Handle, host: Host, versions: Driver) -> Gpu:
     pci = nvml.pci_bus_id(handle)
     if not _PCI_ADDRESS.fullmatch(pci):
         raise ValueError(f"{handle.uuid}: {pci} is not a PCI address of 16 bits of domain")
@@ -88,8 +91,8 @@ def _describe(nvml: Nvml, handle: Handle, host: Host, driver: str, cuda: str) ->
         brand=_word(BRANDS, nvml.brand(handle)),
         architecture=ARCHITECTURES.get(nvml.architecture(handle), UNKNOWN),
         compute_capability=f"{major}.{minor}",
-        driver_version=driver,
-        cuda_driver_version=cuda,
+        driver_version=versions.version,
+        cuda_driver_version=versions.cuda,
         memory_bytes=nvml.memory_total(handle),
         addressing_mode=None if mode is None else _word(ADDRESSING_MODES, mode),
         numa_node=_numa_node(host, pci),

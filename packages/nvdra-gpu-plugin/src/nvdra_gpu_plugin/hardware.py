@@ -1,81 +1,73 @@
-"""The node's GPUs as they are now: one frozen snapshot, swapped whole, and threads to ask them.
+"""What claims ask of the node's GPUs, and publication of what claims have made of them.
 
-`Hardware.look` builds a snapshot; `Hardware.prove` asks the hardware itself, on the board's own
+One frozen snapshot, swapped whole by `survey`. `prove` asks the hardware itself, on the board's own
 thread, so a board that hangs keeps only its own claims waiting (style.md §13).
 """
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 
 from nvdra_api.runtime.node.host import Host
-from nvdra_api.runtime.node.nvml import Handle, Nvml, NvmlError, Observe
-from nvdra_api.runtime.process.worker import Worker
+from nvdra_api.runtime.node.nvml import NvmlError, Observe
+from nvdra_api.runtime.process.clock import Clock
+from nvdra_api.runtime.process.worker import Worker, Workers
 from nvdra_api.runtime.telemetry import logs
-from nvdra_api.types.errors import PermanentError, Reason, RetryableError
-from nvdra_api.types.ids import GpuUUID, PciAddress
+from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_cdi.errors import CDIError, FileError
 from nvdra_cdi.nvidia.options import Options
 
-from nvdra_gpu_plugin import cdi_specs, discovery
-from nvdra_gpu_plugin.cdi_specs import NodeSpec, SpecFiles
-from nvdra_gpu_plugin.inventory import Inventory
+from nvdra_gpu_plugin.boards import Board
+from nvdra_gpu_plugin.cdi_specs import SpecFiles
+from nvdra_gpu_plugin.description import Describer
 from nvdra_gpu_plugin.records import HeldDevice
+from nvdra_gpu_plugin.sessions import Sessions
+from nvdra_gpu_plugin.survey import Snapshot, Survey, View
 
 LOG = logs.logger(__name__)
 
-_CLOSE_S = 1.0
-"""How long the end waits for NVML to close its session; the kernel does it when we are gone."""
-
-
-class NoDriver(Exception):
-    """The node's GPUs cannot be looked at; the message says what is missing and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What is on the node, how to ask it, and what containers are given of it."""
-
-    inventory: Inventory
-    handles: Mapping[GpuUUID, Handle]
-    spec: NodeSpec
-
 
 class Hardware:
-    """The way to the node's GPUs; made by `running`.
+    """The way to the node's GPUs; made by `running`."""
 
-    Attributes:
-        snapshot: As of the last successful look; None before the first.
-        problem: Why the last look failed; empty when it did not.
-    """
-
-    def __init__(
-        self,
-        host: Host,
-        options: Options,
-        files: SpecFiles,
-        observe: Observe,
-        worker: Worker,
-        threads: AsyncExitStack,
-    ) -> None:
-        self.snapshot: Snapshot | None = None
-        self.problem = "they have not been looked at yet"
-        self._host = host
-        self._options = options
+    def __init__(self, survey: Survey, specs: SpecFiles, files: Worker) -> None:
+        self._survey = survey
+        self._specs = specs
         self._files = files
-        self._observe = observe
-        self._worker = worker
-        self._threads = threads
-        self._boards: dict[PciAddress, Worker] = {}
-        self._nvml: Nvml | None = None
-        self._looked = asyncio.Event()
+
+    @property
+    def view(self) -> View:
+        """All there is to know, as of the last look."""
+        return self._survey.view
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The GPUs as of the last look; None while they cannot be used."""
+        return self._survey.view.snapshot
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the node as a whole; empty when nothing is."""
+        trouble = self._survey.view.trouble
+        return "" if trouble is None else trouble.text
 
     @property
     def has_looked(self) -> bool:
         """Whether there was a first look, whatever it found."""
-        return self._looked.is_set()
+        return self._survey.has_looked.is_set()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the snapshot has every board of the node: a name that it lacks is none, then."""
+        if self.snapshot is None:
+            return False
+        for_work = sum(board.is_for_work for board in self._survey.boards)
+        return len(self.snapshot.inventory.gpus) >= for_work
+
+    async def changed_since(self, serial: int) -> int:
+        """Wait until `view` is another than a reader at `serial` has seen; the new serial."""
+        return await self._survey.changed_since(serial)
 
     async def first_look(self, deadline: float) -> None:
         """Wait until the node was looked at once.
@@ -85,7 +77,7 @@ class Hardware:
         """
         try:
             async with asyncio.timeout_at(deadline):
-                await self._looked.wait()
+                await self._survey.has_looked.wait()
         except TimeoutError as error:
             raise RetryableError(
                 Reason.DEADLINE_EXCEEDED,
@@ -94,38 +86,43 @@ class Hardware:
                 "node hangs likewise",
             ) from error
 
-    async def look(self) -> Snapshot:
-        """Look at the hardware, write its CDI spec, and swap the snapshot.
+    async def described(self, names: Collection[str], deadline: float) -> bool:
+        """Wait for boards that have not said what they are, if one may be a device that is meant.
+
+        Returns:
+            Whether there was anything to wait for.
 
         Raises:
-            NoDriver: There is nothing to look at, or it cannot be described.
+            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`: it is there and of no use.
+            RetryableError: `DeadlineExceeded`: it hangs.
         """
-        try:
-            snapshot = await self._worker.run(self._see)
-        except NoDriver as error:
-            self.problem = str(error)
-            self._looked.set()
-            raise
-        for gpu in snapshot.inventory.gpus:
-            if gpu.pci not in self._boards:
-                self._boards[gpu.pci] = await self._threads.enter_async_context(Worker(gpu.name))
-        self.snapshot, self.problem = snapshot, ""
-        self._looked.set()
-        return snapshot
+        has_waited = False
+        while (board := self._awaited(names)) is not None:
+            has_waited, fault = True, board.fault
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.changed_since(self._survey.serial)
+            except TimeoutError as error:
+                text = "a GPU of this node has not said what it is" if fault is None else fault.text
+                raise RetryableError(Reason.DEADLINE_EXCEEDED, text) from error
+        return has_waited
 
     async def prove(self, snapshot: Snapshot, device: HeldDevice, deadline: float) -> None:
         """Return only if the board answers and everything its CDI name stands for is there.
 
         Raises:
             PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`.
-            RetryableError: `DeadlineExceeded`: the board hangs.
+            RetryableError: `DeadlineExceeded`: the board hangs. `DriverMismatch`: the driver went.
         """
-        context = contextvars.copy_context()  # so that a slow NVML call finds its step
-        # Where the board is now: a record may be of an earlier boot, before the bus was renumbered.
-        board = self._boards[snapshot.inventory.by_name[device.device].pci]
         try:
-            await board.run(context.run, self._prove, snapshot, device, deadline=deadline)
+            if not self._survey.is_usable.is_set():
+                async with asyncio.timeout_at(deadline):
+                    await self._survey.is_usable.wait()
+            board = self._board(snapshot, device)
+            context = contextvars.copy_context()  # so that a slow NVML call finds its step
+            await board.worker.run(context.run, _prove, snapshot, board, device, deadline=deadline)
         except TimeoutError as error:
+            self._survey.stir()
             raise RetryableError(
                 Reason.DEADLINE_EXCEEDED,
                 f"{device.device} ({device.uuid}) does not answer NVML",
@@ -133,6 +130,9 @@ class Hardware:
                 "kernel log and reset the GPU",
                 device=device.device,
             ) from error
+        except DriverError:
+            self._survey.stir()  # what a claim has met concerns the next one, too
+            raise
 
     @property
     def has_own_spec(self) -> bool:
@@ -149,7 +149,7 @@ class Hardware:
         if self.snapshot is None:
             return
         try:
-            await self._worker.run(self._files.write, self.snapshot.spec, deadline=deadline)
+            await self._files.run(self._specs.write, self.snapshot.spec, deadline=deadline)
         except CDIError as error:
             raise PermanentError(
                 Reason.DEVICE_NODE_MISSING,
@@ -165,76 +165,105 @@ class Hardware:
 
     def has_spec(self, generation: str) -> bool:
         """Whether the container runtime can resolve names of that generation."""
-        return self._files.has(generation)
+        return self._specs.has(generation)
 
     async def retire_specs(self, held: Collection[str]) -> None:
-        """Remove the specs of generations that are neither current nor `held` by a claim.
+        """Remove the specs of generations that are not `held` and that no claim is just getting.
 
-        One that cannot be removed harms nobody; the next start tries again.
+        One that cannot be removed harms nobody; the next time tries again.
         """
         if self.snapshot is None:
             return
-        kept = {*held, self.snapshot.spec.generation.name}
         try:
-            await self._worker.run(self._files.retire, kept)
+            await self._files.run(self._specs.retire, {*held, *self._survey.needed})
         except FileError as error:
             LOG.warning("An old CDI spec stays", error=str(error))
 
-    async def close(self) -> None:
-        """End the NVML session, unless NVML hangs."""
-        if self._nvml is None:
-            return
-        deadline = asyncio.get_running_loop().time() + _CLOSE_S
-        try:
-            await self._worker.run(self._nvml.close, deadline=deadline)
-        except (NvmlError, TimeoutError) as error:
-            LOG.warning("NVML did not close its session", error=str(error) or "no answer")
+    def _awaited(self, names: Collection[str]) -> Board | None:
+        """A board that may be one of the devices that are not known.
 
-    def _see(self) -> Snapshot:
-        try:
-            if self._nvml is None:
-                library = self._host.find_library("libnvidia-ml.so.1")
-                self._nvml = Nvml.load(library, self._observe)
-            found = discovery.discover(self._nvml, self._host)
-            options = self._options.model_copy(
-                update={"driver_version": self._nvml.driver_version()}
-            )
-            spec, faults = cdi_specs.describe(found.inventory.gpus, options)
-            self._files.write(spec)
-        except (FileNotFoundError, NvmlError, CDIError) as error:
-            raise NoDriver(str(error)) from error
-        return Snapshot(found.inventory.without(faults), found.handles, spec)
+        Raises:
+            PermanentError: It is one, and nothing is to be waited for.
+        """
+        if self.snapshot is None:
+            return None  # not a matter of a single board
+        known = self.snapshot.inventory.by_name
+        absent = {name for name in names if name not in known}
+        faults = {fault.board: fault for fault in self.view.faults}
+        for board in self._survey.boards:
+            if not absent or not board.is_for_work:
+                continue
+            if board.name in absent and board.is_settled and board.name in faults:
+                fault = faults[board.name]
+                raise PermanentError(fault.reason, fault.text, device=fault.board)
+            if board.name in absent or (board.name is None and not board.is_settled):
+                return board
+        return None
 
-    def _prove(self, snapshot: Snapshot, device: HeldDevice) -> None:
-        missing = snapshot.spec.missing(device.device)
-        if missing:
-            raise PermanentError(
-                Reason.DEVICE_NODE_MISSING,
-                f"{device.device} ({device.uuid}) needs {', '.join(missing)}, which is not on the "
-                "node, or is another device now",
-                "reload the driver (nvidia-modprobe -c0 -u makes device nodes) and restart the "
-                "plugin's pod on this node",
-                device=device.device,
-            )
-        if self._nvml is None:
-            raise RuntimeError("a snapshot without NVML")
-        try:
-            self._nvml.prove_alive(snapshot.handles[device.uuid])
-        except NvmlError as error:
-            raise PermanentError(
-                Reason.DEVICE_UNHEALTHY,
-                f"{device.device} ({device.uuid}) does not work: {error}",
-                "look for Xid messages in the node's kernel log; reset the GPU or drain the node",
+    def _board(self, snapshot: Snapshot, device: HeldDevice) -> Board:
+        """Where the board is now: a record may be of an earlier boot, of another order of the bus.
+
+        Raises:
+            PermanentError: `DeviceUnhealthy`: it was there when it was looked at.
+        """
+        pci = snapshot.inventory.by_name[device.device].pci
+        for board in self._survey.boards:
+            if board.gpu is not None and board.gpu.pci == pci:
+                return board
+        raise PermanentError(
+            Reason.DEVICE_UNHEALTHY,
+            f"{device.device} ({device.uuid}) is not on the bus any more",
+            "look for Xid messages in the node's kernel log",
+            device=device.device,
+        )
+
+
+def _prove(snapshot: Snapshot, board: Board, device: HeldDevice) -> None:
+    missing = snapshot.spec.missing(device.device)
+    if missing:
+        raise PermanentError(
+            Reason.DEVICE_NODE_MISSING,
+            f"{device.device} ({device.uuid}) needs {', '.join(missing)}, which is not on the "
+            "node, or is another device now",
+            "reload the driver (nvidia-modprobe -c0 -u makes device nodes)",
+            device=device.device,
+        )
+    try:
+        board.prove(device.uuid)
+    except (NvmlError, ValueError) as error:
+        if isinstance(error, NvmlError) and error.is_of_driver:
+            raise RetryableError(
+                Reason.DRIVER_MISMATCH,
+                f"the driver of this node's GPUs has gone or changed: {error}",
+                "the plugin looks for it and goes on once it is there",
                 device=device.device,
             ) from error
+        raise PermanentError(
+            Reason.DEVICE_UNHEALTHY,
+            f"{device.device} ({device.uuid}) does not work: {error}",
+            "look for Xid messages in the node's kernel log; reset the GPU or drain the node",
+            device=device.device,
+        ) from error
 
 
 @asynccontextmanager
 async def running(
-    host: Host, options: Options, files: SpecFiles, observe: Observe
+    host: Host,
+    options: Callable[[], Options],
+    specs: SpecFiles,
+    observe: Observe,
+    clock: Clock,
+    threads: Workers,
+    files: Worker,
 ) -> AsyncIterator[Hardware]:
-    """Threads for the node and for each of its boards; leaving closes the NVML session."""
-    async with Worker("nvml") as worker, AsyncExitStack() as threads:
-        hardware = Hardware(host, options, files, observe, worker, threads)
-        yield hardware
-        await hardware.close()
+    """Look at the node while the block runs; leaving it closes the NVML session."""
+    sessions = Sessions(threads.started("nvml"), observe)
+    describer = Describer(host, options, specs, clock)
+    survey = Survey(host, describer, clock, sessions, files, threads)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(survey.run(), name="survey")
+        try:
+            yield Hardware(survey, specs, files)
+        finally:
+            task.cancel()
+            await survey.close()

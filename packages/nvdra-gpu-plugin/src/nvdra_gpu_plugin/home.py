@@ -34,10 +34,12 @@ class Home:
     """The directory, taken.
 
     Attributes:
+        lock: That nobody else has it.
         hook_path: The CDI hook, as the host sees it.
         store: What is prepared on this node.
     """
 
+    lock: InstanceLock
     hook_path: str
     store: Store
 
@@ -75,12 +77,12 @@ async def _enter(
     directory = settings.plugin_dir
     async with AsyncExitStack() as attempt:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        attempt.enter_context(InstanceLock(directory / "instance.lock", who))
+        lock = attempt.enter_context(InstanceLock(directory / "instance.lock", who))
         hook_path = hook.install(settings.nvidia_cdi_hook_path, directory)
         opening = Store.opened(directory / "state.sqlite", boot_id, clock)
         store = await attempt.enter_async_context(opening)
         stack.push_async_exit(attempt.pop_all())
-    return Home(hook_path, store)
+    return Home(lock, hook_path, store)
 
 
 async def _wait(

@@ -35,3 +35,13 @@ def install(configured: str, plugin_dir: Path) -> str:
     if not installed.is_file() or not filecmp.cmp(BUNDLED, installed, shallow=False):
         files.write_atomic(installed, BUNDLED.read_bytes(), 0o755)
     return str(installed)
+
+
+def keep(configured: str, plugin_dir: Path) -> None:
+    """Install the hook again, should somebody have removed it.
+
+    Raises:
+        OSError: It cannot be.
+    """
+    if not configured and not (plugin_dir / _NAME).is_file():
+        install(configured, plugin_dir)

@@ -1,8 +1,9 @@
-"""What is on this node: GPUs as they were found, frozen. `discovery` builds it, all read it."""
+"""What is on this node: GPUs as they were found, frozen. `hardware` builds it, all read it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from nvdra_api.types.errors import Reason
 from nvdra_api.types.ids import DeviceName, GpuUUID, PciAddress
 
 from nvdra_gpu_plugin import naming
@@ -46,27 +47,30 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A board that is there and cannot be described: it is not published, the others are."""
+    """A board that is there and cannot be used: it is not offered, the others are.
+
+    Attributes:
+        board: What we can call it: its device name, or its NVML index.
+        text: What is wrong, and what to do.
+        reason: Under which users find it.
+    """
 
     board: str
-    """What we can call it: its device name, or its NVML index."""
-    reason: str
+    text: str
+    reason: Reason = Reason.DEVICE_UNHEALTHY
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Every GPU of the node in order of its PCI address, and what could not be read."""
+    """Every GPU of the node in order of its PCI address."""
 
     gpus: tuple[Gpu, ...] = ()
-    faults: tuple[Fault, ...] = ()
     by_name: Mapping[DeviceName, Gpu] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {gpu.name: gpu for gpu in self.gpus})
 
     def without(self, faults: Iterable[Fault]) -> "Inventory":
-        """The same, less the boards that turned out to be faulty."""
-        found = tuple(faults)
-        faulty = {fault.board for fault in found}
-        left = tuple(gpu for gpu in self.gpus if gpu.name not in faulty)
-        return Inventory(left, self.faults + found)
+        """The same, less the boards that are faulty."""
+        faulty = {fault.board for fault in faults}
+        return Inventory(tuple(gpu for gpu in self.gpus if gpu.name not in faulty))

@@ -7,10 +7,10 @@ The thinking is in `plan` and `conflicts`; here is the order of things. Nothing 
 import asyncio
 import itertools
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 
-from nvdra_api.protocol import backoff, configs
+from nvdra_api.protocol import allocation, backoff, configs
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.errors import Overloaded
@@ -25,10 +25,11 @@ from nvdra_api.types.ids import NodeName, PciAddress
 from nvdra_api.types.prepared import PreparedClaim, PreparedDevice
 
 from nvdra_gpu_plugin import plan
-from nvdra_gpu_plugin.hardware import Hardware, Snapshot
+from nvdra_gpu_plugin.hardware import Hardware
 from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.plan import DeviceInUseError, Plan
 from nvdra_gpu_plugin.records import HeldDevice, Holding, generations
+from nvdra_gpu_plugin.survey import Snapshot
 from nvdra_gpu_plugin.turns import Tell, Turns
 
 ATTEMPT_S = 10.0
@@ -113,17 +114,20 @@ class Preparer:
 
     async def _take(self, claim: ResourceClaim, deadline: float) -> PreparedClaim:
         """Prepare the claim if its devices are free."""
-        snapshot = await self._snapshot(deadline)
-        with self._telemetry.step("resolve config"):
-            wanted = self._plan(claim, snapshot)
-        async with AsyncExitStack() as stack:
-            await self._lock(stack, claim.ref, wanted.gpus, deadline)
-            self._check(wanted)
-            await self._keep_spec(deadline)
-            await self._verify(snapshot, wanted.holding.devices, deadline)
-            with self._telemetry.step("commit state"):
-                await self._held.take(claim.ref, wanted.holding)
-        return answer(wanted.holding)
+        while True:
+            snapshot = await self._snapshot(lambda: _allocated(claim), deadline)
+            with self._telemetry.step("resolve config"):
+                wanted = self._plan(claim, snapshot)
+            async with AsyncExitStack() as stack:
+                await self._lock(stack, claim.ref, wanted.gpus, deadline)
+                self._check(wanted)
+                await self._keep_spec(deadline)
+                await self._verify(snapshot, wanted.holding.devices, deadline)
+                # The node is looked at again and again: a plan made from another look is made anew.
+                if self._hardware.snapshot is snapshot:
+                    with self._telemetry.step("commit state"):
+                        await self._held.take(claim.ref, wanted.holding)
+                    return answer(wanted.holding)
 
     def _check(self, wanted: Plan) -> None:
         try:
@@ -138,7 +142,7 @@ class Preparer:
 
         The API server is not asked: what a pod holds does not depend on it.
         """
-        snapshot = await self._snapshot(deadline)
+        snapshot = await self._snapshot(lambda: [d.device for d in holding.devices], deadline)
         for device in holding.devices:
             _check_same_board(device, snapshot)
         self._check_generation(holding, snapshot)
@@ -156,18 +160,23 @@ class Preparer:
         if self._is_last_of_old_generation(holding):
             await self._hardware.retire_specs(generations(self._held.values()))
 
-    async def _snapshot(self, deadline: float) -> Snapshot:
-        """The hardware as it is; a call that comes before the first look waits for that."""
+    async def _snapshot(self, devices: Callable[[], Collection[str]], deadline: float) -> Snapshot:
+        """The hardware as it is; a call that comes before its devices were looked at waits."""
         if not self._hardware.has_looked:
             with self._telemetry.step("wait discovery"):
                 await self._hardware.first_look(deadline)
-        if self._hardware.snapshot is None:
+        if not self._hardware.is_complete:
+            with self._telemetry.step("wait discovery") as span:
+                if not await self._hardware.described(devices(), deadline):
+                    span.discard()
+        snapshot = self._hardware.snapshot
+        if snapshot is None:
             raise RetryableError(
                 Reason.DRIVER_MISMATCH,
                 f"the GPUs of node {self._node} cannot be used: {self._hardware.problem}",
                 "install or repair the NVIDIA driver; the plugin goes on once it is there",
             )
-        return self._hardware.snapshot
+        return snapshot
 
     def _plan(self, claim: ResourceClaim, snapshot: Snapshot) -> Plan:
         configured = configs.resolve(claim, names.GPU_DRIVER, lambda _: GpuConfig, self._gates)
@@ -223,6 +232,10 @@ class Preparer:
         snapshot = self._hardware.snapshot
         is_current = snapshot is None or holding.generation == snapshot.spec.generation.name
         return not is_current and holding.generation not in generations(self._held.values())
+
+
+def _allocated(claim: ResourceClaim) -> list[str]:
+    return [result.device for result in allocation.results(claim, names.GPU_DRIVER)]
 
 
 def answer(holding: Holding) -> PreparedClaim:

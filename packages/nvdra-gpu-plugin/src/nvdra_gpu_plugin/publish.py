@@ -1,35 +1,34 @@
-"""What is on the node → the node's ResourceSlices, on every trigger; for now there is one: start.
+"""What is on the node → the node's ResourceSlices, whenever that changes.
 
-A node without a working driver publishes an empty pool, says why in the log and in `/readyz`, and
-is looked at again until there is one.
+A node without a working driver publishes an empty pool, and a board that does not work is left out
+of it; why, is in the log, in `/readyz` and in Events of the Node.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from itertools import groupby
 
 from nvdra_api.runtime.kube.events import Events, node_subject
 from nvdra_api.runtime.kube.publisher import Publisher
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.metrics import Metrics
-from nvdra_api.types.errors import Reason
+from nvdra_api.types.errors import DriverError, Reason
 from nvdra_api.types.gates import Gates
 from nvdra_api.types.ids import NodeName
 
 from nvdra_gpu_plugin import layout
-from nvdra_gpu_plugin.hardware import Hardware, NoDriver, Snapshot
+from nvdra_gpu_plugin.hardware import Hardware
 from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.inventory import Inventory
+from nvdra_gpu_plugin.inventory import Fault, Inventory
 from nvdra_gpu_plugin.records import generations
+from nvdra_gpu_plugin.survey import View
 
 LOG = logs.logger(__name__)
 
-_LOOK_AGAIN_S = 5.0
-"""A driver that is installed later is used within this time; one look costs milliseconds."""
-
 
 class Publication:
-    """Looks at the hardware until it is there, and publishes what it sees."""
+    """Publishes what is on the node, and tells what is wrong with it."""
 
     def __init__(
         self,
@@ -48,41 +47,73 @@ class Publication:
         self._publisher = publisher
         self._events = events
         self._metrics = metrics
+        self._told = View()
 
     async def run(self) -> None:
-        """Return once the node's GPUs are published."""
-        told = ""
+        """Publish for ever: now, and whenever the hardware is seen to be another."""
+        serial = 0
         while True:
-            try:
-                snapshot = await self._hardware.look()
-            except NoDriver as error:
-                if str(error) != told:
-                    told = str(error)
-                    self._warn(told)
-                self._publisher.publish(layout.pool(Inventory(), self._gates, self._node))
-                await asyncio.sleep(_LOOK_AGAIN_S)
-                continue
-            self._announce(snapshot)
+            serial = await self._hardware.changed_since(serial)
+            view = self._hardware.view
+            self._announce(view)
+            self._tell(view)
             await self._hardware.retire_specs(generations(self._held.values()))
-            return
 
-    def _warn(self, problem: str) -> None:
-        LOG.warning("No GPU can be offered yet", node=self._node, error=problem)
-        text = f"the node's GPUs cannot be used: {problem}; they are looked at again by themselves"
-        self._events.emit((node_subject(self._node),), "Warning", Reason.DRIVER_MISMATCH, text)
-
-    def _announce(self, snapshot: Snapshot) -> None:
-        pool = layout.pool(snapshot.inventory, self._gates, self._node)
+    def _announce(self, view: View) -> None:
+        known = Inventory() if view.snapshot is None else view.snapshot.inventory
+        pool = layout.pool(known.without(view.faults), self._gates, self._node)
         self._publisher.publish(pool)
-        for fault in snapshot.inventory.faults:
-            LOG.warning("A GPU is left out", board=fault.board, error=fault.reason)
-        for gpu in snapshot.inventory.gpus:
-            if gpu.is_mig_enabled:
-                LOG.warning("A GPU in MIG mode is not offered whole", gpu=gpu.name, uuid=gpu.uuid)
-            else:
-                LOG.v(4, f"About to announce device {gpu.name}", uuid=gpu.uuid, pci=gpu.pci)
         offered = sum(len(slice_.devices) for slice_ in pool.slices)
-        self._metrics.devices({("gpu", "healthy"): offered})
+        self._metrics.devices({("gpu", "healthy"): offered, ("gpu", "unhealthy"): len(view.faults)})
+
+    def _tell(self, view: View) -> None:
+        """Tell what is new; what lasts has been told."""
+        before, self._told = self._told, view
+        if view.trouble is not None and view.trouble != before.trouble:
+            LOG.warning("The node's GPUs cannot be used", error=view.trouble.text)
+            self._warn(
+                view.trouble.reason,
+                f"the node's GPUs cannot be used: {view.trouble.text}; they are looked at again by "
+                "themselves",
+            )
+        if view.trouble is None and before.trouble is not None:
+            LOG.info("The node's GPUs can be used again")
+        self._tell_of_boards(before, view)
+        if view.snapshot is not None and view.snapshot is not before.snapshot:
+            _log_devices(view.snapshot.inventory)
+
+    def _tell_of_boards(self, before: View, view: View) -> None:
+        new = [fault for fault in view.faults if fault not in before.faults]
+        faulty = {fault.board for fault in view.faults}
+        for fault in new:
+            LOG.warning("A GPU is left out", board=fault.board, error=fault.text)
+        for fault in before.faults:
+            if fault.board not in faulty and view.snapshot is not None:
+                LOG.info("A GPU is offered again", board=fault.board)
+        for reason, faults in _by_reason(new):
+            self._warn(reason, "not offered: " + " / ".join(fault.text for fault in faults))
+
+    def _warn(self, reason: Reason, text: str) -> None:
+        self._events.emit((node_subject(self._node),), "Warning", reason, text)
+
+
+def warn_of_slices(events: Events, node: NodeName, error: DriverError) -> None:
+    """Tell on the Node that its slices are not published, for a reason that time does not mend."""
+    text = f"the node's GPUs are not published: {error.advice}"
+    events.emit((node_subject(node),), "Warning", error.reason, text)
+
+
+def _by_reason(faults: Iterable[Fault]) -> list[tuple[Reason, list[Fault]]]:
+    ordered = sorted(faults, key=lambda fault: fault.reason)
+    return [(reason, list(each)) for reason, each in groupby(ordered, lambda each: each.reason)]
+
+
+def _log_devices(inventory: Inventory) -> None:
+    for gpu in inventory.gpus:
+        if gpu.is_mig_enabled:
+            LOG.warning("A GPU in MIG mode is not offered whole", gpu=gpu.name, uuid=gpu.uuid)
+        else:
+            LOG.v(4, f"About to announce device {gpu.name}", uuid=gpu.uuid, pci=gpu.pci)
 
 
 @asynccontextmanager

@@ -64,22 +64,25 @@ class Report:
         }
 
     def _devices(self) -> list[Document]:
-        snapshot = self._gpus.snapshot
-        if snapshot is None:
-            return []
+        view = self._gpus.view
+        known = () if view.snapshot is None else view.snapshot.inventory.gpus
+        problems = {fault.board: fault.text for fault in view.faults}
+        found = [self._device(gpu, problems.pop(gpu.name, "")) for gpu in known]
         left_out = [
-            {"name": fault.board, "state": "left out", "problem": fault.reason, "claims": []}
-            for fault in snapshot.inventory.faults
+            {"name": board, "state": "left out", "problem": problem, "claims": []}
+            for board, problem in problems.items()
         ]
-        return [*map(self._device, snapshot.inventory.gpus), *left_out]
+        return found + left_out
 
-    def _device(self, gpu: Gpu) -> Document:
+    def _device(self, gpu: Gpu, problem: str) -> Document:
         holders = [
             str(holding.ref)
             for holding in self._held.values()
             if any(device.uuid == gpu.uuid for device in holding.devices)
         ]
         state = "MIG mode, not offered" if gpu.is_mig_enabled else "held" if holders else "free"
+        if problem:
+            state = "left out"
         return {
             "name": gpu.name,
             "uuid": gpu.uuid,
@@ -88,6 +91,7 @@ class Report:
             "driver_version": gpu.driver_version,
             "state": state,
             "claims": holders,
+            **({"problem": problem} if problem else {}),
         }
 
     def _claim(self, holding: Holding) -> Document:

@@ -20,8 +20,9 @@ from nvdra_api.protocol import apiversions, contents, pools
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.kube.client import Client
-from nvdra_api.runtime.kube.errors import Invalid, NotFound
+from nvdra_api.runtime.kube.errors import DraDisabled, Invalid, NotFound
 from nvdra_api.runtime.kube.reflector import Reflector
+from nvdra_api.runtime.process import waiting
 from nvdra_api.types.errors import DriverError
 from nvdra_api.types.ids import NodeName
 from nvdra_api.types.slices import Pool
@@ -81,6 +82,7 @@ class Publisher:
         node: NodeName,
         observe_write: Callable[[Write], None] = _unobserved,
         observe_restart: Callable[[str], None] = _unobserved,
+        observe_trouble: Callable[[DriverError], None] = _unobserved,
     ) -> None:
         """Prepare to publish; `running` does it.
 
@@ -90,11 +92,14 @@ class Publisher:
             node: On which node.
             observe_write: Told of every attempt to write a slice.
             observe_restart: As a `Reflector`'s, for the watch of the slices.
+            observe_trouble: Told of what keeps the slices from being published and will not go
+                away by itself: they are invalid, or there is no API for them.
         """
         self._api = api
         self._driver = driver
         self._node = node
         self._observe_write = observe_write
+        self._observe_trouble = observe_trouble
         self._version = ""
         self._pool: Pool | None = None
         self._wish: pools.Wish | None = None
@@ -142,7 +147,11 @@ class Publisher:
     async def _locate(self, deadline: float, is_lost: bool) -> str:
         """Path of the slices in the version that the server speaks now."""
         stale = self._version if is_lost else ""
-        self._version = await self._api.resource_version(deadline, stale=stale)
+        try:
+            self._version = await self._api.resource_version(deadline, stale=stale)
+        except DraDisabled as error:
+            self._observe_trouble(error)
+            raise
         return apiversions.slices_path(self._version)
 
     async def _notice(self) -> None:
@@ -156,7 +165,7 @@ class Publisher:
         retry_s: float | None = None
         while True:
             stir = self._stirred if retry_s is None else self._wished
-            await _wait(stir, retry_s)
+            await waiting.within(stir, retry_s)
             self._stirred.clear()
             is_new = self._wished.is_set()
             self._wished.clear()
@@ -209,7 +218,7 @@ class Publisher:
         self._repaired_at = now
         delay = _REPAIR.delay(self._repairs, random.random())  # noqa: S311 - spreads load
         _log.warning("slices were changed by others and will be repaired delay_s=%.1f", delay)
-        await _wait(self._wished, delay)
+        await waiting.within(self._wished, delay)
 
     async def _write(self, writes: pools.Writes) -> None:
         for each in writes.deletes:
@@ -286,21 +295,13 @@ class Publisher:
         self._failures += 1
         if isinstance(error, Invalid):
             delay, text = _REJECTED_S, f"the API server rejects a slice: {error.server_text}"
+            self._observe_trouble(error)
         else:
             chance = random.random()  # noqa: S311 - spreads load
             delay, text = _FAILED.delay(self._failures, chance), str(error)
         self._state = replace(self._state, is_published=False, error=text)
         _log.error("slices are not published retry_s=%.1f error=%s", delay, text)
         return delay
-
-
-async def _wait(event: asyncio.Event, timeout_s: float | None) -> None:
-    """Until the event, or for so long."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        return
 
 
 def _deadline() -> float:
