@@ -10,6 +10,7 @@ from uuid import UUID, uuid5
 import pynvml
 import pytest
 from nvdra_sim import config, hardware, library
+from nvdra_sim.description import MigProfile
 from nvdra_sim.errors import ConfigError
 from nvdra_sim.nvml_fixtures import NvmlOn
 from nvdra_sim.state import State
@@ -330,23 +331,27 @@ def test_compute_instances_leave_room_for_others(nvml_on: NvmlOn) -> None:
 def test_what_still_fits_is_what_the_node_file_would_accept(nvml_on: NvmlOn, board: str) -> None:
     """The library's rules against those of the configuration, which were written apart."""
     table = hardware.mig_tables()[str(hardware.gpu_models()[board].mig_table)]
-    first = table.profiles[0]
-    there = [{"profile": first.name, "start": first.placement_starts[1], "compute": ["1c"]}]
-    with_mig(nvml_on, there, board)
+    for first in table.profiles:
+        there = [{"profile": first.name, "start": first.placement_starts[-1]}]
+        with_mig(nvml_on, there, board)
+        for profile in table.profiles:
+            left = pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(gpu(), profile.id)
+            assert left == accepted_beside(there, board, profile), f"{profile.name} by {first.name}"
+
+
+def accepted_beside(there: list[dict[str, Any]], board: str, profile: MigProfile) -> int:
+    """How many instances of a profile a node file may add."""
     head = {"apiVersion": "nvdra.sim/v1", "kind": "Node", "metadata": {"name": "n"}}
-    for profile in table.profiles:
-        accepted = list(there)
-        for start in profile.placement_starts:
-            more = [*accepted, {"profile": profile.name, "start": start}]
-            mig = {"mode": True, "instances": more}
-            try:
-                file = {"gpus": [{"model": board, "bus_id": "0000:10:00.0", "mig": mig}]}
-                config.load({**head, **file})
-            except ConfigError:
-                continue
-            accepted = more
-        left = pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(gpu(), profile.id)
-        assert left == len(accepted) - len(there), profile.name
+    accepted = list(there)
+    for start in profile.placement_starts:
+        more = [*accepted, {"profile": profile.name, "start": start}]
+        mig = {"mode": True, "instances": more}
+        try:
+            config.load({**head, "gpus": [{"model": board, "bus_id": "0000:10:00.0", "mig": mig}]})
+        except ConfigError:
+            continue
+        accepted = more
+    return len(accepted) - len(there)
 
 
 # Handles

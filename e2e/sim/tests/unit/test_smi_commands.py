@@ -363,9 +363,11 @@ def test_a_container_sees_the_mig_device_whose_capabilities_it_was_given(sim_nod
     make("nvidiactl", 195, 255)
     make("nvidia0", 195, 0)
     assert seen() == [given.uuid]
-    make("nvidia-caps/nvidia-cap30", 505, 30)  # GPU instance 3
+    make("nvidia-caps/nvidia-cap32", 505, 32)  # compute instance 1 of GPU instance 3
     assert seen() == [given.uuid]
-    make("nvidia-caps/nvidia-cap32", 505, 32)  # compute instance 1 in it
+    make("nvidia-caps/nvidia-cap30", 505, 30)  # GPU instance 3
     assert seen() == [given.uuid, mig_uuids(node)[2]]
+    (dev / "nvidia-caps/nvidia-cap32").unlink()
+    assert seen() == [given.uuid]
     make("nvidia-caps/nvidia-cap1", 505, 1)  # the right to configure
     assert seen() == [given.uuid, *mig_uuids(node)]
