@@ -135,13 +135,22 @@ class Cluster:
     def restart_plugin(self, node: str) -> None:
         """Delete the plugin's pod on a node, and wait until its successor is ready."""
         self.driver.delete("pod", self.plugin(node))
+        self.wait_ready(node)
+
+    def reboot(self, node: str) -> None:
+        """Start a node anew, and wait until its plugin is ready again."""
+        before = self._plugins(node)
+        self.lab.must("reboot", node)
+        self.wait_ready(node, other_than=before)
+
+    def wait_ready(self, node: str, other_than: Mapping[str, bool] | None = None) -> None:
+        """Until a node has one plugin, which is ready, in another container than one of those."""
+        old = set(other_than or {})
 
         def not_ready() -> str | None:
-            on_node = f"--field-selector=spec.nodeName={node}"
-            pods = self.driver.get("pods", "", "-l", PLUGIN, on_node)
-            states = [pod["status"].get("conditions", []) for pod in pods]
-            is_ready = [{"Ready": "True"}.items() <= _states(state).items() for state in states]
-            return None if is_ready == [True] else str(states)
+            plugins = self._plugins(node)
+            is_so = list(plugins.values()) == [True] and not old & set(plugins)
+            return None if is_so else str(plugins)
 
         self.driver.wait(not_ready, f"the plugin of {node} to be ready again", timeout_s=60)
 
@@ -209,12 +218,15 @@ class Cluster:
         facts: dict[str, Any] = json.loads((STATE / self.lab.name / "lab.json").read_text())
         return facts
 
+    def _plugins(self, node: str) -> dict[str, bool]:
+        """The containers of plugins on a node, and whether each is ready."""
+        on_node = f"--field-selector=spec.nodeName={node}"
+        pods = self.driver.get("pods", "", "-l", PLUGIN, on_node)
+        states = [each for pod in pods for each in pod["status"].get("containerStatuses", [])]
+        return {state.get("containerID", ""): state["ready"] for state in states}
+
     def _running_plugins(self) -> str:
         return " ".join(self.driver.run("get", "pods", "-l", PLUGIN, "-o", "name").split())
-
-
-def _states(conditions: list[dict[str, Any]]) -> dict[str, str]:
-    return {each["type"]: each["status"] for each in conditions}
 
 
 def _device(node: str, device: Mapping[str, Any]) -> Device:

@@ -1,3 +1,8 @@
+{{/* Columns of kubectl that say which pods hold which claims. */}}
+{{- define "nvdra-gpu-plugin.holders" -}}
+NAMESPACE:.metadata.namespace,PODS:.status.reservedFor[*].name,CLAIM:.metadata.name,DRIVERS:.status.allocation.devices.results[*].driver
+{{- end -}}
+
 {{/* What to look at after an install; printed for a release of this chart and for one of the umbrella. */}}
 {{- define "nvdra-gpu-plugin.notes" -}}
 {{- $name := include "nvdra-gpu-plugin.fullname" . -}}
@@ -10,6 +15,11 @@ The DRA driver gpu.nvidia.com serves the nodes that carry NVIDIA GPUs.
   Its traces:    kubectl -n {{ $namespace }} port-forward <one of the pods> 6060, then http://localhost:6060/debug/traces
 
 A pod that is not ready says why: kubectl -n {{ $namespace }} describe daemonset {{ $name }}, and its log.
+
+Before `helm uninstall`: pods that hold a GPU go on without the driver and keep it, but once deleted they
+stay Terminating until the driver is installed again, for nobody takes the GPU back from them. They are:
+
+  kubectl get resourceclaims -A -o custom-columns={{ include "nvdra-gpu-plugin.holders" . }} | grep gpu.nvidia.com
 
 WARNING: do not run NVIDIA's device plugin (nor the GPU Operator's) on the same nodes. It knows nothing of
 claims, so it and this driver would hand one GPU to two pods. Keep it off by a node label, or remove it:

@@ -47,9 +47,21 @@ MOUNTS = {
         "None",
     ),
     "/var/lib/kubelet/plugins": ("/var/lib/kubelet/plugins", "DirectoryOrCreate", "Bidirectional"),
+    "/var/lib/kubelet": ("/var/lib/kubelet", "Directory", "HostToContainer"),
     "/var/run/cdi": ("/var/run/cdi", "DirectoryOrCreate", "None"),
     "/driver-root": ("/", "DirectoryOrCreate", "HostToContainer"),
 }
+
+
+def test_the_plugin_changes_nothing_of_the_kubelets_but_in_the_folders_for_plugins(
+    render: Render,
+) -> None:
+    read_only = [
+        mount["mountPath"]
+        for mount in container(render("nvdra"))["volumeMounts"]
+        if mount.get("readOnly")
+    ]
+    assert read_only == ["/var/lib/kubelet"]
 
 
 def test_the_plugin_sees_the_driver_cdi_and_the_kubelets_directories(render: Render) -> None:

@@ -145,8 +145,13 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         report = Report(node, gpus, held, refusals, ready, clock)
         await _listen_debug(stack, settings, telemetry, logging, clock, report)
         await stop.wait()
-        LOG.info("Stopping")
+        LOG.info("Stopping; what is held stays held, and its pods go on", claims=_left(held))
         turns.close()
+
+
+def _left(held: HeldClaims) -> list[str]:
+    """What stays prepared without the driver: each claim, and the pods that use it."""
+    return [f"{claim.ref} of {', '.join(claim.pod_names)}" for claim in held.values()]
 
 
 def _warn_of_idle_gates(settings: Settings) -> None:
