@@ -1,5 +1,6 @@
 """Each reason on purpose: the kubelet's text, Events, metric, log and span say the same word."""
 
+import asyncio
 import json
 import re
 from typing import Any
@@ -47,6 +48,7 @@ async def test_a_node_without_a_driver_is_told_on_the_node_in_the_log_and_in_rea
 
 async def test_a_refusal_that_stands_is_one_event_with_the_time_it_began(rig: Rig) -> None:
     told = await provoking.unknown_device(rig)
+    await asyncio.sleep(1.1)  # the time in the text has whole seconds
     again = (await rig.dra.prepare([told.claim]))[told.claim.uid].error
     assert again == told.answer
     trace = identity.trace_id(told.claim.uid)
@@ -80,6 +82,27 @@ async def test_what_went_well_is_an_event_only_above_verbosity_2(rig: Rig) -> No
         assert event["type"] == "Normal"
         trace = event["metadata"]["annotations"]["nvdra.nvidia.com/trace-id"]
         assert trace == identity.trace_id(told.uid)
+
+
+async def test_every_call_is_counted_once_and_leads_to_its_trace(rig: Rig) -> None:
+    """Two calls for one claim are one piece of work and two that were waited for."""
+    await rig.start()
+    rig.node.sim("slow", "500", "--gpu", "0")
+    claim = rig.claim("gpu-0")
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(rig.dra.prepare([claim]))
+    for _ in range(2):  # the second time there is nothing to do
+        assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+    text = rig.process.get("/metrics", accept="application/openmetrics-text")[1]
+    counted = r'^nvdra_claim_operation_seconds_count{{[^}}]*operation="{}"[^}}]*}} (\S+)'
+    calls = {
+        operation: sum(map(float, re.findall(counted.format(operation), text, re.MULTILINE)))
+        for operation in ("prepare", "unprepare")
+    }
+    assert calls == {"prepare": 2, "unprepare": 2}
+    assert f'# {{trace_id="{identity.trace_id(claim.uid)}"}}' in text
+    assert "nvdra_operations_in_flight" in text
 
 
 def _metric(reason: str) -> str:
