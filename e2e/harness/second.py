@@ -6,15 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from cluster import Cluster
+from kubectl import Kubectl
 from labtool import LAB
-from workloads import API, Manifest
 
 from e2e.second_driver.orders import DRIVER, ENV, Desk
 
 REPOSITORY = Path(__file__).parents[2]
+START_S = 60
+LOG_BYTES = 2000
+CONNECTED = "03"
+"""The state of a socket in /proc/net/unix that somebody is connected to."""
 
 
 @contextlib.contextmanager
@@ -33,31 +36,31 @@ def running(cluster: Cluster, node: str, folder: Path) -> Iterator[Desk]:
     argv = [LAB, "exec", "--name", cluster.lab.name, node, "--", *inside]
     with (
         (folder / "driver.log").open("ab") as log,
-        subprocess.Popen([*argv, node, kubeconfig, folder], stdout=log, stderr=log) as process,
+        subprocess.Popen(
+            [*map(str, argv), node, str(kubeconfig), str(folder)], stdout=log, stderr=log
+        ) as process,
     ):
+        desk = Desk(folder)
         try:
-            yield Desk(folder)
+            cluster.kubectl.wait(
+                lambda: None if desk.is_open else (folder / "driver.log").read_text()[-LOG_BYTES:],
+                "the second driver to be registered",
+                START_S,
+            )
+            yield desk
         finally:
             cluster.inside(node, "pkill", "-TERM", "-f", "e2e.second_driver")
             process.wait(timeout=30)
 
 
-def things(name: str = "thing", *, of: str = DRIVER) -> Manifest:
-    """A request for one of the driver's devices, by its `device_class`."""
-    return {"name": name, "exactly": {"deviceClassName": of}}
+def seen(pods: Kubectl, pod: str, container: str = "") -> set[str]:
+    """The devices that a container was given."""
+    variables = (line.partition("=") for line in pods.exec(pod, "env", container=container).split())
+    return {value for name, _, value in variables if name.startswith(ENV)}
 
 
-def device_class(driver: str = DRIVER) -> Manifest:
-    """The class of all devices of a driver."""
-    selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
-    return {
-        "apiVersion": API,
-        "kind": "DeviceClass",
-        "metadata": {"name": driver},
-        "spec": {"selectors": [selector]},
-    }
-
-
-def seen(pods: Any, pod: str, container: str = "") -> str:
-    """The device that a container was given; empty if none."""
-    return str(pods.exec(pod, "sh", "-c", f"echo ${ENV}", container=container)).strip()
+def connections(cluster: Cluster, node: str) -> int:
+    """How many connections to the driver's DRA socket there are on its node."""
+    lines = cluster.inside(node, "cat", "/proc/net/unix").splitlines()
+    # The name is the one that the socket was bound by, before it was moved to its path.
+    return sum(f"/plugins/{DRIVER}/" in line and line.split()[5] == CONNECTED for line in lines)

@@ -32,12 +32,22 @@ def written(manifest: Mapping[str, Any], version: str) -> dict[str, Any]:
         found["spec"] = _flat(manifest["spec"])
     if manifest["kind"] == "ResourceClaimTemplate":
         found["spec"] = {**manifest["spec"], "spec": _flat(manifest["spec"]["spec"])}
+    if manifest["kind"] == "ResourceSlice":
+        devices = [
+            {"name": each["name"], "basic": _basic(each)} for each in manifest["spec"]["devices"]
+        ]
+        found["spec"] = {**manifest["spec"], "devices": devices}
     return found
 
 
 def device(of_slice: Mapping[str, Any]) -> Mapping[str, Any]:
     """A published device as v1 has it."""
     return {"name": of_slice["name"], **of_slice.get("basic", of_slice)}
+
+
+def _basic(device: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a device but its name."""
+    return {key: value for key, value in device.items() if key != "name"}
 
 
 def _flat(spec: Mapping[str, Any]) -> dict[str, Any]:

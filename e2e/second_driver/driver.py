@@ -1,7 +1,7 @@
 """`python -m e2e.second_driver.driver NODE KUBECONFIG FOLDER`: virtual devices on a node.
 
-A device is an environment variable. Every claim it is asked for is noted, and orders may make it
-fail, hang or leave a claim out.
+A device is an environment variable. Every claim it is asked for is noted, and orders may make a
+call fail or hang.
 """
 
 import asyncio
@@ -52,29 +52,25 @@ class Second:
     ) -> Mapping[ClaimUID, PreparedClaim | str]:
         """The claims' devices, unless other orders were given."""
         return {
-            call.ref.uid: call.failure or await self._devices(call.ref, deadline)
-            for call in await self._heard("prepare", claims)
+            each.ref.uid: each.failure or await self._devices(each.ref, deadline)
+            for each in await self._heard("prepare", claims)
         }
 
     async def unprepare(
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, str | None]:
         """Nothing has to be taken back."""
-        return {call.ref.uid: call.failure for call in await self._heard("unprepare", claims)}
+        return {each.ref.uid: each.failure for each in await self._heard("unprepare", claims)}
 
     async def _heard(self, method: str, claims: Sequence[ClaimRef]) -> list["_Heard"]:
-        """Note the call, hang as long as we are told to, leave out whom we are told to."""
+        """Note the call, hang as long as we are told to, and learn who is to fail."""
         calls = [(ref, Call(method, ref.name, ref.uid)) for ref in claims]
         for _, call in calls:
             self._desk.note(call)
         while any(call.order in self._desk.read().block for _, call in calls):  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(LOOK_S)
         orders = self._desk.read()
-        return [
-            _Heard(ref, orders.fail.get(call.order))
-            for ref, call in calls
-            if call.order not in orders.ignore
-        ]
+        return [_Heard(ref, orders.fail.get(call.order)) for ref, call in calls]
 
     async def _devices(self, ref: ClaimRef, deadline: float) -> PreparedClaim | str:
         try:
@@ -97,6 +93,7 @@ class Second:
 
 async def main(node: NodeName, kubeconfig: str, folder: Path, stop: asyncio.Event) -> None:
     """Serve until told to stop."""
+    desk = Desk(folder)
     CDI.mkdir(parents=True, exist_ok=True)
     files.write(_spec(), CDI / f"{DRIVER}.json")
     pool = Pool(PoolName(node), (Slice(tuple(Device(name) for name in DEVICES)),))
@@ -106,15 +103,21 @@ async def main(node: NodeName, kubeconfig: str, folder: Path, stop: asyncio.Even
         publisher = Publisher(api, DRIVER, node)
         async with (
             publisher.running(),
-            server.serving(DRIVER, plugin_dir, REGISTRY, Second(api, Desk(folder))),
+            server.serving(DRIVER, plugin_dir, REGISTRY, Second(api, desk)) as kubelet,
         ):
             publisher.publish(pool)
+            while not (kubelet.is_registered and publisher.state.is_published):  # noqa: ASYNC110 - neither tells
+                await asyncio.sleep(LOOK_S)
+            desk.open()
             await stop.wait()
 
 
 def _spec() -> Spec:
-    edits = {name: ContainerEdits(env=(f"{ENV}={name}",)) for name in DEVICES}
-    return version.with_minimum(Spec(KIND, tuple(CdiDevice(*each) for each in edits.items())))
+    devices = tuple(
+        CdiDevice(name, ContainerEdits(env=(f"{ENV}{index}={name}",)))
+        for index, name in enumerate(DEVICES)
+    )
+    return version.with_minimum(Spec(KIND, devices))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 DRIVER = "second.example.com"
-ENV = "SECOND_DEVICE"
-"""What a container sees of a device: its name in this variable."""
+ENV = "SECOND_DRIVER_"
+"""How the variables begin that a container has, one per device; their values are the names."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,10 @@ class Orders:
     Attributes:
         fail: Call → the error it is answered with.
         block: Calls that are not answered while they stand here.
-        ignore: Calls whose claim is left out of the answer.
     """
 
     fail: dict[str, str] = field(default_factory=dict)
     block: list[str] = field(default_factory=list)
-    ignore: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,16 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self._orders = folder / "orders.json"
         self._calls = folder / "calls.jsonl"
+        self._open = folder / "open"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the driver is registered and has published its devices."""
+        return self._open.exists()
+
+    def open(self) -> None:
+        """Say so."""
+        self._open.touch()
 
     def fail(self, call: str, text: str) -> None:
         """Answer that call with an error from now on."""
@@ -59,11 +67,6 @@ class Desk:
         orders = self.read()
         self._give(replace(orders, block=[*orders.block, call]))
 
-    def ignore(self, call: str) -> None:
-        """Leave that call's claim out of the answer from now on."""
-        orders = self.read()
-        self._give(replace(orders, ignore=[*orders.ignore, call]))
-
     def forgive(self, call: str) -> None:
         """Behave well about that call again."""
         orders = self.read()
@@ -71,7 +74,6 @@ class Desk:
             Orders(
                 {other: text for other, text in orders.fail.items() if other != call},
                 [other for other in orders.block if other != call],
-                [other for other in orders.ignore if other != call],
             )
         )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import workloads
 from cluster import Cluster
 from kubectl import Kubectl
@@ -10,6 +11,7 @@ from kubectl import Kubectl
 NODE = "node-1"
 
 
+@pytest.mark.protocol("R3")
 def test_pods_keep_their_gpus_and_new_ones_get_theirs_over_a_restart_of_the_plugin(
     idle: Cluster, pods: Kubectl
 ) -> None:
@@ -17,6 +19,7 @@ def test_pods_keep_their_gpus_and_new_ones_get_theirs_over_a_restart_of_the_plug
         idle.restart_plugin(NODE)
 
 
+@pytest.mark.protocol("R2")
 def test_pods_keep_their_gpus_and_new_ones_get_theirs_over_a_restart_of_the_kubelet(
     idle: Cluster, pods: Kubectl
 ) -> None:

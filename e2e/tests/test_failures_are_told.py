@@ -1,5 +1,6 @@
 """A pod whose GPU cannot be prepared says why, and starts once the reason is gone."""
 
+import pytest
 import workloads
 from cluster import Cluster
 from kubectl import Kubectl
@@ -7,6 +8,7 @@ from kubectl import Kubectl
 NODE, GPU = "node-2", 5
 
 
+@pytest.mark.protocol("P11")
 def test_a_pod_whose_gpu_is_lost_says_so_and_starts_when_it_is_back(
     cluster: Cluster, pods: Kubectl
 ) -> None:

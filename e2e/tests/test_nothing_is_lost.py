@@ -22,6 +22,7 @@ BACK_S = 120
 """Two attempts of the kubelet."""
 
 
+@pytest.mark.protocol("P13")
 def test_a_pod_starts_although_its_kubelet_was_restarted_during_the_call(
     idle: Cluster, pods: Kubectl
 ) -> None:
@@ -38,6 +39,7 @@ def test_a_pod_starts_although_its_kubelet_was_restarted_during_the_call(
     pods.wait(partial(still_held, idle), "the GPU to be given back")
 
 
+@pytest.mark.protocol("P31")
 @pytest.mark.timeout(2 * BACK_S)
 def test_a_pod_has_its_gpu_again_after_its_node_was_rebooted(idle: Cluster, pods: Kubectl) -> None:
     device = idle.device(NODE, "gpu-2")
@@ -61,6 +63,7 @@ def test_a_pod_has_its_gpu_again_after_its_node_was_rebooted(idle: Cluster, pods
     pods.wait(partial(still_held, idle), "the GPU to be given back")
 
 
+@pytest.mark.protocol("P25")
 def test_the_gpu_of_a_force_deleted_pod_is_given_on_as_soon_as_the_kubelet_has_let_go(
     idle: Cluster, pods: Kubectl
 ) -> None:
@@ -80,6 +83,7 @@ def test_the_gpu_of_a_force_deleted_pod_is_given_on_as_soon_as_the_kubelet_has_l
     assert "cannot be told" not in idle.driver.logs(idle.plugin(NODE))
 
 
+@pytest.mark.protocol("P28")
 def test_an_admins_claim_for_the_gpu_that_the_container_has_anyhow_adds_nothing(
     idle: Cluster, pods: Kubectl
 ) -> None:

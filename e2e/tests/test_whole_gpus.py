@@ -49,6 +49,7 @@ def test_two_containers_of_a_pod_share_the_gpu_of_its_claim(pods: Kubectl) -> No
     assert workloads.view(pods, "shared-in-pod", "second") == first
 
 
+@pytest.mark.protocol("P19")
 def test_two_pods_that_name_one_claim_see_the_same_gpu(cluster: Cluster, pods: Kubectl) -> None:
     pods.apply(QUICKSTARTS / "3-two-pods-one-claim.yaml")
     pods.wait_running("shared-claim-a", "shared-claim-b")
@@ -88,6 +89,7 @@ def test_a_pod_with_two_claims_sees_both_gpus(cluster: Cluster, pods: Kubectl) -
     assert seen == given(cluster, pods, "p")
 
 
+@pytest.mark.protocol("P21")
 def test_a_container_sees_only_the_request_of_the_claim_that_it_names(pods: Kubectl) -> None:
     pods.apply(workloads.template("two", workloads.gpus("a"), workloads.gpus("b", count=2)))
     containers = {"first": ["two/a"], "second": ["two/b"], "third": []}
@@ -99,6 +101,7 @@ def test_a_container_sees_only_the_request_of_the_claim_that_it_names(pods: Kube
     assert not first.minors & second.minors
 
 
+@pytest.mark.protocol("P22")
 def test_the_first_alternative_that_can_be_had_is_given(cluster: Cluster, pods: Kubectl) -> None:
     better = f"{workloads.attribute('productName')} == 'NVIDIA H300'"
     also_good = f"{workloads.attribute('architecture')} == 'Hopper'"
@@ -115,6 +118,7 @@ def test_the_first_alternative_that_can_be_had_is_given(cluster: Cluster, pods: 
     assert workloads.view(pods, "p") == given(cluster, pods, "p")
 
 
+@pytest.mark.protocol("P29")
 def test_a_gpu_without_a_claim_is_asked_for_by_the_classic_resource_name(
     cluster: Cluster, pods: Kubectl
 ) -> None:

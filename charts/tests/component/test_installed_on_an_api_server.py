@@ -141,16 +141,19 @@ def test_the_plugin_writes_slices_of_its_own_node(installed: Cluster) -> None:
     assert write(installed, "delete", mine, "node-a").returncode == 0
 
 
+@pytest.mark.protocol("S9")
 def test_it_does_not_create_slices_of_another_node(installed: Cluster) -> None:
     done = write(installed, "create", node_slice("node-b"), "node-a")
     assert "this user running on node 'node-a' may not modify" in done.stderr
 
 
+@pytest.mark.protocol("S9")
 def test_it_does_not_create_slices_for_all_nodes(installed: Cluster) -> None:
     done = write(installed, "create", node_slice("node-a", allNodes=True), "node-a")
     assert "this user running on node 'node-a' may not modify" in done.stderr
 
 
+@pytest.mark.protocol("S9")
 @pytest.mark.parametrize("verb", ["replace", "delete"])
 def test_it_does_not_touch_what_another_node_has_published(
     installed: Cluster, published: Any, verb: str

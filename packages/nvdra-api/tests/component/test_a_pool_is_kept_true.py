@@ -87,6 +87,7 @@ def identities(slices: list[JsonObject]) -> list[tuple[str, str]]:
     return [(s["metadata"]["uid"], s["metadata"]["resourceVersion"]) for s in slices]
 
 
+@pytest.mark.protocol("S6")
 async def test_the_slices_of_a_pool_belong_to_the_node_and_sort_by_their_index(node: Node) -> None:
     async with publishing(node, node.pool((gpu(0), gpu(1)), (gpu(2),))) as publisher:
         first, second = node.slices()
@@ -110,11 +111,13 @@ async def test_the_slices_of_a_pool_belong_to_the_node_and_sort_by_their_index(n
         assert publisher.state.error == ""
 
 
+@pytest.mark.protocol("S6")
 async def test_an_empty_pool_says_that_the_driver_is_there(node: Node) -> None:
     async with publishing(node, node.pool(())):
         assert devices(node.slices()) == [[]]
 
 
+@pytest.mark.protocol("S4")
 async def test_a_restart_of_the_driver_leaves_the_slices_as_they_are(node: Node) -> None:
     pool = node.pool((gpu(0),), (gpu(1),))
     async with publishing(node, pool):
@@ -124,6 +127,7 @@ async def test_a_restart_of_the_driver_leaves_the_slices_as_they_are(node: Node)
         assert identities(node.slices()) == before
 
 
+@pytest.mark.protocol("S6")
 async def test_publishing_the_same_again_writes_nothing(node: Node) -> None:
     writes: list[Write] = []
     async with client.connected(KubeSettings(str(node.server.kubeconfig))) as api:
@@ -138,6 +142,7 @@ async def test_publishing_the_same_again_writes_nothing(node: Node) -> None:
     assert writes == [Write("create", "success"), Write("replace", "success")]
 
 
+@pytest.mark.protocol("S6")
 async def test_a_change_of_one_slice_is_written_to_that_slice_alone(node: Node) -> None:
     async with publishing(node, node.pool((gpu(0),), (gpu(1),))) as publisher:
         before = identities(node.slices())
@@ -150,6 +155,7 @@ async def test_a_change_of_one_slice_is_written_to_that_slice_alone(node: Node) 
         assert {each["spec"]["pool"]["generation"] for each in after} == {1}
 
 
+@pytest.mark.protocol("S6")
 async def test_added_and_removed_slices_follow_the_pool(node: Node) -> None:
     async with publishing(node, node.pool((gpu(0),))) as publisher:
         publisher.publish(node.pool((gpu(0),), (gpu(1),), (gpu(2),)))
@@ -160,6 +166,7 @@ async def test_added_and_removed_slices_follow_the_pool(node: Node) -> None:
         assert devices(node.slices()) == [["gpu-2"]]
 
 
+@pytest.mark.protocol("S7")
 async def test_an_edit_by_hand_is_undone(node: Node) -> None:
     async with publishing(node, node.pool((gpu(0), gpu(1)))):
         (edited,) = node.slices()
@@ -168,12 +175,14 @@ async def test_an_edit_by_hand_is_undone(node: Node) -> None:
         await until(lambda: devices(node.slices()) == [["gpu-0", "gpu-1"]])
 
 
+@pytest.mark.protocol("S7")
 async def test_a_deleted_slice_comes_back(node: Node) -> None:
     async with publishing(node, node.pool((gpu(0),), (gpu(1),))):
         node.delete(node.slices()[1]["metadata"]["name"])
         await until(lambda: devices(node.slices()) == [["gpu-0"], ["gpu-1"]])
 
 
+@pytest.mark.protocol("S1", "S2")
 async def test_after_a_kubelets_wipe_the_slices_are_back_within_seconds_and_once(
     node: Node,
 ) -> None:
@@ -185,6 +194,7 @@ async def test_after_a_kubelets_wipe_the_slices_are_back_within_seconds_and_once
         assert len({each["spec"]["pool"]["generation"] for each in node.slices()}) == 1
 
 
+@pytest.mark.protocol("S8")
 async def test_a_hundred_slices_are_created_exactly_once(node: Node) -> None:
     writes: list[Write] = []
     async with client.connected(KubeSettings(str(node.server.kubeconfig))) as api:
@@ -213,6 +223,7 @@ async def test_what_the_server_rejects_is_reported_with_its_words_and_not_repeat
     assert writes == [Write("create", "Invalid"), Write("create", "success")]
 
 
+@pytest.mark.protocol("S6")
 async def test_a_pool_that_contradicts_itself_is_not_published(node: Node) -> None:
     async with publishing(node, node.pool((gpu(0),))) as publisher:
         before = identities(node.slices())
@@ -234,6 +245,7 @@ async def test_publication_waits_for_a_node_that_is_not_there_yet(
             await until(lambda: publisher.state.is_published)
 
 
+@pytest.mark.protocol("S6")
 async def test_a_time_that_the_server_gave_a_taint_stays(node: Node) -> None:
     lost = Taint("gpu.nvidia.com/lost", "NoExecute")
     async with publishing(node, node.pool((gpu(0, taints=(lost,)), gpu(1)))) as publisher:
@@ -264,6 +276,7 @@ async def test_publication_outlives_the_api_server_and_repairs_what_happened_mea
 OLDER = "resource.k8s.io/v1=false,resource.k8s.io/v1beta2=false,resource.k8s.io/v1beta1=false"
 
 
+@pytest.mark.protocol("S10")
 @pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
 async def test_a_server_with_an_older_version_alone_gets_the_same_pool(
     tmp_path: Path, version: str
@@ -282,6 +295,7 @@ async def test_a_server_with_an_older_version_alone_gets_the_same_pool(
             assert identities(node.slices()) == before
 
 
+@pytest.mark.protocol("S6")
 async def test_fields_that_the_server_drops_are_named_by_their_gate_and_written_once(
     tmp_path: Path,
 ) -> None:

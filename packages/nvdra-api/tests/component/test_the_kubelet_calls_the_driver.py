@@ -84,6 +84,7 @@ async def called(root: Path, driver: Driver) -> AsyncIterator[kubelet_client.Plu
         yield await kubelet.registered(DRIVER)
 
 
+@pytest.mark.protocol("R1", "R6")
 async def test_the_kubelet_learns_the_driver_its_socket_and_its_services_in_order(
     kubelet_root: Path,
 ) -> None:
@@ -100,6 +101,7 @@ async def test_the_driver_knows_that_it_is_registered(kubelet_root: Path) -> Non
             await kubelet.until(lambda: us.is_registered)
 
 
+@pytest.mark.protocol("R5")
 async def test_a_driver_that_was_refused_offers_itself_again(kubelet_root: Path) -> None:
     async with (
         offered(kubelet_root, Driver()) as us,
@@ -111,6 +113,7 @@ async def test_a_driver_that_was_refused_offers_itself_again(kubelet_root: Path)
         assert kubelet.attempts == [(DRIVER, "not today"), (DRIVER, "")]
 
 
+@pytest.mark.protocol("R2")
 async def test_a_kubelet_that_starts_again_registers_the_driver_again(kubelet_root: Path) -> None:
     async with offered(kubelet_root, Driver()), kubelet_client.kubelet(kubelet_root) as kubelet:
         await kubelet.registered(DRIVER)
@@ -160,6 +163,7 @@ async def test_a_device_without_share_id_is_answered_without_one(kubelet_root: P
         assert not device.HasField("share_id")
 
 
+@pytest.mark.protocol("P9")
 async def test_one_claim_fails_with_its_reason_beside_one_that_is_prepared(
     kubelet_root: Path,
 ) -> None:
@@ -173,6 +177,7 @@ async def test_one_claim_fails_with_its_reason_beside_one_that_is_prepared(
         assert not answers[TWO.uid].devices
 
 
+@pytest.mark.protocol("P6")
 async def test_a_claim_that_the_driver_forgot_is_answered_with_an_error(kubelet_root: Path) -> None:
     async with called(kubelet_root, Driver(lambda _: None)) as plugin:
         assert (await plugin.prepare([ONE]))[ONE.uid].error.startswith("Internal: ")
@@ -214,6 +219,7 @@ async def test_the_driver_gets_the_callers_deadline_and_trace(kubelet_root: Path
         assert driver.traceparent == parent
 
 
+@pytest.mark.protocol("P10")
 async def test_a_caller_that_gives_up_cancels_only_its_own_call(kubelet_root: Path) -> None:
     driver = Driver()
     async with called(kubelet_root, driver) as plugin:
@@ -247,6 +253,7 @@ async def test_both_sockets_are_gone_after_serving(kubelet_root: Path) -> None:
     assert not list(kubelet_root.rglob("*.sock"))
 
 
+@pytest.mark.protocol("R3")
 async def test_a_dead_socket_left_by_a_crash_is_replaced(kubelet_root: Path) -> None:
     path = kubelet_root / "plugins" / DRIVER / "dra.sock"
     path.parent.mkdir(parents=True)
@@ -296,6 +303,7 @@ GONE = (
 )
 
 
+@pytest.mark.protocol("R8", "R11")
 @pytest.mark.parametrize("name", GONE)
 async def test_what_is_taken_away_is_made_again_and_the_kubelet_calls_as_before(
     kubelet_root: Path, name: str
@@ -335,6 +343,7 @@ async def test_a_call_under_way_is_answered_although_its_socket_is_taken_away(
         assert not (await call)[ONE.uid].error
 
 
+@pytest.mark.protocol("R11")
 async def test_what_is_in_the_way_of_a_socket_that_was_taken_away_is_told_until_it_is_gone(
     kubelet_root: Path,
 ) -> None:

@@ -94,6 +94,7 @@ def test_without_configs_every_device_has_the_default_of_its_kind():
     assert entries(configured) == {"gpu-0": None, "gpu-1-mig-1g5gb-19-0": None}
 
 
+@pytest.mark.protocol("P21")
 def test_the_worked_example_of_the_specification():
     configured = resolve(
         [
@@ -119,6 +120,7 @@ def test_the_claim_beats_the_class_whatever_the_order():
     assert configured == (Configured(configured[0].result, sliced("Long"), 0),)
 
 
+@pytest.mark.protocol("P21")
 def test_of_two_configs_of_one_source_the_later_one_is_in_force():
     configured = resolve(
         [result("a", "gpu-0")], [entry(slicing("Long"), "a"), entry(slicing("Short"))]
@@ -126,12 +128,14 @@ def test_of_two_configs_of_one_source_the_later_one_is_in_force():
     assert entries(configured) == {"gpu-0": 1}
 
 
+@pytest.mark.protocol("P22")
 @pytest.mark.parametrize("name", ["gpu", "gpu/high"])
 def test_a_config_for_a_prioritised_request_may_name_the_main_or_the_whole_one(name):
     configured = resolve([result("gpu/high", "gpu-0")], [entry(slicing("Long"), name)])
     assert entries(configured) == {"gpu-0": 0}
 
 
+@pytest.mark.protocol("P22")
 def test_a_config_for_another_alternative_is_not_in_force():
     configured = resolve([result("gpu/high", "gpu-0")], [entry(slicing("Long"), "gpu/low")])
     assert entries(configured) == {"gpu-0": None}
@@ -142,6 +146,7 @@ def test_configs_of_other_drivers_are_left_alone():
     assert entries(configured) == {"gpu-0": None}
 
 
+@pytest.mark.protocol("P21")
 def test_a_config_for_all_requests_passes_by_devices_of_another_kind():
     configured = resolve(
         [result("a", "gpu-0"), result("b", "gpu-1-mig-1g5gb-19-0")], [entry(slicing("Long"))]

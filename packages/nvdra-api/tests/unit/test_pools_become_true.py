@@ -182,6 +182,7 @@ def test_slices_of_a_pool_that_is_not_wanted_any_more_are_deleted() -> None:
     assert [each["spec"]["pool"]["name"] for each in store.observed()] == ["node-a"]
 
 
+@pytest.mark.protocol("S6")
 def test_slices_with_names_of_another_scheme_are_replaced_once() -> None:
     store = published(pool([gpu(0)]))
     (old,) = store.observed()
@@ -209,6 +210,7 @@ def test_counters_and_devices_may_lie_in_slices_of_their_own() -> None:
     }
 
 
+@pytest.mark.protocol("S6")
 def test_a_pool_that_contradicts_itself_is_found_out() -> None:
     counters = CounterSet("c", {"memory": Quantity.decimal(1)})
     one = Quantity.decimal(1)
@@ -322,6 +324,7 @@ EDITS: list[Callable[[Store, JsonObject, int], None]] = [
 ]
 
 
+@pytest.mark.protocol("S6", "S7")
 @given(
     POOLS, POOLS, st.lists(st.tuples(st.sampled_from(EDITS), st.integers(0, 9), st.integers(0, 9)))
 )

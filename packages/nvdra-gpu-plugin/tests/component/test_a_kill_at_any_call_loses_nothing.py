@@ -11,6 +11,8 @@ from campaign.operations import Operation, Prepare, Start, StartAgain, Unprepare
 from campaign.run import Campaign
 
 
+@pytest.mark.protocol("P32")
+@pytest.mark.protocol("P32")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "kind", [Start, StartAgain, Prepare, Unprepare], ids=lambda kind: kind.name

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 import yaml
 from nvdra_api.protocol import registration
 from nvdra_api.types.claims import ClaimRef
@@ -46,12 +47,14 @@ async def test_a_claim_for_several_gpus_gets_them_in_the_order_of_its_allocation
     assert len(set(cdi_names(answer))) == 3
 
 
+@pytest.mark.protocol("P22")
 async def test_the_first_alternative_that_fits_is_answered_under_its_main_request(rig: Rig) -> None:
     await rig.start()
     answer = await prepare(rig, rig.claim("gpu-1", request="accelerator/small"))
     assert list(answer.devices[0].request_names) == ["accelerator"]
 
 
+@pytest.mark.protocol("P30")
 async def test_a_repeated_prepare_is_answered_byte_for_byte_as_the_first(rig: Rig) -> None:
     await rig.start()
     claim = rig.claim("gpu-0", "gpu-1")
@@ -76,6 +79,7 @@ async def test_several_claims_in_one_call_are_each_answered_on_their_own(rig: Ri
     assert answers[bad.uid].error.startswith("UnknownDevice: ")
 
 
+@pytest.mark.protocol("P24")
 async def test_eight_claims_at_once_all_get_their_gpu(rig: Rig) -> None:
     await rig.start()
     claims = [rig.claim(f"gpu-{minor}") for minor in range(8)]
@@ -114,12 +118,14 @@ async def test_a_gpu_is_free_again_after_its_claim_is_unprepared(rig: Rig) -> No
     assert set(rig.held()) == {second.uid}
 
 
+@pytest.mark.protocol("P32")
 async def test_unpreparing_a_claim_that_is_not_held_succeeds(rig: Rig) -> None:
     await rig.start()
     claim = rig.claim("gpu-0")
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
 
 
+@pytest.mark.protocol("P28")
 async def test_admin_access_excludes_nobody_and_is_excluded_by_nobody(rig: Rig) -> None:
     await rig.start()
     for claim in (rig.claim("gpu-0"), rig.claim("gpu-0", admin=True), rig.claim("gpu-1")):

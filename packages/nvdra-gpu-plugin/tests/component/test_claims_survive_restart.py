@@ -2,9 +2,11 @@
 
 import signal
 
+import pytest
 from rig import Rig
 
 
+@pytest.mark.protocol("R3", "P30")
 async def test_a_prepared_claim_gives_the_same_devices_after_the_plugin_restarts(rig: Rig) -> None:
     await rig.start()
     claim = rig.claim("gpu-0", "gpu-1")
@@ -31,6 +33,7 @@ async def test_a_killed_plugin_still_knows_who_holds_a_gpu(rig: Rig) -> None:
     assert not (await rig.dra.prepare([other]))[other.uid].error
 
 
+@pytest.mark.protocol("R2", "P30")
 async def test_a_kubelet_that_restarts_gets_the_same_answer(rig: Rig) -> None:
     await rig.start()
     claim = rig.claim("gpu-2")
@@ -53,6 +56,7 @@ async def test_a_cdi_spec_that_was_removed_is_there_again_after_a_repeated_prepa
     assert spec.read_bytes() == content
 
 
+@pytest.mark.protocol("S4")
 async def test_slices_stay_when_the_plugin_stops_and_are_not_written_when_it_starts(
     rig: Rig,
 ) -> None:

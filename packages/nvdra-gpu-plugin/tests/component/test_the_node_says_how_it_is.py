@@ -105,6 +105,7 @@ async def test_metrics_count_in_the_references_series_beside_ours(rig: Rig) -> N
     assert fine.name not in text
 
 
+@pytest.mark.protocol("S7")
 async def test_a_slice_that_was_deleted_is_there_again_within_seconds(rig: Rig) -> None:
     await rig.start()
     (slice_,) = rig.slices()
