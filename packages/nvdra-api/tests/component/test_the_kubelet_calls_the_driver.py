@@ -2,6 +2,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -177,6 +178,28 @@ async def test_one_claim_fails_with_its_reason_beside_one_that_is_prepared(
         assert not answers[TWO.uid].devices
 
 
+@pytest.mark.protocol("P7")
+async def test_a_claim_without_devices_is_prepared_too(kubelet_root: Path) -> None:
+    async with called(kubelet_root, Driver(lambda _: PreparedClaim(()))) as plugin:
+        answer = (await plugin.prepare([ONE]))[ONE.uid]
+        assert not answer.error
+        assert not answer.devices
+
+
+@pytest.mark.protocol("P8")
+async def test_what_the_driver_says_of_a_claim_that_nobody_asked_for_is_left_out(
+    kubelet_root: Path,
+) -> None:
+    class Talkative(Driver):
+        async def prepare(
+            self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
+        ) -> Mapping[ClaimUID, Prepared]:
+            return await super().prepare([*claims, TWO], deadline, traceparent)
+
+    async with called(kubelet_root, Talkative()) as plugin:
+        assert set(await plugin.prepare([ONE])) == {ONE.uid}
+
+
 @pytest.mark.protocol("P6")
 async def test_a_claim_that_the_driver_forgot_is_answered_with_an_error(kubelet_root: Path) -> None:
     async with called(kubelet_root, Driver(lambda _: None)) as plugin:
@@ -230,6 +253,17 @@ async def test_a_caller_that_gives_up_cancels_only_its_own_call(kubelet_root: Pa
         await driver.was_cancelled.wait()
         driver.may_answer.set()
         assert not (await plugin.prepare([ONE]))[ONE.uid].error
+
+
+@pytest.mark.protocol("P27")
+async def test_a_connection_that_idled_is_as_good_as_a_new_one(kubelet_root: Path) -> None:
+    async with called(kubelet_root, Driver()) as plugin:
+        options = [("grpc.client_idle_timeout_ms", 1000)]
+        async with grpc.aio.insecure_channel(f"unix:{plugin.endpoint}", options) as channel:
+            idling = replace(plugin, channel=channel)
+            assert not (await idling.prepare([ONE]))[ONE.uid].error
+            await until(lambda: channel.get_state() is grpc.ChannelConnectivity.IDLE)
+            assert not (await idling.prepare([ONE]))[ONE.uid].error
 
 
 async def test_a_call_under_way_when_serving_ends_is_answered(kubelet_root: Path) -> None:
