@@ -114,6 +114,7 @@ class Prepare:
 
     def __init__(self) -> None:
         self._claims: dict[Lane, ClaimRef] = {}
+        self._answered: set[Lane] = set()
 
     async def make_ready(self, lane: Lane) -> None:
         await _note_specs(lane)
@@ -123,16 +124,19 @@ class Prepare:
         lane.restore(self.name)
         await lane.start()
         self._claims[lane] = lane.claim("gpu-0")
+        self._answered.discard(lane)
         for spec in lane.node.cdi.iterdir():
             spec.unlink()
 
     async def perform(self, lane: Lane) -> None:
         await _prepare(lane, self._claims[lane])
+        self._answered.add(lane)
         await asyncio.sleep(BEHIND_ANSWER_S)
 
     async def judge(self, lane: Lane) -> str:
         claim = self._claims[lane]
         was_held = claim.uid in findings.records(lane)
+        assert was_held or lane not in self._answered, "what was answered is not on the disk"
         answer = await _prepare(lane, claim)
         assert await _prepare(lane, claim) == answer, "the repeated answer differs"
         await _judge_held(lane, claim, "gpu-0")
@@ -149,6 +153,7 @@ class Unprepare:
 
     def __init__(self) -> None:
         self._claims: dict[Lane, ClaimRef] = {}
+        self._answered: set[Lane] = set()
 
     async def make_ready(self, lane: Lane) -> None:
         await lane.start()
@@ -165,15 +170,18 @@ class Unprepare:
 
     async def arrange(self, lane: Lane) -> None:
         lane.restore(self.name)
+        self._answered.discard(lane)
         await lane.start()
 
     async def perform(self, lane: Lane) -> None:
         await _unprepare(lane, self._claims[lane])
+        self._answered.add(lane)
         await asyncio.sleep(BEHIND_ANSWER_S)
 
     async def judge(self, lane: Lane) -> str:
         claim = self._claims[lane]
         was_held = claim.uid in findings.records(lane)
+        assert not was_held or lane not in self._answered, "what was answered is not on the disk"
         await _unprepare(lane, claim)
         retried = "unprepared by the retry" if was_held else "was unprepared, the retry agrees"
         return f"{retried}; " + await _judge_free(lane)

@@ -18,9 +18,6 @@ from campaign.operations import Operation
 from campaign.points import Place, Point
 
 APPEAR_S = 20
-LATE = ("nvml",)
-"""Threads that have time between their start and their first change, so that we can attach: what
-they change has names that nobody knows before."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,8 @@ async def strike(
 async def _start(lane: Lane, operation: Operation, point: Point, place: Place) -> Sequence[Call]:
     """The operation is the start: strace has to be there before its threads are."""
     log = lane.directory / "strace"
-    if place.thread in LATE:
+    if place.thread != MAIN and "<" in point.target:
+        # Nobody knows the file's name before. Such threads work for a while before they write.
         lane.launch()
         tid = await asyncio.to_thread(_appeared, lane, place.thread)
         with _killing(lane, {tid: place.thread}, point, place) as log:

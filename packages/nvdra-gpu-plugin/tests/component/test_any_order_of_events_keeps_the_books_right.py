@@ -39,6 +39,8 @@ STEPS = 12
 SHORT_S = 2.0
 """A caller's patience for what must be refused: it is answered in half of this."""
 LONG_S = 20.0
+TOO_LATE = ("DeadlineExceeded", "ApiUnavailable", "LockTimeout")
+"""Answers that say nothing of who holds what."""
 WAIT_S = 0.1
 """How long the holder of a GPU lets a new claim wait; either order of the two calls is right."""
 
@@ -95,8 +97,12 @@ class Node(RuleBasedStateMachine):
         is_refusal = rivals or any(self.books.must_wait(claim) for claim in claims)
         for claim in claims:
             self._note(claim)
-        timeout_s = SHORT_S if is_refusal else LONG_S
-        self._take(claims, self.stage.run(self._asked(claims, timeout_s)))
+        answers = self.stage.run(self._asked(claims, SHORT_S if is_refusal else LONG_S))
+        late = [each for each in claims if answers[each.ref.uid].error.startswith(TOO_LATE)]
+        if late:  # on a machine with much else to do
+            self.done["asked again"] += 1
+            answers |= self.stage.run(self._asked(late, LONG_S))
+        self._take(claims, answers)
 
     @rule(claim=claims)
     def prepare_one(self, claim: Claim) -> None:
