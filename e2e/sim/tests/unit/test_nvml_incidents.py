@@ -189,9 +189,9 @@ def test_a_wait_is_as_long_as_asked(nvml_on: NvmlOn, timeout_ms: int) -> None:
 
 def test_whoever_reads_too_late_loses_the_oldest_events(nvml_on: NvmlOn) -> None:
     node = nvml_on("t4")
-    events = event_set(0)
+    events, gpu = event_set(0), node.gpu("0")
     for number in range(MAX_EVENTS + 10):
-        incidents.xid(node, node.gpu("0"), number)
+        incidents.xid(node, gpu, number)
     assert drained(events) == [(0, number) for number in range(10, MAX_EVENTS + 10)] + [END]
     assert node.events_dropped == 10
     assert len(node.events()) == MAX_EVENTS
@@ -199,12 +199,12 @@ def test_whoever_reads_too_late_loses_the_oldest_events(nvml_on: NvmlOn) -> None
 
 def test_a_reader_beside_a_restless_writer_gets_whole_events_in_order(nvml_on: NvmlOn) -> None:
     node = nvml_on("dgx-h100")
-    events = event_set(*range(8))
+    events, gpus = event_set(*range(8)), node.node().gpus
     done = threading.Event()
 
     def write() -> None:
         for number in range(1500):
-            incidents.xid(node, node.gpu(str(number % 8)), number)
+            incidents.xid(node, gpus[number % 8], number)
         done.set()
 
     writer = threading.Thread(target=write)
