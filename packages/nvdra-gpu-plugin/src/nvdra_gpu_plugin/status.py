@@ -156,11 +156,11 @@ def _devices(devices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
         for each in devices
     ]
-    yield from _columns(("DEVICE", "STATE", "PCI", "UUID", "PRODUCT", "HELD BY"), rows)
+    yield from _columns(("DEVICE", "STATE", "PCI", "UUID", "PRODUCT", "HELD BY, TROUBLE"), rows)
 
 
 def _holder(device: Mapping[str, Any]) -> str:
-    return ", ".join(device["claims"]) or str(device.get("problem", ""))
+    return "; ".join(filter(None, [", ".join(device["claims"]), device.get("problem", "")]))
 
 
 def _claims(claims: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
