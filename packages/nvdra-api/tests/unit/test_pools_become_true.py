@@ -360,3 +360,16 @@ def test_consumers_never_see_two_pools_mixed_in_one_generation(before: Pool, aft
     assert len(new) <= 1
     if len(writes.replaces) + len(writes.creates) > 1:
         assert new == {old + 1}
+
+
+def test_slices_of_a_node_that_was_here_before_are_made_anew() -> None:
+    """They are its property: the garbage collector would remove them sooner or later."""
+    wanted, store = pools.wish(pool([gpu(0)], [gpu(1)])), Store()
+    for uid in ("the predecessor's", "ours"):
+        writes = pools.reconcile(wanted, store.observed(), DRIVER, NODE, uid)
+        assert len(writes.deletes) == len(store.objects)
+        creates = tuple(pools.owned(each, NODE, uid) for each in writes.creates)
+        assert len(creates) == 2
+        store.apply(pools.Writes(deletes=writes.deletes, creates=creates))
+        assert not pools.reconcile(wanted, store.observed(), DRIVER, NODE, uid)
+    assert generations(store) == {2}, "nobody mixes the old with the new"

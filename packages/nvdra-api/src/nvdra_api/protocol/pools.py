@@ -81,11 +81,14 @@ def wish(pool: Pool) -> Wish:
     return Wish(pool.name, tuple(contents.of(part) for part in pool.slices))
 
 
-def reconcile(wanted: Wish, observed: Sequence[JsonObject], driver: str, node: NodeName) -> Writes:
+def reconcile(
+    wanted: Wish, observed: Sequence[JsonObject], driver: str, node: NodeName, owner: str = ""
+) -> Writes:
     """What to write so that the node's slices of the driver become the wanted pool.
 
     Slices are matched by the index that leads their names. Those of another pool, of an older
-    generation, or without a place in the pool go. The generation stays while at most one slice
+    generation, of a Node that was here before under the same name (the garbage collector would take
+    them), or without a place in the pool go. The generation stays while at most one slice
     changes and none is added; otherwise it grows, and every slice is written with the new one, so
     that consumers take either the old pool or the new, never a mixture.
 
@@ -94,6 +97,7 @@ def reconcile(wanted: Wish, observed: Sequence[JsonObject], driver: str, node: N
         observed: All slices of this driver and node, in v1 form.
         driver: Its name.
         node: Name of the node that the devices are on.
+        owner: UID of the Node; empty while it is not known.
     """
     count = len(wanted.contents)
     ours = [each for each in observed if _pool(each).get("name") == wanted.pool]
@@ -101,7 +105,8 @@ def reconcile(wanted: Wish, observed: Sequence[JsonObject], driver: str, node: N
     matched: dict[int, JsonObject] = {}
     for each in ours:
         index = index_of(each, count)
-        if index is not None and index not in matched and generation(each) == latest:
+        is_current = generation(each) == latest and (not owner or _is_owned(each, owner))
+        if index is not None and index not in matched and is_current:
             matched[index] = each
     kept = {id(each) for each in matched.values()}
     deletes = tuple(each for each in observed if id(each) not in kept)
@@ -122,6 +127,10 @@ def owned(obj: JsonObject, node: NodeName, uid: str) -> JsonObject:
     """The object as the Node's own: the garbage collector removes it with the Node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid, "controller": True}
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [owner]}}
+
+
+def _is_owned(obj: JsonObject, uid: str) -> bool:
+    return any(owner.get("uid") == uid for owner in obj["metadata"].get("ownerReferences") or ())
 
 
 def adopt(wanted: Wish, index: int, stored: JsonObject) -> Wish:

@@ -101,6 +101,7 @@ class Publisher:
         self._observe_write = observe_write
         self._observe_trouble = observe_trouble
         self._version = ""
+        self._owner = ""
         self._pool: Pool | None = None
         self._wish: pools.Wish | None = None
         self._wished = asyncio.Event()
@@ -173,10 +174,14 @@ class Publisher:
 
     async def _look(self, is_new: bool) -> float | None:
         """Compare, and write what differs; seconds until the next attempt if this one failed."""
-        if self._wish is None or not self._reflector.is_synced or not self._writes():
-            self._settle()
+        if self._wish is None or not self._reflector.is_synced:
             return None
         try:
+            if not self._owner and self._reflector.snapshot():
+                self._owner = await self._node_uid()
+            if not self._writes():
+                self._settle()
+                return None
             if not is_new and self._state.is_published:
                 await self._hold_back()
             await self._write(self._writes())
@@ -190,7 +195,7 @@ class Publisher:
     def _writes(self) -> pools.Writes:
         if self._wish is None:
             return pools.Writes()
-        return pools.reconcile(self._wish, self._observed(), self._driver, self._node)
+        return pools.reconcile(self._wish, self._observed(), self._driver, self._node, self._owner)
 
     def _observed(self) -> list[JsonObject]:
         stored = self._reflector.snapshot().values()
@@ -227,10 +232,10 @@ class Publisher:
             path = apiversions.slices_path(self._version, each["metadata"]["name"])
             await self._store("replace", each, functools.partial(self._api.replace, path))
         if writes.creates:
-            uid = await self._node_uid()
+            self._owner = await self._node_uid()
             collection = apiversions.slices_path(self._version)
             for each in writes.creates:
-                made = pools.owned(each, self._node, uid)
+                made = pools.owned(each, self._node, self._owner)
                 await self._store("create", made, functools.partial(self._api.create, collection))
 
     async def _delete(self, obj: JsonObject) -> None:

@@ -33,7 +33,8 @@ _FAILED = Backoff(first_s=0.5, ceiling_s=30)
 _CALM_S = 60.0
 """After so long without a failure the back-off starts anew."""
 
-_NO_SUCH_API_S = 60.0
+_NO_SUCH_API_S = 30.0
+"""Between two questions for an API that the cluster does not serve; a small answer."""
 
 
 class Reflector:
