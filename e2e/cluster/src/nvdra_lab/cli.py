@@ -185,19 +185,23 @@ def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser
 def _client_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     for program in ("kubectl", "helm"):
         client = commands.add_parser(
-            program, parents=[named], help=f"{program}, talking to the lab"
+            program,
+            parents=[named],
+            usage=f"lab {program} [--name NAME] ARGUMENTS",
+            help=f"{program}, talking to the lab",
         )
-        client.add_argument("command", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
         client.set_defaults(action=actions.client, program=program)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What belongs to `lab` and what follows the first `--`."""
-    if "--" not in arguments:
+    """What is for `lab`, and what for another program: after `kubectl`, `helm` or `--`."""
+    command, *rest = arguments or [""]
+    if command in ("kubectl", "helm"):
+        ours = 2 if rest[:1] == ["--name"] else 1 if "".join(rest[:1]).startswith("--name=") else 0
+        return [command, *rest[:ours]], rest[ours:]
+    if "--" not in arguments or command == "sim":
         return arguments, []
     at = arguments.index("--")
-    if arguments[0] in ("kubectl", "helm", "sim"):
-        return arguments, []
     return arguments[:at], arguments[at + 1 :]
 
 
