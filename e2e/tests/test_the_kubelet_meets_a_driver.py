@@ -64,10 +64,10 @@ def gone(door: Door, space: Kubectl) -> Iterator[Mapping[str, Any]]:
             offer.serve()
         offer.offer()
         wait_verdicts(space, offer, "")
-    offers["leaves"].withdraw()
-    for name in ("dies", "returns"):
-        offers[name].die()
+    offers["returns"].die()
     offers["returns"].serve()
+    offers["dies"].die()
+    offers["leaves"].withdraw()
     yield before
     for offer in offers.values():
         space.delete("resourceslice", f"{offer.driver}-{NODE}")
