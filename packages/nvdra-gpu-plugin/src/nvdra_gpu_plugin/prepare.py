@@ -143,12 +143,29 @@ class Preparer:
         The API server is not asked: what a pod holds does not depend on it.
         """
         snapshot = await self._snapshot(lambda: [d.device for d in holding.devices], deadline)
+        if not all(device.uuid for device in holding.devices):
+            holding = await self._complete(holding, snapshot)
         for device in holding.devices:
             _check_same_board(device, snapshot)
         self._check_generation(holding, snapshot)
         await self._keep_spec(deadline)
         await self._verify(snapshot, holding.devices, deadline)
         return answer(holding)
+
+    async def _complete(self, holding: Holding, snapshot: Snapshot) -> Holding:
+        """Note which boards a claim has whose record was rebuilt while they were not there."""
+        boards = snapshot.inventory.by_name
+        devices = tuple(
+            device.model_copy(
+                update={"pci": boards[device.device].pci, "uuid": boards[device.device].uuid}
+            )
+            if not device.uuid and device.device in boards
+            else device
+            for device in holding.devices
+        )
+        whole = holding.model_copy(update={"devices": devices})
+        await self._held.take(whole.ref, whole)
+        return whole
 
     async def unprepare(self, holding: Holding, deadline: float) -> None:
         """Take back what the claim holds; its record is all that is needed."""
@@ -258,10 +275,10 @@ def _check_same_board(device: HeldDevice, snapshot: Snapshot) -> None:
     gpu = snapshot.inventory.by_name.get(device.device)
     if gpu is None or gpu.uuid != device.uuid:
         now = "not on the node" if gpu is None else f"another board now ({gpu.uuid})"
-        before = device.uuid or "not there"
         raise PermanentError(
             Reason.UNKNOWN_DEVICE,
-            f"{device.device} was {before} when the claim's record was written and is {now}",
+            f"{device.device} was {device.uuid or 'not known'} when the claim was prepared and is "
+            f"{now}",
             "delete the pod, so that it is given a device that is there",
             device=device.device,
         )

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.node.store import Store
@@ -18,7 +18,7 @@ from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types import names
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
-from nvdra_api.types.errors import PermanentError, Reason, RetryableError
+from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import ClaimUID, GpuUUID, PciAddress
 
 from nvdra_gpu_plugin.evidence import Evidence, KnownClaim, KnownDevice, NoEvidence
@@ -31,6 +31,8 @@ LOG = logs.logger(__name__)
 
 _AGAIN = Backoff(first_s=1.0, ceiling_s=60.0)
 _ATTEMPT_S = 2.0
+_BOARD_S = 1.0
+"""How long a board may take to say what it is: a healthy one takes milliseconds."""
 
 Fetch = Callable[[ClaimRef, float], Awaitable[ResourceClaim]]
 """Reads a claim by the deadline, as a prepare does."""
@@ -138,7 +140,12 @@ class Rebuild:
             if uid not in self._held and claim.devices(names.GPU_DRIVER)
         ]
         if missing:
-            await self._hardware.first_look(deadline)
+            named = {each.device for claim in missing for each in claim.devices(names.GPU_DRIVER)}
+            # One that hangs or is lost is known by its name until it is asked for again.
+            with suppress(DriverError):
+                patience = min(deadline, asyncio.get_running_loop().time() + _BOARD_S)
+                await self._hardware.first_look(patience)
+                await self._hardware.described(named, patience)
         snapshot = self._hardware.snapshot
         inventory = Inventory() if snapshot is None else snapshot.inventory
         for claim in missing:

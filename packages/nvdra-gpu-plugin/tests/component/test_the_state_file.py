@@ -93,6 +93,28 @@ async def test_what_a_damaged_file_said_is_taken_from_the_kubelets_own_record(
     assert not list(rig.plugin_dir.glob("*.in-doubt"))
 
 
+async def test_a_gpu_that_hangs_meanwhile_is_not_given_away_and_keeps_nobody_waiting(
+    rig: Rig,
+) -> None:
+    """Which board it is cannot be asked; that the kubelet was given it is known all the same."""
+    kubelet = KubeletState(rig.node.kubelet)
+    await rig.start()
+    held = rig.claim("gpu-0")
+    before = await answer(rig, held)
+    kubelet.hold(held, before)
+    await stopped(rig)
+    removed(state(rig))
+    rig.node.sim("slow", "-1", "--function", "nvmlDevice*", "--gpu", "0")
+    await serving(rig)
+    assert not (await answer(rig, rig.claim("gpu-1"))).error
+    assert held.uid in rig.held()
+    rig.node.sim("fault", "rm", "all")
+    await rig.until(lambda: "gpu-0" in rig.devices(), "the GPU to be offered again")
+    assert (await answer(rig, rig.claim("gpu-0"), timeout_s=5)).error.startswith("DeviceInUse: ")
+    assert await answer(rig, held) == before
+    assert (await answer(rig, rig.claim("gpu-0"), timeout_s=5)).error.startswith("DeviceInUse: ")
+
+
 async def test_where_nobody_can_tell_what_is_held_no_gpu_is_given_away(rig: Rig) -> None:
     await rig.start()
     await answer(rig, rig.claim("gpu-0"))

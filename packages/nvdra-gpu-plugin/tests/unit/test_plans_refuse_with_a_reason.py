@@ -6,7 +6,7 @@ from nvdra_api.protocol.configs import Configured
 from nvdra_api.types.claims import ClaimRef, DeviceResult, ResourceClaim
 from nvdra_api.types.configs import GpuConfig
 from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
-from nvdra_api.types.ids import ClaimUID, DeviceName, NodeName, PciAddress, PodUID
+from nvdra_api.types.ids import ClaimUID, DeviceName, GpuUUID, NodeName, PciAddress, PodUID
 from nvdra_gpu_plugin import plan
 from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.inventory import Inventory
@@ -168,6 +168,15 @@ def test_a_holder_with_many_pods_names_some_and_counts_the_rest() -> None:
     refused = refusal(made("gpu-0"), Holdings([rebuilt]))
     assert refused is not None
     assert f"for pod with UID {POD}" in refused.message
+
+
+def test_a_record_that_was_rebuilt_without_its_board_holds_the_device_of_its_name() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").holding
+    (device,) = other.devices
+    nameless = device.model_copy(update={"pci": PciAddress(""), "uuid": GpuUUID("")})
+    rebuilt = Holdings([other.model_copy(update={"devices": (nameless,)})])
+    assert refusal(made("gpu-0"), rebuilt) is not None
+    assert refusal(made("gpu-1"), rebuilt) is None
 
 
 def test_what_is_put_back_leaves_nothing_behind() -> None:
