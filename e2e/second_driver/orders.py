@@ -77,6 +77,10 @@ class Desk:
             )
         )
 
+    def forgive_all(self) -> None:
+        """Behave well again."""
+        self._give(Orders())
+
     def read(self) -> Orders:
         """How to behave; as a good driver does while nothing else was said."""
         try:

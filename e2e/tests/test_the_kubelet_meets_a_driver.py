@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import by_hand
 import offering
@@ -17,6 +16,7 @@ import workloads
 from cluster import Cluster
 from kubectl import Kubectl
 from offering import Offer
+from prepares import FAILED, SLACK_S, insist, wait_event
 
 NODE = "node-1"
 SOON_S = 30
@@ -24,9 +24,6 @@ SOON_S = 30
 
 WIPE_S = 30
 """How long a kubelet waits before it wipes the slices of a driver that is gone."""
-
-SLACK_S = 45
-"""What a loaded machine adds."""
 
 MULTIPLE_INSTANCES = (1, 33)
 V1 = (1, 34)
@@ -180,11 +177,7 @@ def test_a_service_that_comes_after_its_registration_serves_who_waits(
     wait_verdicts(space, offer, "")
 
     def come() -> None:
-        space.wait(
-            lambda: None if refusals(space, "late") else str(space.events("late")),
-            "a prepare that fails",
-            SOON_S + SLACK_S,
-        )
+        wait_event(space, "late", FAILED)
         offer.serve()
 
     with pod_of(space, offer.driver, meanwhile=come):
@@ -221,33 +214,24 @@ def wait_verdicts(space: Kubectl, offer: Offer, *wanted: str) -> None:
     )
 
 
-def refusals(space: Kubectl, pod: str) -> list[str]:
-    """What the kubelet says about prepares that failed."""
-    events = space.events(pod)
-    return [message for reason, message in events if reason == "FailedPrepareDynamicResources"]
-
-
 @contextlib.contextmanager
 def pod_of(
     space: Kubectl, driver: str, meanwhile: Callable[[], None] = lambda: None
 ) -> Iterator[None]:
     """A pod runs with a device of that driver while the block does; afterwards all is gone."""
     name = driver.partition(".")[0]
-    space.apply(by_hand.device_class(driver))
-    space.apply(by_hand.slice_of(driver, NODE))
-    space.apply(workloads.claim(name, by_hand.request(of=driver)))
-    space.apply(workloads.pod(name, claims=[name]))
-    meanwhile()
-
-    def not_ready() -> str | None:
-        why = space.not_ready(name)
-        if why is not None:  # or the kubelet would look again only a minute later
-            space.run("annotate", "--overwrite", "pod", name, f"tests/again={uuid4()}")
-        return why
-
-    space.wait(not_ready, f"pod {name} to be Ready", SLACK_S)
-    yield
-    space.delete("pod", name)
-    space.delete("resourceclaim", name)
-    space.delete("resourceslice", f"{driver}-{NODE}")
-    space.delete("deviceclass", driver)
+    things = (
+        by_hand.device_class(driver),
+        by_hand.slice_of(driver, NODE),
+        workloads.claim(name, by_hand.request(of=driver)),
+        workloads.pod(name, claims=[name]),
+    )
+    for thing in things:
+        space.apply(thing)
+    try:
+        meanwhile()
+        insist(space, name)
+        yield
+    finally:
+        for thing in reversed(things):
+            space.delete(thing["kind"], thing["metadata"]["name"])

@@ -16,20 +16,14 @@ import second
 import workloads
 from cluster import Cluster
 from kubectl import Kubectl
+from prepares import FAILED, LOOP_S, SLACK_S, begin, insist, wait_event
 from workloads import Manifest
 
 from e2e.second_driver.orders import DRIVER, Desk
 
 NODE, OTHER_NODE = "node-2", "node-1"
-FAILED = "FailedPrepareDynamicResources"
 CALL_S = 45
 """The kubelet's deadline for a call."""
-
-LOOP_S = 60
-"""How often it looks for claims whose pods are gone."""
-
-SLACK_S = 45
-"""What a loaded machine adds."""
 
 HANGING = "hanging"
 """A pod, its claim's name too, whose prepare is not answered."""
@@ -62,8 +56,8 @@ def desk(
         desk.block(f"prepare {HANGING}")
         begin(space, HANGING, by_hand.request())
         yield desk
-        desk.forgive(f"prepare {HANGING}")
-        space.delete("pod", HANGING)
+        desk.forgive_all()
+        space.run("delete", "pods", "--all")  # they could not go without the driver
 
 
 @pytest.mark.protocol("P9", "P11")
@@ -271,12 +265,6 @@ def test_a_kubelet_that_was_down_finds_what_happened_meanwhile(
     space.delete("pod", "newcomer")
 
 
-def begin(space: Kubectl, name: str, *requests: Manifest) -> None:
-    """A pod with a claim, both of that name."""
-    space.apply(workloads.claim(name, *requests))
-    space.apply(workloads.pod(name, claims=[name]))
-
-
 def on_node(pod: Manifest) -> Manifest:
     """Past the scheduler: what it would have found out is left to the kubelet."""
     return {**pod, "spec": {**pod["spec"], "nodeName": NODE}}
@@ -294,28 +282,6 @@ def given(space: Kubectl, claim: str, request: str = "", driver: str = "") -> se
 
 def is_running(space: Kubectl, pod: str) -> bool:
     return space.not_ready(pod) is None
-
-
-def insist(space: Kubectl, pod: str) -> None:
-    """Make the kubelet look at a pod again until it is Ready."""
-
-    def not_ready() -> str | None:
-        why = space.not_ready(pod)
-        if why is not None:
-            space.run("annotate", "--overwrite", "pod", pod, f"tests/again={uuid4()}")
-        return why
-
-    space.wait(not_ready, f"pod {pod} to be Ready", LOOP_S + SLACK_S)
-
-
-def wait_event(space: Kubectl, pod: str, word: str, timeout_s: float = LOOP_S) -> None:
-    """Until an Event of the pod has that word."""
-
-    def lacking() -> str | None:
-        said = [f"{reason}: {message}" for reason, message in space.events(pod)]
-        return None if any(word in each for each in said) else str(said)
-
-    space.wait(lacking, f"an Event of pod {pod} that says {word!r}", timeout_s)
 
 
 def wait_calls(space: Kubectl, desk: Desk, claim: str, method: str) -> None:
