@@ -87,6 +87,7 @@ class Publication:
         faulty = {fault.board for fault in view.faults}
         for fault in new:
             LOG.warning("A GPU is left out", board=fault.board, error=fault.text)
+            self._metrics.health_event(fault.reason)
         for fault in before.faults:
             if fault.board not in faulty and view.snapshot is not None:
                 LOG.info("A GPU is offered again", board=fault.board)

@@ -95,6 +95,7 @@ async def test_a_board_that_falls_off_the_bus_is_withdrawn_and_offered_again_whe
     await offered(rig, ALL - {"gpu-3"})
     assert counted(rig, "healthy") == 7
     assert counted(rig, "unhealthy") == 1
+    assert "nvdra_device_health_events_total{" in rig.process.get("/metrics")[1]
     await rig.until(lambda: on_the_node(rig, "DeviceUnhealthy", "gpu-3 (GPU-"), "an Event")
     text = (await rig.dra.prepare([held]))[held.uid].error
     assert text.startswith("DeviceUnhealthy: gpu-3")

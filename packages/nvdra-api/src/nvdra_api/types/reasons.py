@@ -141,7 +141,7 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             check=("ls -l /dev/nvidia*   # on the node", "ls -l /var/run/cdi", _STATUS),
             remedy=(
                 "`nvidia-modprobe -c0 -u` on the node makes device nodes again.",
-                "A driver that was changed under a running plugin: restart the plugin's pod there.",
+                "A driver that was changed: the plugin notices within seconds, no restart.",
                 "A CDI directory that cannot be written or is full: repair it.",
             ),
             alert="`increase(nvdra_device_health_events_total[10m]) > 0`.",

@@ -1,0 +1,82 @@
+"""`python -m bench.idle`: what an idle plugin asks of the API server, request by request.
+
+All its requests go through the tests' interposer, which forwards them and keeps count. Exits with 1
+if there was anything but a watch, its renewals and one GET per held claim in ten minutes.
+"""
+
+import argparse
+import asyncio
+import re
+import sys
+import tempfile
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import apiserver
+import interposer
+import kubelet_client
+import plugin
+from apiserver import ApiServer
+from rig import Rig
+
+NODE = "idle"
+SETTLE_S = 10
+"""After the last prepare: spans and Events of it are written."""
+
+WATCH = re.compile(r"GET .*/resourceslices\?.*watch=true")
+CLAIM = re.compile(r"GET .*/resourceclaims/[^?]+$")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.idle", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--claims", type=int, default=8, help="held meanwhile, at most 8")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nvb-") as name:
+        directory = Path(name)
+        (directory / "api").mkdir()
+        with apiserver.started(directory / "api") as server:
+            asked = asyncio.run(_asked(server, directory, given.minutes * 60, given.claims))
+    kinds = Counter(_kind(what) for what in asked)
+    for kind, count in sorted(kinds.items()):
+        print(f"{count:4d}  {kind}")
+    most = {
+        "watch": given.minutes / 5 + 1,
+        "GET of a held claim": given.claims * (given.minutes / 10 + 1),
+    }
+    beyond = [kind for kind, count in kinds.items() if count > most.get(kind, 0)]
+    print(
+        f"in {given.minutes:g} minutes with {given.claims} claims held:", beyond or "nothing more"
+    )
+    return 1 if beyond else 0
+
+
+async def _asked(server: ApiServer, directory: Path, seconds: float, claims: int) -> list[str]:
+    """What was asked in that time, once everything had come to rest."""
+    with ExitStack() as stack:
+        node = stack.enter_context(plugin.node(directory, NODE))
+        plugin.register(server, NODE)
+        async with (
+            kubelet_client.kubelet(node.kubelet) as kubelet,
+            interposer.interposed(server, directory) as proxy,
+        ):
+            rig = Rig(server, node, kubelet, stack)
+            await rig.start(f"--kubeconfig={proxy.kubeconfig}")
+            held = [rig.claim(f"gpu-{minor}") for minor in range(claims)]
+            answers = await rig.dra.prepare(held)
+            assert not any(answer.error for answer in answers.values())
+            await asyncio.sleep(SETTLE_S)
+            before = len(proxy.asked)
+            await asyncio.sleep(seconds)
+            return [what for _, what in proxy.asked[before:]]
+
+
+def _kind(what: str) -> str:
+    if WATCH.match(what):
+        return "watch"
+    return "GET of a held claim" if CLAIM.match(what) else what
+
+
+if __name__ == "__main__":
+    sys.exit(main())
