@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.process import waiting
 from nvdra_api.runtime.process.clock import Clock
@@ -31,9 +32,9 @@ _GRACE_S: Final = 2.0
 """How long a new session's boards may take to describe themselves before the others are published
 without them; they take milliseconds."""
 
-_RENEW_S: Final = 60.0
+_RENEW: Final = Backoff(first_s=60, ceiling_s=3600)
 """While a board does not work, NVML is opened anew so often: a board that was reset or plugged in
-again is another one to it."""
+again is another one to it. Opening wakes every board of the node, so it becomes rare."""
 
 _QUIET_S: Final = 1.0
 """How long calls under way may take before the session is not closed below them."""
@@ -100,6 +101,7 @@ class Survey:
         self._workers: dict[int, Worker] = {}
         self._attending: list[asyncio.Task[None]] = []
         self._opened_at = 0.0
+        self._renewals = 0
         self._is_stale = True
         self._described: Description | None = None
         self._replaced: dict[str, float] = {}
@@ -166,8 +168,15 @@ class Survey:
             return True
         if any(board.is_late for board in self.boards):
             return False  # a session cannot be closed below a call, and the others serve
-        is_due = self._clock.monotonic() - self._opened_at > _RENEW_S
-        return session.installation != found or (is_due and any(b.fault for b in self.boards))
+        if session.installation != found:
+            return True
+        if not any(board.fault for board in self.boards) and _shows_all(session):
+            self._renewals = 0
+            return False
+        if self._clock.monotonic() - self._opened_at < _RENEW.delay(self._renewals + 1, 0.0):
+            return False
+        self._renewals += 1
+        return True
 
     async def _renew(self, found: Installation, group: asyncio.TaskGroup) -> None:
         """Open NVML anew, and begin to ask its boards.
@@ -271,6 +280,11 @@ class Survey:
 
 def _nothing() -> None:
     pass
+
+
+def _shows_all(session: Session) -> bool:
+    """Whether NVML has every board that the kernel module drives."""
+    return session.count >= len(session.installation.boards)
 
 
 def _node_missing(gpu: Gpu, gone: Sequence[str]) -> Fault:

@@ -104,6 +104,25 @@ async def test_a_board_that_falls_off_the_bus_is_withdrawn_and_offered_again_whe
     assert (await rig.dra.prepare([held]))[held.uid] == before
 
 
+async def test_a_board_that_is_unplugged_goes_and_one_that_is_plugged_in_comes(rig: Rig) -> None:
+    await rig.start()
+    held = rig.claim("gpu-0")
+    before = (await rig.dra.prepare([held]))[held.uid]
+    place = rig.devices()["gpu-4"]["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
+    listed = rig.node.roots.proc / "driver/nvidia/gpus" / place
+    elsewhere = rig.node.kubelet.parent / "unplugged"
+    rig.node.sim("gpu", "unplug", "4")
+    listed.rename(elsewhere)
+    await offered(rig, ALL - {"gpu-4"})
+    claim = rig.claim("gpu-4")
+    assert (await rig.dra.prepare([claim]))[claim.uid].error.startswith("UnknownDevice: ")
+    rig.node.sim("gpu", "plug", "4")
+    elsewhere.rename(listed)
+    await offered(rig, ALL)
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    assert (await rig.dra.prepare([held]))[held.uid] == before
+
+
 async def test_what_a_claim_learns_of_a_board_is_published_at_once(rig: Rig) -> None:
     await rig.start()
     rig.node.sim("gpu", "lose", "5")
