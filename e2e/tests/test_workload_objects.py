@@ -1,8 +1,10 @@
-"""Jobs and Deployments whose pods each claim a GPU from one template."""
+"""Jobs, Deployments and DaemonSets whose pods each have a claim from one template."""
 
 from typing import Any
 
+import pytest
 import workloads
+from cluster import Cluster
 from kubectl import Kubectl
 
 
@@ -55,3 +57,38 @@ def test_a_deployment_with_two_replicas_has_both_ready_with_a_gpu_each(pods: Kub
     seen = [workloads.view(pods, pod).uuids for pod in apps_pods(pods)]
     assert [len(uuids) for uuids in seen] == [1, 1]
     assert seen[0] != seen[1]
+
+
+@pytest.mark.protocol("P28")
+def test_a_daemonset_that_watches_every_gpu_runs_beside_pods_that_hold_one(
+    cluster: Cluster, pods: Kubectl
+) -> None:
+    workloads.allow_admin_access(pods)
+    every = {"deviceClassName": workloads.DEVICE_CLASS, "allocationMode": "All"}
+    watched = {"name": "watched", "exactly": {**every, "adminAccess": True}}
+    pods.apply(workloads.template("mine", workloads.gpus()))
+    pods.apply(workloads.template("one", watched))
+    pods.apply(workloads.pod("before", templates=["mine"]))
+    pods.wait_running("before")
+    daemons = {
+        "selector": {"matchLabels": {"app": "work"}},
+        "template": pod_template(workloads.IDLE, "Always"),
+    }
+    metadata = {"name": "watch"}
+    watch = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": daemons}
+    pods.apply(watch)
+
+    def unready() -> str | None:
+        status = pods.get("daemonset", "watch")["status"]
+        return None if status.get("numberReady") == len(cluster.nodes()) else str(status)
+
+    pods.wait(unready, "a ready pod on every node", timeout_s=60)
+    pods.apply(workloads.pod("after", templates=["mine"]))
+    pods.wait_running("after")
+    for daemon in apps_pods(pods):
+        node = pods.get("pod", daemon)["spec"]["nodeName"]
+        there = {device.uuid for device in cluster.devices() if device.node == node}
+        assert workloads.view(pods, daemon).uuids == there
+    held = [workloads.view(pods, name).uuids for name in ("before", "after")]
+    assert [len(uuids) for uuids in held] == [1, 1]
+    assert held[0] != held[1]
