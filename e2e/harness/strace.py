@@ -92,11 +92,17 @@ def threads(pid: int) -> dict[int, str]:
 
 @contextlib.contextmanager
 def attached(
-    log: Path, tids: Mapping[int, str], calls: Sequence[str], kill: Kill | None = None
+    log: Path,
+    tids: Mapping[int, str],
+    calls: Sequence[str],
+    kill: Kill | None = None,
+    *,
+    is_following: bool = False,
 ) -> Iterator[Tracer]:
-    """Watch these threads, by id and name, while the block runs."""
+    """Watch these threads, by id and name, while the block runs; with those they make, perhaps."""
     targets = [f"--attach={tid}" for tid in tids]
-    argv = ["strace", *_options(log, calls, kill), *targets]
+    follow = ["--follow-forks"] if is_following else []
+    argv = ["strace", *_options(log, calls, kill), *follow, *targets]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     tracer = Tracer(process, log, tids)
     try:
@@ -153,14 +159,16 @@ def _options(log: Path, calls: Sequence[str], kill: Kill | None) -> list[str]:
 def _wait_attached(process: "subprocess.Popen[bytes]", tids: Mapping[int, str]) -> None:
     deadline = time.monotonic() + ATTACH_S
     for tid in tids:
-        while _tracer_of(tid) != process.pid:
+        while _tracer_of(tid) not in (process.pid, None):
             assert process.poll() is None, "strace ended before it had attached"
             assert time.monotonic() < deadline, f"strace does not attach to thread {tid}"
             time.sleep(0.002)
 
 
-def _tracer_of(tid: int) -> int:
-    for line in Path(f"/proc/{tid}/status").read_text().splitlines():
-        if line.startswith("TracerPid:"):
-            return int(line.split()[1])
-    return 0
+def _tracer_of(tid: int) -> int | None:
+    """Who traces the thread, 0 for nobody; None when it has ended."""
+    try:
+        status = Path(f"/proc/{tid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(status.partition("TracerPid:")[2].split()[0])

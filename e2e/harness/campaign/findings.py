@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import plugin
 
+from campaign import points
 from campaign.lane import Lane
 
 
@@ -41,6 +42,12 @@ def files(lane: Lane) -> set[str]:
     roots = (lane.node.kubelet / "plugins", lane.kubelet.registry_dir, lane.node.cdi)
     paths = (path for root in roots for path in root.rglob("*") if not path.is_dir())
     return {str(path.relative_to(lane.directory)) for path in paths}
+
+
+def left_behind(lane: Lane) -> list[str]:
+    """What the plugin was about to give another name, or to remove, when it was killed."""
+    extra = sorted(files(lane) - _of_a_running_plugin(lane))
+    return [points.name(str(lane.directory / path), lane.names) for path in extra]
 
 
 async def judge_empty(lane: Lane, devices: Sequence[str]) -> None:

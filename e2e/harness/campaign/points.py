@@ -143,11 +143,11 @@ def target(call: Call, node: Node) -> Target:
     if call.name in ("rename", "renameat", "renameat2", "link", "symlink"):
         paths = [found["path"] for found in _PATH.finditer(call.arguments)]
         # By the former name: strace's filter of paths does not look at the new one.
-        return Target(" to ".join(_name(path, node) for path in paths), path=paths[0])
+        return Target(" to ".join(name(path, node) for path in paths), path=paths[0])
     if call.name in ("unlink", "unlinkat", "mkdir", "mkdirat", "rmdir"):
         found = _PATH.search(call.arguments)
         path = found["path"] if found else call.arguments
-        return Target(_name(path, node), path=path)
+        return Target(name(path, node), path=path)
     if call.name == "connect":
         return _connection(call, node)
     described = _DESCRIPTOR.match(call.arguments)
@@ -168,7 +168,7 @@ def _file(path: str, node: Node) -> Target:
         return Target(_NAMING, is_change=False)
     if path.endswith(".log"):
         return Target("the plugin's log", is_change=False)
-    return Target(_name(path, node), path=path)
+    return Target(name(path, node), path=path)
 
 
 def _connection(call: Call, node: Node) -> Target:
@@ -209,7 +209,7 @@ def _frames(data: bytes) -> set[int]:
     return types
 
 
-def _name(path: str, node: Node) -> str:
+def name(path: str, node: Node) -> str:
     """A file's name for people, without what differs from node to node and from run to run."""
     name = path.removeprefix(node.root).removeprefix("/")
     name = re.sub(r"^k/plugins/gpu\.nvidia\.com/", "", name)

@@ -24,22 +24,19 @@ class Row:
     """One recorded call, and what came of being killed there.
 
     Attributes:
-        thread: Which made the call.
+        recorded_at: Directory of the lane where it was met.
         tries: Runs that aimed at it.
-        outcome: Empty as long as no run has died there.
+        is_hit: Whether a process has died exactly here.
+        outcome: Of that run, or of one that aimed at it and went wrong.
     """
 
     point: Point
     place: Place
     recorded_at: str
     tries: int = 0
+    is_hit: bool = False
     outcome: str = ""
-    is_right: bool = False
-
-    @property
-    def is_hit(self) -> bool:
-        """Whether a process has died exactly here."""
-        return bool(self.outcome)
+    is_right: bool = True
 
 
 @dataclass
@@ -65,7 +62,7 @@ class Campaign:
     @property
     def wrong(self) -> list[Row]:
         """Calls after which something was not as it must be."""
-        return [row for row in self.rows if row.is_hit and not row.is_right]
+        return [row for row in self.rows if not row.is_right]
 
 
 async def campaign(server: ApiServer, operation: Operation) -> Campaign:
@@ -103,9 +100,10 @@ async def _strikes(lane: Lane, operation: Operation, found: Campaign, queue: lis
         row.tries += 1
         result = await strike.strike(lane, operation, row.point, row.place, row.recorded_at)
         hit = by_point.get(result.hit) if result.hit else None
-        if hit is not None and not hit.is_hit:
-            hit.outcome, hit.is_right = result.outcome, result.is_right
-        if not result.is_right and hit is not row:
-            row.outcome, row.is_right = result.outcome, False
+        if hit is not None:
+            hit.is_hit = True
+        told = hit or row
+        if told.is_right and (hit or not result.is_right):
+            told.outcome, told.is_right = result.outcome, result.is_right
         if not row.is_hit and row.tries < TRIES:
             queue.insert(0, row)

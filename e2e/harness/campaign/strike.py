@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import strace
-from strace import Call, Kill
+from strace import Kill
 
 from campaign import findings, points
 from campaign.lane import MAIN, Lane
@@ -54,7 +54,7 @@ async def record(lane: Lane, operation: Operation) -> Recording:
         await lane.kill()
         calls = strace.parse(log.read_text(), {})
     else:
-        with strace.attached(log, lane.threads(), points.CALLS) as tracer:
+        with strace.attached(log, lane.threads(), points.CALLS, is_following=True) as tracer:
             await operation.perform(lane)
         calls = tracer.end()
         await lane.kill()
@@ -70,14 +70,13 @@ async def strike(
     """Kill the plugin at the point as it was recorded on another lane, and see how it goes on."""
     place = place.moved(recorded_at, str(lane.directory))
     await operation.arrange(lane)
+    log = lane.directory / "strace"
     if operation.is_start:
-        calls = await _start(lane, operation, point, place)
+        names = await _start(lane, operation, point, place, log)
     else:
-        tids = {tid: name for tid, name in lane.threads().items() if name == place.thread}
-        with _killing(lane, tids, point, place) as log:
-            await _until_dead(lane, operation.perform(lane))
-        calls = strace.parse(log.read_text(), tids)
-    left = sorted(name.rpartition("/")[2] for name in findings.files(lane) if "tmp" in name)
+        names = await _call(lane, operation, point, place, log)
+    calls = strace.parse(log.read_text(), names)
+    left = findings.left_behind(lane)
     await lane.kill()
     hit = points.fatal(calls, lane.names)
     try:
@@ -87,36 +86,40 @@ async def strike(
         outcome, is_right = f"{type(error).__name__}: {error}", False
         await lane.kill()
     if left and is_right:
-        outcome = f"{', '.join(left)} removed; {outcome}"
+        outcome = f"{', '.join(left)} cleared away; {outcome}"
     return Strike(hit, outcome, is_right)
 
 
-async def _start(lane: Lane, operation: Operation, point: Point, place: Place) -> Sequence[Call]:
+async def _call(
+    lane: Lane, operation: Operation, point: Point, place: Place, log: Path
+) -> Mapping[int, str]:
+    """The operation is a call: its threads are there, or are made for it."""
+    names = lane.threads()
+    tids = {tid: name for tid, name in names.items() if name == place.thread}
+    kill = Kill(point.call, place.index)
+    with strace.attached(log, tids or names, points.CALLS, kill, is_following=not tids):
+        await _until_dead(lane, operation.perform(lane))
+    return tids or names
+
+
+async def _start(
+    lane: Lane, operation: Operation, point: Point, place: Place, log: Path
+) -> Mapping[int, str]:
     """The operation is the start: strace has to be there before its threads are."""
-    log = lane.directory / "strace"
     if place.thread != MAIN and "<" in point.target:
         # Nobody knows the file's name before. Such threads work for a while before they write.
         lane.launch()
-        tid = await asyncio.to_thread(_appeared, lane, place.thread)
-        with _killing(lane, {tid: place.thread}, point, place) as log:
+        tids = {await asyncio.to_thread(_appeared, lane, place.thread): place.thread}
+        with strace.attached(log, tids, points.CALLS, Kill(point.call, place.index)):
             await _until_dead(lane, operation.perform(lane))
-        return strace.parse(log.read_text(), {tid: place.thread})
+        return tids
     if place.thread == MAIN:
         kill, is_following = Kill(point.call, place.index), False
     else:
         kill, is_following = Kill(point.call, place.nth, [place.path]), True
     lane.launch(*strace.launching(log, points.CALLS, kill, is_following=is_following))
     await _until_dead(lane, operation.perform(lane))
-    await lane.kill()
-    return strace.parse(log.read_text(), {})
-
-
-@contextlib.contextmanager
-def _killing(lane: Lane, tids: dict[int, str], point: Point, place: Place) -> Iterator[Path]:
-    log = lane.directory / "strace"
-    kill = Kill(point.call, place.index)
-    with strace.attached(log, tids, points.CALLS, kill):
-        yield log
+    return {}
 
 
 async def _until_dead(lane: Lane, work: Coroutine[None, None, None]) -> None:
