@@ -15,7 +15,7 @@ BUNDLED: Final = Path("/usr/bin/nvidia-cdi-hook")
 _NAME: Final = "nvidia-cdi-hook"
 
 
-def install(configured: str, plugin_dir: Path) -> str:
+def install(configured: str, plugin_dir: Path, bundled: Path = BUNDLED) -> str:
     """The hook's path on the host: the configured one, else a copy in the plugin's directory.
 
     That directory has the same path here as on the host. Blocks: reads the program, 7 MB.
@@ -25,23 +25,24 @@ def install(configured: str, plugin_dir: Path) -> str:
     """
     if configured:
         return configured
-    if not BUNDLED.is_file():
+    if not bundled.is_file():
         raise FileNotFoundError(
-            f"there is no {BUNDLED} to install for the container runtime: run the plugin from its "
+            f"there is no {bundled} to install for the container runtime: run the plugin from its "
             "image, install nvidia-container-toolkit-base, or say where the hook is with "
             "--nvidia-cdi-hook-path"
         )
     installed = plugin_dir / _NAME
-    if not installed.is_file() or not filecmp.cmp(BUNDLED, installed, shallow=False):
-        files.write_atomic(installed, BUNDLED.read_bytes(), 0o755)
+    if not installed.is_file() or not filecmp.cmp(bundled, installed, shallow=False):
+        files.write_atomic(installed, bundled.read_bytes(), 0o755)
     return str(installed)
 
 
-def keep(configured: str, plugin_dir: Path) -> None:
+def keep(configured: str, plugin_dir: Path, bundled: Path = BUNDLED) -> None:
     """Install the hook again, should somebody have removed it.
 
     Raises:
         OSError: It cannot be.
     """
     if not configured and not (plugin_dir / _NAME).is_file():
-        install(configured, plugin_dir)
+        plugin_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        install(configured, plugin_dir, bundled)

@@ -95,7 +95,10 @@ def nodes(directory: Path) -> Nodes:
 
 
 def majors(host: Host) -> dict[int, frozenset[str]]:
-    """The drivers behind each major number of character devices, from `/proc/devices`."""
+    """The drivers behind each major number of character devices, from `/proc/devices`.
+
+    Empty where that lists none of NVIDIA's, as with a driver that somebody imitates.
+    """
     found: dict[int, set[str]] = {}
     try:
         text = (host.proc / "devices").read_text()
@@ -105,6 +108,8 @@ def majors(host: Host) -> dict[int, frozenset[str]]:
         number, _, name = line.strip().partition(" ")
         if number.isdecimal():
             found.setdefault(int(number), set()).add(name.strip())
+    if not any(name.startswith("nvidia") for names in found.values() for name in names):
+        return {}
     return {number: frozenset(names) for number, names in found.items()}
 
 

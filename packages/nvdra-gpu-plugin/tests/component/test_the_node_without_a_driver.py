@@ -3,6 +3,8 @@
 Nobody restarts anything in these tests: one process lives through all of it.
 """
 
+import asyncio
+
 import machine
 import pytest
 from rig import Rig, cdi_names
@@ -114,3 +116,24 @@ async def test_a_driver_that_is_replaced_in_place_serves_new_claims_and_keeps_ol
         assert cdi_names(answer)[0].rpartition("=")[2] in specs
     assert not (await rig.dra.unprepare([held]))[held.uid].error
     await recovered(rig)
+
+
+async def test_a_claim_that_is_just_being_prepared_when_the_driver_changes_gets_the_new_one(
+    rig: Rig,
+) -> None:
+    """Between its plan and its commit the node became another; the plan is made anew."""
+    await rig.start()
+    rig.node.sim("slow", "8000", "--function", "nvmlDeviceGetMemoryInfo", "--gpu", "2")
+    claim = rig.claim("gpu-2")
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(rig.dra.prepare([claim]))
+        await asyncio.sleep(0.5)
+        machine.installed(rig.node, version="590.44.1")
+        await rig.until(lambda: drivers(rig) == {"590.44.1"}, "the new driver to be published")
+        assert not call.done(), "the board's answer is waited for, from the old driver"
+    answer = call.result()[claim.uid]
+    assert not answer.error
+    device = cdi_names(answer)[0].rpartition("=")[2]
+    (spec,) = (text for path in rig.node.cdi.iterdir() if device in (text := path.read_text()))
+    assert "libcuda.so.590.44.1" in spec
+    assert "580.95.05" not in spec
