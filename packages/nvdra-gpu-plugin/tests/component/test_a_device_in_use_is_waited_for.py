@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import interposer
 from nvdra_api.types.claims import ClaimRef
 from rig import Rig, cdi_names
 
@@ -91,6 +92,20 @@ async def test_those_that_wait_are_served_in_the_order_they_came(rig: Rig) -> No
             served.extend(rig.held())
     assert served == [claim.uid for claim in queue]
     assert not any(answer.error for answer in answers)
+
+
+async def test_the_first_keeps_its_turn_although_its_claim_is_slow_to_be_read(rig: Rig) -> None:
+    async with interposer.interposed(rig.server, rig.node.kubelet.parent) as proxy:
+        await rig.start(f"--kubeconfig={proxy.kubeconfig}")
+        holder, first, second = (rig.claim("gpu-0") for _ in range(3))
+        await rig.dra.prepare([holder])
+        async with preparing(rig, first, second) as answers:
+            with proxy.spoiling(rf".*{first.name}", delay_s=1):
+                await rig.dra.unprepare([holder])
+                await rig.until(lambda: bool(rig.held()), "the next")
+            assert set(rig.held()) == {first.uid}
+            await rig.dra.unprepare([first])
+        assert not any(answer.error for answer in answers)
 
 
 async def test_other_gpus_and_monitoring_are_not_held_up_by_a_claim_that_waits(rig: Rig) -> None:
