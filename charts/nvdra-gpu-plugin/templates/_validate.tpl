@@ -23,6 +23,11 @@ only a chart at the top may refuse. Renders nothing.
 {{- fail (printf "global.devRoot=%s must be a directory named dev, as /run/nvidia/dev is: a device's path in a container is its path below the parent of that directory" .Values.global.devRoot) -}}
 {{- end -}}
 
+{{- $plugins := clean .Values.kubeletPlugin.kubeletPluginsDirectoryPath -}}
+{{- if lt (len (splitList "/" $plugins)) 3 -}}
+{{- fail (printf "kubeletPlugin.kubeletPluginsDirectoryPath=%s cannot be used: the directory above it, the kubelet's root, is mounted into the plugin's container and would hide what the image brings; it must lie at least two levels below /, as /var/lib/kubelet/plugins does" $plugins) -}}
+{{- end -}}
+
 {{- if .Chart.IsRoot -}}
 {{- include "nvdra-gpu-plugin.validateGlobal" . -}}
 {{- end -}}

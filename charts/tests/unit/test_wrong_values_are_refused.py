@@ -167,6 +167,15 @@ def test_a_root_that_would_hide_the_images_own_files_is_refused(
     assert "at least two levels below /" in text
 
 
+@pytest.mark.parametrize("path", ["/plugins", "/plugins/", "/k/../plugins"])
+def test_a_kubelets_root_that_would_hide_the_images_own_files_is_refused(
+    refusal: Refusal, path: str
+) -> None:
+    text = refusal(PLUGIN, {"kubeletPlugin": {"kubeletPluginsDirectoryPath": path}})
+    assert "kubeletPluginsDirectoryPath=/plugins" in text
+    assert "at least two levels below /" in text
+
+
 def test_every_driver_that_could_be_switched_on_is_known(refusal: Refusal) -> None:
     text = refusal("nvdra", {"resources": {"computeDomains": {"imex": {"mode": "driverManaged"}}}})
     assert "at '/resources/computeDomains': additional properties 'imex'" in text
