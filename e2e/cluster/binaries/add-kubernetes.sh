@@ -4,7 +4,7 @@
 # The release's own go.mod names the modules that are its parts, each published with the same minor
 # and patch; `go mod tidy` does the rest and checks every module against Go's checksum database.
 # A part that the module proxy does not have in that version is taken in another:
-#   add-kubernetes.sh 1.32.13 cri-client=v0.33.13
+#   add-kubernetes.sh 1.32.13 cri-client=v0.32.2
 set -euo pipefail
 cd "$(dirname "$0")"
 
