@@ -99,7 +99,7 @@ async def test_a_request_that_is_never_answered_is_given_up_and_made_again(
     assert proxy.count(rf".*{claim.name}") == 2
 
 
-async def test_an_api_server_that_is_away_for_half_a_minute_costs_a_claim_no_more_than_that(
+async def test_an_api_server_that_is_away_for_a_while_costs_a_claim_no_more_than_that(
     rig: Rig, proxy: Interposer
 ) -> None:
     """The kubelet would come back only after a minute; the call itself goes on."""
@@ -110,7 +110,7 @@ async def test_an_api_server_that_is_away_for_half_a_minute_costs_a_claim_no_mor
         waiting = group.create_task(answer(rig, later))
         assert await answer(rig, held, timeout_s=2) == before
         assert not (await rig.dra.unprepare([held]))[held.uid].error
-        await asyncio.sleep(25)  # an outage of that length, not a wait for something
+        await asyncio.sleep(15)  # an outage of that length, not a wait for something
         assert not waiting.done()
         await proxy.listen()
         back = asyncio.get_running_loop().time()
