@@ -182,7 +182,9 @@ def _stop(server: grpc.Server | None) -> None:
         server.stop(grace=None).wait()
 
 
-def _unary(handle: Callable[..., Any], request: Any, answer: Any) -> "grpc.RpcMethodHandler[Any, Any]":
+def _unary(
+    handle: Callable[..., Any], request: Any, answer: Any
+) -> "grpc.RpcMethodHandler[Any, Any]":
     return grpc.unary_unary_rpc_method_handler(
         handle,
         request_deserializer=request.FromString,
