@@ -211,7 +211,7 @@ def _frames(data: bytes) -> set[int]:
 
 def name(path: str, node: Node) -> str:
     """A file's name for people, without what differs from node to node and from run to run."""
-    name = path.removeprefix(node.root).removeprefix("/")
+    name = path.removeprefix(f"{node.root}/")
     name = re.sub(r"^k/plugins/gpu\.nvidia\.com/", "", name)
     name = re.sub(r"device_[0-9a-f]{10}(?=\.)", "device_<generation>", name)
     name = re.sub(r"[0-9a-f]{16}\.tmp|(?<=\.)[0-9a-f]{6}$", "<random>", name)

@@ -1,0 +1,61 @@
+"""The crash campaign's reading of strace's output, on which its claim to completeness rests."""
+
+import strace
+from campaign import points
+from campaign.points import Point
+
+NODE = points.Node("/lane", 6443)
+PLUGIN = "/lane/k/plugins/gpu.nvidia.com"
+DRA = f'22<UNIX-STREAM:[9->8,"{PLUGIN}/dra.sock"]>'
+SETTINGS, HEADERS = r"\0\0\0\4\1\0\0\0\0", r"\0\0\1\1\4\0\0\0\1\210"
+
+TRACE = rf"""
+10 write(2</lane/plugin-1.log>, "I", 1) = 1
+11 write(7</proc/10/task/11/comm>, "store", 5) = 5
+10 write(3<anon_inode:[eventfd]>, "\1\0\0\0\0\0\0\0", 8 <unfinished ...>
+11 pwrite64(8<{PLUGIN}/state.sqlite-wal>, "a", 1, 0) = 1
+10 <... write resumed>) = 8
+10 write(2</lane/plugin-1.log>, "I", 1) = 1
+10 sendmsg({DRA}, {{msg_name=NULL, msg_iov=[{{iov_base="{SETTINGS}", iov_len=9}}]}}, 0) = 9
+10 connect(9<TCP:[7]>, {{sa_family=AF_INET, sin_port=htons(6443)}}, 16) = -1 EINPROGRESS
+10 sendto(9<TCP:[127.0.0.1:5->127.0.0.1:6443]>, "\27", 1, 0, NULL, 0) = 1
+10 sendto(4<UNIX-STREAM:[5->6]>, "\0", 1, 0, NULL, 0) = 1
+12 rename("/lane/cdi/spec.a.0123456789abcdef.tmp", "/lane/cdi/a-device_0123456789.yaml") = 0
+11 pwrite64(8<{PLUGIN}/state.sqlite-wal>, "b", 1, 1) = 1
+10 sendmsg({DRA}, {{msg_iov=[{{iov_base="{SETTINGS}"}}, {{iov_base="{HEADERS}"}}]}}, 0) = ?
+11 +++ killed by SIGKILL +++
+"""
+
+
+def test_calls_are_told_by_thread_and_by_what_they_change_in_order() -> None:
+    found, _ = points.changes(strace.parse(TRACE, {}), NODE)
+    renamed = "cdi/spec.a.<random> to cdi/a-device_<generation>.yaml"
+    assert [(place.thread, point) for point, place in found] == [
+        ("store", Point("pwrite64", "state.sqlite-wal", 1)),
+        ("main", Point("connect", "API server", 1)),
+        ("main", Point("sendto", "API server", 1)),
+        ("", Point("rename", renamed, 1)),
+        ("store", Point("pwrite64", "state.sqlite-wal", 2)),
+        ("main", Point("sendmsg", "answer on the DRA socket", 1)),
+    ]
+
+
+def test_what_changes_only_the_process_is_counted_and_is_no_point() -> None:
+    _, others = points.changes(strace.parse(TRACE, {}), NODE)
+    assert dict(others) == {
+        "wake-up of a thread": 2,
+        "the plugin's log": 2,
+        "HTTP/2 housekeeping": 1,
+    }
+
+
+def test_a_call_that_nobody_knows_counts_as_a_change() -> None:
+    calls = strace.parse('10 write(5</somewhere/else>, "x", 1) = 1', {})
+    (only,), _ = points.changes(calls, NODE)
+    assert only[0] == Point("write", "/somewhere/else", 1)
+
+
+def test_the_point_of_death_is_the_call_that_never_returned() -> None:
+    calls = strace.parse(TRACE, {})
+    assert points.fatal(calls, NODE) == Point("sendmsg", "answer on the DRA socket", 1)
+    assert points.fatal(calls[:-1], NODE) is None
