@@ -46,8 +46,13 @@ _CLAIM: Final = "kubectl -n NAMESPACE get resourceclaim CLAIM -o yaml"
 _STATUS: Final = "kubectl -n nvdra-system exec PLUGIN_POD -- nvdra-gpu-plugin status"
 _SLICES: Final = "kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml"
 _LOG: Final = "kubectl -n nvdra-system logs PLUGIN_POD"
+_TRACE: Final = (
+    "kubectl -n nvdra-system port-forward PLUGIN_POD 6060 & "
+    "curl 'localhost:6060/debug/traces/CLAIM_UID?format=text'"
+)
 _READY: Final = (
-    "kubectl -n nvdra-system describe pod PLUGIN_POD   # readiness: driver, slices, kubelet"
+    "kubectl -n nvdra-system describe pod PLUGIN_POD"
+    "   # readiness: driver, slices, state, files, kubelet"
 )
 
 
@@ -129,7 +134,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             check=("dmesg | grep -i xid   # on the node", "nvidia-smi -q -i UUID", _STATUS),
             remedy=(
                 "Delete the pod to have it scheduled to another GPU.",
-                "Reset the GPU (`nvidia-smi -r -i UUID`) once no container uses it, or reboot.",
+                "Reset the GPU (`nvidia-smi -r -i UUID`) once no container uses it, or reboot. "
+                "The plugin has it open, too: delete its pod of the node as well.",
                 "If it comes back, drain the node and have the board replaced.",
             ),
             alert="`increase(nvdra_device_health_events_total[10m]) > 0`.",
@@ -175,9 +181,9 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         Reason.FEATURE_GATE_DISABLED: Explanation(
             meaning="The config is valid, but needs a feature gate that is off on this node.",
             mover=Mover.ADMINISTRATOR,
-            check=(_LOG + " | grep feature-gates", "helm get values RELEASE"),
+            check=(_LOG + " | grep feature-gates", "helm -n nvdra-system get values RELEASE --all"),
             remedy=(
-                "Administrator: switch the gate on (`featureGates` in the chart's values).",
+                "Administrator: switch the gate on (`global.featureGates` in the chart's values).",
                 "User: leave out the part of the config that needs it.",
             ),
             alert="Not by itself.",
@@ -186,13 +192,14 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             meaning="Another claim was working on the same board until the caller's time was over; "
             "the text names it. Or a second plugin was started for the same node.",
             mover=Mover.NOBODY,
-            check=(_STATUS, "the trace of the claim that is named, on /debug/traces"),
+            check=(_STATUS, _TRACE + "   # of the claim that is named"),
             remedy=(
                 "Nothing once; the kubelet asks again.",
                 "If it stays, the board hangs: see DeadlineExceeded and DeviceUnhealthy.",
                 "Two plugins: remove the one that is named second; it has ended by itself.",
             ),
-            alert="`histogram_quantile(0.99, nvdra_lock_wait_seconds_bucket) > 10`.",
+            alert="`histogram_quantile(0.99, sum by (le) "
+            "(rate(nvdra_lock_wait_seconds_bucket[10m]))) > 10`.",
         ),
         Reason.STATE_CORRUPT: Explanation(
             meaning="Which devices are in use cannot be told: a record of a prepared claim, or the "
@@ -252,7 +259,7 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             check=(
                 "dmesg | grep -i xid   # on the node",
                 "timeout 10 nvidia-smi -i UUID; echo $?",
-                "the claim's trace: its longest bar is what was waited for",
+                _TRACE + "   # its longest bar is what was waited for",
             ),
             remedy=(
                 "Nothing once: the work goes on, and the kubelet's next call finds it.",
