@@ -120,7 +120,7 @@ def second_document(data: bytes) -> int | None:
 
 def _first_node(data: bytes) -> Node:
     if len(data) > MAX_BYTES:
-        message = f"{len(data)} bytes are over the limit of {MAX_BYTES}"
+        message = f"over the limit of {MAX_BYTES} bytes"
         raise _refusal("", message, 0, _SPLIT)
     loader = None
     try:

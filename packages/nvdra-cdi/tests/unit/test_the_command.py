@@ -15,6 +15,7 @@ from nvdra_cdi import files, schema
 from nvdra_cdi.cli import arguments
 from nvdra_cdi.cli.main import main
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
+from nvdra_cdi.nvidia.options import Feature, HookName
 
 SPEC = Spec(
     "vendor.com/class",
@@ -333,6 +334,19 @@ def test_a_reader_that_leaves_early_is_no_error_to_show(specs):
     with os.fdopen(writer, "wb") as stdout:
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_an_answer_that_cannot_be_written_is_one_line():
+    command = (sys.executable, "-m", "nvdra_cdi", "schema")
+    with Path("/dev/full").open("wb") as stdout:
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"error: cannot write the answer: No space left on device\n"
+
+
+def test_the_help_of_generate_names_every_hook_and_feature(command):
+    words = command("generate", "--help")[1].replace(",", " ").replace(".", " ").split()
+    assert {*HookName, *Feature} <= set(words)
 
 
 def test_a_name_that_is_no_text_is_still_printed(specs):

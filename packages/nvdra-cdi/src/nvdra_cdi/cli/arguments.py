@@ -69,7 +69,14 @@ examples:
 Mode nvml asks NVML for the GPUs: pip install 'nvdra-cdi[generate]'. Modes imex (the channels of
 /dev/nvidia-caps-imex-channels) and management (everything, for the administrator's tools) do not.
 The arguments are those of `nvidia-ctk cdi generate` where it has them.
+
+Hooks: create-symlinks, chmod, update-ldcache, enable-cuda-compat, disable-device-node-modification,
+update-application-profile, apply-cuda-memory-limits.
+Feature flags: enable-explicit-driver-libraries, enable-coherent-annotations,
+no-additional-gids-for-device-nodes, disable-ipc-discoverer.
 """
+_VENDOR = "of the device names, NAME/class=device; default: nvidia.com"
+_CLASS = "of the device names, vendor/NAME=device; default: gpu"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -103,7 +110,8 @@ def _list(command: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=("devices", "vendors", "classes", "specs"),
         default="devices",
-        help="default: devices",
+        metavar="WHAT",
+        help="devices, vendors, classes or specs; default: devices",
     )
     _spec_dir(command)
     _output(command, "table", "name", "json", "yaml")
@@ -142,8 +150,8 @@ def _generate(command: argparse.ArgumentParser) -> None:
     )
     add("--format", choices=("yaml", "json"), help="of what is printed; default: yaml")
     add("--output", metavar="FILE", help="write a file, .yaml or .json, instead of printing")
-    add("--vendor", "--cdi-vendor", default="nvidia.com", metavar="NAME", help="nvidia.com")
-    add("--class", "--cdi-class", dest="class_", default="gpu", metavar="NAME", help="gpu")
+    add("--vendor", "--cdi-vendor", default="nvidia.com", metavar="NAME", help=_VENDOR)
+    add("--class", "--cdi-class", dest="class_", default="gpu", metavar="NAME", help=_CLASS)
     add(
         *("--device-id", "--device-ids", "--device", "--devices"),
         action="append",
@@ -157,25 +165,25 @@ def _generate(command: argparse.ArgumentParser) -> None:
         help="how devices are called; repeatable; default: index and uuid",
     )
     add("--no-all-device", action="store_true", help='no device "all" that is all of them')
-    add("--driver-root", default="/", metavar="DIR", help="where the driver's files are; /")
+    add("--driver-root", default="/", metavar="DIR", help="root of the driver's files; default: /")
     add(
         "--target-driver-root",
         metavar="DIR",
         help="where the host sees that directory; default: at the same place",
     )
     add("--dev-root", metavar="DIR", help="the directory with dev/; found out if not given")
-    add("--sys-root", metavar="DIR", help="sysfs; /sys")
-    add("--proc-root", metavar="DIR", help="procfs; /proc")
+    add("--sys-root", metavar="DIR", help="default: /sys")
+    add("--proc-root", metavar="DIR", help="default: /proc")
     add(
         *("--nvidia-cdi-hook-path", "--nvidia-ctk-path"),
         metavar="FILE",
-        help="of the hook program on the host; /usr/bin/nvidia-cdi-hook",
+        help="the hook program on the host; default: /usr/bin/nvidia-cdi-hook",
     )
-    add("--ldconfig-path", metavar="FILE", help="of ldconfig on the host")
+    add("--ldconfig-path", metavar="FILE", help="ldconfig on the host, which hooks call")
     for flags, metavar, effect in (
-        (("--disable-hook", "--disable-hooks"), "NAME", "leave out this hook, or all"),
+        (("--disable-hook", "--disable-hooks"), "NAME", "leave out this hook, see below, or all"),
         (("--enable-hook", "--enable-hooks"), "NAME", "put in this hook"),
-        (("--feature-flag", "--feature-flags"), "NAME", "switch something from the usual"),
+        (("--feature-flag", "--feature-flags"), "NAME", "switch something, see below"),
         (("--library-search-path",), "DIR", "where libraries are, instead of the usual places"),
         (("--config-search-path",), "DIR", "where configuration files are, likewise"),
     ):

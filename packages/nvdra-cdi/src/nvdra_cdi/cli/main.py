@@ -25,6 +25,10 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads the rest
         code = FAILED
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or exit flushes it again
+        sys.stderr.write(f"error: cannot write the answer: {error.strerror}\n")
+        code = FAILED
     except KeyboardInterrupt:
         code = _INTERRUPTED
     sys.exit(code)
