@@ -33,7 +33,7 @@ def _mapping(source: Source) -> Mapping[str, Any]:
         return source
     try:
         loaded = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError([Problem("", f"not YAML: {error}")]) from error
     if not isinstance(loaded, dict):
         raise ConfigError([Problem("", "not a mapping")])

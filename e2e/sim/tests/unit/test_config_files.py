@@ -1,5 +1,4 @@
 from pathlib import Path
-from textwrap import dedent
 
 import pynvml
 import pytest
@@ -220,6 +219,7 @@ def test_openable_nodes_stand_on_devices_that_every_kernel_has():
 
 def test_what_is_not_yaml_is_a_config_error(tmp_path: Path):
     file = tmp_path / "node.yaml"
-    file.write_text(dedent("a: [1\nb: 2"))
-    with pytest.raises(ConfigError, match="not YAML"):
-        config.load(file)
+    for content in (b"a: [1\nb: 2", b"a: \xff"):
+        file.write_bytes(content)
+        with pytest.raises(ConfigError, match="not YAML"):
+            config.load(file)
