@@ -30,8 +30,8 @@ CLAIM = re.compile(r"GET .*/resourceclaims/[^?]+$")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.idle", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--claims", type=int, default=8, help="held meanwhile, at most 8")
+    parser.add_argument("--minutes", type=float, default=10, help="how long to count (10)")
+    parser.add_argument("--claims", type=int, default=8, help="held meanwhile, at most 8 (8)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nvb-") as name:
         directory = Path(name)
