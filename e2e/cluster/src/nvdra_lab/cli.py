@@ -29,7 +29,8 @@ a first look:
   lab logs node-1/kubelet -f            a component's log; plain `lab logs` lists them
   lab down                              nothing is left but the build cache
 
-Each lab has a name (--name, default "lab"); several can be up at once."""
+Each lab has a name, "lab" unless told otherwise; several can be up at once. --name follows the
+command: lab up --name two, lab kubectl --name two get nodes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
