@@ -90,8 +90,9 @@ class Settings(BaseModel):
     )
     debug_endpoint: str = Field(
         default="127.0.0.1:6060",
-        description="host:port of /debug/traces and /debug/flags/v; keep it on the loopback, the "
-        "traces name every tenant's claims. Empty serves none.",
+        description="host:port of /debug/traces, /debug/status (which the command status asks) and "
+        "/debug/flags/v; keep it on the loopback, they name every tenant's claims. Empty serves "
+        "none.",
     )
     v: int = Field(default=0, ge=0, description="Log verbosity: 0, 2 (each claim), 4 (why), 6.")
     logging_format: Literal["text", "json"] = Field(
