@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ATTACH_S = 10
@@ -19,6 +19,7 @@ STRINGS = 8192
 """Longest piece of data that is printed whole, in bytes: no answer to the kubelet is longer."""
 
 _LINE = re.compile(r"(?:(?P<tid>\d+)\s+)?(?P<name>[a-z]\w*)\((?P<arguments>.*)")
+_CUT = re.compile(r"(?:(?P<tid>\d+)\s+)?<\.\.\. \w+ resumed>.*= \?")
 _NAMED = re.compile(r'\d+</proc/\d+/task/(?P<tid>\d+)/comm>, "(?P<name>[^"]*)"')
 _DATA = re.compile(r'iov_base="((?:[^"\\]|\\.)*)"')
 
@@ -128,19 +129,29 @@ def parse(text: str, names: Mapping[int, str]) -> list[Call]:
         names: Threads that were there before. None for a launched program: its threads have the
             names that they gave themselves, the first one is `main`, others are nameless.
     """
-    lines = [found for line in text.splitlines() if (found := _LINE.fullmatch(line))]
-    first = int(lines[0]["tid"] or 0) if lines else 0
+    lines = text.splitlines()
+    begun = [found for line in lines if (found := _LINE.fullmatch(line))]
+    first = int(begun[0]["tid"] or 0) if begun else 0
     known = dict(names) or {first: "main"}
-    for line in lines:
-        if named := _NAMED.match(line["arguments"]):
+    for call in begun:
+        if named := _NAMED.match(call["arguments"]):
             known[int(named["tid"])] = named["name"]
     only = next(iter(known))  # a single thread's output does not say which it is
-    calls = []
+    calls: list[Call] = []
     for line in lines:
-        tid, arguments = int(line["tid"] or only), line["arguments"]
-        is_fatal = arguments.endswith("= ?")
-        calls.append(Call(tid, known.get(tid, ""), line["name"], arguments, is_fatal))
+        if found := _LINE.fullmatch(line):
+            tid, arguments = int(found["tid"] or only), found["arguments"]
+            is_fatal = arguments.endswith("= ?")
+            calls.append(Call(tid, known.get(tid, ""), found["name"], arguments, is_fatal))
+        elif found := _CUT.fullmatch(line):
+            _mark_fatal(calls, int(found["tid"] or only))
     return calls
+
+
+def _mark_fatal(calls: list[Call], tid: int) -> None:
+    """Another thread's line came between the beginning of the thread's last call and its end."""
+    last = max(at for at, call in enumerate(calls) if call.tid == tid)
+    calls[last] = replace(calls[last], is_fatal=True)
 
 
 def _options(log: Path, calls: Sequence[str], kill: Kill | None) -> list[str]:

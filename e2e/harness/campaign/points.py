@@ -39,7 +39,7 @@ CALLS = (
 
 _NAMING = "name of a thread"
 _HOUSEKEEPING = frozenset((4, 6, 8))  # HTTP/2: SETTINGS, PING, WINDOW_UPDATE
-_DESCRIPTOR = re.compile(r"\d+<(?P<what>.*?)>[,)]")
+_DESCRIPTOR = re.compile(r"\d+<(?P<what>.*?)>(?:[,)]| <unfinished)")
 _PATH = re.compile(r'"(?P<path>[^"]*)"')
 _ENDPOINT = re.compile(r"\[(?P<own>\d+)->(?P<peer>\d+)(?:,\"(?P<path>[^\"]*)\")?\]")
 _PORT = re.compile(r"sin_port=htons\((\d+)\)|->[\d.]+:(\d+)\]")
@@ -128,12 +128,12 @@ def changes(calls: Iterable[Call], node: Node) -> tuple[list[tuple[Point, Place]
     return points, others
 
 
-def fatal(calls: Sequence[Call], node: Node) -> Point | None:
-    """The point at which the process died; None when it was no change, or it lives."""
-    points, _ = changes(calls, node)
-    dead = [index for index, call in enumerate(calls) if call.is_fatal]
+def fatal(calls: Sequence[Call], name: str, node: Node) -> Point | None:
+    """The point at which the process died, in a call of that name; None when it was no change."""
+    dead = [at for at, call in enumerate(calls) if call.is_fatal and call.name == name]
     if not dead or not target(calls[dead[0]], node).is_change:
         return None
+    points, _ = changes(calls, node)
     before = sum(target(call, node).is_change for call in calls[: dead[0]])
     return points[before][0]
 

@@ -42,7 +42,9 @@ def _table(rows: Iterable[Row]) -> list[str]:
             str(row.point.nth),
             row.place.thread,
             str(row.tries) if row.is_hit else f"never in {row.tries}",
-            ("" if row.is_right else "WRONG: ") + row.outcome,
+            ("" if row.is_right else "WRONG: ") + row.outcome
+            if row.outcome
+            else f"instead: {'; '.join(row.misses)}",
         )
         for row in rows
     ]

@@ -15,7 +15,7 @@ from campaign.operations import Operation
 from campaign.points import Place, Point
 
 LANES = 3
-TRIES = 6
+TRIES = 8
 """A call that another thread, or gRPC's rhythm, moves by one is met within a few runs."""
 
 
@@ -28,6 +28,7 @@ class Row:
         tries: Runs that aimed at it.
         is_hit: Whether a process has died exactly here.
         outcome: Of that run, or of one that aimed at it and went wrong.
+        misses: Where the process died instead, or how the operation ended.
     """
 
     point: Point
@@ -37,6 +38,7 @@ class Row:
     is_hit: bool = False
     outcome: str = ""
     is_right: bool = True
+    misses: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -98,12 +100,15 @@ async def _strikes(lane: Lane, operation: Operation, found: Campaign, queue: lis
         if row.is_hit:
             continue
         row.tries += 1
-        result = await strike.strike(lane, operation, row.point, row.place, row.recorded_at)
+        place = row.place.moved(row.recorded_at, str(lane.directory))
+        result = await strike.strike(lane, operation, row.point, place, row.tries)
         hit = by_point.get(result.hit) if result.hit else None
         if hit is not None:
             hit.is_hit = True
         told = hit or row
         if told.is_right and (hit or not result.is_right):
             told.outcome, told.is_right = result.outcome, result.is_right
-        if not row.is_hit and row.tries < TRIES:
-            queue.insert(0, row)
+        if not row.is_hit:
+            row.misses.append(str(result.hit or result.end))
+            if row.tries < TRIES:
+                queue.insert(0, row)

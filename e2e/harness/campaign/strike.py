@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -25,14 +25,16 @@ class Strike:
     """How a run went.
 
     Attributes:
-        hit: Where the process died; None when it ran to the end of the operation.
+        hit: Where the process died; None when it died nowhere that counts.
         outcome: What was found after the restart and the retry.
         is_right: Whether all was as it must be.
+        end: How the operation ended, where strace did not end it.
     """
 
     hit: Point | None
     outcome: str
     is_right: bool
+    end: str
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,28 @@ async def record(lane: Lane, operation: Operation) -> Recording:
 
 
 async def strike(
-    lane: Lane, operation: Operation, point: Point, place: Place, recorded_at: str
+    lane: Lane, operation: Operation, point: Point, place: Place, attempt: int
 ) -> Strike:
-    """Kill the plugin at the point as it was recorded on another lane, and see how it goes on."""
-    place = place.moved(recorded_at, str(lane.directory))
+    """Kill the plugin at the point, and see how it goes on.
+
+    Args:
+        lane: Where.
+        operation: What the plugin is doing.
+        point: The call to die at.
+        place: Where an undisturbed run on this lane would come to it.
+        attempt: From 1; gRPC sends from whatever thread is at hand, so others are tried.
+    """
     await operation.arrange(lane)
     log = lane.directory / "strace"
-    if operation.is_start:
-        names = await _start(lane, operation, point, place, log)
-    else:
-        names = await _call(lane, operation, point, place, log)
+    if not place.path and attempt > 1:
+        is_main = attempt % 2 == 0
+        place = replace(place, thread=MAIN if is_main else "", index=(attempt + 1) // 2)
+    strike_at = _start if operation.is_start else _call
+    names, end = await strike_at(lane, operation, point, place, log)
     calls = strace.parse(log.read_text(), names)
     left = findings.left_behind(lane)
     await lane.kill()
-    hit = points.fatal(calls, lane.names)
+    hit = points.fatal(calls, point.call, lane.names)
     try:
         await lane.start()
         outcome, is_right = await operation.judge(lane), True
@@ -87,52 +97,59 @@ async def strike(
         await lane.kill()
     if left and is_right:
         outcome = f"{', '.join(left)} cleared away; {outcome}"
-    return Strike(hit, outcome, is_right)
+    return Strike(hit, outcome, is_right, end)
 
 
 async def _call(
     lane: Lane, operation: Operation, point: Point, place: Place, log: Path
-) -> Mapping[int, str]:
+) -> tuple[Mapping[int, str], str]:
     """The operation is a call: its threads are there, or are made for it."""
     names = lane.threads()
     tids = {tid: name for tid, name in names.items() if name == place.thread}
     kill = Kill(point.call, place.index)
     with strace.attached(log, tids or names, points.CALLS, kill, is_following=not tids):
-        await _until_dead(lane, operation.perform(lane))
-    return tids or names
+        end = await _until_dead(lane, operation.perform(lane))
+    return tids or names, end
 
 
 async def _start(
     lane: Lane, operation: Operation, point: Point, place: Place, log: Path
-) -> Mapping[int, str]:
+) -> tuple[Mapping[int, str], str]:
     """The operation is the start: strace has to be there before its threads are."""
     if place.thread != MAIN and "<" in point.target:
         # Nobody knows the file's name before. Such threads work for a while before they write.
         lane.launch()
         tids = {await asyncio.to_thread(_appeared, lane, place.thread): place.thread}
         with strace.attached(log, tids, points.CALLS, Kill(point.call, place.index)):
-            await _until_dead(lane, operation.perform(lane))
-        return tids
-    if place.thread == MAIN:
-        kill, is_following = Kill(point.call, place.index), False
+            end = await _until_dead(lane, operation.perform(lane))
+        return tids, end
+    if place.thread != MAIN and place.path:
+        kill = Kill(point.call, place.nth, [place.path])
     else:
-        kill, is_following = Kill(point.call, place.nth, [place.path]), True
+        kill = Kill(point.call, place.index)
+    is_following = place.thread != MAIN
     lane.launch(*strace.launching(log, points.CALLS, kill, is_following=is_following))
-    await _until_dead(lane, operation.perform(lane))
-    return {}
+    return {}, await _until_dead(lane, operation.perform(lane))
 
 
-async def _until_dead(lane: Lane, work: Coroutine[None, None, None]) -> None:
-    """Let the work go on until it is done or the plugin is dead; then it is dead in any case."""
+async def _until_dead(lane: Lane, work: Coroutine[None, None, None]) -> str:
+    """Let the work go on until it is done or the plugin is dead; then it is dead in any case.
+
+    Returns:
+        How the work ended while the plugin lived; empty when it was killed before.
+    """
     working = asyncio.create_task(work)
     dying = asyncio.create_task(lane.died())
     await asyncio.wait((working, dying), return_when=asyncio.FIRST_COMPLETED)
+    end = "" if dying.done() else "it was done"
     working.cancel()
     await asyncio.wait((working,))
-    if not working.cancelled():
-        working.exception()  # what a dead plugin does to whoever works with it is no news
+    if not working.cancelled() and (error := working.exception()):
+        # To whoever works with a plugin that dies, this is the way to notice.
+        end = end and f"{type(error).__name__}: {error}"
     await lane.kill()
     await dying
+    return end
 
 
 def _appeared(lane: Lane, name: str) -> int:

@@ -57,5 +57,17 @@ def test_a_call_that_nobody_knows_counts_as_a_change() -> None:
 
 def test_the_point_of_death_is_the_call_that_never_returned() -> None:
     calls = strace.parse(TRACE, {})
-    assert points.fatal(calls, NODE) == Point("sendmsg", "answer on the DRA socket", 1)
-    assert points.fatal(calls[:-1], NODE) is None
+    answer = Point("sendmsg", "answer on the DRA socket", 1)
+    assert points.fatal(calls, "sendmsg", NODE) == answer
+    assert points.fatal(calls, "write", NODE) is None
+    assert points.fatal(calls[:-1], "sendmsg", NODE) is None
+
+
+def test_a_death_is_seen_also_where_another_threads_line_came_between() -> None:
+    trace = f"""
+11 fsync(9</lane/cdi> <unfinished ...>
+10 write(5<{PLUGIN}/instance.lock>, "x", 1 <unfinished ...>
+11 <... fsync resumed>) = ?
+11 +++ killed by SIGKILL +++
+"""
+    assert points.fatal(strace.parse(trace, {}), "fsync", NODE) == Point("fsync", "cdi", 1)
