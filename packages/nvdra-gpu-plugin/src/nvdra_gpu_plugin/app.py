@@ -245,7 +245,9 @@ def _checks(
         return None if state.is_published else state.error or "the slices are being written"
 
     return {
-        "driver": lambda: gpus.problem or None,
+        "driver": lambda: (
+            gpus.problem or (probes.Remark(publish.NO_GPU) if gpus.is_empty else None)
+        ),
         "slices": published,
         "state": lambda: store.problem or held.doubt or None,
         "files": lambda: kept.problem or None,

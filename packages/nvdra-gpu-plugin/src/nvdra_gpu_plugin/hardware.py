@@ -53,6 +53,11 @@ class Hardware:
         return "" if trouble is None else trouble.text
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the driver works and there is no GPU for it."""
+        return self._survey.view.is_empty
+
+    @property
     def has_looked(self) -> bool:
         """Whether there was a first look, whatever it found."""
         return self._survey.has_looked.is_set()

@@ -26,6 +26,11 @@ from nvdra_gpu_plugin.survey import View
 
 LOG = logs.logger(__name__)
 
+NO_GPU = (
+    "the NVIDIA driver works and finds no GPU on this node, so nothing is offered; GPUs that "
+    "appear are offered by themselves"
+)
+
 
 class Publication:
     """Publishes what is on the node, and tells what is wrong with it."""
@@ -78,6 +83,9 @@ class Publication:
             )
         if view.trouble is None and before.trouble is not None:
             LOG.info("The node's GPUs can be used again")
+        if view.is_empty and not before.is_empty:
+            LOG.info("The node has no GPU")
+            self._events.emit((node_subject(self._node),), "Normal", "NoGPU", NO_GPU)
         self._tell_of_boards(before, view)
         if view.snapshot is not None and view.snapshot is not before.snapshot:
             _log_devices(view.snapshot.inventory)

@@ -66,6 +66,13 @@ class View:
     trouble: Fault | None = None
     faults: tuple[Fault, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the driver works and there is no GPU for it."""
+        if self.snapshot is None or self.faults:
+            return False
+        return not self.snapshot.inventory.gpus
+
 
 class Survey:
     """Keeps a view of the node true while `run` runs.

@@ -65,9 +65,15 @@ async def test_a_driver_that_is_installed_later_is_used(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("rig", ["none"], indirect=True)
-async def test_a_node_without_gpus_is_ready_and_offers_those_that_come_later(rig: Rig) -> None:
+async def test_a_node_without_gpus_is_ready_says_so_and_offers_those_that_come_later(
+    rig: Rig,
+) -> None:
     await rig.start()
     assert not rig.devices()
+    status, text = rig.process.get("/readyz?verbose")
+    assert status == 200
+    assert "[+]driver ok: the NVIDIA driver works and finds no GPU" in text
+    await rig.until(lambda: rig.events("NoGPU"), "an Event of the Node")
     machine.installed(rig.node)
     await recovered(rig)
 

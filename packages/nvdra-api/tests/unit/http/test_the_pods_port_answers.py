@@ -55,6 +55,14 @@ async def test_a_short_address_listens_on_every_interface(ask: Ask) -> None:
         assert (await ask(f"127.0.0.1:{port}", "/healthz")).text == "ok"
 
 
+async def test_a_check_that_passes_may_have_something_to_say(ask: Ask) -> None:
+    ready: dict[str, probes.Check] = {"gpus": lambda: probes.Remark("there is none")}
+    async with listener.listening(LOOPBACK, probes.routes(alive={}, ready=ready)) as address:
+        answer = await ask(address, "/readyz?verbose")
+    assert answer.status == 200
+    assert "[+]gpus ok: there is none" in answer.text
+
+
 async def test_a_component_is_ready_when_no_check_has_a_reason_against_it(ask: Ask) -> None:
     reasons: dict[str, str | None] = {"registered": "the kubelet has not called", "slices": None}
     ready = {name: (lambda name=name: reasons[name]) for name in reasons}
