@@ -1,5 +1,6 @@
 import asyncio
 import shutil
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -307,7 +308,9 @@ async def test_of_sockets_only_those_are_cleared_away_that_nobody_serves_on(
     killed = await asyncio.start_unix_server(lambda *_: None, dead)
     killed.close()
     await killed.wait_closed()
-    async with await asyncio.start_unix_server(lambda _, writer: writer.close(), served):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(served))
+        server.listen()
         await sockets.remove_dead((dead, served, file, kubelet_root / "missing"))
         assert {path.name for path in kubelet_root.iterdir()} == {"served", "file"}
 
