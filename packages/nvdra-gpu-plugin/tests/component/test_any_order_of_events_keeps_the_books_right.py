@@ -9,6 +9,7 @@ import contextlib
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from queue import Empty, Queue
 
@@ -97,21 +98,22 @@ class Node(RuleBasedStateMachine):
 
     @rule(claims=strategies.lists(claims, min_size=1, max_size=3, unique=True))
     def prepare(self, claims: list[Claim]) -> None:
-        self._up()
-        rivals = any(one.excludes(other) for one in claims for other in claims)
-        is_refusal = rivals or any(self.books.must_wait(claim) for claim in claims)
-        for claim in claims:
-            self._note(claim)
-        answers = self.stage.run(self._asked(claims, SHORT_S if is_refusal else LONG_S))
-        late = [
-            each
-            for each in claims
-            if each.ref.uid not in answers or answers[each.ref.uid].error.startswith(TOO_LATE)
-        ]
-        if late:
-            self.done["asked again"] += 1
-            answers |= self.stage.run(self._asked(late, LONG_S))
-        self._take(claims, answers)
+        with self._expected():
+            self._up()
+            rivals = any(one.excludes(other) for one in claims for other in claims)
+            is_refusal = rivals or any(self.books.must_wait(claim) for claim in claims)
+            for claim in claims:
+                self._note(claim)
+            answers = self.stage.run(self._asked(claims, SHORT_S if is_refusal else LONG_S))
+            late = [
+                each
+                for each in claims
+                if each.ref.uid not in answers or answers[each.ref.uid].error.startswith(TOO_LATE)
+            ]
+            if late:
+                self.done["asked again"] += 1
+                answers |= self.stage.run(self._asked(late, LONG_S))
+            self._take(claims, answers)
 
     @rule(claim=claims)
     def prepare_one(self, claim: Claim) -> None:
@@ -119,27 +121,29 @@ class Node(RuleBasedStateMachine):
 
     @rule(claim=claims)
     def wait_for_the_holders_to_let_go(self, claim: Claim) -> None:
-        holders = [*self.books.obstacles(claim)]
-        if claim not in self.books.existing or not holders:
-            return
-        self._up()
-        self._note(claim)
-        answers = self.stage.run(self._handed_over(claim, holders))
-        assert not answers[claim.ref.uid].error, answers[claim.ref.uid].error
-        for holder in holders:
-            self.books.held.discard(holder)
-            self._let_go(holder)
-        self._take([claim], answers)
-        self.done["handed over"] += 1
+        with self._expected():
+            holders = [*self.books.obstacles(claim)]
+            if claim not in self.books.existing or not holders:
+                return
+            self._up()
+            self._note(claim)
+            answers = self.stage.run(self._handed_over(claim, holders))
+            assert not answers[claim.ref.uid].error, answers[claim.ref.uid].error
+            for holder in holders:
+                self.books.held.discard(holder)
+                self._let_go(holder)
+            self._take([claim], answers)
+            self.done["handed over"] += 1
 
     @rule(claims=strategies.lists(claims, min_size=1, max_size=2, unique=True))
     def unprepare(self, claims: list[Claim]) -> None:
-        self._up()
-        self.stage.run(self._unprepared(claims))
-        for claim in claims:
-            self.books.held.discard(claim)
-            self._let_go(claim)
-            self.done["unprepared"] += 1
+        with self._expected():
+            self._up()
+            self.stage.run(self._unprepared(claims))
+            for claim in claims:
+                self.books.held.discard(claim)
+                self._let_go(claim)
+                self.done["unprepared"] += 1
 
     @rule(claim=claims)
     def lose_the_unprepare(self, claim: Claim) -> None:
@@ -152,24 +156,33 @@ class Node(RuleBasedStateMachine):
     @precondition(lambda self: self.lane.process is not None)
     @rule(how=strategies.sampled_from(("crash", "restart", "reboot")))
     def end(self, how: str) -> None:
-        self.done[how] += 1
-        if how == "restart":
-            assert self.stage.run(self.lane.stop()) == 0
-            return
-        self.stage.run(self.lane.kill())
-        if how == "reboot":
-            self.lane.reboot()
+        with self._expected():
+            self.done[how] += 1
+            if how == "restart":
+                assert self.stage.run(self.lane.stop()) == 0
+                return
+            self.stage.run(self.lane.kill())
+            if how == "reboot":
+                self.lane.reboot()
 
     # What must be true at any time
 
     @invariant()
     def the_records_are_those_of_the_books(self) -> None:
-        self.done["step"] += 1
-        records = findings.records(self.lane)
-        self.books.note_records(records)
-        for claim in self.books.held:
-            recorded = tuple(re.findall(r'"device":"(gpu-\d+)"', records[claim.ref.uid]))
-            assert recorded == claim.devices, f"{claim} is recorded with {recorded}"
+        with self._expected():
+            self.done["step"] += 1
+            records = findings.records(self.lane)
+            self.books.note_records(records)
+            for claim in self.books.held:
+                recorded = tuple(re.findall(r'"device":"(gpu-\d+)"', records[claim.ref.uid]))
+                assert recorded == claim.devices, f"{claim} is recorded with {recorded}"
+
+    @contextlib.contextmanager
+    def _expected(self) -> Iterator[None]:
+        """What fails in here leaves nothing that the end of the sequence could judge."""
+        self.is_broken = True
+        yield
+        self.is_broken = False
 
     def teardown(self) -> None:
         if not self.is_broken:
