@@ -97,6 +97,33 @@ def pod_spec(
     }
 
 
+def held_back(manifest: Manifest) -> Manifest:
+    """The pod so that it is scheduled at once, and begins to start only after `let_go`."""
+    spec = manifest["spec"]
+    first, *others = spec["containers"]
+    volume = {"name": "gate", "configMap": {"name": manifest["metadata"]["name"]}}
+    mount = {"name": "gate", "mountPath": "/gate"}
+    containers = [{**first, "volumeMounts": [mount]}, *others]
+    return {**manifest, "spec": {**spec, "containers": containers, "volumes": [volume]}}
+
+
+def let_go(pods: Kubectl, name: str) -> None:
+    """Let a pod that is held back start."""
+    pods.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+
+
+def wait_allocated(pods: Kubectl, name: str) -> None:
+    """Until a pod's claims have devices, whatever becomes of those afterwards."""
+
+    def unallocated() -> str | None:
+        if "resourceClaimStatuses" not in pods.get("pod", name).get("status", {}):
+            return "no claim yet"
+        statuses = [each.get("status", {}) for each in claims_of(pods, name)]
+        return None if all("allocation" in status for status in statuses) else str(statuses)
+
+    pods.wait(unallocated, f"the claims of pod {name} to be allocated")
+
+
 @dataclass(frozen=True)
 class View:
     """The GPUs that a container sees: by nvidia-smi, and as device nodes (their minor numbers)."""

@@ -76,9 +76,10 @@ def test_a_claim_that_was_never_prepared_has_its_root_too(
 ) -> None:
     device = cluster.device("node-2", "gpu-7")
     pods.apply(workloads.template("that", workloads.gpus("gpu", workloads.is_gpu(device.uuid))))
+    pods.apply(workloads.held_back(workloads.pod("p", templates=["that"])))
+    workloads.wait_allocated(pods, "p")  # a GPU that is lost before is offered to nobody
     with cluster.lost("node-2", 7):
-        pods.apply(workloads.pod("p", templates=["that"]))
-        pods.wait(lambda: None if made(pods) else "no claim yet", "the claim to be made")
+        workloads.let_go(pods, "p")
         (claim,) = workloads.claims_of(pods, "p")
         spans = received(collector, claim, "claim", "prepare")
         pods.delete("pod", "p")
@@ -108,11 +109,6 @@ def hold(pods: Kubectl, device: Device) -> workloads.Manifest:
     pods.wait_running("p")
     (claim,) = workloads.claims_of(pods, "p")
     return claim
-
-
-def made(pods: Kubectl) -> bool:
-    """Whether the pod's claim has been made from its template."""
-    return "resourceClaimStatuses" in pods.get("pod", "p")["status"]
 
 
 def received(collector: Receiver, claim: workloads.Manifest, *names: str) -> list[Span]:

@@ -14,8 +14,10 @@ def test_a_pod_whose_gpu_is_lost_says_so_and_starts_when_it_is_back(
 ) -> None:
     uuid = cluster.device(NODE, f"gpu-{GPU}").uuid
     pods.apply(workloads.template("that", workloads.gpus("gpu", workloads.is_gpu(uuid))))
+    pods.apply(workloads.held_back(workloads.pod("p", templates=["that"])))
+    workloads.wait_allocated(pods, "p")  # a GPU that is lost before is offered to nobody
     with cluster.lost(NODE, GPU):
-        pods.apply(workloads.pod("p", templates=["that"]))
+        workloads.let_go(pods, "p")
         pods.wait(lambda: None if reasons(pods) else str(pods.events("p")), "a failed prepare")
         (claim,) = workloads.claims_of(pods, "p")
     told = reasons(pods)[0]
