@@ -147,7 +147,7 @@ async def test_a_cdi_directory_that_cannot_be_written_is_told_of_until_it_can(
 ) -> None:
     with mounted(rig.node.cdi, spoilt):
         rig.process = rig.launch()
-        rig.dra = await rig.kubelet.registered(plugin.DRIVER)
+        rig.dra = await rig.kubelet.registered(plugin.DRIVER, plugin.START_S)
         await rig.until(lambda: says in rig.process.get("/readyz?verbose")[1], "the reason")
         assert rig.process.get("/healthz")[0] == 200
         await rig.until(lambda: len(rig.slices()) == 1, "an empty slice")

@@ -167,7 +167,7 @@ async def test_eight_boards_that_hang_do_not_keep_the_plugin_from_ending_in_time
 async def test_nvml_that_hangs_when_it_is_opened_is_told_of_and_waited_for(rig: Rig) -> None:
     rig.node.sim("slow", "-1", "--function", "nvmlInit*")
     rig.process = rig.launch()
-    await rig.kubelet.registered(plugin.DRIVER)
+    await rig.kubelet.registered(plugin.DRIVER, plugin.START_S)
     await rig.until(
         lambda: "opening it takes longer" in rig.process.get("/readyz?verbose")[1],
         "the reason in /readyz",

@@ -160,7 +160,7 @@ async def test_a_cluster_without_dra_is_told_of_until_it_serves_it(
     rig.server = without_dra
     plugin.register(without_dra, rig.node.name)
     rig.process = rig.launch()
-    await rig.kubelet.registered(plugin.DRIVER)
+    await rig.kubelet.registered(plugin.DRIVER, plugin.START_S)
     await rig.until(lambda: bool(_on_the_node(rig, "resource.k8s.io")), "an Event of the Node")
     status, text = rig.process.get("/readyz?verbose")
     assert status == 503

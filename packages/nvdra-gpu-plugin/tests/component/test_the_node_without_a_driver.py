@@ -6,6 +6,7 @@ Nobody restarts anything in these tests: one process lives through all of it.
 import asyncio
 
 import machine
+import plugin
 import pytest
 from rig import Rig, cdi_names
 
@@ -49,7 +50,7 @@ async def test_nvml_that_does_not_initialise_is_told_until_it_does(
 ) -> None:
     rig.node.sim("fault", "add", "nvmlInit*", "--result", result)
     rig.process = rig.launch()
-    await rig.kubelet.registered("gpu.nvidia.com")
+    await rig.kubelet.registered(plugin.DRIVER, plugin.START_S)
     await told(rig, f"NVML error {number}")
     rig.node.sim("fault", "rm", "all")
     await recovered(rig)
@@ -58,7 +59,7 @@ async def test_nvml_that_does_not_initialise_is_told_until_it_does(
 async def test_a_driver_that_is_installed_later_is_used(rig: Rig) -> None:
     machine.removed(rig.node)
     rig.process = rig.launch()
-    await rig.kubelet.registered("gpu.nvidia.com")
+    await rig.kubelet.registered(plugin.DRIVER, plugin.START_S)
     await told(rig, "libnvidia-ml.so.1")
     machine.installed(rig.node)
     await recovered(rig)
