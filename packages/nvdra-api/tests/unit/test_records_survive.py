@@ -40,9 +40,9 @@ class CountingWorker(Worker):
 
     calls = 0
 
-    def start(self, function, *arguments):
+    def hand(self, receiver, function, *arguments):
         self.calls += 1
-        return super().start(function, *arguments)
+        super().hand(receiver, function, *arguments)
 
 
 def ref(number):

@@ -2,7 +2,8 @@
 
 At the end of the first attempt on this node, successful or not, so that a stuck pod has its trace.
 It happens behind the answer and never delays one. Context that a user put on the claim is linked
-from the root, context on its pod from `schedule`: the pod is asked for later, at leisure.
+from the root, context on its pod from `schedule`: the pod is asked for later, at leisure, and only
+where it tells something.
 Source: spec/tracing.md §1.
 """
 
@@ -23,7 +24,7 @@ from nvdra_api.runtime.telemetry.active import failure_of
 from nvdra_api.runtime.telemetry.spans import Failure
 from nvdra_api.runtime.telemetry.traces import Telemetry, claim_attributes
 from nvdra_api.types import names
-from nvdra_api.types.claims import ClaimRef, ResourceClaim
+from nvdra_api.types.claims import Allocation, ClaimRef, ResourceClaim
 from nvdra_api.types.errors import DriverError
 from nvdra_api.types.ids import NodeName
 
@@ -92,11 +93,7 @@ class Roots:
         """Write the roots of what is noted, for ever."""
         while True:
             attempt = await self._queue.get()
-            if not self._write_root(attempt):
-                continue
-            try:
-                self._rooted.put_nowait(attempt)
-            except asyncio.QueueFull:
+            if self._write_root(attempt) and not self._ask_for_pod(attempt):
                 self._write_schedule(attempt, None)
 
     async def look_up(self) -> None:
@@ -143,7 +140,7 @@ class Roots:
 
     def _write_schedule(self, attempt: Attempt, pod: JsonObject | None) -> None:
         """The wait in the scheduler: until the claim was allocated, or else the pod scheduled."""
-        allocation = None if attempt.claim is None else attempt.claim.status.allocation
+        allocation = _allocation(attempt)
         if allocation is None:
             return
         allocated = allocation.allocation_timestamp or _scheduled(pod)
@@ -158,6 +155,22 @@ class Roots:
             end=allocated,
             links=links(annotations),
         )
+
+    def _ask_for_pod(self, attempt: Attempt) -> bool:
+        """Have the pod asked for, if that tells anything; whether it will be.
+
+        Its context is a link into somebody's backend, so of use only where spans are sent to one.
+        """
+        allocation = _allocation(attempt)
+        if allocation is None:
+            return False
+        if allocation.allocation_timestamp and not self._telemetry.is_exporting:
+            return False
+        try:
+            self._rooted.put_nowait(attempt)
+        except asyncio.QueueFull:
+            return False
+        return True
 
     async def _pod(self, attempt: Attempt) -> JsonObject | None:
         """The first pod that the claim is for, if it still is the one that is meant."""
@@ -198,6 +211,10 @@ def links(annotations: Mapping[str, str]) -> tuple[Link, ...]:
     """Context that a user put on an object: linked, never inherited."""
     link = identity.inbound_link(annotations.get(names.TRACEPARENT_ANNOTATION))
     return () if link is None else (link,)
+
+
+def _allocation(attempt: Attempt) -> Allocation | None:
+    return None if attempt.claim is None else attempt.claim.status.allocation
 
 
 def _scheduled(pod: JsonObject | None) -> datetime | None:

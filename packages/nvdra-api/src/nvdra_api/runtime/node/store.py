@@ -24,6 +24,7 @@ from nvdra_api.runtime.node.database import Record, State, Statement
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.worker import SHUTDOWN_S, Worker
 from nvdra_api.types.claims import ClaimRef
+from nvdra_api.types.errors import DriverError
 from nvdra_api.types.ids import ClaimUID
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,42 @@ MARK_S: Final = 0.2
 class _Change:
     statements: Sequence[Statement]
     remember: Callable[[], None]
+    written: asyncio.Future[None] | None = None
+    """For who waits; marks are waited for by nobody."""
+
+
+class _Batch:
+    """Changes that are being committed together; the `Receiver` of their commit."""
+
+    def __init__(
+        self,
+        changes: Sequence[_Change],
+        end: Callable[["_Batch", BaseException | None], None],
+    ) -> None:
+        self.changes = changes
+        self._end = end
+
+    def cancelled(self) -> bool:
+        """Never: what is queued is written, whoever waits."""
+        return False
+
+    def set_result(self, result: None, /) -> None:
+        """It is on the disk."""
+        self._end(self, result)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It is not."""
+        self._end(self, exception)
+
+    def tell(self, refusal: DriverError | None) -> None:
+        """Answer everyone who waits."""
+        for change in self.changes:
+            if change.written is None or change.written.done():
+                continue
+            if refusal is None:
+                change.written.set_result(None)
+            else:
+                change.written.set_exception(refusal)
 
 
 class Store:
@@ -69,8 +106,8 @@ class Store:
         self._roots = dict(opened.roots)
         self._ageing = deque(sorted((forget, uid) for uid, forget in self._roots.items()))
         self._queued: list[_Change] = []
-        self._batch: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._writing: asyncio.Future[None] | None = None
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self._due: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -126,7 +163,7 @@ class Store:
         def remember() -> None:
             self._records[record.uid] = record
 
-        await self._write(_Change((database.put_record(record),), remember))
+        await self._write((database.put_record(record),), remember)
         return record
 
     async def delete(self, uid: ClaimUID) -> None:
@@ -142,7 +179,7 @@ class Store:
         def remember() -> None:
             self._records.pop(uid, None)
 
-        await self._write(_Change(statements, remember))
+        await self._write(statements, remember)
 
     async def settle(self) -> None:
         """Note that everything is known again which a damaged file said."""
@@ -161,7 +198,7 @@ class Store:
         it costs no commit of its own. A process that is killed in between forgets it.
         """
         self._queued.append(_Change(self._keep_root(uid), lambda: None))
-        if self._writing is None and self._due is None:
+        if self._is_idle.is_set() and self._due is None:
             loop = asyncio.get_running_loop()
             self._due = loop.call_later(MARK_S, self._start_batch)
 
@@ -186,69 +223,55 @@ class Store:
                 is_any = True
         return is_any
 
-    async def _write(self, change: _Change) -> None:
+    async def _write(self, statements: Sequence[Statement], remember: Callable[[], None]) -> None:
         """Queue a change and wait for its commit, which happens even if we are cancelled."""
-        self._queued.append(change)
-        batch = self._batch
-        if self._writing is None:
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queued.append(_Change(statements, remember, written))
+        if self._is_idle.is_set():
             self._start_batch()
-        await asyncio.shield(batch)
+        await written
 
     def _start_batch(self) -> None:
         """Send everything queued so far to the disk, as one transaction."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
-        changes, self._queued = self._queued, []
-        batch, self._batch = self._batch, asyncio.get_running_loop().create_future()
-        statements = [statement for change in changes for statement in change.statements]
-        self._writing = self._worker.start(
-            database.commit, self._connection, self._path, self._identity, statements
+        batch, self._queued = _Batch(self._queued, self._end_batch), []
+        statements = [statement for change in batch.changes for statement in change.statements]
+        self._is_idle.clear()
+        self._worker.hand(
+            batch, database.commit, self._connection, self._path, self._identity, statements
         )
-        self._writing.add_done_callback(lambda written: self._end_batch(changes, batch, written))
 
-    def _end_batch(
-        self,
-        changes: Sequence[_Change],
-        batch: asyncio.Future[None],
-        written: asyncio.Future[None],
-    ) -> None:
-        error = written.exception()
+    def _end_batch(self, batch: _Batch, error: BaseException | None) -> None:
         if isinstance(error, database.DamagedError):
-            self._heal(changes, batch, error)
+            self._heal(batch, error)
             return
-        self._writing = None
         if error is None:
             self.problem = ""
-            for change in changes:
+            for change in batch.changes:
                 change.remember()
-            batch.set_result(None)
+            batch.tell(None)
         else:
             refusal = database.refused(self._path, error)
             self.problem = str(refusal)
-            batch.set_exception(refusal)
-            batch.exception()  # seen: nobody waits for a batch of marks alone
+            batch.tell(refusal)
         if self._queued:
             self._start_batch()
+        else:
+            self._is_idle.set()
 
-    def _heal(
-        self,
-        changes: Sequence[_Change],
-        batch: asyncio.Future[None],
-        damage: database.DamagedError,
-    ) -> None:
-        """Write the file anew from memory, which has all that was ever promised, and `changes`."""
+    def _heal(self, batch: _Batch, damage: database.DamagedError) -> None:
+        """Write the file anew from memory, which has all that was ever promised, and `batch`."""
         _log.error(
             "the state file is damaged and written anew file=%s error=%s", self._path, damage
         )
         statements = [
             *map(database.put_record, self._records.values()),
             *(database.put_root(uid, forget) for uid, forget in self._roots.items()),
-            *(statement for change in changes for statement in change.statements),
+            *(statement for change in batch.changes for statement in change.statements),
         ]
-        healing = self._worker.start(self._made_anew, statements, self._clock.now())
-        self._writing = healing
-        healing.add_done_callback(lambda written: self._end_batch(changes, batch, written))
+        self._worker.hand(batch, self._made_anew, statements, self._clock.now())
 
     def _made_anew(self, statements: Sequence[Statement], now: datetime) -> None:
         """Runs on the worker, alone: nothing is read or written meanwhile."""
@@ -260,7 +283,6 @@ class Store:
 
     async def _settled(self) -> None:
         """Wait until everything is written; who waits for a failed batch is told, we are not."""
-        if self._queued and self._writing is None:
+        if self._queued and self._is_idle.is_set():
             self._start_batch()
-        while self._writing is not None:
-            await asyncio.wait((self._writing,))
+        await self._is_idle.wait()

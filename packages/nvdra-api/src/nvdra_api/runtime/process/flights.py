@@ -7,7 +7,7 @@ its retry finds it. Source: style.md §13.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
 
@@ -25,6 +25,30 @@ class _Flight:
     kind: str
     start: Callable[[], Coroutine[Any, Any, Any]]
     landed: asyncio.Future[Any]
+    joined: set[asyncio.Future[None]] = field(default_factory=set[asyncio.Future[None]])
+
+    async def is_over(self, deadline: float) -> bool:
+        """Wait until it has landed, at most until `deadline`; leaves it alone in any case.
+
+        `asyncio.wait` would do, and cost every prepare one more turn of the loop.
+        """
+        if self.landed.done():
+            return True
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self.joined.add(turn)
+        timer = loop.call_at(deadline, _wake, turn)
+        try:
+            await turn
+        finally:
+            timer.cancel()
+            self.joined.discard(turn)
+        return self.landed.done()
+
+    def tell(self) -> None:
+        """Wake everyone who joined: it has landed."""
+        for turn in self.joined:
+            _wake(turn)
 
 
 class Flights(Generic[K]):
@@ -77,10 +101,7 @@ class Flights(Generic[K]):
             Exception: Whatever the operation raised, to everyone who joined it.
         """
         flight = self._joinable(key, kind) or self._begin(key, kind, start)
-        timeout = deadline - asyncio.get_running_loop().time()
-        # asyncio.wait leaves the future alone when we are cancelled or too late.
-        await asyncio.wait((flight.landed,), timeout=max(0.0, timeout))
-        if not flight.landed.done():
+        if not await flight.is_over(deadline):
             raise RetryableError(
                 Reason.DEADLINE_EXCEEDED,
                 f"{kind} of {key} is not done yet",
@@ -123,6 +144,7 @@ class Flights(Generic[K]):
             del self._queues[key]
             for flight in queue:
                 flight.landed.cancel()
+                flight.tell()
 
 
 async def _carry_out(flight: _Flight) -> None:
@@ -134,3 +156,9 @@ async def _carry_out(flight: _Flight) -> None:
         flight.landed.exception()  # told: whoever asked may have gone, which is no fault of anybody
     else:
         flight.landed.set_result(result)
+    flight.tell()
+
+
+def _wake(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -22,14 +22,33 @@ SHUTDOWN_S = 5.0
 """How long leaving waits for the call in progress; longer, and the kubelet kills the pod first."""
 
 
+class Receiver(Protocol):
+    """Who is told how a call ended; a future is one.
+
+    Told on the loop, in the turn that hears of it; a future's own callbacks run in the next.
+    """
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits any more: a call that has not begun is dropped."""
+        ...
+
+    def set_result(self, result: Any, /) -> None:
+        """It returned."""
+        ...
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It raised."""
+        ...
+
+
 class _Job(NamedTuple):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    future: asyncio.Future[Any]
+    receiver: Receiver
 
 
 class _Outcome(NamedTuple):
-    future: asyncio.Future[Any]
+    receiver: Receiver
     value: Any
     error: BaseException | None
 
@@ -117,18 +136,22 @@ class Worker:
 
     def start(self, function: Callable[[*Ts], T], *arguments: *Ts) -> asyncio.Future[T]:
         """Hand a call over without waiting; cancel the future to drop it while it is queued."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.hand(future, function, *arguments)
+        return future
+
+    def hand(self, receiver: Receiver, function: Callable[[*Ts], Any], *arguments: *Ts) -> None:
+        """Hand a call over and have `receiver` told of its end."""
         if self._is_closed:
             raise RuntimeError(f"worker {self.name} has ended")
-        future: asyncio.Future[T] = self._loop.create_future()
         self._given += 1
-        self._jobs.put(_Job(function, arguments, future))
-        return future
+        self._jobs.put(_Job(function, arguments, receiver))
 
     def _work(self) -> None:
         _name_thread(self.name)
         while (job := self._jobs.get()) is not None:
             # Read from another thread: at worst a call runs although nobody waits any more.
-            outcome = None if job.future.cancelled() else _called(job)
+            outcome = None if job.receiver.cancelled() else _called(job)
             self._done += 1
             if outcome is not None:
                 self._finish(outcome)
@@ -148,14 +171,14 @@ class Worker:
     def _deliver(self) -> None:
         self._is_delivery_due = False
         while self._outcomes:
-            future, value, error = self._outcomes.popleft()
-            if future.cancelled():
+            receiver, value, error = self._outcomes.popleft()
+            if receiver.cancelled():
                 if error is not None:
                     self._report_lost(error)
             elif error is not None:
-                future.set_exception(error)
+                receiver.set_exception(error)
             else:
-                future.set_result(value)
+                receiver.set_result(value)
 
     def _report_lost(self, error: BaseException) -> None:
         self._loop.call_exception_handler(
@@ -202,13 +225,13 @@ class Workers:
 
 def _called(job: _Job) -> _Outcome:
     try:
-        return _Outcome(job.future, job.function(*job.arguments), None)
+        return _Outcome(job.receiver, job.function(*job.arguments), None)
     except StopIteration as error:  # a future refuses this one
         wrapped = RuntimeError(f"{job.function} raised StopIteration")
         wrapped.__cause__ = error
-        return _Outcome(job.future, None, wrapped)
+        return _Outcome(job.receiver, None, wrapped)
     except BaseException as error:  # noqa: BLE001 - raised again where the call is waited for
-        return _Outcome(job.future, None, error)
+        return _Outcome(job.receiver, None, error)
 
 
 def _name_thread(name: str) -> None:

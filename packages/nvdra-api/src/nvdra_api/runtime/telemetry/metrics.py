@@ -17,6 +17,7 @@ from prometheus_client import (
 )
 
 from nvdra_api.runtime.telemetry.reference import ReferenceMetrics
+from nvdra_api.runtime.telemetry.series import Series
 from nvdra_api.types import keys
 from nvdra_api.types.ids import NodeName, TraceID
 
@@ -42,7 +43,6 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
         self.registry = CollectorRegistry()
         self._driver = driver
-        self._step_series: dict[str, Histogram] = {}
         self._kinds_held: set[str] = set()
         self._devices_seen: set[tuple[str, str]] = set()
         self._reference = ReferenceMetrics(self.registry, driver=driver, node=node)
@@ -53,12 +53,12 @@ class Metrics:
 
     def operation_started(self, operation: str) -> None:
         """Work on a claim begins."""
-        self._in_flight.labels(self._driver, operation).inc()
+        self._in_flight(operation).inc()
         self._reference.started(operation)
 
     def operation_ended(self, operation: str) -> None:
         """Work on a claim is over, well or badly."""
-        self._in_flight.labels(self._driver, operation).dec()
+        self._in_flight(operation).dec()
         self._reference.ended(operation)
 
     def call_answered(
@@ -75,57 +75,54 @@ class Metrics:
 
         The exemplar leads to the claim's trace.
         """
-        series = self._operations.labels(self._driver, operation, device_kind, outcome, reason)
+        series = self._operations(operation, device_kind, outcome, reason)
         series.observe(seconds, {"trace_id": trace} if trace else None)
         self._reference.answered(operation, seconds, reason)
 
     def step(self, step: str, seconds: float) -> None:
         """One step of an operation took this long."""
-        series = self._step_series.get(step)
-        if series is None:
-            series = self._step_series[step] = self._steps.labels(self._driver, step)
-        series.observe(seconds)
+        self._steps(step).observe(seconds)
 
     def lock_wait(self, seconds: float) -> None:
         """A claim waited this long for its devices' locks; zero counts too."""
-        self._lock_wait.labels(self._driver).observe(seconds)
+        self._lock_wait().observe(seconds)
 
     def nvml_call(self, function: str, seconds: float) -> None:
         """One NVML call took this long."""
-        self._nvml.labels(function).observe(seconds)
+        self._nvml(function).observe(seconds)
 
     def held(self, claims: Mapping[str, int], devices: Mapping[str, int]) -> None:
         """How much is prepared now, by kind of device: claims, and devices."""
         for kind in {*self._kinds_held, *claims}:
-            self._claims_prepared.labels(self._driver, kind).set(claims.get(kind, 0))
+            self._claims_prepared(kind).set(claims.get(kind, 0))
         self._kinds_held = set(claims)
         self._reference.held(devices)
 
     def devices(self, counts: Mapping[tuple[str, str], int]) -> None:
         """How many devices of each (kind, state) the node has; states: healthy, tainted, held."""
         for kind, state in {*self._devices_seen, *counts}:
-            self._devices.labels(self._driver, kind, state).set(counts.get((kind, state), 0))
+            self._devices(kind, state).set(counts.get((kind, state), 0))
         self._devices_seen = set(counts)
 
     def health_event(self, kind: str) -> None:
         """A device was found unfit for use; `kind` says how."""
-        self._health_events.labels(kind).inc()
+        self._health_events(kind).inc()
 
     def slice_write(self, verb: str, outcome: str) -> None:
         """One write of a ResourceSlice: create, update or delete."""
-        self._slice_writes.labels(self._driver, verb, outcome).inc()
+        self._slice_writes(verb, outcome).inc()
 
     def api_request(self, verb: str, code: str, seconds: float) -> None:
         """One request to the API server; `code` is the status, or what kept it from having one."""
-        self._api_requests.labels(verb, code).observe(seconds)
+        self._api_requests(verb, code).observe(seconds)
 
     def watch_restart(self, resource: str) -> None:
         """A watch of `resource` ended and was begun again."""
-        self._watch_restarts.labels(resource).inc()
+        self._watch_restarts(resource).inc()
 
     def spans_dropped(self, reason: str, count: int = 1) -> None:
         """Spans that no collector will see: queue_full, export_failed, shutdown."""
-        self._spans_dropped.labels(reason).inc(count)
+        self._spans_dropped(reason).inc(count)
 
     def _define_operations(self) -> None:
         self._operations = self._histogram(
@@ -152,7 +149,7 @@ class Metrics:
             keys.LABEL_OPERATION,
         )
         for operation in (keys.PREPARE, keys.UNPREPARE):
-            self._in_flight.labels(self._driver, operation)
+            self._in_flight(operation)
         self._lock_wait = self._histogram(
             keys.LOCK_WAIT_SECONDS,
             "Time a claim waited for other claims to let go of its devices.",
@@ -214,11 +211,15 @@ class Metrics:
 
     def _histogram(
         self, name: str, text: str, *labels: str, buckets: tuple[float, ...]
-    ) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+    ) -> Series[Histogram]:
+        metric = Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+        return Series(metric, *self._shared(labels))
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Series[Gauge]:
+        return Series(Gauge(name, text, labels, registry=self.registry), *self._shared(labels))
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
+    def _counter(self, name: str, text: str, *labels: str) -> Series[Counter]:
+        return Series(Counter(name, text, labels, registry=self.registry), *self._shared(labels))
+
+    def _shared(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        return (self._driver,) if keys.LABEL_DRIVER in labels else ()

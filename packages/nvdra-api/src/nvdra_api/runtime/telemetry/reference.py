@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from nvdra_api.runtime.telemetry.series import Series
 from nvdra_api.types import keys
 from nvdra_api.types.errors import Reason
 from nvdra_api.types.ids import NodeName
@@ -24,34 +25,32 @@ class ReferenceMetrics:
     """The `nvidia_dra_*` families; claims are counted, not calls."""
 
     def __init__(self, registry: CollectorRegistry, *, driver: str, node: NodeName) -> None:
-        self._driver = driver
-        self._node = node
-        self._requests = Counter(
+        requests = Counter(
             keys.REFERENCE_REQUESTS,
             "[ALPHA] Claims prepared or unprepared successfully.",
             _BY_OPERATION,
             registry=registry,
         )
-        self._seconds = Histogram(
+        seconds = Histogram(
             keys.REFERENCE_REQUEST_SECONDS,
             "[ALPHA] Time of successful operations on claims, waits for locks included.",
             _BY_OPERATION,
             buckets=_BUCKETS_S,
             registry=registry,
         )
-        self._in_flight = Gauge(
+        in_flight = Gauge(
             keys.REFERENCE_REQUESTS_INFLIGHT,
             "[ALPHA] Operations on claims in progress.",
             _BY_OPERATION,
             registry=registry,
         )
-        self._prepared_devices = Gauge(
+        prepared_devices = Gauge(
             keys.REFERENCE_PREPARED_DEVICES,
             "[ALPHA] Devices prepared on this node, by type.",
             [keys.LABEL_NODE, keys.LABEL_DRIVER, keys.LABEL_DEVICE_TYPE],
             registry=registry,
         )
-        self._errors = {
+        errors = {
             keys.PREPARE: Counter(
                 keys.REFERENCE_PREPARE_ERRORS,
                 "[ALPHA] Claims that could not be prepared.",
@@ -65,39 +64,44 @@ class ReferenceMetrics:
                 registry=registry,
             ),
         }
+        self._requests = Series(requests, driver)
+        self._seconds = Series(seconds, driver)
+        self._in_flight = Series(in_flight, driver)
+        self._prepared_devices = Series(prepared_devices, node, driver)
+        self._errors = {name: Series(counter, driver) for name, counter in errors.items()}
         self._show_zeros()
 
     def started(self, operation: str) -> None:
         """Work on a claim begins."""
         if operation in _OPERATIONS:
-            self._in_flight.labels(self._driver, operation).inc()
+            self._in_flight(operation).inc()
 
     def ended(self, operation: str) -> None:
         """Work on a claim is over."""
         if operation in _OPERATIONS:
-            self._in_flight.labels(self._driver, operation).dec()
+            self._in_flight(operation).dec()
 
     def answered(self, operation: str, seconds: float, reason: str) -> None:
         """The kubelet has its answer for a claim; `reason` is empty for a success."""
         if operation not in _OPERATIONS:
             return
         if reason:
-            self._errors[operation].labels(self._driver, _error_type(operation, reason)).inc()
+            self._errors[operation](_error_type(operation, reason)).inc()
             return
-        self._requests.labels(self._driver, operation).inc()
-        self._seconds.labels(self._driver, operation).observe(seconds)
+        self._requests(operation).inc()
+        self._seconds(operation).observe(seconds)
 
     def held(self, devices: Mapping[str, int]) -> None:
         """Devices that are prepared now, by type; absent types are zero."""
         for kind in _DEVICE_TYPES:
-            series = self._prepared_devices.labels(self._node, self._driver, kind)
+            series = self._prepared_devices(kind)
             series.set(devices.get(kind, 0))
 
     def _show_zeros(self) -> None:
         for operation in _OPERATIONS:
-            self._requests.labels(self._driver, operation)
-            self._seconds.labels(self._driver, operation)
-            self._in_flight.labels(self._driver, operation)
+            self._requests(operation)
+            self._seconds(operation)
+            self._in_flight(operation)
         self.held({})
 
 

@@ -91,6 +91,11 @@ class Telemetry:
         self._clock = clock
         self._exporting = exporting
 
+    @property
+    def is_exporting(self) -> bool:
+        """Whether spans go further than this process."""
+        return self._exporting is not None
+
     def call(self, operation: str, trace: TraceID) -> Call:
         """One call of the kubelet for a claim; what the claim metrics count.
 
