@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ import yaml
 from cluster import Cluster
 from kubectl import Kubectl
 from labtool import LAB, STATE, Lab
+from nvdra_api.types import keys
 from nvdra_lab.progress import Progress
 
 from bench.figures import Summary
@@ -37,6 +38,13 @@ SETTLE_S = 1.0
 class _Seen(NamedTuple):
     at: float
     event: Any
+
+
+class _Took(NamedTuple):
+    """Seconds from the first pod's appearance."""
+
+    scheduled: float
+    running: float
 
 
 @contextmanager
@@ -60,16 +68,34 @@ def measure(cluster: Cluster, rounds: int, bursts: int, progress: Progress) -> d
     """Seconds until pods run, one at a time and sixteen at once; both kinds take turns."""
     with cluster.kubectl.fresh_namespace() as kubectl:
         kubectl.apply(workloads.template(TEMPLATE, workloads.gpus()))
-        return {
-            "one": _compared(kubectl, 1, rounds, progress),
-            "sixteen": _compared(kubectl, GPUS, bursts, progress),
-        }
+        measured = {}
+        for name, count, times in (("one", 1, rounds), ("sixteen", GPUS, bursts)):
+            before = _prepares(cluster)
+            measured[name] = _compared(kubectl, count, times, progress)
+            after = _prepares(cluster)
+            measured[name]["prepare_s"] = (after[0] - before[0]) / (after[1] - before[1])
+        return measured
+
+
+def _prepares(cluster: Cluster) -> tuple[float, float]:
+    """Seconds that the kubelets have waited for answers to their prepares, and how many; so far."""
+    samples = [item for node in cluster.nodes() for item in cluster.metrics(node).items()]
+
+    def total(suffix: str) -> float:
+        name = f"{keys.CLAIM_OPERATION_SECONDS}_{suffix}{{"
+        return sum(
+            value
+            for sample, value in samples
+            if sample.startswith(name) and f'="{keys.PREPARE}"' in sample
+        )
+
+    return total("sum"), total("count")
 
 
 def _compared(kubectl: Kubectl, count: int, rounds: int, progress: Progress) -> dict[str, Any]:
-    """With the claim and without, and the median of the differences of neighbours."""
-    plain: list[float] = []
-    claimed: list[float] = []
+    """With the claim and without, and the medians of the differences of neighbours."""
+    plain: list[_Took] = []
+    claimed: list[_Took] = []
     with progress.step(f"{rounds} times {count} pods, with a claim and without") as step:
         for number in range(rounds + 1):
             step.detail = f"round {number}"
@@ -77,30 +103,43 @@ def _compared(kubectl: Kubectl, count: int, rounds: int, progress: Progress) -> 
             if number > 0:  # the first one warms up
                 plain.append(pair[0])
                 claimed.append(pair[1])
-    differences = [with_ - without for without, with_ in zip(plain, claimed, strict=True)]
+    pairs = list(zip(plain, claimed, strict=True))
     return {
-        "plain_s": vars(Summary.of(plain)),
-        "claimed_s": vars(Summary.of(claimed)),
-        "difference_s": vars(Summary.of(differences)),
+        "plain_s": _summary(took.running for took in plain),
+        "claimed_s": _summary(took.running for took in claimed),
+        "difference_s": _summary(with_.running - without.running for without, with_ in pairs),
+        "until_scheduled_s": _summary(
+            with_.scheduled - without.scheduled for without, with_ in pairs
+        ),
     }
 
 
-def _until_running(kubectl: Kubectl, count: int, templates: Sequence[str]) -> float:
-    """Seconds from the first pod's appearance to the last container's start; then all are gone."""
+def _summary(seconds: Iterable[float]) -> dict[str, Any]:
+    return vars(Summary.of(list(seconds)))
+
+
+def _until_running(kubectl: Kubectl, count: int, templates: Sequence[str]) -> _Took:
+    """Until the last pod has its node, and the last container runs; then all are gone."""
     names = [f"p{index}" for index in range(count)]
     manifests = [workloads.pod(name, templates=templates) for name in names]
     with _watching(kubectl) as events:
         kubectl.run("create", "-f", "-", text=yaml.safe_dump_all(manifests))
         at, event = events.get(timeout=WAIT_S)
-        began, waiting = at, set(names)
+        began = scheduled = at
+        homeless, waiting = set(names), set(names)
         while waiting:
-            if _is_running(event["object"]):
-                waiting.discard(event["object"]["metadata"]["name"])
+            pod = event["object"]
+            name = pod["metadata"]["name"]
+            if name in homeless and pod["spec"].get("nodeName"):
+                homeless.discard(name)
+                scheduled = at
+            if _is_running(pod):
+                waiting.discard(name)
             if waiting:
                 at, event = events.get(timeout=WAIT_S)
     kubectl.delete("pod", *names, timeout_s=WAIT_S)
     time.sleep(SETTLE_S)
-    return at - began
+    return _Took(scheduled - began, at - began)
 
 
 def _is_running(pod: Any) -> bool:

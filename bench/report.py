@@ -54,9 +54,9 @@ def _lines(results: dict[str, Any]) -> Iterable[str]:
 def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
     plugin, floor = results["plugin"], results["floor"]
     for name, key, target in (
-        ("prepare, one at a time", "prepare_ms", "≤ 3.0 ms, p99 ≤ 8"),
-        ("prepare, one of 8 at once", "at_once_call_ms", "≤ 12 ms"),
-        ("unprepare", "unprepare_ms", "≤ 1.2 ms"),
+        ("prepare, one at a time", "prepare_ms", "≤ 3.0 ms at 2.0 (1.50 x), p99 ≤ 8"),
+        ("prepare, one of 8 at once", "at_once_call_ms", "≤ 12 ms at 7.7 (1.56 x)"),
+        ("unprepare", "unprepare_ms", "≤ 1.2 ms at 0.9 (1.33 x)"),
     ):
         ours, bare = plugin[key], floor[key]
         yield (
@@ -69,7 +69,14 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
         )
     rate, bare_rate = plugin["at_once_per_s"], floor["at_once_per_s"]
     ratio = _times(rate, bare_rate)
-    yield ("8 at once, throughput", f"{rate}/s", "", f"{bare_rate}/s", ratio, "≥ 400/s")
+    yield (
+        "8 at once, throughput",
+        f"{rate}/s",
+        "",
+        f"{bare_rate}/s",
+        ratio,
+        "≥ 400/s at 695 (0.58 x)",
+    )
     starts = results["first_slice_s"]
     yield ("process start to first slice", f"{starts['p50']:.2f} s", "", "", "", "≤ 1.0 s")
     for count, mib in results["resident_mib"].items():
@@ -109,6 +116,8 @@ def _pods(pods: dict[str, Any]) -> Iterable[str]:
             *(f"{pods[key][f'{kind}_s']['p50']:.2f} s" for kind in ("plain", "claimed")),
             f"{pods[key]['difference_s']['p50']:.2f} s",
             reference,
+            f"{pods[key]['until_scheduled_s']['p50']:.2f} s",
+            f"{pods[key]['prepare_s'] * 1000:.0f} ms",
             str(pods[key]["plain_s"]["samples"]),
         )
         for name, key, reference in (
@@ -122,13 +131,21 @@ def _pods(pods: dict[str, Any]) -> Iterable[str]:
         "with one GPU each",
         "difference",
         "the reference's",
+        "of it until scheduled",
+        "of it the plugin",
         "times",
     )
     yield from _table(head, rows)
     yield ""
-    yield "From the pod's appearance in a watch to its container running; for sixteen, from the"
-    yield "first to the last. Pods with a claim and without take turns; the difference is the"
-    yield "median of neighbours'."
+    yield from textwrap.wrap(
+        "From the pod's appearance in a watch to its container running; for sixteen, from the "
+        "first to the last. Pods with a claim and without take turns; the difference is the median "
+        "of neighbours'. Until it is scheduled a pod waits for its claim to be made and allocated, "
+        "which is Kubernetes' own work; the plugin's part is the mean time of a prepare as its "
+        "metrics have it; the rest is the kubelet, the container runtime and the hooks of the "
+        "CDI spec.",
+        100,
+    )
 
 
 def _times(ours: float, other: float) -> str:
@@ -156,6 +173,8 @@ def _conditions(results: dict[str, Any]) -> Iterable[str]:
         "Beside it, where nothing else is said, the floor: a server with one grpc.aio handler that "
         "does one TLS GET of a claim on a kept connection and one synced SQLite commit (unprepare: "
         "the commit alone), called by the same client, in every third round.",
+        'A target with "at" belongs to a machine on which the floor is that; on a slower or a '
+        "faster one the ratios compare.",
     ):
         yield from textwrap.wrap(condition, 100, initial_indent="- ", subsequent_indent="  ")
 
