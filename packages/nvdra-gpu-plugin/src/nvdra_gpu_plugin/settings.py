@@ -94,7 +94,11 @@ class Settings(BaseModel):
         "/debug/flags/v; keep it on the loopback, they name every tenant's claims. Empty serves "
         "none.",
     )
-    v: int = Field(default=0, ge=0, description="Log verbosity: 0, 2 (each claim), 4 (why), 6.")
+    v: int = Field(
+        default=0,
+        ge=0,
+        description="Log verbosity: 0, 2 (each claim), 4 (why), 5 (an Event of each success), 6.",
+    )
     logging_format: Literal["text", "json"] = Field(
         default="text", description="Log lines for people (text) or for machines (json)."
     )
