@@ -364,8 +364,9 @@ def test_a_reader_that_leaves_early_is_no_error_to_show(specs):
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_an_answer_that_cannot_be_written_is_one_line():
-    command = (sys.executable, "-m", "nvdra_cdi", "schema")
+@pytest.mark.parametrize("argument", ["schema", "--help", "--version"])
+def test_an_answer_that_cannot_be_written_is_one_line(argument):
+    command = (sys.executable, "-E", "-m", "nvdra_cdi", argument)  # buffered, whoever runs tests
     with Path("/dev/full").open("wb") as stdout:
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1
