@@ -79,42 +79,39 @@ def parser() -> argparse.ArgumentParser:
 
 def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     _up_command(commands, named)
-    down = _command(
-        commands, "down", "take a lab down; nothing is left of it",
+    _command(
+        commands, "down", actions.down, "take a lab down; nothing is left of it",
         "lab down\nlab down --name two            the other labs stay up",
         named,
     )  # fmt: skip
-    down.set_defaults(action=actions.down)
 
     status = _command(
-        commands, "status", "components and nodes, and how they are",
+        commands, "status", actions.status, "components and nodes, and how they are",
         "lab status\nlab status --json | jq .nodes",
         named,
     )  # fmt: skip
     status.add_argument("--json", action="store_true", help="for programs")
-    status.set_defaults(action=actions.status)
 
-    env = _command(
-        commands, "env", 'for a shell: eval "$(lab env)"',
+    _command(
+        commands, "env", actions.env, 'for a shell: eval "$(lab env)"',
         'eval "$(lab env)"; kubectl get nodes\neval "$(lab env --name two)"',
         named,
     )  # fmt: skip
-    env.set_defaults(action=actions.env)
     _component_commands(commands, named)
 
     programs = _command(
-        commands, "binaries", "build the programs that are missing and list them all",
+        commands, "binaries", actions.programs,
+        "build the programs that are missing and list them all",
         "lab binaries\nlab binaries --kube 1.34       those of another Kubernetes",
     )  # fmt: skip
     programs.add_argument(
         "--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)"
     )
-    programs.set_defaults(action=actions.programs)
 
 
 def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     up = _command(
-        commands, "up", "bring a lab up; nothing is left if it fails",
+        commands, "up", actions.up, "bring a lab up; nothing is left if it fails",
         "lab up                         two nodes with eight simulated H100 each\n"
         "lab up --name two --nodes 1 --profile gb200-nvl72\n"
         "lab up --kube 1.34 --feature-gates DRAExtendedResource=true\n"
@@ -138,12 +135,11 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         help="local: a new cluster on this machine; existing: the one of --kubeconfig",
     )
     up.add_argument("--kubeconfig", metavar="FILE", help="with --provider existing")
-    up.set_defaults(action=actions.up)
 
 
 def _component_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     logs = _command(
-        commands, "logs", "a component's log; without one, which there are",
+        commands, "logs", actions.logs, "a component's log; without one, which there are",
         "lab logs                       which there are\nlab logs node-1/kubelet -f",
         named,
     )  # fmt: skip
@@ -151,37 +147,34 @@ def _component_commands(commands: "actions.Commands", named: argparse.ArgumentPa
         "component", nargs="?", help="kube-apiserver, node-1/kubelet, node-1/containerd, …"
     )
     logs.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
-    logs.set_defaults(action=actions.logs)
 
     restart = _command(
-        commands, "restart", "end a component; its machine starts it again",
+        commands, "restart", actions.restart, "end a component; its machine starts it again",
         "lab restart node-1/kubelet\nlab restart kube-apiserver",
         named,
     )  # fmt: skip
     restart.add_argument("component", help="kube-apiserver, node-1/kubelet, node-1/containerd, …")
-    restart.set_defaults(action=actions.restart)
 
 
 def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     execute = _command(
-        commands, "exec", "run a command in a node: lab exec node-1 -- nvidia-smi",
+        commands, "exec", actions.execute, "run a command in a node: lab exec node-1 -- nvidia-smi",
         "lab exec node-1 -- nvidia-smi -L\nlab exec control-plane -- ss -tln",
         named,
     )  # fmt: skip
     execute.add_argument("node", help="node-1, …, or control-plane")
     execute.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    execute.set_defaults(action=actions.execute)
 
     reboot = _command(
-        commands, "reboot", "start a node anew, as after a power cut: lab reboot node-1",
+        commands, "reboot", actions.reboot,
+        "start a node anew, as after a power cut: lab reboot node-1",
         "lab reboot node-1",
         named,
     )  # fmt: skip
     reboot.add_argument("node", help="node-1, …")
-    reboot.set_defaults(action=actions.reboot)
 
     sim = _command(
-        commands, "sim", "change a node's simulated hardware: lab sim node-1 --help",
+        commands, "sim", actions.sim, "change a node's simulated hardware: lab sim node-1 --help",
         "lab sim node-1 show\nlab sim node-1 gpu lose 3\nlab sim node-1 --help",
         named,
     )  # fmt: skip
@@ -189,17 +182,16 @@ def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser)
     sim.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="of nvdra-simctl"
     )
-    sim.set_defaults(action=actions.sim)
 
 
 def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     image = _command(
-        commands, "image", "the project's images: build them, load them into nodes",
+        commands, "image", None, "the project's images: build them, load them into nodes",
         "lab image build\nlab image load                 all that was built, into every node",
     )  # fmt: skip
     verbs = image.add_subparsers(required=True, metavar="VERB")
     build = _command(
-        verbs, "build", "build the project's images into the cache",
+        verbs, "build", actions.build_images, "build the project's images into the cache",
         "lab image build\nlab image build --base auto",
     )  # fmt: skip
     build.add_argument(
@@ -207,35 +199,33 @@ def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser
         default="auto",
         help="auto: python:3.12-slim, or Debian by debootstrap without a registry",
     )
-    build.set_defaults(action=actions.build_images)
     load = _command(
-        verbs, "load", "import images into every node",
+        verbs, "load", actions.load_images, "import images into every node",
         "lab image load\nlab image load my-image.tar --name two",
         named,
     )  # fmt: skip
     load.add_argument(
         "archive", nargs="*", help="OCI archives; default: all that `lab image build` made"
     )
-    load.set_defaults(action=actions.load_images)
 
 
 def _client_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     for program, asked in (("kubectl", "get pods -A"), ("helm", "list -A")):
         client = _command(
-            commands, program, f"{program}, talking to the lab",
+            commands, program, actions.client, f"{program}, talking to the lab",
             f"lab {program} {asked}\nlab {program} --name two {asked}",
             named,
         )  # fmt: skip
         client.usage = f"lab {program} [--name NAME] ARGUMENTS"
-        client.set_defaults(action=actions.client, program=program)
+        client.set_defaults(program=program)
 
 
 def _command(
-    commands: "actions.Commands", name: str, summary: str, examples: str,
-    *parents: argparse.ArgumentParser,
+    commands: "actions.Commands", name: str, action: actions.Action | None, summary: str,
+    examples: str, *parents: argparse.ArgumentParser,
 ) -> argparse.ArgumentParser:  # fmt: skip
-    """A command with help that shows how it is used."""
-    return commands.add_parser(
+    """A command with help that shows how it is used; without an action it has commands below."""
+    command = commands.add_parser(
         name,
         parents=parents,
         help=summary,
@@ -243,6 +233,8 @@ def _command(
         epilog="examples:\n" + indent(examples, "  "),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    command.set_defaults(action=action)
+    return command
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
