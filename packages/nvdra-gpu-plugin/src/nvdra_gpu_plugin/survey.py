@@ -166,7 +166,7 @@ class Survey:
         if self._must_renew(found):
             await self._renew(found, group)
         await self._settle()
-        self._described, self._is_stale = await self._describe(), False
+        self._described, self._is_stale = await self._describe(found), False
         return self._seen(self._described)
 
     def _must_renew(self, found: Installation) -> bool:
@@ -244,7 +244,7 @@ class Survey:
                 return
             self._stirred.clear()
 
-    async def _describe(self) -> Description:
+    async def _describe(self, found: Installation) -> Description:
         """Have a spec of what is there, on the disk.
 
         Raises:
@@ -252,7 +252,9 @@ class Survey:
         """
         gpus = sorted((b.gpu for b in self.boards if b.gpu is not None), key=lambda gpu: gpu.pci)
         before, is_stale = self._described, self._is_stale
-        return await self._files.run(self._describer.describe, tuple(gpus), before, is_stale)
+        return await self._files.run(
+            self._describer.describe, tuple(gpus), found.loadable, before, is_stale
+        )
 
     def _seen(self, described: Description) -> View:
         """What follows from what the boards and the files say."""
