@@ -18,6 +18,7 @@ import interposer
 import kubelet_client
 import plugin
 from apiserver import ApiServer
+from nvdra_gpu_plugin.__about__ import __version__
 from rig import Rig
 
 NODE = "idle"
@@ -30,6 +31,8 @@ CLAIM = re.compile(r"GET .*/resourceclaims/[^?]+$")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.idle", description=__doc__)
+    release = f"%(prog)s of nvdra-gpu-plugin {__version__}"
+    parser.add_argument("--version", action="version", version=release)
     parser.add_argument("--minutes", type=float, default=10, help="how long to count (10)")
     parser.add_argument("--claims", type=int, default=8, help="held meanwhile, at most 8 (8)")
     given = parser.parse_args()

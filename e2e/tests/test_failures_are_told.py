@@ -23,6 +23,10 @@ def test_a_pod_whose_gpu_is_lost_says_so_and_starts_when_it_is_back(
     told = reasons(pods)[0]
     assert f"DeviceUnhealthy: gpu-{GPU}" in told
     assert f"(trace {claim['metadata']['uid'].replace('-', '')})" in told
+    pods.wait(lambda: None if described(pods, "DeviceUnhealthy") else "none", "the driver's Event")
+    line = described(pods, "DeviceUnhealthy")[0]
+    assert f"gpu-{GPU} ({uuid}) does not work" in line, "what, on which object"
+    assert "look for Xid messages in the node's kernel log; reset the GPU" in line, "what to do"
     # By itself the kubelet tries again after a minute or more; at once when the pod changes.
     pods.run("annotate", "pod", "p", "tests/again=now")
     pods.wait_running("p")
@@ -33,3 +37,9 @@ def reasons(pods: Kubectl) -> list[str]:
     """What the kubelet says on the pod about prepares that failed."""
     events = pods.events("p")
     return [message for reason, message in events if reason == "FailedPrepareDynamicResources"]
+
+
+def described(pods: Kubectl, reason: str) -> list[str]:
+    """The Events with this reason, as `kubectl describe pod` shows them: type, reason, age, …"""
+    shown = pods.run("describe", "pod", "p").partition("\nEvents:")[2]
+    return [line for line in shown.splitlines() if line.split()[:2] == ["Warning", reason]]

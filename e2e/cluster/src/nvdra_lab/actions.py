@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -26,6 +27,8 @@ from nvdra_lab.progress import Progress
 from nvdra_lab.providers import existing, local
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Action: TypeAlias = Callable[[Environment, argparse.Namespace, Progress], int]
+"""One command: gives the exit status."""
 
 
 def up(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:

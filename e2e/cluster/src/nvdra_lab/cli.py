@@ -5,12 +5,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import metadata
+from textwrap import indent
 from types import FrameType
 
 from nvdra_sim.hardware import profile_names
 
 from nvdra_lab import actions, environment
+from nvdra_lab.__about__ import __version__
 from nvdra_lab.errors import LabError
 from nvdra_lab.progress import Progress
 
@@ -65,8 +66,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    release = f"%(prog)s {metadata.version('nvdra-lab')}"
-    whole.add_argument("--version", action="version", version=release)
+    whole.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default="lab", help="the lab, when there are several (lab)")
@@ -78,12 +78,47 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
-    up = commands.add_parser(
-        "up",
-        parents=[named],
-        help="bring a lab up; nothing is left if it fails",
-        epilog=f"Profiles: {', '.join(profile_names())}.",
+    _up_command(commands, named)
+    _command(
+        commands, "down", actions.down, "take a lab down; nothing is left of it",
+        "lab down\nlab down --name two            the other labs stay up",
+        named,
+    )  # fmt: skip
+
+    status = _command(
+        commands, "status", actions.status, "components and nodes, and how they are",
+        "lab status\nlab status --json | jq .nodes",
+        named,
+    )  # fmt: skip
+    status.add_argument("--json", action="store_true", help="for programs")
+
+    _command(
+        commands, "env", actions.env, 'for a shell: eval "$(lab env)"',
+        'eval "$(lab env)"; kubectl get nodes\neval "$(lab env --name two)"',
+        named,
+    )  # fmt: skip
+    _component_commands(commands, named)
+
+    programs = _command(
+        commands, "binaries", actions.programs,
+        "build the programs that are missing and list them all",
+        "lab binaries\nlab binaries --kube 1.34       those of another Kubernetes",
+    )  # fmt: skip
+    programs.add_argument(
+        "--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)"
     )
+
+
+def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
+    up = _command(
+        commands, "up", actions.up, "bring a lab up; nothing is left if it fails",
+        "lab up                         two nodes with eight simulated H100 each\n"
+        "lab up --name two --nodes 1 --profile gb200-nvl72\n"
+        "lab up --kube 1.34 --feature-gates DRAExtendedResource=true\n"
+        "lab up --provider existing --kubeconfig ~/.kube/config\n\n"
+        f"profiles: {', '.join(profile_names())}",
+        named,
+    )  # fmt: skip
     up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many nodes (2)")
     up.add_argument("--profile", default="dgx-h100", help="the hardware of each node (dgx-h100)")
     up.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)")
@@ -100,98 +135,106 @@ def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentPars
         help="local: a new cluster on this machine; existing: the one of --kubeconfig",
     )
     up.add_argument("--kubeconfig", metavar="FILE", help="with --provider existing")
-    up.set_defaults(action=actions.up)
 
-    down = commands.add_parser(
-        "down", parents=[named], help="take a lab down; nothing is left of it"
-    )
-    down.set_defaults(action=actions.down)
 
-    status = commands.add_parser(
-        "status", parents=[named], help="components and nodes, and how they are"
-    )
-    status.add_argument("--json", action="store_true", help="for programs")
-    status.set_defaults(action=actions.status)
-
-    env = commands.add_parser("env", parents=[named], help='for a shell: eval "$(lab env)"')
-    env.set_defaults(action=actions.env)
-
-    logs = commands.add_parser(
-        "logs", parents=[named], help="a component's log; without one, which there are"
-    )
+def _component_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
+    logs = _command(
+        commands, "logs", actions.logs, "a component's log; without one, which there are",
+        "lab logs                       which there are\nlab logs node-1/kubelet -f",
+        named,
+    )  # fmt: skip
     logs.add_argument(
         "component", nargs="?", help="kube-apiserver, node-1/kubelet, node-1/containerd, …"
     )
     logs.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
-    logs.set_defaults(action=actions.logs)
 
-    restart = commands.add_parser(
-        "restart", parents=[named], help="end a component; its machine starts it again"
-    )
+    restart = _command(
+        commands, "restart", actions.restart, "end a component; its machine starts it again",
+        "lab restart node-1/kubelet\nlab restart kube-apiserver",
+        named,
+    )  # fmt: skip
     restart.add_argument("component", help="kube-apiserver, node-1/kubelet, node-1/containerd, …")
-    restart.set_defaults(action=actions.restart)
-
-    programs = commands.add_parser(
-        "binaries", help="build the programs that are missing and list them all"
-    )
-    programs.add_argument(
-        "--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)"
-    )
-    programs.set_defaults(action=actions.programs)
 
 
 def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
-    execute = commands.add_parser(
-        "exec", parents=[named], help="run a command in a node: lab exec node-1 -- nvidia-smi"
-    )
+    execute = _command(
+        commands, "exec", actions.execute, "run a command in a node: lab exec node-1 -- nvidia-smi",
+        "lab exec node-1 -- nvidia-smi -L\nlab exec control-plane -- ss -tln",
+        named,
+    )  # fmt: skip
     execute.add_argument("node", help="node-1, …, or control-plane")
     execute.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    execute.set_defaults(action=actions.execute)
 
-    reboot = commands.add_parser(
-        "reboot", parents=[named], help="start a node anew, as after a power cut: lab reboot node-1"
-    )
+    reboot = _command(
+        commands, "reboot", actions.reboot,
+        "start a node anew, as after a power cut: lab reboot node-1",
+        "lab reboot node-1",
+        named,
+    )  # fmt: skip
     reboot.add_argument("node", help="node-1, …")
-    reboot.set_defaults(action=actions.reboot)
 
-    sim = commands.add_parser(
-        "sim", parents=[named], help="change a node's simulated hardware: lab sim node-1 --help"
-    )
+    sim = _command(
+        commands, "sim", actions.sim, "change a node's simulated hardware: lab sim node-1 --help",
+        "lab sim node-1 show\nlab sim node-1 gpu lose 3\nlab sim node-1 --help",
+        named,
+    )  # fmt: skip
     sim.add_argument("node", help="node-1, …")
     sim.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="of nvdra-simctl"
     )
-    sim.set_defaults(action=actions.sim)
 
 
 def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
-    image = commands.add_parser(
-        "image", help="the project's images: build them, load them into nodes"
-    )
+    image = _command(
+        commands, "image", None, "the project's images: build them, load them into nodes",
+        "lab image build\nlab image load                 all that was built, into every node",
+    )  # fmt: skip
     verbs = image.add_subparsers(required=True, metavar="VERB")
-    build = verbs.add_parser("build", help="build the project's images into the cache")
+    build = _command(
+        verbs, "build", actions.build_images, "build the project's images into the cache",
+        "lab image build\nlab image build --base auto",
+    )  # fmt: skip
     build.add_argument(
         "--base",
         default="auto",
         help="auto: python:3.12-slim, or Debian by debootstrap without a registry",
     )
-    build.set_defaults(action=actions.build_images)
-    load = verbs.add_parser("load", parents=[named], help="import images into every node")
+    load = _command(
+        verbs, "load", actions.load_images, "import images into every node",
+        "lab image load\nlab image load my-image.tar --name two",
+        named,
+    )  # fmt: skip
     load.add_argument(
         "archive", nargs="*", help="OCI archives; default: all that `lab image build` made"
     )
-    load.set_defaults(action=actions.load_images)
 
 
 def _client_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
-    for program in ("kubectl", "helm"):
-        client = commands.add_parser(
-            program,
-            parents=[named],
-            usage=f"lab {program} [--name NAME] ARGUMENTS",
-            help=f"{program}, talking to the lab",
-        )
-        client.set_defaults(action=actions.client, program=program)
+    for program, asked in (("kubectl", "get pods -A"), ("helm", "list -A")):
+        client = _command(
+            commands, program, actions.client, f"{program}, talking to the lab",
+            f"lab {program} {asked}\nlab {program} --name two {asked}",
+            named,
+        )  # fmt: skip
+        client.usage = f"lab {program} [--name NAME] ARGUMENTS"
+        client.set_defaults(program=program)
+
+
+def _command(
+    commands: "actions.Commands", name: str, action: actions.Action | None, summary: str,
+    examples: str, *parents: argparse.ArgumentParser,
+) -> argparse.ArgumentParser:  # fmt: skip
+    """A command with help that shows how it is used; without an action it has commands below."""
+    command = commands.add_parser(
+        name,
+        parents=parents,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog="examples:\n" + indent(examples, "  "),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(action=action)
+    return command
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -1,7 +1,12 @@
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from nvdra_lab import cli
+from nvdra_lab.__about__ import __version__
 from nvdra_lab.requirements import PACKAGES
 
 
@@ -33,7 +38,30 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         cli.parse(["--version"])
     assert left.value.code == 0
-    assert capsys.readouterr().out.startswith("lab ")
+    assert capsys.readouterr().out == f"lab {__version__}\n"
+    assert __version__ != "0.0.0"
+
+
+def test_help_of_every_command_teaches_with_examples_that_the_parser_takes() -> None:
+    pages = list(_pages(cli.parser()))
+    assert len(pages) > 12
+    for page in pages:
+        shown = page.partition("examples:")[2].partition("profiles:")[0]
+        lines = [re.split("   +", line)[0] for line in shown.strip().splitlines()]
+        examples = [line for line in lines if line.strip().startswith("lab ")]
+        assert examples or "lab env" in shown, page
+        for example in examples:
+            arguments = shlex.split(example.partition("|")[0])[1:]
+            assert "--help" in arguments or cli.parse(arguments).action
+
+
+def _pages(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The help of every command below."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield command.format_help()
+                yield from _pages(command)
 
 
 def test_the_list_of_packages_has_every_one_that_is_checked_for() -> None:

@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,12 @@ from nvdra_sim import (
     install,
     library,
     node_commands,
+    output,
     report,
     state,
     trees,
 )
+from nvdra_sim.__about__ import __version__
 from nvdra_sim.arguments import Command
 from nvdra_sim.description import Fault, NodeDescription
 
@@ -63,6 +64,11 @@ ERRORS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
+    with output.delivered("nvdra-simctl"):
+        return _run(argv)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     given = parser().parse_args(argv)
     command: Command = given.command
     try:
@@ -77,8 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = arguments.with_help(argparse.ArgumentParser(prog="nvdra-simctl"), DESCRIPTION, EXAMPLES)
-    release = f"%(prog)s {metadata.version('nvdra-sim')}"
-    top.add_argument("--version", action="version", version=release)
+    top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
     _add_node_commands(commands)
     incident_commands.add_to(commands)
@@ -116,6 +121,8 @@ def _install(given: argparse.Namespace) -> object:
 
 
 def _uninstall(given: argparse.Namespace) -> object:
+    if not install.is_there(given.driver_root):
+        raise state.StateError(f"nothing was installed at {given.driver_root} with this tool")
     install.uninstall(driver_root=given.driver_root)
     return {"removed": str(given.driver_root)}
 

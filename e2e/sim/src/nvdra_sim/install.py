@@ -84,6 +84,11 @@ def install(
     _write(ledger, ours)
 
 
+def is_there(driver_root: Path) -> bool:
+    """Whether `install` made something of which this is the driver root."""
+    return (driver_root / LEDGER).exists()
+
+
 def uninstall(*, driver_root: Path) -> None:
     """Removes exactly what `install` made, in all four roots; without an installation, nothing."""
     ledger = driver_root / LEDGER

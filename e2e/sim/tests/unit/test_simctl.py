@@ -1,6 +1,8 @@
 """`nvdra-simctl` as people and scripts use it."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 from nvdra_sim import cli, state
+from nvdra_sim.__about__ import __version__
 from nvdra_sim.fixtures import MakeNode, SimulatedNode
 from nvdra_sim.nvml_fixtures import NvmlOn
 
@@ -399,3 +402,31 @@ def test_a_wrong_number_is_refused_as_wrong_usage(
     code, _, complaint = simctl("fault", "add", "nvmlInit*", "--result", "UNKNOWN", flag, value)
     assert code == 2
     assert flag in complaint
+
+
+def test_uninstalling_where_nothing_was_installed_is_refused(
+    simctl: Simctl, tmp_path: Path
+) -> None:
+    code, out, complaint = simctl("uninstall", tmp_path)
+    assert (code, out) == (1, "")
+    assert complaint == f"nvdra-simctl: nothing was installed at {tmp_path} with this tool\n"
+
+
+def test_the_version_is_told(simctl: Simctl) -> None:
+    assert simctl("--version") == (0, f"nvdra-simctl {__version__}\n", "")
+    assert __version__ != "0.0.0"
+
+
+@pytest.mark.parametrize("arguments", [["show"], ["show", "--json"], ["--help"]])
+def test_an_answer_that_cannot_be_written_is_one_line(
+    nvml_on: NvmlOn, arguments: list[str]
+) -> None:
+    nvml_on("dgx-h100")
+    program = "import sys; from nvdra_sim import cli; sys.exit(cli.main())"
+    command = [sys.executable, "-E", "-c", program]  # buffered, whoever runs the tests
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*command, *arguments], stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"nvdra-simctl: cannot write the answer: No space left on device\n"

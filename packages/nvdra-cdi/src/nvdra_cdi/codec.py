@@ -22,7 +22,7 @@ def loads(data: bytes) -> Spec:
 
     Raises:
         CodecError: It is empty, malformed, too large, has an unknown or doubled field, or a value
-            of the wrong type; the message says where.
+            of the wrong type; each such thing with its place.
     """
     return decoding.spec(data)
 

@@ -5,21 +5,22 @@ For people and for the errors about files. Loading a good document does none of 
 
 from dataclasses import replace
 
-from nvdra_cdi import codec, decoding, validate
+from nvdra_cdi import codec, composing, validate
 from nvdra_cdi.errors import CodecError, Problem
 
 
 def problems(data: bytes) -> tuple[Problem, ...]:
-    """Everything that is wrong, our extra rules included; of a malformed document the first thing.
+    """Everything that is wrong, our extra rules included.
 
-    The last problem, an extra one, is a second document in the same file: nobody reads it.
+    Rules are not looked at in a document that has not the shape of one. The last problem, an extra
+    one, is a second document in the same file: nobody reads it.
     """
     try:
         spec = codec.loads(data)
     except CodecError as error:
         return placed(error.problems, data)
     found = placed(validate.problems(spec), data)
-    line = decoding.second_document(data)
+    line = composing.second_document(data)
     if line is None:
         return found
     message = "a second document begins, which nobody reads"
@@ -30,7 +31,7 @@ def placed(found: tuple[Problem, ...], data: bytes) -> tuple[Problem, ...]:
     """The problems with their lines, those of the nearest thing around where a field is missing."""
     if all(problem.line or not problem.path for problem in found):
         return found
-    lines = decoding.lines(data)
+    lines = composing.lines(data)
     return tuple(
         problem if problem.line else replace(problem, line=_nearest(problem.path, lines))
         for problem in found

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 
 from nvdra_cdi import codec, diagnosis, validate, version
-from nvdra_cdi.decoding import MAX_BYTES
+from nvdra_cdi.composing import MAX_BYTES
 from nvdra_cdi.errors import CodecError, FileError, ValidationError
 from nvdra_cdi.model import Spec
 

@@ -103,7 +103,8 @@ def test_programs_get_everything_with_what_is_broken(command, specs, form, load)
         "annotations": {"team": "blue"},
     }
     (error,) = found["errors"]
-    assert error["path"] == f"{specs}/broken.yaml"
+    assert (error["path"], error["line"]) == (f"{specs}/broken.yaml", 5)
+    assert error["message"].startswith("devices[0].containerEdits.env[0]")
 
 
 def test_people_are_warned_of_broken_specs_beside_the_list(command, specs):
@@ -138,10 +139,12 @@ def test_a_broken_spec_is_told_with_file_line_and_remedy(command, specs):
 def test_a_warning_is_an_error_only_when_asked(command, tmp_path):
     path = tmp_path / "x.yaml"
     path.write_bytes(BROKEN.replace(b"env: [X]", b"mounts: [{hostPath: a, containerPath: /b}]"))
-    code, out, _ = command("validate", path)
-    assert (code, ": warning: devices[0].containerEdits.mounts[0].hostPath" in out) == (0, True)
-    code, out, _ = command("validate", "--strict", path)
-    assert (code, ": error: devices[0].containerEdits.mounts[0].hostPath" in out) == (1, True)
+    for strict, expected, severity in (((), 0, "warning"), (("--strict",), 1, "error")):
+        code, out, _ = command("validate", *strict, path)
+        told = f": {severity}: devices[0].containerEdits.mounts[0].hostPath"
+        assert (code, told in out) == (expected, True)
+        (file,) = json.loads(command("validate", "-o", "json", *strict, path)[1])["files"]
+        assert [problem["severity"] for problem in file["problems"]] == [severity]
 
 
 def test_a_higher_version_than_needed_is_remarked_on(command, tmp_path):
@@ -179,6 +182,18 @@ def test_standard_input_is_validated(command):
     assert (code, out.startswith("standard input:5: error: ")) == (1, True)
 
 
+@pytest.mark.parametrize("verb", [("list",), ("resolve", "x/y=z")])
+def test_each_problem_of_a_broken_spec_has_its_own_line(command, specs, verb):
+    (specs / "broken.yaml").write_bytes(BROKEN.replace(b"[X]", b"A=b") + b"- d\n")
+    err = command(*verb, "--spec-dir", specs)[2]
+    assert [line for line in err.splitlines() if line.startswith("warning: ")] == [
+        f"warning: {specs}/broken.yaml: devices[0].containerEdits.env: must be a list (line 5)",
+        f"warning: {specs}/broken.yaml: devices[1]: must be a mapping (line 6)",
+    ]
+    errors = json.loads(command(*verb, "-o", "json", "--spec-dir", specs)[1])["errors"]
+    assert [error["line"] for error in errors] == [5, 6]
+
+
 def test_a_path_that_is_not_there_is_an_error(command, tmp_path):
     code, out, _ = command("validate", tmp_path / "missing.yaml")
     assert (code, "missing.yaml: error: cannot read" in out) == (1, True)
@@ -212,7 +227,20 @@ def test_a_file_is_changed_in_place_and_keeps_its_mode(command, specs, tmp_path)
 )
 def test_what_is_no_configuration_is_refused(command, specs, stdin):
     code, out, err = command("inject", "--spec-dir", specs, "vendor.com/class=a", stdin=stdin)
-    assert (code, out, err.startswith("error: "), err.count("\n")) == (1, "", True, 1)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("error: cannot inject into standard input: ")
+
+
+def test_a_refused_configuration_is_named(command, specs, tmp_path):
+    config = tmp_path / "config.json"
+    argv = ("inject", "--spec-dir", specs, "--config", config, "vendor.com/class=b")
+    assert command(*argv)[2] == f"error: cannot read {config}: No such file or directory\n"
+    for text, what in (
+        ('{"process": {"env": 1}}', "no OCI runtime specification: env is no list"),
+        ("[1]", "no OCI runtime specification: it is no object"),
+    ):
+        config.write_text(text)
+        assert command(*argv)[2] == f"error: cannot inject into {config}: {what}\n"
 
 
 def test_a_configuration_that_nests_too_deeply_to_write_is_refused(command, specs):
@@ -336,8 +364,9 @@ def test_a_reader_that_leaves_early_is_no_error_to_show(specs):
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_an_answer_that_cannot_be_written_is_one_line():
-    command = (sys.executable, "-m", "nvdra_cdi", "schema")
+@pytest.mark.parametrize("argument", ["schema", "--help", "--version"])
+def test_an_answer_that_cannot_be_written_is_one_line(argument):
+    command = (sys.executable, "-E", "-m", "nvdra_cdi", argument)  # buffered, whoever runs tests
     with Path("/dev/full").open("wb") as stdout:
         done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 1

@@ -32,7 +32,17 @@ from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 
-from nvdra_gpu_plugin import cleanup, hardware, home, hook, publish, rebuild, roots, upkeep
+from nvdra_gpu_plugin import (
+    cleanup,
+    hardware,
+    home,
+    hook,
+    publish,
+    rebuild,
+    retirement,
+    roots,
+    upkeep,
+)
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.cdi_specs import SpecFiles
 from nvdra_gpu_plugin.cleanup import Cleanup
@@ -117,7 +127,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         flights = await enter(Flights[ClaimUID]())
         await enter(
             publish.running(
-                Publication(node, settings.feature_gates, gpus, held, publisher, events, metrics)
+                Publication(node, settings.feature_gates, gpus, publisher, events, metrics)
             )
         )
         refusals = Refusals(node, events, metrics, clock)
@@ -131,6 +141,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             node, preparer, held, records, turns, flights, root_spans, refusals, telemetry, clock
         )
         await enter(rebuild.running(records))
+        await enter(retirement.running(gpus, held, records))
         await enter(cleanup.running(Cleanup(api, held, turns, evidence, service.release)))
         kubelet = await enter(
             kubelet_server.serving(

@@ -75,9 +75,9 @@ def describe(
         gpus: What is on the node.
         options: Where to look.
         majors: Of the node's character devices: a node whose driver is another's is none of ours.
-        before: The last description, if any. While the driver is the same one, what it says of a
-            board whose device node is missing now still holds: the board is not offered, and when
-            the node is back, nothing has another name.
+        before: The last description of this very driver, if any. What it says of a board whose
+            device node is missing now, or of files that are, still holds: what lacks them is not
+            offered, and when they are back, nothing has another name.
 
     Returns:
         The spec, and the boards that are not in it because their device node is missing.
@@ -86,6 +86,8 @@ def describe(
         DiscoveryError: The driver's files are not there.
     """
     common = generator.common_edits(options)
+    if before is not None and _is_less(common, before.common):
+        common = before.common
     _check_drivers(common, majors)
     own: dict[DeviceName, ContainerEdits] = {}
     faults: list[Fault] = []
@@ -103,6 +105,12 @@ def describe(
     ids = {device: f"{names.GPU_CDI_DEVICE_KIND}={device}-{name}" for device in own}
     edits = {device: common + found for device, found in own.items()}
     return NodeSpec(Generation(name, ids), spec, options, common, own, edits), faults
+
+
+def _is_less(found: ContainerEdits, before: ContainerEdits) -> bool:
+    """Whether something is gone and nothing else has come: an update brings files of its own."""
+    given, had = ({*edits.mounts, *edits.device_nodes} for edits in (found, before))
+    return given < had
 
 
 def _own(gpu: Gpu, options: Options, majors: Majors) -> ContainerEdits:

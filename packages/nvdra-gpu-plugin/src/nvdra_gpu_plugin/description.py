@@ -17,12 +17,16 @@ from nvdra_cdi.nvidia.options import Options
 
 from nvdra_gpu_plugin import cdi_specs, installation
 from nvdra_gpu_plugin.cdi_specs import NodeSpec, SpecFiles
-from nvdra_gpu_plugin.installation import Nodes
+from nvdra_gpu_plugin.installation import Loadable, Nodes
 from nvdra_gpu_plugin.inventory import Fault, Gpu
 from nvdra_gpu_plugin.sessions import NoDriver
 
 _AGAIN_S: Final = 60.0
-"""While files of the driver are missing, they are looked for so often; device nodes each time."""
+"""After so long a driver that has not changed is described anew, for files that came since, as
+installers do not say when they are done; after twice as long each time that it says the same. What
+is missing, and device nodes, are looked for each time."""
+
+_LONGEST_S: Final = 3600.0
 
 
 class Description(NamedTuple):
@@ -35,7 +39,9 @@ class Description(NamedTuple):
         missing: What devices in the spec stand for and the host does not have.
         trouble: Why the spec could not be written, while an older one serves.
         nodes: The device nodes that there were.
+        driver: The library it is the driver of.
         at: When, in monotonic seconds.
+        holds_s: How long it is not made anew.
     """
 
     gpus: tuple[Gpu, ...]
@@ -44,14 +50,16 @@ class Description(NamedTuple):
     missing: dict[DeviceName, list[str]]
     trouble: Fault | None
     nodes: Nodes
+    driver: Loadable
     at: float
+    holds_s: float
 
     def holds(self, gpus: tuple[Gpu, ...], nodes: Nodes, now: float) -> bool:
         """Whether describing again would only say the same, as far as that can be told."""
-        if gpus != self.gpus or self.trouble is not None:
+        has_more = not nodes.items() <= self.nodes.items()
+        if gpus != self.gpus or self.trouble is not None or has_more:
             return False
-        is_whole = not (self.left_out or self.missing)
-        return is_whole or (nodes == self.nodes and now - self.at < _AGAIN_S)
+        return now - self.at < self.holds_s
 
 
 class Describer:
@@ -67,9 +75,16 @@ class Describer:
         self._clock = clock
 
     def describe(
-        self, gpus: tuple[Gpu, ...], before: Description | None, is_stale: bool
+        self,
+        gpus: tuple[Gpu, ...],
+        driver: Loadable,
+        before: Description | None,
+        is_stale: bool,
     ) -> Description:
         """Describe these boards; `before` serves on if it still holds and nobody says it is stale.
+
+        What vanishes from a driver is missing as long as it is the same one, not left out: `before`
+        says what it had.
 
         Raises:
             NoDriver: The driver's files are not there, or the spec cannot be written.
@@ -80,7 +95,7 @@ class Describer:
             before = before._replace(missing=_missing(before.spec))
             if before.holds(gpus, nodes, now):
                 return before
-        former = None if before is None else before.spec
+        former = before.spec if before is not None and before.driver == driver else None
         majors = installation.majors(self._host)
         try:
             spec, left_out = cdi_specs.describe(gpus, options, majors, former)
@@ -93,7 +108,12 @@ class Describer:
             if before is None or before.spec.common != spec.common:
                 raise NoDriver(fault.reason, fault.text) from error
             return before._replace(trouble=fault)
-        return Description(gpus, spec, tuple(left_out), _missing(spec), None, nodes, now)
+        holds_s = _AGAIN_S
+        if before is not None and before.spec == spec:
+            holds_s = min(2 * before.holds_s, _LONGEST_S)
+        return Description(
+            gpus, spec, tuple(left_out), _missing(spec), None, nodes, driver, now, holds_s
+        )
 
 
 def _missing(spec: NodeSpec) -> dict[DeviceName, list[str]]:

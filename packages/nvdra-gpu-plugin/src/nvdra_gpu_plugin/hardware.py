@@ -29,9 +29,14 @@ LOG = logs.logger(__name__)
 
 
 class Hardware:
-    """The way to the node's GPUs; made by `running`."""
+    """The way to the node's GPUs; made by `running`.
+
+    Attributes:
+        may_retire: Whether it is known who stands on which CDI spec, so that old ones may go.
+    """
 
     def __init__(self, survey: Survey, specs: SpecFiles, files: Worker) -> None:
+        self.may_retire = False
         self._survey = survey
         self._specs = specs
         self._files = files
@@ -177,7 +182,7 @@ class Hardware:
 
         One that cannot be removed harms nobody; the next time tries again.
         """
-        if self.snapshot is None:
+        if self.snapshot is None or not self.may_retire:
             return
         try:
             await self._files.run(self._specs.retire, {*held, *self._survey.needed})

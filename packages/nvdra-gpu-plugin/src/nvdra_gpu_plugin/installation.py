@@ -28,6 +28,10 @@ Nodes = Mapping[str, int]
 """Device nodes of the driver: number by name."""
 
 
+Loadable = tuple[Path, FileID]
+"""What a process loads once: it serves until another file takes the place."""
+
+
 class Installation(NamedTuple):
     """What is installed.
 
@@ -44,8 +48,8 @@ class Installation(NamedTuple):
     boards: tuple[PciAddress, ...]
 
     @property
-    def loadable(self) -> tuple[Path, FileID]:
-        """What a process loads once: it serves until another file takes the place."""
+    def loadable(self) -> Loadable:
+        """NVML's library, and which file that is."""
         return self.library, self.file
 
 

@@ -19,9 +19,7 @@ from nvdra_api.types.ids import NodeName
 
 from nvdra_gpu_plugin import layout
 from nvdra_gpu_plugin.hardware import Hardware
-from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.inventory import Fault, Inventory
-from nvdra_gpu_plugin.records import generations
 from nvdra_gpu_plugin.survey import View
 
 LOG = logs.logger(__name__)
@@ -40,7 +38,6 @@ class Publication:
         node: NodeName,
         gates: Gates,
         hardware: Hardware,
-        held: HeldClaims,
         publisher: Publisher,
         events: Events,
         metrics: Metrics,
@@ -48,7 +45,6 @@ class Publication:
         self._node = node
         self._gates = gates
         self._hardware = hardware
-        self._held = held
         self._publisher = publisher
         self._events = events
         self._metrics = metrics
@@ -62,7 +58,6 @@ class Publication:
             view = self._hardware.view
             self._announce(view)
             self._tell(view)
-            await self._hardware.retire_specs(generations(self._held.values()))
 
     def _announce(self, view: View) -> None:
         known = Inventory() if view.snapshot is None else view.snapshot.inventory

@@ -45,7 +45,7 @@ class Rebuild:
     """Makes the records say what the kubelet knows; `running` does it.
 
     Attributes:
-        is_done: Everything that can be known is, so prepares need not wait for it.
+        done: Set once everything that can be known is, so that nobody need wait for it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Rebuild:
         evidence: Evidence,
         tell: Tell,
     ) -> None:
-        self.is_done = False
+        self.done = asyncio.Event()
         self._fetch = fetch
         self._store = store
         self._held = held
@@ -71,6 +71,11 @@ class Rebuild:
             "what the kubelet holds on this node has not been compared with our records yet",
             "it goes on by itself; if it lasts, see the plugin's log",
         )
+
+    @property
+    def is_done(self) -> bool:
+        """Whether prepares need not wait for it."""
+        return self.done.is_set()
 
     async def run(self) -> None:
         """Do it, as soon as the API server lets us; where evidence lacks, prepares try again."""
@@ -120,8 +125,9 @@ class Rebuild:
         if doubt is not None and not doubt.marker.exists():
             doubt = self._store.doubt = None  # somebody has vouched for it
         if doubt is None:
-            self.is_done = not self._held.unreadable
             self._held.doubt = ""
+            if not self._held.unreadable:
+                self.done.set()
             return
         self._held.doubt = (
             f"the state file was damaged and is set aside as {doubt.set_aside}, and what it said "
@@ -197,7 +203,7 @@ class Rebuild:
                 f"was taken from the kubelet's record: {len(self._held)} claims"
             )
         self._held.doubt = ""
-        self.is_done = True
+        self.done.set()
 
     def _say(self, text: str) -> None:
         if text != self._told:

@@ -23,8 +23,9 @@ LOG = logs.logger(__name__)
 MOST = 256
 """Refusals that are kept; the one that was repeated longest ago goes first."""
 
-_SUCCESSES_FROM = 3
-"""Verbosity at which what went well is told as Events too (spec/tracing.md §4)."""
+_SUCCESSES_FROM = 5
+"""Verbosity at which what went well is told as Events too: above the chart's default, because each
+costs the API server a write or two per claim (docs/decisions.md, "State and telemetry")."""
 
 _OF_HEALTH = frozenset({Reason.DEVICE_UNHEALTHY, Reason.DEVICE_NODE_MISSING})
 _DONE = {keys.PREPARE: "Prepared", keys.UNPREPARE: "Unprepared"}

@@ -5,11 +5,11 @@ Names and defaults are the reference's (spec/gpu-prepare.md §3), except the req
 requests a second would cap a node at five prepares a second.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from nvdra_api.protocol import registration
+from nvdra_api.runtime.process import addresses
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types import names
 from nvdra_api.types.gates import Gates
@@ -94,7 +94,11 @@ class Settings(BaseModel):
         "/debug/flags/v; keep it on the loopback, they name every tenant's claims. Empty serves "
         "none.",
     )
-    v: int = Field(default=0, ge=0, description="Log verbosity: 0, 2 (each claim), 4 (why), 6.")
+    v: int = Field(
+        default=0,
+        ge=0,
+        description="Log verbosity: 0, 2 (each claim), 4 (why), 5 (an Event of each success), 6.",
+    )
     logging_format: Literal["text", "json"] = Field(
         default="text", description="Log lines for people (text) or for machines (json)."
     )
@@ -127,9 +131,7 @@ class Settings(BaseModel):
     @field_validator("http_endpoint", "debug_endpoint")
     @classmethod
     def _is_address(cls, address: str) -> str:
-        if not re.fullmatch(r"(.*:\d{1,5})?", address):
-            raise ValueError("must be host:port or :port, such as :8080")
-        return address
+        return addresses.checked(address) if address else ""
 
     @field_validator("metrics_path")
     @classmethod

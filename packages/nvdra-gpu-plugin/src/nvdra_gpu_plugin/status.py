@@ -12,6 +12,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Annotated, Any, Literal
 
+from nvdra_api.runtime.process import addresses, output
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.settings import Flag
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -49,9 +50,7 @@ class Settings(BaseModel):
     @field_validator("debug_endpoint")
     @classmethod
     def _is_address(cls, address: str) -> str:
-        if not address.rpartition(":")[2].isdecimal():
-            raise ValueError("must be host:port or :port, such as 127.0.0.1:6060")
-        return address
+        return addresses.checked(address, lowest_port=1)
 
 
 class Unreachable(Exception):
@@ -69,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"Error: {error}\n")
         return 1
     text = json.dumps(status, indent=2) + "\n" if settings.o == "json" else table(status)
-    sys.stdout.write(text)
+    output.say(text)
     return 0
 
 

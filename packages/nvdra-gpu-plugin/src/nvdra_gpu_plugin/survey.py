@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.process import waiting
 from nvdra_api.runtime.process.clock import Clock
@@ -23,6 +22,7 @@ from nvdra_gpu_plugin.cdi_specs import NodeSpec
 from nvdra_gpu_plugin.description import Describer, Description
 from nvdra_gpu_plugin.installation import Installation
 from nvdra_gpu_plugin.inventory import Fault, Gpu, Inventory
+from nvdra_gpu_plugin.renewals import Renewals
 from nvdra_gpu_plugin.sessions import NoDriver, Session, Sessions
 
 _LOOK_AGAIN_S: Final = 5.0
@@ -31,10 +31,6 @@ _LOOK_AGAIN_S: Final = 5.0
 _GRACE_S: Final = 2.0
 """How long a new session's boards may take to describe themselves before the others are published
 without them; they take milliseconds."""
-
-_RENEW: Final = Backoff(first_s=60, ceiling_s=3600)
-"""While a board does not work, NVML is opened anew so often: a board that was reset or plugged in
-again is another one to it. Opening wakes every board of the node, so it becomes rare."""
 
 _QUIET_S: Final = 1.0
 """How long calls under way may take before the session is not closed below them."""
@@ -107,8 +103,7 @@ class Survey:
         self._threads = threads
         self._workers: dict[int, Worker] = {}
         self._attending: list[asyncio.Task[None]] = []
-        self._opened_at = 0.0
-        self._renewals = 0
+        self._renewals = Renewals()
         self._is_stale = True
         self._described: Description | None = None
         self._replaced: dict[str, float] = {}
@@ -163,27 +158,12 @@ class Survey:
         except FileNotFoundError as error:
             await self._part()
             raise NoDriver(Reason.DRIVER_MISMATCH, str(error)) from error
-        if self._must_renew(found):
+        session, now = self._sessions.current, self._clock.monotonic()
+        if self._renewals.is_due(session, self.boards, found, now):
             await self._renew(found, group)
         await self._settle()
-        self._described, self._is_stale = await self._describe(), False
+        self._described, self._is_stale = await self._describe(found), False
         return self._seen(self._described)
-
-    def _must_renew(self, found: Installation) -> bool:
-        session = self._sessions.current
-        if session is None or session.is_over or session.installation.loadable != found.loadable:
-            return True
-        if any(board.is_late for board in self.boards):
-            return False  # a session cannot be closed below a call, and the others serve
-        if session.installation != found:
-            return True
-        if not any(board.fault for board in self.boards) and _shows_all(session):
-            self._renewals = 0
-            return False
-        if self._clock.monotonic() - self._opened_at < _RENEW.delay(self._renewals + 1, 0.0):
-            return False
-        self._renewals += 1
-        return True
 
     async def _renew(self, found: Installation, group: asyncio.TaskGroup) -> None:
         """Open NVML anew, and begin to ask its boards.
@@ -196,7 +176,7 @@ class Survey:
         session = await self._sessions.open(found)
         former = {gpu.pci: gpu for gpu in self._known(session)}
         self.boards = boards.of(session, self._host, self._clock, former, self._worker)
-        self._opened_at, self._is_stale = self._clock.monotonic(), True
+        self._renewals.opened_at, self._is_stale = self._clock.monotonic(), True
         self._attending = [
             group.create_task(board.attend(self._stirred.set), name=f"board {index}")
             for index, board in enumerate(self.boards)
@@ -237,14 +217,14 @@ class Survey:
 
     async def _settle(self) -> None:
         """Give boards that have just been asked for the first time a moment to answer."""
-        until = self._opened_at + _GRACE_S
+        until = self._renewals.opened_at + _GRACE_S
         while not all(board.is_settled for board in self.boards):
             left = until - self._clock.monotonic()
             if left <= 0 or not await waiting.within(self._stirred, left):
                 return
             self._stirred.clear()
 
-    async def _describe(self) -> Description:
+    async def _describe(self, found: Installation) -> Description:
         """Have a spec of what is there, on the disk.
 
         Raises:
@@ -252,7 +232,9 @@ class Survey:
         """
         gpus = sorted((b.gpu for b in self.boards if b.gpu is not None), key=lambda gpu: gpu.pci)
         before, is_stale = self._described, self._is_stale
-        return await self._files.run(self._describer.describe, tuple(gpus), before, is_stale)
+        return await self._files.run(
+            self._describer.describe, tuple(gpus), found.loadable, before, is_stale
+        )
 
     def _seen(self, described: Description) -> View:
         """What follows from what the boards and the files say."""
@@ -287,11 +269,6 @@ class Survey:
 
 def _nothing() -> None:
     pass
-
-
-def _shows_all(session: Session) -> bool:
-    """Whether NVML has every board that the kernel module drives."""
-    return session.count >= len(session.installation.boards)
 
 
 def _node_missing(gpu: Gpu, gone: Sequence[str]) -> Fault:

@@ -3,15 +3,18 @@
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import provoking
 import pytest
+import yaml
 from nvdra_api.protocol import identity
 from nvdra_api.types.errors import Reason
 from rig import Rig
 
 SHAPE = r"{reason}: (?P<what>.+), since (?P<since>\S+Z); (?P<remedy>.+) \(trace {trace}\)"
+CHART = Path(__file__).parents[4] / "charts/nvdra"
 EVENT_S = 40
 """An Event that the API server could not take is tried again with growing pauses."""
 
@@ -69,11 +72,12 @@ async def test_a_claim_that_was_refused_while_it_is_held_is_told_on_its_pods_too
     await rig.until(lambda: _subjects(rig, reason, trace) == provoking.BOTH, "the Events")
 
 
-async def test_what_went_well_is_an_event_only_above_verbosity_2(rig: Rig) -> None:
-    await rig.start("-v=2")
+async def test_what_went_well_is_an_event_only_above_the_charts_verbosity(rig: Rig) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    await rig.start(f"-v={values['global']['logVerbosity']}")
     claim, told = rig.claim("gpu-0"), rig.claim("gpu-1")
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
-    assert rig.process.put("/debug/flags/v", "3") == 200
+    assert rig.process.put("/debug/flags/v", "5") == 200
     assert not (await rig.dra.prepare([told]))[told.uid].error
     await rig.until(lambda: len(rig.events("Prepared")) == 2, "the Events")
     assert not (await rig.dra.unprepare([told]))[told.uid].error

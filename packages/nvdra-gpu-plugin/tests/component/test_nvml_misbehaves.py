@@ -212,6 +212,29 @@ async def test_a_device_node_that_became_another_device_is_handed_to_nobody(rig:
     assert "which is not of the NVIDIA driver" in text
 
 
+async def test_a_file_of_the_driver_that_vanishes_withdraws_all_gpus_until_it_is_back(
+    rig: Rig,
+) -> None:
+    """One that every container with a GPU gets; claims that are held wait for it, too."""
+    await rig.start()
+    held, new = rig.claim("gpu-1"), rig.claim("gpu-2")
+    before, answer = _spec(rig), (await rig.dra.prepare([held]))[held.uid]
+    (library,) = rig.node.roots.driver.rglob("libcuda.so.*.*")
+    elsewhere = rig.node.kubelet.parent / library.name
+    library.rename(elsewhere)
+    await offered(rig, set())
+    await rig.until(lambda: on_the_node(rig, "DeviceNodeMissing", library.name), "an Event")
+    for claim in (held, new):
+        text = (await rig.dra.prepare([claim]))[claim.uid].error
+        assert text.startswith("DeviceNodeMissing: ")
+        assert library.name in text
+    elsewhere.rename(library)
+    await offered(rig, ALL)
+    assert _spec(rig) == before, "no claim has to change its generation for that"
+    assert (await rig.dra.prepare([held]))[held.uid] == answer
+    assert not (await rig.dra.prepare([new]))[new.uid].error
+
+
 def _spec(rig: Rig) -> str:
     (spec,) = rig.node.cdi.glob("*.yaml")
     return spec.name

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import machine
 import plugin
 import pytest
 import small_disk
@@ -213,6 +214,38 @@ async def test_the_kubelets_record_is_waited_for_no_longer_than_the_api_server_i
     finally:
         rig.server.run()
     assert not (await answer(rig, wanted)).error
+
+
+async def test_the_spec_of_a_claim_whose_record_is_lost_stays_when_the_driver_changes_too(
+    rig: Rig,
+) -> None:
+    """No record names its generation until the kubelet's has been taken over."""
+    kubelet = KubeletState(rig.node.kubelet)
+    await rig.start()
+    held = rig.claim("gpu-1")
+    before = await answer(rig, held)
+    kubelet.hold(held, before)
+    (old,) = rig.node.cdi.iterdir()
+    await stopped(rig)
+    removed(state(rig))
+    machine.installed(rig.node, version="590.44.1")
+    nobodys = old.with_name("k8s.gpu.nvidia.com-device_0123456789.yaml")
+    nobodys.write_bytes(old.read_bytes())
+    rig.server.stop()  # without it nothing can be taken over: is the claim for monitoring?
+    try:
+        await serving(rig)
+        specs = rig.node.cdi
+        await rig.until(lambda: any("590.44" in s.read_text() for s in specs.iterdir()), "the new")
+        await asyncio.sleep(1)  # old specs went as soon as the new one was there
+        assert old.exists()
+    finally:
+        rig.server.run()
+    await rig.until(lambda: held.uid in rig.held(), "the record")
+    await rig.until(lambda: not nobodys.exists(), "what nobody stands on to go")
+    assert await answer(rig, held) == before
+    assert old.exists()
+    assert not (await rig.dra.unprepare([held]))[held.uid].error
+    await rig.until(lambda: not old.exists(), "it to go with its last claim")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -15,6 +15,7 @@ def read(*flags: str) -> Settings:
     [
         ("--http-endpoint=8080", "host:port"),
         ("--debug-endpoint=localhost", "host:port"),
+        ("--http-endpoint=:65536", "65535"),
         ("--metrics-path=metrics", "must start with /"),
         ("--kubelet-plugins-directory-path=plugins", "must be absolute"),
         ("--kubelet-registrar-directory-path=plugins_registry", "must be absolute"),

@@ -1,8 +1,11 @@
 """The table that `nvdra-gpu-plugin status` prints, and what it says when it cannot."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -163,3 +166,29 @@ def test_help_shows_examples_and_version_the_release(
     text = capsys.readouterr().out
     assert "nvdra-gpu-plugin status" in text
     assert ("kubectl -n nvdra-system exec" in text) == (flag == "--help")
+
+
+@pytest.mark.parametrize("endpoint", ["6060", "127.0.0.1:65536", "127.0.0.1:0", ":x", ":99999"])
+def test_an_address_that_nobody_can_be_asked_at_is_refused(
+    capsys: pytest.CaptureFixture[str], endpoint: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        status.main([f"--debug-endpoint={endpoint}"])
+    assert left.value.code == 1
+    told = capsys.readouterr().err
+    assert f'--debug-endpoint: "{endpoint}" is not valid: must be host:port' in told
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["status", "--help"], ["status", "--version"]]
+)
+def test_an_answer_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "nvdra_gpu_plugin", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"Error: cannot write the answer: No space left on device\n"

@@ -1,11 +1,11 @@
 """What a subcommand answers: tables for people, JSON and YAML for programs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nvdra_cdi import yamltext
-from nvdra_cdi.errors import CDIError, one_line
+from nvdra_cdi.errors import CDIError, DocumentError, one_line
 from nvdra_cdi.yamltext import Plain
 
 DONE, FAILED, MISUSED = 0, 1, 2
@@ -51,11 +51,23 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def complaints(errors: Mapping[str, Sequence[CDIError]]) -> tuple[str, ...]:
     """One remark for each thing that is wrong with spec files and directories."""
-    return tuple(f"warning: {one_line(str(error))}" for found in errors.values() for error in found)
+    return tuple(f"warning: {one_line(text)}" for _, _, text in _each(errors))
 
 
 def complaints_data(errors: Mapping[str, Sequence[CDIError]]) -> list[Plain]:
-    """The same for programs."""
+    """The same for programs; line 0 where it is no line's fault."""
     return [
-        {"path": path, "message": str(error)} for path, found in errors.items() for error in found
+        {"path": path, "line": line, "message": text.removeprefix(f"{path}: ")}
+        for path, line, text in _each(errors)
     ]
+
+
+def _each(errors: Mapping[str, Sequence[CDIError]]) -> Iterator[tuple[str, int, str]]:
+    """Path, line and text of each thing."""
+    for path, found in errors.items():
+        for error in found:
+            if not isinstance(error, DocumentError):
+                yield path, 0, str(error)
+                continue
+            for problem in error.problems:
+                yield path, problem.line, f"{path}: {problem}"

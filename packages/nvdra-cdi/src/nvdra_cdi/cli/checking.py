@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nvdra_cdi import cache, codec, diagnosis, files, version
 from nvdra_cdi.cli.answers import DONE, FAILED, Answer, data
-from nvdra_cdi.decoding import MAX_BYTES
+from nvdra_cdi.composing import MAX_BYTES
 from nvdra_cdi.errors import CDIError, CodecError, ConflictError, FileError, Problem, one_line
 from nvdra_cdi.yamltext import Plain
 
@@ -94,11 +94,15 @@ def _told(checked: _Checked, strict: bool) -> Iterator[str]:
         stated, needed = checked.versions
         yield f"{path}: good, version {stated}" + (f", {needed} would do" * (stated != needed))
     for problem in checked.problems:
-        kind = "warning" if problem.is_extra and not strict else "error"
+        kind = _severity(problem, strict)
         place = f"{path}:{problem.line}" if problem.line else path
         yield f"{place}: {kind}: {replace(problem, line=0)}"
         if problem.remedy:
             yield f"    {problem.remedy}"
+
+
+def _severity(problem: Problem, strict: bool) -> str:
+    return "warning" if problem.is_extra and not strict else "error"
 
 
 def _summary(checked: list[_Checked], strict: bool) -> str:
@@ -118,7 +122,7 @@ def _as_data(checked: _Checked, strict: bool) -> Plain:
             "device": problem.device,
             "message": problem.message,
             "remedy": problem.remedy,
-            "extra": problem.is_extra,
+            "severity": _severity(problem, strict),
         }
         for problem in checked.problems
     ]

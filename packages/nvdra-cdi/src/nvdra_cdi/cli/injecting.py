@@ -23,12 +23,14 @@ def run(arguments: argparse.Namespace) -> Answer:
     if arguments.in_place and source == _STANDARD_INPUT:
         raise UsageError("--in-place needs --config FILE: standard input has no place")
     cache = Cache(arguments.spec_dir, auto_refresh=False)
+    where = "standard input" if source == _STANDARD_INPUT else source
     try:
-        document = oci.inject(_configuration(source), cache, arguments.names)
+        text = _json(oci.inject(_configuration(source), cache, arguments.names))
+    except InjectionError as error:
+        raise InjectionError(f"cannot inject into {where}: {error}") from error
     except UnresolvedDevicesError as error:
         why = (f"error: {line}" for line in resolving.reasons(cache, error.names))
         return Answer("", (*complaints(cache.get_errors()), *why), FAILED)
-    text = _json(document)
     if not arguments.in_place:
         return Answer(text)
     files.rewrite(source, f"{text}\n".encode())
@@ -36,17 +38,16 @@ def run(arguments: argparse.Namespace) -> Answer:
 
 
 def _configuration(source: str) -> dict[str, Any]:
-    where = "standard input" if source == _STANDARD_INPUT else source
     try:
         document = json.loads(_bytes(source), parse_float=_finite, parse_constant=_finite)
     except OSError as error:
-        raise FileError(f"cannot read {where}: {error.strerror}") from error
+        raise FileError(f"cannot read {source}: {error.strerror}") from error
     except ValueError as error:
-        raise InjectionError(f"{where} is no JSON: {error}") from error
+        raise InjectionError(f"no JSON: {error}") from error
     except RecursionError as error:
         raise InjectionError(_TOO_DEEP) from error
     if not isinstance(document, dict):
-        raise InjectionError(f"{where} is no OCI configuration: it must be one JSON object")
+        raise InjectionError("no OCI runtime specification: it is no object")
     return document
 
 

@@ -20,8 +20,10 @@ def main() -> None:
     if logging.lastResort is not None:  # what discovery leaves out, it logs as a warning
         logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))
     try:
-        code = _say(_answer(sys.argv[1:]))
-        sys.stdout.flush()
+        try:
+            code = _say(_answer(sys.argv[1:]))
+        finally:  # also behind --help, which leaves at once
+            sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads the rest
         code = FAILED

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from nvdra_api.runtime.process import flags, usage
+from nvdra_api.runtime.process import flags, output, usage
 from nvdra_api.runtime.process.flags import CommandLine, Entry, Flag
 from nvdra_api.types.gates import GateError, Gates
 
@@ -55,10 +55,10 @@ def load(
     entries = flags.table(model)
     line = flags.parse(entries, sys.argv[1:] if argv is None else argv)
     if line.wants_help:
-        sys.stdout.write(usage.page(program, model.__doc__ or "", entries, epilogue))
+        output.say(usage.page(program, model.__doc__ or "", entries, epilogue))
         raise SystemExit(0)
     if line.wants_version:
-        sys.stdout.write(f"{program} {version}\n")
+        output.say(f"{program} {version}\n")
         raise SystemExit(0)
     try:
         return _filled(model, entries, line, _process_environ() if environ is None else environ)
