@@ -281,10 +281,22 @@ static int run(void)
     return EXIT_SUCCESS;
 }
 
-static bool prepare(void)
+/* From the first moment on, so that no signal ends a daemon that is about to handle it. */
+static sigset_t take_over_signals(void)
+{
+    sigset_t handled;
+    sigemptyset(&handled);
+    for (const int *one = (const int[]){SIGTERM, SIGINT, SIGQUIT, SIGUSR1, 0}; *one != 0; one++)
+        sigaddset(&handled, *one);
+    sigprocmask(SIG_BLOCK, &handled, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    return handled;
+}
+
+static bool prepare(const sigset_t *handled)
 {
     struct timespec time;
-    sigset_t handled;
     clock_gettime(CLOCK_REALTIME, &time);
     self.instance = (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec << 2 ^ (uint64_t)getpid();
     if (gethostname(self.hostname, sizeof self.hostname - 1) != 0 || self.hostname[0] == '\0')
@@ -292,13 +304,7 @@ static bool prepare(void)
     self.state = INITIALIZING;
     loop.started = now_ms();
     loop.crashes = host_faults().crashes;
-    sigemptyset(&handled);
-    for (const int *one = (const int[]){SIGTERM, SIGINT, SIGQUIT, SIGUSR1, 0}; *one != 0; one++)
-        sigaddset(&handled, *one);
-    sigprocmask(SIG_BLOCK, &handled, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
-    loop.signals = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+    loop.signals = signalfd(-1, handled, SFD_CLOEXEC | SFD_NONBLOCK);
     loop.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     lookup_announce(loop.wake);
     return loop.signals >= 0 && loop.wake >= 0 && host_watch(loop.wake);
@@ -308,6 +314,7 @@ int main(int count, char **arguments)
 {
     (void)count;
     struct options options;
+    sigset_t handled = take_over_signals();
     if (!options_read(arguments, &options))
         return EXIT_FAILURE;
     if (!config_read(options.config, &self.config, complain))
@@ -317,9 +324,9 @@ int main(int count, char **arguments)
     if (!log_open(&self.config))
         return EXIT_FAILURE;
     log_line(INFO, "nvidia-imex starts with %s", options.config);
-    if (!host_is_fit(&options) || !prepare())
+    if (!host_is_fit(&options) || !prepare(&handled) || !doors_open())
         return EXIT_FAILURE;
-    int code = doors_open() ? run() : EXIT_FAILURE;
+    int code = run();
     links_close();
     guests_close();
     commands_close();

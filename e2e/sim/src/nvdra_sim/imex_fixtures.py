@@ -77,7 +77,7 @@ def until(fact: Callable[[], Any], what: Callable[[], str], seconds: float = PAT
         time.sleep(0.02)
 
 
-@dataclass
+@dataclass(repr=False)
 class Tray:
     """One host of the rack.
 
@@ -110,6 +110,7 @@ class Tray:
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=60,
         )

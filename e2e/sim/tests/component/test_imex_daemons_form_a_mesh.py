@@ -1,13 +1,15 @@
 """Several nvidia-imex on a network of their own, known to each other by names (§16.1, §21.14)."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 from nvdra_sim import imex_incidents
 from nvdra_sim.imex_fixtures import MakeTray, Tray, until
 
-NAMES = [f"compute-domain-daemon-{number:04d}" for number in range(4)]
+NAMES = [f"compute-domain-daemon-{number:04d}" for number in range(18)]
 HOSTS = {name: f"10.64.0.{number + 10}" for number, name in enumerate(NAMES[:3])}
 ALL = {"n0": "CONNECTED", "n1": "CONNECTED", "n2": "CONNECTED"}
 ELSEWHERE = "10.64.0.99"
@@ -109,6 +111,36 @@ def test_a_daemon_that_is_in_no_place_of_its_node_list_ends(rack: MakeTray) -> N
     assert "no address of this host is in the node list" in tray.log()
 
 
+def test_nodes_may_be_listed_by_address(rack: MakeTray) -> None:
+    trays = {ip: rack(f"tray-{ip[-1]}", ip) for ip in ("10.64.0.1", "10.64.0.2")}
+    for ip, tray in trays.items():
+        tray.configure(list(trays), IMEX_CMD_BIND_INTERFACE_IP=ip)
+        tray.start()
+    for tray in trays.values():
+        domain_becomes(tray, "UP")
+        assert [node["host"] for node in tray.domain()["nodes"].values()] == list(trays)
+
+
+def test_a_name_server_that_does_not_answer_delays_nobody(rack: MakeTray) -> None:
+    tray = rack("tray-0", HOSTS[NAMES[0]])
+    tray.knows({NAMES[17]: HOSTS[NAMES[0]]})
+    tray.configure(NAMES, IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[0]])
+    (tray.directory / "nsswitch.conf").write_text("hosts: files dns\n")
+    (tray.directory / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    tray.run("mount", "--bind", tray.directory / "resolv.conf", "/etc/resolv.conf")
+    mute = "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', 53))"
+    command = tray.inside(sys.executable, "-c", f"{mute}; print(flush=True); input()")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as server:
+        assert server.stdout is not None
+        assert server.stdout.read(1) == b"\n"
+        tray.start()
+        tray.becomes("READY")
+        assert "the name does not resolve" not in tray.log()
+        assert f"this is node 17 ({NAMES[17]})" in tray.log()
+        server.communicate(b"\n")
+
+
 # Members come and go
 
 
@@ -141,7 +173,7 @@ def test_a_name_that_appears_later_is_found_by_a_signal(start: Start, rack: Make
         usr1(tray)
         tray.says("the node list has changed")
     for tray in (first, second):
-        tray.has(n0="CONNECTED", n1="CONNECTED", n2="NEVER_CONNECTED", n3="NEVER_CONNECTED")
+        tray.has(n0="CONNECTED", n1="CONNECTED", n2="NEVER_CONNECTED", n17="NEVER_CONNECTED")
         assert tray.word() == "READY"
     third.knows(HOSTS)
     third.configure(NAMES, IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[2]])
@@ -152,7 +184,7 @@ def test_a_name_that_appears_later_is_found_by_a_signal(start: Start, rack: Make
         usr1(tray)
         tray.has(**ALL)
     until(
-        lambda: rows(third)["0"] == ["CONNECTED"] * 3 + ["NEVER_CONNECTED"],
+        lambda: rows(third)["0"] == ["CONNECTED"] * 3 + ["NEVER_CONNECTED"] * 15,
         lambda: str(rows(third)),
     )
     domain_becomes(third, "DEGRADED")

@@ -5,12 +5,16 @@ import json
 import signal
 import socket
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from nvdra_sim import imex_incidents
-from nvdra_sim.imex_fixtures import MakeTray, Tray
+from nvdra_sim.imex_fixtures import CONFIG, MakeTray, Tray
 
 HERE = "127.0.0.1"
+WORDS = [b"QUERY\n", b"NODES\n", b"PING\n", b"HELLO 1 0 0 0 1 ", b"0 0 ", b"580.95.05\n", b"\n"]
 
 
 @pytest.fixture
@@ -136,6 +140,25 @@ def test_a_socket_that_somebody_else_listens_on_is_left_alone(lone_tray: MakeTra
     assert path.is_socket()
 
 
+def test_a_daemon_of_the_host_can_be_asked_from_inside_its_driver_root(
+    lone_tray: MakeTray,
+) -> None:
+    tray = lone_tray()
+    directory = tray.node.roots.driver / "etc/nvidia-imex"
+    directory.mkdir()
+    with TemporaryDirectory() as short:  # the name of a socket has room for 107 characters
+        (Path(short) / "imex").symlink_to(directory)
+        path = Path(short) / "imex/imex_ctrl.sock"
+        tray.configure([HERE], IMEX_CMD_UNIX_DOMAIN_PATH=str(path))
+        tray.start()
+        tray.becomes("READY")
+        command = ["nvidia-imex-ctl", "-q", "--u=/etc/nvidia-imex/imex_ctrl.sock"]
+        done = tray.run("chroot", tray.node.roots.driver, *command)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "READY\n", "")
+        assert tray.kill(signal.SIGTERM) == 0
+    directory.rmdir()
+
+
 # Without an answer
 
 
@@ -236,6 +259,36 @@ def test_a_stranger_on_the_port_of_the_nodes_is_hung_up_on_and_harms_nobody(tray
         stranger.sendall(b"HELLO 1 0 0 0 1 0 0 1.2.3\n")
         assert stranger.recv(100) == b"REFUSED VERSION\n"
     assert tray.word() == "READY"
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    port=st.sampled_from(["IMEX_CMD_PORT", "SERVER_PORT"]),
+    words=st.lists(st.sampled_from(WORDS) | st.binary(max_size=1500), max_size=6).map(b"".join),
+)
+def test_whatever_is_sent_to_it_the_daemon_lives(tray: Tray, port: str, words: bytes) -> None:
+    with socket.create_connection((HERE, int(tray.defaults[port])), timeout=10) as other:
+        hangs_up(other, words)
+    assert tray.word() == "READY"
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    text=st.lists(
+        st.sampled_from([line.encode() for line in CONFIG.splitlines()])
+        | st.sampled_from([b"\n", b"=", b"\0", b"#", b" ", b"\r\n"])
+        | st.binary(max_size=300)
+    ).map(b"".join)
+)
+def test_whatever_is_in_a_configuration_it_is_read_or_refused(tray: Tray, text: bytes) -> None:
+    file = tray.directory / "any.cfg"
+    file.write_bytes(text + b"\nIMEX_CMD_ENABLED=0\n")
+    done = tray.run(tray.program("nvidia-imex-ctl"), "-q", "-c", file)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_programs_run_under_chroot_without_any_library(tray: Tray, tmp_path: Path) -> None:
