@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
-from nvdra_sim import arguments, imex_incidents, report
+from nvdra_sim import arguments, driverroot, imex_incidents, programs, report, trees
 
 
 def add_to(commands: Any) -> None:
@@ -14,8 +15,7 @@ def add_to(commands: Any) -> None:
     imex = commands.add_parser("imex", help="disturb nvidia-imex")
     arguments.with_help(
         imex,
-        "Changes how the node's nvidia-imex behaves, now and after its next start. Without the\n"
-        "programs at all: node.imex.installed in the node file.",
+        "Changes how the node's nvidia-imex behaves, now and after its next start.",
     )
     actions = imex.add_subparsers(required=True, metavar="ACTION")
     _add_set(actions)
@@ -25,6 +25,15 @@ def add_to(commands: Any) -> None:
         ("show", _show, "show what disturbs it", "Shows what set did."),
     ):
         arguments.add_state(arguments.define(actions, name, run, summary, description))
+    for name, run, summary, description in (
+        ("remove", _remove, "take its programs away", "Who has them open or mounted keeps them."),
+        ("restore", _restore, "put its programs back", "Undoes remove."),
+    ):
+        files = arguments.define(actions, name, run, summary, description)
+        arguments.add_state(files)
+        files.add_argument(
+            "--driver-root", type=Path, required=True, metavar="DIR", help="of the installation"
+        )
 
 
 # Commands
@@ -59,6 +68,18 @@ def _clear(given: argparse.Namespace) -> object:
 
 def _show(given: argparse.Namespace) -> object:
     return report.imex(arguments.node(given))
+
+
+def _remove(given: argparse.Namespace) -> object:
+    tree = driverroot.imex(arguments.node(given).node(), programs.build())
+    trees.remove([given.driver_root / path for path in tree])
+    return {"removed": sorted(tree)}
+
+
+def _restore(given: argparse.Namespace) -> object:
+    tree = driverroot.imex(arguments.node(given).node(), programs.build())
+    trees.write(tree, given.driver_root)
+    return {"restored": sorted(tree)}
 
 
 # Arguments

@@ -54,6 +54,7 @@ def node(state: State) -> Data:
         "generation": state.generation,
         "gpus": [_gpu(state, gpu, now.gpus[gpu.index]) for gpu in description.gpus],
         "faults": rules(state),
+        "imex": imex(state),
     }
 
 

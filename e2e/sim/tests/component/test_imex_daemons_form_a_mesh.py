@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from nvdra_sim import imex_incidents
@@ -119,6 +120,20 @@ def test_nodes_may_be_listed_by_address(rack: MakeTray) -> None:
     for tray in trays.values():
         domain_becomes(tray, "UP")
         assert [node["host"] for node in tray.domain()["nodes"].values()] == list(trays)
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+def test_nodes_may_have_addresses_of_ip_version_6(rack: MakeTray) -> None:
+    trays = {ip: rack(f"tray-{ip[-1]}", f"10.64.0.{ip[-1]}") for ip in ("fd64::1", "fd64::2")}
+    for ip, tray in trays.items():
+        added = tray.run("ip", "address", "add", f"{ip}/64", "dev", "eth0", "nodad")
+        assert added.returncode == 0, added.stderr
+        tray.knows({f"node-{ip[-1]}": ip for ip in trays})
+        tray.configure(["node-1", "node-2"], IMEX_CMD_BIND_INTERFACE_IP=ip)
+        tray.start()
+    for tray in trays.values():
+        domain_becomes(tray, "UP")
+        assert [node["ip"] for node in tray.domain()["nodes"].values()] == list(trays)
 
 
 def test_a_name_server_that_does_not_answer_delays_nobody(rack: MakeTray) -> None:

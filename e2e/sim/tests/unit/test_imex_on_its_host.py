@@ -191,6 +191,21 @@ def test_a_crash_by_command_is_not_undone_by_clearing(
     assert tray.daemon.wait(timeout=20) == -signal.SIGKILL
 
 
+def test_the_programs_are_taken_away_and_put_back_by_command(
+    lone_tray: MakeTray, answer: Callable[..., dict[str, object]]
+) -> None:
+    tray = ready(lone_tray())
+    root = ["--driver-root", str(tray.node.roots.driver)]
+    programs = ["usr/bin/nvidia-imex", "usr/bin/nvidia-imex-ctl"]
+    kept = copy(tray.program("nvidia-imex-ctl"), tray.directory / "ctl")
+    assert answer(tray, "remove", *root) == {"removed": programs}
+    assert not tray.program("nvidia-imex").exists()
+    assert not tray.program("nvidia-imex-ctl").exists()
+    assert tray.run(kept, "-q", "-c", tray.config).stdout == "READY\n"
+    assert answer(tray, "restore", *root) == {"restored": programs}
+    assert tray.word() == "READY"
+
+
 # The node's files
 
 
