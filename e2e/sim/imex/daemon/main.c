@@ -156,6 +156,8 @@ static void claim_version(void)
 static void take_faults(int64_t now)
 {
     self.faults = host_faults();
+    if (self.faults.hang)
+        log_line(WARNING, "a fault lets this daemon hang");
     while (self.faults.hang) {
         usleep(HANG_MS * 1000);
         self.faults = host_faults();

@@ -3,16 +3,16 @@
 import json
 import os
 import signal
+import socket
 import stat
 from collections.abc import Callable
-from pathlib import Path
 from shutil import copy
 
 import pytest
 from nvdra_sim import cli, config, driverroot, imex_incidents, incidents
 from nvdra_sim.errors import ConfigError
 from nvdra_sim.fixtures import MakeNode
-from nvdra_sim.imex_fixtures import MakeTray, Tray, until
+from nvdra_sim.imex_fixtures import MakeTray, Tray
 
 HERE = "127.0.0.1"
 
@@ -113,12 +113,15 @@ def test_a_daemon_can_crash_some_time_after_each_start(lone_tray: MakeTray) -> N
 def test_a_daemon_that_hangs_answers_when_it_hangs_no_more(lone_tray: MakeTray) -> None:
     tray = ready(lone_tray())
     imex_incidents.disturb(tray.state, hang=True)
-    assert tray.daemon is not None
-    stat_file = Path(f"/proc/{tray.daemon.pid}/wchan")
-    until(lambda: "nanosleep" in stat_file.read_text(), lambda: "the daemon hangs")
-    tray.daemon.send_signal(signal.SIGTERM)
-    imex_incidents.calm(tray.state)
-    assert tray.daemon.wait(timeout=20) == 0
+    tray.says("a fault lets this daemon hang")
+    address = (HERE, int(tray.defaults["IMEX_CMD_PORT"]))
+    with socket.create_connection(address, timeout=0.3) as client:
+        client.sendall(b"QUERY\n")
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        imex_incidents.calm(tray.state)
+        client.settimeout(20)
+        assert client.recv(100) == b"READY\n"
 
 
 def test_a_version_that_does_not_fit_is_refused(lone_tray: MakeTray) -> None:
