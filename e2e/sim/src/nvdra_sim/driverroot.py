@@ -32,6 +32,15 @@ def tree(node: NodeDescription, programs: Programs) -> Tree:
     }
 
 
+def imex(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
+    """The programs of IMEX, which real drivers have in a package of their own."""
+    directory = program_directory(node)
+    return {
+        f"{directory}/nvidia-imex": Copy(programs.imex, 0o755),
+        f"{directory}/nvidia-imex-ctl": Copy(programs.imex_ctl, 0o755),
+    }
+
+
 def library_directory(node: NodeDescription) -> str:
     """Where the driver's libraries are, relative to the driver root."""
     return LIBRARIES[node.render.layout]
@@ -72,7 +81,8 @@ def _libraries(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
 
 
 def _programs(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
-    return {f"{program_directory(node)}/nvidia-smi": Copy(programs.smi, 0o755)}
+    smi: dict[str, Entry] = {f"{program_directory(node)}/nvidia-smi": Copy(programs.smi, 0o755)}
+    return {**smi, **imex(node, programs)} if node.imex.installed else smi
 
 
 def _firmware(node: NodeDescription) -> dict[str, Entry]:
