@@ -16,6 +16,8 @@ STATE = Path("/var/lib/nvdra-lab")
 NAMESPACES = ("cgroup", "mnt", "net", "pid", "uts")
 # Where a node writes by default; what a lab adds there must be gone with it.
 FOLDERS = ("/dev", "/etc", "/mnt", "/opt", "/run", "/srv", "/usr/libexec", "/usr/local")
+OUR_OWN_FILES = Path("/dev/fd")
+"""What the process that looks has open."""
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 
 
@@ -132,6 +134,7 @@ def look() -> Host:
             for folder in (*FOLDERS, "/var/lib", "/var/log")
             for pattern in ("*", "*/*")
             for path in Path(folder).glob(pattern)
+            if path.parent != OUR_OWN_FILES
         ),
     )
 
