@@ -77,13 +77,19 @@ class ApiServer:
         finally:
             self.process.send_signal(signal.SIGCONT)
 
-    def call(self, verb: str, path: str, body: Any = None) -> Any:
+    def call(
+        self, verb: str, path: str, body: Any = None, *, accept: str = "application/json"
+    ) -> Any:
         """Ask as the administrator; the answer's JSON. For arranging and looking, in tests."""
         request = urllib.request.Request(
             self.url + path,
             method=verb,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
+            headers={
+                "Authorization": f"Bearer {self.token}",
+                "Content-Type": "application/json",
+                "Accept": accept,
+            },
         )
         context = ssl.create_default_context(cafile=str(self.authority))
         with urllib.request.urlopen(request, context=context, timeout=10) as response:
