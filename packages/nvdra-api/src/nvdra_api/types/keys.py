@@ -40,6 +40,12 @@ LINK: Final = "nvdra.link"
 """On a link: why it is there; `inbound` for context that a caller sent."""
 LINK_INBOUND: Final = "inbound"
 NVML_FUNCTION: Final = "nvdra.nvml.function"
+COMPUTE_DOMAIN_UID: Final = "nvdra.compute_domain.uid"
+CLIQUE: Final = "nvdra.clique"
+"""NVLink clique of the node."""
+INDEX: Final = "nvdra.index"
+"""Place of a daemon in its clique."""
+PID: Final = "process.pid"
 
 # Metrics of ours (spec/tracing.md §5).
 CLAIM_OPERATION_SECONDS: Final = "nvdra_claim_operation_seconds"
@@ -54,6 +60,8 @@ DEVICE_HEALTH_EVENTS: Final = "nvdra_device_health_events"
 API_REQUESTS_SECONDS: Final = "nvdra_api_requests_seconds"
 WATCH_RESTARTS: Final = "nvdra_watch_restarts"
 SPANS_DROPPED: Final = "nvdra_spans_dropped"
+IMEX_RESTARTS: Final = "nvdra_imex_restarts"
+IMEX_PEERS: Final = "nvdra_imex_peers"
 
 # Metrics of the reference driver (spec/gpu-prepare.md §22).
 REFERENCE_REQUESTS: Final = "nvidia_dra_requests"

@@ -1,4 +1,4 @@
-"""Every metric of a DRA plugin, in a registry of its own.
+"""Every metric of a component, in a registry of its own; most are a DRA plugin's.
 
 One method per fact, so that whoever learns it needs no metric's name or label. No claim, pod or
 namespace is a label. The reference driver's families are fed by the same calls (`reference`).
@@ -37,7 +37,15 @@ class Metrics:
         registry: What `/metrics` shows; shared with nobody.
     """
 
-    def __init__(self, *, driver: str, node: NodeName) -> None:
+    def __init__(self, *, driver: str, node: NodeName, has_claims: bool = True) -> None:
+        """Define them.
+
+        Args:
+            driver: Label of most of them.
+            node: Label of the reference's.
+            has_claims: Whether this component prepares claims; what others would count of them is
+                kept where nobody looks.
+        """
         # No `_created` series: Prometheus has no use for them. The switch is the library's.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
         self.registry = CollectorRegistry()
@@ -45,10 +53,11 @@ class Metrics:
         self._step_series: dict[str, Histogram] = {}
         self._kinds_held: set[str] = set()
         self._devices_seen: set[tuple[str, str]] = set()
-        self._reference = ReferenceMetrics(self.registry, driver=driver, node=node)
-        self._define_operations()
-        self._define_node()
-        self._define_outside()
+        of_claims = self.registry if has_claims else CollectorRegistry()
+        self._reference = ReferenceMetrics(of_claims, driver=driver, node=node)
+        self._define_claims(of_claims)
+        self._define_devices(of_claims)
+        self._define_steps()
         ProcessCollector(registry=self.registry)
 
     def operation_started(self, operation: str) -> None:
@@ -127,8 +136,9 @@ class Metrics:
         """Spans that no collector will see: queue_full, export_failed, shutdown."""
         self._spans_dropped.labels(reason).inc(count)
 
-    def _define_operations(self) -> None:
-        self._operations = self._histogram(
+    def _define_claims(self, registry: CollectorRegistry) -> None:
+        self._operations = _histogram(
+            registry,
             keys.CLAIM_OPERATION_SECONDS,
             "Time from the kubelet's call for a claim to the answer, waits and failures included.",
             keys.LABEL_DRIVER,
@@ -138,14 +148,8 @@ class Metrics:
             keys.LABEL_REASON,
             buckets=_OPERATION_BUCKETS_S,
         )
-        self._steps = self._histogram(
-            keys.STEP_SECONDS,
-            "Time one step of an operation took.",
-            keys.LABEL_DRIVER,
-            keys.LABEL_STEP,
-            buckets=_STEP_BUCKETS_S,
-        )
-        self._in_flight = self._gauge(
+        self._in_flight = _gauge(
+            registry,
             keys.OPERATIONS_IN_FLIGHT,
             "Operations on claims that have begun and not ended.",
             keys.LABEL_DRIVER,
@@ -153,72 +157,92 @@ class Metrics:
         )
         for operation in (keys.PREPARE, keys.UNPREPARE):
             self._in_flight.labels(self._driver, operation)
-        self._lock_wait = self._histogram(
+        self._lock_wait = _histogram(
+            registry,
             keys.LOCK_WAIT_SECONDS,
             "Time a claim waited for other claims to let go of its devices.",
             keys.LABEL_DRIVER,
             buckets=_STEP_BUCKETS_S,
         )
 
-    def _define_node(self) -> None:
-        self._claims_prepared = self._gauge(
+    def _define_devices(self, registry: CollectorRegistry) -> None:
+        self._claims_prepared = _gauge(
+            registry,
             keys.CLAIMS_PREPARED,
             "Claims prepared on this node.",
             keys.LABEL_DRIVER,
             keys.LABEL_DEVICE_KIND,
         )
-        self._devices = self._gauge(
+        self._devices = _gauge(
+            registry,
             keys.DEVICES_METRIC,
             "Devices of this node by state.",
             keys.LABEL_DRIVER,
             keys.LABEL_DEVICE_KIND,
             keys.LABEL_STATE,
         )
-        self._health_events = self._counter(
+        self._health_events = _counter(
+            registry,
             keys.DEVICE_HEALTH_EVENTS,
             "Times that a device was found unfit for use, by what was wrong with it.",
             keys.LABEL_KIND,
         )
-        self._nvml = self._histogram(
+        self._nvml = _histogram(
+            registry,
             keys.NVML_CALL_SECONDS,
             "Time one NVML call took.",
             keys.LABEL_FUNCTION,
             buckets=_STEP_BUCKETS_S,
         )
-
-    def _define_outside(self) -> None:
-        self._slice_writes = self._counter(
+        self._slice_writes = _counter(
+            registry,
             keys.RESOURCESLICE_WRITES,
             "Writes of ResourceSlices.",
             keys.LABEL_DRIVER,
             keys.LABEL_VERB,
             keys.LABEL_OUTCOME,
         )
-        self._api_requests = self._histogram(
+
+    def _define_steps(self) -> None:
+        self._steps = _histogram(
+            self.registry,
+            keys.STEP_SECONDS,
+            "Time one step of an operation took.",
+            keys.LABEL_DRIVER,
+            keys.LABEL_STEP,
+            buckets=_STEP_BUCKETS_S,
+        )
+        self._api_requests = _histogram(
+            self.registry,
             keys.API_REQUESTS_SECONDS,
             "Time one request to the API server took.",
             keys.LABEL_VERB,
             keys.LABEL_CODE,
             buckets=_OPERATION_BUCKETS_S,
         )
-        self._watch_restarts = self._counter(
+        self._watch_restarts = _counter(
+            self.registry,
             keys.WATCH_RESTARTS,
             "Watches that ended and were begun again.",
             keys.LABEL_RESOURCE,
         )
-        self._spans_dropped = self._counter(
+        self._spans_dropped = _counter(
+            self.registry,
             keys.SPANS_DROPPED,
             "Spans that were meant for a collector and did not reach it.",
             keys.LABEL_REASON,
         )
 
-    def _histogram(
-        self, name: str, text: str, *labels: str, buckets: tuple[float, ...]
-    ) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(name, text, labels, registry=self.registry)
+def _histogram(
+    registry: CollectorRegistry, name: str, text: str, *labels: str, buckets: tuple[float, ...]
+) -> Histogram:
+    return Histogram(name, text, labels, buckets=buckets, registry=registry)
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
+
+def _gauge(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Gauge:
+    return Gauge(name, text, labels, registry=registry)
+
+
+def _counter(registry: CollectorRegistry, name: str, text: str, *labels: str) -> Counter:
+    return Counter(name, text, labels, registry=registry)
