@@ -44,7 +44,8 @@ enum {
 };
 
 enum { NVML_UUID_TYPE_ASCII = 1, NVML_UUID_TYPE_BINARY = 2 };
-enum { NVML_GI_PROFILE_COUNT = 18, NVML_CI_PROFILE_COUNT = 9, NVML_CI_ENGINE_COUNT = 1, NVML_NVLINK_MAX_LINKS = 18, NVML_FABRIC_COMPLETED = 3 };
+enum { NVML_GI_PROFILE_COUNT = 18, NVML_CI_PROFILE_COUNT = 9, NVML_CI_ENGINE_COUNT = 1, NVML_NVLINK_MAX_LINKS = 18 };
+enum { NVML_FABRIC_NOT_STARTED = 1, NVML_FABRIC_IN_PROGRESS = 2, NVML_FABRIC_COMPLETED = 3 };
 
 /* The word at the start of a versioned structure. */
 #define NVML_VERSION_WORD(type, version) ((uint32_t)(sizeof(type) | ((version) << 24)))

@@ -1,8 +1,7 @@
 /*
  * The state file: finding it, mapping it, reading it without locks and changing it with one (spec §10).
  *
- * There are two copies of the changing state. The low bit of `generation` names the published one; a writer fills
- * the other under flock and then adds one, so that readers only repeat when two writes passed while they copied.
+ * How a copy is read while others write is in snapshot.h; a writer fills the unpublished copy under flock.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,14 +12,10 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <linux/futex.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "sim.h"
-
-enum { POLL_NS = 10000000 };
+#include "snapshot.h"
 
 static struct {
     unsigned char *bytes; /* NULL: not mapped */
@@ -86,14 +81,6 @@ static bool is_mapped(const struct stat *info)
     return map.bytes != NULL && map.device == info->st_dev && map.inode == info->st_ino;
 }
 
-static nvml_code check_format(const struct sim_header *header)
-{
-    bool ours = memcmp(header->magic, SIM_MAGIC, sizeof header->magic) == 0 &&
-                header->byte_order == SIM_BYTE_ORDER && header->size == SIM_FILE_SIZE &&
-                header->layout == SIM_LAYOUT;
-    return ours ? NVML_SUCCESS : NVML_LIB_RM_VERSION_MISMATCH;
-}
-
 static nvml_code map_file(int file, const struct stat *info, bool writable)
 {
     if (info->st_size != SIM_FILE_SIZE)
@@ -102,10 +89,9 @@ static nvml_code map_file(int file, const struct stat *info, bool writable)
     void *bytes = mmap(NULL, SIM_FILE_SIZE, protection, MAP_SHARED, file, 0);
     if (bytes == MAP_FAILED)
         return NVML_OPERATING_SYSTEM;
-    nvml_code code = check_format(bytes);
-    if (code != NVML_SUCCESS) {
+    if (!snapshot_is_ours(bytes)) {
         munmap(bytes, SIM_FILE_SIZE);
-        return code;
+        return NVML_LIB_RM_VERSION_MISMATCH;
     }
     map.bytes = bytes;
     map.writable = writable;
@@ -175,29 +161,15 @@ struct sim_rule_hits *rule_hits(void)
 
 static struct sim_header *header(void)
 {
-    return (void *)map.bytes;
+    return snapshot_header(map.bytes);
 }
 
 static struct sim_node_state *state_copy(uint64_t generation)
 {
-    return (void *)(map.bytes + (generation & 1 ? SIM_AT_STATE1 : SIM_AT_STATE0));
+    return snapshot_copy(map.bytes, generation);
 }
 
-static uint64_t generation_now(void)
-{
-    return __atomic_load_n(&header()->generation, __ATOMIC_ACQUIRE);
-}
-
-/* Repeats `statement`, which copies from `state`, until no writer can have touched that copy meanwhile. */
-#define READ_CONSISTENTLY(state, statement)                                 \
-    for (;;) {                                                              \
-        uint64_t generation_ = generation_now();                            \
-        const struct sim_node_state *state = state_copy(generation_);       \
-        statement;                                                          \
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);                            \
-        if (generation_now() == generation_)                                \
-            break;                                                          \
-    }
+#define READ_CONSISTENTLY(state, statement) SNAPSHOT_READ(map.bytes, state, statement)
 
 struct sim_gpu_state read_gpu(unsigned gpu)
 {
@@ -276,7 +248,7 @@ nvml_code transaction_begin(struct transaction *transaction)
     transaction->lock = lock_file();
     if (transaction->lock < 0)
         return NVML_OPERATING_SYSTEM;
-    uint64_t generation = generation_now();
+    uint64_t generation = snapshot_generation(map.bytes);
     transaction->next = state_copy(generation + 1);
     memcpy(transaction->next, state_copy(generation), sizeof *transaction->next);
     return NVML_SUCCESS;
@@ -295,6 +267,13 @@ void transaction_commit(struct transaction *transaction)
     close(transaction->lock);
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
 /* A GPU as configured, but for what its firmware keeps and what tells its instances from earlier ones. */
 static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *initial, unsigned gpu)
 {
@@ -304,6 +283,7 @@ static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *i
         description()->gpus[gpu].mig_mode_outlives_boots ? before.mig_pending : 0;
     after->incarnation = before.incarnation + 1;
     after->instances_made = before.instances_made;
+    after->fabric_since_ns = description()->fabric_bring_up_ms > 0 ? now_ns() : 0;
     memcpy(after->ecc_aggregate, before.ecc_aggregate, sizeof after->ecc_aggregate);
     memset(&next->tables[gpu], 0, sizeof next->tables[gpu]);
 }
@@ -356,15 +336,10 @@ void count_dropped_events(uint64_t count)
 
 uint32_t change_count(void)
 {
-    return __atomic_load_n(&header()->wake, __ATOMIC_ACQUIRE);
+    return snapshot_changes(map.bytes);
 }
 
 void wait_for_change(uint32_t since, int64_t nanoseconds)
 {
-    struct timespec left = {nanoseconds / 1000000000, nanoseconds % 1000000000};
-    long done = syscall(SYS_futex, &header()->wake, FUTEX_WAIT, since, &left, NULL, 0);
-    if (done == 0 || errno == EAGAIN || errno == EINTR || errno == ETIMEDOUT)
-        return;
-    struct timespec pause = {0, nanoseconds < POLL_NS ? nanoseconds : POLL_NS}; /* where futexes are forbidden */
-    nanosleep(&pause, NULL);
+    snapshot_wait(map.bytes, since, nanoseconds);
 }

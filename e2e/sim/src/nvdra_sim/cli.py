@@ -20,6 +20,7 @@ from nvdra_sim import (
     arguments,
     config,
     image,
+    imex_commands,
     incident_commands,
     install,
     library,
@@ -83,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
     _add_node_commands(commands)
     incident_commands.add_to(commands)
     node_commands.add_to(commands)
+    imex_commands.add_to(commands)
     _add_fault_commands(commands)
     return top
 

@@ -33,6 +33,7 @@ from nvdra_sim.nodefile import (
     LATENCY_CLASSES,
     DriverSection,
     FaultEntry,
+    ImexSection,
     LatencySection,
     NodeFile,
     NodeSection,
@@ -110,7 +111,7 @@ def _describe(file: NodeFile) -> NodeDescription:
         visibility=file.node.visibility,
         privilege_queries=file.node.privilege_queries,
         iommu=Iommu(**file.node.iommu.model_dump()),
-        imex=Imex(**file.node.imex.model_dump()),
+        imex=_imex(file.node.imex),
         majors=Majors(**file.node.majors.model_dump()),
         control_node=_control_node(file),
         nvswitches=profile.nvswitches,
@@ -191,6 +192,14 @@ def _boot_id(section: NodeSection) -> str:
     if section.boot_id == "host":
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return str(section.boot_id)
+
+
+def _imex(section: ImexSection) -> Imex:
+    made = int(section.create_channel0) if section.channel_nodes is None else section.channel_nodes
+    if made > section.channel_count:
+        problem = f"{made} of {section.channel_count} channels cannot have a node"
+        raise ConfigError([Problem("node.imex.channel_nodes", problem)])
+    return Imex(**{**section.model_dump(), "channel_nodes": made})
 
 
 def _control_node(file: NodeFile) -> DeviceNumber:

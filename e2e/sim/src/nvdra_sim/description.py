@@ -243,10 +243,14 @@ class Iommu(Frozen):
 
 
 class Imex(Frozen):
-    """IMEX parameters of the kernel module."""
+    """IMEX: parameters of the kernel module, device nodes, programs."""
 
     channel_count: int
     create_channel0: bool
+    channel_nodes: int  # channels that have a device node
+    installed: bool  # false: the driver root has no nvidia-imex
+    needs_capability: bool  # nvidia-imex does not start without the node of fabric-imex-mgmt
+    signal_window_ms: int  # a SIGUSR1 that comes so soon after another is ignored
 
 
 class MigBehaviour(Frozen):

@@ -67,9 +67,12 @@ def _control(node: NodeDescription) -> dict[str, Entry]:
         f"nvidia-caps/nvidia-cap{procfs.CONFIG_CAP}": _node(caps, procfs.CONFIG_CAP, 0o400),
         f"nvidia-caps/nvidia-cap{procfs.MONITOR_CAP}": _node(caps, procfs.MONITOR_CAP, 0o444),
     }
-    if node.imex.create_channel0:
-        channels = node.majors.nvidia_caps_imex_channels
-        entries["nvidia-caps-imex-channels/channel0"] = _node(channels, 0)
+    if any(gpu.fabric.cluster_uuid.int for gpu in node.gpus):
+        cap = procfs.FABRIC_IMEX_CAP
+        entries[f"nvidia-caps/nvidia-cap{cap}"] = _node(caps, cap, 0o400)
+    channels = node.majors.nvidia_caps_imex_channels
+    for number in range(node.imex.channel_nodes):
+        entries[f"nvidia-caps-imex-channels/channel{number}"] = _node(channels, number)
     return entries
 
 

@@ -72,7 +72,12 @@ def _libraries(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
 
 
 def _programs(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
-    return {f"{program_directory(node)}/nvidia-smi": Copy(programs.smi, 0o755)}
+    directory = program_directory(node)
+    entries: dict[str, Entry] = {f"{directory}/nvidia-smi": Copy(programs.smi, 0o755)}
+    if node.imex.installed:
+        entries[f"{directory}/nvidia-imex"] = Copy(programs.imex, 0o755)
+        entries[f"{directory}/nvidia-imex-ctl"] = Copy(programs.imex_ctl, 0o755)
+    return entries
 
 
 def _firmware(node: NodeDescription) -> dict[str, Entry]:

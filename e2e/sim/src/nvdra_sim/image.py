@@ -51,6 +51,9 @@ def description(node: NodeDescription) -> layout.Description:
         control_minor=node.control_node.minor,
         caps_major=node.majors.nvidia_caps,
         privileged_queries=node.privilege_queries,
+        fabric_bring_up_ms=node.fabric.bring_up_ms,
+        imex_signal_window_ms=node.imex.signal_window_ms,
+        imex_needs_capability=node.imex.needs_capability,
         fabric_supported=node.fabric.call == "success",
         mig_capacity_when_off=node.mig.max_count_when_off == "capacity",
         mig_not_supported_when_off=node.mig.handle_when_off == "not_supported",
@@ -278,7 +281,6 @@ def _filled(structure: StructureT, **fields: str | int | Iterable[object]) -> St
 
 def _refuse_what_is_not_simulated(node: NodeDescription) -> None:
     asked = [
-        *(["fabric.bring_up_ms"] if node.fabric.bring_up_ms else []),
         *(["fabric.follow_fm"] if node.fabric.follow_fm else []),
         *(["events.early_timeout_probability"] if node.event_early_timeout_probability else []),
     ]

@@ -125,11 +125,24 @@ def fabric(
     with state.transaction() as now:
         for gpu in gpus:
             record = now.gpus[gpu.index]
+            if fabric_state is not None:
+                record.fabric_since_ns = 0  # it no longer comes up by itself
             for name, value in changes.items():
                 if value is not None:
                     setattr(record, name, value)
             if uuid is not None:
                 record.fabric_uuid[:] = uuid.bytes
+
+
+def fabric_state(state: State, gpu: Gpu) -> int:
+    """What NVML says of the GPU's fabric now: a value of `FABRIC_STATES`."""
+    now = state.snapshot().gpus[gpu.index]
+    passed_ns = time.time_ns() - now.fabric_since_ns
+    whole_ns = state.node().fabric.bring_up_ms * 1_000_000
+    comes_up = now.fabric_since_ns and now.fabric_state == FABRIC_STATES["completed"]
+    if not comes_up or passed_ns >= whole_ns:
+        return int(now.fabric_state)
+    return FABRIC_STATES["not_started" if passed_ns < whole_ns // 2 else "in_progress"]
 
 
 # Processes
@@ -234,6 +247,8 @@ def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: 
     after.incarnation = before.incarnation + 1
     after.instances_made = before.instances_made
     after.ecc_aggregate = before.ecc_aggregate
+    if state.node().fabric.bring_up_ms:
+        after.fabric_since_ns = time.time_ns()
     now.tables[gpu.index] = layout.GpuTables()
 
 

@@ -36,6 +36,7 @@ MAX_PROCESSES = 64
 MAX_RULES = 32
 MAX_FUNCTIONS = 512
 MAX_EVENTS = 1024
+MAX_IMEX_NODES = 256
 
 NOT_AVAILABLE = 0xFFFFFFFF  # of an unsigned column: the query answers NOT_SUPPORTED
 ANY_GPU = -1  # of a fault rule
@@ -184,6 +185,9 @@ class Description(Structure):
         ("cpus_per_numa_node", c_uint32),
         ("gpu_count", c_uint32),
         ("privileged_queries", c_uint32),
+        ("fabric_bring_up_ms", c_uint32),
+        ("imex_signal_window_ms", c_uint32),
+        ("imex_needs_capability", c_uint32),
         ("latency_ms", c_uint32 * MAX_FUNCTIONS),
         ("gpus", GpuSpec * MAX_GPUS),
     )
@@ -236,7 +240,8 @@ class Process(Structure):
 class GpuState(Structure):
     """What changes about a board, small enough to be copied by every call.
 
-    Pairs of ECC counters: corrected errors, uncorrected ones.
+    Pairs of ECC counters: corrected errors, uncorrected ones. `fabric_since_ns` is when the fabric
+    began to come up, in nanoseconds since 1970; 0: it is as the other fields say.
     """
 
     _fields_ = (
@@ -252,6 +257,7 @@ class GpuState(Structure):
         ("instances_made", c_uint64),
         ("ecc_volatile", c_uint64 * 2),
         ("ecc_aggregate", c_uint64 * 2),
+        ("fabric_since_ns", c_uint64),
         ("fabric_uuid", c_uint8 * 16),
         ("fabric_state", c_uint32),
         ("fabric_status", c_uint32),
@@ -289,6 +295,27 @@ class Rule(Structure):
     )
 
 
+class Imex(Structure):
+    """What disturbs `nvidia-imex` (§16.1); all zero is nothing.
+
+    Attributes:
+        crashes: Counts up to end the running process.
+        refused: By number of the node file: 1 is a peer that is not let in and not called.
+        version: The version that it claims; empty for its own.
+    """
+
+    _fields_ = (
+        ("slow_start_ms", c_uint32),
+        ("crash_after_ms", c_uint32),
+        ("never_ready", c_uint32),
+        ("hang", c_uint32),
+        ("dns_stale", c_uint32),
+        ("crashes", c_uint32),
+        ("version", c_char * 32),
+        ("refused", c_uint8 * MAX_IMEX_NODES),
+    )
+
+
 class NodeState(Structure):
     """One copy of everything that changes. `clock_frozen_ns` 0: the clock of events runs."""
 
@@ -303,6 +330,7 @@ class NodeState(Structure):
         ("gpus", GpuState * MAX_GPUS),
         ("tables", GpuTables * MAX_GPUS),
         ("rules", Rule * MAX_RULES),
+        ("imex", Imex),
     )
 
 
@@ -347,12 +375,12 @@ REGIONS: dict[str, tuple[int, type[Any]]] = {
 
 _STRUCTURES: tuple[type[Structure], ...] = (
     Header, MigProfile, GpuSpec, Description, ComputeInstance, GpuInstance, Process, GpuState,
-    GpuTables, Rule, NodeState, Event, CallCounter, RuleHits,
+    GpuTables, Rule, Imex, NodeState, Event, CallCounter, RuleHits,
 )  # fmt: skip
 _CONSTANTS = (
     "BYTE_ORDER", "FILE_SIZE", "MAX_GPUS", "MAX_GI_PROFILES", "MAX_GPU_INSTANCES",
-    "MAX_COMPUTE_INSTANCES", "MAX_PROCESSES", "MAX_RULES", "MAX_EVENTS", "NOT_AVAILABLE", "ANY_GPU",
-    "NO_RESULT", "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
+    "MAX_COMPUTE_INSTANCES", "MAX_PROCESSES", "MAX_RULES", "MAX_EVENTS", "MAX_IMEX_NODES",
+    "NOT_AVAILABLE", "ANY_GPU", "NO_RESULT", "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
 )  # fmt: skip
 _SCALARS = {
     c_char: "char",

@@ -43,6 +43,10 @@ class IommuSection(FileModel):
 class ImexSection(FileModel):
     channel_count: int = Field(2048, ge=0)
     create_channel0: bool = False
+    channel_nodes: int | None = Field(None, ge=0)
+    installed: bool = True
+    needs_capability: bool = False
+    signal_window_ms: int = Field(5000, ge=0)
 
 
 class MajorsSection(FileModel):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from platform import machine
 
-from nvdra_sim import library, names
+from nvdra_sim import layout, library, names
 
 SIM = names.SOURCES.parent
 LOADERS = {
     "x86_64": Path("/lib64/ld-linux-x86-64.so.2"),
     "aarch64": Path("/lib/ld-linux-aarch64.so.1"),
 }
+# Programs that bring their libraries along run in any container and under chroot.
+STATIC = (*library.HARDENING, "-fPIE", "-static-pie", "-s")
 # Libraries that containers get and nobody calls: they only need the right name inside.
 PLACEHOLDERS = (
     "libnvidia-ptxjitcompiler.so.1",
@@ -41,6 +44,8 @@ class Programs:
 
     nvml: Path
     smi: Path
+    imex: Path
+    imex_ctl: Path
     cuda: Path
     placeholders: dict[str, Path]  # by soname
     loader: Loader
@@ -57,6 +62,8 @@ def build() -> Programs:
     return Programs(
         nvml=library.build(),
         smi=_smi(),
+        imex=imex(),
+        imex_ctl=imex_ctl(),
         cuda=_cuda(),
         placeholders={soname: _placeholder(soname) for soname in PLACEHOLDERS},
         loader=Loader(loader, loader.resolve(strict=True)),
@@ -70,6 +77,25 @@ def _smi() -> Path:
     position_independent = ("-fPIE", "-pie", "-ldl")
     flags = (*library.WARNINGS, *library.HARDENING, *position_independent)
     return library.compiled("nvidia-smi", sources, flags)
+
+
+def imex(flags: Sequence[str] = STATIC) -> Path:
+    """`nvidia-imex`, compiled with these flags besides the usual ones; raises like `build`."""
+    sources = _imex_sources("daemon")
+    sources["snapshot.h"] = (names.SOURCES / "snapshot.h").read_text(encoding="utf-8")
+    sources["layout.h"] = layout.c_header()
+    return library.compiled("nvidia-imex", sources, (*library.WARNINGS, "-pthread", *flags))
+
+
+def imex_ctl(flags: Sequence[str] = STATIC) -> Path:
+    """`nvidia-imex-ctl`, likewise."""
+    flags = (*library.WARNINGS, *flags)
+    return library.compiled("nvidia-imex-ctl", _imex_sources("ctl"), flags)
+
+
+def _imex_sources(program: str) -> dict[str, str]:
+    """What both programs share, and what is this one's."""
+    return {**_sources(SIM / "imex"), **_sources(SIM / "imex" / program)}
 
 
 def _cuda() -> Path:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from nvdra_sim import return_codes
 from nvdra_sim.description import Gpu, NodeDescription
-from nvdra_sim.incidents import EVENT_NAMES, clock_ns
+from nvdra_sim.incidents import EVENT_NAMES, clock_ns, fabric_state
 from nvdra_sim.install import Roots
 from nvdra_sim.layout import NO_INSTANCE, PROCESS, UNTIL_REMOVED, GpuState
 from nvdra_sim.state import RuleInForce, State
@@ -52,17 +52,17 @@ def node(state: State) -> Data:
         "cuda": description.driver.cuda_version,
         "boot_id": now.boot_id.decode(),
         "generation": state.generation,
-        "gpus": [_gpu(gpu, now.gpus[gpu.index]) for gpu in description.gpus],
+        "gpus": [_gpu(state, gpu, now.gpus[gpu.index]) for gpu in description.gpus],
         "faults": rules(state),
     }
 
 
 def gpu(state: State, which: Gpu) -> Data:
     """One GPU as it is now."""
-    return _gpu(which, state.snapshot().gpus[which.index])
+    return _gpu(state, which, state.snapshot().gpus[which.index])
 
 
-def _gpu(which: Gpu, now: GpuState) -> Data:
+def _gpu(state: State, which: Gpu, now: GpuState) -> Data:
     return {
         "gpu": which.index,
         "uuid": which.uuid,
@@ -79,7 +79,7 @@ def _gpu(which: Gpu, now: GpuState) -> Data:
         "mig_pending": bool(now.mig_pending),
         "ecc_corrected": now.ecc_volatile[0],
         "ecc_uncorrected": now.ecc_volatile[1],
-        "fabric_state": now.fabric_state,
+        "fabric_state": fabric_state(state, which),
         "fabric_clique": now.fabric_clique,
     }
 
@@ -126,6 +126,24 @@ def processes(state: State) -> list[Data]:
         for process in now.tables[gpu.index].processes
         if process.pid
     ]
+
+
+def imex(state: State) -> Data:
+    """What disturbs `nvidia-imex`."""
+    now = state.snapshot().imex
+    return {
+        "slow_start_ms": now.slow_start_ms,
+        "crash_after_ms": now.crash_after_ms,
+        "never_ready": bool(now.never_ready),
+        "hang": bool(now.hang),
+        "dns_stale": bool(now.dns_stale),
+        "version": now.version.decode() or None,
+        "refused": "all" if all(now.refused) else _numbers(now.refused),
+    }
+
+
+def _numbers(marks: Sequence[int]) -> str | None:
+    return ",".join(str(number) for number, mark in enumerate(marks) if mark) or None
 
 
 def events(state: State) -> list[Data]:

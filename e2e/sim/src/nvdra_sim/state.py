@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import addressof, memmove, memset, sizeof
@@ -305,6 +306,9 @@ class State:
         self.reset_counters()
         published = self._copy(header.generation + 1)
         _overwrite(published, initial)
+        if description.fabric_bring_up_ms:
+            for gpu in published.gpus:
+                gpu.fabric_since_ns = time.time_ns()
         for rule in rules:
             self._insert(published, rule)
         header.json_length = len(text)

@@ -1,0 +1,150 @@
+/*
+ * The parts of nvidia-imex and what they tell each other.
+ *
+ * One thread does everything, woken by sockets, signals and time; others only look names up or watch the state file.
+ */
+#pragma once
+
+#include <poll.h>
+
+#include "imex.h"
+#include "layout.h" /* rendered from nvdra_sim/layout.py: the state file */
+
+enum { MAX_NODES = SIM_MAX_IMEX_NODES, MAX_GUESTS = 2 * MAX_NODES, MAX_CLIENTS = 64, UNKNOWN = -1 };
+enum { MAX_POLLS = MAX_NODES + MAX_GUESTS + MAX_CLIENTS + 8 };
+enum { PATIENCE_MS = 3000 }; /* for an answer to a connection, a greeting, a keep-alive */
+
+/* ---- log (log.c) -------------------------------------------------------------------------------------- */
+
+enum level { CRITICAL = 1, ERROR, WARNING, INFO };
+
+/* Where the configuration says; standard error until then. False, and said there: the file cannot be opened. */
+bool log_open(const struct config *config);
+void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- the node list (nodes.c) -------------------------------------------------------------------------- */
+
+struct nodes {
+    unsigned count;
+    uint64_t hash; /* nodes with another one have another list */
+    char name[MAX_NODES][NAME_SIZE];
+};
+
+/* Reads the file: a name or address per line. False, and logged: there is none, or nobody is in it. */
+bool nodes_read(const char *path, struct nodes *nodes);
+
+/* ---- this daemon (main.c) ----------------------------------------------------------------------------- */
+
+struct self {
+    struct config config;
+    struct nodes nodes;
+    int number; /* place in the list, or UNKNOWN */
+    struct address address; /* by which it was found there */
+    enum state state;
+    uint64_t instance; /* tells this process from those before it */
+    char version[32], hostname[NAME_SIZE];
+    struct sim_imex faults; /* as of this turn of the loop */
+};
+
+extern struct self self;
+
+/* What others are told: a fault can hide that the daemon is ready. */
+enum state shown_state(void);
+
+/* ---- the simulated node (host.c) ---------------------------------------------------------------------- */
+
+/* Maps the state file of this node; false: there is no driver here. */
+bool host_open(void);
+bool host_driver_is_loaded(void);
+/* Takes the place of the one IMEX instance of this host, for as long as the process lives; false: it is taken. */
+bool host_claim(void);
+bool host_has_capability(void);
+bool host_needs_capability(void);
+const char *host_driver_version(void);
+unsigned host_signal_window_ms(void);
+struct sim_imex host_faults(void);
+/* Has a thread write to the descriptor after every change of the state file. */
+bool host_watch(int wake);
+
+/* ---- names (lookup.c) --------------------------------------------------------------------------------- */
+
+struct answer {
+    unsigned node, round;
+    bool found;
+    struct address address;
+};
+
+/* Answers are announced by a write to the descriptor. */
+void lookup_announce(int wake);
+/* Starts to look a name up; its answer will carry these numbers. */
+void lookup_begin(unsigned node, unsigned round, const char *name, unsigned port);
+bool lookup_take(struct answer *answer);
+
+/* ---- whom to wait for after a crash (recovery.c) ------------------------------------------------------ */
+
+/* Marks the nodes that an instance that did not end well was connected to; how many. */
+unsigned recovery_read(const struct nodes *nodes, bool awaited[MAX_NODES]);
+/* Notes them, if they are others than at the last time. */
+void recovery_note(const struct nodes *nodes, const bool kept[MAX_NODES]);
+void recovery_forget(void);
+
+/* ---- what the loop waits for (main.c) ----------------------------------------------------------------- */
+
+struct waits {
+    struct pollfd polls[MAX_POLLS];
+    unsigned count;
+};
+
+/* Returns the place at which the outcome will be. */
+unsigned waits_add(struct waits *waits, int file, bool also_to_send);
+unsigned waits_add_stream(struct waits *waits, const struct stream *stream);
+
+/* ---- our connections to the others (links.c) ---------------------------------------------------------- */
+
+struct link {
+    enum { RESTING, LOOKING_UP, CONNECTING, GREETING, TALKING } phase;
+    enum connection connection;
+    struct stream stream;
+    unsigned place; /* in waits */
+    unsigned round; /* of the lookup whose answer counts */
+    bool has_address;
+    struct address address;
+    unsigned failures;   /* in a row */
+    int64_t due;         /* next attempt, end of patience, or next keep-alive */
+    int64_t heard, lost; /* when */
+    /* What the node said of itself, while connected. */
+    enum state state;
+    uint64_t instance;
+    char row[MAX_NODES + 1], version[32], hostname[NAME_SIZE];
+};
+
+void links_begin(int64_t now);
+/* Every name is looked up again, and whoever has moved is called there. */
+void links_renew(int64_t now);
+void links_close(void);
+void links_answer(const struct answer *answer, int64_t now);
+void links_wait(struct waits *waits);
+void links_react(const struct waits *waits, int64_t now);
+/* Does what is due; when something will be. */
+int64_t links_tick(int64_t now);
+const struct link *link_to(unsigned node);
+/* The letters of this node's row of the table. */
+void links_row(char row[MAX_NODES + 1]);
+
+/* ---- the others' connections to us (guests.c) --------------------------------------------------------- */
+
+/* False, and logged: the address cannot be had. Nobody is let in before guests_listen. */
+bool guests_bind(const struct address *address);
+void guests_listen(void);
+void guests_close(void);
+void guests_wait(struct waits *waits);
+void guests_react(const struct waits *waits, int64_t now);
+/* Tells all of them how this node is. */
+void guests_tell(void);
+
+/* ---- the command service (commands.c) ----------------------------------------------------------------- */
+
+bool commands_open(void);
+void commands_close(void);
+void commands_wait(struct waits *waits);
+void commands_react(const struct waits *waits);

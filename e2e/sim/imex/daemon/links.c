@@ -1,0 +1,324 @@
+/* Our connection to each of the others: found by name, greeted, kept alive, and made again when it is lost. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon.h"
+
+enum { PROTOCOL = 1, KEEP_ALIVE_MS = 1000, FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 60000 };
+
+static struct link links[MAX_NODES];
+static unsigned rounds; /* of lookups; numbers them */
+static bool begun;
+
+static const char *name_of(const struct link *link)
+{
+    return self.nodes.name[link - links];
+}
+
+static bool is_refused(const struct link *link)
+{
+    return self.faults.refused[link - links] != 0;
+}
+
+static int64_t pause_ms(unsigned failures)
+{
+    int64_t pause = FIRST_PAUSE_MS;
+    while (failures-- > 1 && pause < LONGEST_PAUSE_MS)
+        pause *= 2;
+    return pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
+}
+
+static void rest(struct link *link, int64_t now)
+{
+    stream_close(&link->stream);
+    link->phase = RESTING;
+    link->failures++;
+    link->due = now + pause_ms(link->failures);
+}
+
+/* A connection that was in use is over. */
+static void end(struct link *link, enum connection connection, const char *why, int64_t now)
+{
+    if (link->connection == CONNECTED) {
+        log_line(connection == DISCONNECTED ? INFO : WARNING, "connection to node %d (%s) ended: %s",
+                 (int)(link - links), name_of(link), why);
+        link->connection = connection;
+        link->lost = now;
+        link->failures = 0;
+    }
+    rest(link, now);
+}
+
+static void fail(struct link *link, const char *why, int64_t now)
+{
+    if (link->phase != TALKING && link->failures == 0)
+        log_line(INFO, "no connection to node %d (%s) yet: %s", (int)(link - links), name_of(link), why);
+    end(link, RECOVERING, why, now);
+}
+
+/* ---- making a connection ------------------------------------------------------------------------------ */
+
+static void connect_to(struct link *link, int64_t now)
+{
+    char ip[IP_SIZE];
+    address_format(&link->address, ip);
+    int socket = socket_connect(&link->address);
+    if (socket < 0) {
+        fail(link, strerror(errno), now);
+        return;
+    }
+    stream_open(&link->stream, socket);
+    link->phase = CONNECTING;
+    link->due = now + PATIENCE_MS;
+}
+
+static void look_up(struct link *link)
+{
+    link->round = ++rounds;
+    lookup_begin((unsigned)(link - links), link->round, name_of(link), (unsigned)self.config.server_port);
+}
+
+/* A fault can keep the first address of every node for ever. */
+static void attempt(struct link *link, int64_t now)
+{
+    if (self.faults.dns_stale && link->has_address) {
+        connect_to(link, now);
+        return;
+    }
+    link->phase = LOOKING_UP;
+    link->due = INT64_MAX;
+    look_up(link);
+}
+
+void links_answer(const struct answer *answer, int64_t now)
+{
+    struct link *link = &links[answer->node];
+    if (!begun || answer->round != link->round)
+        return;
+    link->round = 0;
+    bool moved = answer->found && !(link->has_address && address_same_host(&link->address, &answer->address));
+    if (answer->found) {
+        link->address = answer->address;
+        link->has_address = true;
+    }
+    if (link->phase == LOOKING_UP && !answer->found)
+        fail(link, "the name does not resolve", now);
+    else if (link->phase == LOOKING_UP)
+        connect_to(link, now);
+    else if (moved && link->phase != RESTING) {
+        fail(link, "the node has moved", now);
+        connect_to(link, now);
+    }
+}
+
+static void greet(struct link *link, int64_t now)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(link->stream.socket, SOL_SOCKET, SO_ERROR, &error, &size);
+    bool sent = error == 0 &&
+        stream_send(&link->stream, "HELLO %d %d %d %d %u %" PRIx64 " %" PRIx64 " %s", PROTOCOL,
+                    self.config.authenticates, self.number, (int)(link - links), self.nodes.count, self.nodes.hash,
+                    self.instance, self.version);
+    if (!sent) {
+        fail(link, strerror(error == 0 ? EPIPE : error), now);
+        return;
+    }
+    link->phase = GREETING;
+    link->due = now + PATIENCE_MS;
+}
+
+/* ---- what the other side says ------------------------------------------------------------------------- */
+
+static bool welcomed(struct link *link, const char *line, int64_t now)
+{
+    uint64_t instance;
+    char version[sizeof link->version], hostname[sizeof link->hostname], ip[IP_SIZE];
+    if (sscanf(line, "WELCOME %" SCNx64 " %31s %255s", &instance, version, hostname) != 3)
+        return false;
+    if (link->instance != 0 && link->instance != instance)
+        log_line(INFO, "node %d (%s) is a new instance; what the former one held is given up", (int)(link - links),
+                 name_of(link));
+    address_format(&link->address, ip);
+    log_line(INFO, "connected to node %d (%s) at %s", (int)(link - links), name_of(link), ip);
+    link->instance = instance;
+    strcpy(link->version, version);
+    strcpy(link->hostname, hostname);
+    link->state = UNAVAILABLE;
+    link->row[0] = '\0';
+    link->phase = TALKING;
+    link->connection = CONNECTED;
+    link->failures = 0;
+    link->heard = now;
+    link->due = now + KEEP_ALIVE_MS;
+    return true;
+}
+
+static void refused(struct link *link, enum connection connection, const char *why, int64_t now)
+{
+    if (link->connection != connection)
+        log_line(ERROR, "node %d (%s) refuses the connection: %s", (int)(link - links), name_of(link), why);
+    link->connection = connection;
+    rest(link, now);
+}
+
+static void hear_greeting(struct link *link, const char *line, int64_t now)
+{
+    if (welcomed(link, line, now))
+        return;
+    if (strcmp(line, "REFUSED VERSION") == 0)
+        refused(link, VERSION_MISMATCH, "it has another version", now);
+    else if (strcmp(line, "REFUSED NODES") == 0)
+        refused(link, NODE_MAP_MISMATCH, "it has another node list", now);
+    else
+        fail(link, strcmp(line, "REFUSED AUTH") == 0 ? "only one of the two authenticates" : "no answer of an IMEX node",
+             now);
+}
+
+static void hear_state(struct link *link, const char *line, int64_t now)
+{
+    char name[32], row[MAX_NODES + 1] = "";
+    _Static_assert(MAX_NODES == 256, "the width in the next format");
+    if (sscanf(line, "STATE %31s %256s", name, row) < 1)
+        return;
+    link->heard = now;
+    strcpy(link->row, row);
+    for (int state = 0; state < STATE_COUNT; state++)
+        if (strcmp(STATE_NAMES[state], name) == 0)
+            link->state = (enum state)state;
+    if (link->state == SHUTTING_DOWN)
+        end(link, DISCONNECTED, "it shuts down", now);
+}
+
+static void hear(struct link *link, int64_t now)
+{
+    char line[LINE_SIZE];
+    bool open = stream_receive(&link->stream);
+    while ((link->phase == GREETING || link->phase == TALKING) && stream_line(&link->stream, line) != NULL) {
+        if (link->phase == GREETING)
+            hear_greeting(link, line, now);
+        else
+            hear_state(link, line, now);
+    }
+    if (!open && link->phase != RESTING)
+        fail(link, "closed by the other side", now);
+}
+
+/* ---- the loop ----------------------------------------------------------------------------------------- */
+
+void links_begin(int64_t now)
+{
+    begun = true;
+    for (unsigned node = 0; node < self.nodes.count; node++) {
+        links[node] = (struct link){.stream.socket = -1, .due = now};
+        links[node].connection = (int)node == self.number ? CONNECTED : NEVER_CONNECTED;
+    }
+}
+
+void links_renew(int64_t now)
+{
+    for (unsigned node = 0; begun && node < self.nodes.count; node++) {
+        struct link *link = &links[node];
+        if ((int)node == self.number)
+            continue;
+        link->failures = 0;
+        if (link->phase == TALKING) {
+            look_up(link);
+        } else {
+            stream_close(&link->stream);
+            attempt(link, now);
+        }
+    }
+}
+
+void links_close(void)
+{
+    for (unsigned node = 0; begun && node < MAX_NODES; node++)
+        if (links[node].phase >= CONNECTING)
+            stream_close(&links[node].stream);
+    begun = false;
+}
+
+void links_wait(struct waits *waits)
+{
+    for (unsigned node = 0; begun && node < self.nodes.count; node++) {
+        struct link *link = &links[node];
+        if (link->phase == CONNECTING)
+            link->place = waits_add(waits, link->stream.socket, true);
+        else if (link->phase == GREETING || link->phase == TALKING)
+            link->place = waits_add_stream(waits, &link->stream);
+    }
+}
+
+void links_react(const struct waits *waits, int64_t now)
+{
+    for (unsigned node = 0; begun && node < self.nodes.count; node++) {
+        struct link *link = &links[node];
+        if (link->phase < CONNECTING || waits->polls[link->place].fd != link->stream.socket)
+            continue;
+        short events = waits->polls[link->place].revents;
+        if (events == 0)
+            continue;
+        if (link->phase == CONNECTING)
+            greet(link, now);
+        else if ((events & POLLOUT) != 0 && !stream_flush(&link->stream))
+            fail(link, "closed by the other side", now);
+        else if ((events & ~POLLOUT) != 0)
+            hear(link, now);
+    }
+}
+
+static void tick(struct link *link, int64_t now)
+{
+    if (is_refused(link)) {
+        if (link->phase != RESTING)
+            fail(link, "a fault refuses this node", now);
+    } else if (link->phase == TALKING && now - link->heard >= PATIENCE_MS) {
+        fail(link, "it is silent", now);
+    } else if (now >= link->due) {
+        if (link->phase == RESTING)
+            attempt(link, now);
+        else if (link->phase != TALKING)
+            fail(link, "it does not answer", now);
+        else if (stream_send(&link->stream, "PING"))
+            link->due = now + KEEP_ALIVE_MS;
+        else
+            fail(link, "closed by the other side", now);
+    }
+    if (link->connection == RECOVERING && self.config.grace_s >= 0 && now - link->lost >= self.config.grace_s * 1000) {
+        log_line(WARNING, "node %d (%s) did not come back within %ld s; what it held is given up",
+                 (int)(link - links), name_of(link), self.config.grace_s);
+        link->connection = DISCONNECTED;
+    }
+}
+
+int64_t links_tick(int64_t now)
+{
+    int64_t next = INT64_MAX;
+    for (unsigned node = 0; begun && node < self.nodes.count; node++) {
+        struct link *link = &links[node];
+        if ((int)node == self.number)
+            continue;
+        tick(link, now);
+        if (!is_refused(link) && link->due < next)
+            next = link->due;
+        if (link->connection == RECOVERING && self.config.grace_s >= 0 && link->lost + self.config.grace_s * 1000 < next)
+            next = link->lost + self.config.grace_s * 1000;
+    }
+    return next;
+}
+
+const struct link *link_to(unsigned node)
+{
+    return &links[node];
+}
+
+void links_row(char row[MAX_NODES + 1])
+{
+    for (unsigned node = 0; node < self.nodes.count; node++)
+        row[node] = CONNECTION_LETTERS[begun ? links[node].connection : NEVER_CONNECTED];
+    row[self.nodes.count] = '\0';
+}

@@ -1,0 +1,327 @@
+/* nvidia-imex of the simulated driver: its states, and the loop that everything happens in (spec §16.1). */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "start.h"
+
+enum { LONGEST_SLEEP_MS = 1000, HANG_MS = 20 };
+
+struct self self;
+
+static struct {
+    int signals, wake; /* descriptors */
+    unsigned signals_place, wake_place;
+    int64_t started, signalled;
+    uint32_t crashes;   /* of the fault, at the start */
+    unsigned search;     /* round of the lookups for this node's own place in the list; counts down */
+    unsigned unanswered; /* of these */
+    bool awaited[MAX_NODES];
+    unsigned awaited_count;
+    enum state told_state;
+    char told_row[MAX_NODES + 1];
+    bool ends;
+} loop;
+
+enum state shown_state(void)
+{
+    return self.state == READY && self.faults.never_ready ? NOT_READY : self.state;
+}
+
+/* ---- states ------------------------------------------------------------------------------------------- */
+
+static void enter(enum state state)
+{
+    if (self.state != state)
+        log_line(INFO, "state %s", STATE_NAMES[state]);
+    self.state = state;
+}
+
+static void find_self(void)
+{
+    self.number = UNKNOWN;
+    loop.unanswered = self.nodes.count;
+    loop.search--;
+    for (unsigned node = 0; node < self.nodes.count; node++)
+        lookup_begin(node, loop.search, self.nodes.name[node], (unsigned)self.config.server_port);
+}
+
+/* False: this node is not in the list. */
+static bool hear_of_self(const struct answer *answer)
+{
+    if (self.number != UNKNOWN || loop.unanswered == 0)
+        return true;
+    loop.unanswered--;
+    if (answer->found && address_is_own(&answer->address)) {
+        self.number = (int)answer->node;
+        self.address = answer->address;
+        log_line(INFO, "this is node %d (%s) of %u", self.number, self.nodes.name[self.number], self.nodes.count);
+        background_is_up();
+    } else if (loop.unanswered == 0) {
+        log_line(ERROR, "no address of this host is in the node list %s", self.config.nodes_file);
+        return false;
+    }
+    return true;
+}
+
+static void join(int64_t now)
+{
+    guests_listen();
+    links_begin(now);
+    if (self.config.quorum == QUORUM_RECOVERY)
+        loop.awaited_count = recovery_read(&self.nodes, loop.awaited);
+    if (loop.awaited_count > 0)
+        log_line(WARNING, "the last instance did not end well; waiting for the %u nodes it was connected to",
+                 loop.awaited_count);
+    enter(loop.awaited_count > 0 ? WAITING_FOR_QUORUM : READY);
+}
+
+static bool has_quorum(void)
+{
+    for (unsigned node = 0; node < self.nodes.count; node++)
+        if (loop.awaited[node] && link_to(node)->connection != CONNECTED)
+            return false;
+    return true;
+}
+
+static void note_peers(void)
+{
+    bool kept[MAX_NODES] = {false};
+    for (unsigned node = 0; node < self.nodes.count; node++) {
+        enum connection connection = link_to(node)->connection;
+        bool is_linked = connection == CONNECTED || connection == RECOVERING;
+        kept[node] = (int)node != self.number &&
+            (is_linked || (self.state == WAITING_FOR_QUORUM && loop.awaited[node]));
+    }
+    recovery_note(&self.nodes, kept);
+}
+
+static void advance(int64_t now)
+{
+    if (self.state == INITIALIZING && self.number != UNKNOWN && now - loop.started >= self.faults.slow_start_ms)
+        join(now);
+    if (self.state == WAITING_FOR_QUORUM && has_quorum())
+        enter(READY);
+    if (self.state != INITIALIZING && self.config.quorum == QUORUM_RECOVERY)
+        note_peers();
+}
+
+/* Tells the others what has changed here. */
+static void tell(void)
+{
+    char row[MAX_NODES + 1];
+    links_row(row);
+    if (loop.told_state == shown_state() && strcmp(loop.told_row, row) == 0)
+        return;
+    loop.told_state = shown_state();
+    strcpy(loop.told_row, row);
+    guests_tell();
+}
+
+/* Nobody needs to be waited for, should there be another instance after this. */
+static void forget_peers(void)
+{
+    if (self.config.quorum == QUORUM_RECOVERY)
+        recovery_forget();
+}
+
+/* Everybody has to be found and greeted again. */
+static void start_over(void)
+{
+    links_close();
+    guests_close();
+    forget_peers();
+    enter(INITIALIZING);
+    find_self();
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------- */
+
+static void claim_version(void)
+{
+    const char *claimed = self.faults.version[0] != '\0' ? self.faults.version : host_driver_version();
+    if (strcmp(self.version, claimed) == 0)
+        return;
+    bool is_first = self.version[0] == '\0';
+    snprintf(self.version, sizeof self.version, "%s", claimed);
+    if (!is_first)
+        start_over();
+}
+
+static void take_faults(int64_t now)
+{
+    self.faults = host_faults();
+    while (self.faults.hang) {
+        usleep(HANG_MS * 1000);
+        self.faults = host_faults();
+    }
+    bool is_late = self.faults.crash_after_ms > 0 && now - loop.started >= self.faults.crash_after_ms;
+    if (is_late || self.faults.crashes != loop.crashes)
+        raise(SIGKILL);
+    claim_version();
+}
+
+/* When a fault will do something by itself. */
+static int64_t fault_due(void)
+{
+    int64_t due = INT64_MAX;
+    if (self.state == INITIALIZING && self.faults.slow_start_ms > 0)
+        due = loop.started + self.faults.slow_start_ms;
+    if (self.faults.crash_after_ms > 0 && loop.started + self.faults.crash_after_ms < due)
+        due = loop.started + self.faults.crash_after_ms;
+    return due;
+}
+
+/* ---- signals ------------------------------------------------------------------------------------------ */
+
+static void renew(int64_t now)
+{
+    static struct nodes nodes;
+    if (self.faults.dns_stale || (loop.signalled != 0 && now - loop.signalled < host_signal_window_ms())) {
+        log_line(WARNING, "SIGUSR1 is ignored%s", self.faults.dns_stale ? "" : ": it comes too soon after the last");
+        return;
+    }
+    loop.signalled = now;
+    if (!nodes_read(self.config.nodes_file, &nodes))
+        return;
+    log_line(INFO, "SIGUSR1: names are looked up again");
+    if (nodes.hash == self.nodes.hash) {
+        links_renew(now);
+        return;
+    }
+    log_line(INFO, "the node list has changed");
+    self.nodes = nodes;
+    start_over();
+}
+
+static void take_signal(int64_t now)
+{
+    struct signalfd_siginfo signal;
+    if (read(loop.signals, &signal, sizeof signal) != sizeof signal)
+        return;
+    if (signal.ssi_signo == SIGUSR1) {
+        renew(now);
+    } else {
+        log_line(INFO, "%s: shutting down", strsignal((int)signal.ssi_signo));
+        loop.ends = true;
+    }
+}
+
+/* ---- the loop ----------------------------------------------------------------------------------------- */
+
+unsigned waits_add(struct waits *waits, int file, bool also_to_send)
+{
+    waits->polls[waits->count] = (struct pollfd){.fd = file, .events = POLLIN | (also_to_send ? POLLOUT : 0)};
+    return waits->count++;
+}
+
+unsigned waits_add_stream(struct waits *waits, const struct stream *stream)
+{
+    return waits_add(waits, stream->socket, stream->out_used > 0);
+}
+
+static void wait_until(struct waits *waits, int64_t due)
+{
+    waits->count = 0;
+    loop.signals_place = waits_add(waits, loop.signals, false);
+    loop.wake_place = waits_add(waits, loop.wake, false);
+    commands_wait(waits);
+    guests_wait(waits);
+    links_wait(waits);
+    int64_t left = due - now_ms();
+    if (poll(waits->polls, waits->count, left < 0 ? 0 : left > LONGEST_SLEEP_MS ? LONGEST_SLEEP_MS : (int)left) < 0)
+        waits->count = 0;
+}
+
+/* Whatever has come in. False: this node has nothing to do here. */
+static bool react(const struct waits *waits, int64_t now)
+{
+    uint64_t woken;
+    struct answer answer;
+    if (waits->count == 0)
+        return true;
+    commands_react(waits);
+    guests_react(waits, now);
+    links_react(waits, now);
+    if (waits->polls[loop.wake_place].revents != 0 && read(loop.wake, &woken, sizeof woken) < 0)
+        return true; /* another turn had it */
+    while (lookup_take(&answer)) {
+        if (answer.round != loop.search)
+            links_answer(&answer, now);
+        else if (!hear_of_self(&answer))
+            return false;
+    }
+    if (waits->polls[loop.signals_place].revents != 0)
+        take_signal(now);
+    return true;
+}
+
+static int run(void)
+{
+    static struct waits waits;
+    find_self();
+    while (!loop.ends) {
+        int64_t now = now_ms();
+        take_faults(now);
+        advance(now);
+        int64_t due = links_tick(now), fault = fault_due();
+        tell();
+        wait_until(&waits, due < fault ? due : fault);
+        if (!react(&waits, now_ms()))
+            return EXIT_FAILURE;
+    }
+    enter(SHUTTING_DOWN);
+    guests_tell();
+    forget_peers();
+    return EXIT_SUCCESS;
+}
+
+static bool prepare(void)
+{
+    struct timespec time;
+    sigset_t handled;
+    clock_gettime(CLOCK_REALTIME, &time);
+    self.instance = (uint64_t)time.tv_sec << 32 ^ (uint64_t)time.tv_nsec << 2 ^ (uint64_t)getpid();
+    if (gethostname(self.hostname, sizeof self.hostname - 1) != 0 || self.hostname[0] == '\0')
+        strcpy(self.hostname, "localhost");
+    self.state = INITIALIZING;
+    loop.started = now_ms();
+    loop.crashes = host_faults().crashes;
+    sigemptyset(&handled);
+    for (const int *one = (const int[]){SIGTERM, SIGINT, SIGQUIT, SIGUSR1, 0}; *one != 0; one++)
+        sigaddset(&handled, *one);
+    sigprocmask(SIG_BLOCK, &handled, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    loop.signals = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+    loop.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    lookup_announce(loop.wake);
+    return loop.signals >= 0 && loop.wake >= 0 && host_watch(loop.wake);
+}
+
+int main(int count, char **arguments)
+{
+    (void)count;
+    struct options options;
+    if (!options_read(arguments, &options))
+        return EXIT_FAILURE;
+    if (!config_read(options.config, &self.config, complain))
+        return EXIT_FAILURE;
+    if (self.config.daemonize)
+        background_enter();
+    if (!log_open(&self.config))
+        return EXIT_FAILURE;
+    log_line(INFO, "nvidia-imex starts with %s", options.config);
+    if (!host_is_fit(&options) || !prepare())
+        return EXIT_FAILURE;
+    int code = doors_open() ? run() : EXIT_FAILURE;
+    links_close();
+    guests_close();
+    commands_close();
+    return code;
+}
