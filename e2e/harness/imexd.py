@@ -22,6 +22,8 @@ from typing import Any
 import domains
 from apiserver import ApiServer
 from domains import CLIQUE, Json
+from nvdra_sim import driverroot, imex_incidents, state
+from nvdra_sim.fixtures import SimulatedNode, installed
 from plugin import free_ports
 
 PROGRAM = Path(sys.executable).with_name("nvdra-imex-daemon")
@@ -148,7 +150,8 @@ class Rack:
     Attributes:
         domain: The ComputeDomain.
         namespace: Of the daemons' pods and of the clique.
-        programs: Folder with nvidia-imex and its tool for each node; a node without one has none.
+        nodes: Those that have a driver with nvidia-imex; the others have none.
+        template: What the plugin leaves for daemons started from now on; empty for nothing.
     """
 
     server: ApiServer
@@ -156,8 +159,9 @@ class Rack:
     domain: Json
     namespace: str
     stack: contextlib.ExitStack
-    programs: dict[str, Path] = field(default_factory=dict)
+    nodes: dict[str, SimulatedNode] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
+    template: str = TEMPLATE
 
     @property
     def uid(self) -> str:
@@ -194,7 +198,8 @@ class Rack:
         ip = f"127.64.0.{next(_addresses)}"
         directory = self.directory / f"{name}-{ip.rpartition('.')[2]}"
         directory.mkdir()
-        (directory / "imexd.cfg.tmpl").write_text(TEMPLATE)
+        if self.template:
+            (directory / "imexd.cfg.tmpl").write_text(self.template)
         (directory / "hosts").write_text(HOSTS)
         (directory / "nsswitch.conf").write_text("hosts: files\n")
         http, debug = (f"127.0.0.1:{port}" for port in free_ports(2))
@@ -219,9 +224,14 @@ class Rack:
             "-v=4",
         ]
         files = (directory / "hosts", directory / "nsswitch.conf")
-        argv = [
+        argv: list[str | Path] = [
             *("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
-            *("sh", "-ec", CONTAINER, "sh", *files, PROGRAM, *own, *flags, "run"),
+            *("sh", "-ec", CONTAINER, "sh"),
+            *files,
+            PROGRAM,
+            *own,
+            *flags,
+            "run",
         ]
         with (directory / "out").open("wb") as out, (directory / "log").open("wb") as log:
             process = subprocess.Popen(argv, stdout=out, stderr=log, env={**variables, **environ})
@@ -230,8 +240,44 @@ class Rack:
         self.pods.append(pod)
         return pod
 
+    def equip(self, *nodes: str, **sections: Any) -> None:
+        """Install the simulated driver with its nvidia-imex on nodes; sections of a node file."""
+        for node in nodes:
+            made = installed("gb200-nvl72", self.directory / "driver" / node, node, **sections)
+            self.nodes[node] = self.stack.enter_context(made)
+
+    def disturb(self, node: str, **faults: Any) -> None:
+        """Change how the node's nvidia-imex behaves; nothing said means: as it should."""
+        simulated = state.load(self.nodes[node].state)
+        imex_incidents.calm(simulated)
+        if faults:
+            imex_incidents.disturb(simulated, **faults)
+
+    def connections(self, pod: Pod) -> dict[int, str]:
+        """How the pod's IMEX is connected to each node of its list; empty while it does not say."""
+        ctl = Path(*self._programs_of(pod.node), "nvidia-imex-ctl")
+        config = pod.directory / "imexd.cfg"
+        done = subprocess.run([ctl, "-c", config, "-N", "-j"], capture_output=True, check=False)
+        known = json.loads(done.stdout)["nodes"] if done.returncode == 0 else {}
+        for node in known.values():
+            if node["local"]:
+                return {int(to): one["status"] for to, one in node["connections"].items()}
+        return {}
+
+    def are_connected(self, *pods: Pod) -> bool:
+        """Whether each of these has a connection to the IMEX of each, by the clique's indexes."""
+        indexes = self.indexes()
+        wanted = {indexes.get(pod.node, -1) for pod in pods}
+        return all(
+            {to for to, how in self.connections(pod).items() if how == "CONNECTED"} == wanted
+            for pod in pods
+        )
+
     def _programs_of(self, node: str) -> list[str]:
-        return [str(self.programs[node])] if node in self.programs else []
+        known = self.nodes.get(node)
+        if known is None:
+            return []
+        return [str(known.roots.driver / driverroot.program_directory(known.description))]
 
     def clique(self) -> Json:
         """The clique as the API server holds it; empty where there is none."""

@@ -18,6 +18,11 @@ CALM_S: Final = 60.0
 """A child that ran so long has worked: the next back-off begins anew."""
 RESTART: Final = Backoff(first_s=0.25, ceiling_s=30)
 """A crash costs a quarter of a second; a child that cannot run is tried twice a minute."""
+GATHER_S: Final = 0.5
+"""From a change of the peers to the signal: nodes that join together cost one signal."""
+SPACING_S: Final = 6.0
+"""Between two signals to one child: NVIDIA documents that IMEX ignores a SIGUSR1 within 5 s of the
+one before."""
 
 
 class Phase(Enum):
@@ -113,6 +118,16 @@ def ended(life: Life, now: float, chance: float) -> Life:
     has_worked = now - life.since >= CALM_S
     failures = 1 if has_worked else life.failures + 1
     return Life(Phase.DOWN, now, now + RESTART.delay(failures, chance), failures)
+
+
+def signal_at(now: float, former: float) -> float:
+    """When to tell the child that peers changed just now.
+
+    Args:
+        now: Monotonic seconds.
+        former: When it was told last; minus infinity where it never was.
+    """
+    return max(now + GATHER_S, former + SPACING_S)
 
 
 def end_of(code: int) -> str:

@@ -99,7 +99,9 @@ class Supervisor:
         self._last_line = ""
         self._moved = asyncio.Event()
         self._is_wanted = self._is_stale = self._is_stopping = False
-        self._unheard: int | None = None
+        self._signal_at = math.inf
+        self._signalled_at = -math.inf
+        self._unheard = 0
         self._output = Worker("imex-output")
         self._group = asyncio.TaskGroup()
         self._task: asyncio.Task[None]
@@ -128,8 +130,9 @@ class Supervisor:
 
     def reread(self) -> None:
         """The running child resolves its peers' names again; a later one does so anyway."""
-        if self._life.phase is Phase.UP:
-            self._unheard = 0
+        if self._life.phase is Phase.UP and math.isinf(self._signal_at):
+            now = asyncio.get_running_loop().time()
+            self._signal_at = lifecycle.signal_at(now, self._signalled_at)
             self._moved.set()
 
     def proved(self) -> None:
@@ -167,12 +170,13 @@ class Supervisor:
             self._become(lifecycle.killed(self._life))
         else:
             due = lifecycle.next_act(self._life, is_wanted=self._is_wanted)
-            pause_s = min(due - now, self._signalled())
+            pause_s = min(due, self._next_signal(now)) - now
             await within(self._moved, None if math.isinf(pause_s) else max(0.0, pause_s))
 
     async def _start(self) -> None:
         clock = asyncio.get_running_loop().time
-        self._is_stale, self._unheard, self._last_line = False, None, ""
+        self._is_stale, self._last_line = False, ""
+        self._signal_at, self._signalled_at, self._unheard = math.inf, -math.inf, 0
         try:
             with self._starting() as span:
                 await self._prepare()
@@ -239,17 +243,18 @@ class Supervisor:
                 self._last_line = text[:_LONGEST_LAST]
         await self._output.run(_print, b"\n".join(lines) + b"\n")
 
-    def _signalled(self) -> float:
-        """Send the signal that is due, if the child hears it by now; seconds until the next try."""
-        if self._unheard is None or self._child is None or self._life.phase is not Phase.UP:
-            return math.inf
+    def _next_signal(self, now: float) -> float:
+        """Send the signal that is due, if the child hears it by now; when to look again."""
+        if self._child is None or self._life.phase is not Phase.UP or now < self._signal_at:
+            return self._signal_at if self._life.phase is Phase.UP else math.inf
         if self._child.hears(REREAD):
             LOG.v(2, "Told nvidia-imex that peers changed", pid=self._child.pid)
             self._child.send(REREAD)
-            self._unheard = None
-            return math.inf
-        self._unheard += 1
-        return _HEARING.delay(self._unheard, _chance())
+            self._signal_at, self._signalled_at, self._unheard = math.inf, now, 0
+        else:
+            self._unheard += 1
+            self._signal_at = now + _HEARING.delay(self._unheard, _chance())
+        return self._signal_at
 
     def _become(self, life: Life, failure: DriverError | None = None) -> None:
         self._life = life

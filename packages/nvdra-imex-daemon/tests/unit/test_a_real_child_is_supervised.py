@@ -26,7 +26,7 @@ from waiting import until
 SLEEP = ("sleep", "1000")
 DEAF_AT_FIRST = """
 import signal, sys, time
-time.sleep(0.3)
+time.sleep(0.8)
 signal.signal(signal.SIGUSR1, lambda *_: print("read again", flush=True))
 print("up", flush=True)
 while True:

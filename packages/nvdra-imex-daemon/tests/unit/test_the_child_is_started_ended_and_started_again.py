@@ -62,6 +62,13 @@ def test_how_a_child_ended_is_told(code: int, says: str) -> None:
     assert lifecycle.end_of(code) == says
 
 
+def test_signals_are_so_far_apart_that_none_is_ignored() -> None:
+    first = lifecycle.signal_at(100.0, -math.inf)
+    assert 100.0 < first < 101.0
+    assert lifecycle.signal_at(first + 0.1, first) - first > 5.0
+    assert lifecycle.signal_at(first + 60.0, first) == first + 60.0 + lifecycle.GATHER_S
+
+
 happenings = st.lists(
     st.tuples(
         st.sampled_from(["ends", "wanted", "unwanted", "stale", "nothing"]),
