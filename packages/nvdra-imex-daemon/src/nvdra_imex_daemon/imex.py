@@ -96,7 +96,7 @@ class Imex:
         if is_new and state.phase is Phase.UP:
             self._began = self._clock.now()
             self._tell(state.failure or _lacking(_STARTING))
-        elif state.phase is not Phase.UP:
+        elif state.phase is not Phase.UP and (state.run or state.failure):
             failure = state.failure or _lacking("nvidia-imex does not run")
             self._end(failure)
             self._tell(failure)

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from nvdra_api.types.errors import DriverError, Reason
+from nvdra_api.types.errors import DriverError, PermanentError, Reason
 
 from nvdra_imex_daemon.entries import Report
 
 PATIENCE_S: Final = 10.0
-"""A daemon that is not ready yet is nothing to report; one that still is not after so long is."""
+"""What may pass by itself is nothing to report; what is still the case after so long is."""
+_AT_ONCE: Final = frozenset((Reason.DOMAIN_FULL,))
+"""Reasons that pass only when somebody acts, although not here."""
 SETTLE_S: Final = 2.0
 """Between two writes that change nothing but the words: an IMEX that starts goes through several
 states in that time, and every write is sent to every member."""
@@ -70,7 +72,7 @@ class Complaint:
         """Seconds until it must be said; None when there is nothing new to say."""
         if self.lack is None or self.told == str(self.lack):
             return None
-        if self.lack.reason is not Reason.DAEMON_NOT_READY or self.told:
+        if self.told or isinstance(self.lack, PermanentError) or self.lack.reason in _AT_ONCE:
             return 0.0
         return max(0.0, self.began + PATIENCE_S - now)
 

@@ -132,7 +132,7 @@ def test_an_api_server_that_is_away_for_a_while_costs_nothing_but_the_time(rack:
     joined(rack, "node-a")
     rack.server.stop()
     second = rack.run("node-b", first.name, "uid-of-node-b")
-    rack.until(lambda: second.status(), "its debug endpoint")
+    rack.until(lambda: "ApiUnavailable" in second.get("/readyz")[1], "the reason in its probe")
     assert first.process.poll() is None
     rack.server.run()
     joined(rack, "node-a", "node-b")

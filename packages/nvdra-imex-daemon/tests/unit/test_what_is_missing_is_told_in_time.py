@@ -29,6 +29,13 @@ def test_readiness_is_written_at_once_and_words_wait_for_others() -> None:
     assert standing.held_back_s(old, new, 10.0, 10.0 + SETTLE_S) == 0.0
 
 
+def test_an_api_server_that_is_away_for_a_moment_is_nothing_to_complain_of() -> None:
+    away = RetryableError(Reason.API_UNAVAILABLE, "no answer in time")
+    assert Complaint().after(away, AT, 100.0).due_s(100.0) == PATIENCE_S
+    full = RetryableError(Reason.DOMAIN_FULL, "no room")
+    assert Complaint().after(full, AT, 100.0).due_s(100.0) == 0.0
+
+
 def test_a_daemon_that_starts_is_nothing_to_complain_of_before_its_time() -> None:
     complaint = Complaint().after(FORMING, AT, 100.0)
     assert complaint.due_s(100.0) == PATIENCE_S
