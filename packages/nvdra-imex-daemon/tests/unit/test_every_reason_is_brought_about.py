@@ -9,7 +9,9 @@ from nvdra_api.types.errors import Reason
 
 COMPONENT = Path(__file__).parents[1] / "component"
 BROUGHT_ABOUT = {
-    Reason.API_UNAVAILABLE: "test_an_api_server_that_is_away_for_a_while_costs_nothing_but_the_time",
+    Reason.API_UNAVAILABLE: (
+        "test_an_api_server_that_is_away_for_a_while_costs_nothing_but_the_time"
+    ),
     Reason.DAEMON_NOT_READY: "test_not_ready_is_another_word_than_ready",
     Reason.DOMAIN_FULL: "test_one_more_than_fit_is_told_and_joins_when_another_leaves",
     Reason.DOMAIN_NOT_FOUND: "test_a_domain_that_is_gone_is_said_to_be",
