@@ -25,7 +25,7 @@ from nvdra_imex_daemon.entries import Report
 from nvdra_imex_daemon.imex import Imex
 from nvdra_imex_daemon.peering import Peering
 from nvdra_imex_daemon.peers import Roster
-from nvdra_imex_daemon.register import Register
+from nvdra_imex_daemon.register import Register, Superseded
 from nvdra_imex_daemon.standing import Complaint
 from nvdra_imex_daemon.story import Story
 from nvdra_imex_daemon.supervisor import Supervisor
@@ -120,6 +120,8 @@ class Daemon:
             try:
                 pause_s = await self._look(began)
             except DriverError as error:
+                if isinstance(error, Superseded):
+                    self._supervisor.rest()  # a node has one IMEX, and it is the successor's
                 self._failures += 1
                 pause_s = _FAILED.delay(self._failures, random.random())  # noqa: S311
                 obstacle = error

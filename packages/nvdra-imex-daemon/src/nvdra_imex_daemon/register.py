@@ -34,6 +34,10 @@ _AGAIN: Final = Backoff(first_s=0.02, ceiling_s=0.5, jitter=1.0)
 """After a conflict: all of it chance, because the others wait as well."""
 
 
+class Superseded(RetryableError):
+    """A later pod on our node speaks for it: we are the past, and must not fight it."""
+
+
 class Register:
     """The list that our entry is in; which of the two it is, the shape knows.
 
@@ -99,8 +103,8 @@ class Register:
         Writes nothing where nothing changes.
 
         Raises:
-            RetryableError: `DomainFull`, `DomainNotFound`; `ApiUnavailable`; `DaemonNotReady` where
-                a successor on our node speaks for it.
+            Superseded: `DaemonNotReady`: a successor on our node has the entry.
+            RetryableError: `DomainFull`, `DomainNotFound`; `ApiUnavailable`.
         """
         deadline = asyncio.get_running_loop().time() + TELL_S
         obj = self._seen() if self._reflector.is_synced else await self._read(deadline)
@@ -185,13 +189,13 @@ class Register:
         return await self._api.patch(path, operations, deadline, "application/json-patch+json")
 
     def _check_succession(self, obj: JsonObject | None) -> None:
-        """A later pod on our node took our entry over: we are the past, and must not fight it."""
+        """Only an entry that we had can have been taken over; before, it is ours to take."""
         if obj is None or not self.has_joined:
             return
         entry = entries.own(self._shape.entries(obj), self._member, self._shape.key)
         if entry is not None and not entries.is_ours(entry, self._member):
             who = entry.get("podUID") or entry.get("ipAddress")
-            raise RetryableError(
+            raise Superseded(
                 Reason.DAEMON_NOT_READY,
                 f"another pod ({who}) speaks for node {self._member.node} now; this one "
                 f"({self._member.pod_uid}) is its predecessor",

@@ -123,6 +123,12 @@ class Supervisor:
             self._is_wanted = True
             self._moved.set()
 
+    def rest(self) -> None:
+        """There should be none until it is wanted again."""
+        if self._is_wanted:
+            self._is_wanted = False
+            self._moved.set()
+
     def restart(self) -> None:
         """What the running child read at its start is not true any more: it makes way."""
         self._is_stale = self._life.phase is Phase.UP

@@ -80,6 +80,16 @@ def test_readiness_of_a_predecessor_is_not_inherited(rack: Rack) -> None:
     assert rack.entries()["node-a"]["status"] == "NotReady"
 
 
+def test_a_predecessor_that_still_runs_makes_way_for_its_successors_imex(rack: Rack) -> None:
+    (old,) = formed(rack, "node-a")
+    new = rack.start("node-a")
+    rack.until(lambda: rack.entries()["node-a"]["podUID"] == new.uid, "the successor")
+    rack.until(lambda: rack.are_ready("node-a"), "Ready, by the successor's IMEX", 10)
+    assert old.process.poll() is None
+    assert old.imex_pids() == []
+    assert len(new.imex_pids()) == 1
+
+
 def test_an_imex_that_is_killed_is_started_again_and_meanwhile_not_ready(rack: Rack) -> None:
     (pod,) = formed(rack, "node-a")
     rack.disturb("node-a", slow_start_ms=1000)

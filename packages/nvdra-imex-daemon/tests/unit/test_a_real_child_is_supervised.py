@@ -156,6 +156,18 @@ async def test_it_is_not_started_before_its_files_are_there() -> None:
         await until(is_up(rig))
 
 
+async def test_a_child_that_is_to_rest_ends_and_comes_back_when_it_is_wanted() -> None:
+    async with supervised(*SLEEP) as rig:
+        rig.supervisor.want()
+        await until(is_up(rig))
+        rig.supervisor.rest()
+        await until(lambda: rig.supervisor.state.phase is Phase.DOWN)
+        assert rig.supervisor.state.failure is None
+        rig.supervisor.want()
+        await until(is_up(rig, run=2), 2)
+        assert rig.ends == []
+
+
 async def test_a_child_that_is_stale_makes_way_for_another() -> None:
     async with supervised(*SLEEP) as rig:
         rig.supervisor.want()
