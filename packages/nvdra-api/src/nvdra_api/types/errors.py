@@ -28,6 +28,7 @@ class Reason(StrEnum):
     STATE_UNAVAILABLE = "StateUnavailable"
     API_UNAVAILABLE = "ApiUnavailable"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    NAME_TAKEN = "NameTaken"
     INTERNAL = "Internal"
 
 

@@ -41,6 +41,13 @@ LINK: Final = "nvdra.link"
 LINK_INBOUND: Final = "inbound"
 NVML_FUNCTION: Final = "nvdra.nvml.function"
 
+DOMAIN_NAME: Final = "nvdra.domain.name"
+DOMAIN_UID: Final = "nvdra.domain.uid"
+MEMBERS: Final = "nvdra.members"
+"""How many nodes a domain had."""
+WAITS_FOR: Final = "nvdra.waits_for"
+"""What an operation left off waiting for."""
+
 # Metrics of ours (spec/tracing.md §5).
 CLAIM_OPERATION_SECONDS: Final = "nvdra_claim_operation_seconds"
 STEP_SECONDS: Final = "nvdra_step_seconds"
@@ -55,6 +62,13 @@ API_REQUESTS_SECONDS: Final = "nvdra_api_requests_seconds"
 WATCH_RESTARTS: Final = "nvdra_watch_restarts"
 SPANS_DROPPED: Final = "nvdra_spans_dropped"
 
+DOMAIN_INFO: Final = "nvdra_compute_domain_info"
+DOMAIN_MEMBERS: Final = "nvdra_compute_domain_members"
+DOMAIN_FORMATION_SECONDS: Final = "nvdra_compute_domain_formation_seconds"
+DOMAIN_PHASE_SECONDS: Final = "nvdra_compute_domain_phase_seconds"
+WORKQUEUE_DEPTH: Final = "nvdra_workqueue_depth"
+WORKQUEUE_FAILING: Final = "nvdra_workqueue_failing"
+
 # Metrics of the reference driver (spec/gpu-prepare.md §22).
 REFERENCE_REQUESTS: Final = "nvidia_dra_requests"
 REFERENCE_REQUEST_SECONDS: Final = "nvidia_dra_request_duration_seconds"
@@ -62,6 +76,7 @@ REFERENCE_REQUESTS_INFLIGHT: Final = "nvidia_dra_requests_inflight"
 REFERENCE_PREPARED_DEVICES: Final = "nvidia_dra_prepared_devices"
 REFERENCE_PREPARE_ERRORS: Final = "nvidia_dra_node_prepare_errors"
 REFERENCE_UNPREPARE_ERRORS: Final = "nvidia_dra_node_unprepare_errors"
+REFERENCE_DOMAIN_INFO: Final = "nvidia_dra_compute_domain_info"
 
 # Labels of metrics. Never a claim, a pod or a namespace.
 LABEL_DRIVER: Final = "driver"
@@ -78,6 +93,8 @@ LABEL_CODE: Final = "code"
 LABEL_RESOURCE: Final = "resource"
 LABEL_KIND: Final = "kind"
 LABEL_STATE: Final = "state"
+LABEL_STATUS: Final = "status"
+LABEL_PHASE: Final = "phase"
 LABEL_ERROR_TYPE: Final = "error_type"
 
 # Operations on a claim: names of spans and values of the label.
