@@ -93,10 +93,11 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         await _listen(stack, settings, metrics, report)
         await _listen_debug(stack, settings, telemetry, logging, clock, report)
         async with _leading(lease, stop) as is_over:
-            if not is_over.is_set():
-                async with cluster.watched(), queue.running(), _resyncing(cluster, queue):
-                    await is_over.wait()
-                    LOG.info("Stopping; what was made for domains stays")
+            async with cluster.watched():
+                if await _synced(cluster, is_over):
+                    async with queue.running(), _resyncing(cluster, queue):
+                        await is_over.wait()
+            LOG.info("Stopping; what was made for domains stays")
 
 
 @asynccontextmanager
@@ -121,6 +122,16 @@ async def _leading(lease: Lease | None, stop: asyncio.Event) -> AsyncIterator[as
         finally:
             for watcher in watchers:
                 watcher.cancel()
+
+
+async def _synced(cluster: Cluster, over: asyncio.Event) -> bool:
+    """Wait until everything has been listed; False when it is over before that."""
+    async with asyncio.TaskGroup() as group:
+        first = {group.create_task(cluster.synced()), group.create_task(over.wait())}
+        _, rest = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+    return not over.is_set()
 
 
 @asynccontextmanager

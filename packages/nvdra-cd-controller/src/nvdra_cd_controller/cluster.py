@@ -167,13 +167,16 @@ class Cluster:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator["Cluster"]:
-        """Watch for the block, which begins once everything has been listed."""
+        """Watch for the block; `synced` says when everything has been listed."""
         async with AsyncExitStack() as stack:
             for source in self.sources():
                 await stack.enter_async_context(source.reflector.running())
-            for source in self.sources():
-                await source.reflector.synced()
             yield self
+
+    async def synced(self) -> None:
+        """Wait until everything has been listed: before that, what is missing may be there."""
+        for source in self.sources():
+            await source.reflector.synced()
 
     def all_domains(self) -> Iterator[ComputeDomain]:
         """Every domain, by UID."""

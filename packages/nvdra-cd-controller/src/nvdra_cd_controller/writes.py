@@ -47,7 +47,6 @@ class Writes:
 
         Raises:
             PermanentError: NameTaken, InvalidConfig.
-            RetryableError: the child is on its way out and cannot be made anew yet.
         """
         place = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
         child = next((each for each in known if (each.namespace, each.name) == place), None)
@@ -55,8 +54,7 @@ class Writes:
             await self._create(kind, wanted)
             return True
         if child.is_leaving:
-            await self._let_go(child)
-            return True
+            return await self._let_go(child)
         return await self._heal(child, wanted)
 
     async def status(self, view: View, status: JsonObject) -> JsonObject:
@@ -145,10 +143,12 @@ class Writes:
         self._cluster.wrote(stored)
         return True
 
-    async def _let_go(self, child: Child) -> None:
-        """Somebody deleted a child of a living domain: only our finalizer keeps it from going."""
-        if names.DOMAIN_FINALIZER in child.finalizers:
-            await self._release(child)
+    async def _let_go(self, child: Child) -> bool:
+        """Somebody deleted a child of a living domain: it must go before it can be made anew."""
+        if names.DOMAIN_FINALIZER not in child.finalizers:
+            return False  # others keep it, and the watch will say when it is gone
+        await self._release(child)
+        return True
 
     async def _delete(self, child: Child) -> None:
         path, uid = await self._path(child), child.object["metadata"]["uid"]

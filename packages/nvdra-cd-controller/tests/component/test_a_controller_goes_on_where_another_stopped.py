@@ -2,8 +2,10 @@
 
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
+import apiserver
 import domains
 from cd_world import LABEL, World
 from waiting import until
@@ -116,3 +118,15 @@ async def test_a_domain_is_one_trace_with_its_root_written_once(world: World) ->
         "ensure claim templates",
         "write status",
     ]
+
+
+async def test_a_controller_that_cannot_see_everything_yet_says_so_and_can_be_stopped(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "bare").mkdir()
+    with apiserver.started(tmp_path / "bare") as bare:
+        kubeconfig = bare.kubeconfig
+        with world.controlled(kubeconfig=kubeconfig) as controller:
+            await until(lambda: "computedomains" in controller.log.read_text())
+            assert not controller.is_ready()
+            assert await controller.stop() == 0
