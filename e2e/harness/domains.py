@@ -23,19 +23,23 @@ Json = dict[str, Any]
 
 def define(server: ApiServer) -> None:
     """Install both definitions, as the chart does, and wait until they are served."""
-    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for path in sorted(CRDS.glob("*.yaml")):
-        made = server.create(definitions, yaml.safe_load(path.read_text()))
-        name, plural = made["metadata"]["name"], made["spec"]["names"]["plural"]
-        until = time.monotonic() + ESTABLISHED_S
-        while not (_is_established(server, f"{definitions}/{name}") and _is_served(server, plural)):
-            assert time.monotonic() < until, f"{name} was never established"
-            time.sleep(0.05)
+        establish(server, yaml.safe_load(path.read_text()))
 
 
-def _is_established(server: ApiServer, path: str) -> bool:
-    conditions = server.call("GET", path).get("status", {}).get("conditions", ())
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+def establish(server: ApiServer, definition: Json) -> None:
+    """Install one definition, and wait until its objects are served."""
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    made = server.create(definitions, definition)
+    wait_served(server, made["spec"]["names"]["plural"])
+
+
+def wait_served(server: ApiServer, plural: str) -> None:
+    """Until objects of a definition can be listed."""
+    until = time.monotonic() + ESTABLISHED_S
+    while not _is_served(server, plural):
+        assert time.monotonic() < until, f"{plural} were never served"
+        time.sleep(0.05)
 
 
 def _is_served(server: ApiServer, plural: str) -> bool:

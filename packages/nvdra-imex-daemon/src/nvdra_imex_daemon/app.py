@@ -15,7 +15,7 @@ from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import environment, logs, traces
 from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.runtime.telemetry.metrics import Metrics
+from nvdra_api.runtime.telemetry.process_metrics import ProcessMetrics
 from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types import names
 from nvdra_api.types.errors import DriverError
@@ -26,13 +26,13 @@ from nvdra_imex_daemon.daemon import Daemon, Listeners
 from nvdra_imex_daemon.entries import Member
 from nvdra_imex_daemon.imex import Imex
 from nvdra_imex_daemon.imex_files import ImexFiles
-from nvdra_imex_daemon.measures import Measures
+from nvdra_imex_daemon.metrics import ImexMetrics
 from nvdra_imex_daemon.peering import ByAddress, ByName
 from nvdra_imex_daemon.register import Register
 from nvdra_imex_daemon.report import Report
 from nvdra_imex_daemon.settings import Settings
 from nvdra_imex_daemon.shapes import CliqueShape, Pod, Shape, StatusShape
-from nvdra_imex_daemon.story import Story
+from nvdra_imex_daemon.story import Domain, Story
 from nvdra_imex_daemon.supervisor import Supervisor
 
 PROGRAM: Final = "nvdra-imex-daemon"
@@ -49,7 +49,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
     clock = SystemClock()
     began = clock.now()
-    metrics = Metrics(driver=names.COMPUTE_DOMAIN_DRIVER, node=settings.node, has_claims=False)
+    metrics = ProcessMetrics(driver=names.COMPUTE_DOMAIN_DRIVER)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         telemetry = await enter(_telemetry(settings, clock, metrics))
@@ -57,7 +57,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         await enter(
             labelling.running(api, settings.pod_namespace, settings.pod_name, settings.clique)
         )
-        story = Story(telemetry, clock, settings.domain, settings.clique, settings.node)
+        story = Story(telemetry, clock, _domain(settings), settings.clique, settings.node)
         if settings.clique:
             ready, status = await _join(stack, settings, api, story, clock, metrics)
         else:
@@ -76,11 +76,11 @@ async def _join(
     api: Client,
     story: Story,
     clock: SystemClock,
-    metrics: Metrics,
+    metrics: ProcessMetrics,
 ) -> tuple[probes.Check, debug.Status]:
     """Everything of a node with fabric; how to see whether it is ready, and what it knows."""
     enter = stack.enter_async_context
-    measures = Measures(metrics.registry)
+    imex_metrics = ImexMetrics(metrics.registry)
     events = await enter(Events(api, PROGRAM, settings.node, clock.now).running())
     thread = await enter(Worker("files"))
     member = Member(
@@ -98,7 +98,7 @@ async def _join(
         partial(thread.run, files.prepare),
         partial(story.operation, "start imex"),
         lambda: imex.child_moved(),
-        measures.restarted,
+        imex_metrics.restarted,
     )
     imex = Imex(partial(ctl.lack, settings.config_path), lambda: daemon.wake(), story, clock)
     register = Register(api, shape, member, metrics.watch_restart)
@@ -109,7 +109,8 @@ async def _join(
         way(member, files, thread, shape.key, supervisor),
         supervisor,
         Listeners(
-            measures.peers, partial(_complain, events, _subjects(settings), story, settings.node)
+            imex_metrics.peers,
+            partial(_complain, events, _subjects(settings), story, settings.node),
         ),
         story,
         clock,
@@ -120,6 +121,10 @@ async def _join(
     await enter(daemon.running())
     document = Report(settings, daemon, register, supervisor, clock).document
     return lambda: _lacking(daemon.complaint.lack), document
+
+
+def _domain(settings: Settings) -> Domain:
+    return Domain(settings.compute_domain_namespace, settings.compute_domain_name, settings.domain)
 
 
 def _shape(settings: Settings, member: Member) -> Shape:
@@ -173,8 +178,8 @@ def _idle() -> str | None:
 
 
 def _telemetry(
-    settings: Settings, clock: SystemClock, metrics: Metrics
-) -> AbstractAsyncContextManager[Telemetry]:
+    settings: Settings, clock: SystemClock, metrics: ProcessMetrics
+) -> AbstractAsyncContextManager[Telemetry[ProcessMetrics]]:
     return traces.running(
         environment.read(process_settings.variables("OTEL_")),
         traces.resource(PROGRAM, __version__, settings.node, settings.pod_uid),
@@ -192,12 +197,12 @@ def _kube_settings(settings: Settings) -> KubeSettings:
     )
 
 
-def _note_request(metrics: Metrics, request: Request) -> None:
+def _note_request(metrics: ProcessMetrics, request: Request) -> None:
     metrics.api_request(request.verb, str(request.status or "no answer"), request.seconds)
 
 
 async def _listen(
-    stack: AsyncExitStack, settings: Settings, metrics: Metrics, ready: probes.Check
+    stack: AsyncExitStack, settings: Settings, metrics: ProcessMetrics, ready: probes.Check
 ) -> None:
     """The pod's port: probes and metrics."""
     if not settings.http_endpoint:
@@ -211,7 +216,7 @@ async def _listen(
 async def _listen_debug(
     stack: AsyncExitStack,
     settings: Settings,
-    telemetry: Telemetry,
+    telemetry: Telemetry[ProcessMetrics],
     logging: Logging,
     clock: SystemClock,
     status: debug.Status,

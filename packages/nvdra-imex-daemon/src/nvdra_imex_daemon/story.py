@@ -6,14 +6,24 @@ daemons write one trace with nothing passed between them. Source: spec/tracing.m
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from nvdra_api.protocol import identity
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.telemetry.active import failure_of
+from nvdra_api.runtime.telemetry.process_metrics import ProcessMetrics
 from nvdra_api.runtime.telemetry.spans import Value
-from nvdra_api.runtime.telemetry.traces import Scope, Telemetry
+from nvdra_api.runtime.telemetry.traces import Scope, Telemetry, domain_attributes
 from nvdra_api.types import keys
 from nvdra_api.types.ids import CliqueID, DomainUID, NodeName, TraceID
+
+
+class Domain(NamedTuple):
+    """The ComputeDomain that all this is about."""
+
+    namespace: str
+    name: str
+    uid: DomainUID
 
 
 class Story:
@@ -25,18 +35,18 @@ class Story:
 
     def __init__(
         self,
-        telemetry: Telemetry,
+        telemetry: Telemetry[ProcessMetrics],
         clock: Clock,
-        domain: DomainUID,
+        domain: Domain,
         clique: CliqueID,
         node: NodeName,
     ) -> None:
-        self.trace: TraceID = identity.trace_id(domain)
-        self._parent = identity.member(domain, node)
+        self.trace: TraceID = identity.trace_id(domain.uid)
+        self._parent = identity.member(domain.uid, node)
         self._telemetry = telemetry
         self._clock = clock
         self._attributes: dict[str, Value] = {
-            keys.COMPUTE_DOMAIN_UID: domain,
+            **domain_attributes(domain.namespace, domain.name, domain.uid),
             keys.CLIQUE: clique,
             keys.K8S_NODE_NAME: node,
         }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_api.runtime.process.clock import SystemClock
-from nvdra_api.runtime.telemetry.metrics import Metrics
+from nvdra_api.runtime.telemetry.process_metrics import ProcessMetrics
 from nvdra_api.runtime.telemetry.recorder import Recorder
 from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types.errors import DriverError, Reason, RetryableError
@@ -19,7 +19,7 @@ from nvdra_api.types.ids import CliqueID, DomainUID, NodeName
 from nvdra_imex_daemon import lifecycle
 from nvdra_imex_daemon.child import Child
 from nvdra_imex_daemon.lifecycle import Phase
-from nvdra_imex_daemon.story import Story
+from nvdra_imex_daemon.story import Domain, Story
 from nvdra_imex_daemon.supervisor import REREAD, Supervisor
 from waiting import until
 
@@ -54,9 +54,11 @@ class Rig:
 @asynccontextmanager
 async def supervised(*argv: str) -> AsyncIterator[Rig]:
     clock = SystemClock()
-    metrics = Metrics(driver="d", node=NodeName("n"), has_claims=False)
+    metrics = ProcessMetrics(driver="d")
     telemetry = Telemetry(clock, metrics, Recorder())
-    story = Story(telemetry, clock, DomainUID("d"), CliqueID("c.1"), NodeName("n"))
+    story = Story(
+        telemetry, clock, Domain("ns", "d", DomainUID("u")), CliqueID("c.1"), NodeName("n")
+    )
 
     async def prepare() -> None:
         rig.prepared += 1

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     DOMAIN_FULL = "DomainFull"
     DAEMON_NOT_READY = "DaemonNotReady"
     IMEX_BINARY_MISSING = "ImexBinaryMissing"
+    NAME_TAKEN = "NameTaken"
     INTERNAL = "Internal"
 
 

@@ -178,8 +178,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its device class is not valid, does not "
-            "fit the device, or asks for what this version does not have. The text names every "
-            "problem by its field.",
+            "fit the device, or asks for what this version does not have; or a ComputeDomain's "
+            "spec cannot be served. The text names every problem by its field.",
             mover=Mover.USER,
             check=(_CLAIM + "   # spec.devices.config", "kubectl get deviceclass CLASS -o yaml"),
             remedy=(
@@ -334,6 +334,23 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 "Delete the daemon's pod: its container is made with what is there then.",
             ),
             alert='`increase(nvdra_imex_restarts_total{reason="refused"}[10m]) > 3`.',
+        ),
+        Reason.NAME_TAKEN: Explanation(
+            meaning="A ComputeDomain cannot be given one of its objects, because another object of "
+            "that name is there already and is not the domain's: usually a ResourceClaimTemplate "
+            "that somebody made by hand, or that of a second domain which names the same template.",
+            mover=Mover.USER,
+            check=(
+                "kubectl -n NAMESPACE get computedomains -o wide",
+                "kubectl -n NAMESPACE get resourceclaimtemplates --show-labels",
+            ),
+            remedy=(
+                "Delete or rename the object that is named, if it is not needed: the domain goes "
+                "on within half a minute.",
+                "Otherwise delete the domain and make it again with another name in "
+                "`spec.channel.resourceClaimTemplate.name`.",
+            ),
+            alert="Not by itself: it is one user's manifest.",
         ),
         Reason.INTERNAL: Explanation(
             meaning="Something happened that the driver does not know: a bug. The log has the "

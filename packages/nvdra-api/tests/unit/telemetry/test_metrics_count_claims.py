@@ -158,14 +158,3 @@ def test_the_process_itself_is_measured_and_series_have_no_birthday(metrics: Met
 
     assert "process_resident_memory_bytes" in text
     assert "_created" not in text
-
-
-def test_a_component_without_claims_shows_none() -> None:
-    metrics = Metrics(driver="compute-domain.nvidia.com", node=NodeName("n"), has_claims=False)
-    metrics.operation_started("start imex")
-    metrics.operation_ended("start imex")
-    metrics.api_request("GET", "200", 0.1)
-    shown = generate_latest(metrics.registry).decode()
-    assert "nvdra_api_requests_seconds" in shown
-    assert "claim" not in shown
-    assert "nvidia_dra" not in shown

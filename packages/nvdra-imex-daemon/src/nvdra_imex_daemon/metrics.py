@@ -7,10 +7,11 @@ from nvdra_api.types import keys
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
-class Measures:
+class ImexMetrics:
     """How often nvidia-imex had to be started again, and how many peers there are."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        """Beside what every component measures, in its registry."""
         self._restarts = Counter(
             keys.IMEX_RESTARTS,
             "Times that nvidia-imex was gone and is started again, by why: exit, signal, refused, "
