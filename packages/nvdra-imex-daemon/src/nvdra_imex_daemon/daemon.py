@@ -18,7 +18,7 @@ from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.waiting import within
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types import keys
-from nvdra_api.types.errors import DriverError
+from nvdra_api.types.errors import DriverError, Reason, RetryableError
 
 from nvdra_imex_daemon import standing
 from nvdra_imex_daemon.entries import Report
@@ -35,6 +35,11 @@ LOG = logs.logger(__name__)
 _LOOK_S: Final = 30.0
 """Between looks that nothing asked for: they cost a read of the hosts file."""
 _FAILED: Final = Backoff(first_s=0.2, ceiling_s=10.0)
+_NOT_JOINED: Final = RetryableError(
+    Reason.DAEMON_NOT_READY,
+    "this daemon has not joined its clique yet",
+    "see whether the API server can be reached from this node",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,8 @@ class Daemon:
         self._failures = 0
         self.index: int | None = None
         self.roster = Roster((), ())
-        self.complaint = Complaint()
+        # Not ready before the first look says so, which an API server that is away may keep waiting.
+        self.complaint = Complaint(_NOT_JOINED, clock.now(), clock.monotonic())
 
     def wake(self) -> None:
         """Something may have changed: look again."""
