@@ -35,11 +35,6 @@ LOG = logs.logger(__name__)
 _LOOK_S: Final = 30.0
 """Between looks that nothing asked for: they cost a read of the hosts file."""
 _FAILED: Final = Backoff(first_s=0.2, ceiling_s=10.0)
-_NOT_JOINED: Final = RetryableError(
-    Reason.DAEMON_NOT_READY,
-    "this daemon has not joined its clique yet",
-    "see whether the API server can be reached from this node",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +82,8 @@ class Daemon:
         self._failures = 0
         self.index: int | None = None
         self.roster = Roster((), ())
-        # Not ready before the first look says so, which an API server that is away may keep waiting.
-        self.complaint = Complaint(_NOT_JOINED, clock.now(), clock.monotonic())
+        # The first look may take its time, where the API server is away: not ready before it.
+        self.complaint = Complaint(_not_joined(), clock.now(), clock.monotonic())
 
     def wake(self) -> None:
         """Something may have changed: look again."""
@@ -191,3 +186,11 @@ class Daemon:
                 LOG.info("Left the domain", index=self.index)
         except DriverError as error:
             LOG.warning("Could not leave the domain", reason=error.reason.value, error=error)
+
+
+def _not_joined() -> DriverError:
+    return RetryableError(
+        Reason.DAEMON_NOT_READY,
+        "this daemon has not joined its clique yet",
+        "see whether the API server can be reached from this node",
+    )
