@@ -17,7 +17,11 @@ import yaml
 CHARTS = Path(__file__).parent
 README = CHARTS / "README.md"
 BLOCK = re.compile(r"(<!-- values: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-FIELDS = {"affinity", "securityContext"}  # Kubernetes describes what is in them
+FIELDS = {
+    "affinity",
+    "podSecurityContext",
+    "securityContext",
+}  # Kubernetes describes what is in them
 
 LONGEST_DEFAULT = 80
 

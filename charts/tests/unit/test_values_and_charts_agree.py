@@ -16,6 +16,7 @@ from nvdra_api.types import gates
 Render = Callable[..., dict[str, dict[str, Any]]]
 
 PLUGIN = "nvdra-gpu-plugin"
+CONTROLLER = "nvdra-cd-controller"
 
 # Each value of the plugin's chart, and another one that must make a difference.
 OTHER: dict[str, Any] = {
@@ -196,7 +197,7 @@ def test_the_readme_lists_the_values_as_they_are(charts: Path, copy: Path) -> No
 
 def test_what_changes_in_any_chart_changes_its_table(copy: Path) -> None:
     texts = {file: file.read_text() for file in copy.glob("*/values.yaml")}
-    assert {file.parent.name for file in texts} == {"nvdra", PLUGIN}
+    assert {file.parent.name for file in texts} == {"nvdra", CONTROLLER, PLUGIN}
     # The second time, a table is replaced that contains a character of the markers around it.
     for words in ("One <of> three", "Another <of> three"):
         for file, text in texts.items():
@@ -225,7 +226,7 @@ def test_a_table_that_cannot_be_placed_is_an_error(copy: Path, marker: str, inst
     readme.write_text(broken)
     done = document(copy)
     assert done.returncode == 1
-    assert f"is needed for each of nvdra, {PLUGIN}; found: " in done.stderr
+    assert f"is needed for each of nvdra, {CONTROLLER}, {PLUGIN}; found: " in done.stderr
     assert "Traceback" not in done.stderr
     assert readme.read_text() == broken
 

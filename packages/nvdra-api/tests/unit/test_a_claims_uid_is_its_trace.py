@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nvdra_api.protocol import identity
 from nvdra_api.protocol.identity import Link
-from nvdra_api.types.ids import ClaimUID, NodeName, SpanID, TraceID
+from nvdra_api.types.ids import ClaimUID, DomainUID, NodeName, SpanID, TraceID
 
 UID = ClaimUID("3f0c1a52-7c1b-4d0e-8a55-0123456789ab")
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -43,6 +43,14 @@ def test_the_root_span_of_a_claim_is_the_same_on_every_machine() -> None:
 def test_each_node_has_its_own_root() -> None:
     roots = {identity.claim_root(UID, NodeName(node)) for node in ("node-a", "node-b", "")}
     assert len(roots) == 3
+
+
+def test_the_spans_of_a_domain_can_be_named_by_each_of_its_processes() -> None:
+    uid = DomainUID("11111111-2222-3333-4444-555555555555")
+    # From `printf domain/<uid> | b2sum -l 64` and `printf member/<uid>/node-a | b2sum -l 64`.
+    assert identity.domain_root(uid) == "51109802b183ea78"
+    assert identity.member(uid, NodeName("node-a")) == "aedf63bb4e5f20cd"
+    assert identity.member(uid, NodeName("node-b")) != identity.member(uid, NodeName("node-a"))
 
 
 @given(st.text())

@@ -71,3 +71,45 @@ def test_paths_name_the_version() -> None:
     assert apiversions.claim_path("v1beta1", "ns", "c") == (
         "/apis/resource.k8s.io/v1beta1/namespaces/ns/resourceclaims/c"
     )
+
+
+def template(request: apiversions.JsonObject) -> apiversions.JsonObject:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t"},
+        "spec": {"spec": {"devices": {"requests": [request], "config": [{"requests": ["r"]}]}}},
+    }
+
+
+REQUEST = {"name": "r", "exactly": {"deviceClassName": "c", "count": 1}}
+ALTERNATIVES = {"name": "r", "firstAvailable": [{"name": "s", "deviceClassName": "c"}]}
+
+
+def test_in_v1beta1_a_request_says_beside_its_name_what_it_wants() -> None:
+    written = apiversions.template_to("v1beta1", template(REQUEST))
+
+    assert written["apiVersion"] == "resource.k8s.io/v1beta1"
+    assert written["spec"]["spec"]["devices"] == {
+        "requests": [{"name": "r", "deviceClassName": "c", "count": 1}],
+        "config": [{"requests": ["r"]}],
+    }
+
+
+@pytest.mark.parametrize("version", apiversions.VERSIONS)
+@pytest.mark.parametrize("request_", [REQUEST, ALTERNATIVES])
+def test_a_template_survives_every_version_and_the_caller_keeps_his(
+    request_: apiversions.JsonObject, version: str
+) -> None:
+    obj = template(request_)
+    written = apiversions.template_to(version, obj)
+
+    assert written["apiVersion"] == f"resource.k8s.io/{version}"
+    assert apiversions.template_from(version, written) == obj == template(request_)
+
+
+def test_paths_of_templates_are_those_of_all_namespaces_of_one_and_of_one_template() -> None:
+    path = "/apis/resource.k8s.io/v1"
+    assert apiversions.templates_path("v1") == f"{path}/resourceclaimtemplates"
+    assert apiversions.templates_path("v1", "n") == f"{path}/namespaces/n/resourceclaimtemplates"
+    assert apiversions.templates_path("v1", "n", "t").endswith("/n/resourceclaimtemplates/t")

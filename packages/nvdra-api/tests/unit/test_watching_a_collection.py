@@ -162,3 +162,50 @@ def test_after_catching_up_we_know_what_the_server_knows(history: list[tuple[str
     for line in pending:
         collection.fed(line)
     assert collection.objects() == truth
+
+
+def test_what_moved_is_told_once_by_its_key() -> None:
+    collection = listed(5, obj("a", 1), obj("b", 2))
+    assert collection.touched() == {"a", "b"}
+    assert collection.touched() == frozenset()
+
+    collection.fed(event("MODIFIED", obj("a", 6, value=1)))
+    collection.fed(event("DELETED", obj("b", 7)))
+    collection.fed(event("ADDED", obj("c", 8)))
+    collection.fed(event("BOOKMARK", obj("", 9)))
+    assert collection.touched() == {"a", "b", "c"}
+    collection.listed({"metadata": {"resourceVersion": "9"}, "items": [obj("c", 8)]})
+    assert collection.touched() == {"a"}
+
+
+def test_our_own_writes_are_told_and_the_watch_that_repeats_them_is_not() -> None:
+    collection = listed(5, obj("a", 3))
+    collection.touched()
+
+    collection.wrote(obj("a", 6, value=1))
+    assert collection.touched() == {"a"}
+    collection.fed(event("MODIFIED", obj("a", 6, value=1)))
+    assert collection.touched() == frozenset()
+    collection.deleted(obj("a", 6))
+    assert collection.touched() == {"a"}
+
+
+def test_one_object_is_found_as_the_whole_collection_has_it() -> None:
+    collection = listed(5, obj("a", 3))
+    assert collection.get("a") == obj("a", 3)
+    assert collection.get("b") is None
+
+    collection.wrote(obj("a", 6, value=1))
+    assert collection.get("a") == collection.objects()["a"] == obj("a", 6, value=1)
+    collection.deleted(collection.objects()["a"])
+    assert collection.get("a") is None
+
+
+def test_of_each_object_only_what_is_wanted_is_kept() -> None:
+    collection = Collection(lambda each: {"metadata": each["metadata"]})
+    collection.listed({"metadata": {"resourceVersion": "5"}, "items": [obj("a", 1, value=1)]})
+    collection.fed(event("ADDED", obj("b", 6, value=2)))
+    collection.wrote(obj("c", 7, value=3))
+
+    assert all(set(each) == {"metadata"} for each in collection.objects().values())
+    assert set(collection.objects()) == {"a", "b", "c"}

@@ -1,11 +1,12 @@
 """resource.k8s.io in the versions that a cluster may serve: which to speak, how to write it.
 
 All of our code works on v1. v1beta2 has the same shape; in v1beta1 everything about a device but
-its name lies below `basic`. What we read of claims is alike in all three.
+its name lies below `basic`, and what v1 has below `exactly` of a request lies beside its name. What
+we read of claims is alike in all three.
 Source: spec/kubelet-dra-protocol.md §3.1, §5.4.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from nvdra_api.types.names import RESOURCE_GROUP
@@ -43,6 +44,23 @@ def claim_path(version: str, namespace: str, name: str) -> str:
     return f"{GROUP_PATH}/{version}/namespaces/{namespace}/resourceclaims/{name}"
 
 
+def templates_path(version: str, namespace: str = "", name: str = "") -> str:
+    """Path of the ResourceClaimTemplates of all namespaces or of one, or of one template."""
+    below = f"/namespaces/{namespace}" if namespace else ""
+    path = f"{GROUP_PATH}/{version}{below}/resourceclaimtemplates"
+    return f"{path}/{name}" if name else path
+
+
+def template_to(version: str, obj: JsonObject) -> JsonObject:
+    """A v1 ResourceClaimTemplate as the given version writes it; the argument stays as it is."""
+    return _template(version, obj, _flat_request if version == "v1beta1" else None)
+
+
+def template_from(version: str, obj: JsonObject) -> JsonObject:
+    """A ResourceClaimTemplate of the given version as v1 says it; the argument stays as it is."""
+    return _template("v1", obj, _nested_request if version == "v1beta1" else None)
+
+
 def slice_to(version: str, obj: JsonObject) -> JsonObject:
     """A v1 ResourceSlice as the given version writes it; the argument stays as it is."""
     written = {**obj, "apiVersion": api_version(version), "kind": "ResourceSlice"}
@@ -61,6 +79,30 @@ def slice_from(version: str, obj: JsonObject) -> JsonObject:
         spec["devices"] = [_flat(device) for device in spec["devices"]]
         read["spec"] = spec
     return read
+
+
+def _template(
+    version: str, obj: JsonObject, request: Callable[[JsonObject], JsonObject] | None
+) -> JsonObject:
+    changed = {**obj, "apiVersion": api_version(version), "kind": "ResourceClaimTemplate"}
+    claim = (obj.get("spec") or {}).get("spec") or {}
+    requests = (claim.get("devices") or {}).get("requests")
+    if request is not None and requests:
+        devices = {**claim["devices"], "requests": [request(each) for each in requests]}
+        changed["spec"] = {**obj["spec"], "spec": {**claim, "devices": devices}}
+    return changed
+
+
+def _flat_request(request: JsonObject) -> JsonObject:
+    rest = {key: value for key, value in request.items() if key != "exactly"}
+    return {**rest, **(request.get("exactly") or {})}
+
+
+def _nested_request(request: JsonObject) -> JsonObject:
+    if "firstAvailable" in request:
+        return request
+    exactly = {key: value for key, value in request.items() if key != "name"}
+    return {"name": request.get("name", ""), "exactly": exactly}
 
 
 def _nested(device: JsonObject) -> JsonObject:

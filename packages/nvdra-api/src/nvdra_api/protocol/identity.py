@@ -1,4 +1,4 @@
-"""Which trace a claim has, which span ID its root has, and whether the trace is exported.
+"""Which trace an object has, which span ID its root has, and whether the trace is exported.
 
 Pure functions of names, so that every component reaches the same answer with nothing propagated.
 Random span IDs are made where spans are made. Source: spec/tracing.md §1.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from nvdra_api.types import keys
-from nvdra_api.types.ids import ClaimUID, NodeName, SpanID, TraceID
+from nvdra_api.types.ids import ClaimUID, DomainUID, NodeName, SpanID, TraceID
 
 _HEX_TRACE = re.compile(r"[0-9a-f]{32}")
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
@@ -52,6 +52,16 @@ def span_id(key: str) -> SpanID:
 def claim_root(uid: ClaimUID, node: NodeName) -> SpanID:
     """Span ID of a claim's root on one node, known before the root is written."""
     return span_id(f"claim/{uid}/{node}")
+
+
+def domain_root(uid: DomainUID) -> SpanID:
+    """Span ID of a ComputeDomain's root: parent of whatever its controller does."""
+    return span_id(f"domain/{uid}")
+
+
+def member(uid: DomainUID, node: NodeName) -> SpanID:
+    """Span ID of one node's part in a ComputeDomain: parent of its plugin's and daemon's spans."""
+    return span_id(f"member/{uid}/{node}")
 
 
 def is_sampled(trace: TraceID, ratio: float) -> bool:

@@ -7,7 +7,7 @@ Source: spec/kubelet-dra-protocol.md §3.8 (mutation cache), §8.8.
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nvdra_api.protocol.apiversions import JsonObject
@@ -21,10 +21,22 @@ class Outcome(enum.Enum):
     LIST_AGAIN = "list again"
 
 
+def whole(obj: JsonObject) -> JsonObject:
+    """The object as it is: for who keeps everything."""
+    return obj
+
+
 class Collection:
     """The objects of one collection by key (`<namespace>/<name>`, or the bare name)."""
 
-    def __init__(self) -> None:
+    def __init__(self, trim: Callable[[JsonObject], JsonObject] = whole) -> None:
+        """Start with nothing.
+
+        Args:
+            trim: What to keep of an object; at least name, namespace, UID and resourceVersion.
+        """
+        self._trim = trim
+        self._touched: set[str] = set()
         self._known: dict[str, JsonObject] = {}
         self._written: dict[str, JsonObject] = {}
         self._deleted: set[str] = set()
@@ -41,13 +53,26 @@ class Collection:
         merged = self._known | self._written
         return {k: o for k, o in merged.items() if o["metadata"].get("uid") not in self._deleted}
 
+    def get(self, name: str) -> JsonObject | None:
+        """One object by its key, as `objects` has it."""
+        obj = self._written.get(name) or self._known.get(name)
+        return None if obj is None or obj["metadata"].get("uid") in self._deleted else obj
+
+    def touched(self) -> frozenset[str]:
+        """Keys of what came, changed or went since the last time this was asked."""
+        taken = frozenset(self._touched)
+        self._touched.clear()
+        return taken
+
     def listed(self, document: Mapping[str, Any]) -> bool:
         """Take a whole list, which replaces everything; did anything change?"""
         before = self.objects()
-        self._known = {key(each): each for each in document.get("items") or ()}
+        self._known = {key(each): self._trim(each) for each in document.get("items") or ()}
         self._deleted.clear()
         self._resume_from(document.get("metadata") or {})
-        return self.objects() != before
+        now = self.objects()
+        self._touched |= {name for name in {*before, *now} if before.get(name) != now.get(name)}
+        return now != before
 
     def fed(self, line: bytes) -> Outcome:
         """Take one line of a watch.
@@ -62,18 +87,22 @@ class Collection:
         kind, obj = event.get("type"), event.get("object") or {}
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
             return Outcome.LIST_AGAIN
-        changed = self._apply(kind, obj) if kind != "BOOKMARK" else False
+        changed = self._apply(kind, self._trim(obj)) if kind != "BOOKMARK" else False
+        if changed:
+            self._touched.add(key(obj))
         self._resume_from(obj.get("metadata") or {})
         return Outcome.CHANGED if changed else Outcome.NOTHING
 
     def wrote(self, obj: JsonObject) -> None:
         """Remember what the server returned for our create or replace."""
         if not _is_newer(self.resource_version, obj["metadata"]["resourceVersion"], or_equal=True):
-            self._written[key(obj)] = obj
+            self._written[key(obj)] = self._trim(obj)
+            self._touched.add(key(obj))
 
     def deleted(self, obj: JsonObject) -> None:
         """Remember that we deleted this object, whatever the watch still says."""
         self._deleted.add(obj["metadata"].get("uid", ""))
+        self._touched.add(key(obj))
 
     def _apply(self, kind: str, obj: JsonObject) -> bool:
         name = key(obj)

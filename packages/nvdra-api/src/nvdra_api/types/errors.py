@@ -28,6 +28,11 @@ class Reason(StrEnum):
     STATE_UNAVAILABLE = "StateUnavailable"
     API_UNAVAILABLE = "ApiUnavailable"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    DOMAIN_NOT_FOUND = "DomainNotFound"
+    DOMAIN_FULL = "DomainFull"
+    DAEMON_NOT_READY = "DaemonNotReady"
+    IMEX_BINARY_MISSING = "ImexBinaryMissing"
+    NAME_TAKEN = "NameTaken"
     INTERNAL = "Internal"
 
 

@@ -40,6 +40,18 @@ LINK: Final = "nvdra.link"
 """On a link: why it is there; `inbound` for context that a caller sent."""
 LINK_INBOUND: Final = "inbound"
 NVML_FUNCTION: Final = "nvdra.nvml.function"
+CLIQUE: Final = "nvdra.clique"
+"""NVLink clique of the node."""
+INDEX: Final = "nvdra.index"
+"""Place of a daemon in its clique."""
+PID: Final = "process.pid"
+
+DOMAIN_NAME: Final = "nvdra.domain.name"
+DOMAIN_UID: Final = "nvdra.domain.uid"
+MEMBERS: Final = "nvdra.members"
+"""How many nodes a domain had."""
+WAITS_FOR: Final = "nvdra.waits_for"
+"""What an operation left off waiting for."""
 
 # Metrics of ours (spec/tracing.md §5).
 CLAIM_OPERATION_SECONDS: Final = "nvdra_claim_operation_seconds"
@@ -54,6 +66,15 @@ DEVICE_HEALTH_EVENTS: Final = "nvdra_device_health_events"
 API_REQUESTS_SECONDS: Final = "nvdra_api_requests_seconds"
 WATCH_RESTARTS: Final = "nvdra_watch_restarts"
 SPANS_DROPPED: Final = "nvdra_spans_dropped"
+IMEX_RESTARTS: Final = "nvdra_imex_restarts"
+IMEX_PEERS: Final = "nvdra_imex_peers"
+
+DOMAIN_INFO: Final = "nvdra_compute_domain_info"
+DOMAIN_MEMBERS: Final = "nvdra_compute_domain_members"
+DOMAIN_FORMATION_SECONDS: Final = "nvdra_compute_domain_formation_seconds"
+DOMAIN_PHASE_SECONDS: Final = "nvdra_compute_domain_phase_seconds"
+WORKQUEUE_DEPTH: Final = "nvdra_workqueue_depth"
+WORKQUEUE_FAILING: Final = "nvdra_workqueue_failing"
 
 # Metrics of the reference driver (spec/gpu-prepare.md §22).
 REFERENCE_REQUESTS: Final = "nvidia_dra_requests"
@@ -62,6 +83,7 @@ REFERENCE_REQUESTS_INFLIGHT: Final = "nvidia_dra_requests_inflight"
 REFERENCE_PREPARED_DEVICES: Final = "nvidia_dra_prepared_devices"
 REFERENCE_PREPARE_ERRORS: Final = "nvidia_dra_node_prepare_errors"
 REFERENCE_UNPREPARE_ERRORS: Final = "nvidia_dra_node_unprepare_errors"
+REFERENCE_DOMAIN_INFO: Final = "nvidia_dra_compute_domain_info"
 
 # Labels of metrics. Never a claim, a pod or a namespace.
 LABEL_DRIVER: Final = "driver"
@@ -78,6 +100,8 @@ LABEL_CODE: Final = "code"
 LABEL_RESOURCE: Final = "resource"
 LABEL_KIND: Final = "kind"
 LABEL_STATE: Final = "state"
+LABEL_STATUS: Final = "status"
+LABEL_PHASE: Final = "phase"
 LABEL_ERROR_TYPE: Final = "error_type"
 
 # Operations on a claim: names of spans and values of the label.

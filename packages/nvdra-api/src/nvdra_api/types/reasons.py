@@ -55,6 +55,16 @@ _READY: Final = (
     "   # readiness: driver, slices, state, files, kubelet"
 )
 
+_DOMAIN: Final = "kubectl -n NAMESPACE describe computedomain DOMAIN"
+_CLIQUES: Final = (
+    "kubectl -n nvdra-system get computedomaincliques -o yaml"
+    " -l resource.nvidia.com/computeDomain=DOMAIN_UID"
+)
+_DAEMONS: Final = (
+    "kubectl -n nvdra-system get pods -o wide -l resource.nvidia.com/computeDomain=DOMAIN_UID"
+)
+_DAEMON_LOG: Final = "kubectl -n nvdra-system logs DAEMON_POD"
+
 
 def _more_than(count: int, reason: Reason, window: str) -> str:
     series = f'nvdra_claim_operation_seconds_count{{reason="{reason}"}}'
@@ -168,8 +178,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its device class is not valid, does not "
-            "fit the device, or asks for what this version does not have. The text names every "
-            "problem by its field.",
+            "fit the device, or asks for what this version does not have; or a ComputeDomain's "
+            "spec cannot be served. The text names every problem by its field.",
             mover=Mover.USER,
             check=(_CLAIM + "   # spec.devices.config", "kubectl get deviceclass CLASS -o yaml"),
             remedy=(
@@ -267,6 +277,80 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 "scheduled elsewhere.",
             ),
             alert=_more_than(2, Reason.DEADLINE_EXCEEDED, "15m"),
+        ),
+        Reason.DOMAIN_NOT_FOUND: Explanation(
+            meaning="The ComputeDomain that a daemon works for is not there (any more), or another "
+            "one has its name.",
+            mover=Mover.NOBODY,
+            check=("kubectl get computedomains -A", _DAEMONS),
+            remedy=(
+                "Nothing while the domain is being deleted: its pods go with it.",
+                "Pods that stay: see the controller's log; delete the DaemonSet "
+                "computedomain-daemon-DOMAIN_UID.",
+            ),
+            alert="Not by itself.",
+        ),
+        Reason.DOMAIN_FULL: Explanation(
+            meaning="As many nodes of one NVLink clique work in the domain as one IMEX domain may "
+            "have (18, or the controller's --max-nodes-per-imex-domain). The daemon of one more "
+            "node waits until another leaves.",
+            mover=Mover.MIXED,
+            check=(_CLIQUES + "   # daemons: who has which index", _DAEMONS),
+            remedy=(
+                "Run the workload on fewer nodes of one clique, or as two domains.",
+                "Raise --max-nodes-per-imex-domain on the controller as far as the hardware's "
+                "documentation allows, and make the domain anew.",
+                "Entries of nodes that are gone: the controller removes them; see that it runs.",
+            ),
+            alert="Every one: a workload waits.",
+        ),
+        Reason.DAEMON_NOT_READY: Explanation(
+            meaning="The IMEX daemon of a node is not READY; the text says what it lacks. Pods of "
+            "that node that want a channel of the domain wait for it; its peers do not.",
+            mover=Mover.MIXED,
+            check=(_DOMAIN, _CLIQUES + "   # daemons: status and message", _DAEMON_LOG),
+            remedy=(
+                "Nothing for half a minute after the start.",
+                "nvidia-imex ends by itself: its last line says why, all of it is in the pod's "
+                "log. Often another nvidia-imex runs on the node: `systemctl disable --now "
+                "nvidia-imex` and mask it.",
+                "It stays INITIALIZING: see the fabric of the node (`nvidia-smi -q`, section "
+                "Fabric) and the fabric manager.",
+                "It waits for a quorum: the nodes it was connected with before are away; delete "
+                "the daemon's pod to form anew without them.",
+            ),
+            alert="`increase(nvdra_imex_restarts_total[10m]) > 3`.",
+        ),
+        Reason.IMEX_BINARY_MISSING: Explanation(
+            meaning="nvidia-imex or nvidia-imex-ctl cannot be run in the daemon's container. Both "
+            "come from the node's driver installation, by CDI.",
+            mover=Mover.ADMINISTRATOR,
+            check=(
+                "ls -l /usr/bin/nvidia-imex /usr/bin/nvidia-imex-ctl   # below the driver root",
+                "kubectl -n nvdra-system exec DAEMON_POD -- nvdra-imex-daemon check",
+            ),
+            remedy=(
+                "Install the package nvidia-imex of exactly the driver's version on the node.",
+                "Delete the daemon's pod: its container is made with what is there then.",
+            ),
+            alert='`increase(nvdra_imex_restarts_total{reason="refused"}[10m]) > 3`.',
+        ),
+        Reason.NAME_TAKEN: Explanation(
+            meaning="A ComputeDomain cannot be given one of its objects, because another object of "
+            "that name is there already and is not the domain's: usually a ResourceClaimTemplate "
+            "that somebody made by hand, or that of a second domain which names the same template.",
+            mover=Mover.USER,
+            check=(
+                "kubectl -n NAMESPACE get computedomains -o wide",
+                "kubectl -n NAMESPACE get resourceclaimtemplates --show-labels",
+            ),
+            remedy=(
+                "Delete or rename the object that is named, if it is not needed: the domain goes "
+                "on within half a minute.",
+                "Otherwise delete the domain and make it again with another name in "
+                "`spec.channel.resourceClaimTemplate.name`.",
+            ),
+            alert="Not by itself: it is one user's manifest.",
         ),
         Reason.INTERNAL: Explanation(
             meaning="Something happened that the driver does not know: a bug. The log has the "

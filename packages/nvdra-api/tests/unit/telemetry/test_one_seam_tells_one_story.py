@@ -103,6 +103,19 @@ def test_a_step_with_something_below_it_cannot_be_discarded(
     assert spans(telemetry, ref)["inner"].parent == spans(telemetry, ref)["outer"].id
 
 
+def test_an_operation_whose_steps_did_nothing_can_be_discarded_with_them(
+    telemetry: Telemetry, ref: ClaimRef, records: Records
+) -> None:
+    with operation(telemetry, ref) as whole:
+        with telemetry.step("look") as step:
+            step.discard()
+        whole.discard()
+
+    assert list(telemetry.recorder.traces()) == []
+    assert list(records()) == []
+    assert sample(telemetry, "nvdra_operations_in_flight", operation="prepare") == 0
+
+
 def test_a_discarded_step_that_fails_after_all_is_told(telemetry: Telemetry, ref: ClaimRef) -> None:
     with suppress(RetryableError), operation(telemetry, ref), telemetry.step("wait") as step:
         step.discard()

@@ -22,7 +22,7 @@ import aiohttp
 from nvdra_api.protocol import apiversions, backoff
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.runtime.kube.bucket import Bucket
-from nvdra_api.runtime.kube.connection import Connection, KubeSettings
+from nvdra_api.runtime.kube.connection import YAML, Connection, KubeSettings
 from nvdra_api.runtime.kube.errors import DraDisabled, NotFound, errors, garbled, refused
 from nvdra_api.runtime.kube.observation import Observe, Request, resource, unobserved
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
@@ -65,14 +65,30 @@ class Client:
         """
         return _object("GET", path, await self._call("GET", path, deadline, params))
 
-    async def create(self, path: str, body: JsonObject, deadline: float) -> JsonObject:
+    async def create(
+        self, path: str, body: JsonObject, deadline: float, *, normalized: bool = False
+    ) -> JsonObject:
         """POST to a collection; the stored object comes back.
+
+        Args:
+            path: Of the collection.
+            body: The object.
+            deadline: Monotonic seconds of the loop's clock.
+            normalized: Have the server write embedded documents, such as opaque parameters, in its
+                own form. It stores them as they are sent, blanks included, and then takes its own
+                form for another document: an update of an immutable spec fails.
 
         Raises:
             Invalid: the server rejects the object.
             Conflict: it exists.
         """
-        return _object("POST", path, await self._call("POST", path, deadline, body=body))
+        return _object(
+            "POST",
+            path,
+            await self._call(
+                "POST", path, deadline, None, body, YAML if normalized else "application/json"
+            ),
+        )
 
     async def replace(self, path: str, body: JsonObject, deadline: float) -> JsonObject:
         """PUT an object; with a resourceVersion in it, only over that version (else Conflict)."""
@@ -92,15 +108,19 @@ class Client:
 
     async def delete(
         self, path: str, deadline: float, *, uid: str = "", resource_version: str = ""
-    ) -> None:
-        """Delete an object, if it still is the one meant (else Conflict); absent is NotFound."""
+    ) -> JsonObject:
+        """Delete an object, if it still is the one meant (else Conflict); absent is NotFound.
+
+        Returns:
+            The object, where something such as a finalizer keeps it for now; otherwise a Status.
+        """
         conditions = {"uid": uid, "resourceVersion": resource_version}
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {key: value for key, value in conditions.items() if value},
         }
-        await self._call("DELETE", path, deadline, body=body)
+        return _object("DELETE", path, await self._call("DELETE", path, deadline, body=body))
 
     async def claim(self, ref: ClaimRef, deadline: float) -> ResourceClaim:
         """Read the claim that the kubelet means, never another of the same name.

@@ -8,6 +8,7 @@ knows of it. No retries here.
 import asyncio
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import socket
@@ -23,6 +24,8 @@ import yaml
 
 from nvdra_api.runtime.kube import package
 from nvdra_api.types.errors import Reason, RetryableError
+
+YAML = "application/yaml"
 
 _KEEP_ALIVE_S = 75.0
 """How long an idle connection is kept: less than the API server's own 90 s, so that we, not it,
@@ -142,8 +145,10 @@ class Connection:
             verb: HTTP method.
             target: Path and query, encoded.
             body: What JSON says, or None.
-            content_type: Of the body.
+            content_type: Of the body; as YAML it is the same JSON, which YAML contains.
         """
+        if content_type == YAML:
+            body = json.dumps(body)  # the package writes JSON by itself, and YAML not at all
         headers = {"Content-Type": content_type}
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         if token:

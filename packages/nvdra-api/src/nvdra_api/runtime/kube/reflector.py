@@ -1,7 +1,8 @@
 """Keep a copy of a collection true: list once, watch, resume; list again only when that must be.
 
-Who reads takes `snapshot()`; who waits takes `changed_since(serial)`. What the answers mean is
-`protocol.watching`'s to decide. Source: spec/kubelet-dra-protocol.md §8.8.
+Who reads takes `snapshot()` or `get(key)`; who waits takes `changed_since(serial)`; who keeps an
+index is told the keys that moved. What the answers mean is `protocol.watching`'s to decide.
+Source: spec/kubelet-dra-protocol.md §8.8.
 """
 
 import asyncio
@@ -37,6 +38,10 @@ _NO_SUCH_API_S = 30.0
 """Between two questions for an API that the cluster does not serve; a small answer."""
 
 
+def _unheard(_: frozenset[str]) -> None:
+    """For who keeps no index."""
+
+
 class Reflector:
     """One collection, as it is now as far as anyone can tell."""
 
@@ -46,6 +51,9 @@ class Reflector:
         locate: Callable[[float, bool], Awaitable[str]],
         params: Mapping[str, str],
         observe_restart: Callable[[str], None],
+        *,
+        observe_change: Callable[[frozenset[str]], None] = _unheard,
+        trim: Callable[[JsonObject], JsonObject] = watching.whole,
     ) -> None:
         """Prepare to reflect; `running` does it.
 
@@ -57,13 +65,17 @@ class Reflector:
             params: Selectors.
             observe_restart: Told the collection's name, `resourceslices`, whenever a watch begins
                 in place of one that ended.
+            observe_change: Told the keys of what came, changed or went, our own writes included,
+                at once and before anybody who waits.
+            trim: What to keep of each object; at least name, namespace, UID and resourceVersion.
         """
         self._api = api
         self._locate = locate
         self._params = params
         self._observe_restart = observe_restart
+        self._observe_change = observe_change
         self._has_watched = False
-        self._collection = watching.Collection()
+        self._collection = watching.Collection(trim)
         self._moved = asyncio.Condition()
         self._is_lost = False
         self.serial = 0
@@ -80,6 +92,15 @@ class Reflector:
         """The objects by key, in the API version that `locate` names; our own writes included."""
         return self._collection.objects()
 
+    def get(self, key: str) -> JsonObject | None:
+        """One object by its key, `<namespace>/<name>` or the bare name; our own writes included."""
+        return self._collection.get(key)
+
+    async def synced(self) -> None:
+        """Wait until the collection has been listed."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.is_synced)
+
     async def changed_since(self, serial: int) -> int:
         """Wait until something changed that a reader at `serial` has not seen; the new serial."""
         async with self._moved:
@@ -89,10 +110,12 @@ class Reflector:
     def wrote(self, obj: JsonObject) -> None:
         """Count our own create or replace before the watch tells of it."""
         self._collection.wrote(obj)
+        self._tell()
 
     def deleted(self, obj: JsonObject) -> None:
         """Count our own delete before the watch tells of it."""
         self._collection.deleted(obj)
+        self._tell()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Reflector"]:
@@ -123,6 +146,7 @@ class Reflector:
         path = await self._locate(deadline, self._is_lost)
         self._is_lost = False
         is_changed = self._collection.listed(await self._api.get(path, deadline, self._params))
+        self._tell()
         if is_changed or self.error or self.serial == 0:
             await self._note("")
         return path
@@ -173,8 +197,13 @@ class Reflector:
                 if outcome is Outcome.LIST_AGAIN:
                     return outcome
                 if outcome is Outcome.CHANGED:
+                    self._tell()
                     await self._note("")
         return Outcome.NOTHING
+
+    def _tell(self) -> None:
+        if moved := self._collection.touched():
+            self._observe_change(moved)
 
     async def _note(self, error: str) -> None:
         async with self._moved:

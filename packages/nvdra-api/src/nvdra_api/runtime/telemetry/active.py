@@ -56,8 +56,9 @@ class ActiveSpan:
     """
 
     __slots__ = (
+        "_above",
+        "_children",
         "_events",
-        "_has_children",
         "_keep",
         "_links",
         "_operation",
@@ -96,13 +97,15 @@ class ActiveSpan:
         self._keep = keep
         self._links = links
         self._events: list[SpanEvent] = []
-        self._has_children = False
+        self._above: ActiveSpan | None = None
+        self._children = 0
         self.start_ns = timeline.now_ns()
 
     def step(self, name: str, attributes: Mapping[str, Value]) -> "ActiveSpan":
         """A span below this one, started now."""
-        self._has_children = True
+        self._children += 1
         span = ActiveSpan(name, self.trace, self.id, self._timeline, attributes, self._keep)
+        span._above = self
         span._operation = self._operation
         span.subject = self.subject
         return span
@@ -128,7 +131,7 @@ class ActiveSpan:
         """
         if self.trace is None:
             return
-        self._has_children = True
+        self._children += 1
         end_ns = self._timeline.now_ns()
         start_ns = max(self.start_ns, end_ns - round(seconds * 1e9))
         self._keep(
@@ -148,9 +151,10 @@ class ActiveSpan:
     def discard(self) -> None:
         """Leave nothing of this step: no span, no measurement, no log record.
 
-        A step that has spans below it has done something, and stays.
+        A step that has spans below it has done something, and stays; steps that were discarded
+        themselves do not count.
         """
-        self.is_discarded = not self._has_children
+        self.is_discarded = not self._children
 
     def fail(self, error: BaseException) -> None:
         """Mark the span as failed; leaving its block by an exception does this by itself."""
@@ -164,6 +168,8 @@ class ActiveSpan:
             Seconds since its start.
         """
         end_ns = max(self.start_ns, self._timeline.now_ns())
+        if self.is_discarded and self._above is not None:
+            self._above._children -= 1
         if self.trace is not None and not self.is_discarded:
             self._keep(self._finished(self.trace, end_ns))
         return (end_ns - self.start_ns) / 1e9

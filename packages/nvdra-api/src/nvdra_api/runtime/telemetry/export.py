@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from nvdra_api.protocol import identity
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.environment import ExportSettings
-from nvdra_api.runtime.telemetry.metrics import Metrics
+from nvdra_api.runtime.telemetry.process_metrics import Measures
 from nvdra_api.runtime.telemetry.spans import Span
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Exporting:
         settings: ExportSettings,
         ratio: float,
         resource: Mapping[str, str],
-        metrics: Metrics,
+        metrics: Measures,
     ) -> None:
         self._settings = settings
         self._ratio = ratio

@@ -7,41 +7,25 @@ Source: spec/tracing.md §5.
 
 from collections.abc import Mapping
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from nvdra_api.runtime.telemetry.process_metrics import (
+    OPERATION_BUCKETS_S,
+    STEP_BUCKETS_S,
+    ProcessMetrics,
+)
 from nvdra_api.runtime.telemetry.reference import ReferenceMetrics
 from nvdra_api.runtime.telemetry.series import Series
 from nvdra_api.types import keys
 from nvdra_api.types.ids import NodeName, TraceID
 
-_OPERATION_BUCKETS_S = (
-    *(0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0),  # 45 s: where the kubelet gives up
-)
-_STEP_BUCKETS_S = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 45.0),
-)
-
 
 class Metrics:
-    """What one driver on one node counts and measures.
-
-    Attributes:
-        registry: What `/metrics` shows; shared with nobody.
-    """
+    """What one driver on one node counts and measures."""
 
     def __init__(self, *, driver: str, node: NodeName) -> None:
-        # No `_created` series: Prometheus has no use for them. The switch is the library's.
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
-        self.registry = CollectorRegistry()
+        self._process = ProcessMetrics(driver=driver)
+        self._process.show_idle(keys.PREPARE, keys.UNPREPARE)
         self._driver = driver
         self._kinds_held: set[str] = set()
         self._devices_seen: set[tuple[str, str]] = set()
@@ -49,16 +33,20 @@ class Metrics:
         self._define_operations()
         self._define_node()
         self._define_outside()
-        ProcessCollector(registry=self.registry)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """What `/metrics` shows; shared with nobody."""
+        return self._process.registry
 
     def operation_started(self, operation: str) -> None:
         """Work on a claim begins."""
-        self._in_flight(operation).inc()
+        self._process.operation_started(operation)
         self._reference.started(operation)
 
     def operation_ended(self, operation: str) -> None:
         """Work on a claim is over, well or badly."""
-        self._in_flight(operation).dec()
+        self._process.operation_ended(operation)
         self._reference.ended(operation)
 
     def call_answered(
@@ -81,7 +69,7 @@ class Metrics:
 
     def step(self, step: str, seconds: float) -> None:
         """One step of an operation took this long."""
-        self._steps(step).observe(seconds)
+        self._process.step(step, seconds)
 
     def lock_wait(self, seconds: float) -> None:
         """A claim waited this long for its devices' locks; zero counts too."""
@@ -114,15 +102,15 @@ class Metrics:
 
     def api_request(self, verb: str, code: str, seconds: float) -> None:
         """One request to the API server; `code` is the status, or what kept it from having one."""
-        self._api_requests(verb, code).observe(seconds)
+        self._process.api_request(verb, code, seconds)
 
     def watch_restart(self, resource: str) -> None:
         """A watch of `resource` ended and was begun again."""
-        self._watch_restarts(resource).inc()
+        self._process.watch_restart(resource)
 
     def spans_dropped(self, reason: str, count: int = 1) -> None:
         """Spans that no collector will see: queue_full, export_failed, shutdown."""
-        self._spans_dropped(reason).inc(count)
+        self._process.spans_dropped(reason, count)
 
     def _define_operations(self) -> None:
         self._operations = self._histogram(
@@ -133,28 +121,13 @@ class Metrics:
             keys.LABEL_DEVICE_KIND,
             keys.LABEL_OUTCOME,
             keys.LABEL_REASON,
-            buckets=_OPERATION_BUCKETS_S,
+            buckets=OPERATION_BUCKETS_S,
         )
-        self._steps = self._histogram(
-            keys.STEP_SECONDS,
-            "Time one step of an operation took.",
-            keys.LABEL_DRIVER,
-            keys.LABEL_STEP,
-            buckets=_STEP_BUCKETS_S,
-        )
-        self._in_flight = self._gauge(
-            keys.OPERATIONS_IN_FLIGHT,
-            "Operations on claims that have begun and not ended.",
-            keys.LABEL_DRIVER,
-            keys.LABEL_OPERATION,
-        )
-        for operation in (keys.PREPARE, keys.UNPREPARE):
-            self._in_flight(operation)
         self._lock_wait = self._histogram(
             keys.LOCK_WAIT_SECONDS,
             "Time a claim waited for other claims to let go of its devices.",
             keys.LABEL_DRIVER,
-            buckets=_STEP_BUCKETS_S,
+            buckets=STEP_BUCKETS_S,
         )
 
     def _define_node(self) -> None:
@@ -180,7 +153,7 @@ class Metrics:
             keys.NVML_CALL_SECONDS,
             "Time one NVML call took.",
             keys.LABEL_FUNCTION,
-            buckets=_STEP_BUCKETS_S,
+            buckets=STEP_BUCKETS_S,
         )
 
     def _define_outside(self) -> None:
@@ -190,23 +163,6 @@ class Metrics:
             keys.LABEL_DRIVER,
             keys.LABEL_VERB,
             keys.LABEL_OUTCOME,
-        )
-        self._api_requests = self._histogram(
-            keys.API_REQUESTS_SECONDS,
-            "Time one request to the API server took.",
-            keys.LABEL_VERB,
-            keys.LABEL_CODE,
-            buckets=_OPERATION_BUCKETS_S,
-        )
-        self._watch_restarts = self._counter(
-            keys.WATCH_RESTARTS,
-            "Watches that ended and were begun again.",
-            keys.LABEL_RESOURCE,
-        )
-        self._spans_dropped = self._counter(
-            keys.SPANS_DROPPED,
-            "Spans that were meant for a collector and did not reach it.",
-            keys.LABEL_REASON,
         )
 
     def _histogram(

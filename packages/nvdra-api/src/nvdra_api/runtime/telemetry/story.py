@@ -105,16 +105,17 @@ def tops(trace: Trace) -> tuple[Node, ...]:
 
 
 def sections(trace: Trace) -> Sequence[Section]:
-    """The life of the claim first, then every operation that has steps, on its own scale."""
+    """The life of the object first, then every operation that has steps, on its own scale."""
     top = tops(trace)
     life = [node for node in top if node.span.parent is None]
     operations = [child for node in life for child in node.children]
     operations += [node for node in top if node.span.parent is not None]
     operations.sort(key=lambda node: node.span.start_ns)
+    subject = life[0].span.name if life else "claim"
     lines = [(node.span, 0) for node in life]
     lines += [(node.span, 1 if life else 0) for node in operations]
     return [
-        _section("life of the claim", [span for span, _ in lines], lines),
+        _section(f"life of the {subject}", [span for span, _ in lines], lines),
         *(_operation(node) for node in operations if node.children),
     ]
 

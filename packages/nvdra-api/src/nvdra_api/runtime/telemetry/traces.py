@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Final
+from typing import Final, Generic
+
+from typing_extensions import TypeVar
 
 from nvdra_api.protocol import identity
 from nvdra_api.protocol.identity import Link
@@ -21,13 +23,17 @@ from nvdra_api.runtime.telemetry.environment import OtelSettings
 from nvdra_api.runtime.telemetry.export import Exporting, Job
 from nvdra_api.runtime.telemetry.metric_export import Sending
 from nvdra_api.runtime.telemetry.metrics import Metrics
+from nvdra_api.runtime.telemetry.process_metrics import Measures
 from nvdra_api.runtime.telemetry.recorder import Recorder
 from nvdra_api.runtime.telemetry.spans import Failure, Span, Value, random_id
 from nvdra_api.types import keys
 from nvdra_api.types.claims import ClaimRef
-from nvdra_api.types.ids import NodeName, SpanID, TraceID
+from nvdra_api.types.ids import DomainUID, NodeName, SpanID, TraceID
 
 LOG: Final = logs.logger(__name__)
+
+M = TypeVar("M", bound=Measures, default=Metrics)
+"""The metrics of the component; a DRA plugin's, unless said."""
 
 SLOW_NVML_S: Final = 0.005
 """From here on an NVML call is worth a span of its own (spec/tracing.md §2)."""
@@ -75,7 +81,7 @@ class Scope:
         CURRENT.reset(self._token)
 
 
-class Telemetry:
+class Telemetry(Generic[M]):
     """Where spans, measurements and records of one component go.
 
     Attributes:
@@ -84,7 +90,7 @@ class Telemetry:
     """
 
     def __init__(
-        self, clock: Clock, metrics: Metrics, recorder: Recorder, exporting: Exporting | None = None
+        self, clock: Clock, metrics: M, recorder: Recorder, exporting: Exporting | None = None
     ) -> None:
         self.metrics = metrics
         self.recorder = recorder
@@ -96,7 +102,7 @@ class Telemetry:
         """Whether spans go further than this process."""
         return self._exporting is not None
 
-    def call(self, operation: str, trace: TraceID) -> Call:
+    def call(self: "Telemetry[Metrics]", operation: str, trace: TraceID) -> Call:
         """One call of the kubelet for a claim; what the claim metrics count.
 
         Args:
@@ -114,16 +120,17 @@ class Telemetry:
         attributes: Mapping[str, Value] = _NOTHING,
         links: tuple[Link, ...] = (),
     ) -> Scope:
-        """One piece of work on a claim: `prepare`, `unprepare`.
+        """One piece of work on an object: `prepare` of a claim, `reconcile` of a domain.
 
         Its outcome goes to the span and the log: verbosity 2, a warning when it failed, an error
-        with its stack when that is a bug of ours. Whoever is answered with it is a `call`.
+        with its stack when that is a bug of ours. Whoever is answered with it is a `call`. One that
+        turns out to have done nothing can be discarded.
 
         Args:
             name: The span's name.
-            trace: The claim's trace.
-            parent: The claim's root, written or not (`identity.claim_root`).
-            attributes: At least `claim_attributes`.
+            trace: The object's trace.
+            parent: Its root, written or not (`identity.claim_root`, `identity.domain_root`).
+            attributes: Which object it is: at least `claim_attributes`, `domain_attributes`.
             links: Context that came with the call.
         """
         self.metrics.operation_started(name)
@@ -198,7 +205,7 @@ class Telemetry:
         )
 
     def nvml_call(
-        self,
+        self: "Telemetry[Metrics]",
         function: str,
         seconds: float,
         error: BaseException | None = None,
@@ -233,6 +240,8 @@ class Telemetry:
         span.set(keys.OUTCOME, outcome.value)
         seconds = span.end()
         self.metrics.operation_ended(span.name)
+        if span.is_discarded:
+            return
         is_bug = outcome is keys.Outcome.INTERNAL
         _write(_LEVELS[outcome], span, seconds, error if is_bug else None)
 
@@ -248,8 +257,8 @@ async def running(
     resource: Mapping[str, str],
     *,
     clock: Clock,
-    metrics: Metrics,
-) -> AsyncIterator[Telemetry]:
+    metrics: M,
+) -> AsyncIterator[Telemetry[M]]:
     """Telemetry of one component, exporting where an endpoint is set; leaving flushes, bounded.
 
     Args:
@@ -289,6 +298,15 @@ def claim_attributes(ref: ClaimRef) -> dict[str, Value]:
         keys.K8S_NAMESPACE_NAME: ref.namespace,
         keys.K8S_RESOURCECLAIM_NAME: ref.name,
         keys.K8S_RESOURCECLAIM_UID: ref.uid,
+    }
+
+
+def domain_attributes(namespace: str, name: str, uid: DomainUID) -> dict[str, Value]:
+    """The attributes that say which ComputeDomain a span is about."""
+    return {
+        keys.K8S_NAMESPACE_NAME: namespace,
+        keys.DOMAIN_NAME: name,
+        keys.DOMAIN_UID: uid,
     }
 
 

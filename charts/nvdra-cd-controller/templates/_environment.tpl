@@ -1,0 +1,64 @@
+{{/* The controller's settings: each variable is a flag in capitals (nvdra-cd-controller --help). */}}
+{{- define "nvdra-cd-controller.environment" -}}
+{{- $controller := .Values.controller -}}
+{{- $secrets := list -}}
+{{- range .Values.global.imagePullSecrets }}{{ $secrets = append $secrets .name }}{{ end -}}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: POD_UID
+  valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- name: NAMESPACE
+  value: {{ include "nvdra-cd-controller.namespace" . | quote }}
+- name: IMAGE_NAME
+  value: {{ include "nvdra-cd-controller.image" (dict "root" . "image" .Values.daemon.image) | quote }}
+- name: LOG_VERBOSITY_CD_DAEMON
+  value: {{ default .Values.global.logVerbosity .Values.daemon.logVerbosity | toString | quote }}
+- name: MAX_NODES_PER_IMEX_DOMAIN
+  value: {{ $controller.maxNodesPerImexDomain | toString | quote }}
+- name: IMEX_MODE
+  value: {{ $controller.imex.mode | quote }}
+- name: IMEX_ISOLATION
+  value: {{ $controller.imex.isolation | quote }}
+{{- with $secrets }}
+- name: CD_DAEMON_IMAGE_PULL_SECRET_NAMES
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with $controller.additionalNamespaces }}
+- name: ADDITIONAL_NAMESPACES
+  value: {{ join "," . | quote }}
+{{- end }}
+# Also with one replica: while a rollout replaces it there are two.
+- name: LEADER_ELECTION_ENABLED
+  value: "true"
+- name: LEADER_ELECTION_LEASE_LOCK_NAMESPACE
+  value: {{ include "nvdra-cd-controller.namespace" . | quote }}
+- name: LEADER_ELECTION_LEASE_LOCK_NAME
+  value: {{ include "nvdra-cd-controller.fullname" . | quote }}
+- name: LEADER_ELECTION_LEASE_DURATION
+  value: {{ $controller.leaderElection.leaseDuration | quote }}
+- name: LEADER_ELECTION_RENEW_DEADLINE
+  value: {{ $controller.leaderElection.renewDeadline | quote }}
+- name: LEADER_ELECTION_RETRY_PERIOD
+  value: {{ $controller.leaderElection.retryPeriod | quote }}
+- name: HTTP_ENDPOINT
+  value: {{ $controller.metrics.httpEndpoint | quote }}
+- name: METRICS_PATH
+  value: {{ ternary $controller.metrics.metricsPath "" $controller.metrics.enabled | quote }}
+- name: LOGGING_FORMAT
+  value: json
+- name: V
+  value: {{ .Values.global.logVerbosity | toString | quote }}
+{{- with include "nvdra-cd-controller.featureGates" . }}
+- name: FEATURE_GATES
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.global.otlp.endpoint }}
+- name: OTEL_EXPORTER_OTLP_ENDPOINT
+  value: {{ . | quote }}
+{{- end }}
+{{- with $controller.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

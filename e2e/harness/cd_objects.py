@@ -1,0 +1,90 @@
+"""Values that tests of compute domains are arranged with: a domain, entries, pods, a making."""
+
+from typing import Any
+
+from nvdra_api.types.domains import CliqueDaemon, ComputeDomain, ComputeDomainClique
+from nvdra_api.types.gates import Gates
+from nvdra_api.types.ids import CliqueID, DomainUID, NodeName, PodUID
+from nvdra_cd_controller.children import Making
+from nvdra_cd_controller.pods import DaemonPod
+
+UID = DomainUID("11111111-2222-3333-4444-555555555555")
+CLIQUE = CliqueID("2df84740-d3cb-b5ce-4e7e-98352b5a71b5.2")
+OTHER_CLIQUE = CliqueID("2df84740-d3cb-b5ce-4e7e-98352b5a71b5.3")
+
+MAKING = Making(
+    namespace="nvdra",
+    image="registry.example.com/daemon:1",
+    pull_secrets=(),
+    verbosity=4,
+    max_nodes=18,
+    gates=Gates(),
+    variables={},
+    is_host_managed=False,
+)
+
+
+def document(num_nodes: int = 0, **more: Any) -> dict[str, Any]:
+    """A stored ComputeDomain `team-a/ring`."""
+    channel = {"resourceClaimTemplate": {"name": "ring-channel"}, "allocationMode": "Single"}
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {
+            "name": "ring",
+            "namespace": "team-a",
+            "uid": UID,
+            "resourceVersion": "7",
+            "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": ["resource.nvidia.com/computeDomain"],
+        },
+        "spec": {"numNodes": num_nodes, "channel": channel},
+        **more,
+    }
+
+
+def domain(num_nodes: int = 0, **more: Any) -> ComputeDomain:
+    """The same, read."""
+    return ComputeDomain.model_validate(document(num_nodes, **more))
+
+
+def address(node: str) -> str:
+    """The address of a node's first daemon pod."""
+    return f"10.4.0.{sum(node.encode()) % 250}"
+
+
+def entry(
+    node: str, index: int, status: str = "Ready", clique: CliqueID = CLIQUE, **more: Any
+) -> CliqueDaemon:
+    """What our daemon of a node's first pod writes; `pod_uid=None` for the reference's."""
+    return CliqueDaemon(
+        node_name=NodeName(node),
+        ip_address=more.pop("ip_address", address(node)),
+        clique_id=clique,
+        index=index,
+        status=status,
+        **{"pod_uid": PodUID(f"pod-{node}"), **more},
+    )
+
+
+def clique(*entries: CliqueDaemon, name: CliqueID = CLIQUE) -> ComputeDomainClique:
+    """A clique of the domain."""
+    return ComputeDomainClique.model_validate(
+        {"metadata": {"name": f"{UID}.{name}", "namespace": "nvdra"}, "daemons": entries}
+    )
+
+
+def pod(node: str, **more: Any) -> DaemonPod:
+    """A node's first daemon pod, running."""
+    known = {
+        "name": f"daemon-{node}",
+        "namespace": "nvdra",
+        "uid": PodUID(f"pod-{node}"),
+        "domain": UID,
+        "node": NodeName(node),
+        "ip": address(node),
+        "created": "2026-01-01T00:00:00Z",
+        "is_ready": True,
+    }
+    return DaemonPod(**{**known, **more})

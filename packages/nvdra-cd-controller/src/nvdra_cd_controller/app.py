@@ -1,0 +1,220 @@
+"""The wiring: what the controller is made of, in the order of its start."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Final
+
+from nvdra_api.runtime.http import debug, exposition, listener, probes
+from nvdra_api.runtime.kube import client as kube
+from nvdra_api.runtime.kube import leases
+from nvdra_api.runtime.kube.client import Client, Request
+from nvdra_api.runtime.kube.connection import KubeSettings
+from nvdra_api.runtime.kube.events import Events
+from nvdra_api.runtime.kube.leases import Lease, LeaseSettings
+from nvdra_api.runtime.kube.workqueue import WorkQueue
+from nvdra_api.runtime.process import settings as process_settings
+from nvdra_api.runtime.process.clock import SystemClock
+from nvdra_api.runtime.telemetry import environment, logs, traces
+from nvdra_api.runtime.telemetry.logs import Logging
+from nvdra_api.runtime.telemetry.traces import Telemetry
+from nvdra_api.types.errors import DriverError
+from nvdra_api.types.ids import DomainUID, NodeName
+
+from nvdra_cd_controller.__about__ import __version__
+from nvdra_cd_controller.children import Making
+from nvdra_cd_controller.cluster import Cluster
+from nvdra_cd_controller.metrics import DomainMetrics
+from nvdra_cd_controller.reconcile import Reconciler
+from nvdra_cd_controller.report import Report
+from nvdra_cd_controller.settings import Settings
+from nvdra_cd_controller.writes import Writes
+
+PROGRAM = "nvdra-cd-controller"
+
+LOG = logs.logger(__name__)
+
+HANDED_ON: Final = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_TRACES_SAMPLER_ARG",
+)
+"""What the daemons are told of telemetry; headers may be secret, and stay here."""
+
+_RESYNC_S: Final = 600.0
+_RESYNC_SPREAD_S: Final = 60.0
+"""A second look at everything, from memory: only what turns out to be wrong is written."""
+
+
+async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> None:
+    """Serve ComputeDomains until `stop` is set or the lease is lost.
+
+    What was made for domains stays when it ends: daemons and workloads run on.
+    """
+    LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
+    clock, metrics = SystemClock(), DomainMetrics()
+    variables = process_settings.variables("OTEL_")
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        telemetry = await enter(
+            traces.running(
+                environment.read(variables),
+                traces.resource(
+                    PROGRAM, __version__, NodeName(settings.node_name), settings.pod_uid
+                ),
+                clock=clock,
+                metrics=metrics,
+            )
+        )
+        api = await enter(kube.connected(_kube_settings(settings), partial(_note, metrics)))
+        events = await enter(
+            Events(api, PROGRAM, NodeName(settings.node_name), clock.now).running()
+        )
+        lease = _lease(settings, api, clock)
+        queue = WorkQueue[DomainUID](
+            lambda uid: reconciler.reconcile(uid), observe_failure=_note_failure
+        )
+        cluster = Cluster(
+            api,
+            settings.managed_namespaces,
+            queue.add,
+            metrics.process.watch_restart,
+            is_host_managed=settings.is_host_managed,
+        )
+        reconciler = Reconciler(
+            cluster, Writes(api, cluster), _making(settings, variables), events, telemetry, clock
+        )
+        report = Report(cluster, queue, lease)
+        metrics.watch(report.statuses, report.queue)
+        await _listen(stack, settings, metrics, report)
+        await _listen_debug(stack, settings, telemetry, logging, clock, report)
+        async with _leading(lease, stop) as is_over:
+            async with cluster.watched():
+                if await _synced(cluster, is_over):
+                    async with queue.running(), _resyncing(cluster, queue):
+                        await is_over.wait()
+            LOG.info("Stopping; what was made for domains stays")
+
+
+@asynccontextmanager
+async def _leading(lease: Lease | None, stop: asyncio.Event) -> AsyncIterator[asyncio.Event]:
+    """Wait for our turn; in the block it is ours, until the event that it gives is set.
+
+    The event is set from the start where `stop` came first. Leaving the block gives the lease back.
+    """
+    if lease is None or not await lease.acquired(stop):
+        yield stop
+        return
+    over = asyncio.Event()
+
+    async def either(event: asyncio.Event) -> None:
+        await event.wait()
+        over.set()
+
+    async with leases.kept(lease), asyncio.TaskGroup() as group:
+        watchers = [group.create_task(either(event)) for event in (stop, lease.lost)]
+        try:
+            yield over
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+
+
+async def _synced(cluster: Cluster, over: asyncio.Event) -> bool:
+    """Wait until everything has been listed; False when it is over before that."""
+    async with asyncio.TaskGroup() as group:
+        first = {group.create_task(cluster.synced()), group.create_task(over.wait())}
+        _, rest = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+    return not over.is_set()
+
+
+@asynccontextmanager
+async def _resyncing(cluster: Cluster, queue: WorkQueue[DomainUID]) -> AsyncIterator[None]:
+    async def resync() -> None:
+        while True:
+            spread = random.random() * _RESYNC_SPREAD_S  # noqa: S311 - spreads load
+            await asyncio.sleep(_RESYNC_S + spread)
+            for uid in cluster.uids():
+                queue.add(uid)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(resync(), name="resync")
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _lease(settings: Settings, api: Client, clock: SystemClock) -> Lease | None:
+    if not settings.leader_election_enabled:
+        return None
+    lease = LeaseSettings(
+        settings.leader_election_lease_lock_namespace,
+        settings.leader_election_lease_lock_name,
+        settings.leader_election_lease_duration,
+        settings.leader_election_renew_deadline,
+        settings.leader_election_retry_period,
+    )
+    return Lease(api, lease, settings.pod_name, clock.now)
+
+
+def _making(settings: Settings, variables: Mapping[str, str]) -> Making:
+    return Making(
+        namespace=settings.namespace,
+        image=settings.image_name,
+        pull_secrets=settings.pull_secrets,
+        verbosity=settings.log_verbosity_cd_daemon,
+        max_nodes=settings.max_nodes_per_imex_domain,
+        gates=settings.feature_gates,
+        variables={name: variables[name] for name in HANDED_ON if name in variables},
+        is_host_managed=settings.is_host_managed,
+    )
+
+
+def _kube_settings(settings: Settings) -> KubeSettings:
+    return KubeSettings(
+        kubeconfig=settings.kubeconfig,
+        qps=settings.kube_api_qps,
+        burst=settings.kube_api_burst,
+        user_agent=f"{PROGRAM}/{__version__}",
+    )
+
+
+def _note(metrics: DomainMetrics, request: Request) -> None:
+    code = str(request.status or "no answer")
+    metrics.process.api_request(request.verb, code, request.seconds)
+
+
+def _note_failure(uid: DomainUID, error: DriverError, retry_s: float) -> None:
+    LOG.v(4, "A domain is looked at again", uid=uid, retry_s=round(retry_s, 2), error=str(error))
+
+
+async def _listen(
+    stack: AsyncExitStack, settings: Settings, metrics: DomainMetrics, report: Report
+) -> None:
+    """The pod's port: probes and metrics, nothing that names a domain."""
+    if not settings.http_endpoint:
+        return
+    routes = [*probes.routes(alive={}, ready=report.checks())]
+    if settings.metrics_path:
+        routes.append(exposition.route(metrics.registry, settings.metrics_path))
+    await stack.enter_async_context(listener.listening(settings.http_endpoint, routes))
+
+
+async def _listen_debug(
+    stack: AsyncExitStack,
+    settings: Settings,
+    telemetry: Telemetry[DomainMetrics],
+    logging: Logging,
+    clock: SystemClock,
+    report: Report,
+) -> None:
+    if settings.debug_endpoint:
+        routes = debug.routes(telemetry.recorder, logging, clock, report.document)
+        await stack.enter_async_context(listener.listening(settings.debug_endpoint, routes))

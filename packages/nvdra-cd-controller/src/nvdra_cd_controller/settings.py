@@ -1,0 +1,178 @@
+"""Every flag of this component; the only description of them.
+
+`process.settings.load` fills the model once, from flags and environment; nothing else reads them.
+Names and defaults are the reference's (spec/compute-domain.md §6.1), except the request limits: 5
+requests a second would make fifty domains wait for a minute.
+"""
+
+import re
+from typing import Annotated, Literal, Self
+
+from nvdra_api.protocol import durations
+from nvdra_api.runtime.process.settings import Flag
+from nvdra_api.types.gates import Feature, Gates
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+
+def _duration(value: object) -> object:
+    return durations.seconds(value) if isinstance(value, str) else value
+
+
+Duration = Annotated[float, BeforeValidator(_duration)]
+"""Seconds; on the command line as Go writes durations."""
+
+
+class Settings(BaseModel):
+    """Controller of ComputeDomains: gives each its IMEX daemons and its workload's claim template.
+
+    It tells each domain's status and takes away what it made when the domain is deleted. In a
+    cluster it runs as a Deployment (chart nvdra-cd-controller).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pod_name: Annotated[str, Flag(env=("POD_NAME",), group="Cluster")] = Field(
+        min_length=1, description="Pod we run in: how the lease says who leads."
+    )
+    namespace: str = Field(
+        default="default", min_length=1, description="Namespace of the driver and its daemons."
+    )
+    additional_namespaces: str = Field(
+        default="",
+        description="Namespaces, comma separated, where the driver was before: their daemons are "
+        "looked after too, new ones are made in --namespace only.",
+    )
+    image_name: str = Field(min_length=1, description="Image of the daemons' pods.")
+    cd_daemon_image_pull_secret_names: str = Field(
+        default="",
+        description="Secrets, comma or blank separated, to pull that image with; in the daemons' "
+        "namespaces.",
+    )
+    log_verbosity_cd_daemon: int = Field(ge=0, description="-v of the daemons.")
+    max_nodes_per_imex_domain: int = Field(
+        default=18, gt=0, description="Most nodes of one domain in one NVLink clique."
+    )
+    imex_mode: Literal["driverManaged", "hostManaged"] = Field(
+        default="driverManaged",
+        description="Who runs nvidia-imex: the daemons of each domain, or the host (alpha, gate "
+        "HostManagedIMEXDaemon).",
+    )
+    imex_isolation: str = Field(
+        default="domain", description="domain; channel is not implemented, here or elsewhere."
+    )
+
+    kubeconfig: Annotated[str, Flag(group="API server")] = Field(
+        default="", description="Credentials file; empty means those of the pod."
+    )
+    kube_api_qps: float = Field(
+        default=200.0, gt=0, description="Requests a second to the API server, on average."
+    )
+    kube_api_burst: int = Field(
+        default=400, gt=0, description="Requests that may be sent at once before that counts."
+    )
+
+    leader_election_enabled: Annotated[bool, Flag(group="Leader election")] = Field(
+        default=False, description="Work only while holding a lease; for more than one replica."
+    )
+    leader_election_lease_lock_namespace: str = Field(
+        default="default", description="Namespace of the lease."
+    )
+    leader_election_lease_lock_name: str = Field(
+        default="nvidia-compute-domain-controller", description="Name of the lease."
+    )
+    leader_election_lease_duration: Duration = Field(
+        default=15.0, gt=0, description="How long others wait for a holder that says nothing."
+    )
+    leader_election_renew_deadline: Duration = Field(
+        default=10.0, gt=0, description="How long the holder tries to renew before it gives up."
+    )
+    leader_election_retry_period: Duration = Field(
+        default=2.0, gt=0, description="Between two looks at the lease."
+    )
+
+    feature_gates: Annotated[Gates, Flag(group="Behaviour")] = Field(
+        default=Gates(),
+        description="Switches for features that are not settled yet; handed on to the daemons.",
+    )
+
+    http_endpoint: Annotated[str, Flag(group="Observation")] = Field(
+        default="",
+        description="host:port of /healthz, /readyz and /metrics; empty serves none.",
+    )
+    metrics_path: str = Field(
+        default="/metrics", description="Path of the metrics there; empty serves none."
+    )
+    debug_endpoint: str = Field(
+        default="127.0.0.1:6060",
+        description="host:port of /debug/traces, /debug/status and /debug/flags/v; keep it on the "
+        "loopback, they name every tenant's domains. Empty serves none.",
+    )
+    v: int = Field(default=0, ge=0, description="Log verbosity: 0, 2 (each domain), 4 (why), 6.")
+    logging_format: Literal["text", "json"] = Field(
+        default="text", description="Log lines for people (text) or for machines (json)."
+    )
+    pod_uid: Annotated[str, Flag(env=("POD_UID",))] = Field(
+        default="", description="UID of that pod, for the resource of our traces."
+    )
+    node_name: Annotated[str, Flag(env=("NODE_NAME",))] = Field(
+        default="", description="Node we run on, for our Events and traces."
+    )
+
+    @field_validator("http_endpoint", "debug_endpoint")
+    @classmethod
+    def _is_address(cls, address: str) -> str:
+        if not re.fullmatch(r"(.*:\d{1,5})?", address):
+            raise ValueError("must be host:port or :port, such as :8080")
+        return address
+
+    @field_validator("metrics_path")
+    @classmethod
+    def _is_path(cls, path: str) -> str:
+        if path and not path.startswith("/"):
+            raise ValueError("must start with /")
+        return path
+
+    @field_validator("imex_isolation")
+    @classmethod
+    def _is_isolation(cls, isolation: str) -> str:
+        if isolation == "channel":
+            raise ValueError("channel is not implemented; leave it at domain")
+        if isolation not in ("", "domain"):
+            raise ValueError("must be domain")
+        return "domain"
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.is_host_managed and not self.feature_gates.is_on(Feature.HOST_MANAGED_IMEX):
+            raise ValueError(
+                "--imex-mode=hostManaged needs the feature gate "
+                f"{Feature.HOST_MANAGED_IMEX}=true (--feature-gates)"
+            )
+        duration, renew, retry = (
+            self.leader_election_lease_duration,
+            self.leader_election_renew_deadline,
+            self.leader_election_retry_period,
+        )
+        if not duration > renew > 1.2 * retry:
+            raise ValueError(
+                "--leader-election-lease-duration must be longer than "
+                "--leader-election-renew-deadline, and that longer than 1.2 times "
+                f"--leader-election-retry-period: {duration:g} s, {renew:g} s, {retry:g} s"
+            )
+        return self
+
+    @property
+    def is_host_managed(self) -> bool:
+        """Does the host run IMEX? Then a domain has no daemons of ours."""
+        return self.imex_mode == "hostManaged"
+
+    @property
+    def managed_namespaces(self) -> tuple[str, ...]:
+        """Where daemons may be: the driver's namespace first, each once."""
+        more = (name.strip() for name in self.additional_namespaces.split(","))
+        return tuple(dict.fromkeys((self.namespace, *filter(None, more))))
+
+    @property
+    def pull_secrets(self) -> tuple[str, ...]:
+        """Names of the secrets for the daemons' image."""
+        return tuple(self.cd_daemon_image_pull_secret_names.replace(",", " ").split())

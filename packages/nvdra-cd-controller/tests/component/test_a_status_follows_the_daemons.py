@@ -1,0 +1,147 @@
+"""Daemons, played by the test, join, fail, come back and leave; the status follows."""
+
+from typing import Any
+
+import domains
+import pytest
+from cd_world import World
+from waiting import until
+
+CLIQUE_LABEL = "resource.nvidia.com/computeDomain.cliqueID"
+
+pytestmark = pytest.mark.usefixtures("controlled")
+
+
+def entry(node: str, pod: dict[str, Any], index: int, status: str = "Ready", **more: Any) -> Any:
+    uid, ip = pod["metadata"]["uid"], pod["status"]["podIP"]
+    return {**domains.entry(node, index, status, podUID=uid, **more), "ipAddress": ip}
+
+
+async def test_a_domain_forms_node_by_node(world: World) -> None:
+    world.create(numNodes=2)
+    uid = await world.formed()
+    assert world.condition("Ready")[:2] == ("False", "NodesMissing")
+
+    a = world.node("a", uid)
+    await until(lambda: world.condition("Ready")[2].endswith(f"{a}: it has no daemon pod yet"))
+    pod_a = world.pod(a, uid)
+    await until(lambda: world.condition("Ready")[2].endswith("its daemon has not joined yet"))
+    world.join(uid, entry(a, pod_a, 0, "NotReady", message="IMEX is starting"))
+    await until(lambda: world.condition("Ready")[2].endswith(f"{a}: IMEX is starting"))
+    world.join(uid, entry(a, pod_a, 0))
+    await until(lambda: world.condition("Ready")[1] == "NodesMissing")
+    assert (world.status()["readyNodes"], world.status()["expectedNodes"]) == (1, 2)
+
+    b = world.node("b", uid)
+    pod_b = world.pod(b, uid, 1)
+    world.join(uid, entry(a, pod_a, 0), entry(b, pod_b, 1))
+    await until(lambda: world.status()["status"] == "Ready")
+    assert world.status()["nodes"] == [
+        {
+            "name": node,
+            "ipAddress": pod["status"]["podIP"],
+            "cliqueID": domains.CLIQUE,
+            "index": index,
+            "status": "Ready",
+        }
+        for index, (node, pod) in enumerate([(a, pod_a), (b, pod_b)])
+    ]
+    assert world.condition("Ready") == ("True", "AllNodesReady", "2 of 2 nodes are ready")
+    await until(lambda: world.events())
+    assert world.events() == [("Normal", "AllNodesReady", "2 of 2 nodes are ready")]
+
+
+async def test_a_daemon_that_is_replaced_keeps_its_place_and_is_not_ready_until_it_says_so(
+    world: World,
+) -> None:
+    world.create()
+    uid = await world.formed()
+    a = world.node("a", uid)
+    first = world.pod(a, uid)
+    world.join(uid, entry(a, first, 3))
+    await until(lambda: world.status()["readyNodes"] == 1)
+
+    world.remove_pod(first)
+    await until(lambda: world.status()["status"] == "NotReady")
+    assert world.condition("Ready")[2].endswith("its daemon's pod is gone")
+    second = world.pod(a, uid, 1)
+    await until(lambda: world.condition("Ready")[2].endswith("its new daemon has not joined yet"))
+    assert world.places(uid) == {a: 3}
+    world.join(uid, entry(a, second, 3))
+    await until(lambda: world.status()["status"] == "Ready")
+
+
+async def test_the_entry_of_a_node_that_is_gone_is_taken_out(world: World) -> None:
+    world.create()
+    uid = await world.formed()
+    a, b = world.node("a", uid), world.node("b", uid)
+    pod_a, pod_b = world.pod(a, uid), world.pod(b, uid, 1)
+    world.join(uid, entry(a, pod_a, 0), entry(b, pod_b, 1))
+    await until(lambda: world.status()["readyNodes"] == 2)
+
+    world.server.call("DELETE", f"/api/v1/nodes/{a}")
+    world.remove_pod(pod_a)
+    await until(lambda: world.places(uid) == {b: 1})
+    await until(lambda: [each["name"] for each in world.status()["nodes"]] == [b])
+    assert world.status()["status"] == "Ready"
+
+
+async def test_a_node_without_fabric_is_a_member_by_its_pod(world: World) -> None:
+    world.create()
+    uid = await world.formed()
+    box = world.node("box", uid)
+    pod = world.pod(box, uid, **{CLIQUE_LABEL: ""})
+
+    await until(lambda: world.status()["nodes"])
+    assert world.status()["nodes"] == [
+        {
+            "name": box,
+            "ipAddress": pod["status"]["podIP"],
+            "cliqueID": "",
+            "index": -1,
+            "status": "Ready",
+        }
+    ]
+    assert (world.status()["status"], world.status()["cliques"]) == ("Ready", 0)
+
+
+async def test_an_image_that_cannot_be_pulled_is_told_on_the_domain(world: World) -> None:
+    world.create()
+    uid = await world.formed()
+    a = world.node("a", uid)
+    pod = world.pod(a, uid)
+    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+    pod["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [
+            {
+                "name": "compute-domain-daemon",
+                "image": "daemon:1",
+                "imageID": "",
+                "ready": False,
+                "restartCount": 0,
+                "state": {"waiting": waiting},
+            }
+        ],
+    }
+    path = f"/api/v1/namespaces/{world.driver}/pods/{pod['metadata']['name']}"
+    world.server.call("PUT", f"{path}/status", pod)
+
+    said = f"{a}: ImagePullBackOff: Back-off pulling image"
+    await until(lambda: world.condition("Degraded") == ("True", "DaemonPodsFailing", said))
+    await until(lambda: world.events())
+    assert world.events()[0] == ("Warning", "DaemonPodsFailing", said)
+
+
+async def test_a_daemon_of_the_reference_driver_shares_a_clique_with_ours(world: World) -> None:
+    world.create()
+    uid = await world.formed()
+    a, b = world.node("a", uid), world.node("b", uid)
+    ours, theirs = world.pod(a, uid), world.pod(b, uid, 1)
+    their_entry = entry(b, theirs, 1)
+    del their_entry["podUID"]
+    world.join(uid, entry(a, ours, 0), their_entry)
+
+    await until(lambda: world.status()["status"] == "Ready")
+    assert world.status()["readyNodes"] == 2
+    assert world.places(uid) == {a: 0, b: 1}

@@ -1,0 +1,81 @@
+"""Settings that could never work are told at once."""
+
+import pytest
+from nvdra_api.runtime.process import settings as process_settings
+from nvdra_api.runtime.process.settings import SettingsError
+from nvdra_cd_controller.settings import Settings
+
+NEEDED = {"POD_NAME": "controller-0", "IMAGE_NAME": "daemon:1", "LOG_VERBOSITY_CD_DAEMON": "4"}
+
+
+def read(*flags: str, **variables: str) -> Settings:
+    return process_settings.read(Settings, flags, {**NEEDED, **variables})
+
+
+def test_defaults_are_the_reference_drivers_but_for_the_request_limits() -> None:
+    settings = read()
+
+    assert settings.namespace == "default"
+    assert settings.max_nodes_per_imex_domain == 18
+    assert settings.leader_election_enabled is False
+    assert settings.leader_election_lease_lock_name == "nvidia-compute-domain-controller"
+    assert (settings.leader_election_lease_duration, settings.leader_election_renew_deadline) == (
+        15.0,
+        10.0,
+    )
+    assert (settings.kube_api_qps, settings.kube_api_burst) == (200, 400)
+
+
+@pytest.mark.parametrize("missing", NEEDED)
+def test_what_is_required_is_asked_for_by_flag_and_variable(missing: str) -> None:
+    environ = {name: value for name, value in NEEDED.items() if name != missing}
+    with pytest.raises(SettingsError, match=missing):
+        process_settings.read(Settings, [], environ)
+
+
+def test_durations_are_written_as_go_writes_them() -> None:
+    settings = read("--leader-election-lease-duration=1m30s", LEADER_ELECTION_RETRY_PERIOD="500ms")
+
+    assert settings.leader_election_lease_duration == 90
+    assert settings.leader_election_retry_period == 0.5
+
+
+def test_namespaces_and_secrets_are_lists_in_one_word() -> None:
+    settings = read(
+        "--namespace=nvdra",
+        ADDITIONAL_NAMESPACES="old, nvdra,older,",
+        CD_DAEMON_IMAGE_PULL_SECRET_NAMES="one,two three",
+    )
+
+    assert settings.managed_namespaces == ("nvdra", "old", "older")
+    assert settings.pull_secrets == ("one", "two", "three")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--leader-election-lease-duration=15"], "15s"),
+        (["--leader-election-lease-duration=10s"], "must be longer than"),
+        (["--leader-election-retry-period=9s"], "1.2 times"),
+        (["--imex-mode=hostManaged"], "HostManagedIMEXDaemon"),
+        (["--imex-mode=nobody"], "driverManaged"),
+        (["--imex-isolation=channel"], "not implemented"),
+        (["--imex-isolation=pod"], "must be domain"),
+        (["--max-nodes-per-imex-domain=0"], "greater than 0"),
+        (["--http-endpoint=8080"], "host:port"),
+        (["--feature-gates=IMEXDaemonsWithDNSNames=false"], "ComputeDomainCliques requires"),
+        (["--image-name="], "image-name"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(flags: list[str], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        read(*flags)
+
+
+@pytest.mark.parametrize("isolation", ["", "domain"])
+def test_isolation_is_by_domain(isolation: str) -> None:
+    flags = ["--imex-mode=hostManaged", "--feature-gates=HostManagedIMEXDaemon=true"]
+    settings = read(*flags, f"--imex-isolation={isolation}")
+
+    assert settings.is_host_managed
+    assert settings.imex_isolation == "domain"

@@ -1,0 +1,1 @@
+"""The daemon of a ComputeDomain: runs nvidia-imex on one node and says whether it is ready."""

@@ -1,0 +1,237 @@
+"""Real daemons, a real API server, no IMEX: who has which index, whatever happens to them."""
+
+import signal
+import urllib.error
+
+import pytest
+from apiserver import ApiServer
+from domains import CLIQUE
+from imexd import PLACES, Rack
+
+FOUR = ("node-a", "node-b", "node-c", "node-d")
+
+
+def joined(rack: Rack, *nodes: str) -> None:
+    """All these nodes, and only these, are in the clique, and all know each other by name."""
+    rack.until(lambda: set(rack.entries()) == set(nodes), f"entries of {nodes}")
+    rack.until(
+        lambda: all(p.names() == rack.names() for p in rack.pods if p.process.poll() is None),
+        "the names of all in every hosts file",
+    )
+
+
+def test_daemons_that_start_together_get_an_index_each_and_name_each_other(rack: Rack) -> None:
+    for node in FOUR:
+        rack.start(node)
+    joined(rack, *FOUR)
+    assert sorted(rack.indexes().values()) == [0, 1, 2, 3]
+    clique = rack.clique()
+    assert clique["metadata"]["labels"] == {
+        "resource.nvidia.com/computeDomain": rack.uid,
+        "resource.nvidia.com/computeDomain.cliqueID": CLIQUE,
+    }
+    owners = {(each["kind"], each["uid"]) for each in clique["metadata"]["ownerReferences"]}
+    assert owners == {("Pod", pod.uid) for pod in rack.pods}
+    for pod in rack.pods:
+        assert rack.entries()[pod.node]["podUID"] == pod.uid
+        assert rack.entries()[pod.node]["ipAddress"] == pod.ip
+        assert (
+            (pod.directory / "hosts").read_text().startswith("# Kubernetes-managed hosts file.\n")
+        )
+        assert pod.resident_mib() <= 80
+
+
+def test_the_pod_says_its_clique_in_a_label(rack: Rack) -> None:
+    pod = rack.start("node-a")
+    path = f"/api/v1/namespaces/{rack.namespace}/pods/{pod.name}"
+
+    def label() -> str | None:
+        labels = rack.server.call("GET", path)["metadata"].get("labels", {})
+        return labels.get("resource.nvidia.com/computeDomain.cliqueID")  # type: ignore[no-any-return]
+
+    rack.until(lambda: label() == CLIQUE, "the label")
+
+
+def test_a_daemon_that_is_killed_takes_its_place_back_with_another_address(rack: Rack) -> None:
+    first, second = rack.start("node-a"), rack.start("node-b")
+    joined(rack, "node-a", "node-b")
+    before = rack.indexes()
+    first.stop(signal.SIGKILL)
+    third = rack.start("node-c")
+    joined(rack, "node-a", "node-b", "node-c")
+    again = rack.start("node-a")
+    rack.until(lambda: rack.entries()["node-a"]["podUID"] == again.uid, "the successor's entry")
+    joined(rack, "node-a", "node-b", "node-c")
+    assert rack.entries()["node-a"]["ipAddress"] == again.ip != first.ip
+    assert {node: rack.indexes()[node] for node in before} == before
+    assert second.names() == third.names() == again.names()
+
+
+def test_a_container_that_starts_again_in_its_pod_takes_its_entry_back(rack: Rack) -> None:
+    first, _ = rack.start("node-a"), rack.start("node-b")
+    joined(rack, "node-a", "node-b")
+    before = rack.indexes()
+    first.stop(signal.SIGKILL)
+    again = rack.run("node-a", first.name, first.uid)
+    rack.until(lambda: rack.entries()["node-a"]["ipAddress"] == again.ip, "the new address")
+    joined(rack, "node-a", "node-b")
+    assert rack.indexes() == before
+
+
+def test_who_is_told_to_stop_leaves_and_its_place_is_the_next_ones(rack: Rack) -> None:
+    for node in FOUR[:3]:
+        rack.start(node)
+        rack.until(lambda node=node: node in rack.entries(), node)  # type: ignore[misc]
+    assert rack.indexes() == {"node-a": 0, "node-b": 1, "node-c": 2}
+    assert rack.pods[1].stop() == 0
+    assert set(rack.entries()) == {"node-a", "node-c"}
+    assert "Left the domain" in rack.pods[1].log()
+    joined(rack, "node-a", "node-c")
+    rack.start("node-d")
+    joined(rack, "node-a", "node-c", "node-d")
+    assert rack.indexes() == {"node-a": 0, "node-d": 1, "node-c": 2}
+
+
+def test_a_predecessor_that_still_runs_does_not_fight_for_its_entry(rack: Rack) -> None:
+    old = rack.start("node-a")
+    joined(rack, "node-a")
+    new = rack.start("node-a")
+    rack.until(lambda: rack.entries()["node-a"]["podUID"] == new.uid, "the successor's entry")
+    rack.until(lambda: "its predecessor" in str(old.status().get("lacks")), "the old one to see it")
+    version = rack.clique()["metadata"]["resourceVersion"]
+    assert old.stop() == 0
+    assert rack.entries()["node-a"]["podUID"] == new.uid
+    assert rack.clique()["metadata"]["resourceVersion"] == version
+
+
+def test_a_clique_that_is_deleted_by_hand_comes_back_with_the_same_indexes(rack: Rack) -> None:
+    for node in FOUR:
+        rack.start(node)
+    joined(rack, *FOUR)
+    before, uid = rack.indexes(), rack.clique()["metadata"]["uid"]
+    rack.server.call("DELETE", rack.clique_path)
+    rack.until(lambda: rack.clique().get("metadata", {}).get("uid") not in (None, uid), "a new one")
+    joined(rack, *FOUR)
+    assert rack.indexes() == before
+
+
+def test_an_entry_that_is_taken_out_by_mistake_comes_back(rack: Rack) -> None:
+    rack.start("node-a"), rack.start("node-b")
+    joined(rack, "node-a", "node-b")
+    before, clique = rack.indexes(), rack.clique()
+    clique["daemons"] = [each for each in clique["daemons"] if each["nodeName"] != "node-a"]
+    del clique["metadata"]["labels"]
+    rack.server.call("PUT", rack.clique_path, clique)
+    joined(rack, "node-a", "node-b")
+    assert rack.indexes() == before
+    rack.until(lambda: rack.clique()["metadata"].get("labels"), "its labels")
+
+
+def test_an_api_server_that_is_away_for_a_while_costs_nothing_but_the_time(rack: Rack) -> None:
+    first = rack.start("node-a")
+    joined(rack, "node-a")
+    rack.server.stop()
+    second = rack.run("node-b", first.name, "uid-of-node-b")
+    seen: list[tuple[int, str]] = []
+
+    def told() -> bool:
+        seen.append(second.get("/readyz"))
+        return "ApiUnavailable" in seen[-1][1]
+
+    rack.until(told, "the reason in its probe")
+    assert {code for code, _ in seen} <= {0, 503}
+    assert first.process.poll() is None
+    rack.server.run()
+    joined(rack, "node-a", "node-b")
+    assert rack.indexes() == {"node-a": 0, "node-b": 1}
+
+
+def test_an_entry_that_nobody_can_use_costs_nobody_else(rack: Rack) -> None:
+    rack.start("node-a")
+    joined(rack, "node-a")
+    clique = rack.clique()
+    clique["daemons"].append(
+        {"nodeName": "bad", "ipAddress": "10.4.0.1", "cliqueID": CLIQUE, "index": 77}
+    )
+    rack.server.call("PUT", rack.clique_path, clique)
+    second = rack.start("node-b")
+    rack.until(lambda: second.status().get("leftOut"), "the complaint")
+    assert "index 77, allowed are 0 to 3" in second.status()["leftOut"][0]
+    rack.until(lambda: len(second.names()) == 2, "the names of the others")
+    assert rack.indexes()["node-b"] == 1
+
+
+def test_one_more_than_fit_is_told_and_joins_when_another_leaves(rack: Rack) -> None:
+    for node in FOUR:
+        rack.start(node)
+    joined(rack, *FOUR)
+    assert len(FOUR) == PLACES
+    fifth = rack.start("node-e")
+    rack.until(lambda: len(rack.events("DomainFull")) == 2, "Events of the pod and of the domain")
+    kinds = {event["involvedObject"]["kind"] for event in rack.events("DomainFull")}
+    assert kinds == {"Pod", "ComputeDomain"}
+    assert "room for 4 nodes" in rack.events("DomainFull")[0]["message"]
+    assert fifth.get("/readyz")[0] == 503
+    assert "DomainFull" in fifth.get("/readyz")[1]
+    rack.pods[2].stop()
+    joined(rack, "node-a", "node-b", "node-d", "node-e")
+
+
+def test_a_daemon_of_the_reference_in_the_clique_loses_nothing(rack: Rack) -> None:
+    theirs = {
+        "nodeName": "theirs",
+        "ipAddress": "10.4.9.9",
+        "cliqueID": CLIQUE,
+        "index": 0,
+        "status": "Ready",
+    }
+    rack.server.create(
+        rack.clique_path.rpartition("/")[0],
+        {
+            "apiVersion": "resource.nvidia.com/v1beta1",
+            "kind": "ComputeDomainClique",
+            "metadata": {"name": f"{rack.uid}.{CLIQUE}"},
+            "daemons": [theirs],
+        },
+    )
+    ours = rack.start("node-a")
+    joined(rack, "theirs", "node-a")
+    assert rack.indexes()["node-a"] == 1
+    assert ours.stop() == 0
+    assert rack.clique()["daemons"] == [theirs]
+
+
+def test_a_node_without_fabric_waits_until_it_is_told_to_stop(rack: Rack) -> None:
+    pod = rack.start("node-a", clique="")
+    rack.until(pod.is_ready, "it to be ready")
+    assert "no NVLink fabric" in pod.get("/readyz?verbose")[1]
+    path = f"/api/v1/namespaces/{rack.namespace}/pods/{pod.name}"
+
+    def labels() -> dict[str, str]:
+        return dict(rack.server.call("GET", path)["metadata"].get("labels", {}))
+
+    rack.until(lambda: labels().get("resource.nvidia.com/computeDomain.cliqueID") == "", "label")
+    assert pod.names() == {}
+    assert pod.stop() == 0
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        rack.server.call("GET", rack.clique_path)
+
+
+def test_nothing_is_asked_of_the_api_server_while_nothing_changes(
+    rack: Rack, server: ApiServer
+) -> None:
+    del server
+    pod = rack.start("node-a")
+    joined(rack, "node-a")
+    rack.until(lambda: "ImexBinaryMissing" in rack.entries()["node-a"]["message"], "the reason")
+
+    def requests() -> float:
+        lines = pod.get("/metrics")[1].splitlines()
+        counts = (line for line in lines if line.startswith("nvdra_api_requests_seconds_count"))
+        return sum(float(line.rpartition(" ")[2]) for line in counts)
+
+    rack.until(lambda: len(rack.events("ImexBinaryMissing")) == 2, "both Events")
+    before, version = requests(), rack.clique()["metadata"]["resourceVersion"]
+    with pytest.raises(AssertionError):
+        rack.until(lambda: requests() > before + 1, "nothing", timeout_s=8)
+    assert rack.clique()["metadata"]["resourceVersion"] == version

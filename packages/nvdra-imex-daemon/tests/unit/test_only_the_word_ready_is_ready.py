@@ -1,0 +1,41 @@
+"""What nvidia-imex-ctl says, and how often it is asked."""
+
+import pytest
+from nvdra_imex_daemon import asking
+
+
+def test_ready_is_the_word_alone() -> None:
+    assert asking.lack(0, b"READY\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "says"),
+    [
+        (0, b"NOT_READY\n", "nvidia-imex says NOT_READY"),
+        (0, b"INITIALIZING\n", "nvidia-imex says INITIALIZING"),
+        (0, b"READY", "nvidia-imex says READY"),
+        (0, b"READY\nREADY\n", "nvidia-imex says READY READY"),
+        (0, b"warning: old\nREADY\n", "nvidia-imex says warning: old READY"),
+        (0, b"READY \n", "nvidia-imex says READY"),
+        (0, b"ready\n", "nvidia-imex says ready"),
+        (0, b"", "nvidia-imex-ctl printed nothing"),
+        (1, b"READY\n", "nvidia-imex-ctl ended with 1: READY"),
+        (1, b"cannot connect\n", "nvidia-imex-ctl ended with 1: cannot connect"),
+        (-9, b"", "nvidia-imex-ctl ended with -9"),
+        (0, b"\xff\n", "nvidia-imex says \ufffd"),
+    ],
+)
+def test_anything_else_is_not(code: int, output: bytes, says: str) -> None:
+    assert asking.lack(code, output) == says
+
+
+def test_a_flood_of_words_is_cut() -> None:
+    assert len(asking.lack(0, b"x" * 100_000)) < 300
+
+
+def test_it_is_asked_often_while_forming_and_seldom_when_stable() -> None:
+    assert [round(asking.pause_s(n, 0.0), 1) for n in (1, 2, 3, 4, 5, 6, 50)] == [
+        *(0.2, 0.4, 0.8, 1.6),
+        *(3.0, 3.0, 3.0),
+    ]
+    assert asking.pause_s(0, 0.5) == asking.STABLE_S
