@@ -56,10 +56,20 @@ def test_a_pod_has_its_gpu_again_after_its_node_was_rebooted(idle: Cluster, pods
         is_another = status.get("containerID") != before and status["ready"]
         return None if is_another else f"{status}; {pods.not_ready('p')}"
 
-    pods.wait(gone_by, "the pod to run in a new container", timeout_s=BACK_S)
-    assert workloads.view(pods, "p").uuids == {device.uuid}
+    def refused_by() -> str | None:
+        log = idle.lab.must("logs", f"{NODE}/kubelet")
+        return None if "resourceID: Duplicate value" in log else "no status was refused yet"
+
+    if idle.release == (1, 35):
+        # These kubelets count a device twice that is prepared again, and the API server takes no
+        # status that does: the pod runs, and its status stays as it was.
+        pods.wait(refused_by, "the kubelet to say why the pod's status stays", timeout_s=BACK_S)
+    else:
+        pods.wait(gone_by, "the pod to run in a new container", timeout_s=BACK_S)
+        assert workloads.view(pods, "p").uuids == {device.uuid}
     assert idle.held(NODE) == 1
-    pods.delete("pod", "p")
+    how = ("--force", "--grace-period=0") if idle.release == (1, 35) else ()
+    pods.run("delete", "pod", "p", *how)
     pods.wait(partial(still_held, idle), "the GPU to be given back")
 
 
