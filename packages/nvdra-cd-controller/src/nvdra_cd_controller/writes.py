@@ -158,7 +158,7 @@ class Writes:
             if not error.is_object:
                 raise
             answer = {}
-        if answer.get("kind") == child.kind:
+        if (answer.get("metadata") or {}).get("finalizers"):
             self._cluster.wrote(answer)
         else:
             self._gone(child)
