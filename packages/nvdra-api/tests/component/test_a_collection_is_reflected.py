@@ -113,3 +113,26 @@ async def test_who_waits_for_a_change_is_woken_by_it(tmp_path: Path) -> None:
         async with asyncio.timeout(5):
             while names(reflector) != {"a", "b"}:
                 serial = await reflector.changed_since(serial)
+
+
+async def test_what_moved_is_told_before_anybody_is_woken(tmp_path: Path) -> None:
+    answers = (listing(5, obj("a", 1)), watching(("ADDED", obj("b", 6)), ("DELETED", obj("a", 7))))
+    told: list[frozenset[str]] = []
+
+    async def locate(deadline: float, is_lost: bool) -> str:
+        del deadline, is_lost
+        return "/things"
+
+    async with (
+        answering(tmp_path, *answers) as port,
+        client.connected(KubeSettings(str(port.kubeconfig))) as api,
+        Reflector(api, locate, {}, lambda _: None, observe_change=told.append).running() as found,
+    ):
+        await found.synced()
+        assert told[0] == {"a"}
+        await until(lambda: names(found) == {"b"})
+        assert told == [{"a"}, {"b"}, {"a"}]
+        found.wrote(obj("c", 8))
+        assert told[-1] == {"c"}
+        assert found.get("c") == obj("c", 8)
+        assert found.get("a") is None

@@ -328,3 +328,46 @@ async def test_a_server_that_is_not_there_is_named_with_its_address(tmp_path: Pa
     async with connected(port) as api:
         with pytest.raises(RetryableError, match=r"http://127\.0\.0\.1:\d+"):
             await api.get("/api/v1/nodes", soon())
+
+
+def kept(name: str) -> JsonObject:
+    """A template that something keeps, with a document inside that is not in the server's form."""
+    parameters = {"kind": "K", "apiVersion": "example.com/v1", "a": [1, 2]}
+    config = {"requests": ["r"], "opaque": {"driver": "example.com", "parameters": parameters}}
+    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+    return {
+        "metadata": {"name": name, "finalizers": ["example.com/keeps"]},
+        "spec": {"spec": {"devices": {"requests": [request], "config": [config]}}},
+    }
+
+
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+
+
+async def test_a_deletion_returns_what_a_finalizer_keeps(
+    api: Client,
+) -> None:
+    made = await api.create(TEMPLATES, kept("kept"), soon(), normalized=True)
+    path = f"{TEMPLATES}/kept"
+
+    answer = await api.delete(path, soon(), uid=made["metadata"]["uid"])
+    assert answer["metadata"]["finalizers"] == ["example.com/keeps"]
+    assert answer["metadata"]["deletionTimestamp"]
+    released = await api.patch(path, {"metadata": {"finalizers": None}}, soon())
+    assert "finalizers" not in released["metadata"]
+    await api.create(TEMPLATES, {**kept("gone"), "metadata": {"name": "gone"}}, soon())
+    gone = await api.delete(f"{TEMPLATES}/gone", soon())
+    assert "finalizers" not in gone["metadata"]
+
+
+async def test_an_embedded_document_in_the_servers_own_form_can_be_patched_around(
+    api: Client,
+) -> None:
+    change = {"metadata": {"labels": {"a": "b"}, "finalizers": None}}
+    await api.create(TEMPLATES, kept("as-sent"), soon())
+    with pytest.raises(Invalid, match="immutable"):
+        await api.patch(f"{TEMPLATES}/as-sent", change, soon())
+
+    await api.create(TEMPLATES, kept("normalized"), soon(), normalized=True)
+    stored = await api.patch(f"{TEMPLATES}/normalized", change, soon())
+    assert stored["metadata"]["labels"] == {"a": "b"}

@@ -17,7 +17,7 @@ UNREACHED = RetryableError(Reason.API_UNAVAILABLE, "no answer")
 class Worker:
     """Works as told; keeps what it was asked for, and when."""
 
-    def __init__(self, work: Callable[[str], Awaitable[float | None]]) -> None:
+    def __init__(self, work: Callable[[str], Awaitable[float | None]], calm_s: float = 0.0) -> None:
         self._work = work
         self.asked: list[tuple[str, float]] = []
         self.at_once = self.most_at_once = 0
@@ -27,6 +27,7 @@ class Worker:
             observe_failure=lambda key, error, retry_s: self.failures.append(retry_s),
             backoff=BACKOFF,
             together=3,
+            calm_s=calm_s,
         )
 
     async def _once(self, key: str) -> float | None:
@@ -200,3 +201,19 @@ def test_what_is_no_known_failure_ends_the_block() -> None:
 
     with pytest.raises(ExceptionGroup):
         virtualtime.run(main)
+
+
+def test_what_changes_shortly_after_a_look_waits_for_calm_and_is_one_look() -> None:
+    async def main() -> None:
+        worker = Worker(nothing, calm_s=2)
+        async with worker.queue.running():
+            worker.queue.add("a")
+            for _ in range(3):
+                await asyncio.sleep(0.5)
+                worker.queue.add("a")
+            await asyncio.sleep(50)
+            worker.queue.add("a")
+            await asyncio.sleep(1)
+        assert [when for _, when in worker.asked] == [0, 2, 51.5]
+
+    virtualtime.run(main)

@@ -45,6 +45,9 @@ HANDED_ON: Final = (
 )
 """What the daemons are told of telemetry; headers may be secret, and stay here."""
 
+CALM_S: Final = 0.1
+"""Between two looks at one domain: what its daemons say together is one status."""
+
 _RESYNC_S: Final = 600.0
 _RESYNC_SPREAD_S: Final = 60.0
 """A second look at everything, from memory: only what turns out to be wrong is written."""
@@ -76,7 +79,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         )
         lease = _lease(settings, api, clock)
         queue = WorkQueue[DomainUID](
-            lambda uid: reconciler.reconcile(uid), observe_failure=_note_failure
+            lambda uid: reconciler.reconcile(uid), observe_failure=_note_failure, calm_s=CALM_S
         )
         cluster = Cluster(
             api,

@@ -185,9 +185,14 @@ class Cluster:
                 yield self._domain(uid, stored)
 
     def view(self, uid: DomainUID) -> View:
-        """Everything that carries a domain's UID, as it is now."""
+        """Everything that carries a domain's UID, as it is now.
+
+        Templates of other namespaces do not count: whoever can make one there could label it with
+        somebody else's UID, and keep that domain from going with a finalizer.
+        """
         stored = next(self.domains.of(uid), None)
-        templates = tuple(map(self._template, self.templates.of(uid)))
+        home = stored["metadata"]["namespace"] if stored else ""
+        templates = [self._template(each) for each in self.templates.of(uid)]
         return View(
             uid=uid,
             domain=None if stored is None else self._domain(uid, stored),
@@ -195,8 +200,12 @@ class Cluster:
             daemonsets=tuple(
                 Child("DaemonSet", each) for s in self.daemonsets.values() for each in s.of(uid)
             ),
-            daemon_templates=tuple(t for t in templates if not _is_workloads(t)),
-            workload_templates=tuple(t for t in templates if _is_workloads(t)),
+            daemon_templates=tuple(
+                t for t in templates if not _is_workloads(t) and t.namespace in self.daemonsets
+            ),
+            workload_templates=tuple(
+                t for t in templates if _is_workloads(t) and home in ("", t.namespace)
+            ),
             cliques=tuple(
                 ComputeDomainClique.model_validate(each)
                 for source in self.cliques.values()

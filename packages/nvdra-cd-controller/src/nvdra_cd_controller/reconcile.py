@@ -33,9 +33,6 @@ from nvdra_cd_controller.writes import Writes
 
 LOG: Final = logs.logger(__name__)
 
-CALM_S: Final = 0.1
-"""After a status was written: what daemons of one domain say together is one write."""
-
 LOOK_AGAIN_S: Final = 1.0
 """After an answer that the watch should soon explain."""
 
@@ -87,7 +84,6 @@ class Reconciler:
         return await self._keep(view)
 
     async def _keep(self, view: View) -> float | None:
-        wrote_status = False
         with self._operation(RECONCILE, view) as span:
             wrote = False
             failure: DriverError | None = None
@@ -106,8 +102,6 @@ class Reconciler:
                 span.discard()
             if failure is not None:
                 raise failure
-        if wrote_status:
-            await asyncio.sleep(CALM_S)
         return self._roots.due_in_s(self._cluster.view(view.uid))
 
     async def _ensure(self, view: View) -> bool:

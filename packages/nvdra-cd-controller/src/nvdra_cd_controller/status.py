@@ -20,13 +20,16 @@ from nvdra_api.types.domains import (
     ConditionType,
     Readiness,
 )
-from nvdra_api.types.errors import DriverError, PermanentError
+from nvdra_api.types.errors import DriverError, Reason
 from nvdra_api.types.ids import CliqueID
 
 from nvdra_cd_controller.members import Member
 
 MOST_LISTED: Final = 2048
 """What the definition allows in `status.nodes`; the counters go on."""
+
+_REFUSALS: Final = (Reason.NAME_TAKEN, Reason.INVALID_CONFIG)
+"""What a user must change something for; any other failure is a call's."""
 
 _MOST_NAMED = 5
 _LONGEST_MESSAGE = 4096
@@ -154,7 +157,7 @@ def _verdicts(domain: ComputeDomain, facts: Facts) -> dict[ConditionType, Verdic
 
 
 def _accepted(failure: DriverError | None) -> Verdict:
-    if isinstance(failure, PermanentError):
+    if failure is not None and failure.reason in _REFUSALS:
         return Verdict(False, failure.reason, failure.advice)
     return Verdict(True, Because.ACCEPTED, "nothing speaks against the domain")
 

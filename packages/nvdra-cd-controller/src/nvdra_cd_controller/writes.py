@@ -67,7 +67,12 @@ class Writes:
     async def prune(self, name: str, namespace: str, stale: tuple[NodeName, ...]) -> None:
         """Take entries of nodes that are gone out of a clique."""
         path = cluster.cliques_path(namespace, name)
-        stored = await self._api.get(path, _deadline())
+        try:
+            stored = await self._api.get(path, _deadline())
+        except NotFound as error:
+            if not error.is_object:
+                raise
+            return  # its last daemon has gone, and the watch will say so
         left = [each for each in stored.get("daemons") or () if each["nodeName"] not in stale]
         self._cluster.wrote(await self._api.replace(path, {**stored, "daemons": left}, _deadline()))
 
@@ -158,7 +163,7 @@ class Writes:
             if not error.is_object:
                 raise
             answer = {}
-        if answer.get("kind") == child.kind:
+        if (answer.get("metadata") or {}).get("finalizers"):
             self._cluster.wrote(answer)
         else:
             self._gone(child)

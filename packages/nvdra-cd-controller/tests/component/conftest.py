@@ -27,9 +27,11 @@ def team(server: ApiServer) -> str:
 
 
 @pytest.fixture
-def world(server: ApiServer, team: str, tmp_path: Path) -> World:
+def world(server: ApiServer, team: str, tmp_path: Path) -> Iterator[World]:
     """An installation of the driver without a controller yet."""
-    return World(server, tmp_path, domains.namespace(server, "nvdra"), team)
+    one = World(server, tmp_path, domains.namespace(server, "nvdra"), team)
+    yield one
+    one.abandon()
 
 
 @pytest_asyncio.fixture

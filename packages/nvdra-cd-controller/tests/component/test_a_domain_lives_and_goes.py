@@ -246,3 +246,22 @@ async def test_fifty_domains_are_made_and_go(world: World) -> None:
     for name in names:
         await until(lambda name=name: world.domain(name) is None)
         assert world.children(uids[name], f"{name}-channel") == []
+
+
+@pytest.mark.parametrize("target", ["Workload", "Daemon"])
+async def test_an_object_that_another_tenant_labels_as_the_domains_changes_nothing(
+    world: World, target: str
+) -> None:
+    world.create()
+    uid = await world.formed()
+    theirs = domains.namespace(world.server, "other")
+    labels = {LABEL: uid, "resource.nvidia.com/computeDomainTarget": target}
+    body = {
+        "metadata": {"name": "x", "labels": labels, "finalizers": ["example.com/theirs"]},
+        "spec": {"spec": {"devices": {}}},
+    }
+    world.server.create(world.templates(theirs), body)
+
+    world.delete()
+    await until(lambda: world.domain() is None)
+    assert world.children(uid) == []

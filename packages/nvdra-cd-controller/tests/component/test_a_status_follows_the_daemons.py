@@ -1,10 +1,12 @@
 """Daemons, played by the test, join, fail, come back and leave; the status follows."""
 
+import json
 from typing import Any
 
 import domains
 import pytest
 from cd_world import World
+from controller import Controller
 from waiting import until
 
 CLIQUE_LABEL = "resource.nvidia.com/computeDomain.cliqueID"
@@ -145,3 +147,45 @@ async def test_a_daemon_of_the_reference_driver_shares_a_clique_with_ours(world:
     await until(lambda: world.status()["status"] == "Ready")
     assert world.status()["readyNodes"] == 2
     assert world.places(uid) == {a: 0, b: 1}
+
+
+async def test_what_the_controller_knows_is_shown_and_counted(
+    world: World, controlled: Controller
+) -> None:
+    world.create(numNodes=2)
+    uid = await world.formed()
+    a = world.node("a", uid)
+    pod = world.pod(a, uid)
+    world.join(uid, entry(a, pod, 0))
+    await until(lambda: world.status()["readyNodes"] == 1)
+    await until(lambda: controlled.metric('nvdra_compute_domain_members{state="ready"}') == 1)
+
+    assert controlled.metric('nvdra_compute_domain_members{state="lacking"}') == 1
+    assert controlled.metric('nvidia_dra_compute_domain_info{status="NotReady"}') == 1
+    children = 'nvdra_compute_domain_phase_seconds_count{phase="children"}'
+    assert controlled.metric(children) == 1
+    (shown,) = json.loads(controlled.get("/debug/status", debug=True))["domains"]
+    assert shown == {
+        "namespace": world.team,
+        "name": "ring",
+        "uid": uid,
+        "status": "NotReady",
+        "readyNodes": 1,
+        "expectedNodes": 2,
+        "conditions": {
+            "Accepted": "Accepted",
+            "ChildrenReady": "ChildrenReady",
+            "Ready": "NodesMissing",
+            "Degraded": "AsExpected",
+        },
+    }
+
+    b = world.node("b", uid)
+    world.join(uid, entry(a, pod, 0), entry(b, world.pod(b, uid, 1), 1))
+    await until(lambda: world.status()["status"] == "Ready")
+    assert controlled.metric("nvdra_compute_domain_formation_seconds_count") == 1
+    world.delete()
+    await until(lambda: world.domain() is None)
+    gone = 'nvdra_compute_domain_phase_seconds_count{phase="teardown"}'
+    await until(lambda: controlled.metric(gone) == 1)
+    assert controlled.metric('nvdra_compute_domain_info{status="Ready"}') == 0

@@ -15,7 +15,7 @@ from nvdra_api.types.domains import (
     Condition,
     ConditionType,
 )
-from nvdra_api.types.errors import PermanentError, Reason, RetryableError
+from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import CliqueID, NodeName
 from nvdra_cd_controller import status
 from nvdra_cd_controller.members import Member
@@ -23,6 +23,7 @@ from nvdra_cd_controller.status import Because, Facts
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 TAKEN = PermanentError(Reason.NAME_TAKEN, "a template of that name is there", "rename one")
+VANISHED = PermanentError(Reason.API_UNAVAILABLE, "PATCH /x: 404")
 UNREACHED = RetryableError(Reason.API_UNAVAILABLE, "no answer")
 
 
@@ -130,8 +131,9 @@ def test_a_taken_name_is_told_and_the_domain_is_not_ready() -> None:
     assert message == "a template of that name is there; rename one"
 
 
-def test_a_failure_that_passes_by_itself_does_not_refuse_the_domain() -> None:
-    found = told(Facts(failure=UNREACHED))
+@pytest.mark.parametrize("failure", [UNREACHED, VANISHED])
+def test_a_call_that_failed_does_not_refuse_the_domain(failure: DriverError) -> None:
+    found = told(Facts(failure=failure))
 
     assert condition(found, ConditionType.ACCEPTED).status == "True"
     assert condition(found, ConditionType.CHILDREN_READY).reason == "ApiUnavailable"

@@ -112,7 +112,8 @@ class Client:
         """Delete an object, if it still is the one meant (else Conflict); absent is NotFound.
 
         Returns:
-            The object, where something such as a finalizer keeps it for now; otherwise a Status.
+            The object, where finalizers keep it for now; one that is gone as it last was, without
+            finalizers, or a Status: that is up to its type.
         """
         conditions = {"uid": uid, "resourceVersion": resource_version}
         body = {

@@ -19,8 +19,9 @@ from nvdra_api.types.errors import DriverError
 K = TypeVar("K", bound=str)
 
 FAILED: Final = Backoff(first_s=0.25, ceiling_s=30)
-TOGETHER: Final = 64
-"""Keys at a time; the client's own rate limit is met long before."""
+TOGETHER: Final = 16
+"""Keys at a time. Each has a connection of its own to the API server at most, and the handshakes of
+more cost both sides more than they gain."""
 
 DRAIN_S: Final = 4.0
 """How long leaving waits for the work in hand before it cancels it; less than what lies between the
@@ -60,6 +61,7 @@ class WorkQueue(Generic[K]):
         observe_failure: Callable[[K, DriverError, float], None],
         backoff: Backoff = FAILED,
         together: int = TOGETHER,
+        calm_s: float = 0.0,
     ) -> None:
         """Prepare to work.
 
@@ -68,10 +70,12 @@ class WorkQueue(Generic[K]):
             observe_failure: Told of each failure, with the seconds until the next try.
             backoff: Between tries of a key that fails.
             together: Most keys that are worked on at the same time.
+            calm_s: Least time between two looks at one key: what changes meanwhile is one look.
         """
         self._work = work
         self._observe_failure = observe_failure
         self._backoff = backoff
+        self._calm_s = calm_s
         self._turns = asyncio.Semaphore(together)
         self._keys: dict[K, _Key] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -119,15 +123,16 @@ class WorkQueue(Generic[K]):
                 again_s = await self._once(key, known)
                 if self._group is None:
                     return
+                pause_s = self._calm_s
                 if again_s is not None and known.failures:
-                    least_s = min(again_s, self._backoff.first_s)
-                    await asyncio.sleep(least_s)
-                    again_s -= least_s
+                    pause_s = min(again_s, self._backoff.first_s)
+                if pause_s:
+                    await asyncio.sleep(pause_s)
                 if known.stirred.is_set():
                     continue
                 if again_s is None:
                     return
-                await waiting.within(known.stirred, again_s)
+                await waiting.within(known.stirred, max(0.0, again_s - pause_s))
         finally:
             if self._keys.get(key) is known:
                 del self._keys[key]
