@@ -126,11 +126,12 @@ def test_a_daemon_that_was_told_not_to_use_cliques_keeps_its_place_in_the_status
     assert not moved.is_listed
 
 
+UIDS = [PodUID(f"pod-{i}") for i in range(5)]
 NODES = [NodeName(f"n{i}") for i in range(6)]
 PODS = st.builds(
     pod,
     st.sampled_from(NODES),
-    uid=st.sampled_from([PodUID("one"), PodUID("two")]),
+    uid=st.sampled_from(UIDS),
     ip=st.sampled_from(["", "10.0.0.1", "10.0.0.2"]),
     created=st.sampled_from(["1", "2"]),
     is_over=st.booleans(),
@@ -145,7 +146,7 @@ ENTRIES = st.lists(
         st.sampled_from(NODES),
         st.integers(0, 5),
         st.sampled_from(["Ready", "NotReady"]),
-        pod_uid=st.sampled_from([None, PodUID("one"), PodUID("two")]),
+        pod_uid=st.sampled_from([None, *UIDS]),
         ip_address=st.sampled_from(["10.0.0.1", "10.0.0.2"]),
     ),
     max_size=6,
@@ -155,7 +156,7 @@ ENTRIES = st.lists(
 
 @given(
     st.tuples(ENTRIES, ENTRIES),
-    st.lists(PODS, max_size=8, unique=True),
+    st.lists(PODS, max_size=8, unique_by=lambda each: each.uid),
     st.sets(st.sampled_from(NODES)),
     st.randoms(use_true_random=False),
 )
@@ -180,7 +181,7 @@ def test_members_and_stale_entries_do_not_depend_on_any_order_or_repetition(
 
 @given(
     ENTRIES,
-    st.lists(PODS, max_size=8, unique=True),
+    st.lists(PODS, max_size=8, unique_by=lambda each: each.uid),
     st.sets(st.sampled_from(NODES)),
 )
 def test_every_node_is_one_member_at_most_and_pruning_takes_no_member_away(
