@@ -39,7 +39,11 @@ async def answering(directory: Path, *answers: str) -> AsyncIterator[Port]:
     left = list(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError:  # the test ended before the client had asked
+            writer.close()
+            return
         port.asked.append(head.partition(b"\r\n")[0].decode())
         if left:
             writer.write(left.pop(0).encode())

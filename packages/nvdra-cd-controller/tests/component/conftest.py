@@ -21,17 +21,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def team(server: ApiServer) -> str:
-    """A namespace of users."""
-    return domains.namespace(server)
+def team(server: ApiServer, tmp_path: Path) -> Iterator[str]:
+    """A namespace of users; later controllers find nothing in it."""
+    name = domains.namespace(server)
+    yield name
+    World(server, tmp_path, "", name).abandon()
 
 
 @pytest.fixture
-def world(server: ApiServer, team: str, tmp_path: Path) -> Iterator[World]:
+def world(server: ApiServer, team: str, tmp_path: Path) -> World:
     """An installation of the driver without a controller yet."""
-    one = World(server, tmp_path, domains.namespace(server, "nvdra"), team)
-    yield one
-    one.abandon()
+    return World(server, tmp_path, domains.namespace(server, "nvdra"), team)
 
 
 @pytest_asyncio.fixture
