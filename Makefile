@@ -12,6 +12,11 @@ PROFILE ?= dgx-h100
 KUBE ?= 1.36
 T ?=
 
+# Programs and servers are shared by the tests of a file, and files in turn: a random order tells little and costs time.
+IN_ORDER := -p no:randomly
+# It loads NVML into the process of the test, where nothing else may have done so.
+OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked_at_for_hours.py
+
 .PHONY: help
 help: ## list the commands
 	@echo "nvdra: a Kubernetes DRA driver for NVIDIA GPUs"
@@ -34,7 +39,8 @@ check: .venv/ready ## format, lint, types, layers, unit tests of the Python pack
 component: setup ## components against a real API server and the simulated GPU; the charts' tests
 	@echo "▸ component tests"
 	@lab binaries
-	@pytest packages/*/tests/component e2e/sim/tests/component charts/tests
+	@pytest $(IN_ORDER) packages/*/tests/component e2e/sim/tests/component charts/tests $(OWN_PROCESS:%=--ignore=%)
+	@pytest $(IN_ORDER) $(OWN_PROCESS)
 
 .PHONY: e2e
 e2e: setup ## end to end on a real cluster (root); T=words selects tests by name

@@ -144,8 +144,8 @@ async def test_a_daemon_of_the_reference_driver_shares_a_clique_with_ours(world:
     del their_entry["podUID"]
     world.join(uid, entry(a, ours, 0), their_entry)
 
-    await until(lambda: world.status()["status"] == "Ready")
-    assert world.status()["readyNodes"] == 2
+    await until(lambda: world.status()["readyNodes"] == 2)
+    assert world.status()["status"] == "Ready"
     assert world.places(uid) == {a: 0, b: 1}
 
 
