@@ -23,6 +23,7 @@ from nvdra_api.types import keys
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.errors import PermanentError, Reason
 from nvdra_api.types.ids import ClaimUID, NodeName
+from waiting import until
 
 NODE = NodeName("node-a")
 REF = ClaimRef("default", "train", ClaimUID("3f0c1a52-7c1b-4d0e-8a55-0123456789ab"))
@@ -46,9 +47,9 @@ def log() -> Iterator[io.StringIO]:
 
 async def others_gave_up() -> None:
     """Until the exporters of tests before, which nobody waits for, have said their last word."""
-    async with asyncio.timeout(60):
-        while any(thread.name.startswith("otlp") for thread in threading.enumerate()):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await until(
+        lambda: not any(thread.name.startswith("otlp") for thread in threading.enumerate()), 60
+    )
 
 
 @asynccontextmanager

@@ -5,10 +5,10 @@ Names and defaults are the reference's (spec/compute-domain.md §6.1), except th
 requests a second would make fifty domains wait for a minute.
 """
 
-import re
 from typing import Annotated, Literal, Self
 
 from nvdra_api.protocol import durations
+from nvdra_api.runtime.process import addresses
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types.gates import Feature, Gates
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -121,9 +121,7 @@ class Settings(BaseModel):
     @field_validator("http_endpoint", "debug_endpoint")
     @classmethod
     def _is_address(cls, address: str) -> str:
-        if not re.fullmatch(r"(.*:\d{1,5})?", address):
-            raise ValueError("must be host:port or :port, such as :8080")
-        return address
+        return addresses.checked(address) if address else ""
 
     @field_validator("metrics_path")
     @classmethod

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
+from nvdra_api.runtime.process import addresses
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types.gates import Feature, Gates
 from nvdra_api.types.ids import CliqueID, DomainUID, NodeName, PodUID
@@ -114,9 +115,7 @@ class Settings(BaseModel):
     @field_validator("http_endpoint", "debug_endpoint")
     @classmethod
     def _is_address(cls, address: str) -> str:
-        if not re.fullmatch(r"(.*:\d{1,5})?", address):
-            raise ValueError("must be host:port or :port, such as :8080")
-        return address
+        return addresses.checked(address) if address else ""
 
     @field_validator("metrics_path")
     @classmethod
