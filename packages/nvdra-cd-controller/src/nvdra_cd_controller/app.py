@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from nvdra_api.runtime.http import debug, exposition, listener, probes
+from nvdra_api.runtime.http import ports
 from nvdra_api.runtime.kube import client as kube
 from nvdra_api.runtime.kube import leases
 from nvdra_api.runtime.kube.client import Client, Request
@@ -19,7 +19,6 @@ from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.telemetry import environment, logs, traces
 from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types.errors import DriverError
 from nvdra_api.types.ids import DomainUID, NodeName
 
@@ -93,8 +92,16 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         )
         report = Report(cluster, queue, lease)
         metrics.watch(report.statuses, report.queue)
-        await _listen(stack, settings, metrics, report)
-        await _listen_debug(stack, settings, telemetry, logging, clock, report)
+        await enter(
+            ports.public(
+                settings.http_endpoint, report.checks(), metrics.registry, settings.metrics_path
+            )
+        )
+        await enter(
+            ports.private(
+                settings.debug_endpoint, telemetry.recorder, logging, clock, report.document
+            )
+        )
         async with _leading(lease, stop) as is_over:
             async with cluster.watched():
                 if await _synced(cluster, is_over):
@@ -196,28 +203,3 @@ def _note(metrics: DomainMetrics, request: Request) -> None:
 
 def _note_failure(uid: DomainUID, error: DriverError, retry_s: float) -> None:
     LOG.v(4, "A domain is looked at again", uid=uid, retry_s=round(retry_s, 2), error=str(error))
-
-
-async def _listen(
-    stack: AsyncExitStack, settings: Settings, metrics: DomainMetrics, report: Report
-) -> None:
-    """The pod's port: probes and metrics, nothing that names a domain."""
-    if not settings.http_endpoint:
-        return
-    routes = [*probes.routes(alive={}, ready=report.checks())]
-    if settings.metrics_path:
-        routes.append(exposition.route(metrics.registry, settings.metrics_path))
-    await stack.enter_async_context(listener.listening(settings.http_endpoint, routes))
-
-
-async def _listen_debug(
-    stack: AsyncExitStack,
-    settings: Settings,
-    telemetry: Telemetry[DomainMetrics],
-    logging: Logging,
-    clock: SystemClock,
-    report: Report,
-) -> None:
-    if settings.debug_endpoint:
-        routes = debug.routes(telemetry.recorder, logging, clock, report.document)
-        await stack.enter_async_context(listener.listening(settings.debug_endpoint, routes))

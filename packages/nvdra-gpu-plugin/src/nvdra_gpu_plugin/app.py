@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 
-from nvdra_api.runtime.http import debug, exposition, listener, probes
+from nvdra_api.runtime.http import ports, probes
 from nvdra_api.runtime.kube import client as kube
 from nvdra_api.runtime.kube.client import Request
 from nvdra_api.runtime.kube.connection import KubeSettings
@@ -152,9 +152,15 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             )
         )
         ready = _checks(kubelet, publisher, gpus, store, held, kept)
-        await _listen(stack, settings, metrics, ready)
+        await enter(
+            ports.public(settings.http_endpoint, ready, metrics.registry, settings.metrics_path)
+        )
         report = Report(node, gpus, held, refusals, ready, clock)
-        await _listen_debug(stack, settings, telemetry, logging, clock, report)
+        await enter(
+            ports.private(
+                settings.debug_endpoint, telemetry.recorder, logging, clock, report.document
+            )
+        )
         await stop.wait()
         LOG.info("Stopping; what is held stays held, and its pods go on", claims=_left(held))
         turns.close()
@@ -264,31 +270,3 @@ def _checks(
         "files": lambda: kept.problem or None,
         "kubelet": registered,
     }
-
-
-async def _listen(
-    stack: AsyncExitStack,
-    settings: Settings,
-    metrics: Metrics,
-    ready: Mapping[str, probes.Check],
-) -> None:
-    """The pod's port: probes and metrics, nothing that names a claim."""
-    if not settings.http_endpoint:
-        return
-    routes = [*probes.routes(alive={}, ready=ready)]
-    if settings.metrics_path:
-        routes.append(exposition.route(metrics.registry, settings.metrics_path))
-    await stack.enter_async_context(listener.listening(settings.http_endpoint, routes))
-
-
-async def _listen_debug(
-    stack: AsyncExitStack,
-    settings: Settings,
-    telemetry: Telemetry,
-    logging: Logging,
-    clock: SystemClock,
-    report: Report,
-) -> None:
-    if settings.debug_endpoint:
-        routes = debug.routes(telemetry.recorder, logging, clock, report.document)
-        await stack.enter_async_context(listener.listening(settings.debug_endpoint, routes))

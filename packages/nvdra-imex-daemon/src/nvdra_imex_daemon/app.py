@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import Final
 
-from nvdra_api.runtime.http import debug, exposition, listener, probes
+from nvdra_api.runtime.http import debug, ports, probes
 from nvdra_api.runtime.kube import client as kube
 from nvdra_api.runtime.kube.client import Client, Request
 from nvdra_api.runtime.kube.connection import KubeSettings
@@ -63,8 +63,14 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         else:
             LOG.info("This node has no NVLink fabric: there is no IMEX to run")
             ready, status = _idle, partial(report.identity, settings)
-        await _listen(stack, settings, metrics, ready)
-        await _listen_debug(stack, settings, telemetry, logging, clock, status)
+        await enter(
+            ports.public(
+                settings.http_endpoint, {"imex": ready}, metrics.registry, settings.metrics_path
+            )
+        )
+        await enter(
+            ports.private(settings.debug_endpoint, telemetry.recorder, logging, clock, status)
+        )
         story.over("start daemon", began)
         await stop.wait()
         LOG.info("Stopping")
@@ -199,28 +205,3 @@ def _kube_settings(settings: Settings) -> KubeSettings:
 
 def _note_request(metrics: ProcessMetrics, request: Request) -> None:
     metrics.api_request(request.verb, str(request.status or "no answer"), request.seconds)
-
-
-async def _listen(
-    stack: AsyncExitStack, settings: Settings, metrics: ProcessMetrics, ready: probes.Check
-) -> None:
-    """The pod's port: probes and metrics."""
-    if not settings.http_endpoint:
-        return
-    routes = [*probes.routes(alive={}, ready={"imex": ready})]
-    if settings.metrics_path:
-        routes.append(exposition.route(metrics.registry, settings.metrics_path))
-    await stack.enter_async_context(listener.listening(settings.http_endpoint, routes))
-
-
-async def _listen_debug(
-    stack: AsyncExitStack,
-    settings: Settings,
-    telemetry: Telemetry[ProcessMetrics],
-    logging: Logging,
-    clock: SystemClock,
-    status: debug.Status,
-) -> None:
-    if settings.debug_endpoint:
-        routes = debug.routes(telemetry.recorder, logging, clock, status)
-        await stack.enter_async_context(listener.listening(settings.debug_endpoint, routes))
