@@ -12,8 +12,12 @@ PROFILE ?= dgx-h100
 KUBE ?= 1.36
 T ?=
 
-# Programs and servers are shared by the tests of a file, and files in turn: a random order tells little and costs time.
+# Programs and servers are shared by the tests of a file: a random order tells little and costs time.
 IN_ORDER := -p no:randomly
+# Tests wait more than they work: three files at a time keep two cores busy. The longest go first.
+AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
+LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
+  a_kill_at_any_call_loses_nothing.py any_order_of_events_keeps_the_books_right.py)
 # It loads NVML into the process of the test, where nothing else may have done so.
 OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked_at_for_hours.py
 
@@ -39,7 +43,7 @@ check: .venv/ready ## format, lint, types, layers, unit tests of the Python pack
 component: setup ## components against a real API server and the simulated GPU; the charts' tests
 	@echo "▸ component tests"
 	@lab binaries
-	@pytest $(IN_ORDER) packages/*/tests/component e2e/sim/tests/component charts/tests $(OWN_PROCESS:%=--ignore=%)
+	@pytest $(IN_ORDER) $(AT_ONCE) $(LONGEST) packages/*/tests/component e2e/sim/tests/component charts/tests $(OWN_PROCESS:%=--ignore=%)
 	@pytest $(IN_ORDER) $(OWN_PROCESS)
 
 .PHONY: e2e
