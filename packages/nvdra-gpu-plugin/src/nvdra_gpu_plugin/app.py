@@ -1,7 +1,6 @@
 """The wiring: what a GPU plugin is made of, in the order of its start."""
 
 import asyncio
-import os
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
@@ -16,6 +15,16 @@ from nvdra_api.runtime.kubelet import server as kubelet_server
 from nvdra_api.runtime.kubelet.server import Kubelet
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.store import Store
+from nvdra_api.runtime.plugin import checks, cleanup, home, hook, rebuild, roots, upkeep
+from nvdra_api.runtime.plugin.cleanup import Cleanup
+from nvdra_api.runtime.plugin.evidence import Evidence
+from nvdra_api.runtime.plugin.fetching import Claims
+from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.rebuild import Rebuild
+from nvdra_api.runtime.plugin.refusals import Refusals
+from nvdra_api.runtime.plugin.service import Service
+from nvdra_api.runtime.plugin.turns import Turns
+from nvdra_api.runtime.plugin.upkeep import Upkeep
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.process.flights import Flights
@@ -28,36 +37,22 @@ from nvdra_api.types import names
 from nvdra_api.types.errors import Reason, RetryableError
 from nvdra_api.types.gates import GATES, Feature
 from nvdra_api.types.ids import ClaimUID, NodeName
+from nvdra_cdi.errors import FileError
 from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 
-from nvdra_gpu_plugin import (
-    cleanup,
-    hardware,
-    home,
-    hook,
-    publish,
-    rebuild,
-    retirement,
-    roots,
-    upkeep,
-)
+from nvdra_gpu_plugin import hardware, publish, retirement
 from nvdra_gpu_plugin.__about__ import __version__
+from nvdra_gpu_plugin.adoption import Adoption
 from nvdra_gpu_plugin.cdi_specs import SpecFiles
-from nvdra_gpu_plugin.cleanup import Cleanup
-from nvdra_gpu_plugin.evidence import Evidence
+from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.hardware import Hardware
-from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
 from nvdra_gpu_plugin.publish import Publication
-from nvdra_gpu_plugin.rebuild import Rebuild
-from nvdra_gpu_plugin.refusals import Refusals
+from nvdra_gpu_plugin.records import GpuHolding
 from nvdra_gpu_plugin.report import Report
-from nvdra_gpu_plugin.service import Service
 from nvdra_gpu_plugin.settings import DEV, Settings
-from nvdra_gpu_plugin.turns import Turns
-from nvdra_gpu_plugin.upkeep import Upkeep
 
 PROGRAM = "nvdra-gpu-plugin"
 
@@ -84,12 +79,22 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        ours = await enter(home.taken(settings, _who(settings), host.boot_id(), clock, stop))
+        ours = await enter(
+            home.taken(
+                settings.plugin_dir,
+                settings.nvidia_cdi_hook_path,
+                settings.http_endpoint,
+                settings.pod_name,
+                host.boot_id(),
+                clock,
+                stop,
+            )
+        )
         if ours is None:
             return
         telemetry = await enter(_telemetry(settings, node, clock, metrics))
-        store = ours.store
-        held = HeldClaims(store, metrics.held)
+        store, holdings = ours.store, Holdings()
+        held = HeldClaims(store, GpuHolding, metrics.held, holdings)
         threads = await enter(Workers())
         files, specs = threads.started("files"), SpecFiles(settings.cdi_root, clock)
         gpus = await enter(
@@ -109,6 +114,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 ours.lock.keep,
                 partial(hook.keep, settings.nvidia_cdi_hook_path, settings.plugin_dir),
                 specs.keep,
+                failures=(OSError, FileError),
             )
         )
         api = await enter(kube.connected(_kube_settings(settings), partial(_note_request, metrics)))
@@ -131,18 +137,38 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             )
         )
         refusals = Refusals(node, events, metrics, clock)
-        turns = Turns(held)
-        preparer = Preparer(node, settings.feature_gates, api, gpus, held, turns, telemetry)
+        turns = Turns(held.released)
+        fetch = Claims(api, turns, telemetry).fetch
+        preparer = Preparer(
+            node, settings.feature_gates, fetch, gpus, held, holdings, turns, telemetry
+        )
         evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
         records = Rebuild(
-            preparer.fetch, store, held, gpus, evidence, partial(_tell_of_state, node, events)
+            names.GPU_DRIVER,
+            store,
+            held,
+            evidence,
+            Adoption(gpus, fetch).adopt,
+            partial(_tell_of_state, node, events),
         )
         service = Service(
-            node, preparer, held, records, turns, flights, root_spans, refusals, telemetry, clock
+            node,
+            fetch,
+            preparer,
+            held,
+            records,
+            turns,
+            flights,
+            root_spans,
+            refusals,
+            telemetry,
+            clock,
         )
         await enter(rebuild.running(records))
         await enter(retirement.running(gpus, held, records))
-        await enter(cleanup.running(Cleanup(api, held, turns, evidence, service.release)))
+        await enter(
+            cleanup.running(Cleanup(names.GPU_DRIVER, api, held, turns, evidence, service.release))
+        )
         kubelet = await enter(
             kubelet_server.serving(
                 names.GPU_DRIVER,
@@ -166,7 +192,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         turns.close()
 
 
-def _left(held: HeldClaims) -> list[str]:
+def _left(held: HeldClaims[GpuHolding]) -> list[str]:
     """What stays prepared without the driver: each claim, and the pods that use it."""
     return [f"{claim.ref} of {', '.join(claim.pod_names)}" for claim in held.values()]
 
@@ -177,11 +203,6 @@ def _warn_of_idle_gates(settings: Settings) -> None:
     idle = sorted(on - GATES_IN_USE - {gate for gate in GATES if GATES[gate].default})
     if idle:
         LOG.warning("Feature gates that are on have no effect in this version", gates=idle)
-
-
-def _who(settings: Settings) -> dict[str, str]:
-    """Who holds the node, for the second instance's message."""
-    return {"pid": str(os.getpid()), **({"pod": settings.pod_name} if settings.pod_name else {})}
 
 
 def _telemetry(
@@ -245,28 +266,16 @@ def _checks(
     publisher: Publisher,
     gpus: Hardware,
     store: Store,
-    held: HeldClaims,
+    held: HeldClaims[GpuHolding],
     kept: Upkeep,
 ) -> Mapping[str, probes.Check]:
     """What must be true for pods to get GPUs here, each with the reason when it is not."""
-
-    def registered() -> str | None:
-        if kubelet.problem:
-            return kubelet.problem
-        if kubelet.is_registered:
-            return None
-        return kubelet.registration.error or "the kubelet has not registered the plugin yet"
-
-    def published() -> str | None:
-        state = publisher.state
-        return None if state.is_published else state.error or "the slices are being written"
-
     return {
         "driver": lambda: (
             gpus.problem or (probes.Remark(publish.NO_GPU) if gpus.is_empty else None)
         ),
-        "slices": published,
-        "state": lambda: store.problem or held.doubt or None,
+        "slices": checks.published(publisher),
+        "state": checks.recorded(store, held),
         "files": lambda: kept.problem or None,
-        "kubelet": registered,
+        "kubelet": checks.registered(kubelet),
     }

@@ -9,6 +9,8 @@ from typing import Any
 
 from nvdra_api.protocol import identity
 from nvdra_api.runtime.http.probes import Check
+from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.refusals import Refusal, Refusals
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.types import names
 from nvdra_api.types.claims import ClaimRef
@@ -16,10 +18,8 @@ from nvdra_api.types.ids import NodeName
 
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.hardware import Hardware
-from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.inventory import Gpu
-from nvdra_gpu_plugin.records import Holding
-from nvdra_gpu_plugin.refusals import Refusal, Refusals
+from nvdra_gpu_plugin.records import GpuHolding
 
 Document = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Report:
         self,
         node: NodeName,
         gpus: Hardware,
-        held: HeldClaims,
+        held: HeldClaims[GpuHolding],
         refusals: Refusals,
         ready: Mapping[str, Check],
         clock: Clock,
@@ -94,7 +94,7 @@ class Report:
             **({"problem": problem} if problem else {}),
         }
 
-    def _claim(self, holding: Holding) -> Document:
+    def _claim(self, holding: GpuHolding) -> Document:
         return {
             **_named(holding.ref),
             "state": "prepared",
