@@ -2,20 +2,30 @@
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 
 from nvdra_api.runtime.http import ports, probes
 from nvdra_api.runtime.kube import client as kube
-from nvdra_api.runtime.kube.client import Request
+from nvdra_api.runtime.kube import observation
 from nvdra_api.runtime.kube.connection import KubeSettings
-from nvdra_api.runtime.kube.events import Events, node_subject
-from nvdra_api.runtime.kube.publisher import Publisher, Write
+from nvdra_api.runtime.kube.events import Events
+from nvdra_api.runtime.kube.publisher import Publisher
 from nvdra_api.runtime.kubelet import server as kubelet_server
 from nvdra_api.runtime.kubelet.server import Kubelet
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.store import Store
-from nvdra_api.runtime.plugin import checks, cleanup, home, hook, rebuild, roots, upkeep
+from nvdra_api.runtime.plugin import (
+    checks,
+    cleanup,
+    home,
+    hook,
+    node_fields,
+    rebuild,
+    roots,
+    slices,
+    upkeep,
+)
 from nvdra_api.runtime.plugin.cleanup import Cleanup
 from nvdra_api.runtime.plugin.evidence import Evidence
 from nvdra_api.runtime.plugin.fetching import Claims
@@ -29,7 +39,7 @@ from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.process.flights import Flights
 from nvdra_api.runtime.process.worker import Workers
-from nvdra_api.runtime.telemetry import environment, logs, traces
+from nvdra_api.runtime.telemetry import logs, traces
 from nvdra_api.runtime.telemetry.logs import Logging
 from nvdra_api.runtime.telemetry.metrics import Metrics
 from nvdra_api.runtime.telemetry.traces import Telemetry
@@ -52,7 +62,7 @@ from nvdra_gpu_plugin.prepare import Preparer
 from nvdra_gpu_plugin.publish import Publication
 from nvdra_gpu_plugin.records import GpuHolding
 from nvdra_gpu_plugin.report import Report
-from nvdra_gpu_plugin.settings import DEV, Settings
+from nvdra_gpu_plugin.settings import Settings
 
 PROGRAM = "nvdra-gpu-plugin"
 
@@ -92,7 +102,11 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         )
         if ours is None:
             return
-        telemetry = await enter(_telemetry(settings, node, clock, metrics))
+        telemetry = await enter(
+            traces.of_process(
+                PROGRAM, __version__, node, settings.pod_uid, clock=clock, metrics=metrics
+            )
+        )
         store, holdings = ours.store, Holdings()
         held = HeldClaims(store, GpuHolding, metrics.held, holdings)
         threads = await enter(Workers())
@@ -117,17 +131,14 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 failures=(OSError, FileError),
             )
         )
-        api = await enter(kube.connected(_kube_settings(settings), partial(_note_request, metrics)))
+        api = await enter(
+            kube.connected(
+                KubeSettings.of(settings, PROGRAM, __version__), observation.counted(metrics)
+            )
+        )
         events = await enter(Events(api, PROGRAM, node, clock.now).running())
         publisher = await enter(
-            Publisher(
-                api,
-                names.GPU_DRIVER,
-                node,
-                partial(_note_write, metrics),
-                metrics.watch_restart,
-                partial(publish.warn_of_slices, events, node),
-            ).running()
+            slices.publisher(api, names.GPU_DRIVER, "GPUs", node, metrics, events).running()
         )
         root_spans = await enter(roots.running(node, api, store, telemetry))
         flights = await enter(Flights[ClaimUID]())
@@ -145,11 +156,12 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
         records = Rebuild(
             names.GPU_DRIVER,
+            node,
             store,
             held,
             evidence,
             Adoption(gpus, fetch).adopt,
-            partial(_tell_of_state, node, events),
+            events,
         )
         service = Service(
             node,
@@ -205,21 +217,10 @@ def _warn_of_idle_gates(settings: Settings) -> None:
         LOG.warning("Feature gates that are on have no effect in this version", gates=idle)
 
 
-def _telemetry(
-    settings: Settings, node: NodeName, clock: SystemClock, metrics: Metrics
-) -> AbstractAsyncContextManager[Telemetry]:
-    return traces.running(
-        environment.read(process_settings.variables("OTEL_")),
-        traces.resource(PROGRAM, __version__, node, settings.pod_uid),
-        clock=clock,
-        metrics=metrics,
-    )
-
-
 def _cdi_options(settings: Settings, hook_path: str) -> Options:
     """Where CDI generation looks, and what the host calls it."""
     driver_root = str(settings.container_driver_root)
-    if settings.dev_root == DEV:
+    if settings.dev_root == node_fields.DEV:
         # A driver container may carry its own device nodes; the host's are the default.
         dev_root = driver_roots.dev_root(CdiHost(), driver_root)
     else:
@@ -234,31 +235,9 @@ def _cdi_options(settings: Settings, hook_path: str) -> Options:
     )
 
 
-def _kube_settings(settings: Settings) -> KubeSettings:
-    return KubeSettings(
-        kubeconfig=settings.kubeconfig,
-        qps=settings.kube_api_qps,
-        burst=settings.kube_api_burst,
-        user_agent=f"{PROGRAM}/{__version__}",
-    )
-
-
 def _note_nvml_call(telemetry: Telemetry, function: str, seconds: float, is_ok: bool) -> None:
     error = None if is_ok else RetryableError(Reason.DEVICE_UNHEALTHY, f"{function} failed")
     telemetry.nvml_call(function, seconds, error)
-
-
-def _note_request(metrics: Metrics, request: Request) -> None:
-    metrics.api_request(request.verb, str(request.status or "no answer"), request.seconds)
-
-
-def _note_write(metrics: Metrics, write: Write) -> None:
-    metrics.slice_write(write.verb, write.outcome)
-
-
-def _tell_of_state(node: NodeName, events: Events, text: str) -> None:
-    LOG.error("The state file was damaged", node=node, error=text)
-    events.emit((node_subject(node),), "Warning", Reason.STATE_CORRUPT, text)
 
 
 def _checks(

@@ -14,6 +14,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Generic
 
 from nvdra_api.protocol.backoff import Backoff
+from nvdra_api.runtime.kube.events import Events, node_subject
 from nvdra_api.runtime.node.store import Store
 from nvdra_api.runtime.plugin.evidence import Evidence, KnownClaim, NoEvidence
 from nvdra_api.runtime.plugin.held import HeldClaims
@@ -21,7 +22,7 @@ from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types.errors import Reason, RetryableError
 from nvdra_api.types.holdings import H
-from nvdra_api.types.ids import ClaimUID
+from nvdra_api.types.ids import ClaimUID, NodeName
 
 LOG = logs.logger(__name__)
 
@@ -34,9 +35,6 @@ Adopt = Callable[[Sequence[KnownClaim], float], AsyncGenerator[H, None]]
 Raises `RetryableError` where it has to be tried again; what it gave before that is recorded.
 """
 
-Tell = Callable[[str], None]
-"""Tells the node's administrator something about the state file."""
-
 
 class Rebuild(Generic[H]):
     """Makes the records say what the kubelet knows; `running` does it.
@@ -48,19 +46,21 @@ class Rebuild(Generic[H]):
     def __init__(
         self,
         driver: str,
+        node: NodeName,
         store: Store,
         held: HeldClaims[H],
         evidence: Evidence,
         adopt: Adopt[H],
-        tell: Tell,
+        events: Events,
     ) -> None:
         self.done = asyncio.Event()
         self._driver = driver
+        self._node = node
         self._store = store
         self._held = held
         self._evidence = evidence
         self._adopt = adopt
-        self._tell = tell
+        self._events = events
         self._told = ""
         self._working = asyncio.Lock()
         self._obstacle = RetryableError(
@@ -178,9 +178,11 @@ class Rebuild(Generic[H]):
         self.done.set()
 
     def _say(self, text: str) -> None:
+        """Tell the node's administrator something about the state file, once."""
         if text != self._told:
             self._told = text
-            self._tell(text)
+            LOG.error("The state file was damaged", node=self._node, error=text)
+            self._events.emit((node_subject(self._node),), "Warning", Reason.STATE_CORRUPT, text)
 
 
 @asynccontextmanager
