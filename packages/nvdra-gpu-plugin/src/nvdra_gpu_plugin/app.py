@@ -32,6 +32,7 @@ from nvdra_api.runtime.plugin.fetching import Claims
 from nvdra_api.runtime.plugin.held import HeldClaims
 from nvdra_api.runtime.plugin.rebuild import Rebuild
 from nvdra_api.runtime.plugin.refusals import Refusals
+from nvdra_api.runtime.plugin.report import Report
 from nvdra_api.runtime.plugin.service import Service
 from nvdra_api.runtime.plugin.turns import Turns
 from nvdra_api.runtime.plugin.upkeep import Upkeep
@@ -52,7 +53,7 @@ from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 
-from nvdra_gpu_plugin import hardware, publish, retirement
+from nvdra_gpu_plugin import hardware, publish, report, retirement
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.adoption import Adoption
 from nvdra_gpu_plugin.cdi_specs import SpecFiles
@@ -61,7 +62,6 @@ from nvdra_gpu_plugin.hardware import Hardware
 from nvdra_gpu_plugin.prepare import Preparer
 from nvdra_gpu_plugin.publish import Publication
 from nvdra_gpu_plugin.records import GpuHolding
-from nvdra_gpu_plugin.report import Report
 from nvdra_gpu_plugin.settings import Settings
 
 PROGRAM = "nvdra-gpu-plugin"
@@ -193,10 +193,19 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         await enter(
             ports.public(settings.http_endpoint, ready, metrics.registry, settings.metrics_path)
         )
-        report = Report(node, gpus, held, refusals, ready, clock)
+        status = Report(
+            names.GPU_DRIVER,
+            __version__,
+            node,
+            partial(report.devices, gpus, held),
+            held,
+            refusals,
+            ready,
+            clock,
+        )
         await enter(
             ports.private(
-                settings.debug_endpoint, telemetry.recorder, logging, clock, report.document
+                settings.debug_endpoint, telemetry.recorder, logging, clock, status.document
             )
         )
         await stop.wait()

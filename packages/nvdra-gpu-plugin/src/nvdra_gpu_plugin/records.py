@@ -22,6 +22,11 @@ class HeldGpu(HeldDevice):
     cdi_id: str
 
     @property
+    def label(self) -> str:
+        """Its name, and whether it is for monitoring."""
+        return f"{self.device} (admin)" if self.is_admin else self.device
+
+    @property
     def cdi_ids(self) -> tuple[str, ...]:
         """What the container runtime is asked for: one name."""
         return (self.cdi_id,)

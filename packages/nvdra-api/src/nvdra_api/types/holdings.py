@@ -34,6 +34,11 @@ class HeldDevice(_Frozen):
     share_id: str | None = None
 
     @property
+    def label(self) -> str:
+        """What people are told that the claim has."""
+        return self.device
+
+    @property
     @abstractmethod
     def cdi_ids(self) -> tuple[str, ...]:
         """What the container runtime is asked for."""
