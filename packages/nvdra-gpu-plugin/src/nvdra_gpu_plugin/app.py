@@ -149,10 +149,8 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         )
         refusals = Refusals(node, events, metrics, clock)
         turns = Turns(held.released)
-        fetch = Claims(api, turns, telemetry).fetch
-        preparer = Preparer(
-            node, settings.feature_gates, fetch, gpus, held, holdings, turns, telemetry
-        )
+        claims = Claims(api, turns, telemetry)
+        preparer = Preparer(node, settings.feature_gates, claims, gpus, held, holdings, telemetry)
         evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
         records = Rebuild(
             names.GPU_DRIVER,
@@ -160,12 +158,12 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             store,
             held,
             evidence,
-            Adoption(gpus, fetch).adopt,
+            Adoption(gpus, claims.fetch).adopt,
             events,
         )
         service = Service(
             node,
-            fetch,
+            claims.fetch,
             preparer,
             held,
             records,
