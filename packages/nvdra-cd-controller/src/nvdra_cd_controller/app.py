@@ -2,22 +2,21 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from typing import Final
 
 from nvdra_api.runtime.http import ports
 from nvdra_api.runtime.kube import client as kube
-from nvdra_api.runtime.kube import leases
-from nvdra_api.runtime.kube.client import Client, Request
+from nvdra_api.runtime.kube import leases, observation
+from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.connection import KubeSettings
 from nvdra_api.runtime.kube.events import Events
 from nvdra_api.runtime.kube.leases import Lease, LeaseSettings
 from nvdra_api.runtime.kube.workqueue import WorkQueue
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
-from nvdra_api.runtime.telemetry import environment, logs, traces
+from nvdra_api.runtime.telemetry import logs, traces
 from nvdra_api.runtime.telemetry.logs import Logging
 from nvdra_api.types.errors import DriverError
 from nvdra_api.types.ids import DomainUID, NodeName
@@ -59,23 +58,21 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     """
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
     clock, metrics = SystemClock(), DomainMetrics()
-    variables = process_settings.variables("OTEL_")
+    node = NodeName(settings.node_name)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         telemetry = await enter(
-            traces.running(
-                environment.read(variables),
-                traces.resource(
-                    PROGRAM, __version__, NodeName(settings.node_name), settings.pod_uid
-                ),
-                clock=clock,
-                metrics=metrics,
+            traces.of_process(
+                PROGRAM, __version__, node, settings.pod_uid, clock=clock, metrics=metrics
             )
         )
-        api = await enter(kube.connected(_kube_settings(settings), partial(_note, metrics)))
-        events = await enter(
-            Events(api, PROGRAM, NodeName(settings.node_name), clock.now).running()
+        api = await enter(
+            kube.connected(
+                KubeSettings.of(settings, PROGRAM, __version__),
+                observation.counted(metrics.process),
+            )
         )
+        events = await enter(Events(api, PROGRAM, node, clock.now).running())
         lease = _lease(settings, api, clock)
         queue = WorkQueue[DomainUID](
             lambda uid: reconciler.reconcile(uid), observe_failure=_note_failure, calm_s=CALM_S
@@ -88,7 +85,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             is_host_managed=settings.is_host_managed,
         )
         reconciler = Reconciler(
-            cluster, Writes(api, cluster), _making(settings, variables), events, telemetry, clock
+            cluster, Writes(api, cluster), _making(settings), events, telemetry, clock
         )
         report = Report(cluster, queue, lease)
         metrics.watch(report.statuses, report.queue)
@@ -174,7 +171,8 @@ def _lease(settings: Settings, api: Client, clock: SystemClock) -> Lease | None:
     return Lease(api, lease, settings.pod_name, clock.now)
 
 
-def _making(settings: Settings, variables: Mapping[str, str]) -> Making:
+def _making(settings: Settings) -> Making:
+    variables = process_settings.variables("OTEL_")
     return Making(
         namespace=settings.namespace,
         image=settings.image_name,
@@ -185,20 +183,6 @@ def _making(settings: Settings, variables: Mapping[str, str]) -> Making:
         variables={name: variables[name] for name in HANDED_ON if name in variables},
         is_host_managed=settings.is_host_managed,
     )
-
-
-def _kube_settings(settings: Settings) -> KubeSettings:
-    return KubeSettings(
-        kubeconfig=settings.kubeconfig,
-        qps=settings.kube_api_qps,
-        burst=settings.kube_api_burst,
-        user_agent=f"{PROGRAM}/{__version__}",
-    )
-
-
-def _note(metrics: DomainMetrics, request: Request) -> None:
-    code = str(request.status or "no answer")
-    metrics.process.api_request(request.verb, code, request.seconds)
 
 
 def _note_failure(uid: DomainUID, error: DriverError, retry_s: float) -> None:

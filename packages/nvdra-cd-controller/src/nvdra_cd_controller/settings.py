@@ -8,7 +8,7 @@ requests a second would make fifty domains wait for a minute.
 from typing import Annotated, Literal, Self
 
 from nvdra_api.protocol import durations
-from nvdra_api.runtime.process import addresses
+from nvdra_api.runtime.process import fields
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types.gates import Feature, Gates
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -61,15 +61,9 @@ class Settings(BaseModel):
         default="domain", description="domain; channel is not implemented, here or elsewhere."
     )
 
-    kubeconfig: Annotated[str, Flag(group="API server")] = Field(
-        default="", description="Credentials file; empty means those of the pod."
-    )
-    kube_api_qps: float = Field(
-        default=200.0, gt=0, description="Requests a second to the API server, on average."
-    )
-    kube_api_burst: int = Field(
-        default=400, gt=0, description="Requests that may be sent at once before that counts."
-    )
+    kubeconfig: fields.Kubeconfig = ""
+    kube_api_qps: fields.KubeApiQps = 200.0
+    kube_api_burst: fields.KubeApiBurst = 400
 
     leader_election_enabled: Annotated[bool, Flag(group="Leader election")] = Field(
         default=False, description="Work only while holding a lease; for more than one replica."
@@ -95,40 +89,21 @@ class Settings(BaseModel):
         description="Switches for features that are not settled yet; handed on to the daemons.",
     )
 
-    http_endpoint: Annotated[str, Flag(group="Observation")] = Field(
-        default="",
-        description="host:port of /healthz, /readyz and /metrics; empty serves none.",
-    )
-    metrics_path: str = Field(
-        default="/metrics", description="Path of the metrics there; empty serves none."
-    )
-    debug_endpoint: str = Field(
+    http_endpoint: fields.HttpEndpoint = ""
+    metrics_path: fields.MetricsPath = "/metrics"
+    debug_endpoint: fields.Address = Field(
         default="127.0.0.1:6060",
         description="host:port of /debug/traces, /debug/status and /debug/flags/v; keep it on the "
         "loopback, they name every tenant's domains. Empty serves none.",
     )
-    v: int = Field(default=0, ge=0, description="Log verbosity: 0, 2 (each domain), 4 (why), 6.")
-    logging_format: Literal["text", "json"] = Field(
-        default="text", description="Log lines for people (text) or for machines (json)."
+    v: fields.Verbosity = Field(
+        default=0, description="Log verbosity: 0, 2 (each domain), 4 (why), 6."
     )
-    pod_uid: Annotated[str, Flag(env=("POD_UID",))] = Field(
-        default="", description="UID of that pod, for the resource of our traces."
-    )
+    logging_format: fields.LoggingFormat = "text"
+    pod_uid: fields.PodUid = ""
     node_name: Annotated[str, Flag(env=("NODE_NAME",))] = Field(
         default="", description="Node we run on, for our Events and traces."
     )
-
-    @field_validator("http_endpoint", "debug_endpoint")
-    @classmethod
-    def _is_address(cls, address: str) -> str:
-        return addresses.checked(address) if address else ""
-
-    @field_validator("metrics_path")
-    @classmethod
-    def _is_path(cls, path: str) -> str:
-        if path and not path.startswith("/"):
-            raise ValueError("must start with /")
-        return path
 
     @field_validator("imex_isolation")
     @classmethod

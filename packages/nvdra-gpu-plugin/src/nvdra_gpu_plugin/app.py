@@ -1,26 +1,46 @@
 """The wiring: what a GPU plugin is made of, in the order of its start."""
 
 import asyncio
-import os
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 
 from nvdra_api.runtime.http import ports, probes
 from nvdra_api.runtime.kube import client as kube
-from nvdra_api.runtime.kube.client import Request
+from nvdra_api.runtime.kube import observation
 from nvdra_api.runtime.kube.connection import KubeSettings
-from nvdra_api.runtime.kube.events import Events, node_subject
-from nvdra_api.runtime.kube.publisher import Publisher, Write
+from nvdra_api.runtime.kube.events import Events
+from nvdra_api.runtime.kube.publisher import Publisher
 from nvdra_api.runtime.kubelet import server as kubelet_server
 from nvdra_api.runtime.kubelet.server import Kubelet
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.store import Store
+from nvdra_api.runtime.plugin import (
+    checks,
+    cleanup,
+    home,
+    hook,
+    node_fields,
+    rebuild,
+    roots,
+    slices,
+    upkeep,
+)
+from nvdra_api.runtime.plugin.cleanup import Cleanup
+from nvdra_api.runtime.plugin.evidence import Evidence
+from nvdra_api.runtime.plugin.fetching import Claims
+from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.rebuild import Rebuild
+from nvdra_api.runtime.plugin.refusals import Refusals
+from nvdra_api.runtime.plugin.report import Report
+from nvdra_api.runtime.plugin.service import Service
+from nvdra_api.runtime.plugin.turns import Turns
+from nvdra_api.runtime.plugin.upkeep import Upkeep
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.process.flights import Flights
 from nvdra_api.runtime.process.worker import Workers
-from nvdra_api.runtime.telemetry import environment, logs, traces
+from nvdra_api.runtime.telemetry import logs, traces
 from nvdra_api.runtime.telemetry.logs import Logging
 from nvdra_api.runtime.telemetry.metrics import Metrics
 from nvdra_api.runtime.telemetry.traces import Telemetry
@@ -28,36 +48,21 @@ from nvdra_api.types import names
 from nvdra_api.types.errors import Reason, RetryableError
 from nvdra_api.types.gates import GATES, Feature
 from nvdra_api.types.ids import ClaimUID, NodeName
+from nvdra_cdi.errors import FileError
 from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 
-from nvdra_gpu_plugin import (
-    cleanup,
-    hardware,
-    home,
-    hook,
-    publish,
-    rebuild,
-    retirement,
-    roots,
-    upkeep,
-)
+from nvdra_gpu_plugin import hardware, publish, report, retirement
 from nvdra_gpu_plugin.__about__ import __version__
+from nvdra_gpu_plugin.adoption import Adoption
 from nvdra_gpu_plugin.cdi_specs import SpecFiles
-from nvdra_gpu_plugin.cleanup import Cleanup
-from nvdra_gpu_plugin.evidence import Evidence
+from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.hardware import Hardware
-from nvdra_gpu_plugin.held import HeldClaims
 from nvdra_gpu_plugin.prepare import Preparer
 from nvdra_gpu_plugin.publish import Publication
-from nvdra_gpu_plugin.rebuild import Rebuild
-from nvdra_gpu_plugin.refusals import Refusals
-from nvdra_gpu_plugin.report import Report
-from nvdra_gpu_plugin.service import Service
-from nvdra_gpu_plugin.settings import DEV, Settings
-from nvdra_gpu_plugin.turns import Turns
-from nvdra_gpu_plugin.upkeep import Upkeep
+from nvdra_gpu_plugin.records import GpuHolding
+from nvdra_gpu_plugin.settings import Settings
 
 PROGRAM = "nvdra-gpu-plugin"
 
@@ -84,12 +89,26 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        ours = await enter(home.taken(settings, _who(settings), host.boot_id(), clock, stop))
+        ours = await enter(
+            home.taken(
+                settings.plugin_dir,
+                settings.nvidia_cdi_hook_path,
+                settings.http_endpoint,
+                settings.pod_name,
+                host.boot_id(),
+                clock,
+                stop,
+            )
+        )
         if ours is None:
             return
-        telemetry = await enter(_telemetry(settings, node, clock, metrics))
-        store = ours.store
-        held = HeldClaims(store, metrics.held)
+        telemetry = await enter(
+            traces.of_process(
+                PROGRAM, __version__, node, settings.pod_uid, clock=clock, metrics=metrics
+            )
+        )
+        store, holdings = ours.store, Holdings()
+        held = HeldClaims(store, GpuHolding, metrics.held, holdings)
         threads = await enter(Workers())
         files, specs = threads.started("files"), SpecFiles(settings.cdi_root, clock)
         gpus = await enter(
@@ -109,19 +128,17 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 ours.lock.keep,
                 partial(hook.keep, settings.nvidia_cdi_hook_path, settings.plugin_dir),
                 specs.keep,
+                failures=(OSError, FileError),
             )
         )
-        api = await enter(kube.connected(_kube_settings(settings), partial(_note_request, metrics)))
+        api = await enter(
+            kube.connected(
+                KubeSettings.of(settings, PROGRAM, __version__), observation.counted(metrics)
+            )
+        )
         events = await enter(Events(api, PROGRAM, node, clock.now).running())
         publisher = await enter(
-            Publisher(
-                api,
-                names.GPU_DRIVER,
-                node,
-                partial(_note_write, metrics),
-                metrics.watch_restart,
-                partial(publish.warn_of_slices, events, node),
-            ).running()
+            slices.publisher(api, names.GPU_DRIVER, "GPUs", node, metrics, events).running()
         )
         root_spans = await enter(roots.running(node, api, store, telemetry))
         flights = await enter(Flights[ClaimUID]())
@@ -131,18 +148,39 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             )
         )
         refusals = Refusals(node, events, metrics, clock)
-        turns = Turns(held)
-        preparer = Preparer(node, settings.feature_gates, api, gpus, held, turns, telemetry)
+        turns = Turns(held.released)
+        fetch = Claims(api, turns, telemetry).fetch
+        preparer = Preparer(
+            node, settings.feature_gates, fetch, gpus, held, holdings, turns, telemetry
+        )
         evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
         records = Rebuild(
-            preparer.fetch, store, held, gpus, evidence, partial(_tell_of_state, node, events)
+            names.GPU_DRIVER,
+            node,
+            store,
+            held,
+            evidence,
+            Adoption(gpus, fetch).adopt,
+            events,
         )
         service = Service(
-            node, preparer, held, records, turns, flights, root_spans, refusals, telemetry, clock
+            node,
+            fetch,
+            preparer,
+            held,
+            records,
+            turns,
+            flights,
+            root_spans,
+            refusals,
+            telemetry,
+            clock,
         )
         await enter(rebuild.running(records))
         await enter(retirement.running(gpus, held, records))
-        await enter(cleanup.running(Cleanup(api, held, turns, evidence, service.release)))
+        await enter(
+            cleanup.running(Cleanup(names.GPU_DRIVER, api, held, turns, evidence, service.release))
+        )
         kubelet = await enter(
             kubelet_server.serving(
                 names.GPU_DRIVER,
@@ -155,10 +193,19 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         await enter(
             ports.public(settings.http_endpoint, ready, metrics.registry, settings.metrics_path)
         )
-        report = Report(node, gpus, held, refusals, ready, clock)
+        status = Report(
+            names.GPU_DRIVER,
+            __version__,
+            node,
+            partial(report.devices, gpus, held),
+            held,
+            refusals,
+            ready,
+            clock,
+        )
         await enter(
             ports.private(
-                settings.debug_endpoint, telemetry.recorder, logging, clock, report.document
+                settings.debug_endpoint, telemetry.recorder, logging, clock, status.document
             )
         )
         await stop.wait()
@@ -166,7 +213,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         turns.close()
 
 
-def _left(held: HeldClaims) -> list[str]:
+def _left(held: HeldClaims[GpuHolding]) -> list[str]:
     """What stays prepared without the driver: each claim, and the pods that use it."""
     return [f"{claim.ref} of {', '.join(claim.pod_names)}" for claim in held.values()]
 
@@ -179,26 +226,10 @@ def _warn_of_idle_gates(settings: Settings) -> None:
         LOG.warning("Feature gates that are on have no effect in this version", gates=idle)
 
 
-def _who(settings: Settings) -> dict[str, str]:
-    """Who holds the node, for the second instance's message."""
-    return {"pid": str(os.getpid()), **({"pod": settings.pod_name} if settings.pod_name else {})}
-
-
-def _telemetry(
-    settings: Settings, node: NodeName, clock: SystemClock, metrics: Metrics
-) -> AbstractAsyncContextManager[Telemetry]:
-    return traces.running(
-        environment.read(process_settings.variables("OTEL_")),
-        traces.resource(PROGRAM, __version__, node, settings.pod_uid),
-        clock=clock,
-        metrics=metrics,
-    )
-
-
 def _cdi_options(settings: Settings, hook_path: str) -> Options:
     """Where CDI generation looks, and what the host calls it."""
     driver_root = str(settings.container_driver_root)
-    if settings.dev_root == DEV:
+    if settings.dev_root == node_fields.DEV:
         # A driver container may carry its own device nodes; the host's are the default.
         dev_root = driver_roots.dev_root(CdiHost(), driver_root)
     else:
@@ -213,31 +244,9 @@ def _cdi_options(settings: Settings, hook_path: str) -> Options:
     )
 
 
-def _kube_settings(settings: Settings) -> KubeSettings:
-    return KubeSettings(
-        kubeconfig=settings.kubeconfig,
-        qps=settings.kube_api_qps,
-        burst=settings.kube_api_burst,
-        user_agent=f"{PROGRAM}/{__version__}",
-    )
-
-
 def _note_nvml_call(telemetry: Telemetry, function: str, seconds: float, is_ok: bool) -> None:
     error = None if is_ok else RetryableError(Reason.DEVICE_UNHEALTHY, f"{function} failed")
     telemetry.nvml_call(function, seconds, error)
-
-
-def _note_request(metrics: Metrics, request: Request) -> None:
-    metrics.api_request(request.verb, str(request.status or "no answer"), request.seconds)
-
-
-def _note_write(metrics: Metrics, write: Write) -> None:
-    metrics.slice_write(write.verb, write.outcome)
-
-
-def _tell_of_state(node: NodeName, events: Events, text: str) -> None:
-    LOG.error("The state file was damaged", node=node, error=text)
-    events.emit((node_subject(node),), "Warning", Reason.STATE_CORRUPT, text)
 
 
 def _checks(
@@ -245,28 +254,16 @@ def _checks(
     publisher: Publisher,
     gpus: Hardware,
     store: Store,
-    held: HeldClaims,
+    held: HeldClaims[GpuHolding],
     kept: Upkeep,
 ) -> Mapping[str, probes.Check]:
     """What must be true for pods to get GPUs here, each with the reason when it is not."""
-
-    def registered() -> str | None:
-        if kubelet.problem:
-            return kubelet.problem
-        if kubelet.is_registered:
-            return None
-        return kubelet.registration.error or "the kubelet has not registered the plugin yet"
-
-    def published() -> str | None:
-        state = publisher.state
-        return None if state.is_published else state.error or "the slices are being written"
-
     return {
         "driver": lambda: (
             gpus.problem or (probes.Remark(publish.NO_GPU) if gpus.is_empty else None)
         ),
-        "slices": published,
-        "state": lambda: store.problem or held.doubt or None,
+        "slices": checks.published(publisher),
+        "state": checks.recorded(store, held),
         "files": lambda: kept.problem or None,
-        "kubelet": registered,
+        "kubelet": checks.registered(kubelet),
     }

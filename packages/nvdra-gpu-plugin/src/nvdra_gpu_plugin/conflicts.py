@@ -9,25 +9,25 @@ from typing import TypeVar
 
 from nvdra_api.types.ids import ClaimUID, PodUID
 
-from nvdra_gpu_plugin.records import HeldDevice, Holding
+from nvdra_gpu_plugin.records import GpuHolding, HeldGpu
 
 K = TypeVar("K", bound=Hashable)
 
-_Index = dict[K, dict[ClaimUID, Holding]]
+_Index = dict[K, dict[ClaimUID, GpuHolding]]
 
 
-class Holdings(Mapping[ClaimUID, Holding]):
+class Holdings(Mapping[ClaimUID, GpuHolding]):
     """Every claim held on this node, by UID."""
 
-    def __init__(self, holdings: Iterable[Holding] = ()) -> None:
-        self._held: dict[ClaimUID, Holding] = {}
+    def __init__(self, holdings: Iterable[GpuHolding] = ()) -> None:
+        self._held: dict[ClaimUID, GpuHolding] = {}
         # A board by its PCI address and by its UUID, see `holder`.
         self._exclusive: _Index[str] = {}
         self._by_pod: _Index[PodUID] = {}
         for holding in holdings:
             self.put(holding)
 
-    def __getitem__(self, uid: ClaimUID) -> Holding:
+    def __getitem__(self, uid: ClaimUID) -> GpuHolding:
         return self._held[uid]
 
     def __iter__(self) -> Iterator[ClaimUID]:
@@ -36,7 +36,7 @@ class Holdings(Mapping[ClaimUID, Holding]):
     def __len__(self) -> int:
         return len(self._held)
 
-    def put(self, holding: Holding) -> None:
+    def put(self, holding: GpuHolding) -> None:
         """Add a claim, or replace what was known of it."""
         self.remove(holding.uid)
         self._held[holding.uid] = holding
@@ -45,7 +45,7 @@ class Holdings(Mapping[ClaimUID, Holding]):
         for pod in holding.pods:
             self._by_pod.setdefault(pod, {})[holding.uid] = holding
 
-    def remove(self, uid: ClaimUID) -> Holding | None:
+    def remove(self, uid: ClaimUID) -> GpuHolding | None:
         """Forget a claim; what it held, or None when it was not there."""
         holding = self._held.pop(uid, None)
         if holding is not None:
@@ -55,7 +55,7 @@ class Holdings(Mapping[ClaimUID, Holding]):
                 _drop(self._by_pod, pod, uid)
         return holding
 
-    def holder(self, wanted: HeldDevice, uid: ClaimUID) -> Holding | None:
+    def holder(self, wanted: HeldGpu, uid: ClaimUID) -> GpuHolding | None:
         """The claim other than `uid` that stands in the way of `wanted`.
 
         A board is held exclusively unless it is held for monitoring, which excludes nobody and is
@@ -71,18 +71,18 @@ class Holdings(Mapping[ClaimUID, Holding]):
                     return holding
         return None
 
-    def of_pods(self, pods: Iterable[PodUID]) -> Iterator[Holding]:
+    def of_pods(self, pods: Iterable[PodUID]) -> Iterator[GpuHolding]:
         """The claims that one of these pods was reserved for when they were prepared."""
         for pod in pods:
             yield from self._by_pod.get(pod, {}).values()
 
 
-def _boards(holding: Holding) -> set[str]:
+def _boards(holding: GpuHolding) -> set[str]:
     held = [device for device in holding.devices if not device.is_admin]
     return {name for device in held for name in _names(device)}
 
 
-def _names(device: HeldDevice) -> tuple[str, ...]:
+def _names(device: HeldGpu) -> tuple[str, ...]:
     return (device.pci, device.uuid) if device.uuid else (device.device,)
 
 

@@ -21,7 +21,7 @@ from nvdra_cdi.nvidia.options import Options
 from nvdra_gpu_plugin.boards import Board
 from nvdra_gpu_plugin.cdi_specs import SpecFiles
 from nvdra_gpu_plugin.description import Describer
-from nvdra_gpu_plugin.records import HeldDevice
+from nvdra_gpu_plugin.records import HeldGpu
 from nvdra_gpu_plugin.sessions import Sessions
 from nvdra_gpu_plugin.survey import Snapshot, Survey, View
 
@@ -117,7 +117,7 @@ class Hardware:
                 raise RetryableError(Reason.DEADLINE_EXCEEDED, text) from error
         return has_waited
 
-    async def prove(self, snapshot: Snapshot, device: HeldDevice, deadline: float) -> None:
+    async def prove(self, snapshot: Snapshot, device: HeldGpu, deadline: float) -> None:
         """Return only if the board answers and everything its CDI name stands for is there.
 
         Raises:
@@ -210,7 +210,7 @@ class Hardware:
                 return board
         return None
 
-    def _board(self, snapshot: Snapshot, device: HeldDevice) -> Board:
+    def _board(self, snapshot: Snapshot, device: HeldGpu) -> Board:
         """Where the board is now: a record may be of an earlier boot, of another order of the bus.
 
         Raises:
@@ -228,7 +228,7 @@ class Hardware:
         )
 
 
-def _prove(snapshot: Snapshot, board: Board, device: HeldDevice) -> None:
+def _prove(snapshot: Snapshot, board: Board, device: HeldGpu) -> None:
     missing = snapshot.spec.missing(device.device)
     if missing:
         raise PermanentError(

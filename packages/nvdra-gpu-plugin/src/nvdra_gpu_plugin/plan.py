@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from nvdra_api.protocol.configs import Configured
 from nvdra_api.types.claims import ClaimRef, Consumer, DeviceResult, ResourceClaim
 from nvdra_api.types.configs import GpuConfig
-from nvdra_api.types.errors import PermanentError, Reason, RetryableError
+from nvdra_api.types.errors import PermanentError, Reason
+from nvdra_api.types.holdings import DeviceInUseError
 from nvdra_api.types.ids import DeviceName, NodeName, PciAddress, PodUID, PoolName
 
 from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.inventory import Gpu, Inventory
-from nvdra_gpu_plugin.records import HeldDevice, Holding
-
-_MOST_PODS = 3
-"""Pods that a refusal names; a claim can have 256, an Event 1024 bytes."""
+from nvdra_gpu_plugin.records import GpuHolding, HeldGpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +40,8 @@ class Plan:
         gpus: The boards it takes, by PCI address: what must be locked.
     """
 
-    holding: Holding
+    holding: GpuHolding
     gpus: Mapping[PciAddress, Gpu]
-
-
-class DeviceInUseError(RetryableError):
-    """A device that another claim holds; waited for, because that claim may let go.
-
-    Attributes:
-        device: The device.
-        holder: The claim that holds it.
-        boards: Every board that is wanted.
-    """
-
-    def __init__(self, wanted: Holding, device: HeldDevice, holder: Holding) -> None:
-        super().__init__(
-            Reason.DEVICE_IN_USE,
-            f"{device.device} is held by claim {holder.namespace}/{holder.name} "
-            f"(UID {holder.uid}) for {_pods_of(holder)}",
-            "it is given to this claim as soon as the kubelet unprepares that one, when its last "
-            "pod on this node has ended; if it does not end, see what keeps that pod terminating",
-            claim=str(wanted.ref),
-            device=device.device,
-            holder=str(holder.ref),
-        )
-        self.device = device.device
-        self.holder = holder
-        self.boards = tuple(each.pci for each in wanted.devices)
 
 
 def make(
@@ -94,7 +67,7 @@ def make(
     for entry, gpu in zip(configured, chosen, strict=True):
         _check_config(claim, entry, gpu)
     devices = tuple(
-        HeldDevice(
+        HeldGpu(
             request=entry.result.base_request,
             pool=PoolName(entry.result.pool),
             device=gpu.name,
@@ -107,7 +80,7 @@ def make(
         for entry, gpu in zip(configured, chosen, strict=True)
     )
     pods = _consumers(claim)
-    holding = Holding(
+    holding = GpuHolding(
         namespace=claim.ref.namespace,
         name=claim.ref.name,
         uid=claim.ref.uid,
@@ -130,7 +103,8 @@ def check_free(plan: Plan, holdings: Holdings) -> None:
     for device in wanted.devices:
         holder = holdings.holder(device, wanted.uid)
         if holder is not None:
-            raise DeviceInUseError(wanted, device, holder)
+            boards = tuple(each.pci for each in wanted.devices)
+            raise DeviceInUseError(wanted.ref, device.device, holder, boards)
     older = _other_generation(wanted, holdings)
     if older is not None:
         raise PermanentError(
@@ -215,15 +189,7 @@ def _consumers(claim: ResourceClaim) -> list[Consumer]:
     return [each for each in claim.status.reserved_for or () if each.resource == "pods"]
 
 
-def _pods_of(holder: Holding) -> str:
-    """How people are told who uses a claim."""
-    # A record that was rebuilt knows the UIDs alone.
-    names = holder.pod_names or tuple(f"with UID {pod}" for pod in holder.pods)
-    more = f" and {len(names) - _MOST_PODS} more" if len(names) > _MOST_PODS else ""
-    return f"pod {', '.join(names[:_MOST_PODS])}{more}" if names else "a pod that is not known"
-
-
-def _other_generation(wanted: Holding, holdings: Holdings) -> Holding | None:
+def _other_generation(wanted: GpuHolding, holdings: Holdings) -> GpuHolding | None:
     for holding in holdings.of_pods(wanted.pods):
         if holding.generation != wanted.generation and holding.uid != wanted.uid:
             return holding

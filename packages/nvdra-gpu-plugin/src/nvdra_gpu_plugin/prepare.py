@@ -1,19 +1,16 @@
 """One claim, from start to end: `prepare` and `unprepare`.
 
 The thinking is in `plan` and `conflicts`; here is the order of things. Nothing is answered here:
-`service` turns what is returned or raised into the kubelet's answer.
+`plugin.service` turns what is returned or raised into the kubelet's answer.
 """
 
-import asyncio
-import itertools
-import random
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 
-from nvdra_api.protocol import allocation, backoff, configs
-from nvdra_api.protocol.backoff import Backoff
-from nvdra_api.runtime.kube.client import Client
-from nvdra_api.runtime.kube.errors import Overloaded
+from nvdra_api.protocol import allocation, configs
+from nvdra_api.runtime.plugin.fetching import Fetch
+from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.turns import Tell, Turns
 from nvdra_api.runtime.process.locks import Locks
 from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types import keys, names
@@ -21,24 +18,16 @@ from nvdra_api.types.claims import ClaimRef, ResourceClaim
 from nvdra_api.types.configs import GpuConfig
 from nvdra_api.types.errors import PermanentError, Reason, RetryableError
 from nvdra_api.types.gates import Gates
+from nvdra_api.types.holdings import DeviceInUseError
 from nvdra_api.types.ids import NodeName, PciAddress
-from nvdra_api.types.prepared import PreparedClaim, PreparedDevice
+from nvdra_api.types.prepared import PreparedClaim
 
 from nvdra_gpu_plugin import plan
+from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.hardware import Hardware
-from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.plan import DeviceInUseError, Plan
-from nvdra_gpu_plugin.records import HeldDevice, Holding, generations
+from nvdra_gpu_plugin.plan import Plan
+from nvdra_gpu_plugin.records import GpuHolding, HeldGpu, generations
 from nvdra_gpu_plugin.survey import Snapshot
-from nvdra_gpu_plugin.turns import Tell, Turns
-
-ATTEMPT_S = 10.0
-"""How long one attempt to read a claim may take: an answer that is slow by seconds is waited for, a
-connection whose other end is gone without a word is not."""
-
-AGAIN = Backoff(first_s=0.05, ceiling_s=2.0)
-"""Between attempts: a hiccup costs a prepare little, an API server that is back is noticed within
-two seconds."""
 
 
 class Preparer:
@@ -48,49 +37,28 @@ class Preparer:
         self,
         node: NodeName,
         gates: Gates,
-        api: Client,
+        fetch: Fetch,
         hardware: Hardware,
-        held: HeldClaims,
+        held: HeldClaims[GpuHolding],
+        holdings: Holdings,
         turns: Turns,
         telemetry: Telemetry,
     ) -> None:
         self._node = node
         self._gates = gates
-        self._api = api
+        self._fetch = fetch
         self._hardware = hardware
         self._held = held
+        self._holdings = holdings
         self._turns = turns
         self._telemetry = telemetry
         self._locks: Locks[PciAddress] = Locks()
-
-    async def fetch(self, ref: ClaimRef, deadline: float) -> ResourceClaim:
-        """The claim as it is now; an API server that does not answer is asked again until then.
-
-        Raises:
-            PermanentError: `ClaimNotFound`, `ClaimUIDChanged`.
-            RetryableError: `ApiUnavailable`, with what was last seen.
-        """
-        with self._telemetry.step("fetch claim") as span:
-            began = asyncio.get_running_loop().time()
-            for attempts in itertools.count(1):
-                now = asyncio.get_running_loop().time()
-                try:
-                    return await self._api.claim(ref, min(deadline, now + ATTEMPT_S))
-                except RetryableError as error:
-                    pause_s = _pause(error, attempts)
-                    now = asyncio.get_running_loop().time()
-                    last = _after(error, attempts, now - began)
-                    if not backoff.fits(pause_s, now, deadline):
-                        raise last from error.__cause__
-                    span.event("retry", {keys.ERROR_TYPE: error.reason, "error": error.message})
-                    await self._turns.pause(ref, last, pause_s)
-            raise AssertionError("unreachable")
 
     async def prepare(self, claim: ResourceClaim, deadline: float, tell: Tell) -> PreparedClaim:
         """Give the claim what it was allocated, as soon as no other claim holds it.
 
         Args:
-            claim: As `fetch` returned it.
+            claim: As it was read just now.
             deadline: Monotonic seconds; every wait ends by then.
             tell: Called once when it takes long until another claim lets go.
 
@@ -106,7 +74,7 @@ class Preparer:
                 with self._telemetry.step("wait device", {keys.HOLDER: refusal.holder.uid}):
                     await turn.come(refusal)
                 # The claim may have gone while we waited; nobody would ever unprepare it.
-                claim = await self.fetch(claim.ref, deadline)
+                claim = await self._fetch(claim.ref, deadline)
                 try:
                     return await self._take(claim, deadline)
                 except DeviceInUseError as error:
@@ -127,17 +95,17 @@ class Preparer:
                 if self._hardware.snapshot is snapshot:
                     with self._telemetry.step("commit state"):
                         await self._held.take(claim.ref, wanted.holding)
-                    return answer(wanted.holding)
+                    return wanted.holding.answer()
 
     def _check(self, wanted: Plan) -> None:
         try:
-            plan.check_free(wanted, self._held.holdings)
+            plan.check_free(wanted, self._holdings)
         except DeviceInUseError as error:
             error.since = self._held.since(error.holder.uid)
             raise
         plan.check_known(wanted, self._held.unreadable.values(), self._held.doubt)
 
-    async def repeat(self, holding: Holding, deadline: float) -> PreparedClaim:
+    async def repeat(self, holding: GpuHolding, deadline: float) -> PreparedClaim:
         """Answer for a claim we hold as before, after proving that the answer is still true.
 
         The API server is not asked: what a pod holds does not depend on it.
@@ -150,9 +118,9 @@ class Preparer:
         self._check_generation(holding, snapshot)
         await self._keep_spec(deadline)
         await self._verify(snapshot, holding.devices, deadline)
-        return answer(holding)
+        return holding.answer()
 
-    async def _complete(self, holding: Holding, snapshot: Snapshot) -> Holding:
+    async def _complete(self, holding: GpuHolding, snapshot: Snapshot) -> GpuHolding:
         """Note which boards a claim has whose record was rebuilt while they were not there."""
         boards = snapshot.inventory.by_name
         devices = tuple(
@@ -167,7 +135,7 @@ class Preparer:
         await self._held.take(whole.ref, whole)
         return whole
 
-    async def unprepare(self, holding: Holding, deadline: float) -> None:
+    async def unprepare(self, holding: GpuHolding, deadline: float) -> None:
         """Take back what the claim holds; its record is all that is needed."""
         boards = {device.pci for device in holding.devices}
         async with AsyncExitStack() as stack:
@@ -224,7 +192,7 @@ class Preparer:
                 await self._hardware.keep_spec(deadline)
 
     async def _verify(
-        self, snapshot: Snapshot, devices: Collection[HeldDevice], deadline: float
+        self, snapshot: Snapshot, devices: Collection[HeldGpu], deadline: float
     ) -> None:
         boards = {device.uuid: device for device in devices}  # a claim may have one many times
         with self._telemetry.step(
@@ -233,7 +201,7 @@ class Preparer:
             for device in boards.values():
                 await self._hardware.prove(snapshot, device, deadline)
 
-    def _check_generation(self, holding: Holding, snapshot: Snapshot) -> None:
+    def _check_generation(self, holding: GpuHolding, snapshot: Snapshot) -> None:
         """An older generation is fine as long as its spec is there for the runtime to read."""
         generation = holding.generation
         if generation != snapshot.spec.generation.name and not self._hardware.has_spec(generation):
@@ -245,7 +213,7 @@ class Preparer:
                 claim=str(holding.ref),
             )
 
-    def _is_last_of_old_generation(self, holding: Holding) -> bool:
+    def _is_last_of_old_generation(self, holding: GpuHolding) -> bool:
         snapshot = self._hardware.snapshot
         is_current = snapshot is None or holding.generation == snapshot.spec.generation.name
         return not is_current and holding.generation not in generations(self._held.values())
@@ -255,23 +223,7 @@ def _allocated(claim: ResourceClaim) -> list[str]:
     return [result.device for result in allocation.results(claim, names.GPU_DRIVER)]
 
 
-def answer(holding: Holding) -> PreparedClaim:
-    """What the kubelet is told: the same for every repeat."""
-    return PreparedClaim(
-        tuple(
-            PreparedDevice(
-                requests=(device.request,),
-                pool=device.pool,
-                device=device.device,
-                cdi_ids=(device.cdi_id,),
-                share_id=device.share_id,
-            )
-            for device in holding.devices
-        )
-    )
-
-
-def _check_same_board(device: HeldDevice, snapshot: Snapshot) -> None:
+def _check_same_board(device: HeldGpu, snapshot: Snapshot) -> None:
     gpu = snapshot.inventory.by_name.get(device.device)
     if gpu is None or gpu.uuid != device.uuid:
         now = "not on the node" if gpu is None else f"another board now ({gpu.uuid})"
@@ -282,17 +234,3 @@ def _check_same_board(device: HeldDevice, snapshot: Snapshot) -> None:
             "delete the pod, so that it is given a device that is there",
             device=device.device,
         )
-
-
-def _pause(error: RetryableError, attempts: int) -> float:
-    """Seconds before the next attempt; an API server that names a time is not asked before."""
-    pause_s = AGAIN.delay(attempts, random.random())  # noqa: S311 - spreads load, hides nothing
-    return max(pause_s, error.retry_after_s) if isinstance(error, Overloaded) else pause_s
-
-
-def _after(error: RetryableError, attempts: int, seconds: float) -> RetryableError:
-    """The same, saying how hard it was tried."""
-    if attempts == 1:
-        return error
-    message = f"{error.message} (asked {attempts} times in {seconds:.0f} s)"
-    return RetryableError(error.reason, message, error.remedy, since=error.since, **error.facts)

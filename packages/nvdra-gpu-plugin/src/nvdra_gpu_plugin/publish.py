@@ -13,7 +13,7 @@ from nvdra_api.runtime.kube.events import Events, node_subject
 from nvdra_api.runtime.kube.publisher import Publisher
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.metrics import Metrics
-from nvdra_api.types.errors import DriverError, Reason
+from nvdra_api.types.errors import Reason
 from nvdra_api.types.gates import Gates
 from nvdra_api.types.ids import NodeName
 
@@ -99,12 +99,6 @@ class Publication:
 
     def _warn(self, reason: Reason, text: str) -> None:
         self._events.emit((node_subject(self._node),), "Warning", reason, text)
-
-
-def warn_of_slices(events: Events, node: NodeName, error: DriverError) -> None:
-    """Tell on the Node that its slices are not published, for a reason that time does not mend."""
-    text = f"the node's GPUs are not published: {error.advice}"
-    events.emit((node_subject(node),), "Warning", error.reason, text)
 
 
 def _by_reason(faults: Iterable[Fault]) -> list[tuple[Reason, list[Fault]]]:

@@ -9,14 +9,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.rebuild import Rebuild
+
 from nvdra_gpu_plugin.hardware import Hardware
-from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.rebuild import Rebuild
-from nvdra_gpu_plugin.records import generations
+from nvdra_gpu_plugin.records import GpuHolding, generations
 
 
 @asynccontextmanager
-async def running(hardware: Hardware, held: HeldClaims, rebuild: Rebuild) -> AsyncIterator[None]:
+async def running(
+    hardware: Hardware, held: HeldClaims[GpuHolding], rebuild: Rebuild[GpuHolding]
+) -> AsyncIterator[None]:
     """Remove old specs while the block runs; who releases the last claim of one does it, too."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(_run(hardware, held, rebuild), name="retirement")
@@ -26,7 +29,9 @@ async def running(hardware: Hardware, held: HeldClaims, rebuild: Rebuild) -> Asy
             task.cancel()
 
 
-async def _run(hardware: Hardware, held: HeldClaims, rebuild: Rebuild) -> None:
+async def _run(
+    hardware: Hardware, held: HeldClaims[GpuHolding], rebuild: Rebuild[GpuHolding]
+) -> None:
     await rebuild.done.wait()
     hardware.may_retire = True
     serial = 0

@@ -6,16 +6,15 @@ requests a second would cap a node at five prepares a second.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from nvdra_api.protocol import registration
-from nvdra_api.runtime.process import addresses
+from nvdra_api.runtime.plugin import node_fields
+from nvdra_api.runtime.process import fields
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types import names
 from nvdra_api.types.gates import Gates
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
-
-DEV = Path("/dev")
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Settings(BaseModel):
@@ -27,118 +26,50 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    node_name: Annotated[str, Flag(group="Node")] = Field(
-        min_length=1, description="Node that is served; also the name of its pool."
-    )
-    nvidia_driver_root: Annotated[
-        Path,
-        Flag(
-            env=("NVIDIA_DRIVER_ROOT", "HOST_DRIVER_ROOT"),
-            aliases=("host_driver-root", "host-driver-root"),
-        ),
-    ] = Field(default=Path("/"), description="Root of the driver installation, as on the host.")
-    container_driver_root: Annotated[Path, Flag(env=("DRIVER_ROOT_CTR_PATH",))] = Field(
-        default=Path("/driver-root"),
-        description="Where this process sees that root; libraries are looked up below it.",
-    )
-    proc_root: Path = Field(default=Path("/proc"), description="What the host has at /proc.")
-    sys_root: Path = Field(default=Path("/sys"), description="What the host has at /sys.")
-    dev_root: Path = Field(
-        default=DEV,
+    node_name: node_fields.NodeName
+    nvidia_driver_root: node_fields.NvidiaDriverRoot = Path("/")
+    container_driver_root: node_fields.ContainerDriverRoot = Path("/driver-root")
+    proc_root: node_fields.ProcRoot = Path("/proc")
+    sys_root: node_fields.SysRoot = Path("/sys")
+    dev_root: node_fields.DevRoot = Field(
+        default=node_fields.DEV,
         description="What the host has at /dev, a directory named dev: where the GPUs' device "
         "nodes are looked up.",
     )
-    nvidia_cdi_hook_path: str = Field(
-        default="",
-        description="nvidia-cdi-hook on the host; empty installs the bundled "
-        "/usr/bin/nvidia-cdi-hook into the plugin's directory.",
-    )
-    cdi_root: Path = Field(
-        default=Path(names.DEFAULT_CDI_ROOT),
-        description="Where CDI specs are written for the container runtime.",
-    )
+    nvidia_cdi_hook_path: node_fields.NvidiaCdiHookPath = ""
+    cdi_root: node_fields.CdiRoot = Path(names.DEFAULT_CDI_ROOT)
 
-    kubelet_registrar_directory_path: Annotated[Path, Flag(group="Kubelet")] = Field(
-        default=Path(names.DEFAULT_KUBELET_ROOT, "plugins_registry"),
-        description="Where the kubelet looks for plugins; the same path in here as on the host.",
+    kubelet_registrar_directory_path: node_fields.KubeletRegistrarDirectory = Path(
+        names.DEFAULT_KUBELET_ROOT, "plugins_registry"
     )
-    kubelet_plugins_directory_path: Path = Field(
+    kubelet_plugins_directory_path: node_fields.HostPath = Field(
         default=Path(names.DEFAULT_KUBELET_ROOT, "plugins"),
         description="Parent of our own directory, gpu.nvidia.com: socket and state.",
     )
 
-    kubeconfig: Annotated[str, Flag(group="API server")] = Field(
-        default="", description="Credentials file; empty means those of the pod."
-    )
-    kube_api_qps: float = Field(
-        default=200.0, gt=0, description="Requests a second to the API server, on average."
-    )
-    kube_api_burst: int = Field(
-        default=400, gt=0, description="Requests that may be sent at once before that counts."
-    )
+    kubeconfig: fields.Kubeconfig = ""
+    kube_api_qps: fields.KubeApiQps = 200.0
+    kube_api_burst: fields.KubeApiBurst = 400
 
     feature_gates: Annotated[Gates, Flag(group="Behaviour")] = Field(
         default=Gates(), description="Switches for features that are not settled yet."
     )
 
-    http_endpoint: Annotated[str, Flag(group="Observation")] = Field(
-        default="",
-        description="host:port of /healthz, /readyz and /metrics; empty serves none.",
-    )
-    metrics_path: str = Field(
-        default="/metrics", description="Path of the metrics there; empty serves none."
-    )
-    debug_endpoint: str = Field(
+    http_endpoint: fields.HttpEndpoint = ""
+    metrics_path: fields.MetricsPath = "/metrics"
+    debug_endpoint: fields.Address = Field(
         default="127.0.0.1:6060",
         description="host:port of /debug/traces, /debug/status (which the command status asks) and "
         "/debug/flags/v; keep it on the loopback, they name every tenant's claims. Empty serves "
         "none.",
     )
-    v: int = Field(
+    v: fields.Verbosity = Field(
         default=0,
-        ge=0,
         description="Log verbosity: 0, 2 (each claim), 4 (why), 5 (an Event of each success), 6.",
     )
-    logging_format: Literal["text", "json"] = Field(
-        default="text", description="Log lines for people (text) or for machines (json)."
-    )
-    pod_name: Annotated[str, Flag(env=("POD_NAME",))] = Field(
-        default="", description="Pod we run in, for whoever asks who holds the node."
-    )
-    pod_uid: Annotated[str, Flag(env=("POD_UID",))] = Field(
-        default="", description="UID of that pod, for the resource of our traces."
-    )
-
-    @field_validator("dev_root")
-    @classmethod
-    def _is_named_dev(cls, path: Path) -> Path:
-        # A device's path in the container is its path below the parent of this directory.
-        if path.name != DEV.name:
-            raise ValueError("must be a directory named dev, such as /host/dev")
-        return path
-
-    @field_validator(
-        "nvidia_driver_root", "cdi_root", "kubelet_registrar_directory_path",
-        "kubelet_plugins_directory_path",
-    )  # fmt: skip
-    @classmethod
-    def _is_absolute(cls, path: Path) -> Path:
-        # The kubelet and the container runtime work in other directories than we do.
-        if not path.is_absolute():
-            raise ValueError("must be absolute")
-        return path
-
-    @field_validator("http_endpoint", "debug_endpoint")
-    @classmethod
-    def _is_address(cls, address: str) -> str:
-        return addresses.checked(address) if address else ""
-
-    @field_validator("metrics_path")
-    @classmethod
-    def _is_path(cls, path: str) -> str:
-        if path and not path.startswith("/"):
-            raise ValueError("must start with /")
-        return path
+    logging_format: fields.LoggingFormat = "text"
+    pod_name: node_fields.PodName = ""
+    pod_uid: fields.PodUid = ""
 
     @model_validator(mode="after")
     def _has_room_for_sockets(self) -> Self:

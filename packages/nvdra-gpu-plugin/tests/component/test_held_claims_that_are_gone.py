@@ -16,13 +16,14 @@ from kubelet_state import KubeletState
 from nvdra_api.runtime.kube import client as kube
 from nvdra_api.runtime.kube.connection import KubeSettings
 from nvdra_api.runtime.node.store import Store
+from nvdra_api.runtime.plugin import cleanup
+from nvdra_api.runtime.plugin.cleanup import Cleanup
+from nvdra_api.runtime.plugin.evidence import Evidence
+from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.turns import Turns
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.types.claims import ClaimRef
-from nvdra_gpu_plugin import cleanup
-from nvdra_gpu_plugin.cleanup import Cleanup
-from nvdra_gpu_plugin.evidence import Evidence
-from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.turns import Turns
+from nvdra_gpu_plugin.records import GpuHolding
 from rig import Rig, cdi_names
 
 
@@ -177,21 +178,23 @@ async def test_each_held_claim_is_asked_for_once_a_round_in_its_own_time(
 
 
 @asynccontextmanager
-async def looking_after(rig: Rig, proxy: Interposer, round_s: float) -> AsyncIterator[HeldClaims]:
+async def looking_after(
+    rig: Rig, proxy: Interposer, round_s: float
+) -> AsyncIterator[HeldClaims[GpuHolding]]:
     """The part of the plugin that looks after held claims, with shorter rounds."""
     path = rig.node.kubelet / "plugins" / plugin.DRIVER / "state.sqlite"
     async with (
         Store.opened(path, "boot", SystemClock()) as store,
         kube.connected(KubeSettings(str(proxy.kubeconfig))) as api,
     ):
-        held = HeldClaims(store, lambda *_: None)
+        held = HeldClaims(store, GpuHolding, lambda *_: None)
 
         async def release(ref: ClaimRef, deadline: float) -> None:
             del deadline
             await held.release(ref.uid)
 
-        evidence = Evidence(rig.node.kubelet)
-        working = Cleanup(api, held, Turns(held), evidence, release, round_s)
+        evidence, turns = Evidence(rig.node.kubelet), Turns(held.released)
+        working = Cleanup(plugin.DRIVER, api, held, turns, evidence, release, round_s)
         async with cleanup.running(working):
             yield held
 

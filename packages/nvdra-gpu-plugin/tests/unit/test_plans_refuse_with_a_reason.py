@@ -11,7 +11,7 @@ from nvdra_gpu_plugin import plan
 from nvdra_gpu_plugin.conflicts import Holdings
 from nvdra_gpu_plugin.inventory import Inventory
 from nvdra_gpu_plugin.plan import Generation, Plan
-from nvdra_gpu_plugin.records import Holding
+from nvdra_gpu_plugin.records import GpuHolding
 
 NODE = NodeName("node-a")
 POD = "7e0e1c5a-0000-4000-8000-000000000001"
@@ -201,7 +201,7 @@ def test_a_claim_that_is_prepared_anew_holds_only_what_it_has_now() -> None:
 
 def test_a_record_reads_back_as_it_was_written() -> None:
     holding = made("gpu-0", "gpu-1", admin=True).holding
-    assert Holding.model_validate_json(holding.model_dump_json()) == holding
+    assert GpuHolding.model_validate_json(holding.model_dump_json()) == holding
 
 
 def test_a_name_stands_for_the_minor_number() -> None:

@@ -1,22 +1,22 @@
 """The wiring: what a daemon is made of, in the order of its start."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
 from nvdra_api.runtime.http import debug, ports, probes
 from nvdra_api.runtime.kube import client as kube
-from nvdra_api.runtime.kube.client import Client, Request
+from nvdra_api.runtime.kube import observation
+from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.connection import KubeSettings
 from nvdra_api.runtime.kube.events import Events, Subject
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.process.worker import Worker
-from nvdra_api.runtime.telemetry import environment, logs, traces
+from nvdra_api.runtime.telemetry import logs, traces
 from nvdra_api.runtime.telemetry.logs import Logging
 from nvdra_api.runtime.telemetry.process_metrics import ProcessMetrics
-from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types import names
 from nvdra_api.types.errors import DriverError
 
@@ -52,8 +52,17 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     metrics = ProcessMetrics(driver=names.COMPUTE_DOMAIN_DRIVER)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        telemetry = await enter(_telemetry(settings, clock, metrics))
-        api = await enter(kube.connected(_kube_settings(settings), partial(_note_request, metrics)))
+        telemetry = await enter(
+            traces.of_process(
+                PROGRAM, __version__, settings.node, settings.pod_uid, clock=clock, metrics=metrics
+            )
+        )
+        api = await enter(
+            kube.connected(
+                KubeSettings(settings.kubeconfig, _QPS, _BURST, f"{PROGRAM}/{__version__}"),
+                observation.counted(metrics),
+            )
+        )
         await enter(
             labelling.running(api, settings.pod_namespace, settings.pod_name, settings.clique)
         )
@@ -181,27 +190,3 @@ def _lacking(lack: DriverError | None) -> str | None:
 
 def _idle() -> str | None:
     return probes.Remark("no NVLink fabric on this node: nothing to run")
-
-
-def _telemetry(
-    settings: Settings, clock: SystemClock, metrics: ProcessMetrics
-) -> AbstractAsyncContextManager[Telemetry[ProcessMetrics]]:
-    return traces.running(
-        environment.read(process_settings.variables("OTEL_")),
-        traces.resource(PROGRAM, __version__, settings.node, settings.pod_uid),
-        clock=clock,
-        metrics=metrics,
-    )
-
-
-def _kube_settings(settings: Settings) -> KubeSettings:
-    return KubeSettings(
-        kubeconfig=settings.kubeconfig,
-        qps=_QPS,
-        burst=_BURST,
-        user_agent=f"{PROGRAM}/{__version__}",
-    )
-
-
-def _note_request(metrics: ProcessMetrics, request: Request) -> None:
-    metrics.api_request(request.verb, str(request.status or "no answer"), request.seconds)

@@ -9,9 +9,9 @@ import ipaddress
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from nvdra_api.runtime.process import addresses
+from nvdra_api.runtime.process import fields
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types.gates import Feature, Gates
 from nvdra_api.types.ids import CliqueID, DomainUID, NodeName, PodUID
@@ -68,30 +68,23 @@ class Settings(BaseModel):
         default=Path("/etc/hosts"), description="Where the peers' DNS names are written."
     )
 
-    kubeconfig: Annotated[str, Flag(group="API server")] = Field(
-        default="", description="Credentials file; empty means those of the pod."
-    )
+    kubeconfig: fields.Kubeconfig = ""
 
     feature_gates: Annotated[Gates, Flag(group="Behaviour")] = Field(
         default=Gates(), description="Switches for features that are not settled yet."
     )
 
-    http_endpoint: Annotated[str, Flag(group="Observation")] = Field(
-        default="",
-        description="host:port of /healthz, /readyz and /metrics; empty serves none.",
-    )
-    metrics_path: str = Field(
-        default="/metrics", description="Path of the metrics there; empty serves none."
-    )
-    debug_endpoint: str = Field(
+    http_endpoint: fields.HttpEndpoint = ""
+    metrics_path: fields.MetricsPath = "/metrics"
+    debug_endpoint: fields.Address = Field(
         default="127.0.0.1:6060",
         description="host:port of /debug/traces, /debug/status and /debug/flags/v; keep it on the "
         "loopback. Empty serves none.",
     )
-    v: int = Field(default=0, ge=0, description="Log verbosity: 0, 2 (each change), 4 (why), 6.")
-    logging_format: Literal["text", "json"] = Field(
-        default="text", description="Log lines for people (text) or for machines (json)."
+    v: fields.Verbosity = Field(
+        default=0, description="Log verbosity: 0, 2 (each change), 4 (why), 6."
     )
+    logging_format: fields.LoggingFormat = "text"
 
     @field_validator("cliqueid")
     @classmethod
@@ -111,18 +104,6 @@ class Settings(BaseModel):
     @classmethod
     def _is_ip(cls, text: str) -> str:
         return str(ipaddress.ip_address(text)) if text else text
-
-    @field_validator("http_endpoint", "debug_endpoint")
-    @classmethod
-    def _is_address(cls, address: str) -> str:
-        return addresses.checked(address) if address else ""
-
-    @field_validator("metrics_path")
-    @classmethod
-    def _is_path(cls, path: str) -> str:
-        if path and not path.startswith("/"):
-            raise ValueError("must start with /")
-        return path
 
     def missing(self) -> Iterator[str]:
         """What `run` cannot do without, a sentence each; `check` needs none of it."""

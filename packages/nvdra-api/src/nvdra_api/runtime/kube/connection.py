@@ -17,7 +17,7 @@ import urllib.request
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import aiohttp
 import yaml
@@ -47,6 +47,17 @@ _KEEPALIVE_OPTIONS = (
 """A peer that vanished without a word is noticed within a minute, also by an idle watch."""
 
 
+class KubeFlags(Protocol):
+    """What a component's settings say of it (`process.fields`)."""
+
+    @property
+    def kubeconfig(self) -> str: ...  # noqa: D102 - as below
+    @property
+    def kube_api_qps(self) -> float: ...  # noqa: D102
+    @property
+    def kube_api_burst(self) -> int: ...  # noqa: D102
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class KubeSettings:
     """How to reach the API server.
@@ -63,6 +74,12 @@ class KubeSettings:
     qps: float = 200
     burst: int = 400
     user_agent: str = "nvdra"
+
+    @classmethod
+    def of(cls, flags: KubeFlags, program: str, version: str) -> Self:
+        """As the flags say; in the audit log we are `<program>/<version>`."""
+        user_agent = f"{program}/{version}"
+        return cls(flags.kubeconfig, flags.kube_api_qps, flags.kube_api_burst, user_agent)
 
 
 class Connection:

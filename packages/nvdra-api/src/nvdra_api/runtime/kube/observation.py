@@ -1,7 +1,7 @@
 """What is known of a finished request, for metrics; names of objects are not."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Request(NamedTuple):
@@ -16,8 +16,24 @@ class Request(NamedTuple):
 Observe = Callable[[Request], None]
 
 
+class Counting(Protocol):
+    """Metrics of requests."""
+
+    def api_request(self, verb: str, code: str, seconds: float) -> None:
+        """One request; `code` is the status, or what kept it from having one."""
+
+
 def unobserved(_: Request) -> None:
     """For who keeps no metrics."""
+
+
+def counted(metrics: Counting) -> Observe:
+    """Each request is counted and measured there."""
+
+    def count(request: Request) -> None:
+        metrics.api_request(request.verb, str(request.status or "no answer"), request.seconds)
+
+    return count
 
 
 def resource(target: str) -> str:

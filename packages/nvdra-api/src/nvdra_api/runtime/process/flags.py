@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
 from nvdra_api.types.gates import Gates
@@ -130,8 +130,9 @@ def _entries(model: type[BaseModel]) -> Iterator[Entry]:
 
 
 def _is_text(info: FieldInfo, types: set[Any]) -> bool:
-    """Plain strings: no other type, and no validator that would turn them into one."""
-    return types == {str} and not any(hasattr(item, "func") for item in info.metadata)
+    """Plain strings: no other type, and no validator that turns texts into something else."""
+    turning = (item for item in info.metadata if hasattr(item, "func"))
+    return types == {str} and all(isinstance(item, AfterValidator) for item in turning)
 
 
 def _metavar(types: set[Any]) -> str:

@@ -6,7 +6,7 @@ trace a claim has is `protocol.identity`'s to say. Source: spec/tracing.md §§1
 
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Generic
@@ -15,8 +15,9 @@ from typing_extensions import TypeVar
 
 from nvdra_api.protocol import identity
 from nvdra_api.protocol.identity import Link
+from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import Clock
-from nvdra_api.runtime.telemetry import export, logs
+from nvdra_api.runtime.telemetry import environment, export, logs
 from nvdra_api.runtime.telemetry.active import CURRENT, ActiveSpan, Timeline, failure_of
 from nvdra_api.runtime.telemetry.calls import Call
 from nvdra_api.runtime.telemetry.environment import OtelSettings
@@ -279,6 +280,16 @@ async def running(
         jobs["otlp-metrics"] = Sending(settings.metrics, attributes, metrics.registry, clock)
     async with export.in_background(jobs):
         yield Telemetry(clock, metrics, recorder, spans)
+
+
+def of_process(
+    service: str, version: str, node: NodeName, pod_uid: str, *, clock: Clock, metrics: M
+) -> AbstractAsyncContextManager[Telemetry[M]]:
+    """`running`, set up by the process's `OTEL_*` variables."""
+    settings = environment.read(process_settings.variables("OTEL_"))
+    return running(
+        settings, resource(service, version, node, pod_uid), clock=clock, metrics=metrics
+    )
 
 
 def resource(service: str, version: str, node: NodeName, pod_uid: str = "") -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What we have put on the node and others may take away: looked after, and put back.
 
 CDI specs, the hook that containers are started with, the file that says who serves this node. The
-sockets are looked after by `nvdra_api.runtime.kubelet`.
+sockets are looked after by `runtime.kubelet`.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from typing import Final
 
 from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import logs
-from nvdra_cdi.errors import FileError
 
 LOG = logs.logger(__name__)
 
@@ -19,7 +18,10 @@ _EVERY_S: Final = 5.0
 """A pod that starts in between fails at the runtime and is started again by the kubelet."""
 
 Chore = Callable[[], None]
-"""Puts one thing back, if need be; raises OSError or FileError where that cannot be done."""
+"""Puts one thing back, if need be; raises where that cannot be done."""
+
+Failures = tuple[type[Exception], ...]
+"""What a chore raises then; anything else is a bug."""
 
 
 class Upkeep:
@@ -29,10 +31,11 @@ class Upkeep:
         problem: What could not be put back; empty when nothing is missing.
     """
 
-    def __init__(self, files: Worker, chores: tuple[Chore, ...]) -> None:
+    def __init__(self, files: Worker, chores: tuple[Chore, ...], failures: Failures) -> None:
         self.problem = ""
         self._files = files
         self._chores = chores
+        self._failures = failures
 
     async def run(self) -> None:
         """For ever.
@@ -51,15 +54,17 @@ class Upkeep:
     async def _tried(self, chore: Chore) -> str:
         try:
             await self._files.run(chore)
-        except (OSError, FileError) as error:
+        except self._failures as error:
             return str(error)
         return ""
 
 
 @asynccontextmanager
-async def running(files: Worker, *chores: Chore) -> AsyncIterator[Upkeep]:
+async def running(
+    files: Worker, *chores: Chore, failures: Failures = (OSError,)
+) -> AsyncIterator[Upkeep]:
     """Look after things while the block runs."""
-    upkeep = Upkeep(files, chores)
+    upkeep = Upkeep(files, chores, failures)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(upkeep.run(), name="upkeep")
         try:

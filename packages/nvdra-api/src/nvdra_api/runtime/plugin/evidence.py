@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID, DeviceName, PodUID, PoolName
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 CHECKPOINT: Final = "dra_manager_state"
 """Its name in the kubelet's root directory; replaced by rename."""

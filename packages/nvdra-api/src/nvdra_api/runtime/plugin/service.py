@@ -8,10 +8,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from nvdra_api.protocol import identity
 from nvdra_api.protocol.identity import Link
+from nvdra_api.runtime.plugin import roots
+from nvdra_api.runtime.plugin.fetching import Fetch
+from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.rebuild import Rebuild
+from nvdra_api.runtime.plugin.refusals import Refusals
+from nvdra_api.runtime.plugin.roots import Roots
+from nvdra_api.runtime.plugin.turns import Tell, Turns
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.flights import Flights
 from nvdra_api.runtime.telemetry import logs
@@ -20,17 +27,9 @@ from nvdra_api.runtime.telemetry.traces import Scope, Telemetry, claim_attribute
 from nvdra_api.types import keys
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
 from nvdra_api.types.errors import DriverError
+from nvdra_api.types.holdings import H, Holding
 from nvdra_api.types.ids import ClaimUID, NodeName
 from nvdra_api.types.prepared import PreparedClaim
-
-from nvdra_gpu_plugin import roots
-from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.prepare import Preparer
-from nvdra_gpu_plugin.rebuild import Rebuild
-from nvdra_gpu_plugin.records import Holding
-from nvdra_gpu_plugin.refusals import Refusals
-from nvdra_gpu_plugin.roots import Roots
-from nvdra_gpu_plugin.turns import Turns
 
 LOG = logs.logger(__name__)
 
@@ -38,6 +37,26 @@ MARGIN_S = 2.0
 """How long before the caller gives up it is answered (spec/tracing.md §3)."""
 
 T = TypeVar("T")
+H_contra = TypeVar("H_contra", bound=Holding, contravariant=True)
+
+
+class Preparer(Protocol[H_contra]):
+    """What one driver does for a claim; any error it raises is the answer to its caller."""
+
+    async def prepare(self, claim: ResourceClaim, deadline: float, tell: Tell) -> PreparedClaim:
+        """Give the claim what it was allocated; it is held when this returns.
+
+        Args:
+            claim: As it was read just now.
+            deadline: Monotonic seconds; every wait ends by then.
+            tell: Tells the user why it takes long.
+        """
+
+    async def repeat(self, holding: H_contra, deadline: float) -> PreparedClaim:
+        """Answer for a claim that is held as before, after proving that the answer is true."""
+
+    async def unprepare(self, holding: H_contra, deadline: float) -> None:
+        """Take back what the claim holds; it is held no more when this returns."""
 
 
 class _Limits(NamedTuple):
@@ -52,15 +71,16 @@ class _Limits(NamedTuple):
     answer: float
 
 
-class Service:
+class Service(Generic[H]):
     """What `kubelet.server` calls; implements its `Handler`."""
 
     def __init__(
         self,
         node: NodeName,
-        preparer: Preparer,
-        held: HeldClaims,
-        rebuild: Rebuild,
+        fetch: Fetch,
+        preparer: Preparer[H],
+        held: HeldClaims[H],
+        rebuild: Rebuild[H],
         turns: Turns,
         flights: Flights[ClaimUID],
         roots: Roots,
@@ -69,6 +89,7 @@ class Service:
         clock: Clock,
     ) -> None:
         self._node = node
+        self._fetch = fetch
         self._preparer = preparer
         self._held = held
         self._rebuild = rebuild
@@ -187,7 +208,7 @@ class Service:
                     span.set(keys.DEVICE_KIND, holding.kind)
                     prepared = await self._preparer.repeat(holding, deadline)
                 else:
-                    claim = await self._preparer.fetch(ref, deadline)
+                    claim = await self._fetch(ref, deadline)
                     tell = partial(self._refusals.note, ref, keys.PREPARE, claim=claim)
                     prepared = await self._preparer.prepare(claim, deadline, tell)
                     span.set(keys.DEVICE_KIND, self._held[ref.uid].kind)
@@ -201,7 +222,7 @@ class Service:
         self._refusals.done(ref, keys.PREPARE, claim, f"{devices} on node {self._node}")
         return prepared
 
-    async def _known(self, ref: ClaimRef, deadline: float) -> Holding | None:
+    async def _known(self, ref: ClaimRef, deadline: float) -> H | None:
         """What the claim holds; one without a record may be in the kubelet's."""
         holding = self._held.get(ref.uid)
         if holding is None and not self._rebuild.is_done:

@@ -9,19 +9,18 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any, Generic
 
 from nvdra_api.runtime.kube.client import Client
+from nvdra_api.runtime.plugin.evidence import Evidence, NoEvidence
+from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.turns import Turns
 from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import logs
-from nvdra_api.types import names
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
 from nvdra_api.types.errors import DriverError, PermanentError, Reason
+from nvdra_api.types.holdings import H, Holding
 from nvdra_api.types.ids import ClaimUID
-
-from nvdra_gpu_plugin.evidence import Evidence, NoEvidence
-from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.records import Holding
-from nvdra_gpu_plugin.turns import Turns
 
 LOG = logs.logger(__name__)
 
@@ -38,18 +37,20 @@ Release = Callable[[ClaimRef, float], Awaitable[None]]
 """Unprepares a claim by the deadline."""
 
 
-class Cleanup:
-    """Looks after held claims; `running` lets it work."""
+class Cleanup(Generic[H]):
+    """Looks after the claims that one driver holds; `running` lets it work."""
 
     def __init__(
         self,
+        driver: str,
         api: Client,
-        held: HeldClaims,
+        held: HeldClaims[H],
         turns: Turns,
         evidence: Evidence,
         release: Release,
         round_s: float = ROUND_S,
     ) -> None:
+        self._driver = driver
         self._api = api
         self._held = held
         self._turns = turns
@@ -107,7 +108,7 @@ class Cleanup:
             if error.reason in _GONE:
                 return error.message
             raise
-        if holding is None or _is_allocated(claim, holding):
+        if holding is None or _is_allocated(claim, holding, self._driver):
             return ""
         return f"claim {ref} is not allocated to what it holds any more"
 
@@ -131,18 +132,16 @@ class Cleanup:
         return bool(users)
 
 
-def _is_allocated(claim: ResourceClaim, holding: Holding) -> bool:
+def _is_allocated(claim: ResourceClaim, holding: Holding, driver: str) -> bool:
     """Whether the claim has any of the devices it holds; an allocation changes as a whole."""
     allocation = claim.status.allocation
     results = () if allocation is None else allocation.devices.results
-    allocated = {
-        (result.pool, result.device) for result in results if result.driver == names.GPU_DRIVER
-    }
+    allocated = {(result.pool, result.device) for result in results if result.driver == driver}
     return any((device.pool, device.device) in allocated for device in holding.devices)
 
 
 @asynccontextmanager
-async def running(cleanup: Cleanup) -> AsyncIterator[None]:
+async def running(cleanup: Cleanup[Any]) -> AsyncIterator[None]:
     """Look after held claims while the block runs."""
     async with asyncio.TaskGroup() as group:
         tasks = (

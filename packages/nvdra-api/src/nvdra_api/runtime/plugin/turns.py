@@ -1,28 +1,29 @@
-"""Waiting inside a call for what time alone can bring: a GPU's release, an API server's return.
+"""Waiting inside a call for what time alone can bring: a device's release, an API server's return.
 
-Nothing is polled and no GPU's lock is held meanwhile: `HeldClaims` says when a claim is released.
+Nothing is polled and no lock of a device is held: `HeldClaims` says when a claim is released.
 Source: style.md §12, "a retryable one may be waited out inside the call".
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 from nvdra_api.runtime.process.locks import Locks
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.errors import DriverError
-from nvdra_api.types.ids import ClaimUID, PciAddress
-
-from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.plan import DeviceInUseError
+from nvdra_api.types.holdings import DeviceInUseError
+from nvdra_api.types.ids import ClaimUID
 
 TELL_S = 1.0
-"""How long a wait for a GPU may last before it is told where users look: most pods that are on
+"""How long a wait for a device may last before it is told where users look: most pods that are on
 their way out are gone by then."""
 
 Tell = Callable[[DriverError], object]
 """Tells the user why a claim waits."""
+
+Released = Callable[[ClaimUID], Awaitable[None]]
+"""Returns once the claim is held no more: `HeldClaims.released`."""
 
 
 class Turns:
@@ -31,20 +32,20 @@ class Turns:
     Attributes:
         obstacles: Claims that have just been found in another's way, for whoever looks after
             claims that are gone.
-        held: What is held, and when it no longer is.
-        places: The queues, one per board.
+        released: Waits until a claim is held no more.
+        places: The queues, one per board, channel or whatever else is wanted.
     """
 
-    def __init__(self, held: HeldClaims) -> None:
+    def __init__(self, released: Released) -> None:
         self.obstacles: asyncio.Queue[ClaimUID] = asyncio.Queue()
-        self.held = held
-        self.places: Locks[PciAddress] = Locks()
+        self.released = released
+        self.places: Locks[str] = Locks()
         self._waits: dict[ClaimUID, asyncio.Timeout] = {}
         self._unwanted: set[ClaimUID] = set()
         self._is_closing = False
 
     def turn(self, ref: ClaimRef, deadline: float, tell: Tell) -> "Turn":
-        """A claim's place among those that wait for the same boards; enter it before waiting."""
+        """A claim's place among those that wait for the same places; enter it before waiting."""
         return Turn(self, ref, deadline, tell)
 
     async def pause(self, ref: ClaimRef, error: DriverError, seconds: float) -> None:
@@ -94,9 +95,9 @@ class Turns:
 
 
 class Turn:
-    """One claim that waits for boards; made by `Turns.turn`.
+    """One claim that waits for devices; made by `Turns.turn`.
 
-    First come, first served among those that wait. A claim whose boards are free is not held up by
+    First come, first served among those that wait. A claim whose devices are free is not held up by
     them: it never gets here.
     """
 
@@ -126,14 +127,14 @@ class Turn:
         try:
             async with self._turns.until(self.ref, refusal, self.deadline):
                 await self._take_place(refusal)
-                await self._turns.held.released(holder)
+                await self._turns.released(holder)
         finally:
             telling.cancel()
 
     async def _take_place(self, refusal: DeviceInUseError) -> None:
         if not self._is_placed:
-            boards, late = refusal.boards, self.deadline + 1
-            behind = self._turns.places.hold(boards, holder=str(self.ref), deadline=late)
+            places, late = refusal.places, self.deadline + 1
+            behind = self._turns.places.hold(places, holder=str(self.ref), deadline=late)
             await self._place.enter_async_context(behind)
             self._is_placed = True
 

@@ -6,19 +6,19 @@ so in `/readyz`, and goes on by itself.
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from nvdra_api.runtime.node.files import InstanceLock
 from nvdra_api.runtime.node.store import Store
+from nvdra_api.runtime.plugin import hook
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types.errors import Reason, RetryableError
-
-from nvdra_gpu_plugin import hook
-from nvdra_gpu_plugin.settings import Settings
 
 LOG = logs.logger(__name__)
 
@@ -46,13 +46,21 @@ class Home:
 
 @asynccontextmanager
 async def taken(
-    settings: Settings, who: Mapping[str, str], boot_id: str, clock: Clock, stop: asyncio.Event
+    plugin_dir: Path,
+    configured_hook: str,
+    http_endpoint: str,
+    pod_name: str,
+    boot_id: str,
+    clock: Clock,
+    stop: asyncio.Event,
 ) -> AsyncIterator[Home | None]:
     """Have the directory for the block; None when the process was stopped while waiting for it.
 
     Args:
-        settings: Where it is, and where to say that it cannot be used.
-        who: Who we are, for a second instance's message.
+        plugin_dir: The directory; made where it is not there.
+        configured_hook: The CDI hook on the host; empty installs ours.
+        http_endpoint: Where to say that the directory cannot be used; empty says it in the log.
+        pod_name: Pod we run in, for a second instance's message.
         boot_id: The current boot.
         clock: For records.
         stop: Ends the waiting.
@@ -62,23 +70,28 @@ async def taken(
         OSError: It cannot be used, and no time will change that.
     """
     async with AsyncExitStack() as stack:
-        enter = partial(_enter, stack, settings, who, boot_id, clock)
+        enter = partial(_enter, stack, plugin_dir, configured_hook, pod_name, boot_id, clock)
         try:
             home: Home | None = await enter()
         except (OSError, RetryableError) as error:
-            home = await _wait(enter, settings.http_endpoint, _passing(error), stop)
+            home = await _wait(enter, http_endpoint, _passing(error), stop)
         yield home
 
 
 async def _enter(
-    stack: AsyncExitStack, settings: Settings, who: Mapping[str, str], boot_id: str, clock: Clock
+    stack: AsyncExitStack,
+    directory: Path,
+    configured_hook: str,
+    pod_name: str,
+    boot_id: str,
+    clock: Clock,
 ) -> Home:
     """All of it, or nothing and the reason."""
-    directory = settings.plugin_dir
+    who = {"pid": str(os.getpid()), **({"pod": pod_name} if pod_name else {})}
     async with AsyncExitStack() as attempt:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         lock = attempt.enter_context(InstanceLock(directory / "instance.lock", who))
-        hook_path = hook.install(settings.nvidia_cdi_hook_path, directory)
+        hook_path = hook.install(configured_hook, directory)
         opening = Store.opened(directory / "state.sqlite", boot_id, clock)
         store = await attempt.enter_async_context(opening)
         stack.push_async_exit(attempt.pop_all())

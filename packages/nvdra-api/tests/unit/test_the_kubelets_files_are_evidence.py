@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nvdra_api.runtime.plugin.evidence import CHECKPOINT, Evidence, NoEvidence
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID, PodUID
-from nvdra_gpu_plugin.evidence import CHECKPOINT, Evidence, NoEvidence
 
 GOLDEN = Path(__file__).parent / "golden" / "dra_manager_state.json"
 """Of a kubelet 1.36.3, as it lay on the disk."""

@@ -1,7 +1,7 @@
 """What is held although no record says so: taken over from the kubelet's checkpoint, at the start.
 
 Records get lost with a damaged disk, and one that cannot be read tells nothing. The kubelet still
-has what it was answered, and for whom. Until that has been looked at no GPU is given to a new
+has what it was answered, and for whom. Until that has been looked at no device is given to a new
 claim; where it cannot be, nobody can tell what is free. Source: design.md, "Settled", a corrupt
 state file.
 """
@@ -9,39 +9,34 @@ state file.
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Generic
 
 from nvdra_api.protocol.backoff import Backoff
+from nvdra_api.runtime.kube.events import Events, node_subject
 from nvdra_api.runtime.node.store import Store
+from nvdra_api.runtime.plugin.evidence import Evidence, KnownClaim, NoEvidence
+from nvdra_api.runtime.plugin.held import HeldClaims
 from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import logs
-from nvdra_api.types import names
-from nvdra_api.types.claims import ClaimRef, ResourceClaim
-from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
-from nvdra_api.types.ids import ClaimUID, GpuUUID, PciAddress
-
-from nvdra_gpu_plugin.evidence import Evidence, KnownClaim, KnownDevice, NoEvidence
-from nvdra_gpu_plugin.hardware import Hardware
-from nvdra_gpu_plugin.held import HeldClaims
-from nvdra_gpu_plugin.inventory import Inventory
-from nvdra_gpu_plugin.records import HeldDevice, Holding
+from nvdra_api.types.errors import Reason, RetryableError
+from nvdra_api.types.holdings import H
+from nvdra_api.types.ids import ClaimUID, NodeName
 
 LOG = logs.logger(__name__)
 
 _AGAIN = Backoff(first_s=1.0, ceiling_s=60.0)
 _ATTEMPT_S = 2.0
-_BOARD_S = 1.0
-"""How long a board may take to say what it is: a healthy one takes milliseconds."""
 
-Fetch = Callable[[ClaimRef, float], Awaitable[ResourceClaim]]
-"""Reads a claim by the deadline, as a prepare does."""
+Adopt = Callable[[Sequence[KnownClaim], float], AsyncGenerator[H, None]]
+"""What each of these claims holds, as far as it can be found out by the deadline.
 
-Tell = Callable[[str], None]
-"""Tells the node's administrator something about the state file."""
+Raises `RetryableError` where it has to be tried again; what it gave before that is recorded.
+"""
 
 
-class Rebuild:
+class Rebuild(Generic[H]):
     """Makes the records say what the kubelet knows; `running` does it.
 
     Attributes:
@@ -50,20 +45,22 @@ class Rebuild:
 
     def __init__(
         self,
-        fetch: Fetch,
+        driver: str,
+        node: NodeName,
         store: Store,
-        held: HeldClaims,
-        hardware: Hardware,
+        held: HeldClaims[H],
         evidence: Evidence,
-        tell: Tell,
+        adopt: Adopt[H],
+        events: Events,
     ) -> None:
         self.done = asyncio.Event()
-        self._fetch = fetch
+        self._driver = driver
+        self._node = node
         self._store = store
         self._held = held
-        self._hardware = hardware
         self._evidence = evidence
-        self._tell = tell
+        self._adopt = adopt
+        self._events = events
         self._told = ""
         self._working = asyncio.Lock()
         self._obstacle = RetryableError(
@@ -134,8 +131,8 @@ class Rebuild:
             f"cannot be taken from the kubelet either ({why})"
         )
         self._say(
-            f"no GPU is given to new claims: {self._held.doubt}; make the kubelet's file readable, "
-            f"or drain the node and remove {doubt.marker}"
+            f"no device is given to new claims: {self._held.doubt}; make the kubelet's file "
+            f"readable, or drain the node and remove {doubt.marker}"
         )
 
     async def _take_over(self, known: Mapping[ClaimUID, KnownClaim], deadline: float) -> None:
@@ -143,43 +140,18 @@ class Rebuild:
         missing = [
             claim
             for uid, claim in known.items()
-            if uid not in self._held and claim.devices(names.GPU_DRIVER)
+            if uid not in self._held and claim.devices(self._driver)
         ]
-        if missing:
-            named = {each.device for claim in missing for each in claim.devices(names.GPU_DRIVER)}
-            # One that hangs or is lost is known by its name until it is asked for again.
-            with suppress(DriverError):
-                patience = min(deadline, asyncio.get_running_loop().time() + _BOARD_S)
-                await self._hardware.first_look(patience)
-                await self._hardware.described(named, patience)
-        snapshot = self._hardware.snapshot
-        inventory = Inventory() if snapshot is None else snapshot.inventory
-        for claim in missing:
-            devices = claim.devices(names.GPU_DRIVER)
-            monitored = await self._for_monitoring(claim, deadline)
-            holding = _holding(claim, devices, inventory, monitored)
-            await self._held.take(claim.ref, holding)
-            LOG.warning(
-                "Took over a claim that the kubelet holds and no record told of",
-                claim=str(claim.ref),
-                devices=[device.device for device in devices],
-            )
-
-    async def _for_monitoring(
-        self, claim: KnownClaim, deadline: float
-    ) -> frozenset[tuple[str, str]]:
-        """Request and device of each result that is for monitoring only; the kubelet forgets it."""
-        try:
-            found = await self._fetch(claim.ref, deadline)
-        except PermanentError:
-            return frozenset()  # it is gone: what may exclude others has to
-        allocation = found.status.allocation
-        results = () if allocation is None else allocation.devices.results
-        return frozenset(
-            (result.base_request, result.device)
-            for result in results
-            if result.driver == names.GPU_DRIVER and result.admin_access
-        )
+        if not missing:
+            return
+        async with aclosing(self._adopt(missing, deadline)) as adopted:
+            async for holding in adopted:
+                await self._held.take(holding.ref, holding)
+                LOG.warning(
+                    "Took over a claim that the kubelet holds and no record told of",
+                    claim=str(holding.ref),
+                    devices=[device.device for device in holding.devices],
+                )
 
     async def _forget_unreadable(self, known: Mapping[ClaimUID, KnownClaim]) -> None:
         """A record that nobody can read, of a claim that the kubelet does not hold, holds nothing.
@@ -206,56 +178,15 @@ class Rebuild:
         self.done.set()
 
     def _say(self, text: str) -> None:
+        """Tell the node's administrator something about the state file, once."""
         if text != self._told:
             self._told = text
-            self._tell(text)
-
-
-def _holding(
-    claim: KnownClaim,
-    devices: tuple[KnownDevice, ...],
-    inventory: Inventory,
-    monitored: frozenset[tuple[str, str]],
-) -> Holding:
-    return Holding(
-        namespace=claim.namespace,
-        name=claim.name,
-        uid=claim.uid,
-        generation=_generation(devices),
-        pods=claim.pods,
-        devices=tuple(_held_device(device, inventory, monitored) for device in devices),
-    )
-
-
-def _held_device(
-    known: KnownDevice, inventory: Inventory, monitored: frozenset[tuple[str, str]]
-) -> HeldDevice:
-    gpu = inventory.by_name.get(known.device)
-    request = known.requests[0] if known.requests else ""
-    return HeldDevice(
-        request=request,
-        pool=known.pool,
-        device=known.device,
-        pci=PciAddress("") if gpu is None else gpu.pci,
-        uuid=GpuUUID("") if gpu is None else gpu.uuid,
-        is_admin=(request, known.device) in monitored,
-        share_id=known.share_id,
-        cdi_id=known.cdi_ids[0] if known.cdi_ids else "",
-    )
-
-
-def _generation(devices: tuple[KnownDevice, ...]) -> str:
-    """The CDI spec that the kubelet was given names of: `<kind>=<device>-<generation>`."""
-    for device in devices:
-        for cdi_id in device.cdi_ids:
-            kind, _, name = cdi_id.partition("=")
-            if kind == names.GPU_CDI_DEVICE_KIND and name.startswith(f"{device.device}-"):
-                return name.removeprefix(f"{device.device}-")
-    return ""
+            LOG.error("The state file was damaged", node=self._node, error=text)
+            self._events.emit((node_subject(self._node),), "Warning", Reason.STATE_CORRUPT, text)
 
 
 @asynccontextmanager
-async def running(rebuild: Rebuild) -> AsyncIterator[None]:
+async def running(rebuild: Rebuild[Any]) -> AsyncIterator[None]:
     """Complete the records while the block runs."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(rebuild.run(), name="rebuild")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from nvdra_gpu_plugin import hook
+from nvdra_api.runtime.plugin import hook
 
 
 @pytest.fixture

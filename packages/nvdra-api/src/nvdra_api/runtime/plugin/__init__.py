@@ -1,0 +1,1 @@
+"""What every DRA plugin of a node is made of besides its devices; extra `plugin`."""

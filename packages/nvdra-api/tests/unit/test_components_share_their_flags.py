@@ -1,0 +1,71 @@
+"""Fields that several settings models use: flag, check and help come with the type."""
+
+from pathlib import Path
+
+import pytest
+from nvdra_api.runtime.plugin import node_fields
+from nvdra_api.runtime.process import fields, settings
+from nvdra_api.runtime.process.settings import SettingsError
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Settings(BaseModel):
+    """A component of a node."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    node_name: node_fields.NodeName
+    nvidia_driver_root: node_fields.NvidiaDriverRoot = Path("/")
+    dev_root: node_fields.DevRoot = Field(default=node_fields.DEV, description="Ours.")
+    kubeconfig: fields.Kubeconfig = ""
+    kube_api_qps: fields.KubeApiQps = 50.0
+    http_endpoint: fields.HttpEndpoint = ":8080"
+    metrics_path: fields.MetricsPath = "/metrics"
+    debug_endpoint: fields.Address = Field(default="127.0.0.1:6060", description="Where.")
+    v: fields.Verbosity = Field(default=0, description="How much.")
+
+
+def read(*argv: str, **environ: str) -> Settings:
+    return settings.read(Settings, argv, {"NODE_NAME": "a", **environ})
+
+
+def test_a_component_gives_the_default_and_may_describe_a_flag_in_its_own_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert read().kube_api_qps == 50
+    with pytest.raises(SystemExit):
+        settings.load(Settings, program="p", version="1", argv=["--help"], environ={})
+    page = capsys.readouterr().out
+    assert "Ours.\n      default /dev; variable DEV_ROOT" in page
+    assert "API server:\n  --kubeconfig TEXT\n      Credentials file" in page
+    assert page.index("Node:") < page.index("API server:") < page.index("Observation:")
+
+
+def test_an_empty_variable_switches_ports_and_pages_off() -> None:
+    """The chart's way to say that no metrics are wanted."""
+    off = read(HTTP_ENDPOINT="", METRICS_PATH="", DEBUG_ENDPOINT="")
+    assert (off.http_endpoint, off.metrics_path, off.debug_endpoint) == ("", "", "")
+
+
+def test_older_names_of_a_flag_and_its_variable_come_along() -> None:
+    assert read(HOST_DRIVER_ROOT="/run/driver").nvidia_driver_root == Path("/run/driver")
+    assert read("--host_driver-root=/run/driver").nvidia_driver_root == Path("/run/driver")
+
+
+def test_every_wrong_value_is_told_by_the_name_it_was_given_by() -> None:
+    wrong = {
+        "NODE_NAME": "",
+        "NVIDIA_DRIVER_ROOT": "here",
+        "DEV_ROOT": "/devices",
+        "KUBE_API_QPS": "0",
+        "HTTP_ENDPOINT": "all",
+        "METRICS_PATH": "metrics",
+        "V": "-1",
+    }
+    with pytest.raises(SettingsError) as caught:
+        read("--debug-endpoint=:99999", **wrong)
+    problems = caught.value.problems
+    assert len(problems) == len(wrong) + 1
+    for name, problem in zip([*wrong][:-1], problems, strict=False):
+        assert problem.startswith(f"variable {name} (flag --{name.lower().replace('_', '-')}): ")
+    assert any("must be a directory named dev" in problem for problem in problems)
