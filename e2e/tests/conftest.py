@@ -4,8 +4,8 @@ One lab has nodes of eight H100 with gpu.nvidia.com alone, and a collector of tr
 the tests of compute domains, has two trays of one NVL72 rack, and both drivers as a plain install
 makes them. Each is brought up when its first test comes.
 
-`--keep-lab` leaves the lab up for a look at it: `eval "$(lab env --name e2e)"`, `lab status --name
-e2e` (`e2e-cd`). The next run begins anew.
+`--keep-lab` leaves the labs up for a look at them: `eval "$(lab env --name e2e)"`, `lab status
+--name e2e` (or `cd`). The next run begins anew.
 """
 
 import json
@@ -36,7 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("end to end")
     group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
     group.addoption("--lab", default="e2e", help="name of the lab that the tests bring up (e2e)")
-    group.addoption("--keep-lab", action="store_true", help="leave the lab up at the end")
+    group.addoption("--rack", default="cd", help="name of the lab for compute domains (cd)")
+    group.addoption("--keep-lab", action="store_true", help="leave the labs up at the end")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,8 +57,7 @@ def bare(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def rack(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Two trays of one rack, joined by NVLink, with the driver as a plain install makes it."""
-    name = f"{request.config.getoption('--lab')}-cd"
-    with lab(request.config, name, RACK, DOMAINS) as cluster:
+    with lab(request.config, request.config.getoption("--rack"), RACK, DOMAINS) as cluster:
         with speaking(request.config):
             print("▸ helm install nvdra, compute domains included", flush=True)
             cluster.install(*members.SETTINGS)
