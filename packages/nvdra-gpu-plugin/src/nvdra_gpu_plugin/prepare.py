@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 
 from nvdra_api.protocol import allocation, configs
-from nvdra_api.runtime.plugin.fetching import Fetch
+from nvdra_api.runtime.plugin.fetching import Claims
 from nvdra_api.runtime.plugin.held import HeldClaims
-from nvdra_api.runtime.plugin.turns import Tell, Turns
+from nvdra_api.runtime.plugin.turns import Tell
 from nvdra_api.runtime.process.locks import Locks
 from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types import keys, names
@@ -37,20 +37,18 @@ class Preparer:
         self,
         node: NodeName,
         gates: Gates,
-        fetch: Fetch,
+        claims: Claims,
         hardware: Hardware,
         held: HeldClaims[GpuHolding],
         holdings: Holdings,
-        turns: Turns,
         telemetry: Telemetry,
     ) -> None:
         self._node = node
         self._gates = gates
-        self._fetch = fetch
+        self._claims = claims
         self._hardware = hardware
         self._held = held
         self._holdings = holdings
-        self._turns = turns
         self._telemetry = telemetry
         self._locks: Locks[PciAddress] = Locks()
 
@@ -69,16 +67,7 @@ class Preparer:
             return await self._take(claim, deadline)
         except DeviceInUseError as error:
             refusal = error
-        async with self._turns.turn(claim.ref, deadline, tell) as turn:
-            while True:
-                with self._telemetry.step("wait device", {keys.HOLDER: refusal.holder.uid}):
-                    await turn.come(refusal)
-                # The claim may have gone while we waited; nobody would ever unprepare it.
-                claim = await self._fetch(claim.ref, deadline)
-                try:
-                    return await self._take(claim, deadline)
-                except DeviceInUseError as error:
-                    refusal = error
+        return await self._claims.in_turn(claim, refusal, self._take, deadline, tell)
 
     async def _take(self, claim: ResourceClaim, deadline: float) -> PreparedClaim:
         """Prepare the claim if its devices are free."""

@@ -1,4 +1,7 @@
-"""Reading a claim for a prepare: an API server that does not answer is asked again in time."""
+"""Reading a claim for a prepare, and again after it had to wait for another claim's devices.
+
+An API server that does not answer is asked again in time.
+"""
 
 import asyncio
 import itertools
@@ -9,11 +12,13 @@ from nvdra_api.protocol import backoff
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.errors import Overloaded
-from nvdra_api.runtime.plugin.turns import Turns
+from nvdra_api.runtime.plugin.turns import Tell, Turns
 from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types import keys
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
 from nvdra_api.types.errors import RetryableError
+from nvdra_api.types.holdings import DeviceInUseError
+from nvdra_api.types.prepared import PreparedClaim
 
 ATTEMPT_S = 10.0
 """How long one attempt to read a claim may take: an answer that is slow by seconds is waited for, a
@@ -25,6 +30,9 @@ two seconds."""
 
 Fetch = Callable[[ClaimRef, float], Awaitable[ResourceClaim]]
 """Reads a claim by the deadline: `Claims.fetch`."""
+
+Take = Callable[[ResourceClaim, float], Awaitable[PreparedClaim]]
+"""Prepares a claim by the deadline, or raises `DeviceInUseError`."""
 
 
 class Claims:
@@ -57,6 +65,37 @@ class Claims:
                     span.event("retry", {keys.ERROR_TYPE: error.reason, "error": error.message})
                     await self._turns.pause(ref, last, pause_s)
             raise AssertionError("unreachable")
+
+    async def in_turn(
+        self,
+        claim: ResourceClaim,
+        refusal: DeviceInUseError,
+        take: Take,
+        deadline: float,
+        tell: Tell,
+    ) -> PreparedClaim:
+        """What `take` returns once nobody else holds what the claim was allocated.
+
+        Args:
+            claim: As it was read just now.
+            refusal: What `take` has raised for it.
+            take: Tried again whenever the claim that stands in the way has let go.
+            deadline: Monotonic seconds; every wait ends by then.
+            tell: Called once when it takes long.
+
+        Raises:
+            DriverError: Of `take`; the last refusal when the time is up.
+        """
+        async with self._turns.turn(claim.ref, deadline, tell) as turn:
+            while True:
+                with self._telemetry.step("wait device", {keys.HOLDER: refusal.holder.uid}):
+                    await turn.come(refusal)
+                # The claim may have gone while we waited; nobody would ever unprepare it.
+                claim = await self.fetch(claim.ref, deadline)
+                try:
+                    return await take(claim, deadline)
+                except DeviceInUseError as error:
+                    refusal = error
 
 
 def _pause(error: RetryableError, attempts: int) -> float:
