@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_api.runtime.process import flags, settings
+from nvdra_cd_plugin.settings import Settings
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -100,7 +102,26 @@ def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> No
 def test_a_value_is_the_setting_of_the_same_name(
     render: Render, values: dict[str, Any], changed: dict[str, str]
 ) -> None:
-    assert environment(render(CHART, values)) == DEFAULTS | changed
+    told = environment(render(CHART, values))
+
+    assert told == DEFAULTS | changed
+    assert str(settings.read(Settings, [], told).plugin_dir).endswith("/compute-domain.nvidia.com")
+
+
+# Read by others than the plugin's flags: the container runtime, the set-up of telemetry.
+READ_ELSEWHERE = {"NVIDIA_VISIBLE_DEVICES", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+
+
+def test_every_variable_of_the_chart_is_one_of_the_plugins(render: Render) -> None:
+    known = {variable for entry in flags.table(Settings) for variable in entry.env}
+    everything = {
+        "nvidiaCDIHookPath": "/usr/bin/nvidia-cdi-hook",
+        "featureGates": {"AllAlpha": False},
+        "otlp": {"endpoint": "http://collector:4318"},
+        "additionalNamespaces": ["old"],
+    }
+    objects = render(CHART, {"global": everything, "rbac": {"create": False}})
+    assert set(environment(objects)) - known == READ_ELSEWHERE
 
 
 def test_the_pod_sees_of_the_node_what_the_gpu_plugins_sees(render: Render) -> None:
