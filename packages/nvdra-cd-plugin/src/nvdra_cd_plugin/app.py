@@ -154,7 +154,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         turns = Turns(held.released)
         claims = Claims(api, turns, telemetry)
         domains, disk = Domains(api), Disk(files)
-        joining = Membership(labels, held)
+        joining = Membership(labels, held, domains)
         directories = DomainFiles(settings.plugin_dir)
         preparer = _preparer(
             settings, api, claims, domains, fabric, held, turns, telemetry, clock, joining,
@@ -283,7 +283,7 @@ def _preparer(
         joining,
         channels,
         giving,
-        DaemonClaims(node, api, managed, fabric, nodes, directories, specs, place, disk),
+        DaemonClaims(node, api, managed, fabric, turns, nodes, directories, specs, place, disk),
         watch,
         specs,
         disk,

@@ -31,6 +31,9 @@ BASE_NAME: Final = f"{names.DOMAIN_CDI_DEVICE_KIND}=all"
 """What a daemon's claim names beside its own device."""
 
 
+_FileID = tuple[int, int, int, int]
+
+
 class SpecFiles:
     """The specs of this driver in the directory that the container runtime reads."""
 
@@ -43,7 +46,7 @@ class SpecFiles:
         """
         self._root = cdi_root
         self._options = options
-        self._written: dict[Path, Spec] = {}
+        self._written: dict[Path, tuple[Spec, _FileID | None]] = {}
 
     def write_base(self) -> None:
         """Describe the driver as it is now, for daemons.
@@ -86,13 +89,14 @@ class SpecFiles:
         files.remove(path)
 
     def keep(self) -> None:
-        """Put back what somebody removed or edited of what this process wrote.
+        """Put back what somebody removed or edited; a `stat` for what nobody has touched.
 
         Raises:
             CDIError: the system refused.
         """
-        for path, spec in list(self._written.items()):
-            _put(path, spec)
+        for path, (spec, written) in list(self._written.items()):
+            if written is None or _file_id(path) != written:
+                self._write(path, spec)
 
     def sweep(self, held: Collection[ClaimUID]) -> None:
         """Remove the specs of claims that are not `held`, and what writers left half done.
@@ -102,30 +106,49 @@ class SpecFiles:
         """
         kept = {self._path(_CLASS, uid) for uid in held}
         for path in self._root.glob(self._path(_CLASS, "*").name):
-            if path not in kept:
+            if path in kept:
+                self._remember(path)
+            else:
                 files.remove(path)
                 LOG.info("A CDI spec of a claim that is not held is removed", file=str(path))
         files.remove_abandoned(self._root, before=inf, owner=f"{names.DOMAIN_CDI_VENDOR}-")
 
     def _put(self, path: Path, spec: Spec) -> None:
         try:
-            _put(path, spec)
+            self._write(path, spec)
         except CDIError as error:
             raise PermanentError(
                 Reason.DEVICE_NODE_MISSING,
                 f"a CDI spec cannot be written: {error}",
                 "see that --cdi-root is a directory that can be written and has room",
             ) from error
-        self._written[path] = spec
+
+    def _write(self, path: Path, spec: Spec) -> None:
+        if not _says(path, spec):
+            files.write(spec, path)
+            LOG.v(4, "A CDI spec is written", file=str(path))
+        self._written[path] = (spec, _file_id(path))
+
+    def _remember(self, path: Path) -> None:
+        """Look after a spec that an earlier process wrote."""
+        if path in self._written:
+            return
+        try:
+            self._written[path] = (files.read(path), _file_id(path))
+        except CDIError as error:
+            LOG.warning("A CDI spec of a prepared claim cannot be read", error=str(error))
 
     def _path(self, class_: str, id_: str) -> Path:
         return self._root / files.transient_name(names.DOMAIN_CDI_VENDOR, class_, id_)
 
 
-def _put(path: Path, spec: Spec) -> None:
-    if not _says(path, spec):
-        files.write(spec, path)
-        LOG.v(4, "A CDI spec is written", file=str(path))
+def _file_id(path: Path) -> _FileID | None:
+    """Which file is there, and when it was last written."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _says(path: Path, spec: Spec) -> bool:

@@ -116,7 +116,8 @@ class DomainChannels:
             DriverError: `DaemonNotReady`, `FabricError`, `DeviceNodeMissing`, …; the claim stays
                 held, because the node stays labelled for it.
         """
-        clique = await self._fabric.clique(deadline)
+        async with self._turns.until(holding.ref, self._fabric.obstacle, deadline):
+            clique = await self._fabric.clique(deadline)
         began = self._story.now()
         tell_part = partial(self._story.part, "wait domain", holding.ref, domain, clique, began)
         facts = {keys.DOMAIN_UID: domain.uid, keys.CLIQUE: clique}
@@ -155,7 +156,8 @@ class HostChannels:
         Raises:
             DriverError: `DaemonNotReady`, `ImexBinaryMissing`, `FabricError`, …
         """
-        clique = await self._fabric.clique(deadline)
+        async with self._turns.until(holding.ref, self._fabric.obstacle, deadline):
+            clique = await self._fabric.clique(deadline)
         if clique:
             with self._telemetry.step("wait imex"):
                 await self._ready(holding, deadline)

@@ -9,6 +9,7 @@ from functools import partial
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.errors import NotFound
+from nvdra_api.runtime.plugin.turns import Turns
 from nvdra_api.types.ids import NodeName, PodUID
 
 from nvdra_cd_plugin import cdi_specs, edits, membership, retrying
@@ -32,6 +33,7 @@ class DaemonClaims:
         api: Client,
         managed: Collection[str],
         fabric: FabricWatch,
+        turns: Turns,
         devices: NodeDevices,
         directories: DomainFiles,
         specs: SpecFiles,
@@ -42,6 +44,7 @@ class DaemonClaims:
         self._api = api
         self._managed = managed
         self._fabric = fabric
+        self._turns = turns
         self._devices = devices
         self._directories = directories
         self._specs = specs
@@ -69,7 +72,8 @@ class DaemonClaims:
         Raises:
             DriverError: `FabricError`, `DriverMismatch`, `DeviceNodeMissing`, `StateUnavailable`, …
         """
-        clique = await self._fabric.clique(deadline)
+        async with self._turns.until(wanted.ref, self._fabric.obstacle, deadline):
+            clique = await self._fabric.clique(deadline)
         return await self.prove(wanted.of(domain).given(clique, 0, ()), deadline)
 
     async def prove(self, holding: DomainHolding, deadline: float) -> DomainHolding:

@@ -131,34 +131,53 @@ class DaemonWatch:
             RetryableError: `DaemonNotReady`, with what it lacks; `ApiUnavailable`. The time is up,
                 or nobody wants the claim any more.
         """
+        async with self._sources(domain, clique) as (sources, moved):
+            refusal = await self._waited(ref, domain, sources, moved, deadline, span, tell)
+        # Raised out here: a task group hands on what is raised in its block as a group.
+        if refusal is not None:
+            raise refusal
+
+    async def _waited(
+        self,
+        ref: ClaimRef,
+        domain: Domain,
+        sources: Sequence[Source],
+        moved: asyncio.Event,
+        deadline: float,
+        span: ActiveSpan,
+        tell: Tell | None,
+    ) -> DriverError | None:
+        """None once the daemon is ready; else why the wait is over."""
         clock = asyncio.get_running_loop().time
-        looks = [at for at in (clock() + TELL_S, deadline - _LOOK_S) if at > clock()]
+        moments = (clock() + TELL_S, deadline - _LOOK_S)
+        looks = sorted(at for at in moments if clock() < at < deadline)
         pods: tuple[DaemonPod, ...] | None = None
         seen: tuple[NodeName, ...] | None = None
-        async with self._sources(domain, clique) as (sources, moved):
-            while True:
-                moved.clear()
-                standing = self._standing(sources, domain)
-                if standing.absent != seen:
-                    seen = standing.absent
-                    span.event("peers", {keys.ABSENT_PEERS: seen})
-                    span.set(keys.ABSENT_PEERS, seen)
-                if standing.is_ready:
-                    return
-                if pods is not None:
-                    standing = readiness.explained(standing, pods, self._node)
-                span.set(keys.LACKS, standing.lacks)
-                refusal = self._refusal(sources, domain, standing)
+        while True:
+            moved.clear()
+            standing = self._standing(sources, domain)
+            if standing.absent != seen:
+                seen = standing.absent
+                span.event("peers", {keys.ABSENT_PEERS: seen})
+                span.set(keys.ABSENT_PEERS, seen)
+            if standing.is_ready:
+                return None
+            if pods is not None:
+                standing = readiness.explained(standing, pods, self._node)
+            span.set(keys.LACKS, standing.lacks)
+            refusal = self._refusal(sources, domain, standing)
+            try:
                 async with self._turns.until(ref, refusal, deadline):
-                    until = looks[0] - clock() if looks else None
-                    if await within(moved, until):
+                    if await within(moved, looks[0] - clock() if looks else None):
                         continue
-                looks.pop(0)
-                pods = await self._pods(domain)
-                if tell is not None:
-                    explained = readiness.explained(standing, pods, self._node)
-                    tell(self._refusal(sources, domain, explained))
-                    tell = None
+            except DriverError as over:
+                return over
+            looks.pop(0)
+            pods = await self._pods(domain)
+            if tell is not None:
+                explained = readiness.explained(standing, pods, self._node)
+                tell(self._refusal(sources, domain, explained))
+                tell = None
 
     @asynccontextmanager
     async def _sources(

@@ -143,6 +143,11 @@ class FabricWatch:
             await self._moved.wait_for(lambda: self._serial > serial)
             return self._serial
 
+    @property
+    def obstacle(self) -> DriverError:
+        """Why the clique is not known; of use only while it is not."""
+        return self.view.problem or _unanswered()
+
     async def clique(self, deadline: float) -> CliqueID:
         """The node's clique, as soon as it is known.
 
@@ -154,10 +159,9 @@ class FabricWatch:
             async with asyncio.timeout_at(deadline), self._moved:
                 await self._moved.wait_for(lambda: self._is_settled)
         except TimeoutError as error:
-            raise self.view.problem or _unanswered() from error
+            raise self.obstacle from error
         if self.view.clique is None:
-            assert self.view.problem is not None
-            raise self.view.problem
+            raise self.obstacle
         return self.view.clique
 
     @property

@@ -13,6 +13,8 @@ from nvdra_api.protocol import imex
 from nvdra_api.runtime.node import host
 from nvdra_api.types.errors import PermanentError, Reason, RetryableError
 
+_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where chroot is; a program of the host's gets nothing else of our environment."""
 _PLACES: Final = ("", "opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")
 
 
@@ -61,6 +63,7 @@ class HostImex:
     async def _lack(self, program: Path) -> str:
         process = await asyncio.create_subprocess_exec(
             "chroot", str(self._root), str(program), "-q", f"--u={self._socket}",
+            env={"PATH": _PATH},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

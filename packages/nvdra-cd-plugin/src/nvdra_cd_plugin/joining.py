@@ -6,9 +6,11 @@ label; whoever changes it meanwhile is corrected. Source: spec/compute-domain.md
 
 from collections.abc import Mapping
 
+from nvdra_api.types.errors import PermanentError
 from nvdra_api.types.ids import ClaimUID, DomainUID
 
 from nvdra_cd_plugin import retrying
+from nvdra_cd_plugin.domains import Domains
 from nvdra_cd_plugin.node_label import NodeLabels
 from nvdra_cd_plugin.records import DomainHolding
 from nvdra_cd_plugin.retrying import Pause
@@ -17,8 +19,11 @@ from nvdra_cd_plugin.retrying import Pause
 class Membership:
     """The domain that the node works for."""
 
-    def __init__(self, labels: NodeLabels, held: Mapping[ClaimUID, DomainHolding]) -> None:
+    def __init__(
+        self, labels: NodeLabels, held: Mapping[ClaimUID, DomainHolding], domains: Domains
+    ) -> None:
         self._labels = labels
+        self._domains = domains
         self._held = held
         self._leaving: set[ClaimUID] = set()
 
@@ -58,8 +63,14 @@ class Membership:
     async def keep(self, deadline: float) -> None:
         """Put the label right, should somebody have changed it; as far as we know what is right.
 
+        Of a domain that is going or gone the controller has taken it off for good.
+
         Raises:
             RetryableError: `ApiUnavailable`.
         """
-        if all(holding.domain for holding in self._held.values() if holding.is_channel):
-            await self._labels.keep(self.domain, deadline)
+        for holding in [each for each in self._held.values() if each.is_channel]:
+            try:
+                await self._domains.find(holding.domain, holding.namespace, deadline)
+            except PermanentError:
+                return
+        await self._labels.keep(self.domain, deadline)

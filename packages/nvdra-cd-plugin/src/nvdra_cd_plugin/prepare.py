@@ -126,11 +126,7 @@ class Preparer:
     ) -> PreparedClaim:
         """Hold the channel, make the node a member, and wait for its daemon."""
         joining = wanted.model_copy(update={"is_joining": True})
-        async with self._locks.hold(
-            (wanted.device.device,), holder=str(wanted.ref), deadline=deadline
-        ):
-            self._check(wanted)
-            await self._held.take(wanted.ref, joining)
+        await self._hold(joining, deadline)
         began = self._story.now()
         error: BaseException | None = None
         try:
@@ -160,9 +156,7 @@ class Preparer:
         self, wanted: DomainHolding, domain: Domain, deadline: float, giving: HostChannels
     ) -> PreparedClaim:
         self._check(wanted)
-        given = await giving.give(wanted, domain, deadline)
-        self._check(wanted)
-        return await self._commit(given)
+        return await self._hold(await giving.give(wanted, domain, deadline), deadline)
 
     async def _take_daemon(
         self, wanted: DomainHolding, domain: Domain, deadline: float
@@ -172,8 +166,7 @@ class Preparer:
         with self._telemetry.step("write cdi") as span:
             span.link(self._story.link(domain.uid))
             given = await self._daemons.give(wanted, domain, deadline)
-        self._check(wanted)
-        prepared = await self._commit(given)
+        prepared = await self._hold(given, deadline)
         self._story.part("prepare", wanted.ref, domain, given.clique, began)
         self._watch.stir()
         return prepared
@@ -184,10 +177,12 @@ class Preparer:
         A channel that was given, and a daemon's place, need no API server; a channel that is still
         waited for is waited for again.
         """
-        if holding.is_joining and isinstance(self._giving, DomainChannels):
+        if holding.is_joining:
             pause = partial(self._turns.pause, holding.ref)
             find = partial(self._domains.find, holding.domain, holding.namespace)
             domain = await retrying.until(deadline, find, pause)
+            if isinstance(self._giving, HostChannels):
+                return await self._commit(await self._giving.give(holding, domain, deadline))
             return await self._give(holding, domain, deadline, None, self._giving)
         with self._telemetry.step("write cdi"):
             if holding.is_channel:
@@ -217,6 +212,13 @@ class Preparer:
             error.since = self._held.since(error.holder.uid)
             raise
         plan.check_known(wanted, self._held.unreadable.values(), self._held.doubt)
+
+    async def _hold(self, wanted: DomainHolding, deadline: float) -> PreparedClaim:
+        """Record the claim if nobody else has its device."""
+        places = (wanted.device.device,)
+        async with self._locks.hold(places, holder=str(wanted.ref), deadline=deadline):
+            self._check(wanted)
+            return await self._commit(wanted)
 
     async def _commit(self, given: DomainHolding) -> PreparedClaim:
         with self._telemetry.step("commit state"):
