@@ -1,6 +1,7 @@
 """The directories that plugin and daemons share, and what a daemon may have put there."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,13 @@ def test_directories_that_nobody_needs_go_and_links_in_them_lead_nowhere(tmp_pat
     assert sorted(files.sweep({UID})) == sorted([OTHER, "file", "link"])
     assert [path.name for path in (tmp_path / "domains").iterdir()] == [UID]
     assert (outside / "kept").exists()
+
+
+def test_the_template_asks_a_daemon_for_the_two_values_that_daemons_have(tmp_path: Path) -> None:
+    files = DomainFiles(tmp_path)
+    files.make(UID)
+    text = (files.path(UID) / TEMPLATE).read_text()
+    assert sorted(re.findall(r"\{\{(.*?)\}\}", text)) == [
+        " .IMEXCmdBindInterfaceIP ",
+        " .IMEXDaemonNodesConfigPath ",
+    ]
