@@ -119,7 +119,7 @@ class Domain:
         return {
             pod["spec"]["nodeName"]: pod["metadata"]["name"]
             for pod in self.labelled("pods")
-            if "deletionTimestamp" not in pod["metadata"]
+            if "deletionTimestamp" not in pod["metadata"] and "nodeName" in pod["spec"]
         }
 
     def entries(self) -> list[Json]:

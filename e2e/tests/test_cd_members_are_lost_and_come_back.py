@@ -147,7 +147,11 @@ def test_a_job_is_seen_through_although(formed: Ring, fault: Callable[[Ring], No
     if fault in (one_daemon_killed, all_daemons_killed, worker_and_its_daemon_killed):
         assert any(state != "UP" for _, state in watcher.seen), "it never went down"
     assert watcher.seen[-1][0] - began < BACK_S, watcher.seen
-    assert members.places(pods, NAME) == before, "the same index, and so the same name, per node"
+    after = members.places(pods, NAME)
+    if fault is all_daemons_killed:  # their clique goes with the last of them, and is made anew
+        assert sorted(after.values()) == [0, 1]
+    else:
+        assert after == before, "the same index, and so the same name, per node"
     assert sorted(entry["nodeName"] for entry in domain.entries()) == sorted(before), "one each"
     for rank, node in nodes.items():
         assert ring.node_of(pods, rank) == node
