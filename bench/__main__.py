@@ -16,17 +16,19 @@ from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_lab import binaries, environment, versions
 from nvdra_lab.progress import Progress
 
-from bench import claims, growth, installation, machine, pods, report, starts
+from bench import claims, domains, growth, installation, machine, pods, report, starts
 from bench.figures import Summary
 
 KUBERNETES = "1.36"
+
+DOMAINS, DOMAIN_ROUNDS = 50, 3
 
 ETCD_FLAGS: tuple[str, ...] = ()
 """Nothing is turned off: etcd syncs every write, as in production."""
 
 
 def main() -> None:
-    """Measure everything, in about eight minutes with the default options."""
+    """Measure everything, in about nine minutes with the default options."""
     arguments = _arguments()
     progress = Progress()
     places = environment.read()
@@ -42,12 +44,18 @@ def main() -> None:
         ) as server:
             measured = asyncio.run(_claims(server, directory, program, arguments, progress))
             durations = _starts(server, program, arguments.starts, progress)
+        (directory / "domains").mkdir()
+        with progress.step(f"{DOMAINS} compute domains, made and deleted", "about 1 min"):
+            rounds = domains.measured(
+                directory / "domains", DOMAINS, DOMAIN_ROUNDS, kubernetes=KUBERNETES
+            )
     results = {
         "command": " ".join(["python -m bench", *sys.argv[1:]]),
         "machine": {**facts, "kubernetes": str(release)},
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
         "first_slice_s": vars(Summary.of(durations)),
+        "domains": domains.summary(rounds, DOMAINS),
         "simulator": _simulator(progress),
     }
     if arguments.pods:

@@ -58,12 +58,8 @@ def main() -> int:
     parser.add_argument("--domains", type=int, default=50, help="how many (50)")
     parser.add_argument("--rounds", type=int, default=3, help="how often (3); the median counts")
     given = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="nvb-") as name,
-        apiserver.started(Path(name), etcd_flags=()) as server,
-    ):
-        domains.define(server)
-        rounds = asyncio.run(_measured(server, Path(name), given.domains, given.rounds))
+    with tempfile.TemporaryDirectory(prefix="nvb-") as name:
+        rounds = measured(Path(name), given.domains, given.rounds)
     print(f"{given.domains} domains   made s  (controller's, API server's processor)   told s")
     for each in rounds:
         print(
@@ -78,6 +74,26 @@ def main() -> int:
         f"most memory {memory:.0f} MiB (target {MEMORY_MIB:g}); load {os.getloadavg()[0]:.1f}"
     )
     return int(made > MADE_S or gone > GONE_S or memory > MEMORY_MIB)
+
+
+def measured(directory: Path, count: int, rounds: int, *, kubernetes: str = "") -> list[Round]:
+    """The rounds, with a controller and an API server of their own in a folder."""
+    with apiserver.started(directory, kubernetes=kubernetes, etcd_flags=()) as server:
+        domains.define(server)
+        return asyncio.run(_measured(server, directory, count, rounds))
+
+
+def summary(rounds: list[Round], count: int) -> dict[str, Any]:
+    """What the report has of them: medians in seconds, most memory in MiB."""
+    return {
+        "count": count,
+        "rounds": len(rounds),
+        "made_s": _median(rounds, lambda each: each.made_s),
+        "told_s": _median(rounds, lambda each: each.told_s),
+        "gone_s": _median(rounds, lambda each: each.gone_s),
+        "writes_each": _median(rounds, lambda each: each.writes) / count,
+        "resident_mib": max(each.memory_mib for each in rounds),
+    }
 
 
 async def _measured(server: ApiServer, directory: Path, count: int, rounds: int) -> list[Round]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import workloads
 import yaml
-from cluster import Cluster
+from cluster import GPUS_ALONE, Cluster
 from kubectl import Kubectl
 from labtool import LAB, STATE, Lab
 from nvdra_api.types import keys
@@ -58,7 +58,7 @@ def running(progress: Progress) -> Iterator[Cluster]:
         _lab("image", "load", "--name", NAME)
         cluster = Cluster.of(Lab(NAME))
         with progress.step("helm install nvdra"):
-            cluster.install()
+            cluster.install(GPUS_ALONE)
         yield cluster
     finally:
         _lab("down", "--name", NAME)

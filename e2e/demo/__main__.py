@@ -13,7 +13,7 @@ from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.providers.local import Wishes
 
-from e2e.demo import afterwards, quickstarts, setting, tables, trace
+from e2e.demo import afterwards, domain, quickstarts, setting, tables, trace
 from e2e.demo.screen import Screen
 
 FAILURES = (LabError, WaitedInVain, AssertionError, subprocess.SubprocessError, OSError)
@@ -51,6 +51,7 @@ def _tell(screen: Screen, here: Environment, wishes: Wishes) -> None:
     screen.show(tables.devices(devices))
     quickstarts.run(screen, cluster, devices)
     trace.run(screen, cluster)
+    domain.run(screen, cluster)
     afterwards.tell(screen, cluster, devices)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from cluster import NAMESPACE as DRIVERS
-from cluster import Cluster, Device
+from cluster import RELEASE, Cluster, Device
 
 from e2e.demo.quickstarts import NAMESPACE, SHOWN
 from e2e.demo.screen import Screen
@@ -36,7 +36,7 @@ def tell(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
 
 def where_to_look(screen: Screen, lab: str) -> None:
     """After a failure, while a cluster is up."""
-    flag, log = _flag(lab), f"-n {DRIVERS} logs -l app.kubernetes.io/name=nvdra-gpu-plugin"
+    flag, log = _flag(lab), f"-n {DRIVERS} logs -l app.kubernetes.io/instance={RELEASE}"
     _story(
         screen,
         "What is not well; all logs; a component's; the driver's; the pods; and how to stop:",

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster import NAMESPACE, PLUGIN, RELEASE, ROOTS, Cluster
+from cluster import GPUS, NAMESPACE, RELEASE, ROOTS, Cluster
 from labtool import Lab as LabTool
 from nvdra_lab import binaries, hardware, images, projects, report, requirements, state, versions
 from nvdra_lab.environment import Environment
@@ -20,8 +20,12 @@ from e2e.demo import tables
 from e2e.demo.screen import Screen
 
 LOG_LINES = 15
-DIGEST = "nvdra-gpu-plugin.digest"
-IMAGE_NOTE = "nvdra-gpu-plugin.kubeletPlugin.podAnnotations"
+NOTED = {
+    "nvdra-gpu-plugin": "kubeletPlugin",
+    "nvdra-cd-plugin": "kubeletPlugin",
+    "nvdra-cd-controller": "controller",
+}
+"""Component → the value of its chart below which its pods' annotations are."""
 
 
 def cluster(screen: Screen, environment: Environment, wishes: Wishes) -> Cluster:
@@ -33,9 +37,9 @@ def cluster(screen: Screen, environment: Environment, wishes: Wishes) -> Cluster
     """
     requirements.check(environment)
     screen.chapter(
-        "The programs and the image",
+        "The programs and the images",
         f"What is built once is kept in {environment.cache.root}: etcd, Kubernetes, containerd "
-        "and helm from their Go modules, the driver's image from its wheels.",
+        "and helm from their Go modules, the driver's images from its wheels.",
     )
     hardware.describe(wishes.profile, "node-1")  # known, or refused before minutes of building
     kubernetes = versions.resolve(wishes.kube, binaries.releases(environment, "kubernetes"))
@@ -67,7 +71,7 @@ def driver(screen: Screen, environment: Environment, cluster: Cluster) -> None:
         LabError: It does not become ready; helm's words, the pods, the end of their log.
     """
     screen.chapter(
-        "The driver, from its image and its chart",
+        "The driver, from its images and its chart",
         "The hardware is simulated below three folders of each node, so the chart is told where; "
         "nothing else differs from nodes with GPUs.",
     )
@@ -76,18 +80,25 @@ def driver(screen: Screen, environment: Environment, cluster: Cluster) -> None:
     first, second, third = roots.split(" --set ")
     screen.commands([f"helm upgrade --install {RELEASE} charts/nvdra {where} \\"])
     screen.quote(f"{first} --set {second} \\\n--set {third}", indent=9)
-    # The tag stays the same from build to build; this starts the pods anew on another image.
-    digest = (environment.cache.images / DIGEST).read_text()
-    note = json.dumps({"nvdra-demo/image": digest[:16]})
     with screen.step("the driver is ready on every node"):
         _forget_interrupted(cluster)
         try:
-            cluster.install(f"--set-json={IMAGE_NOTE}={note}")
+            cluster.install(*_notes(environment))
             cluster.kubectl.wait(lambda: _silent(cluster), "every node to publish its devices")
         except (AssertionError, subprocess.SubprocessError) as error:
             raise LabError(f"{error}\n\n{_what_the_driver_says(cluster)}") from error
     screen.commands([f"kubectl -n {NAMESPACE} get pods -o wide"])
     screen.show(tables.pods(cluster.driver.get("pods")))
+
+
+def _notes(environment: Environment) -> list[str]:
+    """Flags of helm that start pods anew whose image is another one under the same tag."""
+    flags = []
+    for component, value in NOTED.items():
+        digest = (environment.cache.images / f"{component}.digest").read_text()
+        note = json.dumps({"nvdra-demo/image": digest[:16]})
+        flags.append(f"--set-json={component}.{value}.podAnnotations={note}")
+    return flags
 
 
 def _standing(
@@ -140,14 +151,15 @@ def _forget_interrupted(cluster: Cluster) -> None:
 
 
 def _silent(cluster: Cluster) -> str | None:
-    """The nodes whose plugin has published nothing yet."""
-    heard = {each["spec"].get("nodeName") for each in cluster.kubectl.get("resourceslices")}
-    pods = cluster.driver.get("pods", "", "-l", PLUGIN)
+    """The nodes whose GPUs are not published yet."""
+    heard = {device.node for device in cluster.devices()}
+    pods = cluster.driver.get("pods", "", "-l", GPUS.label)
     missing = {pod["spec"]["nodeName"] for pod in pods} - heard
     return f"nothing from {', '.join(sorted(missing))}" if missing else None
 
 
 def _what_the_driver_says(cluster: Cluster) -> str:
     pods = cluster.driver.attempt("get", "pods", "-o", "wide").stdout
-    log = cluster.driver.attempt("logs", "-l", PLUGIN, "--prefix", f"--tail={LOG_LINES}")
+    everybody = f"app.kubernetes.io/instance={RELEASE}"
+    log = cluster.driver.attempt("logs", "-l", everybody, "--prefix", f"--tail={LOG_LINES}")
     return f"{pods}\n{log.stdout or log.stderr}".strip()

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from nvdra_api.protocol.daemon_pods import DaemonPod
 from nvdra_api.types.domains import CliqueDaemon, ComputeDomain, ComputeDomainClique
 from nvdra_api.types.gates import Gates
 from nvdra_api.types.ids import CliqueID, DomainUID, NodeName, PodUID
 from nvdra_cd_controller.children import Making
-from nvdra_cd_controller.pods import DaemonPod
 
 UID = DomainUID("11111111-2222-3333-4444-555555555555")
 CLIQUE = CliqueID("2df84740-d3cb-b5ce-4e7e-98352b5a71b5.2")

@@ -21,7 +21,9 @@ CHART = Path(__file__).parents[2] / "charts/nvdra"
 RELEASE = "nvdra"
 NAMESPACE = "nvdra-system"
 DRIVER = "gpu.nvidia.com"
-PLUGIN = f"app.kubernetes.io/name=nvdra-gpu-plugin,app.kubernetes.io/instance={RELEASE}"
+PART = "app.kubernetes.io/part-of=nvdra"
+GPUS_ALONE = "--set=resources.computeDomains.enabled=false"
+"""A flag of helm: gpu.nvidia.com, and nothing of compute domains."""
 ROOTS = {
     "nvidiaDriverRoot": "/run/nvidia/driver",
     "procRoot": "/run/nvidia/proc",
@@ -29,8 +31,31 @@ ROOTS = {
 }
 """Where every node of a lab has its simulated hardware; the chart's `devRoot` stays /dev."""
 
-HTTP_PORT = 8080
 DEBUG_PORT = 6060
+
+
+@dataclass(frozen=True)
+class Component:
+    """One of the driver's programs as the chart installs it.
+
+    Attributes:
+        name: Of its chart.
+        http_port: Of its probes and metrics.
+        driver: The DRA driver it serves.
+    """
+
+    name: str
+    http_port: int
+    driver: str
+
+    @property
+    def label(self) -> str:
+        """The selector of its pods."""
+        return f"app.kubernetes.io/name={self.name},app.kubernetes.io/instance={RELEASE}"
+
+
+GPUS = Component("nvdra-gpu-plugin", 8080, DRIVER)
+DOMAINS = Component("nvdra-cd-plugin", 8081, "compute-domain.nvidia.com")
 
 
 @dataclass(frozen=True)
@@ -49,15 +74,16 @@ class Device:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A lab that is up, and its administrator."""
+    """A lab that is up, its administrator, and the plugin whose pods are looked at."""
 
     lab: Lab
     kubectl: Kubectl
+    component: Component = GPUS
 
     @classmethod
-    def of(cls, lab: Lab) -> "Cluster":
+    def of(cls, lab: Lab, component: Component = GPUS) -> "Cluster":
         """The cluster of a lab that is up."""
-        return cls(lab, lab.kubectl())
+        return cls(lab, lab.kubectl(), component)
 
     @property
     def driver(self) -> Kubectl:
@@ -80,7 +106,7 @@ class Cluster:
         return sorted(node["metadata"]["name"] for node in self.kubectl.get("nodes"))
 
     def install(self, *settings: str, wait_s: int = 60) -> None:
-        """`helm upgrade --install`, and wait until every node's plugin is ready.
+        """`helm upgrade --install`, and wait until every node's plugins are ready.
 
         Args:
             settings: More flags of helm, as `--set-json=…`.
@@ -93,13 +119,13 @@ class Cluster:
         # helm is content while `maxUnavailable` plugins are still starting, and a pod that reaches
         # such a node is looked at again by its kubelet only a minute later.
         limit = f"--timeout={wait_s}s"
-        self.driver.run("rollout", "status", "daemonset", "-l", PLUGIN, limit, timeout_s=wait_s + 5)
+        self.driver.run("rollout", "status", "daemonset", "-l", PART, limit, timeout_s=wait_s + 5)
 
     def uninstall(self) -> None:
-        """`helm uninstall`, and wait until the plugin's pods are gone."""
+        """`helm uninstall`, and wait until the driver's pods are gone."""
         self.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
         self.driver.wait(
-            lambda: self._running_plugins() or None, "the plugin's pods to be gone", timeout_s=60
+            lambda: self._running() or None, "the driver's pods to be gone", timeout_s=60
         )
 
     def helm(self, *arguments: str) -> str:
@@ -108,7 +134,8 @@ class Cluster:
 
     def devices(self) -> list[Device]:
         """Every device the driver publishes, by node and name."""
-        slices = self.kubectl.get("resourceslices", "", f"--field-selector=spec.driver={DRIVER}")
+        driver = f"--field-selector=spec.driver={self.component.driver}"
+        slices = self.kubectl.get("resourceslices", "", driver)
         found = [
             _device(each["spec"]["nodeName"], served.device(device))
             for each in slices
@@ -129,7 +156,7 @@ class Cluster:
     def plugin(self, node: str) -> str:
         """The name of the plugin's pod on a node."""
         on_node = f"--field-selector=spec.nodeName={node}"
-        (pod,) = self.driver.get("pods", "", "-l", PLUGIN, on_node)
+        (pod,) = self.driver.get("pods", "", "-l", self.component.label, on_node)
         return str(pod["metadata"]["name"])
 
     def restart_plugin(self, node: str) -> None:
@@ -156,7 +183,8 @@ class Cluster:
 
     def metrics(self, node: str) -> dict[str, float]:
         """What the plugin of a node counts: sample, labels included, → value."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{self.plugin(node)}:{HTTP_PORT}/proxy/metrics"
+        where = f"{self.plugin(node)}:{self.component.http_port}"
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{where}/proxy/metrics"
         lines = self.kubectl.run("get", "--raw", path).splitlines()
         samples = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in samples}
@@ -168,7 +196,11 @@ class Cluster:
 
     def trace(self, node: str, uid: str, form: str = "text") -> str:
         """A claim's trace, from the debug endpoint that only a port-forward reaches."""
-        with self.forwarded(self.plugin(node), DEBUG_PORT) as address:
+        return self.trace_of(self.plugin(node), uid, form)
+
+    def trace_of(self, pod: str, uid: str, form: str = "text") -> str:
+        """A trace as one pod of the driver knows it."""
+        with self.forwarded(pod, DEBUG_PORT) as address:
             url = f"{address}/debug/traces/{uid}?format={form}"
             with urllib.request.urlopen(url, timeout=10) as answer:
                 return str(answer.read().decode())
@@ -221,12 +253,13 @@ class Cluster:
     def _plugins(self, node: str) -> dict[str, bool]:
         """The containers of plugins on a node, and whether each is ready."""
         on_node = f"--field-selector=spec.nodeName={node}"
-        pods = self.driver.get("pods", "", "-l", PLUGIN, on_node)
+        pods = self.driver.get("pods", "", "-l", self.component.label, on_node)
         states = [each for pod in pods for each in pod["status"].get("containerStatuses", [])]
         return {state.get("containerID", ""): state["ready"] for state in states}
 
-    def _running_plugins(self) -> str:
-        return " ".join(self.driver.run("get", "pods", "-l", PLUGIN, "-o", "name").split())
+    def _running(self) -> str:
+        chosen = ["-l", f"app.kubernetes.io/instance={RELEASE}"]
+        return " ".join(self.driver.run("get", "pods", *chosen, "-o", "name").split())
 
 
 def _device(node: str, device: Mapping[str, Any]) -> Device:

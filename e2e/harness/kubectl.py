@@ -59,9 +59,9 @@ class Kubectl:
             check=False,
         )
 
-    def apply(self, manifest: str | Path | Mapping[str, Any]) -> None:
-        """Create or change objects: a file, YAML text, or one object."""
-        self.run("apply", "-f", "-", text=self._text(manifest))
+    def apply(self, manifest: str | Path | Mapping[str, Any], *flags: str) -> None:
+        """Create or change objects: a file, YAML text, or one object; `--as=` by somebody."""
+        self.run("apply", "-f", "-", *flags, text=self._text(manifest))
 
     def get(self, kind: str, name: str = "", *arguments: str) -> Any:
         """An object, or a list's items when no name is given."""
@@ -115,9 +115,9 @@ class Kubectl:
                 raise WaitedInVain(f"waited {timeout_s:.0f} s for {what}; last seen: {seen}")
             time.sleep(POLL_S)
 
-    def refuses(self, manifest: str | Path | Mapping[str, Any]) -> str:
+    def refuses(self, manifest: str | Path | Mapping[str, Any], *flags: str) -> str:
         """What the API server says against objects that it must not take."""
-        done = self.attempt("apply", "-f", "-", text=self._text(manifest))
+        done = self.attempt("apply", "-f", "-", *flags, text=self._text(manifest))
         assert done.returncode != 0, f"taken: {done.stdout}"
         return done.stderr
 

@@ -1,23 +1,29 @@
-"""One cluster for the end-to-end tests: a lab of two nodes, the driver from its chart, a collector.
+"""The clusters of the end-to-end tests: labs of two nodes each, with the driver from its chart.
 
-`--keep-lab` leaves the lab up for a look at it: `eval "$(lab env --name e2e)"`, `lab status --name
-e2e`. The next run begins anew.
+One lab has nodes of eight H100 with gpu.nvidia.com alone, and a collector of traces. The other, for
+the tests of compute domains, has two trays of one NVL72 rack, and both drivers as a plain install
+makes them. Each is brought up when its first test comes.
+
+`--keep-lab` leaves the labs up for a look at them: `eval "$(lab env --name e2e)"`, `lab status
+--name e2e` (or `cd`). The next run begins anew.
 """
 
 import json
 import subprocess
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import members
 import otlp
 import pytest
-from cluster import PLUGIN, Cluster
+from cluster import DOMAINS, GPUS, GPUS_ALONE, RELEASE, Cluster, Component
 from kubectl import Kubectl
 from labtool import LAB, STATE, Lab
 from otlp import Receiver
 
 PROFILE = "dgx-h100"
+RACK = "gb200-nvl72"
 OTLP_PORT = 4318
 TEST_S = 120
 """How long a test may take; what a whole session shares is brought up outside of that."""
@@ -30,7 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("end to end")
     group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
     group.addoption("--lab", default="e2e", help="name of the lab that the tests bring up (e2e)")
-    group.addoption("--keep-lab", action="store_true", help="leave the lab up at the end")
+    group.addoption("--rack", default="cd", help="name of the lab for compute domains (cd)")
+    group.addoption("--keep-lab", action="store_true", help="leave the labs up at the end")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,16 +50,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def bare(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A new cluster with the project's images on its nodes, and no driver yet."""
-    name, kube = (request.config.getoption(option) for option in ("--lab", "--kube"))
-    with speaking(request.config):
+    with lab(request.config, request.config.getoption("--lab"), PROFILE, GPUS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def rack(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Two trays of one rack, joined by NVLink, with the driver as a plain install makes it."""
+    with lab(request.config, request.config.getoption("--rack"), RACK, DOMAINS) as cluster:
+        with speaking(request.config):
+            print("▸ helm install nvdra, compute domains included", flush=True)
+            cluster.install(*members.SETTINGS)
+        yield cluster
+
+
+@contextmanager
+def lab(config: pytest.Config, name: str, profile: str, component: Component) -> Iterator[Cluster]:
+    """A lab with the project's images on its nodes, until the block is left."""
+    with speaking(config):
         say("image", "build")
         if (STATE / name).exists():  # an earlier run kept it, or was killed
             say("down", "--name", name)
-        say("up", "--name", name, "--nodes", "2", "--profile", PROFILE, "--kube", kube)
+        kube = config.getoption("--kube")
+        say("up", "--name", name, "--nodes", "2", "--profile", profile, "--kube", kube)
         say("image", "load", "--name", name)
-    yield Cluster.of(Lab(name))
-    if not request.config.getoption("--keep-lab"):
-        with speaking(request.config):
+    yield Cluster.of(Lab(name), component)
+    if not config.getoption("--keep-lab"):
+        with speaking(config):
             say("down", "--name", name)
 
 
@@ -68,6 +92,7 @@ def settings(collector: Receiver) -> list[str]:
     """How the driver is installed for these tests, as flags of helm."""
     env = "nvdra-gpu-plugin.kubeletPlugin.containers.gpus.env"
     return [
+        GPUS_ALONE,
         f"--set-string=global.otlp.endpoint={collector.endpoint}",
         f"--set-json={env}={json.dumps(EXPORT_SOON)}",
     ]
@@ -90,6 +115,13 @@ def pods(cluster: Cluster) -> Iterator[Kubectl]:
 
 
 @pytest.fixture
+def team(rack: Cluster) -> Iterator[Kubectl]:
+    """A namespace of the test's own in the rack."""
+    with rack.kubectl.fresh_namespace() as kubectl:
+        yield kubectl
+
+
+@pytest.fixture
 def idle(cluster: Cluster) -> Cluster:
     """The cluster once nobody holds a GPU any more: tests before this one are still going."""
     cluster.kubectl.wait(
@@ -104,14 +136,15 @@ def idle(cluster: Cluster) -> Cluster:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows what the plugins said meanwhile."""
+    """A failed test shows what the driver's programs said meanwhile."""
     report = yield
-    used = getattr(item, "funcargs", {}).get("cluster")
+    arguments = getattr(item, "funcargs", {})
+    used = arguments.get("cluster") or arguments.get("rack")
     if report.failed and call.when == "call" and isinstance(used, Cluster):
         since = f"--since={int(call.duration) + 2}s"
-        chosen = ["logs", "-l", PLUGIN, "--prefix", f"--tail={LOG_LINES}", since]
-        log = used.driver.attempt(*chosen).stdout
-        report.sections.append(("the plugins' logs", log))
+        chosen = ["-l", f"app.kubernetes.io/instance={RELEASE}", "--max-log-requests=10"]
+        log = used.driver.attempt("logs", *chosen, "--prefix", f"--tail={LOG_LINES}", since).stdout
+        report.sections.append(("the driver's logs", log))
     return report
 
 

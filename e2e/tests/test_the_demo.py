@@ -50,4 +50,8 @@ def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
     for step in ("schedule", "prepare", "fetch claim", "verify devices", "commit state"):
         assert any(line.strip().startswith(step) and "█" in line for line in lines)
     assert "the container was Running" in told
+    assert "life of the compute domain" in told
+    assert any("ring" in line and "NotReady" in line for line in lines), "before its pods run"
+    assert any("ring" in line and " Ready" in line for line in lines), "while they run"
+    assert "nothing is left of it" in told
     assert "lab down" in told

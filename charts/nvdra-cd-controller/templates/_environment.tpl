@@ -10,22 +10,22 @@
 - name: NODE_NAME
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
 - name: NAMESPACE
-  value: {{ include "nvdra-cd-controller.namespace" . | quote }}
+  value: {{ include "nvdra.namespace" . | quote }}
 - name: IMAGE_NAME
-  value: {{ include "nvdra-cd-controller.image" (dict "root" . "image" .Values.daemon.image) | quote }}
+  value: {{ include "nvdra.image" (dict "root" . "image" .Values.daemon.image) | quote }}
 - name: LOG_VERBOSITY_CD_DAEMON
   value: {{ default .Values.global.logVerbosity .Values.daemon.logVerbosity | toString | quote }}
 - name: MAX_NODES_PER_IMEX_DOMAIN
   value: {{ $controller.maxNodesPerImexDomain | toString | quote }}
 - name: IMEX_MODE
-  value: {{ $controller.imex.mode | quote }}
+  value: {{ .Values.global.imex.mode | quote }}
 - name: IMEX_ISOLATION
-  value: {{ $controller.imex.isolation | quote }}
+  value: {{ .Values.global.imex.isolation | quote }}
 {{- with $secrets }}
 - name: CD_DAEMON_IMAGE_PULL_SECRET_NAMES
   value: {{ join "," . | quote }}
 {{- end }}
-{{- with $controller.additionalNamespaces }}
+{{- with .Values.global.additionalNamespaces }}
 - name: ADDITIONAL_NAMESPACES
   value: {{ join "," . | quote }}
 {{- end }}
@@ -33,9 +33,9 @@
 - name: LEADER_ELECTION_ENABLED
   value: "true"
 - name: LEADER_ELECTION_LEASE_LOCK_NAMESPACE
-  value: {{ include "nvdra-cd-controller.namespace" . | quote }}
+  value: {{ include "nvdra.namespace" . | quote }}
 - name: LEADER_ELECTION_LEASE_LOCK_NAME
-  value: {{ include "nvdra-cd-controller.fullname" . | quote }}
+  value: {{ include "nvdra.fullname" . | quote }}
 - name: LEADER_ELECTION_LEASE_DURATION
   value: {{ $controller.leaderElection.leaseDuration | quote }}
 - name: LEADER_ELECTION_RENEW_DEADLINE
@@ -50,7 +50,7 @@
   value: json
 - name: V
   value: {{ .Values.global.logVerbosity | toString | quote }}
-{{- with include "nvdra-cd-controller.featureGates" . }}
+{{- with include "nvdra.featureGates" . }}
 - name: FEATURE_GATES
   value: {{ . | quote }}
 {{- end }}

@@ -1,6 +1,10 @@
-{{/* Names, labels and derived values. Every object of the chart is called as `fullname` says. */}}
+{{/*
+What every component's chart has in common: names, labels, the image, the feature gates. Each of them
+links this file into its templates, so a packaged chart contains it.
+*/}}
 
-{{- define "nvdra-gpu-plugin.fullname" -}}
+{{/* Every object of a chart is called as `fullname` says, but for those whose names are fixed. */}}
+{{- define "nvdra.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
@@ -11,36 +15,37 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "nvdra-gpu-plugin.namespace" -}}
+{{- define "nvdra.namespace" -}}
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
 
-{{/* The one source of the account's name: for the pods, the role binding and the admission policy. */}}
-{{- define "nvdra-gpu-plugin.serviceAccountName" -}}
-{{- default (include "nvdra-gpu-plugin.fullname" .) .Values.serviceAccount.name -}}
+{{/* The one source of the account's name: for the pods, the role bindings and the admission policies. */}}
+{{- define "nvdra.serviceAccountName" -}}
+{{- default (include "nvdra.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
-{{/* A DaemonSet's selector cannot change, so nothing but the release's name may enter it. */}}
-{{- define "nvdra-gpu-plugin.selectorLabels" -}}
+{{/* A selector cannot change, so nothing but the chart's and the release's name may enter it. */}}
+{{- define "nvdra.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{- define "nvdra-gpu-plugin.labels" -}}
-{{ include "nvdra-gpu-plugin.selectorLabels" . }}
+{{- define "nvdra.labels" -}}
+{{ include "nvdra.selectorLabels" . }}
 app.kubernetes.io/part-of: nvdra
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{- define "nvdra-gpu-plugin.image" -}}
-{{- with .Values.global.imageRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
-{{- .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag -}}
+{{/* The image of one program: takes the root context and its `image` value. */}}
+{{- define "nvdra.image" -}}
+{{- with .root.Values.global.imageRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
+{{- .image.repository }}:{{ default .root.Chart.AppVersion .image.tag -}}
 {{- end -}}
 
 {{/* `A=true,B=false`, sorted by name; empty without gates. */}}
-{{- define "nvdra-gpu-plugin.featureGates" -}}
+{{- define "nvdra.featureGates" -}}
 {{- $gates := list -}}
 {{- range $name, $on := .Values.global.featureGates -}}
 {{- $gates = append $gates (printf "%s=%t" $name $on) -}}
@@ -48,30 +53,32 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- join "," $gates -}}
 {{- end -}}
 
-{{/* Group and version of the device classes; empty where the cluster serves none. */}}
-{{- define "nvdra-gpu-plugin.resourceApiVersion" -}}
-{{- $served := list -}}
-{{- range list "v1" "v1beta2" "v1beta1" -}}
-{{- $version := printf "resource.k8s.io/%s" . -}}
-{{- if $.Capabilities.APIVersions.Has $version -}}
-{{- $served = append $served $version -}}
-{{- end -}}
-{{- end -}}
-{{- default (append $served "" | first) .Values.global.resourceApiVersion -}}
+{{- define "nvdra.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "nvdra.serviceAccountName" . }}
+  namespace: {{ include "nvdra.namespace" . }}
+  labels:
+    {{- include "nvdra.labels" . | nindent 4 }}
+  {{- with .Values.serviceAccount.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
 {{- end -}}
 
-{{- define "nvdra-gpu-plugin.httpPort" -}}
-{{- splitList ":" .Values.kubeletPlugin.metrics.gpuHttpEndpoint | last -}}
-{{- end -}}
-
-{{/* As JSON: the node's file systems whose place was changed, each with the name of its volume. */}}
-{{- define "nvdra-gpu-plugin.movedRoots" -}}
-{{- $moved := list -}}
-{{- range tuple (list "proc" "/proc") (list "sys" "/sys") (list "dev" "/dev") -}}
-{{- $path := index $.Values.global (printf "%sRoot" (first .)) | clean -}}
-{{- if ne $path (last .) -}}
-{{- $moved = append $moved (dict "volume" (printf "%s-root" (first .)) "path" $path) -}}
+{{/*
+A misspelt setting of ours under `global` fails where nvdra itself is installed; inside somebody else's
+chart, `global` holds that chart's settings too. Takes the root context and the names that are ours.
+*/}}
+{{- define "nvdra.validateGlobal" -}}
+{{- if .root.Chart.IsRoot -}}
+{{- range $key, $_ := .root.Values.global -}}
+{{- if not (has $key $.known) -}}
+{{- fail (printf "global.%s is not a setting of nvdra; those are %s" $key (join ", " $.known)) -}}
 {{- end -}}
 {{- end -}}
-{{- toJson $moved -}}
+{{- end -}}
 {{- end -}}

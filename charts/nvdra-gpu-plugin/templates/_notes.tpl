@@ -5,8 +5,8 @@ NAMESPACE:.metadata.namespace,PODS:.status.reservedFor[*].name,CLAIM:.metadata.n
 
 {{/* What to look at after an install; printed for a release of this chart and for one of the umbrella. */}}
 {{- define "nvdra-gpu-plugin.notes" -}}
-{{- $name := include "nvdra-gpu-plugin.fullname" . -}}
-{{- $namespace := include "nvdra-gpu-plugin.namespace" . -}}
+{{- $name := include "nvdra.fullname" . -}}
+{{- $namespace := include "nvdra.namespace" . -}}
 The DRA driver gpu.nvidia.com serves the nodes that carry NVIDIA GPUs.
 
   Its pods:      kubectl -n {{ $namespace }} get pods -l app.kubernetes.io/name={{ .Chart.Name }},app.kubernetes.io/instance={{ .Release.Name }} -o wide
@@ -24,7 +24,7 @@ stay Terminating until the driver is installed again, for nobody takes the GPU b
 WARNING: do not run NVIDIA's device plugin (nor the GPU Operator's) on the same nodes. It knows nothing of
 claims, so it and this driver would hand one GPU to two pods. Keep it off by a node label, or remove it:
 the resource {{ default "nvidia.com/gpu" .Values.deviceClasses.extendedResourceName }} in a pod's limits
-{{- if and .Values.deviceClasses.extendedResourceName (eq (include "nvdra-gpu-plugin.resourceApiVersion" .) "resource.k8s.io/v1") }}
+{{- if and .Values.deviceClasses.extendedResourceName (eq (include "nvdra.resourceApiVersion" .) "resource.k8s.io/v1") }}
 is then served by the device class gpu.nvidia.com. That needs the
 gate DRAExtendedResource: on by default from 1.36, alpha (off) in 1.34 and 1.35.
 {{- else }}

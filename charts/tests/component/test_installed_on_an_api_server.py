@@ -12,12 +12,13 @@ Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
 NAME = "nvdra-nvdra-gpu-plugin"
 ACCOUNT = f"system:serviceaccount:nvdra-system:{NAME}"
+GPUS_ALONE = "--set=resources.computeDomains.enabled=false"
 
 
 @pytest.fixture(scope="module")
 def installed(serving: Callable[..., Cluster]) -> Cluster:
     cluster = serving()
-    done = cluster.install("nvdra")
+    done = cluster.install("nvdra", GPUS_ALONE)
     assert done.returncode == 0, done.stderr
     until_the_policy_acts(cluster)
     return cluster

@@ -14,7 +14,7 @@ def test_each_class_selects_one_kind_of_device(render: Render) -> None:
         ("mig.nvidia.com", "mig"),
         ("vfio.gpu.nvidia.com", "vfio"),
     ):
-        (selector,) = render("nvdra")["DeviceClass"][name]["spec"]["selectors"]
+        (selector,) = render("nvdra-gpu-plugin")["DeviceClass"][name]["spec"]["selectors"]
         assert selector["cel"]["expression"] == (
             "device.driver == 'gpu.nvidia.com' && "
             f"device.attributes['gpu.nvidia.com'].type == '{kind}'"
@@ -23,12 +23,12 @@ def test_each_class_selects_one_kind_of_device(render: Render) -> None:
 
 def test_v1_is_taken_where_it_is_served(render: Render) -> None:
     versions = ("--api-versions", "resource.k8s.io/v1beta1,resource.k8s.io/v1beta2")
-    for item in render("nvdra", None, *versions)["DeviceClass"].values():
+    for item in render("nvdra-gpu-plugin", None, *versions)["DeviceClass"].values():
         assert item["apiVersion"] == "resource.k8s.io/v1"
 
 
 def test_only_whole_gpus_are_an_extended_resource(render: Render) -> None:
-    classes = render("nvdra")["DeviceClass"]
+    classes = render("nvdra-gpu-plugin")["DeviceClass"]
     assert {name: item["spec"].get("extendedResourceName") for name, item in classes.items()} == {
         "gpu.nvidia.com": "nvidia.com/gpu",
         "mig.nvidia.com": None,
@@ -37,11 +37,9 @@ def test_only_whole_gpus_are_an_extended_resource(render: Render) -> None:
 
 
 @pytest.mark.parametrize("version", ["resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"])
-@pytest.mark.parametrize("chart", ["nvdra", "nvdra-gpu-plugin"])
-def test_an_older_version_knows_no_extended_resource(
-    render: Render, chart: str, version: str
-) -> None:
-    for item in render(chart, {"global": {"resourceApiVersion": version}})["DeviceClass"].values():
+def test_an_older_version_knows_no_extended_resource(render: Render, version: str) -> None:
+    values = {"global": {"resourceApiVersion": version}}
+    for item in render("nvdra-gpu-plugin", values)["DeviceClass"].values():
         assert item["apiVersion"] == version
         assert "extendedResourceName" not in item["spec"]
 
@@ -54,7 +52,9 @@ def test_the_extended_resource_is_the_administrators_choice(render: Render, name
 
 
 def test_other_objects_do_not_depend_on_the_version(render: Render) -> None:
-    older = render("nvdra", {"global": {"resourceApiVersion": "resource.k8s.io/v1beta1"}})
-    newer = render("nvdra")
+    older = render(
+        "nvdra-gpu-plugin", {"global": {"resourceApiVersion": "resource.k8s.io/v1beta1"}}
+    )
+    newer = render("nvdra-gpu-plugin")
     del older["DeviceClass"], newer["DeviceClass"]
     assert older == newer

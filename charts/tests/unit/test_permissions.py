@@ -34,7 +34,8 @@ def test_the_policy_the_role_and_the_pods_mean_the_same_account(
     render: Render, umbrella: bool, values: dict[str, Any], release: str
 ) -> None:
     chart = "nvdra" if umbrella else "nvdra-gpu-plugin"
-    objects = render(chart, {"nvdra-gpu-plugin": values} if umbrella else values, release=release)
+    under_it = {"resources": {"computeDomains": {"enabled": False}}, "nvdra-gpu-plugin": values}
+    objects = render(chart, under_it if umbrella else values, release=release)
     namespace, name = account_of_the_pods(objects)
 
     (policy,) = objects["ValidatingAdmissionPolicy"].values()
@@ -76,7 +77,7 @@ def test_annotations_of_the_account_are_the_users(render: Render) -> None:
 
 
 def test_the_plugin_may_do_what_it_does_and_nothing_else(render: Render) -> None:
-    (role,) = render("nvdra")["ClusterRole"].values()
+    (role,) = render("nvdra-gpu-plugin")["ClusterRole"].values()
     rights = {
         (group, resource): set(rule["verbs"])
         for rule in role["rules"]
@@ -95,7 +96,7 @@ def test_the_plugin_may_do_what_it_does_and_nothing_else(render: Render) -> None
 
 
 def test_slices_are_confined_whatever_version_they_are_written_in(render: Render) -> None:
-    objects = render("nvdra")
+    objects = render("nvdra-gpu-plugin")
     (policy,) = objects["ValidatingAdmissionPolicy"].values()
     (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
     assert policy["spec"]["failurePolicy"] == "Fail"
@@ -114,7 +115,7 @@ def test_slices_are_confined_whatever_version_they_are_written_in(render: Render
 
 def test_openshift_lets_the_pods_be_privileged(render: Render) -> None:
     scc = "security.openshift.io/v1/SecurityContextConstraints"
-    bindings = render("nvdra", None, "--api-versions", scc)["ClusterRoleBinding"]
+    bindings = render("nvdra-gpu-plugin", None, "--api-versions", scc)["ClusterRoleBinding"]
     extra = bindings["nvdra-nvdra-gpu-plugin-openshift-privileged"]
     assert extra["roleRef"]["name"] == "system:openshift:scc:privileged"
     assert extra["subjects"] == bindings["nvdra-nvdra-gpu-plugin"]["subjects"]

@@ -34,8 +34,10 @@ DEFAULTS = {
     "V": "4",
 }
 HOST_MANAGED: dict[str, Any] = {
-    "global": {"featureGates": {"HostManagedIMEXDaemon": True}},
-    "controller": {"imex": {"mode": "hostManaged"}},
+    "global": {
+        "featureGates": {"HostManagedIMEXDaemon": True},
+        "imex": {"mode": "hostManaged"},
+    },
 }
 
 
@@ -164,8 +166,10 @@ def test_a_daemon_sees_cliques_and_labels_its_own_pod_in_its_namespace_alone(
             "get", "list", "watch", "create", "update", "patch",
         },
         ("", "pods"): {"patch"},
-        ("", "events"): {"create", "patch"},
     }  # fmt: skip
+    assert rights(objects["ClusterRole"]["compute-domain-daemon-role"]) == {
+        ("", "events"): {"create", "patch"},
+    }
     (policy,) = objects["ValidatingAdmissionPolicy"].values()
     assert policy["spec"]["failurePolicy"] == "Fail"
     (binding,) = objects["ValidatingAdmissionPolicyBinding"].values()
@@ -175,7 +179,7 @@ def test_a_daemon_sees_cliques_and_labels_its_own_pod_in_its_namespace_alone(
 def test_where_the_driver_was_before_the_controller_and_daemons_keep_their_rights(
     template: Callable[..., Any],
 ) -> None:
-    done = template(CHART, {"controller": {"additionalNamespaces": ["old"]}})
+    done = template(CHART, {"global": {"additionalNamespaces": ["old"]}})
     items = [item for item in yaml.safe_load_all(done.stdout) if item]
     placed = [
         (item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
@@ -191,6 +195,38 @@ def test_where_the_driver_was_before_the_controller_and_daemons_keep_their_right
         assert ("RoleBinding", "compute-domain-daemon-role-binding", namespace) in placed
 
 
+@pytest.mark.parametrize(
+    "gates",
+    [{"ComputeDomainCliques": False}, {"AllBeta": False}, {"AllBeta": False, "AllAlpha": True}],
+)
+def test_without_cliques_a_daemon_writes_its_own_nodes_entry_in_the_status_of_domains(
+    render: Render, gates: dict[str, bool]
+) -> None:
+    objects = render(CHART, {"global": {"featureGates": gates}})
+
+    assert rights(objects["ClusterRole"]["compute-domain-daemon-role"]) == {
+        ("", "events"): {"create", "patch"},
+        ("resource.nvidia.com", "computedomains"): {"get", "list", "watch"},
+        ("resource.nvidia.com", "computedomains/status"): {"update", "patch"},
+    }
+    policy = objects["ValidatingAdmissionPolicy"][f"{NAME}-status"]["spec"]
+    (condition,) = policy["matchConditions"]
+    assert condition["expression"] == (
+        "request.userInfo.username in "
+        '["system:serviceaccount:nvdra-system:compute-domain-daemon-service-account"]'
+    )
+
+
+@pytest.mark.parametrize(
+    "gates", [{"ComputeDomainCliques": True, "AllBeta": False}, {"AllAlpha": False}, {}]
+)
+def test_with_cliques_a_daemon_sees_no_domain(render: Render, gates: dict[str, bool]) -> None:
+    objects = render(CHART, {"global": {"featureGates": gates}})
+
+    assert set(rights(objects["ClusterRole"]["compute-domain-daemon-role"])) == {("", "events")}
+    assert set(objects["ValidatingAdmissionPolicy"]) == {f"{NAME}-daemons"}
+
+
 def test_where_the_hosts_run_imex_there_is_nothing_for_daemons(render: Render) -> None:
     objects = render(CHART, HOST_MANAGED)
 
@@ -203,9 +239,13 @@ def test_where_the_hosts_run_imex_there_is_nothing_for_daemons(render: Render) -
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"controller": {"imex": {"mode": "hostManaged"}}}, "HostManagedIMEXDaemon=true"),
+        ({"global": {"imex": {"mode": "hostManaged"}}}, "HostManagedIMEXDaemon=true"),
+        ({"global": {"imexMode": "hostManaged"}}, "global.imexMode is not a setting"),
+        ({"controller": {"imex": {"mode": "hostManaged"}}}, "set as global.imex"),
+        ({"controller": {"additionalNamespaces": []}}, "set as global.additionalNamespaces"),
+        ({"controller": {"metrics": {"profilePath": "/debug/pprof"}}}, "port 6060"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
-        ({"controller": {"imex": {"isolation": "channel"}}}, "/controller/imex/isolation"),
+        ({"global": {"imex": {"isolation": "channel"}}}, "/global/imex/isolation"),
         ({"controller": {"replicas": 0}}, "/controller/replicas"),
         ({"controller": {"leaderElection": {"leaseDuration": "15"}}}, "leaseDuration"),
         ({"controller": {"replica": 2}}, "replica"),

@@ -45,7 +45,7 @@ DEFAULTS = {
 
 
 def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> None:
-    assert environment(render("nvdra")) == DEFAULTS
+    assert environment(render("nvdra-gpu-plugin")) == DEFAULTS
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,10 @@ def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> No
         ),
     ],
 )
-@pytest.mark.parametrize("chart", ["nvdra", "nvdra-gpu-plugin"])
 def test_a_global_value_is_the_setting_of_the_same_name(
-    render: Render, chart: str, setting: dict[str, Any], changed: dict[str, str]
+    render: Render, setting: dict[str, Any], changed: dict[str, str]
 ) -> None:
-    assert environment(render(chart, {"global": setting})) == DEFAULTS | changed
+    assert environment(render("nvdra-gpu-plugin", {"global": setting})) == DEFAULTS | changed
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def test_a_global_value_is_the_setting_of_the_same_name(
 def test_a_value_of_the_plugin_is_its_setting(
     render: Render, values: dict[str, Any], changed: dict[str, str]
 ) -> None:
-    objects = render("nvdra", {"nvdra-gpu-plugin": {"kubeletPlugin": values}})
+    objects = render("nvdra-gpu-plugin", {"kubeletPlugin": values})
     assert environment(objects) == DEFAULTS | changed
 
 
@@ -110,11 +109,16 @@ EVERYTHING = {
 
 def test_every_variable_of_the_chart_is_one_of_the_plugins(render: Render) -> None:
     known = {variable for entry in flags.table(Settings) for variable in entry.env}
-    assert set(environment(render("nvdra", {"global": EVERYTHING}))) - known == READ_ELSEWHERE
+    assert (
+        set(environment(render("nvdra-gpu-plugin", {"global": EVERYTHING}))) - known
+        == READ_ELSEWHERE
+    )
 
 
 def test_the_plugin_understands_what_the_chart_tells_it(render: Render) -> None:
-    told = environment(render("nvdra", {"global": {**EVERYTHING, "devRoot": "/run/nvidia/dev"}}))
+    told = environment(
+        render("nvdra-gpu-plugin", {"global": {**EVERYTHING, "devRoot": "/run/nvidia/dev"}})
+    )
     understood = settings.read(Settings, [], told)
     assert str(understood.dev_root) == "/run/nvidia/dev"
     assert understood.http_endpoint == ":8080"

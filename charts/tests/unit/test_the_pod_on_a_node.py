@@ -58,19 +58,19 @@ def test_the_plugin_changes_nothing_of_the_kubelets_but_in_the_folders_for_plugi
 ) -> None:
     read_only = [
         mount["mountPath"]
-        for mount in container(render("nvdra"))["volumeMounts"]
+        for mount in container(render("nvdra-gpu-plugin"))["volumeMounts"]
         if mount.get("readOnly")
     ]
     assert read_only == ["/var/lib/kubelet"]
 
 
 def test_the_plugin_sees_the_driver_cdi_and_the_kubelets_directories(render: Render) -> None:
-    assert mounts(render("nvdra")) == MOUNTS
+    assert mounts(render("nvdra-gpu-plugin")) == MOUNTS
 
 
 @pytest.mark.parametrize("root", ["/run/nvidia/driver", "/run/nvidia/driver/"])
 def test_the_driver_root_of_the_node_is_always_at_the_same_place(render: Render, root: str) -> None:
-    objects = render("nvdra", {"global": {"nvidiaDriverRoot": root}})
+    objects = render("nvdra-gpu-plugin", {"global": {"nvidiaDriverRoot": root}})
     there = ("/run/nvidia/driver", "DirectoryOrCreate", "HostToContainer")
     assert mounts(objects) == MOUNTS | {"/driver-root": there}
 
@@ -78,13 +78,13 @@ def test_the_driver_root_of_the_node_is_always_at_the_same_place(render: Render,
 @pytest.mark.parametrize("system", ["proc", "sys", "dev"])
 def test_a_moved_root_is_mounted_at_its_own_path(render: Render, system: str) -> None:
     path = f"/run/nvidia/{system}"
-    objects = render("nvdra", {"global": {f"{system}Root": path}})
+    objects = render("nvdra-gpu-plugin", {"global": {f"{system}Root": path}})
     assert mounts(objects) == MOUNTS | {path: (path, "Directory", "HostToContainer")}
 
 
 def test_a_root_written_in_another_way_is_not_moved(render: Render) -> None:
     values = {"global": {"procRoot": "/proc/", "sysRoot": "//sys", "devRoot": "/dev/."}}
-    assert render("nvdra", values) == render("nvdra")
+    assert render("nvdra-gpu-plugin", values) == render("nvdra-gpu-plugin")
 
 
 def test_the_kubelets_directories_have_one_path_inside_and_outside(render: Render) -> None:
@@ -99,11 +99,11 @@ def test_the_kubelets_directories_have_one_path_inside_and_outside(render: Rende
 
 
 def test_the_container_is_privileged_and_starts_the_plugin_itself(render: Render) -> None:
-    found = container(render("nvdra"))
+    found = container(render("nvdra-gpu-plugin"))
     assert found["name"] == "gpus"
     assert found["command"] == ["nvdra-gpu-plugin"]
     assert found["securityContext"] == {"privileged": True}
-    assert "initContainers" not in pod(render("nvdra"))
+    assert "initContainers" not in pod(render("nvdra-gpu-plugin"))
 
 
 @pytest.mark.parametrize(
@@ -129,19 +129,19 @@ def test_the_image_is_registry_repository_and_tag(
 
 def test_images_are_pulled_as_the_globals_say(render: Render) -> None:
     values = {"imagePullPolicy": "Always", "imagePullSecrets": [{"name": "pull"}]}
-    objects = render("nvdra", {"global": values})
+    objects = render("nvdra-gpu-plugin", {"global": values})
     assert container(objects)["imagePullPolicy"] == "Always"
     assert pod(objects)["imagePullSecrets"] == [{"name": "pull"}]
 
 
 def test_one_process_per_node_no_surge(render: Render) -> None:
-    strategy = daemonset(render("nvdra"))["updateStrategy"]
+    strategy = daemonset(render("nvdra-gpu-plugin"))["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
 
 
 def test_a_stopping_plugin_may_finish_what_the_kubelet_still_waits_for(render: Render) -> None:
     kubelet_deadline_s = 45
-    assert pod(render("nvdra"))["terminationGracePeriodSeconds"] > kubelet_deadline_s
+    assert pod(render("nvdra-gpu-plugin"))["terminationGracePeriodSeconds"] > kubelet_deadline_s
 
 
 @pytest.mark.parametrize(("endpoint", "port"), [(":8080", 8080), ("[::]:9090", 9090)])
@@ -160,7 +160,7 @@ def test_the_probes_stay_without_metrics(render: Render) -> None:
 
 
 def test_pods_run_on_nodes_that_any_of_five_labels_calls_gpu_nodes(render: Render) -> None:
-    required = pod(render("nvdra"))["affinity"]["nodeAffinity"][
+    required = pod(render("nvdra-gpu-plugin"))["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]
     labels = {}
@@ -178,7 +178,7 @@ def test_pods_run_on_nodes_that_any_of_five_labels_calls_gpu_nodes(render: Rende
 
 
 def test_pods_tolerate_the_gpu_taint_and_are_not_evicted_for_others(render: Render) -> None:
-    found = pod(render("nvdra"))
+    found = pod(render("nvdra-gpu-plugin"))
     assert found["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     ]
@@ -201,5 +201,5 @@ def test_a_value_about_the_pod_is_its_field(
 
 
 def test_affinity_can_be_removed(render: Render) -> None:
-    values = {"nvdra-gpu-plugin": {"kubeletPlugin": {"affinity": None}}}
-    assert "affinity" not in pod(render("nvdra", values))
+    values = {"kubeletPlugin": {"affinity": None}}
+    assert "affinity" not in pod(render("nvdra-gpu-plugin", values))

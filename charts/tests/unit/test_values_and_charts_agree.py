@@ -16,10 +16,12 @@ from nvdra_api.types import gates
 Render = Callable[..., dict[str, dict[str, Any]]]
 
 PLUGIN = "nvdra-gpu-plugin"
+DOMAINS = "nvdra-cd-plugin"
 CONTROLLER = "nvdra-cd-controller"
+PARTS = (PLUGIN, DOMAINS, CONTROLLER)
 
-# Each value of the plugin's chart, and another one that must make a difference.
-OTHER: dict[str, Any] = {
+# Each value of a plugin's chart, and another one that must make a difference.
+COMMON: dict[str, Any] = {
     "global.nvidiaDriverRoot": "/run/nvidia/driver",
     "global.nvidiaCDIHookPath": "/usr/bin/nvidia-cdi-hook",
     "global.procRoot": "/run/nvidia/proc",
@@ -41,9 +43,7 @@ OTHER: dict[str, Any] = {
     "serviceAccount.annotations": {"a": "b"},
     "serviceAccount.name": "mine",
     "rbac.create": False,
-    "deviceClasses.extendedResourceName": "",
     "kubeletPlugin.metrics.enabled": False,
-    "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
     "kubeletPlugin.metrics.metricsPath": "/m",
     "kubeletPlugin.priorityClassName": "high",
     "kubeletPlugin.updateStrategy.type": "OnDelete",
@@ -56,9 +56,35 @@ OTHER: dict[str, Any] = {
     "kubeletPlugin.kubeletRegistrarDirectoryPath": "/k/r",
     "kubeletPlugin.kubeletPluginsDirectoryPath": "/k/p",
     "kubeletPlugin.networkPolicy.enabled": True,
-    "kubeletPlugin.containers.gpus.env": [{"name": "A", "value": "b"}],
-    "kubeletPlugin.containers.gpus.securityContext.privileged": False,
-    "kubeletPlugin.containers.gpus.resources": {"limits": {"memory": "200Mi"}},
+}
+
+
+def container(name: str) -> dict[str, Any]:
+    prefix = f"kubeletPlugin.containers.{name}"
+    return {
+        f"{prefix}.env": [{"name": "A", "value": "b"}],
+        f"{prefix}.securityContext.privileged": False,
+        f"{prefix}.resources": {"limits": {"memory": "200Mi"}},
+    }
+
+
+OTHER: dict[str, dict[str, Any]] = {
+    PLUGIN: {
+        **COMMON,
+        "deviceClasses.extendedResourceName": "",
+        "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
+        **container("gpus"),
+    },
+    DOMAINS: {
+        **COMMON,
+        "global.imex.mode": "hostManaged",
+        "global.imex.isolation": "",
+        "global.imex.hostSocketPath": "/run/imex.sock",
+        "global.additionalNamespaces": ["old"],
+        "kubeletPlugin.metrics.computeDomainHttpEndpoint": ":9090",
+        "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled": True,
+        **container("computeDomains"),
+    },
 }
 
 
@@ -101,50 +127,67 @@ def settable(node: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield path
 
 
-def test_every_value_of_the_plugin_has_its_test_below(charts: Path) -> None:
-    assert set(OTHER) == set(leaves(read(charts, PLUGIN)))
+@pytest.mark.parametrize("chart", [PLUGIN, DOMAINS])
+def test_every_value_of_a_plugin_has_its_test_below(charts: Path, chart: str) -> None:
+    assert set(OTHER[chart]) == set(leaves(read(charts, chart)))
 
 
-@pytest.mark.parametrize("path", sorted(OTHER))
-def test_this_value_makes_a_difference(render: Render, path: str) -> None:
-    # Where an account is not made, its name must be given.
-    base: dict[str, Any] = {"serviceAccount": {"name": "given"}} if "Account.create" in path else {}
-    changed = at(path, OTHER[path])
-    if base:
+@pytest.mark.parametrize(
+    ("chart", "path"), [(chart, path) for chart, values in OTHER.items() for path in sorted(values)]
+)
+def test_this_value_makes_a_difference(render: Render, chart: str, path: str) -> None:
+    # Where an account is not made, its name must be given; a mode needs its gate.
+    base: dict[str, Any] = {}
+    changed = at(path, OTHER[chart][path])
+    if path == "serviceAccount.create":
+        base = {"serviceAccount": {"name": "given"}}
         changed["serviceAccount"] |= base["serviceAccount"]
-    assert render(PLUGIN, changed) != render(PLUGIN, base)
+    if path == "global.additionalNamespaces":  # a role of one name in each
+        base = {"rbac": {"create": False}}
+        changed |= base
+    if path == "global.imex.mode":
+        base = {"global": {"featureGates": {"HostManagedIMEXDaemon": True}}}
+        changed["global"] |= base["global"]
+    assert render(chart, changed) != render(chart, base)
 
 
-def test_the_schema_of_the_plugin_knows_its_values_and_no_more(charts: Path) -> None:
-    assert set(settable(schema(charts, PLUGIN))) == set(OTHER) - {
-        "kubeletPlugin.containers.gpus.securityContext.privileged",
-    } | {"kubeletPlugin.containers.gpus.securityContext"}
+@pytest.mark.parametrize("chart", [PLUGIN, DOMAINS])
+def test_the_schema_of_a_plugin_knows_its_values_and_no_more(charts: Path, chart: str) -> None:
+    assert set(settable(schema(charts, chart))) == {
+        path.removesuffix(".privileged") for path in OTHER[chart]
+    }
 
 
-def test_both_charts_describe_the_globals_in_the_same_words(charts: Path) -> None:
-    blocks = [
-        (charts / chart / "values.yaml").read_text().partition("\n\n")[0]
-        for chart in ("nvdra", PLUGIN)
-    ]
-    assert blocks[0] == blocks[1]
-    assert "global:" in blocks[0]
+@pytest.mark.parametrize("chart", [PLUGIN, DOMAINS])
+def test_a_plugin_describes_the_globals_in_the_umbrellas_words(charts: Path, chart: str) -> None:
+    umbrella, part = (
+        (charts / each / "values.yaml").read_text().partition("\n\n")[0]
+        for each in ("nvdra", chart)
+    )
+    assert umbrella.startswith(part)
+    assert "global:" in part
 
 
-def test_both_charts_check_the_globals_alike(charts: Path) -> None:
-    properties = [schema(charts, chart)["properties"]["global"] for chart in ("nvdra", PLUGIN)]
-    assert properties[0] == properties[1]
-    assert set(properties[0]["properties"]) == set(read(charts, "nvdra")["global"])
+@pytest.mark.parametrize("chart", PARTS)
+def test_a_part_checks_a_global_as_the_umbrella_does(charts: Path, chart: str) -> None:
+    umbrella, part = (
+        schema(charts, each)["properties"]["global"]["properties"] for each in ("nvdra", chart)
+    )
+    assert part.items() <= umbrella.items()
+    assert set(umbrella) == set(read(charts, "nvdra")["global"])
 
 
 def test_the_umbrella_and_its_parts_have_the_versions_that_they_name(charts: Path) -> None:
     umbrella = yaml.safe_load((charts / "nvdra" / "Chart.yaml").read_text())
-    part = yaml.safe_load((charts / PLUGIN / "Chart.yaml").read_text())
-    (dependency,) = umbrella["dependencies"]
-    assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
-    assert dependency["condition"] == "resources.gpus.enabled"
+    switches = dict(zip(PARTS, ("gpus", "computeDomains", "computeDomains"), strict=True))
+    assert [each["name"] for each in umbrella["dependencies"]] == list(PARTS)
+    for dependency in umbrella["dependencies"]:
+        part = yaml.safe_load((charts / dependency["name"] / "Chart.yaml").read_text())
+        assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
+        assert dependency["condition"] == f"resources.{switches[part['name']]}.enabled"
 
 
-@pytest.mark.parametrize("chart", ["nvdra", PLUGIN])
+@pytest.mark.parametrize("chart", ["nvdra", *PARTS])
 def test_helm_lint_has_nothing_to_say(helm: str, charts: Path, chart: str) -> None:
     argv = [helm, "lint", "--strict", "--quiet", "--kube-version", "1.36.3", str(charts / chart)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -168,9 +211,10 @@ def test_inside_somebody_elses_chart_their_globals_are_left_alone(
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: theirs\nversion: 1.0.0\n")
     (tmp_path / "charts" / "nvdra").symlink_to(charts / "nvdra")
     values = {"global": {"storageClass": "fast", "logVerbosity": 2}}
-    (daemonset,) = render(str(tmp_path), values)["DaemonSet"].values()
-    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
-    assert {"name": "V", "value": "2"} in container["env"]
+    objects = render(str(tmp_path), values)
+    for each in (*objects["DaemonSet"].values(), *objects["Deployment"].values()):
+        (pod,) = each["spec"]["template"]["spec"]["containers"]
+        assert {"name": "V", "value": "2"} in pod["env"]
 
 
 def test_the_schema_knows_exactly_the_gates_there_are(charts: Path) -> None:
@@ -197,7 +241,7 @@ def test_the_readme_lists_the_values_as_they_are(charts: Path, copy: Path) -> No
 
 def test_what_changes_in_any_chart_changes_its_table(copy: Path) -> None:
     texts = {file: file.read_text() for file in copy.glob("*/values.yaml")}
-    assert {file.parent.name for file in texts} == {"nvdra", CONTROLLER, PLUGIN}
+    assert {file.parent.name for file in texts} == {"nvdra", *PARTS}
     # The second time, a table is replaced that contains a character of the markers around it.
     for words in ("One <of> three", "Another <of> three"):
         for file, text in texts.items():
@@ -226,7 +270,7 @@ def test_a_table_that_cannot_be_placed_is_an_error(copy: Path, marker: str, inst
     readme.write_text(broken)
     done = document(copy)
     assert done.returncode == 1
-    assert f"is needed for each of nvdra, {CONTROLLER}, {PLUGIN}; found: " in done.stderr
+    assert f"is needed for each of nvdra, {CONTROLLER}, {DOMAINS}, {PLUGIN}; found: " in done.stderr
     assert "Traceback" not in done.stderr
     assert readme.read_text() == broken
 

@@ -8,6 +8,8 @@ import pytest
 Render = Callable[..., dict[str, dict[str, Any]]]
 
 NAME = "nvdra-nvdra-gpu-plugin"
+GPUS_ALONE: dict[str, Any] = {"resources": {"computeDomains": {"enabled": False}}}
+DOMAINS_ALONE: dict[str, Any] = {"resources": {"gpus": {"enabled": False}}}
 SELECTOR = {
     "app.kubernetes.io/name": "nvdra-gpu-plugin",
     "app.kubernetes.io/instance": "nvdra",
@@ -19,12 +21,15 @@ def alone(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def under_the_umbrella(values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "nvdra", {"nvdra-gpu-plugin": values}
+    return "nvdra", {**GPUS_ALONE, "nvdra-gpu-plugin": values}
 
 
-def test_a_plain_install_needs_no_value(render: Render) -> None:
-    objects = render("nvdra")
-    assert {kind: sorted(named) for kind, named in objects.items()} == {
+def counted(objects: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    return {kind: sorted(named) for kind, named in objects.items()}
+
+
+def test_gpus_alone_need_no_more_than_the_other_driver_off(render: Render) -> None:
+    assert counted(render("nvdra", GPUS_ALONE)) == {
         "DaemonSet": [NAME],
         "ServiceAccount": [NAME],
         "ClusterRole": [NAME],
@@ -35,12 +40,75 @@ def test_a_plain_install_needs_no_value(render: Render) -> None:
     }
 
 
-def test_the_plugins_chart_installed_alone_makes_the_same_objects(render: Render) -> None:
-    assert render("nvdra-gpu-plugin") == render("nvdra")
+def test_compute_domains_alone_are_a_plugin_a_controller_and_the_definitions(
+    render: Render,
+) -> None:
+    plugin, controller = "nvdra-nvdra-cd-plugin", "nvdra-nvdra-cd-controller"
+    policies = [
+        f"{controller}-daemons",
+        plugin,
+        f"{plugin}-daemon-class",
+        f"{plugin}-nodes",
+    ]
+    assert counted(render("nvdra", DOMAINS_ALONE)) == {
+        "DaemonSet": [plugin],
+        "Deployment": [controller],
+        "ServiceAccount": ["compute-domain-daemon-service-account", controller, plugin],
+        "ClusterRole": ["compute-domain-daemon-role", controller, plugin],
+        "ClusterRoleBinding": ["compute-domain-daemon-role-binding", controller, plugin],
+        "Role": [
+            "compute-domain-daemon-role",
+            f"{controller}-daemons",
+            f"{controller}-lease",
+            f"{plugin}-daemons",
+        ],
+        "RoleBinding": [
+            "compute-domain-daemon-role-binding",
+            f"{controller}-daemons",
+            f"{controller}-lease",
+            f"{plugin}-daemons",
+        ],
+        "ValidatingAdmissionPolicy": policies,
+        "ValidatingAdmissionPolicyBinding": policies,
+        "DeviceClass": [
+            "compute-domain-daemon.nvidia.com",
+            "compute-domain-default-channel.nvidia.com",
+        ],
+        "CustomResourceDefinition": [
+            "computedomaincliques.resource.nvidia.com",
+            "computedomains.resource.nvidia.com",
+        ],
+    }
 
 
-def test_switching_gpus_off_leaves_nothing_of_the_plugin(render: Render) -> None:
-    assert render("nvdra", {"resources": {"gpus": {"enabled": False}}}) == {}
+def test_a_plain_install_makes_both_drivers(render: Render) -> None:
+    both: dict[str, dict[str, Any]] = {}
+    for half in (GPUS_ALONE, DOMAINS_ALONE):
+        for kind, named in render("nvdra", half).items():
+            both[kind] = both.get(kind, {}) | named
+    assert render("nvdra") == both
+
+
+@pytest.mark.parametrize(
+    ("parts", "values"),
+    [
+        (["nvdra-gpu-plugin"], GPUS_ALONE),
+        (["nvdra-cd-plugin", "nvdra-cd-controller"], DOMAINS_ALONE),
+    ],
+)
+def test_a_part_installed_alone_makes_the_same_objects(
+    render: Render, parts: list[str], values: dict[str, Any]
+) -> None:
+    found: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for kind, named in render(part).items():
+            found[kind] = found.get(kind, {}) | named
+    assert found == render("nvdra", values)
+
+
+def test_switching_both_drivers_off_leaves_nothing(render: Render) -> None:
+    off = {"enabled": False}
+    assert render("nvdra", {"resources": {"gpus": off, "computeDomains": off}}) == {}
 
 
 @pytest.mark.parametrize("accepted", [True, False])
@@ -48,11 +116,6 @@ def test_the_references_gpu_override_is_accepted_and_changes_nothing(
     render: Render, accepted: bool
 ) -> None:
     assert render("nvdra", {"gpuResourcesEnabledOverride": accepted}) == render("nvdra")
-
-
-def test_a_reference_install_without_compute_domains_carries_over(render: Render) -> None:
-    values = {"resources": {"computeDomains": {"enabled": False}}}
-    assert render("nvdra", values) == render("nvdra")
 
 
 @pytest.mark.parametrize("where", [alone, under_the_umbrella])
@@ -90,15 +153,19 @@ def test_the_selector_is_the_charts_and_the_releases_name_and_nothing_else(
 
 
 def test_every_object_says_which_chart_and_release_made_it(render: Render) -> None:
-    for kind, named in render("nvdra").items():
-        for item in named.values():
-            assert item["metadata"]["labels"] == {
-                **SELECTOR,
-                "app.kubernetes.io/part-of": "nvdra",
-                "app.kubernetes.io/version": "0.1.0",
-                "app.kubernetes.io/managed-by": "Helm",
-                "helm.sh/chart": "nvdra-gpu-plugin-0.1.0",
-            }, kind
+    for chart in ("nvdra-gpu-plugin", "nvdra-cd-plugin", "nvdra-cd-controller"):
+        for kind, named in render(chart).items():
+            if kind == "CustomResourceDefinition":  # outlives its release
+                continue
+            for item in named.values():
+                assert item["metadata"]["labels"] == {
+                    "app.kubernetes.io/name": chart,
+                    "app.kubernetes.io/instance": "nvdra",
+                    "app.kubernetes.io/part-of": "nvdra",
+                    "app.kubernetes.io/version": "0.1.0",
+                    "app.kubernetes.io/managed-by": "Helm",
+                    "helm.sh/chart": f"{chart}-0.1.0",
+                }, kind
 
 
 def test_another_namespace_takes_every_namespaced_object_along(render: Render) -> None:

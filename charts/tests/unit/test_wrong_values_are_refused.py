@@ -12,6 +12,7 @@ import yaml
 Refusal = Callable[..., str]
 
 PLUGIN = "nvdra-gpu-plugin"
+DOMAINS = "nvdra-cd-plugin"
 IN_GLOBAL = [
     "nvidiaDriverRoot",
     "nvidiaCDIHookPath",
@@ -34,14 +35,13 @@ GONE = {
     "allowDefaultNamespace": "every namespace",
     "maskNvidiaDriverParams": "not part of this release",
     "consumableShares": "not part of this release",
-    "controller": "not part of this release",
     "webhook": "not part of this release",
     "namespace": "--namespace",
     "nvidiaCtkPath": "global.nvidiaCDIHookPath",
 }
 
 
-@pytest.mark.parametrize("chart", ["nvdra", PLUGIN])
+@pytest.mark.parametrize("chart", ["nvdra", PLUGIN, DOMAINS])
 @pytest.mark.parametrize("value", ["x", 1, True, [], {"a": 1}])
 def test_a_key_that_is_global_now_is_refused_with_its_place(
     refusal: Refusal, chart: str, value: Any
@@ -54,10 +54,20 @@ def test_a_key_that_is_global_now_is_refused_with_its_place(
 def test_a_key_of_the_plugin_is_refused_at_the_top_with_its_place(refusal: Refusal) -> None:
     text = refusal("nvdra", {key: {"a": 1} for key in IN_THE_PLUGIN})
     for key in IN_THE_PLUGIN:
-        assert f"at '/{key}': value must be 'set as nvdra-gpu-plugin.{key}'" in text
+        place = f"set as nvdra-gpu-plugin.{key} and nvdra-cd-plugin.{key}"
+        assert f"at '/{key}': value must be '{place}'" in text
 
 
-@pytest.mark.parametrize("chart", ["nvdra", PLUGIN])
+def test_what_is_the_controllers_is_refused_elsewhere_with_its_place(refusal: Refusal) -> None:
+    at_the_top = refusal("nvdra", {"controller": {"replicas": 2}})
+    assert "at '/controller': value must be 'set as nvdra-cd-controller.controller'" in at_the_top
+    for chart in (PLUGIN, DOMAINS):
+        assert "a setting of the chart nvdra-cd-controller" in refusal(
+            chart, {"controller": {"replicas": 2}}
+        )
+
+
+@pytest.mark.parametrize("chart", ["nvdra", PLUGIN, DOMAINS])
 def test_a_key_that_is_gone_is_refused_with_the_reason(refusal: Refusal, chart: str) -> None:
     text = refusal(chart, dict.fromkeys(GONE, "x"))
     for key, why in GONE.items():
@@ -67,8 +77,8 @@ def test_a_key_that_is_gone_is_refused_with_the_reason(refusal: Refusal, chart: 
 def test_no_key_of_the_references_chart_is_left_without_an_answer(charts: Path) -> None:
     # The top level of its values.yaml, and the keys that only its templates know.
     ours = {"gpuResourcesEnabledOverride", "resources"}
-    reference = {*IN_GLOBAL, *IN_THE_PLUGIN, *GONE, *ours}
-    for chart in ("nvdra", PLUGIN):
+    reference = {*IN_GLOBAL, *IN_THE_PLUGIN, *GONE, *ours, "controller"}
+    for chart in ("nvdra", PLUGIN, DOMAINS):
         schema = json.loads((charts / chart / "values.schema.json").read_text())
         assert reference <= set(schema["properties"])
 
@@ -100,13 +110,13 @@ def test_a_misspelt_key_is_refused(refusal: Refusal, values: dict[str, Any], pla
     assert place in refusal("nvdra", values)
 
 
-@pytest.mark.parametrize("chart", ["nvdra", PLUGIN])
+@pytest.mark.parametrize("chart", ["nvdra", PLUGIN, DOMAINS, "nvdra-cd-controller"])
 def test_a_misspelt_global_is_refused_with_those_there_are(
     refusal: Refusal, charts: Path, chart: str
 ) -> None:
-    text = refusal(chart, {"global": {"nvidiaDriverroot": "/run/nvidia/driver"}})
+    text = refusal(chart, {"global": {"logverbosity": 2}})
     known = yaml.safe_load((charts / chart / "values.yaml").read_text())["global"]
-    assert "global.nvidiaDriverroot is not a setting of nvdra" in text
+    assert "global.logverbosity is not a setting of nvdra" in text
     assert f"those are {', '.join(known)}\n" in text
 
 
@@ -125,7 +135,13 @@ def test_a_misspelt_global_is_refused_with_those_there_are(
         ({"global": {"resourceApiVersion": "v1"}}, "/global/resourceApiVersion"),
         ({"global": {"otlp": {"endpoint": "collector:4317"}}}, "/global/otlp/endpoint"),
         ({"resources": {"gpus": {"enabled": "false"}}}, "/resources/gpus/enabled"),
-        ({"resources": {"computeDomains": {"enabled": True}}}, "/resources/computeDomains/enabled"),
+        ({"resources": {"computeDomains": {"enabled": 1}}}, "/resources/computeDomains/enabled"),
+        ({"resources": {"computeDomains": {"imex": {}}}}, "set as global.imex"),
+        ({"global": {"imex": {"mode": "theirs"}}}, "/global/imex/mode"),
+        ({"global": {"imex": {"isolation": "channel"}}}, "/global/imex/isolation"),
+        ({"global": {"imex": {"modes": ""}}}, "additional properties 'modes'"),
+        ({"global": {"imex": {"mode": "hostManaged"}}}, "HostManagedIMEXDaemon=true"),
+        ({"global": {"additionalNamespaces": "old"}}, "/global/additionalNamespaces"),
         ({PLUGIN: {"rbac": {"create": "yes"}}}, "/rbac/create"),
         ({PLUGIN: {"image": {"pullPolicy": "Always"}}}, "set as global.imagePullPolicy"),
     ],
@@ -141,8 +157,11 @@ def test_a_wrong_value_is_refused_by_its_path(
     [
         ({"metrics": {"gpuHttpEndpoint": "8080"}}, "/kubeletPlugin/metrics/gpuHttpEndpoint"),
         ({"metrics": {"gpuHttpEndpoint": "127.0.0.1:80"}}, "/kubeletPlugin/metrics/gpuHttpEndp"),
-        ({"metrics": {"computeDomainHttpEndpoint": ":8081"}}, "not part of this release"),
-        ({"containers": {"computeDomains": {}}}, "not part of this release"),
+        (
+            {"metrics": {"computeDomainHttpEndpoint": ":8081"}},
+            "a setting of the chart nvdra-cd-plugin",
+        ),
+        ({"containers": {"computeDomains": {}}}, "a setting of the chart nvdra-cd-plugin"),
         ({"containers": {"init": {}}}, "there is no init container"),
         ({"containers": {"gpus": {"healthcheckPort": 51516}}}, "/healthz and /readyz on the port"),
         ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "maxSurge': value must be 0"),
@@ -153,6 +172,26 @@ def test_a_wrong_value_of_the_plugin_is_refused(
     refusal: Refusal, values: dict[str, Any], text: str
 ) -> None:
     assert text in refusal(PLUGIN, {"kubeletPlugin": values})
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"metrics": {"computeDomainHttpEndpoint": "8081"}}, "/kubeletPlugin/metrics/computeDomai"),
+        ({"metrics": {"gpuHttpEndpoint": ":8080"}}, "a setting of the chart nvdra-gpu-plugin"),
+        ({"containers": {"gpus": {}}}, "a setting of the chart nvdra-gpu-plugin"),
+        (
+            {"containers": {"computeDomains": {"healthcheckPort": 51515}}},
+            "/healthz and /readyz on the port",
+        ),
+        ({"containers": {"computeDomains": {"gpuCliqueLabelEnabled": "true"}}}, "gpuCliqueLabel"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "maxSurge': value must be 0"),
+    ],
+)
+def test_a_wrong_value_of_the_compute_domain_plugin_is_refused(
+    refusal: Refusal, values: dict[str, Any], text: str
+) -> None:
+    assert text in refusal(DOMAINS, {"kubeletPlugin": values})
 
 
 @pytest.mark.parametrize(
@@ -174,11 +213,6 @@ def test_a_kubelets_root_that_would_hide_the_images_own_files_is_refused(
     text = refusal(PLUGIN, {"kubeletPlugin": {"kubeletPluginsDirectoryPath": path}})
     assert "kubeletPluginsDirectoryPath=/plugins" in text
     assert "at least two levels below /" in text
-
-
-def test_every_driver_that_could_be_switched_on_is_known(refusal: Refusal) -> None:
-    text = refusal("nvdra", {"resources": {"computeDomains": {"imex": {"mode": "driverManaged"}}}})
-    assert "at '/resources/computeDomains': additional properties 'imex'" in text
 
 
 def test_the_directory_of_device_nodes_is_called_dev(refusal: Refusal) -> None:

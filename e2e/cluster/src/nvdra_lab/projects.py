@@ -1,19 +1,22 @@
-"""The project's own images: every package that has a Dockerfile. Effects."""
+"""The project's own images: every package that has a Dockerfile. Effects.
+
+All of them are made from one context: our own wheels are built once, and what they need is
+downloaded once. An image is made anew when its own package has changed, or one that it needs.
+"""
 
 import dataclasses
 import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nvdra_lab import bases, wheels
 from nvdra_lab.buildah import Buildah
 from nvdra_lab.environment import Environment
 from nvdra_lab.progress import Progress
-
-SOURCES = ("*.py", "py.typed", "pyproject.toml", "README.md", "Dockerfile")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,25 +53,29 @@ def build(
     Raises:
         LabError: The words of the program that failed.
     """
-    cache = environment.cache.images
     buildah = Buildah(environment.cache, environment.variables)
-    archives = {}
     projects = every(environment)
-    base = bases.choose(buildah, wanted_base, cache / "tmp", progress)
+    base = bases.choose(buildah, wanted_base, environment.cache.images / "tmp", progress)
+    digests = {project.name: _digest(environment, project, base, hook) for project in projects}
+    outdated = []
     for project in projects:
-        archive = cache / f"{project.name}.oci.tar"
-        stamp, digest = cache / f"{project.name}.digest", _digest(environment, base, hook)
-        archives[project.reference] = archive
-        if archive.exists() and stamp.exists() and stamp.read_text() == digest:
+        if _is_current(environment, project, digests[project.name]):
             progress.say(f"✓ image {project.reference} is up to date")
-            continue
-        title = f"image {project.name}:{project.version} on {base.rpartition('/')[2]}"
-        with progress.step(title, "about 1 min"):
-            _build(environment, buildah, project, base, hook)
-            buildah.save(project.reference, archive)
-            stamp.write_text(digest)
-            buildah.prune()
-    return archives
+        else:
+            outdated.append(project)
+    if outdated:
+        with tempfile.TemporaryDirectory(dir=environment.cache.images / "tmp") as folder:
+            with progress.step("wheels of the images", "about 20 s"):
+                context = _context(environment, buildah, Path(folder), outdated, base, hook)
+            for project in outdated:
+                title = f"image {project.name}:{project.version} on {base.rpartition('/')[2]}"
+                with progress.step(title, "about 20 s"):
+                    dockerfile = project.folder / "Dockerfile"
+                    buildah.build(project.reference, dockerfile, context, {"BASE": base})
+                    buildah.save(project.reference, _archive(environment, project))
+                    _stamp(environment, project).write_text(digests[project.name])
+        buildah.prune()
+    return {project.reference: _archive(environment, project) for project in projects}
 
 
 def version_in(text: str) -> str:
@@ -83,47 +90,84 @@ def _project(folder: Path) -> Project:
     return Project(folder.name, version_in(about.read_text()), folder)
 
 
-def _build(
-    environment: Environment, buildah: Buildah, project: Project, base: str, hook: Path
-) -> None:
-    """A context of the Dockerfile, wheels for the base's Python and the hook; then the image."""
+def _archive(environment: Environment, project: Project) -> Path:
+    return environment.cache.images / f"{project.name}.oci.tar"
+
+
+def _stamp(environment: Environment, project: Project) -> Path:
+    """The file that says what the archive was made from."""
+    return environment.cache.images / f"{project.name}.digest"
+
+
+def _is_current(environment: Environment, project: Project, digest: str) -> bool:
+    stamp = _stamp(environment, project)
+    is_built = _archive(environment, project).exists() and stamp.exists()
+    return is_built and stamp.read_text() == digest
+
+
+def _context(
+    environment: Environment,
+    buildah: Buildah,
+    folder: Path,
+    projects: Sequence[Project],
+    base: str,
+    hook: Path,
+) -> Path:
+    """What the Dockerfiles find beside them: wheels for the base's Python, and the hook."""
     command = "import sys; print('%d.%d' % sys.version_info[:2])"
     python = buildah.output_of(base, "python3", "-c", command).strip()
     path = f"{environment.repository / '.tools/bin'}:{environment.path}"
-    with tempfile.TemporaryDirectory(dir=environment.cache.images / "tmp") as folder:
-        ours, context = Path(folder) / "ours", Path(folder) / "context"
-        packages = sorted(file.parent for file in _packages(environment))
-        wheels.build(packages, ours, path, environment.variables)
-        wheels.collect(
-            f"{project.name}=={project.version}",
-            ours,
-            context / "wheels",
-            python,
-            environment.repository / "requirements.lock",
-            path,
-            environment.variables,
-        )
-        shutil.copy(hook, context / hook.name)
-        dockerfile = project.folder / "Dockerfile"
-        buildah.build(project.reference, dockerfile, context, {"BASE": base})
+    ours, context = folder / "ours", folder / "context"
+    needed = {package for project in projects for package in closure(environment, project.name)}
+    folders = [environment.repository / "packages" / name for name in sorted(needed)]
+    wheels.build(folders, ours, path, environment.variables)
+    wheels.collect(
+        [f"{project.name}=={project.version}" for project in projects],
+        ours,
+        context / "wheels",
+        python,
+        environment.repository / "requirements.lock",
+        path,
+        environment.variables,
+    )
+    shutil.copy(hook, context / hook.name)
+    return context
 
 
-def _digest(environment: Environment, base: str, hook: Path) -> str:
+def closure(environment: Environment, name: str) -> set[str]:
+    """A package of ours and those of ours that it needs, by what their pyproject.toml say."""
+    packages = environment.repository / "packages"
+    found: set[str] = set()
+    left = [name]
+    while left:
+        package = left.pop()
+        found.add(package)
+        project = tomllib.loads((packages / package / "pyproject.toml").read_text())["project"]
+        lines = [*project.get("dependencies", ()), *_extras(project)]
+        needed = {match[0] for line in lines if (match := re.match(r"[\w-]+", line))}
+        left += [each for each in needed - found if (packages / each).is_dir()]
+    return found
+
+
+def _extras(project: dict[str, dict[str, list[str]]]) -> Iterable[str]:
+    return (line for lines in project.get("optional-dependencies", {}).values() for line in lines)
+
+
+def _digest(environment: Environment, project: Project, base: str, hook: Path) -> str:
     digest = hashlib.sha256(f"{base} {hook}".encode())
-    for file in [environment.repository / "requirements.lock", *_sources(environment)]:
+    dockerfile = project.folder / "Dockerfile"
+    lock = environment.repository / "requirements.lock"
+    for file in [lock, dockerfile, *_sources(environment, closure(environment, project.name))]:
         digest.update(f"{file.relative_to(environment.repository)}\0".encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
-def _sources(environment: Environment) -> Iterator[Path]:
-    """What goes into wheels and images; tests and changelogs do not."""
-    for project in sorted(file.parent for file in _packages(environment)):
-        for pattern in SOURCES[2:]:
-            yield from sorted(project.glob(pattern))
-        for pattern in SOURCES[:2]:
-            yield from sorted((project / "src").rglob(pattern))
-
-
-def _packages(environment: Environment) -> Iterator[Path]:
-    return (environment.repository / "packages").glob("*/pyproject.toml")
+def _sources(environment: Environment, packages: Iterable[str]) -> Iterator[Path]:
+    """What goes into wheels; tests and changelogs do not."""
+    for package in sorted(packages):
+        folder = environment.repository / "packages" / package
+        yield folder / "pyproject.toml"
+        yield from sorted(folder.glob("README.md"))
+        for pattern in ("*.py", "py.typed"):
+            yield from sorted((folder / "src").rglob(pattern))

@@ -1,4 +1,4 @@
-"""Wheels for an image, collected outside of it: a build step in a container has no package index.
+"""Wheels for images, collected outside of them: a build step in a container has no package index.
 
 Ours are built from the checkout, those of others are downloaded at the versions of
 `requirements.lock`, for the Python of the image's base.
@@ -26,7 +26,7 @@ def build(packages: list[Path], target: Path, path: str, variables: Mapping[str,
 
 
 def collect(
-    requirement: str,
+    requirements: list[str],
     ours: Path,
     target: Path,
     python: str,
@@ -34,10 +34,10 @@ def collect(
     path: str,
     variables: Mapping[str, str],
 ) -> None:
-    """Put a requirement's wheel and those it needs into `target`.
+    """Put the wheels of some requirements and those they need into `target`, at one version each.
 
     Args:
-        requirement: "nvdra-gpu-plugin==0.1.0".
+        requirements: As "nvdra-gpu-plugin==0.1.0".
         ours: The folder with our own wheels.
         target: The folder to fill.
         python: The version that will install them, "3.11".
@@ -58,7 +58,7 @@ def collect(
         f"--dest={target}",
     ]
     pip = _program("pip", path)
-    commands.run([pip, "download", *options, *platforms, requirement], env=variables)
+    commands.run([pip, "download", *options, *platforms, *requirements], env=variables)
 
 
 def _program(name: str, path: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from nvdra_api.protocol import apiversions
+from nvdra_api.protocol import apiversions, daemon_pods
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.reflector import Reflector
@@ -17,7 +17,6 @@ from nvdra_api.types import names
 from nvdra_api.types.domains import ComputeDomain, ComputeDomainClique
 from nvdra_api.types.ids import DomainUID, NodeName
 
-from nvdra_cd_controller import pods
 from nvdra_cd_controller.view import Child, View
 
 Touched = Callable[[DomainUID], None]
@@ -211,7 +210,7 @@ class Cluster:
                 for source in self.cliques.values()
                 for each in source.of(uid)
             ),
-            pods=tuple(pods.read(each) for s in self.pods.values() for each in s.of(uid)),
+            pods=tuple(daemon_pods.read(each) for s in self.pods.values() for each in s.of(uid)),
             nodes=tuple(
                 NodeName(each["metadata"]["name"])
                 for each in (self.nodes.of(uid) if self.nodes else ())
@@ -326,7 +325,7 @@ def _bare(obj: JsonObject) -> JsonObject:
 
 
 def _trimmed_pod(obj: JsonObject) -> JsonObject:
-    """What `pods.read` looks at."""
+    """What `daemon_pods.read` looks at."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     kept = {key: spec[key] for key in ("nodeName", "affinity", "containers") if key in spec}
     said = ("phase", "podIP", "conditions", "containerStatuses")

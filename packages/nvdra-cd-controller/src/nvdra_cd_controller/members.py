@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from nvdra_api.protocol.daemon_pods import DaemonPod
 from nvdra_api.types.domains import (
     NO_CLIQUE,
     NO_INDEX,
@@ -17,8 +18,6 @@ from nvdra_api.types.domains import (
     Readiness,
 )
 from nvdra_api.types.ids import CliqueID, NodeName
-
-from nvdra_cd_controller.pods import DaemonPod
 
 
 @dataclass(frozen=True, slots=True)

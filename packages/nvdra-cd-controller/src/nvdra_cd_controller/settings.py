@@ -5,13 +5,13 @@ Names and defaults are the reference's (spec/compute-domain.md §6.1), except th
 requests a second would make fifty domains wait for a minute.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from nvdra_api.protocol import durations
-from nvdra_api.runtime.process import fields
+from nvdra_api.runtime.process import fields, imex_fields
 from nvdra_api.runtime.process.settings import Flag
-from nvdra_api.types.gates import Feature, Gates
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from nvdra_api.types.gates import Gates
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 def _duration(value: object) -> object:
@@ -52,14 +52,8 @@ class Settings(BaseModel):
     max_nodes_per_imex_domain: int = Field(
         default=18, gt=0, description="Most nodes of one domain in one NVLink clique."
     )
-    imex_mode: Literal["driverManaged", "hostManaged"] = Field(
-        default="driverManaged",
-        description="Who runs nvidia-imex: the daemons of each domain, or the host (alpha, gate "
-        "HostManagedIMEXDaemon).",
-    )
-    imex_isolation: str = Field(
-        default="domain", description="domain; channel is not implemented, here or elsewhere."
-    )
+    imex_mode: imex_fields.ImexMode = "driverManaged"
+    imex_isolation: imex_fields.ImexIsolation = "domain"
 
     kubeconfig: fields.Kubeconfig = ""
     kube_api_qps: fields.KubeApiQps = 200.0
@@ -105,22 +99,9 @@ class Settings(BaseModel):
         default="", description="Node we run on, for our Events and traces."
     )
 
-    @field_validator("imex_isolation")
-    @classmethod
-    def _is_isolation(cls, isolation: str) -> str:
-        if isolation == "channel":
-            raise ValueError("channel is not implemented; leave it at domain")
-        if isolation not in ("", "domain"):
-            raise ValueError("must be domain")
-        return "domain"
-
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if self.is_host_managed and not self.feature_gates.is_on(Feature.HOST_MANAGED_IMEX):
-            raise ValueError(
-                "--imex-mode=hostManaged needs the feature gate "
-                f"{Feature.HOST_MANAGED_IMEX}=true (--feature-gates)"
-            )
+        imex_fields.check(self.imex_mode, self.feature_gates)
         duration, renew, retry = (
             self.leader_election_lease_duration,
             self.leader_election_renew_deadline,
@@ -137,7 +118,7 @@ class Settings(BaseModel):
     @property
     def is_host_managed(self) -> bool:
         """Does the host run IMEX? Then a domain has no daemons of ours."""
-        return self.imex_mode == "hostManaged"
+        return self.imex_mode == imex_fields.HOST_MANAGED
 
     @property
     def managed_namespaces(self) -> tuple[str, ...]:

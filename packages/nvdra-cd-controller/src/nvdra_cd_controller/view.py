@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from nvdra_api.protocol.apiversions import JsonObject
+from nvdra_api.protocol.daemon_pods import DaemonPod
 from nvdra_api.types.domains import ComputeDomain, ComputeDomainClique
 from nvdra_api.types.ids import DomainUID, NodeName
-
-from nvdra_cd_controller.pods import DaemonPod
 
 Kind = Literal["ResourceClaimTemplate", "DaemonSet"]
 

@@ -110,7 +110,7 @@ async def test_the_controller_can_do_all_its_work_with_the_charts_rights(world: 
         assert ": 403" not in controller.log.read_text()
 
 
-async def test_a_daemon_can_join_its_clique_and_label_its_own_pod_and_nothing_else(
+async def test_a_daemon_can_join_label_its_own_pod_and_say_what_it_lacks_and_nothing_else(
     world: World,
 ) -> None:
     server = world.server
@@ -131,6 +131,15 @@ async def test_a_daemon_can_join_its_clique_and_label_its_own_pod_and_nothing_el
     cliques = domains.cliques_path(DRIVER)
     assert asked(server, secret, "POST", cliques, body) == 201
     assert asked(server, secret, "GET", cliques) == 200
+    event = {
+        "metadata": {"generateName": "ring."},
+        "involvedObject": {"kind": "ComputeDomain", "namespace": world.team, "name": "ring"},
+        "reason": "DaemonNotReady",
+        "type": "Warning",
+    }
+    for namespace in (DRIVER, world.team):  # its pod's, and its domain's
+        event["involvedObject"]["namespace"] = namespace  # type: ignore[index]
+        assert asked(server, secret, "POST", f"/api/v1/namespaces/{namespace}/events", event) == 201
     elsewhere = domains.cliques_path(world.team)
     for verb, path, what in (
         ("POST", elsewhere, body),

@@ -13,10 +13,11 @@ import cd_objects
 from cd_objects import CLIQUE
 from hypothesis import given
 from hypothesis import strategies as st
+from nvdra_api.protocol import daemon_pods
 from nvdra_api.protocol.watching import Collection
 from nvdra_api.types.domains import ComputeDomainClique
 from nvdra_api.types.ids import NodeName
-from nvdra_cd_controller import members, pods, status
+from nvdra_cd_controller import members, status
 from nvdra_cd_controller.status import Facts
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -95,7 +96,7 @@ def told(readers: dict[str, Collection], labelled: set[NodeName]) -> Any:
     cliques = [
         ComputeDomainClique.model_validate(each) for each in readers["cliques"].objects().values()
     ]
-    seen = [pods.read(each) for each in readers["pods"].objects().values()]
+    seen = [daemon_pods.read(each) for each in readers["pods"].objects().values()]
     found = members.of(cliques, seen, labelled)
     stale = [members.stale(each, [], seen, labelled) for each in cliques]
     return found, stale, status.wanted(cd_objects.domain(2), Facts(members=found), NOW)

@@ -8,11 +8,11 @@ import pytest
 from cd_objects import CLIQUE, OTHER_CLIQUE, clique, entry, pod
 from hypothesis import given
 from hypothesis import strategies as st
+from nvdra_api.protocol.daemon_pods import DaemonPod
 from nvdra_api.types.domains import CliqueDaemon, DomainNode
 from nvdra_api.types.ids import CliqueID, NodeName, PodUID
 from nvdra_cd_controller import members
 from nvdra_cd_controller.members import Member
-from nvdra_cd_controller.pods import DaemonPod
 
 A, B, C = (NodeName(f"node-{letter}") for letter in "abc")
 

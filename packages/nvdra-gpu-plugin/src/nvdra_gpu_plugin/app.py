@@ -20,7 +20,6 @@ from nvdra_api.runtime.plugin import (
     cleanup,
     home,
     hook,
-    node_fields,
     rebuild,
     roots,
     slices,
@@ -227,15 +226,10 @@ def _warn_of_idle_gates(settings: Settings) -> None:
 def _cdi_options(settings: Settings, hook_path: str) -> Options:
     """Where CDI generation looks, and what the host calls it."""
     driver_root = str(settings.container_driver_root)
-    if settings.dev_root == node_fields.DEV:
-        # A driver container may carry its own device nodes; the host's are the default.
-        dev_root = driver_roots.dev_root(CdiHost(), driver_root)
-    else:
-        dev_root = str(settings.dev_root.parent)
     return Options(
         driver_root=driver_root,
         target_driver_root=str(settings.nvidia_driver_root),
-        dev_root=dev_root,
+        dev_root=driver_roots.device_tree(CdiHost(), driver_root, str(settings.dev_root)),
         sys_root=str(settings.sys_root),
         hook_path=hook_path,
         disabled_hooks=NEW_IN_1_20,

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from nvdra_imex_daemon import asking, ctl
+from nvdra_api.protocol import imex
+from nvdra_imex_daemon import ctl
 
 
 def tool(directory: Path, lines: str) -> None:
@@ -30,6 +31,6 @@ async def test_what_it_says_on_standard_error_counts_as_well(path: Path) -> None
 
 
 async def test_one_that_hangs_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "TIMEOUT_S", 0.4)
+    monkeypatch.setattr(imex, "TIMEOUT_S", 0.4)
     tool(path, "time.sleep(1000)")
     assert (await ctl.lack(path)).startswith("nvidia-imex-ctl gave no answer within")

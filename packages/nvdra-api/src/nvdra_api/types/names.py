@@ -21,6 +21,12 @@ GPU_CDI_VENDOR: Final = "k8s.gpu.nvidia.com"
 GPU_CDI_DEVICE_KIND: Final = f"{GPU_CDI_VENDOR}/device"
 """Kind of the node-level spec: devices described once, when discovered."""
 
+DOMAIN_CDI_VENDOR: Final = "k8s.compute-domain.nvidia.com"
+DOMAIN_CDI_DEVICE_KIND: Final = f"{DOMAIN_CDI_VENDOR}/device"
+"""Kind of the spec with the driver's files for daemons."""
+DOMAIN_CDI_CLAIM_KIND: Final = f"{DOMAIN_CDI_VENDOR}/claim"
+"""Kind of what one claim gets."""
+
 DOMAIN_KIND: Final = "ComputeDomain"
 CLIQUE_KIND: Final = "ComputeDomainClique"
 
@@ -34,6 +40,9 @@ TARGET_DAEMON: Final = "Daemon"
 TARGET_WORKLOAD: Final = "Workload"
 CLIQUE_LABEL: Final = "resource.nvidia.com/computeDomain.cliqueID"
 """Label whose value is a clique ID: on cliques and daemon pods; empty on a node without fabric."""
+
+GPU_CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"
+"""Label of a node, where that is asked for: the NVLink clique of its GPUs."""
 
 CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
 """Device class of a workload's IMEX channel."""

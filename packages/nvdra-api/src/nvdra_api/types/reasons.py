@@ -44,6 +44,7 @@ class Explanation:
 
 _CLAIM: Final = "kubectl -n NAMESPACE get resourceclaim CLAIM -o yaml"
 _STATUS: Final = "kubectl -n nvdra-system exec PLUGIN_POD -- nvdra-gpu-plugin status"
+_CD_STATUS: Final = "kubectl -n nvdra-system exec CD_PLUGIN_POD -- nvdra-cd-plugin status"
 _SLICES: Final = "kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml"
 _LOG: Final = "kubectl -n nvdra-system logs PLUGIN_POD"
 _TRACE: Final = (
@@ -279,16 +280,59 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             alert=_more_than(2, Reason.DEADLINE_EXCEEDED, "15m"),
         ),
         Reason.DOMAIN_NOT_FOUND: Explanation(
-            meaning="The ComputeDomain that a daemon works for is not there (any more), or another "
-            "one has its name.",
-            mover=Mover.NOBODY,
+            meaning="The ComputeDomain that a claim names or a daemon works for is not there (any "
+            "more), is being deleted, or another one has its name.",
+            mover=Mover.MIXED,
             check=("kubectl get computedomains -A", _DAEMONS),
             remedy=(
                 "Nothing while the domain is being deleted: its pods go with it.",
                 "Pods that stay: see the controller's log; delete the DaemonSet "
                 "computedomain-daemon-DOMAIN_UID.",
+                "A claim that was made by hand: use the claim template that the domain names. Of a "
+                "domain that was made anew, delete the pods of the old one.",
             ),
             alert="Not by itself.",
+        ),
+        Reason.NAMESPACE_MISMATCH: Explanation(
+            meaning="A claim is in a namespace where it may not be: a channel's in another than "
+            "its ComputeDomain, or a daemon's outside the driver's namespaces.",
+            mover=Mover.USER,
+            check=(_CLAIM, "kubectl get computedomains -A"),
+            remedy=(
+                "A workload uses the claim template that its domain names, and is in the domain's "
+                "namespace.",
+                "The class compute-domain-daemon.nvidia.com is for the controller's own pods; "
+                "nothing else needs it.",
+            ),
+            alert="Claims of the daemons' class from other namespaces: somebody tries what they "
+            "should not.",
+        ),
+        Reason.NODE_IN_OTHER_DOMAIN: Explanation(
+            meaning="The node works for another ComputeDomain; it can be in one at a time.",
+            mover=Mover.NOBODY,
+            check=(
+                "kubectl get node NODE -L resource.nvidia.com/computeDomain",
+                _CD_STATUS + "   # who holds the node's channels",
+            ),
+            remedy=(
+                "Nothing while pods of the other domain end: the claim gets its turn as soon as "
+                "the last of their channels is given back.",
+                "The label is left over and no claim of that domain is held on the node: "
+                "`kubectl label node NODE resource.nvidia.com/computeDomain-`.",
+            ),
+            alert=_more_than(5, Reason.NODE_IN_OTHER_DOMAIN, "30m"),
+        ),
+        Reason.NOT_A_DAEMON: Explanation(
+            meaning="A claim of class compute-domain-daemon.nvidia.com is used by a pod that is "
+            "not its domain's own daemon on that node.",
+            mover=Mover.USER,
+            check=(_CLAIM, _DAEMONS),
+            remedy=(
+                "Delete the pod. Daemons are made by the controller, one DaemonSet a domain.",
+                "It is the controller's own pod: see that the labels and the owner of the "
+                "DaemonSet's pods are left alone by admission webhooks.",
+            ),
+            alert="Every one: somebody tries what they should not.",
         ),
         Reason.DOMAIN_FULL: Explanation(
             meaning="As many nodes of one NVLink clique work in the domain as one IMEX domain may "
@@ -334,6 +378,25 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 "Delete the daemon's pod: its container is made with what is there then.",
             ),
             alert='`increase(nvdra_imex_restarts_total{reason="refused"}[10m]) > 3`.',
+        ),
+        Reason.FABRIC_ERROR: Explanation(
+            meaning="The GPUs of a node have not joined their NVLink fabric, failed to, or are in "
+            "different cliques: nobody can tell with whom the node shares memory. Nothing is "
+            "offered for ComputeDomains there.",
+            mover=Mover.MIXED,
+            check=(
+                "nvidia-smi -q | grep -A8 Fabric   # on the node",
+                "kubectl get --raw /api/v1/namespaces/nvdra-system/pods/CD_PLUGIN_POD:8081/proxy/"
+                "readyz?verbose",
+            ),
+            remedy=(
+                "Nothing for the first minutes after a boot; the plugin looks every 5 s and goes "
+                "on by itself.",
+                "It stays: see the fabric manager of the rack, and reset the GPUs that are named.",
+                "The node is to be used without fabric: feature gate "
+                "CrashOnNVLinkFabricErrors=false.",
+            ),
+            alert=_more_than(0, Reason.FABRIC_ERROR, "15m"),
         ),
         Reason.NAME_TAKEN: Explanation(
             meaning="A ComputeDomain cannot be given one of its objects, because another object of "

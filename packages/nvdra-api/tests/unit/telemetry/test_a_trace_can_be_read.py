@@ -117,7 +117,7 @@ def test_a_trace_whose_root_is_not_written_yet_is_shown_all_the_same() -> None:
 
 def test_the_summary_tells_the_newest_outcome() -> None:
     line = story.summary(STORY)
-    assert (line.name, line.claim, line.node) == ("claim", "default/train", "node-a")
+    assert (line.name, line.subject, line.node) == ("claim", "default/train", "node-a")
     assert (line.outcome, line.reason, line.seconds) == ("success", "", 1.1)
 
     before = story.summary(Trace(TRACE, STORY.spans[:5], 0))
@@ -131,7 +131,9 @@ def test_the_document_nests_spans_with_offsets_in_milliseconds() -> None:
     assert document == {
         "trace_id": TRACE,
         "name": "claim",
+        "kind": "claim",
         "claim": "default/train",
+        "domain": "",
         "node": "node-a",
         "start": "2026-11-05T12:00:00+00:00",
         "duration_ms": 1100.0,
@@ -274,3 +276,48 @@ def test_the_index_lists_traces_with_their_age_and_outcome() -> None:
 def test_an_empty_index_says_when_there_will_be_a_trace() -> None:
     assert waterfall.index([], BEGIN) == "no trace yet\n"
     assert "No trace yet" in page.index([], BEGIN)
+
+
+DOMAIN = {
+    "k8s.namespace.name": "team-a",
+    "nvdra.domain.name": "ring",
+    "nvdra.domain.uid": "3f0c1a52-7c1b-4d0e-8a55-0123456789ab",
+}
+
+
+@pytest.mark.parametrize("has_root", [True, False])
+def test_a_domains_trace_is_told_as_a_domains_also_where_its_root_is_another_components(
+    has_root: bool,
+) -> None:
+    root = [span("compute domain", None, 0, 900, attributes=DOMAIN)] if has_root else []
+    told = [
+        *root,
+        span(
+            "member", "compute domain", 10, 800, attributes={**DOMAIN, "nvdra.outcome": "success"}
+        ),
+        span("label node", "member", 10, 20, attributes=DOMAIN),
+    ]
+    trace = Trace(TRACE, tuple(told), omitted=0)
+
+    first, *_ = waterfall.text(trace).splitlines()
+    assert first.split(": ")[0].endswith("team-a/ring")
+    assert "life of the compute domain" in waterfall.text(trace)
+    assert "life of the compute domain" in page.html(trace)
+    assert "domain.uid" not in waterfall.text(trace)
+    found = story.document(trace)
+    assert (found["kind"], found["domain"], found["claim"]) == ("compute domain", "team-a/ring", "")
+
+
+def test_a_claim_that_joins_a_domain_has_a_claims_trace() -> None:
+    other = {"nvdra.domain.uid": "11111111-2222-3333-4444-555555555555"}
+    trace = Trace(
+        TRACE,
+        (
+            span("claim", None, 0, 900, attributes=CLAIM),
+            span("find domain", "claim", 10, 20, attributes=other),
+        ),
+        omitted=0,
+    )
+    assert story.summary(trace).kind == "claim"
+    assert story.summary(trace).subject == "default/train"
+    assert "domain.uid=11111111" in waterfall.text(trace)

@@ -31,6 +31,18 @@ def dev_root(host: Host, driver_root: str) -> str:
     return driver_root if has_node else "/"
 
 
+def device_tree(host: Host, driver_root: str, devices: str) -> str:
+    """The tree whose `dev` is to be looked at, where a caller may say which directory that is.
+
+    Args:
+        host: Where to look.
+        driver_root: The driver root.
+        devices: What the caller says; `/dev`, which is the default, leaves it to `dev_root`: a
+            driver container may carry its own device nodes.
+    """
+    return dev_root(host, driver_root) if devices == "/dev" else devices.removesuffix("/dev") or "/"
+
+
 def find_libraries(root: Host, pattern: str, search: tuple[str, ...] = ()) -> list[str]:
     """The libraries that fit, links followed, each once; the linker's cache where there is none.
 

@@ -88,15 +88,16 @@ def _verbosity_routes(logging_: Logging) -> Sequence[web.RouteDef]:
 
 
 def _find(traces: Recorder, asked: str) -> Trace:
-    """The trace by its ID, or by the UID of its claim."""
+    """The trace by its ID, or by the UID of its claim or domain."""
     trace = traces.trace(identity.trace_id(asked))
     if trace is None:
         kept = len(traces.traces())
         raise web.HTTPNotFound(
-            text=f"No trace {asked} here. A trace ID is the UID of a claim, with or without dashes."
+            text=f"No trace {asked} here. A trace ID is the UID of a claim or a domain, with or"
+            " without dashes."
             f" This process keeps its last {recorder.TRACES} traces in memory ({kept} now), and"
             " they end with it. See /debug/traces for the list; the claim may have been prepared"
-            " on another node.\n"
+            " on another node, the domain have members there.\n"
         )
     return trace
 

@@ -15,6 +15,7 @@ from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 from nvdra_api.types.ids import GpuUUID, PciAddress
 
@@ -84,6 +85,23 @@ class Handle:
 
     uuid: GpuUUID
     pointer: Any = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FabricInfo:
+    """What a GPU says of its NVLink fabric (`nvmlGpuFabricInfo_t`).
+
+    Attributes:
+        state: 0 not supported, 1 not started, 2 in progress, 3 completed.
+        status: A return code, how joining ended; counts only once it is completed.
+        cluster: UUID of the cluster; all zero with NVLink inside one node.
+        clique: Number of the clique in the cluster.
+    """
+
+    state: int
+    status: int
+    cluster: UUID
+    clique: int
 
 
 class Nvml:
@@ -182,6 +200,29 @@ class Nvml:
         """0 none, 1 HMM, 2 ATS; None where the GPU or the driver does not say."""
         mode = self._ask_if_there("nvmlDeviceGetAddressingMode", gpu)
         return None if mode is None else int(mode)
+
+    def fabric(self, gpu: Handle) -> FabricInfo | None:
+        """How far the GPU has come into its NVLink fabric; None where GPU or driver know of none.
+
+        The fields are those of every version of the structure; a driver that does not know the
+        second one is asked for the first.
+        """
+        for function, made in (
+            ("nvmlDeviceGetGpuFabricInfoV", self._pynvml.c_nvmlGpuFabricInfo_v2_t),
+            ("nvmlDeviceGetGpuFabricInfo", self._pynvml.c_nvmlGpuFabricInfo_t),
+        ):
+            info = made()
+            try:
+                self._call(function, gpu.uuid, gpu.pointer, ctypes.byref(info))
+            except NvmlError as error:
+                if error.code == Code.FUNCTION_NOT_FOUND:
+                    continue
+                if error.is_absent:
+                    return None
+                raise
+            cluster = UUID(bytes=bytes(info.clusterUuid))
+            return FabricInfo(int(info.state), int(info.status), cluster, int(info.cliqueId))
+        return None
 
     def prove_alive(self, gpu: Handle) -> None:
         """Return only if the GPU itself answers; the cheapest question that no cache answers.

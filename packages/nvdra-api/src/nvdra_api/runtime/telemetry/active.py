@@ -118,6 +118,10 @@ class ActiveSpan:
         """Note a moment: one more try, a change of what is waited for."""
         self._events.append(SpanEvent(name, self._timeline.now_ns(), attributes))
 
+    def link(self, link: Link) -> None:
+        """Point at a span of another trace that this one has to do with."""
+        self._links = (*self._links, link)
+
     def child(
         self,
         name: str,

@@ -90,7 +90,7 @@ def html(trace: Trace) -> str:
     failure = story.newest_failure(trace)
     told = {_words(failure)} if failure else set()
     body = [
-        f"<h1>{escape(line.name)} {escape(line.claim)} {_tag(line)}</h1>",
+        f"<h1>{escape(line.name)} {escape(line.subject)} {_tag(line)}</h1>",
         f'<div class="dim">trace <code>{escape(line.trace)}</code>'
         f"{f' on {escape(line.node)}' if line.node else ''}, from "
         f"{_time(story.moment(line.start_ns))}, {story.duration(line.seconds)}</div>",
@@ -104,17 +104,17 @@ def html(trace: Trace) -> str:
     ]
     if trace.omitted:
         body.append(f"<p>{trace.omitted} spans of older attempts are no longer kept.</p>")
-    return _document(f"{line.name} {line.claim}", body)
+    return _document(f"{line.name} {line.subject}", body)
 
 
 def index(traces: Sequence[Trace], now: datetime) -> str:
     """The list of remembered traces, in the order given."""
     rows = [_index_row(story.summary(trace), now) for trace in traces]
-    words = ("claim", "trace", "began", "took", "last outcome")
+    words = ("claim or domain", "trace", "began", "took", "last outcome")
     head = f"<thead><tr>{''.join(f'<th>{word}' for word in words)}</tr></thead>"
-    empty = "<p>No trace yet: one appears when the kubelet asks for a claim.</p>"
+    empty = "<p>No trace yet: one appears with the first claim or domain.</p>"
     table = f"<table>{head}{''.join(rows)}</table>" if rows else empty
-    count = f'<div class="dim">of the last {len(traces)} claims, newest first</div>' if rows else ""
+    count = f'<div class="dim">the last {len(traces)}, newest first</div>' if rows else ""
     return _document("Traces", ["<h1>Traces</h1>", count, table])
 
 
@@ -129,7 +129,7 @@ def _document(title: str, body: Iterable[str]) -> str:
 
 def _index_row(line: Summary, now: datetime) -> str:
     age = story.duration(max(0.0, (now - story.moment(line.start_ns)).total_seconds()))
-    name = escape(line.claim or line.name)
+    name = escape(line.subject or line.name)
     return (
         f'<tr><td><a href="/debug/traces/{escape(line.trace)}">{name}</a>'
         f'<td class="id"><code>{escape(line.trace)}</code><td>{age} ago'

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 
+from nvdra_api.protocol import identity
 from nvdra_api.runtime.telemetry.recorder import Trace
 from nvdra_api.runtime.telemetry.spans import Failure, Span, SpanEvent, Value
 from nvdra_api.types import keys
 from nvdra_api.types.ids import SpanID
+
+_CLAIM, _DOMAIN = "claim", "compute domain"
 
 _MANY = 3
 """So many alike are one row."""
@@ -24,6 +27,7 @@ _TOLD_ELSEWHERE = frozenset(
         keys.K8S_RESOURCECLAIM_NAME,
         keys.K8S_RESOURCECLAIM_UID,
         keys.K8S_NODE_NAME,
+        keys.DOMAIN_NAME,
         keys.OUTCOME,
     }
 )
@@ -56,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows on one scale: the whole life of a claim, or one operation with its steps.
+    """Rows on one scale: the whole life of a claim or a domain, or one operation with its steps.
 
     A prepare of 3 ms cannot be read on the scale of the hours that the claim was held.
     """
@@ -73,7 +77,8 @@ class Summary:
     Attributes:
         trace: The trace ID.
         name: Of the root, or of the first span where there is no root yet.
-        claim: `<namespace>/<name>`, empty when no span says.
+        kind: What it is the story of: `claim` or `compute domain`.
+        subject: `<namespace>/<name>` of that, empty when no span says.
         node: Name of the node, empty when no span says.
         start_ns: Of the first span, since the epoch.
         seconds: From the first start to the last end.
@@ -83,7 +88,8 @@ class Summary:
 
     trace: str
     name: str
-    claim: str
+    kind: str
+    subject: str
     node: str
     start_ns: int
     seconds: float
@@ -111,11 +117,10 @@ def sections(trace: Trace) -> Sequence[Section]:
     operations = [child for node in life for child in node.children]
     operations += [node for node in top if node.span.parent is not None]
     operations.sort(key=lambda node: node.span.start_ns)
-    subject = life[0].span.name if life else "claim"
     lines = [(node.span, 0) for node in life]
     lines += [(node.span, 1 if life else 0) for node in operations]
     return [
-        _section(f"life of the {subject}", [span for span, _ in lines], lines),
+        _section(f"life of the {_kind(trace)}", [span for span, _ in lines], lines),
         *(_operation(node) for node in operations if node.children),
     ]
 
@@ -126,12 +131,14 @@ def summary(trace: Trace) -> Summary:
     newest = _newest(trace)
     failure = newest.failure if newest else None
     namespace = _said(trace.spans, keys.K8S_NAMESPACE_NAME)
-    name = _said(trace.spans, keys.K8S_RESOURCECLAIM_NAME)
+    kind = _kind(trace)
+    name = _said(trace.spans, keys.DOMAIN_NAME if kind == _DOMAIN else keys.K8S_RESOURCECLAIM_NAME)
     start_ns, end_ns = _extent(trace.spans)
     return Summary(
         trace=trace.id,
         name=first.name,
-        claim=f"{namespace}/{name}" if name else "",
+        kind=kind,
+        subject=f"{namespace}/{name}" if name else "",
         node=_said(trace.spans, keys.K8S_NODE_NAME),
         start_ns=start_ns,
         seconds=(end_ns - start_ns) / 1e9,
@@ -155,7 +162,9 @@ def listing(line: Summary) -> dict[str, object]:
     return {
         "trace_id": line.trace,
         "name": line.name,
-        "claim": line.claim,
+        "kind": line.kind,
+        "claim": line.subject if line.kind == _CLAIM else "",
+        "domain": line.subject if line.kind == _DOMAIN else "",
         "node": line.node,
         "start": moment(line.start_ns).isoformat(),
         "duration_ms": _ms(line.seconds * 1e9),
@@ -192,6 +201,7 @@ def facts(span: Span | SpanEvent) -> Mapping[str, str]:
         key.removeprefix("nvdra."): shown(value)
         for key, value in span.attributes.items()
         if key not in _TOLD_ELSEWHERE
+        and not (key == keys.DOMAIN_UID and keys.DOMAIN_NAME in span.attributes)
     }
 
 
@@ -289,6 +299,12 @@ def _span_document(node: Node, start_ns: int) -> dict[str, object]:
 def _extent(spans: Iterable[Span]) -> tuple[int, int]:
     starts_and_ends = [(span.start_ns, span.end_ns) for span in spans]
     return min(start for start, _ in starts_and_ends), max(end for _, end in starts_and_ends)
+
+
+def _kind(trace: Trace) -> str:
+    """A trace is a domain's when its ID is the UID of a domain that its spans are about."""
+    told = {str(span.attributes.get(keys.DOMAIN_UID, "")) for span in trace.spans}
+    return _DOMAIN if trace.id in {identity.trace_id(uid) for uid in told if uid} else _CLAIM
 
 
 def _said(spans: Iterable[Span], key: str) -> str:

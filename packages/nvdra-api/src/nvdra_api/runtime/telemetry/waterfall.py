@@ -37,7 +37,7 @@ def _index_line(line: Summary, now: datetime) -> str:
     age = story.duration(max(0.0, (now - story.moment(line.start_ns)).total_seconds()))
     outcome = line.reason or line.outcome or "in progress"
     took = story.duration(line.seconds)
-    return f"{line.trace}  {age:>12} ago {took:>12}  {outcome:<16} {line.claim or line.name}"
+    return f"{line.trace}  {age:>12} ago {took:>12}  {outcome:<16} {line.subject or line.name}"
 
 
 def _head(line: Summary) -> list[str]:
@@ -45,7 +45,7 @@ def _head(line: Summary) -> list[str]:
     started = story.moment(line.start_ns).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     where = f" on {line.node}" if line.node else ""
     return [
-        f"{line.name} {line.claim}{where}: {outcome}",
+        f"{line.name} {line.subject}{where}: {outcome}",
         f"trace {line.trace}, from {started} UTC, {story.duration(line.seconds)}",
     ]
 

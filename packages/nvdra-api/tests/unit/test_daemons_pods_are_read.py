@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from nvdra_cd_controller import pods
-from nvdra_cd_controller.pods import DaemonPod
+from nvdra_api.protocol import daemon_pods
+from nvdra_api.protocol.daemon_pods import DaemonPod
 
 DOMAIN, CLIQUE = "resource.nvidia.com/computeDomain", "resource.nvidia.com/computeDomain.cliqueID"
 
@@ -36,7 +36,7 @@ def test_a_running_pod_is_read_whole() -> None:
             {"type": "Ready", "status": "True"},
         ],
     }
-    read = pods.read(obj(status=status, **{CLIQUE: "x.1"}))
+    read = daemon_pods.read(obj(status=status, **{CLIQUE: "x.1"}))
 
     assert read == DaemonPod(
         name="d",
@@ -52,15 +52,15 @@ def test_a_running_pod_is_read_whole() -> None:
 
 
 def test_no_label_and_an_empty_one_are_two_things() -> None:
-    assert pods.read(obj()).clique is None
-    assert pods.read(obj(**{CLIQUE: ""})).clique == ""
+    assert daemon_pods.read(obj()).clique is None
+    assert daemon_pods.read(obj(**{CLIQUE: ""})).clique == ""
 
 
 @pytest.mark.parametrize(
     ("phase", "is_over"), [("Failed", True), ("Succeeded", True), ("Running", False)]
 )
 def test_a_pod_that_ended_is_over(phase: str, is_over: bool) -> None:
-    assert pods.read(obj(status={"phase": phase})).is_over is is_over
+    assert daemon_pods.read(obj(status={"phase": phase})).is_over is is_over
 
 
 def test_before_it_is_scheduled_a_pod_belongs_to_the_node_it_was_made_for() -> None:
@@ -68,8 +68,8 @@ def test_before_it_is_scheduled_a_pod_belongs_to_the_node_it_was_made_for() -> N
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
-    assert pods.read(obj({"nodeName": "", "affinity": affinity})).node == "node-b"
-    assert pods.read(obj({"nodeName": "", "affinity": {}})).node == ""
+    assert daemon_pods.read(obj({"nodeName": "", "affinity": affinity})).node == "node-b"
+    assert daemon_pods.read(obj({"nodeName": "", "affinity": {}})).node == ""
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_before_it_is_scheduled_a_pod_belongs_to_the_node_it_was_made_for() -> N
     ],
 )
 def test_what_keeps_it_from_running_is_its_trouble(status: dict[str, Any], trouble: str) -> None:
-    assert pods.read(obj(status=status)).trouble == trouble
+    assert daemon_pods.read(obj(status=status)).trouble == trouble
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_a_daemon_that_keeps_to_the_status_is_told_by_its_gates(
     gates: str, writes_status: bool
 ) -> None:
     container = {"env": [{"name": "FEATURE_GATES", "value": gates}]}
-    assert pods.read(obj({"containers": [container]})).writes_status is writes_status
+    assert daemon_pods.read(obj({"containers": [container]})).writes_status is writes_status

@@ -1,11 +1,11 @@
-"""What nvidia-imex-ctl says, and how often it is asked."""
+"""What nvidia-imex-ctl says."""
 
 import pytest
-from nvdra_imex_daemon import asking
+from nvdra_api.protocol import imex
 
 
 def test_ready_is_the_word_alone() -> None:
-    assert asking.lack(0, b"READY\n") == ""
+    assert imex.lack(0, b"READY\n") == ""
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,8 @@ def test_ready_is_the_word_alone() -> None:
     ],
 )
 def test_anything_else_is_not(code: int, output: bytes, says: str) -> None:
-    assert asking.lack(code, output) == says
+    assert imex.lack(code, output) == says
 
 
 def test_a_flood_of_words_is_cut() -> None:
-    assert len(asking.lack(0, b"x" * 100_000)) < 300
-
-
-def test_it_is_asked_often_while_forming_and_seldom_when_stable() -> None:
-    assert [round(asking.pause_s(n, 0.0), 1) for n in (1, 2, 3, 4, 5, 6, 50)] == [
-        *(0.2, 0.4, 0.8, 1.6),
-        *(3.0, 3.0, 3.0),
-    ]
-    assert asking.pause_s(0, 0.5) == asking.STABLE_S
+    assert len(imex.lack(0, b"x" * 100_000)) < 300

@@ -1,0 +1,277 @@
+"""Compute domains installed by helm: a real API server holds plugin and tenants to their rights."""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+Cluster = Any  # conftest.Cluster; a conftest cannot be imported
+
+DRIVER = "nvdra-system"
+NAME = "nvdra-nvdra-cd-plugin"
+ACCOUNT = f"system:serviceaccount:{DRIVER}:{NAME}"
+POLICIES = "validatingadmissionpolicies"
+LABEL = "resource.nvidia.com/computeDomain"
+DAEMON_CLASS = "compute-domain-daemon.nvidia.com"
+CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
+DAEMON_USER = f"system:serviceaccount:{DRIVER}:compute-domain-daemon-service-account"
+
+
+@pytest.fixture(scope="module")
+def installed(serving: Callable[..., Cluster]) -> Cluster:
+    cluster = serving()
+    for name in ("old", "team-a"):
+        assert cluster.kubectl("create", "namespace", name).returncode == 0
+    for node in ("node-a", "node-b"):
+        item = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node, "labels": {"a": "b"}},
+        }
+        assert cluster.kubectl("create", "-f", "-", stdin=item).returncode == 0
+    flags = ("--set=global.additionalNamespaces={old}", "--set=global.featureGates.AllBeta=false")
+    gates = "--set=global.featureGates.IMEXDaemonsWithDNSNames=true"
+    done = cluster.install("nvdra", *flags, gates)
+    assert done.returncode == 0, done.stderr
+    # A new policy is compiled within a second or two of its creation.
+    until(lambda: "may not change node" in labelled(cluster, "node-b", {"x": "y"}).stderr)
+    until(lambda: claim(cluster, "team-a", DAEMON_CLASS).returncode != 0)
+    return cluster
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < deadline, "the admission policy never denied anything"
+        time.sleep(0.2)
+
+
+def patched(
+    cluster: Cluster, node: str, change: dict[str, Any], own: str | None = "node-a"
+) -> subprocess.CompletedProcess[str]:
+    """As the plugin's account on a node, whose token says so."""
+    extra = [f"--as-user-extra=authentication.kubernetes.io/node-name={own}"] if own else []
+    where = ("patch", "node", node, "--type=merge", f"--patch={json.dumps(change)}")
+    done: subprocess.CompletedProcess[str] = cluster.kubectl(f"--as={ACCOUNT}", *extra, *where)
+    return done
+
+
+def labelled(
+    cluster: Cluster, node: str, labels: Mapping[str, str | None], own: str | None = "node-a"
+) -> subprocess.CompletedProcess[str]:
+    return patched(cluster, node, {"metadata": {"labels": labels}}, own)
+
+
+def request(device_class: str, version: str = "v1") -> dict[str, Any]:
+    wish = {"deviceClassName": device_class}
+    return {"name": "it", **(wish if version == "v1beta1" else {"exactly": wish})}
+
+
+def claim(
+    cluster: Cluster, namespace: str, *device_classes: str
+) -> subprocess.CompletedProcess[str]:
+    """What comes of a tenant's claim for the first that can be had of these classes."""
+    wishes = [{"name": f"w{i}", "deviceClassName": each} for i, each in enumerate(device_classes)]
+    asked = (
+        request(device_classes[0]) if len(wishes) == 1 else {"name": "it", "firstAvailable": wishes}
+    )
+    item = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"generateName": "c-", "namespace": namespace},
+        "spec": {"devices": {"requests": [asked]}},
+    }
+    done: subprocess.CompletedProcess[str] = cluster.kubectl("create", "-f", "-", stdin=item)
+    return done
+
+
+def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
+    def unchecked() -> list[str]:
+        found = yaml.safe_load(installed.kubectl("get", POLICIES, "-o", "json").stdout)["items"]
+        assert len(found) == 6
+        return [each["metadata"]["name"] for each in found if "status" not in each]
+
+    until(lambda: not unchecked())
+    for each in yaml.safe_load(installed.kubectl("get", POLICIES, "-o", "json").stdout)["items"]:
+        assert each["status"]["typeChecking"] == {}, each["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "namespace", "allowed"),
+    [
+        ("get", "resourceclaims.resource.k8s.io", "-A", "yes"),
+        ("list", "resourceclaims.resource.k8s.io", "-A", "no"),
+        ("watch", "computedomains.resource.nvidia.com", "-A", "yes"),
+        ("update", "computedomains.resource.nvidia.com", "-A", "no"),
+        ("patch", "nodes", "-A", "yes"),
+        ("update", "nodes", "-A", "no"),
+        ("list", "nodes", "-A", "no"),
+        ("list", "pods", "-A", "no"),
+        ("watch", "pods", f"-n={DRIVER}", "yes"),
+        ("watch", "pods", "-n=old", "yes"),
+        ("watch", "computedomaincliques.resource.nvidia.com", f"-n={DRIVER}", "yes"),
+        ("watch", "computedomaincliques.resource.nvidia.com", "-n=old", "yes"),
+        ("watch", "computedomaincliques.resource.nvidia.com", "-n=team-a", "no"),
+        ("update", "computedomaincliques.resource.nvidia.com", f"-n={DRIVER}", "no"),
+        ("get", "secrets", f"-n={DRIVER}", "no"),
+    ],
+)
+def test_the_plugins_account_has_these_rights(
+    installed: Cluster, verb: str, resource: str, namespace: str, allowed: str
+) -> None:
+    argv = ("auth", "can-i", verb, resource, namespace, f"--as={ACCOUNT}")
+    assert installed.kubectl(*argv).stdout.strip() == allowed
+
+
+def test_the_plugin_sets_and_takes_off_our_labels_of_its_own_node(installed: Cluster) -> None:
+    for labels in ({LABEL: "some-uid", "nvidia.com/gpu.clique": "x.1"}, {LABEL: "another"}):
+        assert labelled(installed, "node-a", labels).returncode == 0
+    gone: dict[str, str | None] = {LABEL: None, "nvidia.com/gpu.clique": None}
+    assert labelled(installed, "node-a", gone).returncode == 0
+
+
+def test_it_does_not_label_another_node(installed: Cluster) -> None:
+    said = labelled(installed, "node-b", {LABEL: "some-uid"}).stderr
+    assert "running on node 'node-a' may not change node 'node-b'" in said
+
+
+@pytest.mark.parametrize("labels", [{"a": "c"}, {"a": None}, {"new": "x"}])
+def test_it_does_not_touch_other_labels(installed: Cluster, labels: dict[str, str | None]) -> None:
+    said = labelled(installed, "node-a", labels).stderr
+    assert f"may change no labels of a node but {LABEL}, nvidia.com/gpu.clique" in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"unschedulable": True}},
+        {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}},
+        {"metadata": {"annotations": {"a": "b"}}},
+        {"metadata": {"finalizers": ["a.example.com/b"]}},
+    ],
+)
+def test_it_changes_nothing_else_of_its_node(installed: Cluster, change: dict[str, Any]) -> None:
+    assert "may change nothing of a node but labels" in patched(installed, "node-a", change).stderr
+
+
+def test_its_account_without_a_node_changes_none(installed: Cluster) -> None:
+    assert "may not change node" in labelled(installed, "node-a", {LABEL: "x"}, own=None).stderr
+
+
+def test_the_administrator_goes_on_changing_nodes(installed: Cluster) -> None:
+    assert installed.kubectl("cordon", "node-b").returncode == 0
+    assert installed.kubectl("uncordon", "node-b").returncode == 0
+
+
+@pytest.mark.parametrize("namespace", [DRIVER, "old"])
+def test_the_drivers_own_namespaces_may_claim_a_daemon(installed: Cluster, namespace: str) -> None:
+    assert claim(installed, namespace, DAEMON_CLASS).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "classes", [(DAEMON_CLASS,), (CHANNEL_CLASS, DAEMON_CLASS), ("other", DAEMON_CLASS)]
+)
+def test_a_tenants_claim_for_a_daemon_is_refused_with_what_to_do(
+    installed: Cluster, classes: tuple[str, ...]
+) -> None:
+    said = claim(installed, "team-a", *classes).stderr
+    assert f"the device class {DAEMON_CLASS} is for the IMEX daemons" in said
+    assert "(nvdra-system, old): make a ComputeDomain, and claim a channel" in said
+
+
+@pytest.mark.parametrize("classes", [(CHANNEL_CLASS,), ("gpu.nvidia.com", CHANNEL_CLASS)])
+def test_a_tenants_claim_for_anything_else_is_taken(
+    installed: Cluster, classes: tuple[str, ...]
+) -> None:
+    assert claim(installed, "team-a", *classes).returncode == 0
+
+
+def test_a_tenants_template_for_a_daemon_is_refused_too(installed: Cluster) -> None:
+    item = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "mine", "namespace": "team-a"},
+        "spec": {"spec": {"devices": {"requests": [request(DAEMON_CLASS)]}}},
+    }
+    said = installed.kubectl("create", "-f", "-", stdin=item).stderr
+    assert f"the device class {DAEMON_CLASS} is for the IMEX daemons" in said
+    item["spec"] = {"spec": {"devices": {"requests": [request(CHANNEL_CLASS)]}}}
+    assert installed.kubectl("create", "-f", "-", stdin=item).returncode == 0
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_in_an_older_version_too(serving: Callable[..., Cluster], version: str) -> None:
+    served = f"resource.k8s.io/v1=false,resource.k8s.io/v1beta1=true,resource.k8s.io/{version}=true"
+    cluster = serving(served)
+    done = cluster.install("nvdra")
+    assert done.returncode == 0, done.stderr
+    item = {
+        "apiVersion": "resource.k8s.io/v1beta1",
+        "kind": "ResourceClaim",
+        "metadata": {"generateName": "c-", "namespace": "default"},
+        "spec": {"devices": {"requests": [request(DAEMON_CLASS, "v1beta1")]}},
+    }
+    until(lambda: cluster.kubectl("create", "-f", "-", stdin=item).returncode != 0)
+    assert "is for the IMEX daemons" in cluster.kubectl("create", "-f", "-", stdin=item).stderr
+    item["spec"] = {"devices": {"requests": [request(CHANNEL_CLASS, "v1beta1")]}}
+    assert cluster.kubectl("create", "-f", "-", stdin=item).returncode == 0
+
+
+@pytest.fixture
+def domain(installed: Cluster) -> Iterator[dict[str, Any]]:
+    """A ComputeDomain of a tenant with one node in its status; the gate of cliques is off."""
+    item = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {"name": "ring", "namespace": "team-a"},
+        "spec": {"channel": {"resourceClaimTemplate": {"name": "ring-channel"}}},
+    }
+    assert installed.kubectl("create", "-f", "-", stdin=item).returncode == 0
+    stored = json.loads(
+        installed.kubectl("get", "computedomain", "ring", "-n=team-a", "-o=json").stdout
+    )
+    stored["status"] = {"status": "NotReady", "nodes": [entry("node-b", 0)]}
+    done = installed.kubectl("replace", "--subresource=status", "-f", "-", stdin=stored)
+    assert done.returncode == 0, done.stderr
+    yield json.loads(
+        installed.kubectl("get", "computedomain", "ring", "-n=team-a", "-o=json").stdout
+    )
+    installed.kubectl("delete", "computedomain", "ring", "-n=team-a")
+
+
+def entry(node: str, index: int) -> dict[str, Any]:
+    return {"name": node, "ipAddress": "10.0.0.1", "cliqueID": "", "index": index}
+
+
+def told(cluster: Cluster, stored: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """A status as a daemon on node-a writes it."""
+    who = (f"--as={DAEMON_USER}", "--as-user-extra=authentication.kubernetes.io/node-name=node-a")
+    flags = ("replace", "--subresource=status", "-f", "-")
+    done: subprocess.CompletedProcess[str] = cluster.kubectl(*who, *flags, stdin=stored)
+    return done
+
+
+def test_without_cliques_a_daemon_tells_of_its_own_node_in_the_domains_status(
+    installed: Cluster, domain: dict[str, Any]
+) -> None:
+    other = dict(domain["status"]["nodes"][0])
+    domain["status"]["nodes"] = [other, entry("node-a", 1)]
+    done = told(installed, domain)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("nodes", [[], [entry("node-b", 3)], [entry("node-c", 0)]])
+def test_and_of_no_other(
+    installed: Cluster, domain: dict[str, Any], nodes: list[dict[str, Any]]
+) -> None:
+    domain["status"]["nodes"] = nodes
+    assert "may not say how another node is" in told(installed, domain).stderr
+
+
+def test_a_daemon_tells_a_domain_in_a_users_namespace_what_it_lacks(installed: Cluster) -> None:
+    argv = ("auth", "can-i", "create", "events", "-n=team-a", f"--as={DAEMON_USER}")
+    assert installed.kubectl(*argv).stdout.strip() == "yes"

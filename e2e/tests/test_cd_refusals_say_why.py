@@ -1,0 +1,153 @@
+"""What a tenant may not do with compute domains is refused, with the reason and what to do."""
+
+import members
+import pytest
+import workloads
+from cluster import NAMESPACE, Cluster
+from kubectl import Kubectl
+from members import Domain
+from nvdra_api.types import names
+
+USER = "--as=mallory"
+RIGHTS = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "Role",
+    "metadata": {"name": "user"},
+    "rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceclaims", "resourceclaimtemplates"],
+            "verbs": ["*"],
+        },
+        {"apiGroups": ["resource.nvidia.com"], "resources": ["computedomains"], "verbs": ["*"]},
+    ],
+}
+BINDING = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "RoleBinding",
+    "metadata": {"name": "user"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "user"},
+    "subjects": [{"kind": "User", "name": "mallory", "apiGroup": "rbac.authorization.k8s.io"}],
+}
+OUTSIDE = "/var/lib/kubelet/plugins/x"
+
+
+@pytest.fixture
+def tenant(team: Kubectl) -> Kubectl:
+    """The namespace, with rights for a user who may make everything of a workload in it."""
+    team.apply(RIGHTS)
+    team.apply(BINDING)
+    return team
+
+
+def refused(rack: Cluster, tenant: Kubectl, parameters: members.Json) -> str:
+    """What the user's pod is told whose claim says this; the node goes on without a trace of it."""
+    tenant.apply(members.claim("mine", parameters), USER)
+    tenant.apply(workloads.pod("w", claims=["mine"]), USER)
+    said = members.wait_refused(tenant, "w", timeout_s=10)
+    tenant.delete("pod", "w")
+    tenant.delete("resourceclaim", "mine")
+    members.wait_released(rack)
+    return said
+
+
+def test_an_unknown_field_is_named(rack: Cluster, tenant: Kubectl) -> None:
+    uid = members.apply(tenant, "ring")
+    said = refused(rack, tenant, {"domainID": uid, "surprise": True})
+    assert "InvalidConfig: " in said
+    assert "surprise" in said
+    assert Domain(rack, uid).nodes() == set()
+    tenant.delete("computedomain", "ring")
+
+
+def test_a_path_in_place_of_a_domains_uid_touches_no_path(rack: Cluster, tenant: Kubectl) -> None:
+    said = refused(rack, tenant, {"domainID": "../../../x"})
+    assert "InvalidConfig: " in said
+    assert "domainID: '../../../x' is not the UID of a ComputeDomain" in said
+    for node in rack.nodes():
+        assert rack.lab.run("exec", node, "--", "test", "-e", OUTSIDE).returncode != 0
+
+
+def test_a_domain_that_does_not_exist_is_named(rack: Cluster, tenant: Kubectl) -> None:
+    uid = "11111111-2222-3333-4444-555555555555"
+    said = refused(rack, tenant, {"domainID": uid})
+    assert "DomainNotFound: " in said
+    assert uid in said
+
+
+def test_another_tenants_domain_gives_no_channel(rack: Cluster, tenant: Kubectl) -> None:
+    with rack.kubectl.fresh_namespace() as theirs:
+        uid = members.apply(theirs, "ring")
+        said = refused(rack, tenant, {"domainID": uid})
+        assert "NamespaceMismatch: " in said
+        assert Domain(rack, uid).nodes() == set()
+        theirs.delete("computedomain", "ring")
+
+
+def test_a_claim_gets_no_more_channels_than_its_domain_gives(
+    rack: Cluster, tenant: Kubectl
+) -> None:
+    domain = Domain(rack, members.apply(tenant, "ring", mode="Single"))
+    parameters = {"domainID": domain.uid, "allocationMode": "All"}
+    tenant.apply(members.claim("mine", parameters), USER)
+    tenant.apply(workloads.pod("w", claims=["mine"]), USER)
+    tenant.wait_running("w")
+    assert members.channels(tenant, "w") == {"channel0"}
+    tenant.delete("pod", "w")
+    tenant.delete("resourceclaim", "mine")
+    tenant.delete("computedomain", "ring")
+    domain.wait_gone()
+
+
+@pytest.mark.parametrize("as_template", [False, True])
+def test_nobody_claims_what_a_domains_daemon_has(tenant: Kubectl, as_template: bool) -> None:
+    request = {"name": "it", "exactly": {"deviceClassName": names.DAEMON_CLASS}}
+    make = workloads.template if as_template else workloads.claim
+    said = tenant.refuses(make("mine", request), USER)
+    assert f"the device class {names.DAEMON_CLASS} is for the IMEX daemons" in said
+    assert "make a ComputeDomain, and claim a channel" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("label", "node", "node-1", f"{names.DOMAIN_LABEL}=x"),
+        ("get", "computedomaincliques", "-n", NAMESPACE),
+        ("delete", "daemonset", "--all", "-n", NAMESPACE),
+        ("exec", "-n", NAMESPACE, "daemonset/nvdra-nvdra-cd-plugin", "--", "true"),
+    ],
+)
+def test_what_is_the_drivers_is_forbidden(tenant: Kubectl, command: tuple[str, ...]) -> None:
+    done = tenant.attempt(USER, *command)
+    assert done.returncode != 0
+    assert "orbidden" in done.stderr
+
+
+def test_a_second_domain_waits_for_the_node_and_is_told_whose_it_is(
+    rack: Cluster, tenant: Kubectl
+) -> None:
+    first = members.apply(tenant, "first")
+    members.apply(tenant, "second")
+    for name in ("first", "second"):
+        pod = members.worker(name, members.channel_of(name), "node-1")
+        tenant.apply(pod, USER)
+        if name == "first":
+            tenant.wait_running("first")
+    # There is one channel-0 on a node: the scheduler says no before the plugin would have to.
+    tenant.wait(
+        lambda: None if unschedulable(tenant, "second") else str(tenant.events("second")),
+        "the second pod to be told that the node has no channel left",
+    )
+    assert Domain(rack, first).nodes() == {"node-1"}
+    tenant.delete("pod", "first")
+    tenant.wait_running("second")
+    tenant.delete("pod", "second")
+    for name in ("first", "second"):
+        tenant.delete("computedomain", name)
+    members.wait_released(rack)
+
+
+def unschedulable(tenant: Kubectl, pod: str) -> list[str]:
+    events = tenant.events(pod)
+    return [text for reason, text in events if reason == "FailedScheduling" and "cannot" in text]

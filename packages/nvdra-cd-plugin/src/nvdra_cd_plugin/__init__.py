@@ -1,0 +1,1 @@
+"""The DRA driver compute-domain.nvidia.com."""

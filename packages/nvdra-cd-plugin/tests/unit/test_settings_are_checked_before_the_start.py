@@ -1,0 +1,52 @@
+"""Flags and variables of the plugin."""
+
+import pytest
+from nvdra_api.runtime.process import settings as process_settings
+from nvdra_api.runtime.process.settings import SettingsError
+from nvdra_cd_plugin.settings import Settings
+
+
+def read(*argv: str, **environ: str) -> Settings:
+    return process_settings.read(Settings, argv, {"NODE_NAME": "node-a", **environ})
+
+
+def test_the_references_names_and_defaults() -> None:
+    settings = read()
+    assert settings.namespace == "default"
+    assert str(settings.imex_host_socket_path) == "/etc/nvidia-imex/imex_ctrl.sock"
+    assert settings.plugin_dir.name == "compute-domain.nvidia.com"
+    assert not settings.is_host_managed
+    assert not settings.gpu_clique_label_enabled
+    given = read(IMEX_HOST_SOCKET_PATH="/x", GPU_CLIQUE_LABEL_ENABLED="true", NAMESPACE="nvdra")
+    assert (str(given.imex_host_socket_path), given.namespace) == ("/x", "nvdra")
+    assert given.gpu_clique_label_enabled
+
+
+def test_daemons_may_be_in_several_namespaces_each_named_once() -> None:
+    settings = read("--namespace=nvdra", ADDITIONAL_NAMESPACES="old, nvdra,,older")
+    assert settings.managed_namespaces == ("nvdra", "old", "older")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--imex-mode=hostManaged",), "HostManagedIMEXDaemon=true"),
+        (("--imex-mode=nobody",), "imex-mode"),
+        (("--imex-isolation=channel",), "not implemented"),
+        (("--imex-isolation=node",), "must be domain"),
+        (
+            ("--feature-gates=ComputeDomainCliques=true,IMEXDaemonsWithDNSNames=false",),
+            "IMEXDaemons",
+        ),
+        (("--cdi-root=cdi",), "must be absolute"),
+        (("--dev-root=/x",), "named dev"),
+    ],
+)
+def test_what_cannot_be_is_refused(argv: tuple[str, ...], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        read(*argv)
+
+
+def test_the_host_runs_imex_where_the_gate_allows_it() -> None:
+    gate = "--feature-gates=HostManagedIMEXDaemon=true"
+    assert read("--imex-mode=hostManaged", "--imex-isolation=", gate).is_host_managed
