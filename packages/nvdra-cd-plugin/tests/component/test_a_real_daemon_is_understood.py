@@ -19,7 +19,12 @@ async def test_a_daemon_with_the_plugins_template_gets_ready_and_the_channel_is_
     path = f"{plugin.claims_path(claim.namespace)}/{claim.name}"
     (pod,) = rig.server.call("GET", path)["status"]["reservedFor"]
     shared = rig.plugin_dir / "domains" / domain["metadata"]["uid"]
-    template = (shared / "imexd.cfg.tmpl").read_text()
+    # A pod has one address of its own; here all processes share a network.
+    ours = "BIND_INTERFACE_IP={{ .IMEXCmdBindInterfaceIP }}\n"
+    template = (
+        (shared / "imexd.cfg.tmpl").read_text().replace("\nBIND_INTERFACE_IP=\n", f"\n{ours}")
+    )
+    assert f"\n{ours}" in template
     with ExitStack() as stack:
         rack = Rack(rig.server, tmp_path, domain, rig.namespace, stack, template=template)
         rack.equip(rig.node.name)
