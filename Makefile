@@ -8,7 +8,7 @@ export UV_CONSTRAINT := $(CURDIR)/requirements.lock
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
 
 NODES ?= 2
-PROFILE ?= dgx-h100
+PROFILE ?=
 KUBE ?= 1.36
 T ?=
 
@@ -25,11 +25,11 @@ OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked
 help: ## list the commands
 	@echo "nvdra: a Kubernetes DRA driver for NVIDIA GPUs"
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
-	@echo "Variables: NODES=$(NODES) PROFILE=$(PROFILE) KUBE=$(KUBE), and T= to select tests (e2e)"
+	@echo "Variables: NODES=$(NODES) PROFILE=$(PROFILE) (dgx-h100; the demo: gb200-nvl72) KUBE=$(KUBE), and T= to select tests (e2e)"
 
 .PHONY: demo
-demo: setup ## a cluster of two nodes, the driver by helm, pods that hold simulated GPUs (root)
-	@python -m e2e.demo --nodes $(NODES) --profile $(PROFILE) --kube $(KUBE)
+demo: setup ## a cluster of two nodes, the driver by helm, pods that hold simulated GPUs, a ComputeDomain (root)
+	@python -m e2e.demo --nodes $(NODES) $(PROFILE:%=--profile %) --kube $(KUBE)
 
 .PHONY: test
 test: setup check component e2e ## everything: check, component tests, end to end (root)
@@ -58,7 +58,7 @@ bench: setup ## measure prepare, unprepare, start-up, memory and pods; writes be
 
 .PHONY: cluster
 cluster: setup ## start a cluster without the driver (NODES=, PROFILE=, KUBE=); root
-	@lab up --nodes $(NODES) --profile $(PROFILE) --kube $(KUBE)
+	@lab up --nodes $(NODES) $(PROFILE:%=--profile %) --kube $(KUBE)
 
 .PHONY: cluster-down
 cluster-down: .venv/ready ## stop the cluster; leaves nothing but the build cache
