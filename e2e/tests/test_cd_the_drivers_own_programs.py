@@ -130,7 +130,7 @@ def test_a_claim_that_is_refused_is_refused_again_after_the_plugin_restarts(
 
 @pytest.mark.timeout(240, func_only=True)
 def test_what_went_while_no_driver_was_there_is_given_back_when_it_is_back(
-    rack: Cluster, team: Kubectl
+    rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
     domain = Domain(rack, members.apply(team, "ring"))
     team.apply(members.worker("w", members.channel_of("ring"), "node-2"))
@@ -139,7 +139,7 @@ def test_what_went_while_no_driver_was_there_is_given_back_when_it_is_back(
     ring.kill(team, "w")
     team.run("delete", "resourceclaims", "--all", "--wait=false")
     # The default, said in full, changes nothing.
-    rack.install(*members.SETTINGS, "--set=global.featureGates.ComputeDomainCliques=true")
+    rack.install(*rack_settings, "--set=global.featureGates.ComputeDomainCliques=true")
     team.wait(lambda: ", ".join(domain.nodes()) or None, "the node to be let go", 100)
     members.wait_released(rack, 60)
     team.apply(members.worker("again", members.channel_of("ring"), "node-2"))
