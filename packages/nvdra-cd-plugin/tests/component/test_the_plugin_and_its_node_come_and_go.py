@@ -103,6 +103,13 @@ async def test_a_fabric_that_is_late_is_told_and_then_used(rig: DomainRig) -> No
     rig.node.sim("fabric", "all", "--fabric-state", "completed")
     await rig.soon(lambda: set(rig.devices()) == {"channel-0", "daemon-0"}, "the devices")
     await rig.form(domain)
+    counted = {
+        state: line.rpartition(" ")[2]
+        for line in rig.process.get("/metrics")[1].splitlines()
+        for state in ("healthy", "unhealthy")
+        if line.startswith("nvdra_devices{") and f'state="{state}"' in line and "channel" in line
+    }
+    assert counted == {"healthy": "1.0", "unhealthy": "0.0"}
     assert not (await rig.prepare(rig.channel(domain))).error
 
 
