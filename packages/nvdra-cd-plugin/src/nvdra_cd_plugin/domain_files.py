@@ -26,7 +26,7 @@ TEMPLATE: Final = "imexd.cfg.tmpl"
 understand it."""
 
 _TEXT: Final = """\
-# Configuration of nvidia-imex in the daemons of ComputeDomains; the daemon fills in two fields.
+# Configuration of nvidia-imex in the daemons of ComputeDomains; the daemon fills in two values.
 LOG_LEVEL=4
 LOG_FILE_NAME=
 LOG_APPEND_TO_LOG=0
