@@ -100,6 +100,11 @@ class DomainRig(Rig):
         }
         return self.server.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
 
+    def pod_says(self, pod: Json, status: Json) -> None:
+        """Write the status of a pod that does not run, as scheduler or kubelet would."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+        self.server.call("PUT", path, {**pod, "status": status})
+
     def say(self, domain: Json, status: str = "Ready", node: str = "", **more: Any) -> None:
         """Write a daemon's entry into the domain's clique, as that daemon would."""
         uid = domain["metadata"]["uid"]

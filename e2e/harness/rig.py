@@ -4,6 +4,8 @@ import asyncio
 import json
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -58,6 +60,15 @@ class Rig:
         await self.until(lambda: self.process.get("/readyz")[0] == 200, "the plugin to be ready")
         self.dra = await self.kubelet.registered(self.driver)
 
+    async def serve(self, *flags: str, program: Sequence[str] = ()) -> None:
+        """Start a plugin that will not be ready, or another program in its place."""
+        starting = plugin.running(
+            self.server, self.node, flags=flags, program=program or (self.program,)
+        )
+        self.process = self.stack.enter_context(starting)
+        self.dra = await self.kubelet.registered(self.driver, plugin.START_S)
+        await self.until(self.process.is_listening, "its ports")
+
     async def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End the plugin; the kubelet has noticed when this returns."""
         await asyncio.to_thread(self.process.stop, number)
@@ -97,6 +108,14 @@ class Rig:
         """Events with this reason that the node's plugin wrote."""
         found = self.server.call("GET", f"/api/v1/events?fieldSelector=reason={reason}")["items"]
         return [event for event in found if event["source"].get("host") == self.node.name]
+
+    def status(self, *arguments: str) -> str:
+        """What the command `status` prints beside the plugin; it must succeed."""
+        command = Path(sys.executable).with_name(self.program)
+        argv = [command, "status", f"--debug-endpoint={self.process.debug}", *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def held(self) -> dict[str, str]:
         """What the state file says is prepared: payload by claim UID."""

@@ -1,7 +1,6 @@
 """DaemonNotReady: what this node's daemon lacks, two seconds before the kubelet gives up."""
 
 import time
-from typing import Any
 
 from domain_rig import DomainRig
 from nvdra_api.types.claims import ClaimRef
@@ -25,39 +24,6 @@ async def test_no_pod(rig: DomainRig) -> None:
     assert "has made no pod for this node" in said
     assert f"{domain['metadata']['namespace']}/ring on node {rig.node.name}" in said
     await rig.soon(lambda: rig.events("DaemonNotReady"), "an Event")
-
-
-async def test_a_pod_that_is_not_scheduled(rig: DomainRig) -> None:
-    await rig.start()
-    domain = rig.domain()
-    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [rig.node.name]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    pod = rig.daemon_pod(domain, spec={"affinity": {"nodeAffinity": required}, "nodeName": None})
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "no channel is left",
-    }
-    _status(rig, pod, {"conditions": [condition]})
-    assert "Unschedulable: no channel is left" in await lacks(rig, rig.channel(domain))
-
-
-async def test_an_image_that_cannot_be_pulled(rig: DomainRig) -> None:
-    await rig.start()
-    domain = rig.domain()
-    pod = rig.daemon_pod(domain)
-    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
-    container = {
-        "name": "c",
-        "image": "i",
-        "imageID": "",
-        "ready": False,
-        "restartCount": 0,
-        "state": {"waiting": waiting},
-    }
-    _status(rig, pod, {"containerStatuses": [container]})
-    assert "ImagePullBackOff: no such image" in await lacks(rig, rig.channel(domain))
 
 
 async def test_the_daemons_own_word_and_absent_peers(rig: DomainRig) -> None:
@@ -89,8 +55,3 @@ async def test_an_entry_of_a_daemon_that_is_gone_gives_nothing(rig: DomainRig) -
     waiting = rig.begin(claim)
     rig.say(domain, podUID=rig.pod_of(successor))
     assert not (await waiting).error
-
-
-def _status(rig: DomainRig, pod: dict[str, Any], status: dict[str, Any]) -> None:
-    path = f"/api/v1/namespaces/{rig.namespace}/pods/{pod['metadata']['name']}/status"
-    rig.server.call("PUT", path, {**pod, "status": {"phase": "Pending", **status}})

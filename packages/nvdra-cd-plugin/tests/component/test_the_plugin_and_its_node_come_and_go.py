@@ -155,21 +155,6 @@ async def test_nvml_that_hangs_holds_up_nothing_but_claims(rig: DomainRig) -> No
     assert answer.error.startswith("DeadlineExceeded: "), answer.error
 
 
-async def test_the_status_tells_who_is_member_of_what(rig: DomainRig) -> None:
-    await rig.start()
-    domain = rig.domain()
-    await rig.form(domain)
-    claim = rig.channel(domain)
-    assert not (await rig.prepare(claim)).error
-    told = json.loads(rig.process.get("/debug/status", debug=True)[1])
-    rows = {each["name"]: each for each in told["devices"]}
-    assert told["driver"] == "compute-domain.nvidia.com"
-    assert rows["channel-0"]["state"] == "held"
-    assert rows["channel-0"]["claims"] == [str(claim)]
-    assert rows["daemon-0"]["domain"] == f"{domain['metadata']['namespace']}/ring"
-    assert rows["daemon-0"]["clique"] == rig.clique
-
-
 def _checkpoint(rig: DomainRig, answers: Any) -> None:
     """The kubelet's record of what it was answered."""
     claims = [
