@@ -14,8 +14,8 @@ T ?=
 
 # Programs and servers are shared by the tests of a file: a random order tells little and costs time.
 IN_ORDER := -p no:randomly
-# Tests wait more than they work: three files at a time keep two cores busy. The longest go first.
-AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
+# Tests wait more than they work: two files at a time. More would be sooner, and now and then too slow for a test.
+AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
   a_kill_at_any_call_loses_nothing.py any_order_of_events_keeps_the_books_right.py)
 # It loads NVML into the process of the test, where nothing else may have done so.
