@@ -52,7 +52,7 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
 	@pytest -v e2e/tests --kube=$(KUBE) $(if $(T),-k "$(T)")
 
 .PHONY: bench
-bench: setup ## measure prepare, unprepare, start-up, memory and pods; writes bench/RESULTS.md
+bench: setup ## measure prepare, unprepare, start-up, memory, pods and compute domains; writes bench/RESULTS.md
 	@lab binaries
 	@python -m bench
 

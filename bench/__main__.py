@@ -82,8 +82,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure the GPU plugin against a real API server on a simulated dgx-h100 and "
-        "write bench/results.json and bench/RESULTS.md. Needs root (device nodes).",
+        description="Measure the GPU plugin and compute domains against a real API server on "
+        "simulated hardware, and write bench/results.json and bench/RESULTS.md. Needs root (device "
+        "nodes).",
     )
     release = f"%(prog)s of nvdra-gpu-plugin {__version__}"
     parser.add_argument("--version", action="version", version=release)
