@@ -1,12 +1,12 @@
 """The outermost frame of a process: its loop, its signals, its exit code and last words."""
 
 import asyncio
-import faulthandler
 import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 
+from nvdra_api.runtime.process import stacks
 from nvdra_api.types.errors import DriverError
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -20,14 +20,13 @@ would be longer than a whole prepare."""
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run `main` until it returns; SIGTERM, SIGINT, SIGHUP and SIGQUIT set its event.
 
-    SIGUSR2 prints the stack of every thread to stderr: what is a hanging plugin doing?
+    SIGUSR2 tells what a hanging plugin is doing (`stacks`).
 
     Returns:
         The exit code: 0, or 1 when `main` raised. Then stderr ends with an `Error: …` line per
         cause, above it the stack of what is no known failure but a bug.
     """
-    if sys.__stderr__ is not None:
-        faulthandler.register(signal.SIGUSR2, file=sys.__stderr__)
+    stacks.on_signal()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         asyncio.run(_until_stopped(main))
