@@ -68,7 +68,8 @@ class Pod:
         ip: Its address.
         name: Of the Pod object.
         uid: Of the Pod object.
-        directory: What is mounted at /imexd, and `hosts`, `out` (nvidia-imex), `log` (the daemon).
+        directory: Its own: `hosts`, `out` (nvidia-imex), `log` (the daemon).
+        imexd: What is mounted at /imexd: the domain's directory on the node.
     """
 
     node: str
@@ -76,6 +77,7 @@ class Pod:
     name: str
     uid: str
     directory: Path
+    imexd: Path
     process: "subprocess.Popen[bytes]"
     http: str
     debug: str
@@ -200,8 +202,10 @@ class Rack:
         ip = f"127.64.0.{next(_addresses)}"
         directory = self.directory / f"{name}-{ip.rpartition('.')[2]}"
         directory.mkdir()
+        imexd = self.directory / "imexd" / node
+        imexd.mkdir(parents=True, exist_ok=True)
         if self.template:
-            (directory / "imexd.cfg.tmpl").write_text(self.template)
+            (imexd / "imexd.cfg.tmpl").write_text(self.template)
         (directory / "hosts").write_text(HOSTS)
         (directory / "nsswitch.conf").write_text("hosts: files\n")
         http, debug = (f"127.0.0.1:{port}" for port in free_ports(2))
@@ -220,7 +224,7 @@ class Rack:
         }
         own = [
             f"--kubeconfig={self.server.kubeconfig}",
-            f"--imex-dir={directory}",
+            f"--imex-dir={imexd}",
             f"--http-endpoint={http}",
             f"--debug-endpoint={debug}",
             "-v=4",
@@ -237,7 +241,7 @@ class Rack:
         ]
         with (directory / "out").open("wb") as out, (directory / "log").open("wb") as log:
             process = subprocess.Popen(argv, stdout=out, stderr=log, env={**variables, **environ})
-        pod = Pod(node, ip, name, uid, directory, process, http, debug, self.server)
+        pod = Pod(node, ip, name, uid, directory, imexd, process, http, debug, self.server)
         self.stack.callback(_end, pod)
         self.pods.append(pod)
         return pod
@@ -258,7 +262,7 @@ class Rack:
     def connections(self, pod: Pod) -> dict[int, str]:
         """How the pod's IMEX is connected to each node of its list; empty while it does not say."""
         ctl = Path(*self._programs_of(pod.node), "nvidia-imex-ctl")
-        config = pod.directory / "imexd.cfg"
+        config = pod.imexd / "imexd.cfg"
         done = subprocess.run([ctl, "-c", config, "-N", "-j"], capture_output=True, check=False)
         known = json.loads(done.stdout)["nodes"] if done.returncode == 0 else {}
         for node in known.values():

@@ -28,6 +28,7 @@ from nvdra_imex_daemon.imex import Imex
 from nvdra_imex_daemon.imex_files import ImexFiles
 from nvdra_imex_daemon.metrics import ImexMetrics
 from nvdra_imex_daemon.peering import ByAddress, ByName
+from nvdra_imex_daemon.place import Place
 from nvdra_imex_daemon.register import Register
 from nvdra_imex_daemon.report import Report
 from nvdra_imex_daemon.settings import Settings
@@ -116,7 +117,9 @@ async def _join(
         imex_metrics.restarted,
     )
     imex = Imex(partial(ctl.lack, settings.config_path), lambda: daemon.wake(), story, clock)
-    register = Register(api, shape, member, metrics.watch_restart)
+    place = Place(settings.place_path, settings.clique)
+    former = await thread.run(place.last)
+    register = Register(api, shape, member, metrics.watch_restart, former)
     way = ByName if settings.has_names else ByAddress
     daemon = Daemon(
         register,
@@ -126,6 +129,7 @@ async def _join(
         Listeners(
             imex_metrics.peers,
             partial(_complain, events, _subjects(settings), story, settings.node),
+            lambda index: thread.run(place.keep, index),
         ),
         story,
         clock,

@@ -7,7 +7,7 @@ Source: spec/compute-domain.md §8; §14.2 (KW-24 to 30).
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,10 +44,12 @@ class Listeners:
     Attributes:
         count_peers: Told how many peers are ready, and how many are not.
         complain: Told what is missing, for people.
+        keep_place: Told our index, for a successor.
     """
 
     count_peers: Callable[[int, int], None]
     complain: Callable[[DriverError], None]
+    keep_place: Callable[[int], Awaitable[None]]
 
 
 class Daemon:
@@ -150,6 +152,8 @@ class Daemon:
             self._story.over("join clique", began, attributes={keys.INDEX: index})
         if report != self._said:
             self._said, self._said_at = report, asyncio.get_running_loop().time()
+        if index != self.index:
+            await self._listeners.keep_place(index)
         self.index = index
 
     def _note(self, roster: Roster) -> None:

@@ -46,7 +46,12 @@ class Register:
     """
 
     def __init__(
-        self, api: Client, shape: Shape, member: Member, observe_restart: Callable[[str], None]
+        self,
+        api: Client,
+        shape: Shape,
+        member: Member,
+        observe_restart: Callable[[str], None],
+        preferred: int | None = None,
     ) -> None:
         """Prepare; `running` watches.
 
@@ -55,12 +60,13 @@ class Register:
             shape: Where the list is.
             member: Who we are.
             observe_restart: Told when the watch begins anew.
+            preferred: The index to take if it is free: our node's last one.
         """
         self._api = api
         self._shape = shape
         self._member = member
         self._path = f"{shape.collection}/{shape.name}"
-        self._preferred: int | None = None
+        self._preferred = preferred
         self._is_pruned = False
         self.has_joined = False
         self._reflector = Reflector(

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 CONFIG = "imexd.cfg"
 TEMPLATE = "imexd.cfg.tmpl"
 NODES = "nodes.cfg"
+PLACE = "place.json"
 
 _UID = re.compile(r"[0-9a-zA-Z-]{1,63}")
 _CLIQUE = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z.-]{0,62}")
@@ -62,7 +63,7 @@ class Settings(BaseModel):
     imex_dir: Annotated[Path, Flag(group="Files")] = Field(
         default=Path("/imexd"),
         description="The domain's directory, mounted by CDI: the plugin's imexd.cfg.tmpl, and "
-        "imexd.cfg and nodes.cfg, which we make.",
+        "imexd.cfg, nodes.cfg and place.json, which we make.",
     )
     hosts_file: Path = Field(
         default=Path("/etc/hosts"), description="Where the peers' DNS names are written."
@@ -166,3 +167,8 @@ class Settings(BaseModel):
     def nodes_path(self) -> Path:
         """IMEX's list of peers."""
         return self.imex_dir / NODES
+
+    @property
+    def place_path(self) -> Path:
+        """Where our index is kept for a successor."""
+        return self.imex_dir / PLACE

@@ -115,6 +115,25 @@ def test_a_clique_that_is_deleted_by_hand_comes_back_with_the_same_indexes(rack:
     assert rack.indexes() == before
 
 
+def test_daemons_that_are_all_replaced_at_once_find_their_indexes_again_in_any_order(
+    rack: Rack,
+) -> None:
+    for node in FOUR:
+        rack.start(node)
+    joined(rack, *FOUR)
+    before, names = rack.indexes(), set(rack.names())
+    for pod in rack.pods:
+        assert pod.stop() == 0
+    assert rack.entries() == {}
+    rack.server.call("DELETE", rack.clique_path)
+    for node in sorted(FOUR, key=lambda node: before[node], reverse=True):
+        rack.start(node)
+        rack.until(lambda node=node: node in rack.entries(), node)  # type: ignore[misc]
+    joined(rack, *FOUR)
+    assert rack.indexes() == before
+    assert set(rack.names()) == names
+
+
 def test_an_entry_that_is_taken_out_by_mistake_comes_back(rack: Rack) -> None:
     rack.start("node-a"), rack.start("node-b")
     joined(rack, "node-a", "node-b")

@@ -188,7 +188,7 @@ def test_check_says_what_the_probe_of_the_reference_says(rack: Rack) -> None:
 
     def check() -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [PROGRAM, "-v", "4", f"--imex-dir={pod.directory}", "check"],
+            [PROGRAM, "-v", "4", f"--imex-dir={pod.imexd}", "check"],
             env=environ,
             capture_output=True,
             text=True,

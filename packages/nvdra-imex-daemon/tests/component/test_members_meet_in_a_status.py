@@ -25,7 +25,7 @@ def are_ready(rack: Rack, *names: str) -> bool:
 
 
 def listed(pod: Pod) -> list[str]:
-    return (pod.directory / "nodes.cfg").read_text().splitlines()
+    return (pod.imexd / "nodes.cfg").read_text().splitlines()
 
 
 def test_members_write_themselves_into_the_status_and_take_themselves_out(rack: Rack) -> None:

@@ -28,7 +28,8 @@ class Model:
 
     versions: list[JsonObject | None] = field(default_factory=lambda: [None])
     alive: dict[str, Member] = field(default_factory=dict)
-    before: dict[str, int] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    """What each node keeps for a successor."""
     pods: int = 0
 
     @property
@@ -56,7 +57,12 @@ class Model:
         while True:
             try:
                 change = shapes.wanted(
-                    self.shape(who), self.versions[at], who, report, preferred=None, is_pruned=False
+                    self.shape(who),
+                    self.versions[at],
+                    who,
+                    report,
+                    preferred=self.places.get(node),
+                    is_pruned=False,
                 )
             except RetryableError:
                 change = None
@@ -67,6 +73,10 @@ class Model:
             at = len(self.versions) - 1  # refused: somebody was faster
         if change is not None:
             self.versions.append(change)
+            self.places.update(self.indexes())
+
+    def indexes(self) -> dict[str, int]:
+        return {each["nodeName"]: each["index"] for each in self.entries}
 
     def left(self, node: str) -> None:
         who, stored = self.alive.pop(node, None), self.versions[-1]
@@ -111,7 +121,7 @@ def test_indexes_are_unique_in_range_and_never_change_while_the_entry_stays(
     known: dict[str, int] = {}
     for step in sequence:
         play(model, step)
-        found = {each["nodeName"]: each["index"] for each in model.entries}
+        found = model.indexes()
         assert len(set(found.values())) == len(found) == len(model.entries)
         assert all(0 <= index < PLACES for index in found.values())
         assert all(known[node] == index for node, index in found.items() if node in known)
@@ -165,6 +175,27 @@ def test_however_they_join_their_roster_is_the_same_for_all(
     }
     assert len(rosters) == 1
     assert not rosters.pop().problems
+
+
+@given(st.permutations(NODES[:PLACES]), st.permutations(NODES[:PLACES]), st.data())
+def test_whoever_is_replaced_at_once_comes_back_to_the_same_indexes(
+    order: list[str], again: list[str], data: st.DataObject
+) -> None:
+    model = Model()
+    for node in order:
+        model.born(node)
+        model.told(node, ready=True, stale=0)
+    before = model.indexes()
+    replaced = data.draw(st.sets(st.sampled_from(order)))
+    for node in replaced:
+        model.left(node) if data.draw(st.booleans()) else model.alive.pop(node)
+    if len(replaced) == len(order) and data.draw(st.booleans()):
+        model.versions.append(None)  # nobody owns it any more
+    for node in again:
+        if node in replaced:
+            model.born(node)
+            model.told(node, ready=True, stale=data.draw(st.integers(min_value=0, max_value=4)))
+    assert model.indexes() == before
 
 
 @given(st.lists(steps, max_size=30), st.sampled_from(NODES))
