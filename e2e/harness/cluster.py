@@ -116,6 +116,10 @@ class Cluster:
         where = ["--namespace", NAMESPACE, "--create-namespace"]
         how = ["--wait", f"--timeout={wait_s}s"]
         self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *roots, *settings)
+        self.wait_rolled_out(wait_s)
+
+    def wait_rolled_out(self, wait_s: int = 60) -> None:
+        """Until every node's plugins are those of the last install or rollback, and ready."""
         # helm is content while `maxUnavailable` plugins are still starting, and a pod that reaches
         # such a node is looked at again by its kubelet only a minute later.
         limit = f"--timeout={wait_s}s"

@@ -47,17 +47,20 @@ class Kubectl:
         self, *arguments: str, text: str | None = None, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl, whatever comes of it."""
-        # kubectl would keep its discovery cache in the user's home, and leave it there.
-        cache = self.kubeconfig.parent / "kubectl-cache"
-        argv = [self.program, f"--kubeconfig={self.kubeconfig}", f"--cache-dir={cache}"]
         return subprocess.run(
-            [*argv, "-n", self.namespace, *arguments],
+            [*self.argv(), *arguments],
             input=text,
             capture_output=True,
             text=True,
             timeout=timeout_s,
             check=False,
         )
+
+    def argv(self) -> list[str]:
+        """The command, to which arguments are added."""
+        # kubectl would keep its discovery cache in the user's home, and leave it there.
+        cache = f"--cache-dir={self.kubeconfig.parent / 'kubectl-cache'}"
+        return [self.program, f"--kubeconfig={self.kubeconfig}", cache, "-n", self.namespace]
 
     def apply(self, manifest: str | Path | Mapping[str, Any], *flags: str) -> None:
         """Create or change objects: a file, YAML text, or one object; `--as=` by somebody."""

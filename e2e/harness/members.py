@@ -4,6 +4,7 @@ Objects are JSON. A domain is named by its UID, because its children and the lab
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from kubectl import Kubectl
 from nvdra_api.types import names
 
 CDI = "/var/run/cdi"
+DIRECTORIES = f"/var/lib/kubelet/plugins/{names.COMPUTE_DOMAIN_DRIVER}/domains"
 CHANNELS = "/dev/nvidia-caps-imex-channels"
 LIST_AND_IDLE = ["sh", "-c", f"ls {CHANNELS}; trap exit TERM; sleep infinity & wait"]
 CONTROLLER = f"app.kubernetes.io/name=nvdra-cd-controller,app.kubernetes.io/instance={RELEASE}"
@@ -102,6 +104,12 @@ def wait_ready(pods: Kubectl, name: str, members: int, timeout_s: float = 30) ->
     pods.wait(lambda: not_ready(pods, name, members), what, timeout_s)
 
 
+def not_told(pods: Kubectl, name: str, *words: str, kind: str = "computedomain") -> str | None:
+    """What `kubectl describe` shows of a domain, or of another object, as long as a word lacks."""
+    shown = pods.run("describe", kind, name)
+    return None if all(word in shown for word in words) else shown
+
+
 def places(pods: Kubectl, name: str) -> dict[str, int]:
     """Node → its index in its clique, as the domain's status has them."""
     return {one["name"]: one["index"] for one in status(pods, name).get("nodes", [])}
@@ -180,14 +188,68 @@ def held(cluster: Cluster, node: str) -> list[str]:
     return sorted(lines)
 
 
+def prepares(cluster: Cluster, node: str) -> dict[str, int]:
+    """How many prepares the plugin of a node has answered since its start, by kind of device."""
+    counted: dict[str, int] = {"channel": 0, "daemon": 0}
+    for sample, value in cluster.metrics(node).items():
+        found = _PREPARES.match(sample)
+        if found and 'operation="prepare"' in sample:
+            counted[found["kind"]] = counted.get(found["kind"], 0) + int(value)
+    return counted
+
+
+_PREPARES = re.compile(r'nvdra_claim_operation_seconds_count\{.*device_kind="(?P<kind>[^"]*)".*\}')
+
+
+def remains(cluster: Cluster, node: str) -> str | None:
+    """What there is of claims on a node: CDI specs, records, the label; None for nothing."""
+    found = held(cluster, node)
+    for sample, value in cluster.metrics(node).items():
+        if sample.startswith("nvdra_claims_prepared{") and value:
+            found.append(f"{sample} {int(value)}")
+    label = cluster.kubectl.get("node", node)["metadata"]["labels"].get(names.DOMAIN_LABEL)
+    if label:
+        found.append(f"the label of domain {label}")
+    return "; ".join(found) or None
+
+
 def wait_released(cluster: Cluster, timeout_s: float = 30) -> None:
-    """Until no claim is prepared on any node."""
-
-    def lacking(node: str) -> str | None:
-        return " ".join(held(cluster, node)) or None
-
+    """Until no claim is prepared on any node: no spec, no record, no label."""
     for node in cluster.nodes():
-        cluster.kubectl.wait(partial(lacking, node), f"nothing to be prepared on {node}", timeout_s)
+        what = f"nothing to be prepared on {node}"
+        cluster.kubectl.wait(partial(remains, cluster, node), what, timeout_s)
+
+
+def wait_nothing_left(cluster: Cluster, timeout_s: float = 30) -> None:
+    """Until nothing tells that there ever was a domain: nothing in the API, nothing on a node.
+
+    Directories of domains go at a plugin's start or within ten minutes, so plugins start anew.
+    """
+    wait_released(cluster, timeout_s)
+    for node in cluster.nodes():
+        cluster.restart_plugin(node)
+        what = f"no directory and no record of a domain to be on {node}"
+        cluster.kubectl.wait(partial(_kept, cluster, node), what, timeout_s)
+    cluster.kubectl.wait(partial(_objects, cluster), "no object of a domain", timeout_s)
+
+
+def _kept(cluster: Cluster, node: str) -> str | None:
+    """Directories of domains, and claims in the plugin's own books."""
+    found = cluster.inside(node, "sh", "-c", f"ls {DIRECTORIES} 2>/dev/null || true").split()
+    told = cluster.driver.exec(cluster.plugin(node), "nvdra-cd-plugin", "status", "-o", "json")
+    found += [json.dumps(claim) for claim in json.loads(told)["claims"]]
+    return ", ".join(found) or None
+
+
+def _objects(cluster: Cluster) -> str | None:
+    """What of domains the API server holds, wherever it is."""
+    kinds = ("computedomains", "computedomaincliques")
+    labelled = ("daemonsets", "pods", "resourceclaimtemplates", "nodes")
+    found = [cluster.kubectl.run("get", kind, "-A", "-o", "name") for kind in kinds]
+    chosen = ["-A", "-l", names.DOMAIN_LABEL, "-o", "name"]
+    found += [cluster.kubectl.run("get", kind, *chosen) for kind in labelled]
+    found.append(cluster.driver.run("get", "resourceclaims", "-o", "name"))
+    return " ".join(" ".join(found).split()) or None
 
 
 def controllers(cluster: Cluster) -> dict[str, bool]:
@@ -200,6 +262,19 @@ def controllers(cluster: Cluster) -> dict[str, bool]:
         for pod in pods
         if "deletionTimestamp" not in pod["metadata"]
     }
+
+
+def controller(cluster: Cluster) -> Json:
+    """The controller's Deployment."""
+    found: Json = cluster.driver.get("deployment", CONTROLLER_NAME)
+    return found
+
+
+def set_controller(cluster: Cluster, *variables: str) -> None:
+    """Change variables of the controller, and wait until one with these works."""
+    what = f"deployment/{CONTROLLER_NAME}"
+    cluster.driver.run("set", "env", what, *variables)
+    cluster.driver.run("rollout", "status", what, "--timeout=30s", timeout_s=40)
 
 
 def leader(cluster: Cluster) -> str:

@@ -75,12 +75,18 @@ def rack_settings(rack_collector: Receiver) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def rack(request: pytest.FixtureRequest, bare_rack: Cluster, rack_settings: list[str]) -> Cluster:
-    """The rack with the driver as a plain install makes it, compute domains included."""
+def rack(
+    request: pytest.FixtureRequest, bare_rack: Cluster, rack_settings: list[str]
+) -> Iterator[Cluster]:
+    """The rack with the driver as a plain install makes it, compute domains included.
+
+    When all tests are through, nothing may be left of any domain, in the API and on the nodes.
+    """
     with speaking(request.config):
         print("▸ helm install nvdra, compute domains included", flush=True)
         bare_rack.install(*rack_settings)
-    return bare_rack
+    yield bare_rack
+    members.wait_nothing_left(bare_rack)
 
 
 @contextmanager

@@ -1,24 +1,27 @@
 """Workers, daemons and kubelets go down while a job runs: it is seen through, and nothing moves."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 import members
+import overtime
 import pytest
 import ring
 from cluster import Cluster
 from kubectl import Kubectl
 from members import Domain
+from nvdra_api.types import names
+from overtime import Answers, Record
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 
 NAME = "ring"
+QUERY = ("nvidia-imex-ctl", "-c", "/imexd/imexd.cfg", "-q")
 JOB_S, BACK_S = 300, 30
-LOOK_S = 0.3
 
 _jobs = count(1)
 
@@ -44,7 +47,7 @@ class Ring:
 def formed(rack: Cluster) -> Iterator[Ring]:
     """Formed once for all tests of this file; afterwards nothing is left of it anywhere."""
     with rack.kubectl.fresh_namespace() as pods:
-        domain = Domain(rack, members.apply(pods, NAME))
+        domain = Domain(rack, members.apply(pods, NAME, nodes=2))
         for item in ring.workers(members.channel_of(NAME)):
             pods.apply(item)
         wait_workers(pods)
@@ -81,85 +84,166 @@ def worker_and_its_daemon_killed(formed: Ring) -> None:
     ring.kill(formed.pods, "worker-1")
 
 
-FAULTS: dict[Callable[[Ring], None], set[int]] = {
-    worker_killed: {0},
-    worker_deleted: {1},
-    one_daemon_killed: set(),
-    all_daemons_killed: set(),
-    worker_and_its_daemon_killed: {1},
-}
-"""What happens → the workers that are others afterwards."""
-
-
-@dataclass
-class Watcher:
-    """Asks a node's IMEX for the state of the domain, again and again, while a block runs.
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens while a job runs.
 
     Attributes:
-        seen: Each state when it came, in seconds of the monotonic clock; "" for no answer.
+        happens: Brings it about.
+        workers: Those that are others afterwards.
+        daemons: The workers whose daemons are killed.
     """
 
-    domain: Domain
-    node: str
-    seen: list[tuple[float, str]] = field(default_factory=list)
-
-    def __enter__(self) -> "Watcher":
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(LOOK_S):
-            state = str(self.domain.imex(self.node).get("status", ""))
-            if not self.seen or self.seen[-1][1] != state:
-                self.seen.append((time.monotonic(), state))
+    happens: Callable[[Ring], None]
+    workers: frozenset[int] = frozenset()
+    daemons: frozenset[int] = frozenset()
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_job_is_seen_through_although(formed: Ring, fault: Callable[[Ring], None]) -> None:
-    pods, domain, replaced = formed.pods, formed.domain, FAULTS[fault]
-    job = launched(pods)
-    before = members.places(pods, NAME)
-    containers = {rank: ring.container_of(pods, rank) for rank in (0, 1)}
-    nodes = {rank: ring.node_of(pods, rank) for rank in (0, 1)}
-    held = {node: members.held(formed.rack, node) for node in nodes.values()}
-    witness = nodes[1 if fault in (worker_killed, one_daemon_killed) else 0]
+FAULTS = (
+    Fault(worker_killed, workers=frozenset({0})),
+    Fault(worker_deleted, workers=frozenset({1})),
+    Fault(one_daemon_killed, daemons=frozenset({0})),
+    Fault(all_daemons_killed, daemons=frozenset({0, 1})),
+    Fault(worker_and_its_daemon_killed, workers=frozenset({1}), daemons=frozenset({1})),
+)
 
-    with Watcher(domain, witness) as watcher:
-        pods.wait(lambda: None if watcher.seen else "nothing", "the first look at IMEX")
+
+@dataclass(frozen=True)
+class Standing:
+    """How a ring stands at one moment; keys are nodes.
+
+    Attributes:
+        workers: The worker's pod and container.
+        daemons: The daemon's pod.
+        indexes: Place in the clique.
+        held: The specs of what is prepared.
+        prepares: How many prepares there have been, by kind.
+    """
+
+    workers: dict[str, tuple[str, str]]
+    daemons: dict[str, str]
+    indexes: dict[str, int]
+    held: dict[str, list[str]]
+    prepares: dict[str, dict[str, int]]
+
+    @classmethod
+    def of(cls, formed: Ring) -> "Standing":
+        pods, rack = formed.pods, formed.rack
+        workers = {ring.node_of(pods, rank): ring.container_of(pods, rank) for rank in (0, 1)}
+        return cls(
+            workers,
+            formed.domain.daemons(),
+            members.places(pods, NAME),
+            {node: members.held(rack, node) for node in workers},
+            {node: members.prepares(rack, node) for node in workers},
+        )
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What was seen of a ring over time."""
+
+    imex: dict[str, Answers]
+    cliques: Record
+    domain: Record
+
+    def not_up(self) -> str | None:
+        """Which node's IMEX did not say UP at last."""
+        last = {
+            node: each.seen[-1].what.get("status") for node, each in self.imex.items() if each.seen
+        }
+        return None if list(last.values()) == ["UP"] * len(self.imex) else str(last)
+
+
+@contextmanager
+def watching(formed: Ring) -> Iterator[Watch]:
+    """Watch all of it while the block runs; everything is up at its beginning."""
+    chosen = f"{names.DOMAIN_LABEL}={formed.domain.uid}"
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        watch = Watch(
+            {node: enter(overtime.asked(formed.domain, node)) for node in formed.domain.daemons()},
+            enter(overtime.watched(formed.rack.driver, "computedomaincliques", "-l", chosen)),
+            enter(overtime.watched(formed.pods, "computedomain", NAME)),
+        )
+        formed.pods.wait(watch.not_up, "IMEX to be UP at first", BACK_S)
+        yield watch
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.happens.__name__)
+def test_a_job_is_seen_through_although(formed: Ring, fault: Fault) -> None:
+    pods = formed.pods
+    before = Standing.of(formed)
+    nodes = [ring.node_of(pods, rank) for rank in (0, 1)]
+    with watching(formed) as watch:
+        job = launched(pods)
         began = time.monotonic()
-        fault(formed)
+        fault.happens(formed)
         pods.wait(partial(ring.not_succeeded, pods, job), f"job {job} to succeed", JOB_S)
         wait_workers(pods)
         members.wait_ready(pods, NAME, 2, BACK_S)
-        pods.wait(
-            lambda: None if watcher.seen[-1][1] == "UP" else str(watcher.seen),
-            "IMEX to be UP",
-            BACK_S,
-        )
+        pods.wait(watch.not_up, "IMEX to be UP again", BACK_S)
+    after = Standing.of(formed)
 
-    assert watcher.seen[0][1] == "UP"
-    if fault in (one_daemon_killed, all_daemons_killed, worker_and_its_daemon_killed):
-        assert any(state != "UP" for _, state in watcher.seen), "it never went down"
-    assert watcher.seen[-1][0] - began < BACK_S, watcher.seen
-    after = members.places(pods, NAME)
-    if fault is all_daemons_killed:  # their clique goes with the last of them, and is made anew
-        assert sorted(after.values()) == [0, 1]
-    else:
-        assert after == before, "the same index, and so the same name, per node"
-    assert sorted(entry["nodeName"] for entry in domain.entries()) == sorted(before), "one each"
-    for rank, node in nodes.items():
-        assert ring.node_of(pods, rank) == node
+    assert list(after.workers) == nodes
+    others = {nodes[rank] for rank in fault.workers}
+    gone = {node for node in nodes if after.daemons[node] != before.daemons[node]}
+    assert gone == others | {nodes[rank] for rank in fault.daemons}
+    for node, answers in watch.imex.items():
+        check_imex(answers, began, before.indexes[node], is_survivor=node not in gone)
+    if gone == set(nodes):
+        assert any(set(each.states()) - {"UP"} for each in watch.imex.values())
+    check_clique(watch.cliques, before.indexes)
+    check_status(watch.domain)
+    assert after.indexes == before.indexes
+    for node in nodes:
+        check_node(before, after, node, is_other=node in others, is_gone=node in gone)
+    for rank in (0, 1):
         assert members.channels(pods, f"worker-{rank}") == {"channel0"}
-        is_same = ring.container_of(pods, rank) == containers[rank]
-        assert is_same == (rank not in replaced)
-        if fault is worker_killed and is_same:
-            assert members.held(formed.rack, node) == held[node], "nothing was prepared anew"
+
+
+def check_imex(answers: Answers, began: float, index: int, *, is_survivor: bool) -> None:
+    """UP, then by its own word not UP, then UP again in time; under one name all the while."""
+    states = answers.states()
+    assert states[0] == states[-1] == "UP"
+    assert answers.up_after(began) < BACK_S
+    assert answers.names() == {f"compute-domain-daemon-{index:04}"}
+    if is_survivor:
+        assert all(each.what for each in answers.seen), "it answers all the time"
+        assert set(states) > {"UP"}, "it tells that the other one is lost"
+
+
+def check_clique(record: Record, indexes: dict[str, int]) -> None:
+    """In every version that there was a node has one entry at most, and its own index."""
+    assert len(record.seen) > 1
+    for seen in record.seen:
+        entries = [
+            (one["nodeName"], one["index"]) for one in seen.what["object"].get("daemons", [])
+        ]
+        assert len(dict(entries)) == len(entries), entries
+        assert set(entries) <= set(indexes.items()), entries
+
+
+def check_status(record: Record) -> None:
+    """The domain is told to be NotReady, and to be Ready again."""
+    said = [seen.what["object"]["status"]["status"] for seen in record.seen]
+    assert said[0] == said[-1] == "Ready"
+    assert "NotReady" in said
+
+
+def check_node(
+    before: Standing, after: Standing, node: str, *, is_other: bool, is_gone: bool
+) -> None:
+    """What was not hit is what it was, and nothing was prepared anew for it."""
+    anew = {
+        kind: after.prepares[node][kind] - before.prepares[node][kind]
+        for kind in ("channel", "daemon")
+    }
+    assert (after.workers[node] != before.workers[node]) == is_other
+    assert (anew["channel"] > 0) == is_other, anew
+    assert (anew["daemon"] > 0) == is_gone, anew
+    if not is_other and not is_gone:
+        assert after.held[node] == before.held[node]
 
 
 def test_a_kubelet_that_restarts_changes_nothing(formed: Ring) -> None:
@@ -185,6 +269,28 @@ def test_a_plugin_that_restarts_changes_nothing(formed: Ring) -> None:
     assert members.held(formed.rack, node) == held
     assert formed.domain.nodes() == set(daemons)
     members.wait_ready(pods, NAME, 2)
+
+
+def test_an_imex_that_came_back_and_waits_for_a_peer_is_told_on_the_domain(formed: Ring) -> None:
+    rack, pods = formed.rack, formed.pods
+    indexes = members.places(pods, NAME)
+    node, peer = sorted(indexes)
+    rack.sim(peer, "imex", "set", "--refuse", str(indexes[node]))
+    try:
+        rack.sim(node, "imex", "crash")
+        pods.wait(
+            partial(members.not_told, pods, NAME, f"{node}: nvidia-imex ended by itself"),
+            "the domain to say whose IMEX it is",
+        )
+        asked = ("exec", formed.domain.daemons()[node], "--", *QUERY)
+        rack.driver.wait(
+            lambda: None if "WAITING_FOR_QUORUM" in rack.driver.run(*asked) else "not",
+            "it to wait for whom it was connected with",
+        )
+        assert members.status(pods, NAME)["status"] == "NotReady"
+    finally:
+        rack.sim(peer, "imex", "clear")
+    members.wait_ready(pods, NAME, 2, 2 * BACK_S)
 
 
 def launched(pods: Kubectl) -> str:
