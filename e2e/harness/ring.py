@@ -13,6 +13,8 @@ from nvdra_lab import environment, projects
 PORT = 7000
 ROUNDS = 40
 PAUSE_S = 0.1
+PYTHON = ("/opt/nvdra/bin/python3", "-c")
+"""Of the image; a program follows."""
 
 PROGRAM = """
 import os, socket, socketserver, sys, time
@@ -71,7 +73,7 @@ def image() -> str:
 def command(*arguments: str) -> list[str]:
     """The program in one of its parts."""
     text = PROGRAM.format(port=PORT, rounds=ROUNDS, pause=PAUSE_S)
-    return ["/opt/nvdra/bin/python3", "-c", text, *arguments]
+    return [*PYTHON, text, *arguments]
 
 
 def workers(template: str) -> list[Json]:

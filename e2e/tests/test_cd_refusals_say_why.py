@@ -1,9 +1,12 @@
 """What a tenant may not do with compute domains is refused, with the reason and what to do."""
 
+from collections.abc import Sequence
+
 import members
 import pytest
+import ring
 import workloads
-from cluster import NAMESPACE, Cluster
+from cluster import DEBUG_PORT, NAMESPACE, RELEASE, Cluster
 from kubectl import Kubectl
 from members import Domain
 from nvdra_api.types import names
@@ -122,6 +125,107 @@ def test_what_is_the_drivers_is_forbidden(tenant: Kubectl, command: tuple[str, .
     done = tenant.attempt(USER, *command)
     assert done.returncode != 0
     assert "orbidden" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("port-forward", "-n", NAMESPACE, "daemonset/nvdra-nvdra-cd-plugin", ":6060"),
+        ("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/PLUGIN:6060/proxy/debug/traces"),
+        (
+            "create",
+            "--raw",
+            f"/api/v1/namespaces/{NAMESPACE}/pods/PLUGIN:6060/proxy/debug/flags/v",
+            "-f",
+            "-",
+        ),
+        ("logs", "-n", NAMESPACE, "daemonset/nvdra-nvdra-cd-plugin"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_no_user_reaches_the_traces_of_others_through_the_api_server(
+    rack: Cluster, tenant: Kubectl, command: tuple[str, ...]
+) -> None:
+    plugin = rack.plugin("node-1")
+    done = tenant.attempt(USER, *(each.replace("PLUGIN", plugin) for each in command), text="9")
+    assert done.returncode != 0
+    assert "orbidden" in done.stderr
+
+
+def test_no_pod_reads_the_traces_of_others_or_sets_how_much_is_logged(
+    rack: Cluster, tenant: Kubectl
+) -> None:
+    domain = Domain(rack, members.apply(tenant, "ring"))
+    pod = members.worker("w", members.channel_of("ring"), "node-1")
+    pod["spec"]["containers"][0] |= {"image": ring.image(), "command": workloads.IDLE}
+    tenant.apply(pod, USER)
+    tenant.wait_running("w")
+    installed = rack.driver.get("pods", "", "-l", f"app.kubernetes.io/instance={RELEASE}")
+    programs = [*installed, *domain.labelled("pods")]
+    assert len(programs) >= 6, "controller, two plugins of each driver, and the tenant's own daemon"
+    for program in programs:
+        address = program["status"]["podIP"]
+        served = {
+            port["containerPort"]
+            for container in program["spec"]["containers"]
+            for port in container.get("ports", [])
+        }
+        told = asked(tenant, "w", address, [DEBUG_PORT, *served])
+        assert told.pop((DEBUG_PORT, "GET /debug/traces")) == "refused"
+        assert told.pop((DEBUG_PORT, "PUT /debug/flags/v")) == "refused"
+        assert told.pop((DEBUG_PORT, "GET /metrics")) == "refused"
+        # The port that scrapers reach has nothing of it.
+        metrics = {told.pop((port, "GET /metrics")) for port in served}
+        assert metrics <= {"200"}
+        assert set(told.values()) <= {"404", "405"}
+    # Inside of the pod itself it is there, and says as much as the chart asked for.
+    plugin = rack.plugin("node-1")
+    own = asked(rack.driver, plugin, "127.0.0.1", [DEBUG_PORT], "GET /debug/traces")
+    assert set(own.values()) == {"200"}
+    assert asked(
+        rack.driver, plugin, "127.0.0.1", [DEBUG_PORT], "GET /debug/flags/v", body=True
+    ) == {(DEBUG_PORT, "GET /debug/flags/v"): "4"}
+    tenant.delete("pod", "w")
+    tenant.delete("computedomain", "ring")
+    domain.wait_gone()
+    members.wait_released(rack)
+
+
+SNOOP = """
+import sys, urllib.error, urllib.request
+
+host, ports, shows_body, *requests = sys.argv[1:]
+for port in ports.split():
+    for request in requests:
+        method, path = request.split()
+        url, data = f"http://{host}:{port}{path}", b"9" if method == "PUT" else None
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url, data, method=method), timeout=5
+            ) as answer:
+                text = answer.read().decode().strip() if shows_body else answer.status
+        except urllib.error.HTTPError as error:
+            text = error.code
+        except urllib.error.URLError as error:
+            text = "refused" if isinstance(error.reason, ConnectionRefusedError) else error.reason
+        print(port, request, text, sep="\\t")
+"""
+TRIED = ("GET /debug/traces", "PUT /debug/flags/v", "GET /metrics")
+
+
+def asked(
+    pods: Kubectl,
+    pod: str,
+    host: str,
+    ports: Sequence[int],
+    *requests: str,
+    body: bool = False,
+) -> dict[tuple[int, str], str]:
+    """What a program in a pod is answered at these ports of a host."""
+    python = [*ring.PYTHON, SNOOP, host, " ".join(map(str, ports)), "yes" if body else ""]
+    lines = pods.exec(pod, *python, *(requests or TRIED)).splitlines()
+    answers = (line.split("\t") for line in lines)
+    return {(int(port), request): text for port, request, text in answers}
 
 
 def test_a_second_domain_waits_for_the_node_and_is_told_whose_it_is(
