@@ -1,17 +1,20 @@
 """Controllers, plugins and daemons are replaced, stopped, asked and told to say less."""
 
+import json
 import time
 
 import members
 import pytest
+import rights
 import ring
 import workloads
-from cluster import NAMESPACE, Cluster
+from cluster import GPUS, NAMESPACE, RELEASE, Cluster
 from kubectl import Kubectl
 from members import Domain, Json
 
 FAIL_OVER_S = 20
 STALE = {"surprise": True}
+DUMPS = ("/tmp/nvdra-stacks.dump", "/tmp/goroutine-stacks.dump")
 
 
 def test_of_two_controllers_one_leads_and_the_other_follows_when_it_is_killed(
@@ -58,10 +61,8 @@ def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_oth
     team.apply(members.worker("w", members.channel_of("old"), "node-1"))
     team.wait_running("w")
     running = old.daemons()
-    what = ("set", "env", f"deployment/{members.CONTROLLER_NAME}")
-    rack.driver.run(*what, "LOG_VERBOSITY_CD_DAEMON=0")
+    members.set_controller(rack, "LOG_VERBOSITY_CD_DAEMON=0")
     try:
-        rack.driver.run("rollout", "status", f"deployment/{members.CONTROLLER_NAME}", timeout_s=30)
         new = Domain(rack, members.apply(team, "new"))
         assert verbosity(template(new)) == "0"
         rack.driver.wait(
@@ -71,8 +72,7 @@ def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_oth
         assert old.daemons() == running
         assert verbosity(rack.driver.get("pod", running["node-1"])["spec"]) == "4"
     finally:
-        rack.driver.run(*what, "LOG_VERBOSITY_CD_DAEMON=4")
-        rack.driver.run("rollout", "status", f"deployment/{members.CONTROLLER_NAME}", timeout_s=30)
+        members.set_controller(rack, "LOG_VERBOSITY_CD_DAEMON=4")
     team.delete("pod", "w")
     for domain, name in ((old, "old"), (new, "new")):
         team.delete("computedomain", name)
@@ -91,15 +91,27 @@ def verbosity(pod_spec: Json) -> str:
     return str({each["name"]: each.get("value") for each in container["env"]}["LOG_VERBOSITY"])
 
 
-def test_a_plugin_that_is_asked_for_its_stacks_prints_them_and_goes_on(rack: Cluster) -> None:
+def test_a_plugin_that_is_asked_for_its_stacks_leaves_them_in_a_file_and_goes_on(
+    rack: Cluster,
+) -> None:
     pod = rack.plugin("node-1")
-    rack.driver.exec(pod, "sh", "-c", "kill -USR2 1")
-    rack.driver.wait(
-        lambda: None if "most recent call first" in rack.driver.logs(pod) else "nothing",
-        "the stacks in the plugin's log",
-    )
-    (state,) = rack.driver.get("pod", pod)["status"]["containerStatuses"]
-    assert (state["ready"], state["restartCount"]) == (True, 0)
+    before = rack.driver.get("pod", pod)["status"]["containerStatuses"]
+    rack.driver.exec(pod, "sh", "-c", f"rm -f {' '.join(DUMPS)}; kill -USR2 1")
+    for path in DUMPS:
+        rack.driver.wait(
+            lambda path=path: (
+                rack.driver.attempt("exec", pod, "--", "test", "-s", path).stderr or None
+            ),
+            f"the stacks in {path}",
+        )
+        text = rack.driver.exec(pod, "cat", path)
+        assert "nvdra_cd_plugin/app.py" in text
+        assert "in main\n" in text
+        tasks = {line.split('"')[1] for line in text.splitlines() if line.startswith("Task ")}
+        assert {"sweeping"} < tasks
+    assert "most recent call first" in rack.driver.logs(pod)
+    assert rack.driver.get("pod", pod)["status"]["containerStatuses"] == before
+    assert all(status["ready"] for status in before)
 
 
 @pytest.mark.parametrize("component", ["daemonset/nvdra-nvdra-cd-plugin", "controller"])
@@ -149,3 +161,67 @@ def test_what_went_while_no_driver_was_there_is_given_back_when_it_is_back(
     team.delete("computedomain", "ring")
     domain.wait_gone()
     members.wait_released(rack)
+
+
+@pytest.mark.timeout(240, func_only=True)
+def test_a_workload_outlives_an_upgrade_to_domains_alone_and_the_way_back(
+    rack: Cluster, team: Kubectl, rack_settings: list[str]
+) -> None:
+    former = json.loads(rack.helm("history", RELEASE, "-n", NAMESPACE, "-o", "json"))[-1]
+    domain = Domain(rack, members.apply(team, "ring", nodes=1))
+    start(team, "first")
+    daemons, plugins = domain.daemons(), plugins_of(rack)
+    only_domains = "--set=resources.gpus.enabled=false"
+    rack.install(*rack_settings, only_domains, "--set-string=global.logVerbosity=5")
+    assert not plugins & plugins_of(rack)
+    check_no_gpus(rack)
+    assert domain.daemons() == daemons
+    assert members.channels(team, "first") == {"channel0"}
+    end(team, "first")
+    start(team, "second")
+    assert members.channels(team, "second") == {"channel0"}
+
+    daemons, plugins = domain.daemons(), plugins_of(rack)
+    rack.helm("rollback", RELEASE, str(former["revision"]), "-n", NAMESPACE, "--wait")
+    rack.wait_rolled_out()
+    assert not plugins & plugins_of(rack)
+    assert domain.daemons() == daemons
+    end(team, "second")
+    start(team, "third")
+    assert members.channels(team, "third") == {"channel0"}
+    end(team, "third")
+    team.delete("computedomain", "ring")
+    domain.wait_gone()
+    members.wait_released(rack)
+
+
+def plugins_of(rack: Cluster) -> set[str]:
+    """The compute-domain plugins' pods."""
+    return {rack.plugin(node) for node in rack.nodes()}
+
+
+def check_no_gpus(rack: Cluster) -> None:
+    """Of gpu.nvidia.com nothing is installed."""
+    objects = rights.rendered(rack.helm("get", "manifest", RELEASE, "-n", NAMESPACE))
+    assert [each["metadata"]["name"] for each in objects if GPUS.name in str(each)] == []
+    assert not rack.kubectl.exists("deviceclass", GPUS.driver)
+    rack.driver.wait(
+        lambda: rack.driver.run("get", "pods", "-l", GPUS.label, "-o", "name") or None,
+        "the GPU plugins to be gone",
+    )
+
+
+def start(team: Kubectl, name: str) -> None:
+    """A workload of the domain `ring` on one node."""
+    team.apply(members.worker(name, members.channel_of("ring"), "node-1"))
+    team.wait_running(name)
+    members.wait_ready(team, "ring", 1)
+
+
+def end(team: Kubectl, name: str) -> None:
+    """Its end, and the node's leaving."""
+    team.delete("pod", name)
+    team.wait(
+        lambda: str(members.places(team, "ring")) if members.places(team, "ring") else None,
+        "the node to leave the domain",
+    )
