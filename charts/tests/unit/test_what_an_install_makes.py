@@ -45,7 +45,9 @@ def test_compute_domains_alone_are_a_plugin_a_controller_and_the_definitions(
 ) -> None:
     plugin, controller = "nvdra-nvdra-cd-plugin", "nvdra-nvdra-cd-controller"
     policies = [
+        f"{controller}-cliques",
         f"{controller}-daemons",
+        f"{controller}-nodes",
         plugin,
         f"{plugin}-daemon-class",
         f"{plugin}-nodes",
