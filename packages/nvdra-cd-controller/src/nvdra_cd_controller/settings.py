@@ -7,7 +7,7 @@ requests a second would make fifty domains wait for a minute.
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from nvdra_api.protocol import durations
 from nvdra_api.runtime.process import fields, imex_fields
@@ -54,6 +54,11 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    left_out: ClassVar[Mapping[str, str]] = {
+        **fields.LEFT_OUT,
+        "--pprof-path": "there is no profiler; --debug-endpoint has traces and status, and SIGUSR2 "
+        "has the process say where it is",
+    }
 
     pod_name: Annotated[str, Flag(env=("POD_NAME",), group="Cluster")] = Field(
         min_length=1, description="Pod we run in: how the lease says who leads."

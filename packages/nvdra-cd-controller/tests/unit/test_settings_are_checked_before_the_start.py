@@ -77,6 +77,8 @@ def test_resources_of_the_daemons_are_read_as_the_api_server_writes_them() -> No
         (["--http-endpoint=8080"], "host:port"),
         (["--feature-gates=IMEXDaemonsWithDNSNames=false"], "ComputeDomainCliques requires"),
         (["--image-name="], "image-name"),
+        (["--pprof-path=/debug/pprof"], "--debug-endpoint has traces and status"),
+        (["--log-flush-frequency", "5s"], "written at once"),
         (["--cd-daemon-image-pull-policy=Sometimes"], "IfNotPresent"),
         (["--cd-daemon-resources=200Mi"], "must be JSON like"),
         (["--cd-daemon-resources=[]"], "must be JSON like"),
