@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_api.runtime.plugin import node_fields
-from nvdra_api.runtime.process import fields, settings
+from nvdra_api.runtime.process import fields, flags, settings
 from nvdra_api.runtime.process.settings import SettingsError
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -69,3 +69,9 @@ def test_every_wrong_value_is_told_by_the_name_it_was_given_by() -> None:
     for name, problem in zip([*wrong][:-1], problems, strict=False):
         assert problem.startswith(f"variable {name} (flag --{name.lower().replace('_', '-')}): ")
     assert any("must be a directory named dev" in problem for problem in problems)
+
+
+def test_what_is_left_out_of_a_component_is_no_flag_of_it() -> None:
+    ours = {entry.flag for entry in flags.table(Settings)}
+    assert ours & node_fields.LEFT_OUT.keys() == set()
+    assert fields.LEFT_OUT.items() <= node_fields.LEFT_OUT.items()

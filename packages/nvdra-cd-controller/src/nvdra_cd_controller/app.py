@@ -173,7 +173,10 @@ def _making(settings: Settings) -> Making:
     return Making(
         namespace=settings.namespace,
         image=settings.image_name,
+        pull_policy=settings.cd_daemon_image_pull_policy,
         pull_secrets=settings.pull_secrets,
+        priority_class=settings.cd_daemon_priority_class_name,
+        resources=settings.cd_daemon_resources,
         verbosity=settings.log_verbosity_cd_daemon,
         max_nodes=settings.max_nodes_per_imex_domain,
         gates=settings.feature_gates,

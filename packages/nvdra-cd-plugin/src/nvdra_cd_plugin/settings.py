@@ -5,8 +5,9 @@ Names and defaults are the reference's (spec/compute-domain.md §7.1), except th
 for the GPU plugin.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from nvdra_api.protocol import registration
 from nvdra_api.runtime.plugin import node_fields
@@ -26,6 +27,7 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    left_out: ClassVar[Mapping[str, str]] = node_fields.LEFT_OUT
 
     node_name: node_fields.NodeName
     nvidia_driver_root: node_fields.NvidiaDriverRoot = Path("/")

@@ -5,8 +5,9 @@ Names and defaults are the reference's (spec/gpu-prepare.md §3), except the req
 requests a second would cap a node at five prepares a second.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from nvdra_api.protocol import registration
 from nvdra_api.runtime.plugin import node_fields
@@ -25,6 +26,22 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    left_out: ClassVar[Mapping[str, str]] = {
+        **node_fields.LEFT_OUT,
+        **dict.fromkeys(
+            (
+                "--image-name",
+                "--image-pull-secrets",
+                "--image-pull-policy",
+                "--service-account-name",
+                "--namespace",
+            ),
+            "it is for MPS, which is not part of this release",
+        ),
+        "--consumable-shares": "sharing is not part of this release",
+        "--host-root": "passthrough is not part of this release",
+        "--additional-xids-to-ignore": "XIDs are not looked at in this release",
+    }
 
     node_name: node_fields.NodeName
     nvidia_driver_root: node_fields.NvidiaDriverRoot = Path("/")

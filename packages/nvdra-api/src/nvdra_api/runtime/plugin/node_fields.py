@@ -4,11 +4,14 @@ Paths below the driver, the host and the kubelet: names and defaults are the ref
 (spec/gpu-prepare.md §3, spec/compute-domain.md §7.1).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
+from nvdra_api.runtime.process import fields
 from nvdra_api.runtime.process.flags import Flag
 
 DEV = Path("/dev")
@@ -79,3 +82,14 @@ PodName = Annotated[
     Flag(env=("POD_NAME",)),
     Field(description="Pod we run in, for whoever asks who holds the node."),
 ]
+
+LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **fields.LEFT_OUT,
+        "--healthcheck-port": "there is no gRPC health service; /healthz and /readyz of "
+        "--http-endpoint say it",
+        "ALT_PROC_DEVICES_PATH": "--proc-root (variable PROC_ROOT) names a directory to be read in "
+        "place of /proc, with its file devices",
+    }
+)
+"""As `fields.LEFT_OUT`, of the reference driver's plugins."""
