@@ -15,7 +15,6 @@ from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.types import names
 from nvdra_api.types.gates import Feature
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.host import Host as CdiHost
@@ -56,7 +55,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     The slice, labels, CDI specs and prepared channels stay when it ends: pods keep running.
     """
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
-    program = Program(names.COMPUTE_DOMAIN_DRIVER, PROGRAM, __version__, devices="IMEX channels")
+    program = Program(PROGRAM, __version__, devices="IMEX channels")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         base = await enter(foundation.laid(program, settings, stop))
@@ -99,7 +98,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             is_host_managed=settings.is_host_managed,
         )
         records = Rebuild(
-            names.COMPUTE_DOMAIN_DRIVER,
+            base.driver,
             base.node,
             base.store,
             held,

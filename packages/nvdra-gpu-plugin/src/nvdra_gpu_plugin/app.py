@@ -16,7 +16,6 @@ from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.types import names
 from nvdra_api.types.gates import GATES, Feature
 from nvdra_cdi.errors import FileError
 from nvdra_cdi.host import Host as CdiHost
@@ -50,7 +49,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
     _warn_of_idle_gates(settings)
     gates = settings.feature_gates
-    program = Program(names.GPU_DRIVER, PROGRAM, __version__, devices="GPUs")
+    program = Program(PROGRAM, __version__, devices="GPUs")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         base = await enter(foundation.laid(program, settings, stop))
@@ -77,7 +76,7 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         claims = Claims(base.api, turns, base.telemetry)
         preparer = Preparer(base.node, gates, claims, gpus, held, holdings, base.telemetry)
         records = Rebuild(
-            names.GPU_DRIVER,
+            base.driver,
             base.node,
             base.store,
             held,

@@ -4,19 +4,18 @@ from asyncio import Event
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from nvdra_api.runtime.kube import client as kube
 from nvdra_api.runtime.kube import observation
 from nvdra_api.runtime.kube.client import Client
-from nvdra_api.runtime.kube.connection import KubeFlags, KubeSettings
+from nvdra_api.runtime.kube.connection import KubeSettings
 from nvdra_api.runtime.kube.events import Events
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.store import Store
 from nvdra_api.runtime.plugin import home
 from nvdra_api.runtime.plugin.evidence import Evidence
 from nvdra_api.runtime.plugin.home import Home
+from nvdra_api.runtime.plugin.node_settings import NodeSettings
 from nvdra_api.runtime.process.clock import Clock, SystemClock
 from nvdra_api.runtime.process.worker import Worker, Workers
 from nvdra_api.runtime.telemetry import traces
@@ -31,49 +30,14 @@ class Program:
     """Who serves.
 
     Attributes:
-        driver: As in ResourceSlices: gpu.nvidia.com.
         name: As people call it: nvdra-gpu-plugin.
         version: Of the package.
         devices: What people call the driver's devices: GPUs.
     """
 
-    driver: str
     name: str
     version: str
     devices: str
-
-
-class Flags(KubeFlags, Protocol):
-    """What a plugin's settings say of its node (`plugin.node_fields`, `process.fields`)."""
-
-    @property
-    def node_name(self) -> str: ...  # noqa: D102 - as in node_fields, and below
-    @property
-    def pod_name(self) -> str: ...  # noqa: D102
-    @property
-    def pod_uid(self) -> str: ...  # noqa: D102
-    @property
-    def proc_root(self) -> Path: ...  # noqa: D102
-    @property
-    def sys_root(self) -> Path: ...  # noqa: D102
-    @property
-    def dev_root(self) -> Path: ...  # noqa: D102
-    @property
-    def container_driver_root(self) -> Path: ...  # noqa: D102
-    @property
-    def nvidia_cdi_hook_path(self) -> str: ...  # noqa: D102
-    @property
-    def plugin_dir(self) -> Path: ...  # noqa: D102
-    @property
-    def kubelet_plugins_directory_path(self) -> Path: ...  # noqa: D102
-    @property
-    def kubelet_registrar_directory_path(self) -> Path: ...  # noqa: D102
-    @property
-    def http_endpoint(self) -> str: ...  # noqa: D102
-    @property
-    def metrics_path(self) -> str: ...  # noqa: D102
-    @property
-    def debug_endpoint(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +46,7 @@ class Foundation:
 
     Attributes:
         program: Who we are.
+        driver: Which one: gpu.nvidia.com.
         node: Where we are.
         host: The node's /proc, /sys, /dev and driver.
         clock: The system's.
@@ -96,6 +61,7 @@ class Foundation:
     """
 
     program: Program
+    driver: str
     node: NodeName
     host: Host
     clock: Clock
@@ -120,7 +86,9 @@ class Foundation:
 
 
 @asynccontextmanager
-async def laid(program: Program, flags: Flags, stop: Event) -> AsyncIterator[Foundation | None]:
+async def laid(
+    program: Program, settings: NodeSettings, stop: Event
+) -> AsyncIterator[Foundation | None]:
     """Have it for the block; None when the process was stopped while its disk was no good.
 
     Raises:
@@ -128,22 +96,22 @@ async def laid(program: Program, flags: Flags, stop: Event) -> AsyncIterator[Fou
             ApiUnavailable: the way to the API server cannot be read.
         OSError: The directory cannot be used, and no time will change that.
     """
-    node, clock = NodeName(flags.node_name), SystemClock()
-    metrics = Metrics(driver=program.driver, node=node)
+    node, clock = NodeName(settings.node_name), SystemClock()
+    metrics = Metrics(driver=settings.driver, node=node)
     host = Host(
-        proc=flags.proc_root,
-        sys=flags.sys_root,
-        dev=flags.dev_root,
-        driver_root=flags.container_driver_root,
+        proc=settings.proc_root,
+        sys=settings.sys_root,
+        dev=settings.dev_root,
+        driver_root=settings.container_driver_root,
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         ours = await enter(
             home.taken(
-                flags.plugin_dir,
-                flags.nvidia_cdi_hook_path,
-                flags.http_endpoint,
-                flags.pod_name,
+                settings.plugin_dir,
+                settings.nvidia_cdi_hook_path,
+                settings.http_endpoint,
+                settings.pod_name,
                 host.boot_id(),
                 clock,
                 stop,
@@ -154,17 +122,19 @@ async def laid(program: Program, flags: Flags, stop: Event) -> AsyncIterator[Fou
             return
         telemetry = await enter(
             traces.of_process(
-                program.name, program.version, node, flags.pod_uid, clock=clock, metrics=metrics
+                program.name, program.version, node, settings.pod_uid, clock=clock, metrics=metrics
             )
         )
         threads = await enter(Workers())
         api = await enter(
             kube.connected(
-                KubeSettings.of(flags, program.name, program.version), observation.counted(metrics)
+                KubeSettings.of(settings, program.name, program.version),
+                observation.counted(metrics),
             )
         )
         yield Foundation(
             program=program,
+            driver=settings.driver,
             node=node,
             host=host,
             clock=clock,
@@ -175,5 +145,5 @@ async def laid(program: Program, flags: Flags, stop: Event) -> AsyncIterator[Fou
             events=await enter(Events(api, program.name, node, clock.now).running()),
             metrics=metrics,
             telemetry=telemetry,
-            evidence=Evidence(flags.kubelet_plugins_directory_path.parent),
+            evidence=Evidence(settings.kubelet_plugins_directory_path.parent),
         )

@@ -16,8 +16,9 @@ from nvdra_api.runtime.kubelet import server as kubelet_server
 from nvdra_api.runtime.plugin import checks, hook, report, roots, service, upkeep
 from nvdra_api.runtime.plugin.cleanup import Cleanup
 from nvdra_api.runtime.plugin.fetching import Claims
-from nvdra_api.runtime.plugin.foundation import Flags, Foundation
+from nvdra_api.runtime.plugin.foundation import Foundation
 from nvdra_api.runtime.plugin.held import HeldClaims
+from nvdra_api.runtime.plugin.node_settings import NodeSettings
 from nvdra_api.runtime.plugin.rebuild import Rebuild
 from nvdra_api.runtime.plugin.refusals import Refusals
 from nvdra_api.runtime.plugin.turns import Turns
@@ -62,16 +63,16 @@ class Driver(Generic[H]):
 
 @asynccontextmanager
 async def serving(
-    base: Foundation, flags: Flags, driver: Driver[H], logging: Logging
+    base: Foundation, settings: NodeSettings, driver: Driver[H], logging: Logging
 ) -> AsyncIterator[None]:
     """Serve the node until the block is left; what is held then stays held, its pods go on."""
-    name, held, turns = base.program.driver, driver.held, driver.turns
+    name, held, turns = base.driver, driver.held, driver.turns
     refusals = Refusals(base.node, base.events, base.metrics, base.clock)
     kept = upkeep.Upkeep(
         base.files,
         (
             base.home.lock.keep,
-            partial(hook.keep, flags.nvidia_cdi_hook_path, flags.plugin_dir),
+            partial(hook.keep, settings.nvidia_cdi_hook_path, settings.plugin_dir),
             driver.chore,
         ),
         driver.failures,
@@ -102,7 +103,7 @@ async def serving(
         )
         kubelet = await enter(
             kubelet_server.serving(
-                name, flags.plugin_dir, flags.kubelet_registrar_directory_path, calls
+                name, settings.plugin_dir, settings.kubelet_registrar_directory_path, calls
             )
         )
         ready: Mapping[str, Check] = {
@@ -113,14 +114,20 @@ async def serving(
             "kubelet": checks.registered(kubelet),
         }
         await enter(
-            ports.public(flags.http_endpoint, ready, base.metrics.registry, flags.metrics_path)
+            ports.public(
+                settings.http_endpoint, ready, base.metrics.registry, settings.metrics_path
+            )
         )
         status = report.Report(
             name, base.program.version, base.node, driver.devices, held, refusals, ready, base.clock
         )
         await enter(
             ports.private(
-                flags.debug_endpoint, base.telemetry.recorder, logging, base.clock, status.document
+                settings.debug_endpoint,
+                base.telemetry.recorder,
+                logging,
+                base.clock,
+                status.document,
             )
         )
         try:

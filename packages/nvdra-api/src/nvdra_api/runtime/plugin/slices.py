@@ -18,7 +18,7 @@ def publisher(base: Foundation) -> Publisher:
 
     return Publisher(
         base.api,
-        base.program.driver,
+        base.driver,
         base.node,
         partial(_count, base.metrics),
         base.metrics.watch_restart,
