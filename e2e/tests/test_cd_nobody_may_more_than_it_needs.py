@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import domains
 import members
 import pytest
 import rights
@@ -16,6 +17,8 @@ CONTROLLER = Account(NAMESPACE, members.CONTROLLER_NAME)
 DAEMON = Account(NAMESPACE, "compute-domain-daemon-service-account")
 READING = ("get", "list", "watch")
 NODE, OTHER = "node-1", "node-2"
+NOBODYS = "00000000-0000-4000-8000-000000000000"
+"""UID of a domain that is not there."""
 LABELLED = {"labels": {"a": "b"}}
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
@@ -47,7 +50,7 @@ def test_the_plugins_own_token_opens_nothing_of_other_nodes_and_no_secret(
     rack: Cluster, tmp_path: Path
 ) -> None:
     plugin = as_pod(rack, rack.plugin(NODE), tmp_path)
-    label = f"{names.DOMAIN_LABEL}={'0' * 8}-0000-4000-8000-{'0' * 12}"
+    label = f"{names.DOMAIN_LABEL}={NOBODYS}"
     (theirs,) = slices(rack, OTHER)
     for command, words in (
         (("label", "node", OTHER, label), f"may not change node '{OTHER}'"),
@@ -77,13 +80,21 @@ def test_a_daemons_own_token_changes_no_other_pod_and_no_domain(
     for stranger in (rack.plugin(OTHER), members.leader(rack)):
         said = rights.sent(daemon, "PATCH", f"{pods}/{stranger}", {"metadata": LABELLED})
         assert f"an IMEX daemon may label its own pod '{pod}' and no other" in said
-    for path, verb in (
-        (ours, "patch"),
-        (f"{ours}/status", "patch"),
-        (f"/api/v1/nodes/{NODE}", "patch"),
-        (f"/api/v1/namespaces/{NAMESPACE}/secrets/x", "patch"),
+    for path in (
+        ours,
+        f"{ours}/status",
+        f"/api/v1/nodes/{NODE}",
+        f"/api/v1/namespaces/{NAMESPACE}/secrets/x",
     ):
-        assert f"cannot {verb} resource" in rights.sent(daemon, "PATCH", path, {})
+        assert "cannot patch resource" in rights.sent(daemon, "PATCH", path, {})
+    cliques = f"/apis/{names.CONFIG_API_VERSION}/namespaces/{NAMESPACE}/computedomaincliques"
+    (clique,) = domain.labelled("computedomaincliques")
+    entry = domains.entry(OTHER, 1, cliqueID=clique["daemons"][0]["cliqueID"])
+    change = {"daemons": [*clique["daemons"], entry]}
+    said = rights.sent(daemon, "PATCH", f"{cliques}/{clique['metadata']['name']}", change)
+    assert f"an IMEX daemon on node '{NODE}' may not say how another node is" in said
+    said = rights.sent(daemon, "POST", cliques, domains.clique(NOBODYS))
+    assert f"the IMEX daemon '{pod}' is not of the ComputeDomain of clique" in said
     for command, words in (
         (("get", "secrets"), "cannot list resource"),
         (("get", "pods"), "cannot list resource"),
@@ -111,6 +122,8 @@ def test_the_controllers_own_token_makes_no_pod_and_reads_no_secret(
         (("delete", "node", OTHER), "cannot delete resource"),
     ):
         assert words in refused(controller, *command)
+    said = rights.sent(controller, "PATCH", f"/api/v1/nodes/{OTHER}", {"metadata": LABELLED})
+    assert "this user may do nothing with labels of a node but take" in said
 
 
 def as_pod(rack: Cluster, pod: str, directory: Path) -> Kubectl:
