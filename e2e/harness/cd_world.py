@@ -133,7 +133,8 @@ class World:
 
     def pod(self, node: str, uid: str, number: int = 0, **labels: str) -> Json:
         """A daemon's pod on a node, running."""
-        name, path = f"daemon-{node}-{number}", f"/api/v1/namespaces/{self.driver}/pods"
+        name = f"computedomain-daemon-{uid}-{node}-{number}"  # as the DaemonSet's pods begin
+        path = f"/api/v1/namespaces/{self.driver}/pods"
         container = {"name": "compute-domain-daemon", "image": "daemon:1"}
         self.server.create(
             path,
