@@ -14,6 +14,7 @@ from nvdra_api.runtime.kube.connection import KubeSettings
 from nvdra_api.runtime.kube.events import Events
 from nvdra_api.runtime.kube.leases import Lease, LeaseSettings
 from nvdra_api.runtime.kube.workqueue import WorkQueue
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.telemetry import logs, traces
@@ -150,12 +151,8 @@ async def _resyncing(cluster: Cluster, queue: WorkQueue[DomainUID]) -> AsyncIter
             for uid in cluster.uids():
                 queue.add(uid)
 
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(resync(), name="resync")
-        try:
-            yield
-        finally:
-            task.cancel()
+    async with background.tasks(resync=resync()):
+        yield
 
 
 def _lease(settings: Settings, api: Client, clock: SystemClock) -> Lease | None:
