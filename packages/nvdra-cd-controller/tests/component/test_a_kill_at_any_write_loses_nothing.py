@@ -1,0 +1,62 @@
+"""Killed before or after any write to the API server, another controller finishes what was begun.
+
+The writes are recorded from undisturbed runs in the same test; a recorded one that no run was
+struck at fails. `--crash-report=FILE` keeps the table of all outcomes.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import pytest_asyncio
+from campaign import cd_lane, on_domains, report
+from campaign.cd_lane import Lane
+from campaign.cd_operations import Delete, Heal, Join, Make, Operation
+from campaign.outcomes import Campaign
+
+LANES = 2
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def lanes() -> AsyncIterator[list[Lane]]:
+    """Several API servers, each with one controller."""
+    async with AsyncExitStack() as stack:
+        yield [await _opened(stack) for _ in range(LANES)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[list[Lane]]:
+    """The same with two replicas each, of which one leads."""
+    async with AsyncExitStack() as stack:
+        yield [await _opened(stack, is_shared=True) for _ in range(LANES)]
+
+
+async def _opened(stack: AsyncExitStack, *, is_shared: bool = False) -> Lane:
+    directory = Path(stack.enter_context(TemporaryDirectory(prefix="nvdra-", dir="/dev/shm")))
+    return await stack.enter_async_context(cd_lane.opened(directory, is_shared=is_shared))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", [Make, Join, Heal, Delete], ids=lambda kind: kind.name)
+async def test_a_kill_around_any_write_is_made_good_by_the_next_controller(
+    kind: type[Operation], lanes: list[Lane], campaigns: list[Campaign]
+) -> None:
+    _judge(await on_domains.campaign(lanes, kind()), campaigns)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", [Make, Delete], ids=lambda kind: kind.name)
+async def test_a_leader_that_is_told_to_end_at_any_write_is_followed_by_the_second_replica(
+    kind: type[Operation], shared: list[Lane], campaigns: list[Campaign]
+) -> None:
+    _judge(await on_domains.campaign(shared, kind()), campaigns)
+
+
+def _judge(found: Campaign, campaigns: list[Campaign]) -> None:
+    campaigns.append(found)
+    assert found.rows
+    assert not found.missed + found.wrong, "\n" + report.page([found])
