@@ -159,6 +159,16 @@ class World:
         made: Json = self.server.call("PUT", f"{path}/{name}/status", {**pod, "status": status})
         return made
 
+    def stuck_pod(self, node: str, uid: str, status: Json) -> None:
+        """A daemon's pod that was made for a node and does not start."""
+        path = f"/api/v1/namespaces/{self.driver}/pods"
+        body = {
+            "metadata": {"name": f"daemon-{node}", "labels": {LABEL: uid}},
+            "spec": {"containers": [{"name": "c", "image": "i"}], **domains.bound_for(node)},
+        }
+        made = self.server.create(path, body)
+        self.server.call("PUT", f"{path}/daemon-{node}/status", {**made, "status": status})
+
     def remove_pod(self, pod: Json) -> None:
         """A pod that is gone without a word, as after a forced deletion."""
         path = f"/api/v1/namespaces/{self.driver}/pods/{pod['metadata']['name']}"

@@ -68,6 +68,37 @@ def domain(name: str = "ring", template: str = "", **spec: Any) -> Json:
     }
 
 
+def bound_for(node: str) -> Json:
+    """Spec of a pod that a DaemonSet made for this node, before the scheduler has bound it."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def no_node_fits(message: str) -> Json:
+    """Status of a pod that the scheduler cannot bind."""
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    return {"phase": "Pending", "conditions": [condition]}
+
+
+def image_not_pulled(message: str) -> Json:
+    """Status of a pod whose one container's image the kubelet cannot get."""
+    container = {
+        "name": "c",
+        "image": "i",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": message}},
+    }
+    return {"phase": "Pending", "containerStatuses": [container]}
+
+
 def domains_path(namespace_: str, name: str = "") -> str:
     """Path of a namespace's domains, or of one."""
     return f"{API}/namespaces/{namespace_}/computedomains" + (f"/{name}" if name else "")

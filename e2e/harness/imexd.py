@@ -152,6 +152,7 @@ class Rack:
         namespace: Of the daemons' pods and of the clique.
         nodes: Those that have a driver with nvidia-imex; the others have none.
         template: What the plugin leaves for daemons started from now on; empty for nothing.
+        clique_id: Of the clique in which the daemons meet.
     """
 
     server: ApiServer
@@ -162,6 +163,7 @@ class Rack:
     nodes: dict[str, SimulatedNode] = field(default_factory=dict)
     pods: list[Pod] = field(default_factory=list)
     template: str = TEMPLATE
+    clique_id: str = CLIQUE
 
     @property
     def uid(self) -> str:
@@ -171,7 +173,7 @@ class Rack:
     @property
     def clique_path(self) -> str:
         """Path of the clique."""
-        return domains.cliques_path(self.namespace, f"{self.uid}.{CLIQUE}")
+        return domains.cliques_path(self.namespace, f"{self.uid}.{self.clique_id}")
 
     def start(
         self, node: str, *flags: str, clique: str = CLIQUE, environ: Mapping[str, str] = {}

@@ -1,4 +1,4 @@
-"""The GPU plugin as a process of its own, on a simulated node, against a real API server.
+"""A DRA plugin as a process of its own, on a simulated node, against a real API server.
 
 What a test or the bench needs around it: the node's files, the Node object, claims that are
 allocated as the scheduler would, the plugin's ports and log.
@@ -58,10 +58,14 @@ class Node:
 
 
 @contextlib.contextmanager
-def node(directory: Path, name: str, profile: str = PROFILE) -> Iterator[Node]:
-    """Simulated hardware below `directory`, with real device nodes; needs root. Keep it short."""
+def node(directory: Path, name: str, profile: str = PROFILE, **sections: Any) -> Iterator[Node]:
+    """Simulated hardware below `directory`, with real device nodes; needs root. Keep it short.
+
+    Sections are those of a node file.
+    """
     roots = install.Roots.below(directory / "hw")
-    description = config.from_profile(profile, name, {"node": {"visibility": "all"}})
+    sections["node"] = {"visibility": "all", **sections.get("node", {})}
+    description = config.from_profile(profile, name, sections)
     install.install(
         description,
         driver_root=roots.driver,
@@ -203,6 +207,11 @@ def free_ports(count: int) -> list[int]:
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
 
+def claims_path(namespace: str) -> str:
+    """Path of a namespace's claims."""
+    return CLAIMS.replace("/default/", f"/{namespace}/")
+
+
 def allocated_claim(
     server: ApiServer,
     node: str,
@@ -216,6 +225,8 @@ def allocated_claim(
     pod_uid: str = "",
     is_dated: bool = True,
     name: str = "",
+    driver: str = DRIVER,
+    namespace: str = "default",
 ) -> ClaimRef:
     """A new claim with these devices of the node, as the scheduler leaves it.
 
@@ -224,20 +235,21 @@ def allocated_claim(
     """
     name = name or f"claim-{uuid4().hex[:10]}"
     main, _, alternative = request.partition("/")
-    wanted: dict[str, Any] = {"deviceClassName": DRIVER, "count": len(devices)}
+    wanted: dict[str, Any] = {"deviceClassName": driver, "count": len(devices)}
     if admin:
         wanted["adminAccess"] = True
     asked: dict[str, Any] = {"name": main, "exactly": wanted}
     if alternative:
         asked = {"name": main, "firstAvailable": [{"name": alternative, **wanted}]}
+    path = claims_path(namespace)
     claim = server.create(
-        CLAIMS,
+        path,
         {
             "metadata": {"name": name, "annotations": dict(annotations or {})},
             "spec": {"devices": {"requests": [asked]}},
         },
     )
-    result = {"request": request, "driver": DRIVER, "pool": node}
+    result = {"request": request, "driver": driver, "pool": node}
     results = [
         {**result, "device": device, **({"adminAccess": True} if admin else {})}
         for device in devices
@@ -251,10 +263,12 @@ def allocated_claim(
         },
         "reservedFor": [{"resource": "pods", "name": pod, "uid": pod_uid or str(uuid4())}],
     }
-    server.call("PUT", f"{CLAIMS}/{name}/status", claim)
-    return ClaimRef("default", name, ClaimUID(claim["metadata"]["uid"]))
+    server.call("PUT", f"{path}/{name}/status", claim)
+    return ClaimRef(namespace, name, ClaimUID(claim["metadata"]["uid"]))
 
 
-def opaque(parameters: Mapping[str, Any], source: str = "FromClaim") -> dict[str, Any]:
-    """An entry of an allocation's config, for our driver."""
-    return {"source": source, "opaque": {"driver": DRIVER, "parameters": dict(parameters)}}
+def opaque(
+    parameters: Mapping[str, Any], source: str = "FromClaim", driver: str = DRIVER
+) -> dict[str, Any]:
+    """An entry of an allocation's config, for a driver of ours."""
+    return {"source": source, "opaque": {"driver": driver, "parameters": dict(parameters)}}

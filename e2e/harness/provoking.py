@@ -7,10 +7,9 @@ A reason that the code can raise and nobody provokes here fails a unit test; the
 import asyncio
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from types import MappingProxyType
-from typing import NamedTuple
 
 import plugin
 import small_disk
@@ -18,12 +17,9 @@ from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.errors import Reason
 from nvdra_api.types.ids import ClaimUID
 from rig import Rig
+from telling import CLAIM, JSON, NOBODY, Told, refused
 
-JSON = "--logging-format=json"
 HANG = ("slow", "-1", "--function", "nvmlDevice*", "--gpu")
-NOBODY = ClaimUID("11111111-2222-4333-8444-555555555555")
-BOTH = frozenset({"ResourceClaim", "Pod"})
-CLAIM = frozenset({"ResourceClaim"})
 
 SHARING = {
     "apiVersion": "resource.nvidia.com/v1beta1",
@@ -45,79 +41,68 @@ main()
 """The plugin with a mistake in it, for there is no known one."""
 
 
-class Told(NamedTuple):
-    """A refusal: the claim, what the kubelet was told, and which kinds of objects have the Event.
-
-    A pod is known by the claim it is in; of a claim that is gone, nobody can tell whose it was.
-    """
-
-    claim: ClaimRef
-    answer: str
-    subjects: frozenset[str] = BOTH
-
-
 Provocation = Callable[[Rig], Awaitable[Told]]
 
 
 async def claim_not_found(rig: Rig) -> Told:
     await rig.start(JSON)
-    return await _refused(rig, ClaimRef("default", "gone", NOBODY), CLAIM)
+    return await refused(rig, ClaimRef("default", "gone", NOBODY), CLAIM)
 
 
 async def claim_uid_changed(rig: Rig) -> Told:
     await rig.start(JSON)
-    return await _refused(rig, rig.claim("gpu-0")._replace(uid=NOBODY), CLAIM)
+    return await refused(rig, rig.claim("gpu-0")._replace(uid=NOBODY), CLAIM)
 
 
 async def not_allocated(rig: Rig) -> Told:
     await rig.start(JSON)
-    requests = [{"name": "g", "exactly": {"deviceClassName": plugin.DRIVER}}]
+    requests = [{"name": "g", "exactly": {"deviceClassName": rig.driver}}]
     created = rig.server.create(
         plugin.CLAIMS,
         {"metadata": {"generateName": "new-"}, "spec": {"devices": {"requests": requests}}},
     )["metadata"]
     claim = ClaimRef("default", created["name"], ClaimUID(created["uid"]))
-    return await _refused(rig, claim, CLAIM)  # without an allocation no pod is in reservedFor
+    return await refused(rig, claim, CLAIM)  # without an allocation no pod is in reservedFor
 
 
 async def unknown_device(rig: Rig) -> Told:
     await rig.start(JSON)
-    return await _refused(rig, rig.claim("gpu-77"))
+    return await refused(rig, rig.claim("gpu-77"))
 
 
 async def device_in_use(rig: Rig) -> Told:
     await rig.start(JSON)
     await rig.dra.prepare([rig.claim("gpu-0")])
-    return await _refused(rig, rig.claim("gpu-0"), timeout_s=3)
+    return await refused(rig, rig.claim("gpu-0"), timeout_s=3)
 
 
 async def device_unhealthy(rig: Rig) -> Told:
     await rig.start(JSON)
     rig.node.sim("gpu", "lose", "3")
-    return await _refused(rig, rig.claim("gpu-3"))
+    return await refused(rig, rig.claim("gpu-3"))
 
 
 async def device_node_missing(rig: Rig) -> Told:
     await rig.start(JSON)
     (rig.node.roots.dev / "nvidia1").unlink()
-    return await _refused(rig, rig.claim("gpu-1"))
+    return await refused(rig, rig.claim("gpu-1"))
 
 
 async def driver_mismatch(rig: Rig) -> Told:
     library = next(rig.node.roots.driver.glob("usr/lib/*/libnvidia-ml.so.1"))
     library.rename(library.with_name("hidden"))
-    await _serve(rig)
-    return await _refused(rig, rig.claim("gpu-0"))
+    await rig.serve(JSON)
+    return await refused(rig, rig.claim("gpu-0"))
 
 
 async def invalid_config(rig: Rig) -> Told:
     await rig.start(JSON)
-    return await _refused(rig, rig.claim("gpu-0", config=[plugin.opaque(TYPO)]))
+    return await refused(rig, rig.claim("gpu-0", config=[plugin.opaque(TYPO)]))
 
 
 async def feature_gate_disabled(rig: Rig) -> Told:
     await rig.start(JSON)
-    return await _refused(rig, rig.claim("gpu-0", config=[plugin.opaque(SHARING)]))
+    return await refused(rig, rig.claim("gpu-0", config=[plugin.opaque(SHARING)]))
 
 
 async def lock_timeout(rig: Rig) -> Told:
@@ -127,7 +112,7 @@ async def lock_timeout(rig: Rig) -> Told:
     async with asyncio.TaskGroup() as group:
         group.create_task(rig.dra.prepare([first], timeout_s=7))
         await asyncio.sleep(0.5)  # until the first one is at the board
-        return await _refused(rig, second, timeout_s=4)
+        return await refused(rig, second, timeout_s=4)
 
 
 async def state_corrupt(rig: Rig) -> Told:
@@ -140,7 +125,7 @@ async def state_corrupt(rig: Rig) -> Told:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE records SET payload = '{'")
     await rig.start(JSON)
-    return await _refused(rig, rig.claim("gpu-2"))
+    return await refused(rig, rig.claim("gpu-2"))
 
 
 async def state_unavailable(rig: Rig) -> Told:
@@ -148,26 +133,26 @@ async def state_unavailable(rig: Rig) -> Told:
     await rig.start(JSON)
     claim = rig.claim("gpu-2")
     disk.fill()
-    return await _refused(rig, claim)
+    return await refused(rig, claim)
 
 
 async def api_unavailable(rig: Rig) -> Told:
     await rig.start(JSON)
     claim = rig.claim("gpu-0")
     with rig.server.paused():
-        return await _refused(rig, claim, timeout_s=4)
+        return await refused(rig, claim, timeout_s=4)
 
 
 async def deadline_exceeded(rig: Rig) -> Told:
     await rig.start(JSON)
     rig.node.sim(*HANG, "1")
-    return await _refused(rig, rig.claim("gpu-1"), timeout_s=4)
+    return await refused(rig, rig.claim("gpu-1"), timeout_s=4)
 
 
 async def internal(rig: Rig) -> Told:
-    await _serve(rig, (sys.executable, "-c", A_BUG))
+    await rig.serve(JSON, program=(sys.executable, "-c", A_BUG))
     await rig.until(lambda: bool(rig.devices()), "the slices")
-    return await _refused(rig, rig.claim("gpu-0"))
+    return await refused(rig, rig.claim("gpu-0"))
 
 
 PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
@@ -190,18 +175,3 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.INTERNAL: internal,
     }
 )
-
-
-async def _refused(
-    rig: Rig, claim: ClaimRef, subjects: frozenset[str] = BOTH, timeout_s: float = 20
-) -> Told:
-    answer = (await rig.dra.prepare([claim], timeout_s=timeout_s))[claim.uid]
-    return Told(claim, answer.error, subjects)
-
-
-async def _serve(rig: Rig, program: Sequence[str] = ("nvdra-gpu-plugin",)) -> None:
-    """Start a plugin that will not be ready, or not the usual way."""
-    starting = plugin.running(rig.server, rig.node, flags=(JSON,), program=program)
-    rig.process = rig.stack.enter_context(starting)
-    rig.dra = await rig.kubelet.registered(plugin.DRIVER, plugin.START_S)
-    await rig.until(rig.process.is_listening, "its ports")

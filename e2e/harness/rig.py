@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -21,31 +24,58 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 @dataclass
 class Rig:
-    """One node and its plugin, as the kubelet meets it."""
+    """One node and its plugin, as the kubelet meets it.
+
+    Attributes:
+        driver: The plugin's; the GPU plugin's unless said.
+        program: Its command.
+    """
 
     server: ApiServer
     node: Node
     kubelet: KubeletClient
     stack: ExitStack
+    driver: str = plugin.DRIVER
+    program: str = "nvdra-gpu-plugin"
     process: PluginProcess = field(init=False)
     dra: Plugin = field(init=False)
 
     @property
     def plugin_dir(self) -> Path:
         """Where the plugin has its sockets and its state."""
-        return self.node.kubelet / "plugins" / plugin.DRIVER
+        return self.node.kubelet / "plugins" / self.driver
 
     def launch(self, *flags: str, environ: Mapping[str, str] | None = None) -> PluginProcess:
         """Start the plugin; for one that will not register."""
-        starting = plugin.running(self.server, self.node, flags=flags, environ=environ)
+        program = (self.program,)
+        starting = plugin.running(
+            self.server, self.node, flags=flags, environ=environ, program=program
+        )
         return self.stack.enter_context(starting)
 
     async def start(self, *flags: str, environ: Mapping[str, str] | None = None) -> None:
         """Start the plugin and wait until it is registered and has published."""
         self.process = self.launch(*flags, environ=environ)
-        await self.kubelet.registered(plugin.DRIVER, plugin.START_S)
+        await self.kubelet.registered(self.driver, plugin.START_S)
         await self.until(lambda: self.process.get("/readyz")[0] == 200, "the plugin to be ready")
-        self.dra = await self.kubelet.registered(plugin.DRIVER)
+        self.dra = await self.kubelet.registered(self.driver)
+
+    async def serve(self, *flags: str, program: Sequence[str] = ()) -> None:
+        """Start a plugin that will not be ready, or another program in its place."""
+        starting = plugin.running(
+            self.server, self.node, flags=flags, program=program or (self.program,)
+        )
+        self.process = self.stack.enter_context(starting)
+        self.dra = await self.kubelet.registered(self.driver, plugin.START_S)
+        await self.until(self.process.is_listening, "its ports")
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the plugin; the kubelet has noticed when this returns."""
+        await asyncio.to_thread(self.process.stop, number)
+        if number == signal.SIGTERM:
+            await self.kubelet.gone(self.driver)
+        else:  # the sockets of a killed one stay where they were
+            await self.kubelet.restart()
 
     def claim(self, *devices: str, **how: Any) -> ClaimRef:
         """A new claim, allocated to these devices of the node."""
@@ -59,7 +89,7 @@ class Rig:
 
     def delete(self, claim: ClaimRef) -> None:
         """Remove the claim from the API server."""
-        self.server.call("DELETE", f"{plugin.CLAIMS}/{claim.name}")
+        self.server.call("DELETE", f"{plugin.claims_path(claim.namespace)}/{claim.name}")
 
     def slices(self) -> list[dict[str, Any]]:
         """The node's slices, as the API server holds them."""
@@ -78,6 +108,14 @@ class Rig:
         """Events with this reason that the node's plugin wrote."""
         found = self.server.call("GET", f"/api/v1/events?fieldSelector=reason={reason}")["items"]
         return [event for event in found if event["source"].get("host") == self.node.name]
+
+    def status(self, *arguments: str) -> str:
+        """What the command `status` prints beside the plugin; it must succeed."""
+        command = Path(sys.executable).with_name(self.program)
+        argv = [command, "status", f"--debug-endpoint={self.process.debug}", *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def held(self) -> dict[str, str]:
         """What the state file says is prepared: payload by claim UID."""

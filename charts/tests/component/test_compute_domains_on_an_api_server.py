@@ -3,7 +3,7 @@
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -61,7 +61,7 @@ def patched(
 
 
 def labelled(
-    cluster: Cluster, node: str, labels: dict[str, str | None], own: str | None = "node-a"
+    cluster: Cluster, node: str, labels: Mapping[str, str | None], own: str | None = "node-a"
 ) -> subprocess.CompletedProcess[str]:
     return patched(cluster, node, {"metadata": {"labels": labels}}, own)
 

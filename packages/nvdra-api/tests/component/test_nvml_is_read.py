@@ -250,3 +250,21 @@ def test_any_other_failure_is_an_error_with_function_and_device(make_node, funct
     assert error["code"] == pynvml.NVML_ERROR_UNKNOWN
     assert error["device"] == uuid
     assert error["text"] == f"nvmlDeviceGet{function} on {uuid}: Unknown Error (NVML error 999)"
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_gpu_tells_of_its_fabric_also_where_the_driver_knows_the_first_version_only(
+    make_node, is_old
+):
+    node = make_node("gb200-nvl72")
+    if is_old:
+        missing = fault("nvmlDeviceGetGpuFabricInfoV", result=int(Code.FUNCTION_NOT_FOUND))
+        state.load(node.state).add_rule(missing)
+    told, calls = read(
+        node,
+        "nvml = load()\ninfo = nvml.fabric(nvml.handle_by_index(0))\n"
+        "show([[info.state, info.status, str(info.cluster), info.clique], calls])",
+    )
+    assert told == [3, 0, "6f1c7a52-0d3e-5b8a-9c41-27e5a0d1b672", 2]
+    asked = [function for function, _ in calls if "Fabric" in function]
+    assert asked[-1] == f"nvmlDeviceGetGpuFabricInfo{'' if is_old else 'V'}"

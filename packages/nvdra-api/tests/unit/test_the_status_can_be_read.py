@@ -103,6 +103,12 @@ def test_what_keeps_the_plugin_from_being_ready_comes_first() -> None:
     ]
 
 
+def test_a_remark_of_a_check_that_passes_is_no_trouble() -> None:
+    remarks = {"fabric": "clique 6f1c.2"}
+    lines = status.table({**STATUS, "remarks": remarks}, COLUMNS).splitlines()
+    assert lines[1:3] == ["ready", "fabric: clique 6f1c.2"]
+
+
 def test_a_node_on_which_nothing_happens_says_so_in_words() -> None:
     text = status.table({**STATUS, "devices": [], "claims": [], "failures": []}, COLUMNS)
     for words in ("no devices", "no claims are held", "no failures since the plugin started"):

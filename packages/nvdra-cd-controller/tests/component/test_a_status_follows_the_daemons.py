@@ -107,32 +107,51 @@ async def test_a_node_without_fabric_is_a_member_by_its_pod(world: World) -> Non
     assert (world.status()["status"], world.status()["cliques"]) == ("Ready", 0)
 
 
-async def test_an_image_that_cannot_be_pulled_is_told_on_the_domain(world: World) -> None:
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            domains.image_not_pulled("Back-off pulling image"),
+            "ImagePullBackOff: Back-off pulling image",
+        ),
+        (
+            domains.no_node_fits("0/4 nodes are available: 1 Insufficient memory"),
+            "Unschedulable: 0/4 nodes are available: 1 Insufficient memory",
+        ),
+    ],
+    ids=["its image cannot be pulled", "no node fits"],
+)
+async def test_why_a_daemons_pod_does_not_start_is_told_on_the_domain(
+    world: World, status: dict[str, Any], words: str
+) -> None:
     world.create()
     uid = await world.formed()
     a = world.node("a", uid)
-    pod = world.pod(a, uid)
-    waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
-    pod["status"] = {
-        "phase": "Pending",
-        "containerStatuses": [
-            {
-                "name": "compute-domain-daemon",
-                "image": "daemon:1",
-                "imageID": "",
-                "ready": False,
-                "restartCount": 0,
-                "state": {"waiting": waiting},
-            }
-        ],
-    }
-    path = f"/api/v1/namespaces/{world.driver}/pods/{pod['metadata']['name']}"
-    world.server.call("PUT", f"{path}/status", pod)
+    world.stuck_pod(a, uid, status)
 
-    said = f"{a}: ImagePullBackOff: Back-off pulling image"
+    said = f"{a}: {words}"
     await until(lambda: world.condition("Degraded") == ("True", "DaemonPodsFailing", said))
+    assert world.condition("Ready")[:2] == ("False", "DaemonsNotReady")
     await until(lambda: world.events())
     assert world.events()[0] == ("Warning", "DaemonPodsFailing", said)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ImexBinaryMissing: nvidia-imex is not there; install nvidia-imex on the node",
+        "nvidia-imex says WAITING_FOR_QUORUM",
+    ],
+)
+async def test_what_a_daemon_says_of_itself_is_told_on_the_domain(world: World, words: str) -> None:
+    world.create()
+    uid = await world.formed()
+    a = world.node("a", uid)
+    world.join(uid, entry(a, world.pod(a, uid), 0, "NotReady", message=words))
+
+    said = f"0 of 1 node is ready; {a}: {words}"
+    await until(lambda: world.condition("Ready") == ("False", "DaemonsNotReady", said))
+    assert world.status()["status"] == "NotReady"
 
 
 async def test_a_daemon_of_the_reference_driver_shares_a_clique_with_ours(world: World) -> None:

@@ -19,6 +19,7 @@ def test_it_has_the_template_with_the_places_that_daemons_fill_in(tmp_path: Path
     text = (files.path(UID) / TEMPLATE).read_text()
     assert "IMEX_NODE_CONFIG_FILE={{ .IMEXDaemonNodesConfigPath }}\n" in text
     assert "IMEX_CMD_BIND_INTERFACE_IP={{ .IMEXCmdBindInterfaceIP }}\n" in text
+    assert text.count("{{") == 2, "daemons refuse a template that asks for anything else"
     assert (files.path(UID) / TEMPLATE).stat().st_mode & 0o777 == 0o644
     assert files.path(UID).stat().st_mode & 0o777 == 0o755
 

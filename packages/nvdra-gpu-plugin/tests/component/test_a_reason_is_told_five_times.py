@@ -1,38 +1,25 @@
 """Each reason on purpose: the kubelet's text, Events, metric, log and span say the same word."""
 
 import asyncio
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import provoking
 import pytest
+import telling
 import yaml
 from nvdra_api.protocol import identity
 from nvdra_api.types.errors import Reason
 from rig import Rig
 
-SHAPE = r"{reason}: (?P<what>.+), since (?P<since>\S+Z); (?P<remedy>.+) \(trace {trace}\)"
 CHART = Path(__file__).parents[4] / "charts/nvdra"
-EVENT_S = 40
-"""An Event that the API server could not take is tried again with growing pauses."""
 
 
 @pytest.mark.parametrize("reason", provoking.PROVOCATIONS)
 async def test_a_reason_is_the_same_word_in_all_five_places(rig: Rig, reason: Reason) -> None:
     told = await provoking.PROVOCATIONS[reason](rig)
-    trace = identity.trace_id(told.claim.uid)
-    text = re.fullmatch(SHAPE.format(reason=reason, trace=trace), told.answer, re.DOTALL)
-    assert text is not None, told.answer
-    assert re.search(_metric(reason), rig.process.get("/metrics")[1], re.MULTILINE)
-    assert _logged(rig, reason, trace)
-    assert reason in _error_types(rig.process.trace(told.claim.uid)["spans"])
-    await rig.until(lambda: _subjects(rig, reason, trace) == told.subjects, "Events", EVENT_S)
-    for event in _events(rig, reason, trace):
-        # `kubectl describe` shows this and nothing else: what, since when, what to do.
-        assert event["type"] == "Warning"
-        assert event["message"] == text[0][len(reason) + 2 :].removesuffix(f" (trace {trace})")
+    await telling.is_told_everywhere(rig, reason, told)
 
 
 async def test_a_node_without_a_driver_is_told_on_the_node_in_the_log_and_in_readyz(
@@ -45,7 +32,7 @@ async def test_a_node_without_a_driver_is_told_on_the_node_in_the_log_and_in_rea
     (event,) = _of_node(rig)
     assert event["involvedObject"]["name"] == node
     assert "libnvidia-ml.so.1" in event["message"]
-    assert any("libnvidia-ml.so.1" in str(line.get("error")) for line in _lines(rig))
+    assert any("libnvidia-ml.so.1" in str(line.get("error")) for line in telling.lines(rig))
     assert "libnvidia-ml.so.1" in rig.process.get("/readyz?verbose")[1]
 
 
@@ -56,20 +43,20 @@ async def test_a_refusal_that_stands_is_one_event_with_the_time_it_began(rig: Ri
     assert again == told.answer
     trace = identity.trace_id(told.claim.uid)
     reason = Reason.UNKNOWN_DEVICE
-    await rig.until(lambda: _subjects(rig, reason, trace) == told.subjects, "the Events")
-    assert len(_events(rig, reason, trace)) == len(told.subjects)
+    await rig.until(lambda: telling.subjects(rig, reason, trace) == told.subjects, "the Events")
+    assert len(telling.events(rig, reason, trace)) == len(told.subjects)
 
 
 async def test_a_claim_that_was_refused_while_it_is_held_is_told_on_its_pods_too(rig: Rig) -> None:
     """A repeated prepare asks no API server, so the pods are found out for the Event alone."""
-    await rig.start(provoking.JSON)
+    await rig.start(telling.JSON)
     claim = rig.claim("gpu-0")
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     rig.node.sim("gpu", "lose", "0")
     assert "DeviceUnhealthy" in (await rig.dra.prepare([claim]))[claim.uid].error
     trace = identity.trace_id(claim.uid)
     reason = Reason.DEVICE_UNHEALTHY
-    await rig.until(lambda: _subjects(rig, reason, trace) == provoking.BOTH, "the Events")
+    await rig.until(lambda: telling.subjects(rig, reason, trace) == telling.BOTH, "the Events")
 
 
 async def test_what_went_well_is_an_event_only_above_the_charts_verbosity(rig: Rig) -> None:
@@ -107,37 +94,6 @@ async def test_every_call_is_counted_once_and_leads_to_its_trace(rig: Rig) -> No
     assert calls == {"prepare": 2, "unprepare": 2}
     assert f'# {{trace_id="{identity.trace_id(claim.uid)}"}}' in text
     assert "nvdra_operations_in_flight" in text
-
-
-def _metric(reason: str) -> str:
-    return rf'^nvdra_claim_operation_seconds_count{{[^}}]*reason="{reason}"[^}}]*}} [1-9]'
-
-
-def _lines(rig: Rig) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in rig.process.log.read_text().splitlines()]
-
-
-def _logged(rig: Rig, reason: str, trace: str) -> bool:
-    return any(
-        line.get("reason") == reason and line.get("trace_id") == trace for line in _lines(rig)
-    )
-
-
-def _error_types(spans: list[dict[str, Any]]) -> set[str]:
-    found = {span["attributes"].get("error.type", "") for span in spans}
-    return found.union(*(_error_types(span["children"]) for span in spans))
-
-
-def _events(rig: Rig, reason: str, trace: str) -> list[dict[str, Any]]:
-    return [
-        event
-        for event in rig.events(reason)
-        if event["metadata"].get("annotations", {}).get("nvdra.nvidia.com/trace-id") == trace
-    ]
-
-
-def _subjects(rig: Rig, reason: str, trace: str) -> set[str]:
-    return {event["involvedObject"]["kind"] for event in _events(rig, reason, trace)}
 
 
 def _of_node(rig: Rig) -> list[dict[str, Any]]:

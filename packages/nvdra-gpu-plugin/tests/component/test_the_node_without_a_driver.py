@@ -74,6 +74,7 @@ async def test_a_node_without_gpus_is_ready_says_so_and_offers_those_that_come_l
     status, text = rig.process.get("/readyz?verbose")
     assert status == 200
     assert "[+]driver ok: the NVIDIA driver works and finds no GPU" in text
+    assert "\nready\ndriver: the NVIDIA driver works and finds no GPU" in rig.status()
     await rig.until(lambda: rig.events("NoGPU"), "an Event of the Node")
     machine.installed(rig.node)
     await recovered(rig)

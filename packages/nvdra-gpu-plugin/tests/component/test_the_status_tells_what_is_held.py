@@ -1,28 +1,15 @@
 """`nvdra-gpu-plugin status` beside a running plugin: the same words as everywhere else."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import provoking
 from nvdra_api.protocol import identity
 from rig import Rig
 
-PROGRAM = Path(sys.executable).with_name("nvdra-gpu-plugin")
-
-
-def run(rig: Rig, *arguments: str) -> str:
-    """What the command prints; it must succeed."""
-    argv = [PROGRAM, "status", f"--debug-endpoint={rig.process.debug}", *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
 
 def status(rig: Rig) -> Any:
-    return json.loads(run(rig, "-o", "json"))
+    return json.loads(rig.status("-o", "json"))
 
 
 async def test_devices_and_who_holds_them_since_when(rig: Rig) -> None:
@@ -48,7 +35,7 @@ async def test_devices_and_who_holds_them_since_when(rig: Rig) -> None:
     )
     assert second["devices"] == ["gpu-3 (admin)"]
     assert first["pods"] == ["p"]
-    table = run(rig)
+    table = rig.status()
     assert f"default/{claim.name}" in table
     await rig.dra.unprepare([claim])
     assert [each["uid"] for each in status(rig)["claims"]] == [watcher.uid]
@@ -68,7 +55,7 @@ async def test_failures_with_their_reasons_and_traces_until_they_are_over(rig: R
 async def test_a_node_without_a_driver_says_what_is_missing(rig: Rig) -> None:
     await provoking.driver_mismatch(rig)
     assert "libnvidia-ml.so.1" in status(rig)["problems"]["driver"]
-    assert "NOT READY, driver: " in run(rig)
+    assert "NOT READY, driver: " in rig.status()
 
 
 async def test_it_answers_while_the_api_server_does_not(rig: Rig) -> None:

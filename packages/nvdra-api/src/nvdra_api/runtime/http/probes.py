@@ -38,7 +38,7 @@ def routes(
 def _probe(name: str, checks: Mapping[str, Check]) -> Handler:
     async def probe(request: web.Request) -> web.Response:
         results = {check: ask() for check, ask in checks.items()}
-        is_passed = not any(map(_is_failure, results.values()))
+        is_passed = not any(map(is_failure, results.values()))
         status = 200 if is_passed else 503
         if "application/json" in request.headers.get("Accept", ""):
             return web.json_response({"ok": is_passed, "checks": results}, status=status)
@@ -56,10 +56,11 @@ def _listing(name: str, results: Mapping[str, str | None], is_passed: bool) -> s
 
 
 def _line(check: str, said: str | None) -> str:
-    if _is_failure(said):
+    if is_failure(said):
         return f"[-]{check} failed: {said}"
     return f"[+]{check} ok: {said}" if said else f"[+]{check} ok"
 
 
-def _is_failure(said: str | None) -> bool:
+def is_failure(said: str | None) -> bool:
+    """Whether what a check says means that it fails."""
     return bool(said) and not isinstance(said, Remark)

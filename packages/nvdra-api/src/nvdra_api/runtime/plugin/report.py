@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Generic
 
 from nvdra_api.protocol import identity
+from nvdra_api.runtime.http import probes
 from nvdra_api.runtime.http.probes import Check
 from nvdra_api.runtime.plugin.held import HeldClaims
 from nvdra_api.runtime.plugin.refusals import Refusal, Refusals
@@ -55,15 +56,18 @@ class Report(Generic[H]):
     def document(self) -> Document:
         """Everything, as of now; times are RFC 3339 in UTC.
 
-        `devices` are in the driver's order; `failures` newest first.
+        `problems` are what keeps the plugin from being ready, `remarks` what is well and worth a
+        word, both by check; `devices` are in the driver's order; `failures` newest first.
         """
+        told = {name: said for name, check in self._ready.items() if (said := check())}
         return {
             "driver": self._driver,
             "node": self._node,
             "version": self._version,
             "now": _time(self._clock.now()),
             "started": _time(self._started),
-            "problems": {name: told for name, check in self._ready.items() if (told := check())},
+            "problems": {name: said for name, said in told.items() if probes.is_failure(said)},
+            "remarks": {name: said for name, said in told.items() if not probes.is_failure(said)},
             "devices": self._devices(),
             "claims": [*map(self._claim, self._held.values()), *self._unreadable()],
             "failures": [_failure(each) for each in self._refusals.latest()[:MOST_FAILURES]],

@@ -142,7 +142,7 @@ def _lines(status: Mapping[str, Any], columns: Columns) -> Iterator[str]:
         f"{status['driver']} on {status['node']}: version {status['version']}, "
         f"up {_ago(now, status['started'])}"
     )
-    yield from _readiness(status["problems"])
+    yield from _readiness(status["problems"], status.get("remarks", {}))
     yield ""
     yield from _devices(status["devices"], columns)
     yield ""
@@ -151,11 +151,13 @@ def _lines(status: Mapping[str, Any], columns: Columns) -> Iterator[str]:
     yield from _failures(status["failures"], now)
 
 
-def _readiness(problems: Mapping[str, str]) -> Iterator[str]:
+def _readiness(problems: Mapping[str, str], remarks: Mapping[str, str]) -> Iterator[str]:
     if not problems:
         yield "ready"
     for name, problem in problems.items():
         yield f"NOT READY, {name}: {problem}"
+    for name, remark in remarks.items():
+        yield f"{name}: {remark}"
 
 
 def _devices(devices: Sequence[Mapping[str, Any]], columns: Columns) -> Iterator[str]:

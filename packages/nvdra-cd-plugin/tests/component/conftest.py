@@ -1,0 +1,38 @@
+"""A real API server that knows ComputeDomains; for each test a simulated node and the plugin."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+import apiserver
+import domain_rig
+import domains
+import kubelet_client
+import plugin
+import pytest
+import pytest_asyncio
+from apiserver import ApiServer
+from domain_rig import DomainRig
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with apiserver.started(tmp_path_factory.mktemp("api")) as running:
+        domains.define(running)
+        yield running
+
+
+@pytest_asyncio.fixture
+async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterator[DomainRig]:
+    """A node; the profile is gb200-nvl72, or what the test's parameter says."""
+    profile = getattr(request, "param", "gb200-nvl72")
+    name, namespace = f"node-{uuid4().hex[:6]}", domains.namespace(server, "nvdra")
+    clique = domain_rig.CLIQUE if profile == "gb200-nvl72" else ""
+    # Sockets have at most 107 bytes of path: pytest's own directories are too long.
+    with TemporaryDirectory(prefix="nvdra-") as directory, ExitStack() as stack:
+        node = stack.enter_context(plugin.node(Path(directory), name, profile))
+        plugin.register(server, name)
+        async with kubelet_client.kubelet(node.kubelet) as kubelet:
+            yield DomainRig(server, node, kubelet, stack, namespace=namespace, clique=clique)

@@ -1,0 +1,76 @@
+"""The label of the node: when it is set, when it goes, and who stands in whose way."""
+
+from domain_rig import DomainRig
+from nvdra_api.types.names import GPU_CLIQUE_LABEL
+
+
+async def test_a_second_domain_waits_for_the_last_claim_of_the_first(rig: DomainRig) -> None:
+    await rig.start()
+    first, second = rig.domain(), rig.domain()
+    await rig.form(first)
+    holder, waiter = rig.channel(first), rig.channel(second)
+    assert not (await rig.prepare(holder)).error
+    answer = await rig.prepare(waiter, timeout_s=4)
+    assert answer.error.startswith("NodeInOtherDomain: "), answer.error
+    assert first["metadata"]["uid"] in answer.error
+    assert holder.name in answer.error
+
+    waiting = rig.begin(waiter)
+    assert await rig.unprepare(holder) == ""
+    await rig.soon(lambda: rig.label() == second["metadata"]["uid"], "the other label")
+    assert await rig.unprepare(waiter) == ""
+    assert (await waiting).error.startswith("DaemonNotReady: ")
+    assert rig.label() == ""
+
+
+async def test_a_label_that_somebody_else_set_is_not_overwritten(rig: DomainRig) -> None:
+    await rig.start()
+    domain, other = rig.domain(), rig.domain()
+    rig.relabel(other["metadata"]["uid"])
+    claim = rig.channel(domain)
+    answer = await rig.prepare(claim, timeout_s=4)
+    assert answer.error.startswith("NodeInOtherDomain: "), answer.error
+    assert rig.label() == other["metadata"]["uid"]
+    assert rig.held() == {}
+    assert await rig.unprepare(claim) == ""
+    assert rig.label() == other["metadata"]["uid"]
+
+
+async def test_the_label_stays_while_a_claim_waits_and_goes_with_it(rig: DomainRig) -> None:
+    await rig.start()
+    domain = rig.domain()
+    claim = rig.channel(domain)
+    answer = await rig.prepare(claim, timeout_s=4)
+    assert answer.error.startswith("DaemonNotReady: ")
+    assert rig.label() == domain["metadata"]["uid"]
+    assert await rig.unprepare(claim) == ""
+    assert rig.label() == ""
+    assert rig.held() == {}
+
+
+async def test_a_label_that_is_left_over_goes_at_the_start(rig: DomainRig) -> None:
+    rig.relabel("99999999-2222-3333-4444-555555555555")
+    await rig.start()
+    await rig.soon(lambda: rig.label() == "", "the label to go")
+
+
+async def test_a_label_that_was_taken_off_is_put_back_at_the_start(rig: DomainRig) -> None:
+    await rig.start()
+    domain = rig.domain()
+    await rig.form(domain)
+    assert not (await rig.prepare(rig.channel(domain))).error
+    await rig.end()
+    rig.relabel(None)
+    await rig.start()
+    await rig.soon(lambda: rig.label() == domain["metadata"]["uid"], "the label")
+
+
+async def test_the_clique_is_a_label_where_that_is_asked_for(rig: DomainRig) -> None:
+    await rig.start("--gpu-clique-label-enabled")
+
+    def told() -> object:
+        return (rig.node_object()["metadata"].get("labels") or {}).get(GPU_CLIQUE_LABEL)
+
+    await rig.soon(lambda: told() == rig.clique, "the clique's label")
+    await rig.end()
+    assert told() == rig.clique, "a rollout of the plugin must not make it flap"

@@ -1,0 +1,77 @@
+"""What goes on without the API server, and what waits for it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import interposer
+import pytest_asyncio
+from domain_rig import DomainRig, cdi_names
+from interposer import Interposer
+
+
+@pytest_asyncio.fixture
+async def proxy(rig: DomainRig) -> AsyncIterator[Interposer]:
+    async with interposer.interposed(rig.server, rig.node.kubelet.parent) as running:
+        await rig.start(f"--kubeconfig={running.kubeconfig}")
+        yield running
+
+
+async def test_what_is_held_is_answered_without_the_api_server(
+    rig: DomainRig, proxy: Interposer
+) -> None:
+    domain = rig.domain()
+    daemon, claim = await rig.form(domain), rig.channel(domain)
+    before = [cdi_names(await rig.prepare(each)) for each in (daemon, claim)]
+    await proxy.refuse()
+    began = time.monotonic()
+    assert [cdi_names(await rig.prepare(each)) for each in (daemon, claim)] == before
+    assert await rig.unprepare(daemon) == ""
+    assert time.monotonic() - began < 1
+
+
+async def test_an_unprepare_waits_for_the_api_server_because_of_the_label(
+    rig: DomainRig, proxy: Interposer
+) -> None:
+    domain = rig.domain()
+    await rig.form(domain)
+    claim = rig.channel(domain)
+    assert not (await rig.prepare(claim)).error
+    await proxy.refuse()
+    assert (await rig.unprepare(claim, timeout_s=5)).startswith("ApiUnavailable: ")
+    assert claim.uid in rig.held()
+    async with asyncio.TaskGroup() as group:
+        ending = group.create_task(rig.unprepare(claim))
+        await asyncio.sleep(1)
+        await proxy.listen()
+    assert ending.result() == ""
+    assert rig.label() == ""
+
+
+async def test_a_wait_costs_one_list_and_one_watch_of_one_object(
+    rig: DomainRig, proxy: Interposer
+) -> None:
+    domain = rig.domain()
+    claim = rig.channel(domain)
+    assert (await rig.prepare(claim, timeout_s=6)).error.startswith("DaemonNotReady: ")
+    named = rf"GET .*/computedomaincliques\?.*{domain['metadata']['uid']}.{rig.clique}"
+    assert proxy.count(named) == 2
+    assert proxy.count(r"GET .*/computedomaincliques") == 2
+    assert proxy.count(r"GET .*watch=true.*/(pods|nodes|computedomains)") == 0
+
+
+async def test_the_domains_trace_has_this_nodes_part(rig: DomainRig, proxy: Interposer) -> None:
+    domain = rig.domain()
+    await rig.form(domain)
+    claim = rig.channel(domain)
+    assert not (await rig.prepare(claim)).error
+    uid = domain["metadata"]["uid"]
+    await rig.soon(
+        lambda: rig.process.get(f"/debug/traces/{uid}", debug=True)[0] == 200, "the trace"
+    )
+    story = rig.process.get(f"/debug/traces/{uid}?format=text", debug=True)[1]
+    for name in ("member", "wait domain", "prepare"):
+        assert name in story
+    (wait,) = rig.spans(claim, "wait domain")
+    assert wait["attributes"]["nvdra.domain.uid"] == uid
+    assert proxy.count(r"PATCH .*/nodes/") == 1

@@ -1,0 +1,107 @@
+"""Claims that are refused, each with its reason; nothing on the node has changed then."""
+
+from typing import Any
+from uuid import uuid4
+
+import domains
+import pytest
+from domain_rig import DomainRig
+from nvdra_api.types.claims import ClaimRef
+
+
+async def refused(rig: DomainRig, claim: ClaimRef, reason: str) -> str:
+    """What the kubelet is told; the node and its files are as they were."""
+    answer = await rig.prepare(claim, timeout_s=6)
+    assert answer.error.startswith(f"{reason}: "), answer.error
+    assert rig.label() == ""
+    assert rig.spec(claim) == {}
+    assert not (rig.plugin_dir / "domains").exists()
+    assert rig.held() == {}
+    return str(answer.error)
+
+
+async def test_a_claim_of_another_namespace_than_its_domain(rig: DomainRig) -> None:
+    await rig.start()
+    domain, stranger = rig.domain(), domains.namespace(rig.server)
+    claim = rig.channel(domain, namespace=stranger)
+    said = await refused(rig, claim, "NamespaceMismatch")
+    assert domain["metadata"]["namespace"] not in said
+
+
+async def test_a_claim_of_a_domain_that_is_not_there(rig: DomainRig) -> None:
+    await rig.start()
+    domain = rig.domain()
+    gone = {"metadata": {**domain["metadata"], "uid": str(uuid4())}}
+    said = await refused(rig, rig.channel(gone), "DomainNotFound")
+    assert gone["metadata"]["uid"] in said
+
+
+async def test_a_claim_of_a_domain_that_is_going(rig: DomainRig) -> None:
+    await rig.start()
+    domain = rig.domain()
+    path = domains.domains_path(domain["metadata"]["namespace"], "ring")
+    domain["metadata"]["finalizers"] = ["resource.nvidia.com/computeDomain"]
+    rig.server.call("PUT", path, domain)
+    rig.server.call("DELETE", path)
+    assert "is being deleted" in await refused(rig, rig.channel(domain), "DomainNotFound")
+
+
+@pytest.mark.parametrize("text", ["../../x", "not-needed-for-test", "/etc"])
+async def test_a_domain_id_that_is_no_uid_reaches_no_path(rig: DomainRig, text: str) -> None:
+    await rig.start()
+    domain = rig.domain()
+    for claim in (
+        rig.channel(domain, parameters={"domainID": text}),
+        rig.daemon(domain, parameters={"domainID": text}),
+    ):
+        said = await refused(rig, claim, "InvalidConfig")
+        assert "config[0].opaque.parameters.domainID" in said
+    assert sorted(path.name for path in rig.plugin_dir.parent.iterdir()) == [rig.driver]
+
+
+async def test_an_unknown_field_is_named(rig: DomainRig) -> None:
+    await rig.start()
+    claim = rig.channel(rig.domain(), parameters={"unexpectedField": "x"})
+    said = await refused(rig, claim, "InvalidConfig")
+    assert 'strict decoding error: unknown field "unexpectedField"' in said
+    await rig.soon(lambda: rig.events("InvalidConfig"), "an Event")
+
+
+async def test_a_daemons_claim_of_a_tenants_namespace(rig: DomainRig) -> None:
+    await rig.start()
+    domain = rig.domain()
+    claim = rig.daemon(domain, claim_namespace=domain["metadata"]["namespace"])
+    said = await refused(rig, claim, "NamespaceMismatch")
+    assert "compute-domain-daemon.nvidia.com" in said
+
+
+@pytest.mark.parametrize("change", ["owner", "label", "no pod", "another pod"])
+async def test_a_daemons_claim_of_another_pod_than_the_daemon(rig: DomainRig, change: str) -> None:
+    await rig.start()
+    domain = rig.domain()
+    metadata: dict[str, Any] = {}
+    if change == "owner":
+        metadata["ownerReferences"] = []
+    if change == "label":
+        metadata["labels"] = {}
+    claim = rig.daemon(domain, **metadata)
+    pods = f"/api/v1/namespaces/{rig.namespace}/pods"
+    if change in ("no pod", "another pod"):
+        (pod,) = rig.server.call("GET", pods)["items"]
+        rig.server.call("DELETE", f"{pods}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+        if change == "another pod":
+            rig.daemon_pod(domain, name=pod["metadata"]["name"])
+    await refused(rig, claim, "NotADaemon")
+
+
+async def test_a_device_that_the_node_does_not_offer(rig: DomainRig) -> None:
+    await rig.start()
+    claim = rig.channel(rig.domain(), device="channel-1")
+    await refused(rig, claim, "UnknownDevice")
+
+
+async def test_two_devices_in_one_claim(rig: DomainRig) -> None:
+    await rig.start()
+    domain = rig.domain()
+    claim = rig.channel(domain, device=("channel-0", "channel-0"))
+    await refused(rig, claim, "InvalidConfig")
