@@ -56,16 +56,15 @@ class Interposer:
         kubeconfig: Names it as a cluster, with the administrator's token.
         asked: `<METHOD> <path>` of every request, with the loop's time.
         tokens: The bearer token of every request.
-        behind_news_s: So long the answer to a write is kept back, and then given in one piece:
-            whoever watches what it writes always hears the news first. 0 passes on what comes.
+        answered: `<METHOD> <path>` of every request whose answer has been sent on.
     """
 
     server: ApiServer
     kubeconfig: Path
     asked: list[tuple[float, str]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
     port: int = 0
-    behind_news_s: float = 0.0
     _spoiled: list[Spoilage] = field(default_factory=list)
     _runner: web.ServerRunner | None = None
     _session: aiohttp.ClientSession | None = None
@@ -127,15 +126,13 @@ class Interposer:
             request.method, self.server.url + request.path_qs, headers=headers, data=body or None
         ) as answer:
             passed = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_FORWARDED}
-            if self.behind_news_s and request.method != "GET":
-                text = await answer.read()
-                await asyncio.sleep(self.behind_news_s)
-                return web.Response(status=answer.status, headers=passed, body=text)
             response = web.StreamResponse(status=answer.status, headers=passed)
-            await response.prepare(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
+            with contextlib.suppress(ConnectionResetError):  # whoever asked has ended
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+                self.answered.append(f"{request.method} {request.path_qs}")
         return response
 
 

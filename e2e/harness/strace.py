@@ -1,8 +1,8 @@
 """strace, as tests use it: note the calls of a process's threads, or strike it at one of them.
 
 `attached` is for threads that run, `launching` for a process from its first call on. An injected
-SIGKILL arrives on the way into the call, which then does not happen; a SIGTERM is handled when the
-call has been made. Counts are per thread, and with paths given, only of calls on those.
+SIGKILL arrives on the way into the call, which then does not happen; SIGTERM and SIGSTOP arrive
+when the call has been made. Counts are per thread, and with paths given, only of calls on those.
 Nothing here knows what a call means: see `campaign`.
 """
 
@@ -24,7 +24,7 @@ STRINGS = 8192
 _LINE = re.compile(r"(?:(?P<tid>\d+)\s+)?(?P<name>[a-z]\w*)\((?P<arguments>.*)")
 _CUT = re.compile(r"(?:(?P<tid>\d+)\s+)?<\.\.\. \w+ resumed>.*= \?")
 _NAMED = re.compile(r'\d+</proc/\d+/task/(?P<tid>\d+)/comm>, "(?P<name>[^"]*)"')
-_ASKED = re.compile(r"(?:(?P<tid>\d+)\s+)?--- SIGTERM \{.*")
+_INJECTED = re.compile(r"(?:(?P<tid>\d+)\s+)?--- SIG(?:TERM|STOP) \{.*SI_KERNEL.*")
 _DATA = re.compile(r'(?:iov_base=|^\d+<[^"]*>, )"((?:[^"\\]|\\.)*)"')
 
 
@@ -37,7 +37,7 @@ class Call:
         thread: Its name.
         name: Of the call.
         arguments: As printed, descriptors with what they stand for: `8</a/state.sqlite>, "…"`.
-        is_fatal: The process died on the way into it, or was told in it to end.
+        is_fatal: The process died on the way into it, or got another signal of ours in it.
     """
 
     tid: int
@@ -48,7 +48,7 @@ class Call:
 
     @property
     def data(self) -> bytes:
-        """What it would send, or has received."""
+        """What it would send."""
         pieces = _DATA.findall(self.arguments)
         return b"".join(
             piece.encode("latin1").decode("unicode_escape").encode("latin1") for piece in pieces
@@ -63,7 +63,7 @@ class Kill:
         call: Name of the call.
         nth: Which one of its thread, from 1.
         paths: Count only calls on these files.
-        signal: SIGKILL, or SIGTERM to have the process end itself.
+        signal: SIGKILL; or SIGTERM to have the process end itself, or SIGSTOP to have it wait.
     """
 
     call: str
@@ -127,6 +127,11 @@ def launching(
     return ["strace", *_options(log, calls, kill), *follow]
 
 
+def is_struck(log: Path) -> bool:
+    """Has a signal been injected that the process survives?"""
+    return any(map(_INJECTED.fullmatch, log.read_text(errors="replace").splitlines()))
+
+
 def parse(text: str, names: Mapping[int, str]) -> list[Call]:
     """The calls in an output, in the order of their beginning.
 
@@ -149,7 +154,7 @@ def parse(text: str, names: Mapping[int, str]) -> list[Call]:
             tid, arguments = int(found["tid"] or only), found["arguments"]
             is_fatal = arguments.endswith("= ?")
             calls.append(Call(tid, known.get(tid, ""), found["name"], arguments, is_fatal))
-        elif found := _CUT.fullmatch(line) or _ASKED.fullmatch(line):
+        elif found := _CUT.fullmatch(line) or _INJECTED.fullmatch(line):
             _mark_fatal(calls, int(found["tid"] or only))
     return calls
 

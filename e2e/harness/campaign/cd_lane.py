@@ -27,13 +27,12 @@ from strace import MAIN
 from waiting import until
 
 from campaign.points import Node
+from campaign.writers import Writers
 
 READY_S = 15
 """Nothing depends on how long a start takes; other tests may run beside this one."""
 REST_S = 0.2
 """A controller that asks nothing for so long is done: twice what it waits by itself."""
-BEHIND_NEWS_S = 0.03
-"""Without it the number of an answer among all that is read would be another in each run."""
 ROOT = "compute domain"
 MARK = "nvdra.nvidia.com/trace-root"
 LEADING = (
@@ -46,6 +45,23 @@ LEADING = (
 
 Json = dict[str, Any]
 
+_ALL_RIGHTS = {
+    "metadata": {"name": "controllers"},
+    "roleRef": {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "cluster-admin",
+    },
+    "subjects": [
+        {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "Group",
+            "name": "system:serviceaccounts",
+        }
+    ],
+}
+"""What a controller may do is another test's."""
+
 
 @dataclass(eq=False)
 class Lane:
@@ -57,6 +73,7 @@ class Lane:
         standby: The one that waits for the lease, where there are two.
         uid: Of the domain that is there, or was last.
         is_marked: Whether the mark of a written root was ever seen on that domain.
+        writers: What the controllers wrote in the operation.
         statuses: By operation, a domain's status after nobody disturbed it.
     """
 
@@ -72,6 +89,10 @@ class Lane:
     _running: list[tuple[Controller, ExitStack]] = field(default_factory=list)
     _count: int = 0
 
+    def __post_init__(self) -> None:
+        """Begin with no writes at all."""
+        self.writers = Writers(self.proxy)
+
     @property
     def names(self) -> Node:
         """How to read what a trace says of this lane."""
@@ -82,6 +103,12 @@ class Lane:
         """Of the controller that works."""
         assert self.controller is not None
         return self.controller.process.pid
+
+    def share(self, *, is_shared: bool) -> None:
+        """From now on there are two controllers, or one without a lease."""
+        if self.is_shared != is_shared:
+            self.close()
+            self.is_shared = is_shared
 
     async def start(self) -> None:
         """Have a controller that works and has seen everything, and one that waits, perhaps."""
@@ -99,6 +126,12 @@ class Lane:
         process = self.controller.process
         await self.until(lambda: process.poll() is not None)
         return int(process.returncode)
+
+    def kill(self) -> int:
+        """Kill the controller; its exit code."""
+        assert self.controller is not None
+        self.controller.process.kill()
+        return self.controller.process.wait()
 
     def forget(self) -> None:
         """The controller is dead, or is killed now."""
@@ -212,24 +245,37 @@ class Lane:
         lease = f"--leader-election-lease-lock-namespace={self.world.driver}"
         flags = (*LEADING, lease) if self.is_shared else ()
         name, stack = f"controller-{self._count}", ExitStack()
-        starting = self.world.controlled(*flags, name=name, kubeconfig=self.proxy.kubeconfig)
+        starting = self.world.controlled(*flags, name=name, kubeconfig=self._introduced(name))
         one = stack.enter_context(starting)
         self._running.append((one, stack))
         return one
 
+    def _introduced(self, name: str) -> Path:
+        """A kubeconfig for the interposer that says who asks."""
+        server = self.world.server
+        accounts = f"/api/v1/namespaces/{self.world.driver}/serviceaccounts"
+        server.create(accounts, {"metadata": {"name": name}})
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = server.create(f"{accounts}/{name}/token", body)["status"]["token"]
+        self.writers.names[token] = name
+        path = self.directory / f"{name}.kubeconfig"
+        url = f"http://127.0.0.1:{self.proxy.port}"
+        path.write_text(apiserver.kubeconfig(url, server.authority, {"token": token}))
+        return path
+
 
 @asynccontextmanager
-async def opened(directory: Path, *, is_shared: bool = False) -> AsyncIterator[Lane]:
+async def opened(directory: Path) -> AsyncIterator[Lane]:
     """A lane below an empty directory, with an API server of its own, until the block is left."""
     (directory / "api").mkdir()
     with apiserver.started(directory / "api") as server:
         await asyncio.to_thread(domains.define, server)
+        server.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", _ALL_RIGHTS)
         async with interposer.interposed(server, directory) as proxy:
-            proxy.behind_news_s = BEHIND_NEWS_S
             world = World(
                 server, directory, domains.namespace(server, "nvdra"), domains.namespace(server)
             )
-            lane = Lane(world, proxy, directory, is_shared)
+            lane = Lane(world, proxy, directory)
             try:
                 yield lane
             finally:

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from campaign import cd_strike, run
 from campaign.cd_lane import Lane
 from campaign.cd_operations import Operation
+from campaign.cd_strike import Blow
 from campaign.outcomes import Campaign
 
 
-async def campaign(lanes: Sequence[Lane], operation: Operation) -> Campaign:
+async def campaign(lanes: Sequence[Lane], operation: Operation, blow: Blow) -> Campaign:
     """Record the operation, and strike the controller at each of its writes."""
-    kind = "told to end" if lanes[0].is_shared else "killed"
     return await run.campaign(
-        f"{operation.name}, {kind}",
+        f"{operation.name}, {blow.name}",
         lanes,
-        lambda lane: cd_strike.record(lane, operation),
-        lambda lane, row: cd_strike.strike(lane, operation, row),
+        lambda lane: cd_strike.record(lane, operation, blow),
+        lambda lane, row: cd_strike.strike(lane, operation, row, blow),
     )

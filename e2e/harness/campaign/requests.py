@@ -1,9 +1,9 @@
-"""Which calls of a controller's trace are writes to the API server, and which read their answers.
+"""Which calls of a controller's trace are writes to the API server. Pure.
 
 The trace is of plain HTTP. All of a controller's requests are made by its loop, on the first
-thread, each with one `sendto`; what `recvfrom` brings first on that connection is the answer. So
-two points belong to a write: killed at the `sendto`, the server has never heard of it; killed at
-the `recvfrom`, the write is done and nobody knows. Both are countable on that one thread. Pure.
+thread, each with one `sendto`, so that they can be counted there. Two points belong to each write:
+killed in its `sendto`, the server has never heard of it; killed when the server has answered and
+before anybody has read that, it is done and nobody knows.
 """
 
 import re
@@ -15,7 +15,8 @@ from strace import Call
 from campaign import points
 from campaign.points import Node, Target
 
-CALLS = (*points.CALLS, "recvfrom")
+ANSWERED = "answered"
+"""In place of a call's name: killed after it."""
 WRITES = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 
 _CONNECTION = re.compile(r"(?P<fd>\d+)<TCP:\[[\d.]+:\d+->[\d.]+:(?P<port>\d+)\]>")
@@ -23,49 +24,74 @@ _REQUEST = re.compile(rb"(?P<verb>GET|POST|PUT|PATCH|DELETE) (?P<path>\S+) HTTP/
 _LEASE = "/leases"
 
 
-@dataclass
-class _Asked:
-    """The last request on a connection."""
+@dataclass(frozen=True)
+class Request:
+    """What a call asks of the API server.
 
-    name: str
-    is_write: bool
-    is_answered: bool = False
+    Attributes:
+        verb: HTTP method.
+        path: As asked, with the query.
+    """
+
+    verb: str
+    path: str
+
+    @property
+    def is_write(self) -> bool:
+        """Does it change anything at all?"""
+        return self.verb in WRITES
+
+    @property
+    def is_act(self) -> bool:
+        """Does it do something for a domain?
+
+        A lease is renewed by the clock: there is no run in which its writes have a fixed place.
+        """
+        return self.is_write and _LEASE not in self.path
+
+    @property
+    def is_event(self) -> bool:
+        """Does it only tell people something?"""
+        return self.path.partition("?")[0].endswith("/events")
+
+    @classmethod
+    def of(cls, call: Call, node: Node) -> "Request | None":
+        """What the call asks; None where it begins no request."""
+        found = _CONNECTION.match(call.arguments)
+        if found is None or int(found["port"]) != node.api_port or call.name != "sendto":
+            return None
+        asked = _REQUEST.match(call.data)
+        return None if asked is None else cls(asked["verb"].decode(), asked["path"].decode())
+
+    @classmethod
+    def told(cls, text: str) -> "Request":
+        """What the interposer has noted as `<METHOD> <path>`."""
+        verb, _, path = text.partition(" ")
+        return cls(verb, path)
+
+    def __str__(self) -> str:
+        """The same for people, without what differs from run to run."""
+        path = re.sub(r"^/apis?/(?:[\w.]+/)?v\w+/", "", self.path)
+        path = re.sub(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uid>", path)
+        path = re.sub(r"namespaces/(\w+)-[0-9a-f]{8}/", r"\1/", path)
+        return f"{self.verb} {re.sub(r'-nvdra-[0-9a-f]{8}$', '', path)}"
 
 
 def aims(calls: Iterable[Call], node: Node) -> list[tuple[Call, Target]]:
-    """What each call is about; a write's target is its request, an answer's says so."""
-    asked: dict[str, _Asked] = {}
+    """What each call is about; a write's target is its request."""
+    asked: dict[str, Request] = {}
     return [(call, _target(call, node, asked)) for call in calls]
 
 
-def _target(call: Call, node: Node, asked: dict[str, _Asked]) -> Target:
+def _target(call: Call, node: Node, asked: dict[str, Request]) -> Target:
     found = _CONNECTION.match(call.arguments)
     if found is None or int(found["port"]) != node.api_port or call.name == "connect":
         aim = points.target(call, node)
         return Target(aim.name, aim.is_change and call.name != "connect", aim.path)
-    if call.name == "recvfrom":
-        return _received(asked.get(found["fd"]))
-    request = _REQUEST.match(call.data)
+    request = Request.of(call, node)
     if request is None:
         before = asked.get(found["fd"])
-        return Target(f"rest of {before.name}" if before else call.arguments)
-    # A lease is renewed by the clock: there is no run in which its writes have a fixed place.
-    verb, path = request["verb"].decode(), request["path"].decode()
-    is_write = verb in WRITES and _LEASE not in path
-    one = asked[found["fd"]] = _Asked(f"{verb} {name(path)}", is_write)
-    return Target(one.name if is_write else "reads and the lease", is_write)
-
-
-def _received(asked: _Asked | None) -> Target:
-    if asked is None or not asked.is_write or asked.is_answered:
-        return Target("news, and answers to reads", is_change=False)
-    asked.is_answered = True
-    return Target(f"answer to {asked.name}")
-
-
-def name(path: str) -> str:
-    """A path for people, without what differs from run to run."""
-    path = re.sub(r"^/apis?/(?:[\w.]+/)?v\w+/", "", path)
-    path = re.sub(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uid>", path)
-    path = re.sub(r"namespaces/(\w+)-[0-9a-f]{8}/", r"\1/", path)
-    return re.sub(r"-nvdra-[0-9a-f]{8}$", "", path)
+        name = f"rest of {before}" if before else call.arguments
+        return Target(name, is_change=before is None or before.is_act)
+    asked[found["fd"]] = request
+    return Target(str(request) if request.is_act else "reads and the lease", request.is_act)

@@ -14,6 +14,7 @@ import pytest_asyncio
 from campaign import cd_lane, on_domains, report
 from campaign.cd_lane import Lane
 from campaign.cd_operations import Delete, Heal, Join, Make, Operation
+from campaign.cd_strike import KILLED, LEADER_KILLED, LEADER_TOLD, Blow
 from campaign.outcomes import Campaign
 
 LANES = 2
@@ -23,21 +24,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def lanes() -> AsyncIterator[list[Lane]]:
-    """Several API servers, each with one controller."""
+    """Several API servers: a controller looks after all of one."""
     async with AsyncExitStack() as stack:
         yield [await _opened(stack) for _ in range(LANES)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared() -> AsyncIterator[list[Lane]]:
-    """The same with two replicas each, of which one leads."""
-    async with AsyncExitStack() as stack:
-        yield [await _opened(stack, is_shared=True) for _ in range(LANES)]
-
-
-async def _opened(stack: AsyncExitStack, *, is_shared: bool = False) -> Lane:
+async def _opened(stack: AsyncExitStack) -> Lane:
     directory = Path(stack.enter_context(TemporaryDirectory(prefix="nvdra-", dir="/dev/shm")))
-    return await stack.enter_async_context(cd_lane.opened(directory, is_shared=is_shared))
+    return await stack.enter_async_context(cd_lane.opened(directory))
 
 
 @pytest.mark.timeout(600)
@@ -45,18 +39,28 @@ async def _opened(stack: AsyncExitStack, *, is_shared: bool = False) -> Lane:
 async def test_a_kill_around_any_write_is_made_good_by_the_next_controller(
     kind: type[Operation], lanes: list[Lane], campaigns: list[Campaign]
 ) -> None:
-    _judge(await on_domains.campaign(lanes, kind()), campaigns)
+    await _judge(lanes, kind(), KILLED, campaigns)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [Make, Delete], ids=lambda kind: kind.name)
-async def test_a_leader_that_is_told_to_end_at_any_write_is_followed_by_the_second_replica(
-    kind: type[Operation], shared: list[Lane], campaigns: list[Campaign]
+async def test_a_leader_that_is_told_to_end_at_any_write_hands_over_and_acts_no_more(
+    kind: type[Operation], lanes: list[Lane], campaigns: list[Campaign]
 ) -> None:
-    _judge(await on_domains.campaign(shared, kind()), campaigns)
+    await _judge(lanes, kind(), LEADER_TOLD, campaigns)
 
 
-def _judge(found: Campaign, campaigns: list[Campaign]) -> None:
+@pytest.mark.timeout(600)
+async def test_a_leader_that_is_killed_at_any_write_is_followed_when_its_lease_has_run_out(
+    lanes: list[Lane], campaigns: list[Campaign]
+) -> None:
+    await _judge(lanes, Make(), LEADER_KILLED, campaigns)
+
+
+async def _judge(
+    lanes: list[Lane], operation: Operation, blow: Blow, campaigns: list[Campaign]
+) -> None:
+    found = await on_domains.campaign(lanes, operation, blow)
     campaigns.append(found)
     assert found.rows
     assert not found.missed + found.wrong, "\n" + report.page([found])
