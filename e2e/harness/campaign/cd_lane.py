@@ -40,7 +40,7 @@ LEADING = (
     "--leader-election-lease-lock-name=nvdra-controller",
     "--leader-election-lease-duration=3s",
     "--leader-election-renew-deadline=2s",
-    "--leader-election-retry-period=300ms",
+    "--leader-election-retry-period=700ms",
 )
 
 Json = dict[str, Any]
@@ -119,6 +119,12 @@ class Lane:
         if self.is_shared and self.standby is None:
             self.standby = self._launch()
             await self.until(self.standby.is_ready)
+
+    async def renewed(self) -> None:
+        """Wait until the leader renews its lease, if there is one: then it does not again soon."""
+        if self.is_shared:
+            before = self._renewals()
+            await self.until(lambda: self._renewals() > before)
 
     async def ended(self) -> int:
         """Wait for the controller's end; its exit code."""
@@ -239,6 +245,9 @@ class Lane:
         """What the last controller wrote."""
         path = self.directory / f"controller-{self._count}.log"
         return path.read_text() if path.exists() else ""
+
+    def _renewals(self) -> int:
+        return sum(each.startswith("PUT ") and "/leases/" in each for each in self.proxy.answered)
 
     def _launch(self) -> Controller:
         self._count += 1

@@ -29,9 +29,9 @@ def summary(campaign: Campaign) -> str:
 _INTRODUCTION = """\
 # Killed at every call
 
-SIGKILL on the way into each call with which a process changes something outside of itself, or
-learns that it has; then it starts again, and whoever waits for it asks again. A process that is
-told to end gets SIGTERM in the call, and another one follows.
+SIGKILL on the way into each call with which a process changes something outside of itself; where it
+says `answered`, after it, before the process has read the answer. Then it starts again, and whoever
+waits for it asks again. A leader that is told to end gets SIGTERM in the call; another one follows.
 """
 
 
