@@ -122,7 +122,7 @@ async def clear(lane: Lane) -> None:
     """Delete the domain, and see that nothing is left of it; the test's own things go, too."""
     if lane.world.domain() is not None:
         lane.world.delete()
-    await lane.settled(lambda: left(lane))
+    await lane.right(lambda: left(lane))
     world = lane.world
     for collection in (
         f"/api/v1/namespaces/{world.driver}/pods",

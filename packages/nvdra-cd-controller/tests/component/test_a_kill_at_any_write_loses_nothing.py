@@ -4,6 +4,7 @@ The writes are recorded from undisturbed runs in the same test; a recorded one t
 struck at fails. `--crash-report=FILE` keeps the table of all outcomes.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,7 +18,7 @@ from campaign.cd_operations import Delete, Heal, Join, Make, Operation
 from campaign.cd_strike import KILLED, LEADER_KILLED, LEADER_TOLD, Blow
 from campaign.outcomes import Campaign
 
-LANES = 2
+LANES = 3
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -26,7 +27,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def lanes() -> AsyncIterator[list[Lane]]:
     """Several API servers: a controller looks after all of one."""
     async with AsyncExitStack() as stack:
-        yield [await _opened(stack) for _ in range(LANES)]
+        async with asyncio.TaskGroup() as group:
+            opening = [group.create_task(_opened(stack)) for _ in range(LANES)]
+        yield [task.result() for task in opening]
 
 
 async def _opened(stack: AsyncExitStack) -> Lane:
