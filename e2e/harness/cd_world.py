@@ -88,7 +88,11 @@ class World:
 
     def daemonset_path(self, uid: str) -> str:
         """Of a domain."""
-        return f"/apis/apps/v1/namespaces/{self.driver}/daemonsets/computedomain-daemon-{uid}"
+        return f"{self.daemonsets_path()}/computedomain-daemon-{uid}"
+
+    def daemonsets_path(self) -> str:
+        """Path of the driver's DaemonSets."""
+        return f"/apis/apps/v1/namespaces/{self.driver}/daemonsets"
 
     def daemon_template_path(self, uid: str) -> str:
         """Of a domain."""
