@@ -17,7 +17,8 @@ IN_ORDER := -p no:randomly
 # Tests wait more than they work: two files at a time. More would be sooner, and now and then too slow for a test.
 AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
-  a_kill_at_any_call_loses_nothing.py any_order_of_events_keeps_the_books_right.py)
+  a_kill_at_any_call_loses_nothing.py any_order_of_events_keeps_the_books_right.py) \
+  packages/nvdra-cd-controller/tests/component/test_a_kill_at_any_write_loses_nothing.py
 # It loads NVML into the process of the test, where nothing else may have done so.
 OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked_at_for_hours.py
 

@@ -88,7 +88,11 @@ class World:
 
     def daemonset_path(self, uid: str) -> str:
         """Of a domain."""
-        return f"/apis/apps/v1/namespaces/{self.driver}/daemonsets/computedomain-daemon-{uid}"
+        return f"{self.daemonsets_path()}/computedomain-daemon-{uid}"
+
+    def daemonsets_path(self) -> str:
+        """Path of the driver's DaemonSets."""
+        return f"/apis/apps/v1/namespaces/{self.driver}/daemonsets"
 
     def daemon_template_path(self, uid: str) -> str:
         """Of a domain."""
@@ -133,7 +137,8 @@ class World:
 
     def pod(self, node: str, uid: str, number: int = 0, **labels: str) -> Json:
         """A daemon's pod on a node, running."""
-        name, path = f"daemon-{node}-{number}", f"/api/v1/namespaces/{self.driver}/pods"
+        name = f"computedomain-daemon-{uid}-{node}-{number}"  # as the DaemonSet's pods begin
+        path = f"/api/v1/namespaces/{self.driver}/pods"
         container = {"name": "compute-domain-daemon", "image": "daemon:1"}
         self.server.create(
             path,

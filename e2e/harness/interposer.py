@@ -56,12 +56,14 @@ class Interposer:
         kubeconfig: Names it as a cluster, with the administrator's token.
         asked: `<METHOD> <path>` of every request, with the loop's time.
         tokens: The bearer token of every request.
+        answered: `<METHOD> <path>` of every request whose answer has been sent on.
     """
 
     server: ApiServer
     kubeconfig: Path
     asked: list[tuple[float, str]] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
     port: int = 0
     _spoiled: list[Spoilage] = field(default_factory=list)
     _runner: web.ServerRunner | None = None
@@ -125,10 +127,12 @@ class Interposer:
         ) as answer:
             passed = {k: v for k, v in answer.headers.items() if k.lower() not in _NOT_FORWARDED}
             response = web.StreamResponse(status=answer.status, headers=passed)
-            await response.prepare(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
+            with contextlib.suppress(ConnectionResetError):  # whoever asked has ended
+                await response.prepare(request)
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
+                await response.write_eof()
+                self.answered.append(f"{request.method} {request.path_qs}")
         return response
 
 

@@ -1,8 +1,9 @@
-"""strace, as tests use it: note the calls of a process's threads, or kill it before one of them.
+"""strace, as tests use it: note the calls of a process's threads, or strike it at one of them.
 
 `attached` is for threads that run, `launching` for a process from its first call on. An injected
-SIGKILL arrives on the way into the call, which then does not happen. Counts are per thread, and
-with paths given, only of calls on those. Nothing here knows what a call means: see `campaign`.
+SIGKILL arrives on the way into the call, which then does not happen; SIGTERM and SIGSTOP arrive
+when the call has been made. Counts are per thread, and with paths given, only of calls on those.
+Nothing here knows what a call means: see `campaign`.
 """
 
 import contextlib
@@ -15,13 +16,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ATTACH_S = 10
+MAIN = "main"
+"""What a process's first thread is called here."""
 STRINGS = 8192
 """Longest piece of data that is printed whole, in bytes: no answer to the kubelet is longer."""
 
 _LINE = re.compile(r"(?:(?P<tid>\d+)\s+)?(?P<name>[a-z]\w*)\((?P<arguments>.*)")
 _CUT = re.compile(r"(?:(?P<tid>\d+)\s+)?<\.\.\. \w+ resumed>.*= \?")
 _NAMED = re.compile(r'\d+</proc/\d+/task/(?P<tid>\d+)/comm>, "(?P<name>[^"]*)"')
-_DATA = re.compile(r'iov_base="((?:[^"\\]|\\.)*)"')
+_INJECTED = re.compile(r"(?:(?P<tid>\d+)\s+)?--- SIG(?:TERM|STOP) \{.*SI_KERNEL.*")
+_DATA = re.compile(r'(?:iov_base=|^\d+<[^"]*>, )"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class Call:
         thread: Its name.
         name: Of the call.
         arguments: As printed, descriptors with what they stand for: `8</a/state.sqlite>, "…"`.
-        is_fatal: The process died on the way into it.
+        is_fatal: The process died on the way into it, or got another signal of ours in it.
     """
 
     tid: int
@@ -44,7 +48,7 @@ class Call:
 
     @property
     def data(self) -> bytes:
-        """What a `sendmsg` would send."""
+        """What it would send."""
         pieces = _DATA.findall(self.arguments)
         return b"".join(
             piece.encode("latin1").decode("unicode_escape").encode("latin1") for piece in pieces
@@ -59,11 +63,13 @@ class Kill:
         call: Name of the call.
         nth: Which one of its thread, from 1.
         paths: Count only calls on these files.
+        signal: SIGKILL; or SIGTERM to have the process end itself, or SIGSTOP to have it wait.
     """
 
     call: str
     nth: int
     paths: Sequence[str] = ()
+    signal: str = "SIGKILL"
 
 
 @dataclass
@@ -121,6 +127,11 @@ def launching(
     return ["strace", *_options(log, calls, kill), *follow]
 
 
+def is_struck(log: Path) -> bool:
+    """Has a signal been injected that the process survives?"""
+    return any(map(_INJECTED.fullmatch, log.read_text(errors="replace").splitlines()))
+
+
 def parse(text: str, names: Mapping[int, str]) -> list[Call]:
     """The calls in an output, in the order of their beginning.
 
@@ -132,7 +143,7 @@ def parse(text: str, names: Mapping[int, str]) -> list[Call]:
     lines = text.splitlines()
     begun = [found for line in lines if (found := _LINE.fullmatch(line))]
     first = int(begun[0]["tid"] or 0) if begun else 0
-    known = dict(names) or {first: "main"}
+    known = dict(names) or {first: MAIN}
     for call in begun:
         if named := _NAMED.match(call["arguments"]):
             known[int(named["tid"])] = named["name"]
@@ -143,7 +154,7 @@ def parse(text: str, names: Mapping[int, str]) -> list[Call]:
             tid, arguments = int(found["tid"] or only), found["arguments"]
             is_fatal = arguments.endswith("= ?")
             calls.append(Call(tid, known.get(tid, ""), found["name"], arguments, is_fatal))
-        elif found := _CUT.fullmatch(line):
+        elif found := _CUT.fullmatch(line) or _INJECTED.fullmatch(line):
             _mark_fatal(calls, int(found["tid"] or only))
     return calls
 
@@ -162,7 +173,7 @@ def _options(log: Path, calls: Sequence[str], kill: Kill | None) -> list[str]:
         f"--trace={','.join(calls)}",
     ]
     if kill is not None:
-        options.append(f"--inject={kill.call}:signal=SIGKILL:when={kill.nth}")
+        options.append(f"--inject={kill.call}:signal={kill.signal}:when={kill.nth}")
         options += [f"--trace-path={path}" for path in kill.paths]
     return options
 

@@ -26,10 +26,10 @@ from apiserver import ApiServer
 from kubelet_client import KubeletClient, Plugin
 from nvdra_api.types.claims import ClaimRef
 from plugin import PluginProcess
+from strace import MAIN
 
 from campaign import points
 
-MAIN = "main"
 READY_S = 60
 """Nothing depends on how long a start takes; ten tests may run beside this one."""
 DEATH_S = 60

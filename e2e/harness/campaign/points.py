@@ -104,12 +104,18 @@ class Target:
 
 def changes(calls: Iterable[Call], node: Node) -> tuple[list[tuple[Point, Place]], Counter[str]]:
     """The points among recorded calls, in order, and how many others there were of each kind."""
+    return counted([(call, target(call, node)) for call in calls])
+
+
+def counted(
+    aims: Iterable[tuple[Call, Target]],
+) -> tuple[list[tuple[Point, Place]], Counter[str]]:
+    """The same of calls whose targets are known."""
     met: Counter[tuple[str, str]] = Counter()
     indexes: Counter[tuple[int, str]] = Counter()
     on_path: Counter[tuple[int, str, str]] = Counter()
     points, others = [], Counter[str]()
-    for call in calls:
-        aim = target(call, node)
+    for call, aim in aims:
         if aim.name == _NAMING:
             continue  # over when anybody can attach to a thread by its name
         indexes[call.tid, call.name] += 1
@@ -130,11 +136,16 @@ def changes(calls: Iterable[Call], node: Node) -> tuple[list[tuple[Point, Place]
 
 def fatal(calls: Sequence[Call], name: str, node: Node) -> Point | None:
     """The point at which the process died, in a call of that name; None when it was no change."""
-    dead = [at for at, call in enumerate(calls) if call.is_fatal and call.name == name]
-    if not dead or not target(calls[dead[0]], node).is_change:
+    return struck([(call, target(call, node)) for call in calls], name)
+
+
+def struck(aims: Sequence[tuple[Call, Target]], name: str) -> Point | None:
+    """The same of calls whose targets are known."""
+    dead = [at for at, (call, _) in enumerate(aims) if call.is_fatal and call.name == name]
+    if not dead or not aims[dead[0]][1].is_change:
         return None
-    points, _ = changes(calls, node)
-    before = sum(target(call, node).is_change for call in calls[: dead[0]])
+    points, _ = counted(aims)
+    before = sum(aim.is_change for _, aim in aims[: dead[0]])
     return points[before][0]
 
 
@@ -167,7 +178,7 @@ def _file(path: str, node: Node) -> Target:
     if path.endswith("/comm"):
         return Target(_NAMING, is_change=False)
     if path.endswith(".log"):
-        return Target("the plugin's log", is_change=False)
+        return Target("the log", is_change=False)
     return Target(name(path, node), path=path)
 
 

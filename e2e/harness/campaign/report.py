@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from campaign.run import Campaign, Row
+from campaign.outcomes import Campaign, Row
 
 _HEAD = ("call", "on", "no.", "thread", "killed in run", "outcome")
 
@@ -29,8 +29,9 @@ def summary(campaign: Campaign) -> str:
 _INTRODUCTION = """\
 # Killed at every call
 
-SIGKILL on the way into each call with which the plugin changes something outside of itself; then
-the plugin starts again on the same node, and the kubelet asks again.
+SIGKILL on the way into each call with which a process changes something outside of itself; where it
+says `answered`, after it, before the process has read the answer. Then it starts again, and whoever
+waits for it asks again. A leader that is told to end gets SIGTERM in the call; another one follows.
 """
 
 

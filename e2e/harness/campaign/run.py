@@ -2,90 +2,58 @@
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
-from apiserver import ApiServer
+from campaign.outcomes import Campaign, Recording, Row, Strike
+from campaign.points import Point
 
-from campaign import lane, strike
-from campaign.lane import Lane
-from campaign.operations import Operation
-from campaign.points import Place, Point
-
-LANES = 3
 TRIES = 8
 """A call that another thread, or gRPC's rhythm, moves by one is met within a few runs."""
+RECORDINGS = 2
+
+L = TypeVar("L")
 
 
-@dataclass
-class Row:
-    """One recorded call, and what came of being killed there.
+async def campaign(
+    name: str,
+    lanes: Sequence[L],
+    record: Callable[[L], Awaitable[Recording]],
+    strike: Callable[[L, Row], Awaitable[Strike]],
+) -> Campaign:
+    """Record the operation twice, strike at everything that was seen in either, judge each.
 
-    Attributes:
-        recorded_at: Directory of the lane where it was met.
-        tries: Runs that aimed at it.
-        is_hit: Whether a process has died exactly here.
-        outcome: Of that run, or of one that aimed at it and went wrong.
-        misses: Where the process died instead, or how the operation ended.
+    Args:
+        name: Of the operation.
+        lanes: Where it can be done, each by itself.
+        record: Do it undisturbed.
+        strike: Do it, and strike at the row's point; `tries` says for which time.
     """
-
-    point: Point
-    place: Place
-    recorded_at: str
-    tries: int = 0
-    is_hit: bool = False
-    outcome: str = ""
-    is_right: bool = True
-    misses: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Campaign:
-    """What was found for one operation.
-
-    Attributes:
-        rows: By recorded call, in order.
-        others: What was recorded and changes nothing, by kind.
-        seconds: How long it took.
-    """
-
-    operation: str
-    rows: list[Row] = field(default_factory=list)
-    others: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
-
-    @property
-    def missed(self) -> list[Row]:
-        """Calls that no run has died at."""
-        return [row for row in self.rows if not row.is_hit]
-
-    @property
-    def wrong(self) -> list[Row]:
-        """Calls after which something was not as it must be."""
-        return [row for row in self.rows if not row.is_right]
-
-
-async def campaign(server: ApiServer, operation: Operation) -> Campaign:
-    """Record the operation twice, strike at everything that was seen in either, judge each."""
     began = time.monotonic()
-    found = Campaign(operation.name)
-    async with AsyncExitStack() as stack:
-        lanes = [await stack.enter_async_context(lane.opened(server)) for _ in range(LANES)]
-        await asyncio.gather(*(operation.make_ready(each) for each in lanes))
-        recordings = await asyncio.gather(*(strike.record(each, operation) for each in lanes[:2]))
-        _take(found, recordings)
-        queue = list(reversed(found.rows))
-        await asyncio.gather(*(_strikes(each, operation, found, queue) for each in lanes))
-        if found.missed:
-            again = await asyncio.gather(*(strike.record(each, operation) for each in lanes[:2]))
-            _leave_to_chance(found, again)
+    found = Campaign(name)
+    _take(found, await _recordings(lanes, record))
+    queue = list(reversed(found.rows))
+    await asyncio.gather(*(_strikes(each, strike, found, queue) for each in lanes))
+    if found.missed:
+        _leave_to_chance(found, await _recordings(lanes, record))
     found.seconds = time.monotonic() - began
     return found
 
 
-def _take(found: Campaign, recordings: Sequence[strike.Recording]) -> None:
+async def _recordings(
+    lanes: Sequence[L], record: Callable[[L], Awaitable[Recording]]
+) -> list[Recording]:
+    """As many as there should be, shared among the lanes."""
+
+    async def some(lane: L, count: int) -> list[Recording]:
+        return [await record(lane) for _ in range(count)]
+
+    shares = [len(range(at, RECORDINGS, len(lanes))) for at in range(len(lanes))]
+    done = await asyncio.gather(*map(some, lanes, shares))
+    return [recording for each in done for recording in each]
+
+
+def _take(found: Campaign, recordings: Sequence[Recording]) -> None:
     seen: set[Point] = set()
     for recording in recordings:
         found.others |= recording.others
@@ -95,7 +63,7 @@ def _take(found: Campaign, recordings: Sequence[strike.Recording]) -> None:
                 found.rows.append(Row(point, place, recording.root))
 
 
-def _leave_to_chance(found: Campaign, again: Sequence[strike.Recording]) -> None:
+def _leave_to_chance(found: Campaign, again: Sequence[Recording]) -> None:
     """Take out what was seen once: no run came to it again, nor do new recordings have it.
 
     A busy machine brings such calls about, as when a plugin makes its socket anew because nobody
@@ -107,7 +75,12 @@ def _leave_to_chance(found: Campaign, again: Sequence[strike.Recording]) -> None
     found.others.update({f"once, by chance: {row.point.target}": 1 for row in chance})
 
 
-async def _strikes(lane: Lane, operation: Operation, found: Campaign, queue: list[Row]) -> None:
+async def _strikes(
+    lane: L,
+    strike: Callable[[L, Row], Awaitable[Strike]],
+    found: Campaign,
+    queue: list[Row],
+) -> None:
     """Take calls from the queue and put back those that were missed."""
     by_point = {row.point: row for row in found.rows}
     while queue:
@@ -115,8 +88,7 @@ async def _strikes(lane: Lane, operation: Operation, found: Campaign, queue: lis
         if row.is_hit:
             continue
         row.tries += 1
-        place = row.place.moved(row.recorded_at, str(lane.directory))
-        result = await strike.strike(lane, operation, row.point, place, row.tries)
+        result = await strike(lane, row)
         hit = by_point.get(result.hit) if result.hit else None
         if hit is not None:
             hit.is_hit = True

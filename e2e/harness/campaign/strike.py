@@ -3,47 +3,21 @@
 import asyncio
 import contextlib
 import time
-from collections import Counter
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import strace
-from strace import Kill
+from strace import MAIN, Kill
 
 from campaign import findings, points
-from campaign.lane import MAIN, Lane
+from campaign.lane import Lane
 from campaign.operations import Operation
+from campaign.outcomes import Recording, Row, Strike
 from campaign.points import Place, Point
 
 APPEAR_S = 20
-
-
-@dataclass(frozen=True)
-class Strike:
-    """How a run went.
-
-    Attributes:
-        hit: Where the process died; None when it died nowhere that counts.
-        outcome: What was found after the restart and the retry.
-        is_right: Whether all was as it must be.
-        end: How the operation ended, where strace did not end it.
-    """
-
-    hit: Point | None
-    outcome: str
-    is_right: bool
-    end: str
-
-
-@dataclass(frozen=True)
-class Recording:
-    """What an undisturbed run changed, in order, and how often it did what changes nothing."""
-
-    points: Sequence[tuple[Point, Place]]
-    others: Counter[str]
-    root: str
 
 
 async def record(lane: Lane, operation: Operation) -> Recording:
@@ -66,18 +40,13 @@ async def record(lane: Lane, operation: Operation) -> Recording:
     return Recording(found, others, str(lane.directory))
 
 
-async def strike(
-    lane: Lane, operation: Operation, point: Point, place: Place, attempt: int
-) -> Strike:
-    """Kill the plugin at the point, and see how it goes on.
+async def strike(lane: Lane, operation: Operation, row: Row) -> Strike:
+    """Kill the plugin at the row's point, and see how it goes on.
 
-    Args:
-        lane: Where.
-        operation: What the plugin is doing.
-        point: The call to die at.
-        place: Where an undisturbed run on this lane would come to it.
-        attempt: From 1; gRPC sends from whatever thread is at hand, so others are tried.
+    gRPC sends from whatever thread is at hand: with each further attempt others are tried.
     """
+    point, attempt = row.point, row.tries
+    place = row.place.moved(row.recorded_at, str(lane.directory))
     await operation.arrange(lane)
     log = lane.directory / "strace"
     if not place.path and attempt > 1:

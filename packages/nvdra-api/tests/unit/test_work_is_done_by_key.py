@@ -189,6 +189,18 @@ def test_leaving_does_not_wait_for_ever() -> None:
     virtualtime.run(main)
 
 
+def test_leaving_finishes_nothing_that_somebody_else_has_now() -> None:
+    async def main() -> None:
+        worker = Worker(lambda _: asyncio.sleep(2))
+        async with worker.queue.running():
+            worker.queue.add("a")
+            await asyncio.sleep(1)
+            worker.queue.drop()
+        assert asyncio.get_running_loop().time() == 1
+
+    virtualtime.run(main)
+
+
 def test_what_is_no_known_failure_ends_the_block() -> None:
     async def main() -> None:
         async def work(_: str) -> float | None:

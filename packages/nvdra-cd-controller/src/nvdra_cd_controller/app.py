@@ -105,6 +105,8 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 if await _synced(cluster, is_over):
                     async with queue.running(), _resyncing(cluster, queue):
                         await is_over.wait()
+                        if lease is not None and lease.lost.is_set():
+                            queue.drop()  # another controller may be at the same domains by now
             LOG.info("Stopping; what was made for domains stays")
 
 

@@ -108,12 +108,14 @@ def wanted(domain: ComputeDomain, facts: Facts, now: datetime) -> JsonObject:
     members = facts.members
     verdicts = _verdicts(domain, facts)
     is_ready = verdicts[ConditionType.READY].is_so
+    nodes = [_node(member) for member in members if member.is_listed][:MOST_LISTED]
     return {
         "status": (Readiness.READY if is_ready else Readiness.NOT_READY).value,
         "readyNodes": sum(member.is_ready for member in members),
         "expectedNodes": max(len(members), 0 if facts.is_host_managed else domain.spec.num_nodes),
         "cliques": len({member.clique for member in members} - {NO_CLIQUE}),
-        "nodes": [_node(member) for member in members if member.is_listed][:MOST_LISTED],
+        # As the reference: who looks for the field means "is anybody there?"
+        **({"nodes": nodes} if nodes else {}),
         "conditions": [
             _condition(domain, kind, verdict, now) for kind, verdict in verdicts.items()
         ],

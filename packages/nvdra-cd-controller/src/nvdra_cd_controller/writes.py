@@ -69,9 +69,7 @@ class Writes:
         path = cluster.cliques_path(namespace, name)
         try:
             stored = await self._api.get(path, _deadline())
-        except NotFound as error:
-            if not error.is_object:
-                raise
+        except NotFound:
             return  # its last daemon has gone, and the watch will say so
         left = [each for each in stored.get("daemons") or () if each["nodeName"] not in stale]
         self._cluster.wrote(await self._api.replace(path, {**stored, "daemons": left}, _deadline()))
@@ -159,9 +157,7 @@ class Writes:
         path, uid = await self._path(child), child.object["metadata"]["uid"]
         try:
             answer = await self._api.delete(path, _deadline(), uid=uid)
-        except NotFound as error:
-            if not error.is_object:
-                raise
+        except NotFound:
             answer = {}
         if (answer.get("metadata") or {}).get("finalizers"):
             self._cluster.wrote(answer)
@@ -172,18 +168,14 @@ class Writes:
         left = [name for name in child.finalizers if name != names.DOMAIN_FINALIZER]
         try:
             await self._set_finalizers(await self._path(child), child.object, left)
-        except NotFound as error:
-            if not error.is_object:
-                raise
+        except NotFound:
             self._gone(child)
 
     async def _dismiss(self, view: View) -> None:
         left = [name for name in _finalizers(view.stored) if name != names.DOMAIN_FINALIZER]
         try:
             await self._set_finalizers(_domain_path(view), view.stored, left)
-        except NotFound as error:
-            if not error.is_object:
-                raise
+        except NotFound:
             self._cluster.gone({**view.stored, **_DOMAIN})
 
     async def _unlabel(self, view: View, node: NodeName) -> None:
@@ -203,9 +195,7 @@ class Writes:
             )
         except Invalid:
             return  # the label is another's by now, and the watch will say so
-        except NotFound as error:
-            if not error.is_object:
-                raise
+        except NotFound:
             return  # likewise for a node that is gone
         self._cluster.wrote(stored)
 

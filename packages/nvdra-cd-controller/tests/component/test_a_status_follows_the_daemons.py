@@ -88,13 +88,31 @@ async def test_the_entry_of_a_node_that_is_gone_is_taken_out(world: World) -> No
     assert world.status()["status"] == "Ready"
 
 
+async def test_the_list_is_gone_with_the_last_node_within_three_seconds(world: World) -> None:
+    world.create(numNodes=1)
+    uid = await world.formed()
+    assert "nodes" not in world.status()
+    a = world.node("a", uid)
+    pod = world.pod(a, uid)
+    world.join(uid, entry(a, pod, 0))
+    await until(lambda: world.status()["status"] == "Ready")
+
+    # In the order of a workload that ends: the label goes, the daemon leaves, its pod takes longer.
+    world.server.call("DELETE", f"/api/v1/nodes/{a}")
+    world.join(uid)
+    path = f"/api/v1/namespaces/{world.driver}/pods/{pod['metadata']['name']}"
+    world.server.call("DELETE", path, {"gracePeriodSeconds": 30})
+    await until(lambda: "nodes" not in world.status(), timeout_s=3)
+    assert world.condition("Ready")[:2] == ("False", "NodesMissing")
+
+
 async def test_a_node_without_fabric_is_a_member_by_its_pod(world: World) -> None:
     world.create()
     uid = await world.formed()
     box = world.node("box", uid)
     pod = world.pod(box, uid, **{CLIQUE_LABEL: ""})
 
-    await until(lambda: world.status()["nodes"])
+    await until(lambda: world.status().get("nodes"))
     assert world.status()["nodes"] == [
         {
             "name": box,

@@ -1,10 +1,13 @@
 """Two controllers with leader election: one works, and hands over when it goes."""
 
 import signal
+import urllib.error
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
+import interposer
 import pytest
 from cd_world import World
 from controller import Controller
@@ -16,23 +19,42 @@ PATIENCE = (
     "--leader-election-retry-period=500ms",
 )
 
-Contending = Callable[[str], AbstractContextManager[Controller]]
+Contending = Callable[..., AbstractContextManager[Controller]]
 
 
 @pytest.fixture
 def contending(world: World) -> Contending:
-    def start(name: str) -> AbstractContextManager[Controller]:
+    def start(name: str, **more: Any) -> AbstractContextManager[Controller]:
         where = f"--leader-election-lease-lock-namespace={world.driver}"
         name_ = "--leader-election-lease-lock-name=nvdra-controller"
         flags = ("--leader-election-enabled", where, name_, *PATIENCE)
-        return world.controlled(*flags, name=name)
+        return world.controlled(*flags, name=name, **more)
 
     return start
 
 
+def lease_path(world: World) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{world.driver}/leases/nvdra-controller"
+
+
 def lease(world: World) -> dict[str, Any]:
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{world.driver}/leases/nvdra-controller"
-    return dict((world.get(path) or {"spec": {}})["spec"])
+    return dict((world.get(lease_path(world)) or {"spec": {}})["spec"])
+
+
+def take(world: World) -> None:
+    """Have somebody else hold the lease; the leader may write it at the same time."""
+    for _ in range(10):
+        stored = world.server.call("GET", lease_path(world))
+        stored["spec"]["holderIdentity"] = "somebody-else"
+        try:
+            world.server.call("PUT", lease_path(world), stored)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code != 409:
+                    raise
+        else:
+            return
+    raise AssertionError("the leader was always faster")
 
 
 def leads(world: World, name: str) -> bool:
@@ -101,6 +123,23 @@ async def test_a_controller_that_hangs_ends_when_it_finds_its_lease_taken(
             assert a.process.returncode == 0
             assert "the lease is lost" in a.log.read_text()
             assert leads(world, "controller-b")
+
+
+async def test_a_leader_whose_lease_is_taken_ends_and_finishes_nothing(
+    world: World, contending: Contending, tmp_path: Path
+) -> None:
+    async with interposer.interposed(world.server, tmp_path) as proxy:
+        with contending("controller-a", kubeconfig=proxy.kubeconfig) as a:
+            await until(lambda: leads(world, "controller-a"))
+            with proxy.spoiling(r"POST .*/daemonsets", delay_s=2.5, times=1) as slow:
+                world.create()
+                await until(lambda: slow.met)
+                take(world)
+                await until(lambda: a.process.poll() is not None, timeout_s=2)
+            assert a.process.returncode == 0
+            assert "the lease is lost" in a.log.read_text()
+        assert not proxy.count(r"PUT .*/computedomains/.*/status")
+        assert lease(world)["holderIdentity"] == "somebody-else"
 
 
 async def test_a_stand_by_can_be_stopped(world: World, contending: Contending) -> None:

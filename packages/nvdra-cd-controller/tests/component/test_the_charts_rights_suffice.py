@@ -19,6 +19,8 @@ from waiting import until
 CHART = Path(__file__).parents[4] / "charts" / "nvdra-cd-controller"
 DRIVER, NAME = "nvdra-system", "nvdra-nvdra-cd-controller"
 DAEMON = "compute-domain-daemon-service-account"
+UID = "11111111-2222-3333-4444-555555555555"
+OTHER_UID = "99999999-2222-3333-4444-555555555555"
 
 
 def helm(server: ApiServer, *argv: str) -> None:
@@ -114,7 +116,7 @@ async def test_a_daemon_can_join_label_its_own_pod_and_say_what_it_lacks_and_not
     world: World,
 ) -> None:
     server = world.server
-    mine, other = world.pod("node-a", "some-uid"), world.pod("node-b", "some-uid")
+    mine, other = world.pod("node-a", UID), world.pod("node-b", UID)
     secret = token(server, DAEMON, mine)
     pods = f"/api/v1/namespaces/{DRIVER}/pods"
     change = {"metadata": {"labels": {"resource.nvidia.com/computeDomain.cliqueID": "x.1"}}}
@@ -127,9 +129,15 @@ async def test_a_daemon_can_join_label_its_own_pod_and_say_what_it_lacks_and_not
     unbound = token(server, DAEMON)
     assert asked(server, unbound, "PATCH", f"{pods}/{mine['metadata']['name']}", change) == 422
 
-    body = domains.clique("some-uid", domains.entry("node-a", 0))
+    body = domains.clique(UID, domains.entry("node-a", 0))
     cliques = domains.cliques_path(DRIVER)
+    theirs = domains.clique(OTHER_UID, domains.entry("node-a", 0))
+    peers = domains.clique(UID, domains.entry("node-a", 0), domains.entry("node-b", 1))
+    for wrong in (theirs, peers):
+        assert asked(server, secret, "POST", cliques, wrong) == 422
+        assert asked(server, unbound, "POST", cliques, wrong) == 422
     assert asked(server, secret, "POST", cliques, body) == 201
+    assert asked(server, unbound, "PATCH", f"{cliques}/{body['metadata']['name']}", body) == 422
     assert asked(server, secret, "GET", cliques) == 200
     event = {
         "metadata": {"generateName": "ring."},

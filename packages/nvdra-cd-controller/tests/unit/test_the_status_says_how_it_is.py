@@ -101,6 +101,12 @@ def test_who_has_not_joined_is_counted_and_not_listed() -> None:
     assert found.expected_nodes == 2
 
 
+def test_a_list_of_nobody_is_not_there_at_all() -> None:
+    for members in ((), (coming("b"),)):
+        assert "nodes" not in status.wanted(cd_objects.domain(1), Facts(members=members), NOW)
+    assert "nodes" in status.wanted(cd_objects.domain(1), Facts(members=(ready("a"),)), NOW)
+
+
 def test_cliques_are_counted_without_nodes_that_have_none() -> None:
     members = (ready("a"), ready("b", 0, OTHER_CLIQUE), ready("c", -1, CliqueID("")))
     assert told(Facts(members=members)).cliques == 2

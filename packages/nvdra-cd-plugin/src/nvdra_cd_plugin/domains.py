@@ -83,9 +83,7 @@ class Domains:
     async def _by_name(self, known: Domain, deadline: float) -> JsonObject | None:
         try:
             obj = await self._api.get(f"{collection(known.namespace)}/{known.name}", deadline)
-        except NotFound as error:
-            if not error.is_object:
-                raise
+        except NotFound:
             return None
         return obj if obj["metadata"]["uid"] == known.uid else None
 

@@ -48,6 +48,22 @@ async def test_an_unprepare_waits_for_the_api_server_because_of_the_label(
     assert rig.label() == ""
 
 
+async def test_a_prepare_waits_until_compute_domains_are_served(
+    rig: DomainRig, proxy: Interposer
+) -> None:
+    domain = rig.domain()
+    await rig.form(domain)
+    claim = rig.channel(domain)
+    unknown = {"status": 404, "body": "404 page not found\n"}
+    with proxy.spoiling(r"GET .*/computedomains", **unknown) as spoilage:
+        answer = await rig.prepare(claim, timeout_s=4)
+        assert answer.error.startswith("ApiUnavailable: "), answer.error
+        assert spoilage.met > 2
+    with proxy.spoiling(r"GET .*/computedomains", times=2, **unknown) as spoilage:
+        assert not (await rig.prepare(claim)).error
+    assert spoilage.met == 2
+
+
 async def test_a_wait_costs_one_list_and_one_watch_of_one_object(
     rig: DomainRig, proxy: Interposer
 ) -> None:

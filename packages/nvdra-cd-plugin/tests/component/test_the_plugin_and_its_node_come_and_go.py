@@ -6,6 +6,7 @@ import signal
 import zlib
 from typing import Any
 
+import interposer
 from domain_rig import DomainRig, cdi_names
 
 
@@ -74,6 +75,25 @@ async def test_records_that_are_lost_are_taken_from_the_kubelet(rig: DomainRig) 
     assert rig.label() == domain["metadata"]["uid"]
     assert await rig.unprepare(claim) == ""
     assert rig.label() == ""
+
+
+async def test_records_are_taken_over_once_compute_domains_are_served(rig: DomainRig) -> None:
+    await rig.start()
+    domain = rig.domain()
+    daemon, claim = await rig.form(domain), rig.channel(domain)
+    answers = {each: await rig.prepare(each) for each in (daemon, claim)}
+    await rig.end()
+    (rig.plugin_dir / "state.sqlite").write_bytes(b"")
+    _checkpoint(rig, answers)
+    async with interposer.interposed(rig.server, rig.node.kubelet.parent) as proxy:
+        unknown = {"status": 404, "body": "404 page not found\n"}
+        with proxy.spoiling(r"GET .*/computedomains", **unknown) as spoilage:
+            flags = f"--namespace={rig.namespace}", f"--kubeconfig={proxy.kubeconfig}"
+            rig.process = rig.launch(*flags)
+            await rig.soon(lambda: spoilage.met > 2, "the plugin to ask again")
+            assert not rig.held()
+        await rig.soon(lambda: set(rig.held()) == {daemon.uid, claim.uid}, "the records")
+        assert all(domain["metadata"]["uid"] in record for record in rig.held().values())
 
 
 async def test_nothing_is_given_while_nobody_knows_what_is_held(rig: DomainRig) -> None:

@@ -12,13 +12,10 @@ import plugin
 import pytest
 import pytest_asyncio
 from apiserver import ApiServer
-from campaign import report
-from campaign.run import Campaign
 from rig import Rig
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--crash-report", help="file for what came of every kill of the campaign")
     parser.addoption("--sequences", type=int, default=100, help="how many the property test runs")
     parser.addoption("--sequences-seed", type=int, default=4, help="of the property test")
 
@@ -28,15 +25,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with apiserver.started(tmp_path_factory.mktemp("api")) as running:
         plugin.allow_admin_access(running)
         yield running
-
-
-@pytest.fixture(scope="session")
-def campaigns(request: pytest.FixtureRequest) -> Iterator[list[Campaign]]:
-    """What the crash campaign found, for the report."""
-    found: list[Campaign] = []
-    yield found
-    if path := request.config.getoption("--crash-report", default=None):
-        Path(path).write_text(report.page(found))
 
 
 @pytest_asyncio.fixture

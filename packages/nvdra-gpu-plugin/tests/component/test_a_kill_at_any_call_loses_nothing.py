@@ -6,9 +6,9 @@ fails. `--crash-report=FILE` keeps the table of all outcomes.
 
 import pytest
 from apiserver import ApiServer
-from campaign import report, run
+from campaign import on_nodes, report
 from campaign.operations import Operation, Prepare, Start, StartAgain, Unprepare
-from campaign.run import Campaign
+from campaign.outcomes import Campaign
 
 
 @pytest.mark.protocol("P32")
@@ -20,7 +20,7 @@ from campaign.run import Campaign
 async def test_a_kill_at_any_call_is_made_good_by_a_start_and_the_kubelets_retry(
     kind: type[Operation], server: ApiServer, campaigns: list[Campaign]
 ) -> None:
-    found = await run.campaign(server, kind())
+    found = await on_nodes.campaign(server, kind())
     campaigns.append(found)
     assert found.rows
     assert not found.missed + found.wrong, "\n" + report.page([found])

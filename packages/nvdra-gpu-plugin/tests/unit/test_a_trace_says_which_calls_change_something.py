@@ -44,7 +44,7 @@ def test_what_changes_only_the_process_is_counted_and_is_no_point() -> None:
     _, others = points.changes(strace.parse(TRACE, {}), NODE)
     assert dict(others) == {
         "wake-up of a thread": 2,
-        "the plugin's log": 2,
+        "the log": 2,
         "HTTP/2 housekeeping": 1,
     }
 

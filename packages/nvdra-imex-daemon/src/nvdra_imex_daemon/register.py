@@ -131,8 +131,6 @@ class Register:
             try:
                 stored = await self._write(obj, change, deadline)
             except (Conflict, Invalid, NotFound) as error:
-                if isinstance(error, NotFound) and not error.is_object:
-                    raise  # the kind itself is not served
                 failures += 1
                 if isinstance(error, Invalid) and failures > 1:
                     raise
@@ -178,10 +176,8 @@ class Register:
     async def _read(self, deadline: float) -> JsonObject | None:
         try:
             return await self._api.get(self._path, deadline)
-        except NotFound as error:
-            if error.is_object:
-                return None
-            raise
+        except NotFound:
+            return None
 
     async def _write(
         self, obj: JsonObject | None, change: JsonObject, deadline: float

@@ -23,10 +23,10 @@ from nvdra_api.protocol import apiversions, backoff
 from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.runtime.kube.bucket import Bucket
 from nvdra_api.runtime.kube.connection import YAML, Connection, KubeSettings
-from nvdra_api.runtime.kube.errors import DraDisabled, NotFound, errors, garbled, refused
+from nvdra_api.runtime.kube.errors import DraDisabled, NotFound, NotServed, errors, garbled, refused
 from nvdra_api.runtime.kube.observation import Observe, Request, resource, unobserved
 from nvdra_api.types.claims import ClaimRef, ResourceClaim
-from nvdra_api.types.errors import PermanentError, Reason, RetryableError
+from nvdra_api.types.errors import PermanentError, Reason
 
 __all__ = ["Client", "KubeSettings", "Observe", "Request", "connected"]
 
@@ -60,7 +60,7 @@ class Client:
             params: Query, unencoded.
 
         Raises:
-            NotFound: no such object or path.
+            NotFound: no such object.
             RetryableError: any other refusal, or no answer by the deadline.
         """
         return _object("GET", path, await self._call("GET", path, deadline, params))
@@ -133,10 +133,6 @@ class Client:
         try:
             body = await self._claim(ref, deadline)
         except NotFound as error:
-            if not error.is_object:  # not the API server's word on the claim: a proxy's, perhaps
-                raise RetryableError(
-                    Reason.API_UNAVAILABLE, error.message, "see what answers in its place"
-                ) from error
             raise PermanentError(
                 Reason.CLAIM_NOT_FOUND,
                 f"claim {ref} does not exist",
@@ -161,9 +157,7 @@ class Client:
         path = apiversions.claim_path(version, ref.namespace, ref.name)
         try:
             return await self._call("GET", path, deadline)
-        except NotFound as error:
-            if error.is_object:
-                raise
+        except NotServed:
             newer = await self.resource_version(deadline, stale=version)
             path = apiversions.claim_path(newer, ref.namespace, ref.name)
             return await self._call("GET", path, deadline)
@@ -181,7 +175,7 @@ class Client:
             return self._version
         try:
             group = await self.get(apiversions.GROUP_PATH, deadline)
-        except NotFound as error:
+        except (NotFound, NotServed) as error:
             raise DraDisabled(f"{self.host} serves no resource.k8s.io API") from error
         self._version = apiversions.choose(group)
         if self._version is None:
@@ -203,7 +197,7 @@ class Client:
 
         Raises:
             Gone: the resourceVersion is too old.
-            NotFound: the collection's API version is not served any more.
+            NotServed: the collection's API version is not served any more.
             RetryableError: the connection broke, or the deadline passed.
         """
         response = await self._respond("WATCH", path, deadline, {**params, "watch": "true"})

@@ -1,7 +1,8 @@
 """What the API server refused, and what kept us from hearing it: translated once, at the door.
 
     DriverError
-    ├── NotFound (permanent)     404: the object, or the API version, is not there
+    ├── NotFound (permanent)     404: there is no such object
+    ├── NotServed (retryable)    404: no such path, as of a kind that is not defined yet
     ├── Invalid (permanent)      422: the server says what is wrong with what we sent
     ├── Conflict (retryable)     409: somebody else was faster, or a precondition does not hold
     ├── Gone (retryable)         410: too old a resourceVersion; list again
@@ -26,14 +27,26 @@ _LONGEST_TEXT = 2000
 
 
 class NotFound(PermanentError):
-    """There is no such object; or, if not `is_object`, no such path: the server knows no such API.
+    """There is no such object: the server knows what it would be, and says that it is not there."""
 
-    Discovery is worth repeating in the second case.
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.API_UNAVAILABLE, message)
+
+
+class NotServed(RetryableError):
+    """The server knows no such path, which says nothing of the object.
+
+    The kind's definition is not installed yet, the API version is served no more, or something in
+    between has answered. Discovery is worth repeating.
     """
 
-    def __init__(self, message: str, *, is_object: bool) -> None:
-        super().__init__(Reason.API_UNAVAILABLE, message)
-        self.is_object = is_object
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            Reason.API_UNAVAILABLE,
+            message,
+            "it is tried again; if this lasts, see whether the cluster has the driver's "
+            "CustomResourceDefinitions, and what answers in the API server's place",
+        )
 
 
 class Invalid(PermanentError):
@@ -90,7 +103,7 @@ def refused(
     text = _text(document, body)
     message = f"{verb} {path}: {status}" + (f": {text}" if text else "")
     if status == 404:
-        return NotFound(message, is_object=bool(document.get("details")))
+        return NotFound(message) if document.get("details") else NotServed(message)
     if status == 422:
         return Invalid(message, text)
     if status == 409:

@@ -159,9 +159,7 @@ class Lease:
     async def _look(self, deadline: float) -> None:
         try:
             stored = await self._api.get(self._path, deadline)
-        except NotFound as error:
-            if not error.is_object:
-                raise
+        except NotFound:
             stored = None
         self._seen = election.looked(self._seen, stored, asyncio.get_running_loop().time())
 

@@ -18,7 +18,7 @@ from nvdra_api.protocol.apiversions import JsonObject
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.protocol.watching import Outcome
 from nvdra_api.runtime.kube.client import Client
-from nvdra_api.runtime.kube.errors import DraDisabled, Gone, NotFound
+from nvdra_api.runtime.kube.errors import DraDisabled, Gone, NotServed
 from nvdra_api.runtime.process import background
 from nvdra_api.types.errors import DriverError
 
@@ -133,7 +133,7 @@ class Reflector:
             except DriverError as error:
                 failures = 1 if clock() - failed_at > _CALM_S else failures + 1
                 failed_at = clock()
-                self._is_lost = isinstance(error, NotFound)
+                self._is_lost = isinstance(error, NotServed)
                 delay = self._failed(error, failures)
                 await self._note(str(error))
                 await asyncio.sleep(delay)
@@ -169,7 +169,7 @@ class Reflector:
             return await self._watch(path)
         except Gone:
             return Outcome.LIST_AGAIN
-        except NotFound:
+        except NotServed:
             raise
         except DriverError as error:
             if self._collection.resource_version == before:

@@ -76,6 +76,7 @@ class WorkQueue(Generic[K]):
         self._observe_failure = observe_failure
         self._backoff = backoff
         self._calm_s = calm_s
+        self._drain_s = DRAIN_S
         self._turns = asyncio.Semaphore(together)
         self._keys: dict[K, _Key] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -97,6 +98,10 @@ class WorkQueue(Generic[K]):
             known = self._keys[key] = _Key()
             self._start(key, known)
         known.stirred.set()
+
+    def drop(self) -> None:
+        """Finish nothing: leaving the block cancels what is in hand, for somebody else has it."""
+        self._drain_s = 0.0
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["WorkQueue[K]"]:
@@ -161,6 +166,6 @@ class WorkQueue(Generic[K]):
             if each.task and not each.is_working:
                 each.task.cancel()
         if at_work:
-            _, late = await asyncio.wait(at_work, timeout=DRAIN_S)
+            _, late = await asyncio.wait(at_work, timeout=self._drain_s)
             for task in late:
                 task.cancel()
