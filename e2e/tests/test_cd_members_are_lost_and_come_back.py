@@ -79,11 +79,6 @@ def all_daemons_killed(formed: Ring) -> None:
     formed.kill_daemons(0, 1)
 
 
-def worker_and_its_daemon_killed(formed: Ring) -> None:
-    formed.kill_daemons(1)
-    ring.kill(formed.pods, "worker-1")
-
-
 @dataclass(frozen=True)
 class Fault:
     """Something that happens while a job runs.
@@ -104,7 +99,6 @@ FAULTS = (
     Fault(worker_deleted, workers=frozenset({1})),
     Fault(one_daemon_killed, daemons=frozenset({0})),
     Fault(all_daemons_killed, daemons=frozenset({0, 1})),
-    Fault(worker_and_its_daemon_killed, workers=frozenset({1}), daemons=frozenset({1})),
 )
 
 
