@@ -8,12 +8,16 @@ export UV_CONSTRAINT := $(CURDIR)/requirements.lock
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
 
 NODES ?= 2
-PROFILE ?= dgx-h100
+PROFILE ?=
 KUBE ?= 1.36
 T ?=
 
-# Programs and servers are shared by the tests of a file, and files in turn: a random order tells little and costs time.
+# Programs and servers are shared by the tests of a file: a random order tells little and costs time.
 IN_ORDER := -p no:randomly
+# Tests wait more than they work: two files at a time. More would be sooner, and now and then too slow for a test.
+AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
+LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
+  a_kill_at_any_call_loses_nothing.py any_order_of_events_keeps_the_books_right.py)
 # It loads NVML into the process of the test, where nothing else may have done so.
 OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked_at_for_hours.py
 
@@ -21,11 +25,11 @@ OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked
 help: ## list the commands
 	@echo "nvdra: a Kubernetes DRA driver for NVIDIA GPUs"
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
-	@echo "Variables: NODES=$(NODES) PROFILE=$(PROFILE) KUBE=$(KUBE), and T= to select tests (e2e)"
+	@echo "Variables: NODES=$(NODES) PROFILE=$(PROFILE) (dgx-h100; the demo: gb200-nvl72) KUBE=$(KUBE), and T= to select tests (e2e)"
 
 .PHONY: demo
-demo: setup ## a cluster of two nodes, the driver by helm, pods that hold simulated GPUs (root)
-	@python -m e2e.demo --nodes $(NODES) --profile $(PROFILE) --kube $(KUBE)
+demo: setup ## a cluster of two nodes, the driver by helm, pods that hold simulated GPUs, a ComputeDomain (root)
+	@python -m e2e.demo --nodes $(NODES) $(PROFILE:%=--profile %) --kube $(KUBE)
 
 .PHONY: test
 test: setup check component e2e ## everything: check, component tests, end to end (root)
@@ -39,7 +43,7 @@ check: .venv/ready ## format, lint, types, layers, unit tests of the Python pack
 component: setup ## components against a real API server and the simulated GPU; the charts' tests
 	@echo "▸ component tests"
 	@lab binaries
-	@pytest $(IN_ORDER) packages/*/tests/component e2e/sim/tests/component charts/tests $(OWN_PROCESS:%=--ignore=%)
+	@pytest $(IN_ORDER) $(AT_ONCE) $(LONGEST) packages/*/tests/component e2e/sim/tests/component charts/tests $(OWN_PROCESS:%=--ignore=%)
 	@pytest $(IN_ORDER) $(OWN_PROCESS)
 
 .PHONY: e2e
@@ -48,13 +52,13 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
 	@pytest -v e2e/tests --kube=$(KUBE) $(if $(T),-k "$(T)")
 
 .PHONY: bench
-bench: setup ## measure prepare, unprepare, start-up, memory and pods; writes bench/RESULTS.md
+bench: setup ## measure prepare, unprepare, start-up, memory, pods and compute domains; writes bench/RESULTS.md
 	@lab binaries
 	@python -m bench
 
 .PHONY: cluster
 cluster: setup ## start a cluster without the driver (NODES=, PROFILE=, KUBE=); root
-	@lab up --nodes $(NODES) --profile $(PROFILE) --kube $(KUBE)
+	@lab up --nodes $(NODES) $(PROFILE:%=--profile %) --kube $(KUBE)
 
 .PHONY: cluster-down
 cluster-down: .venv/ready ## stop the cluster; leaves nothing but the build cache

@@ -12,23 +12,36 @@ from typing import Any
 
 import apiserver
 from apiserver import ApiServer
+from cluster import DOMAINS, GPUS_ALONE
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_lab import binaries, environment, versions
 from nvdra_lab.progress import Progress
 
-from bench import claims, domains, growth, installation, machine, pods, report, starts
+from bench import (
+    claims,
+    domains,
+    growth,
+    installation,
+    lab,
+    machine,
+    pods,
+    rack,
+    report,
+    starts,
+)
 from bench.figures import Summary
 
 KUBERNETES = "1.36"
 
-DOMAINS, DOMAIN_ROUNDS = 50, 3
+AT_ONCE, DOMAIN_ROUNDS = 50, 3
+"""Compute domains, and how often they are made and deleted."""
 
 ETCD_FLAGS: tuple[str, ...] = ()
 """Nothing is turned off: etcd syncs every write, as in production."""
 
 
 def main() -> None:
-    """Measure everything, in about nine minutes with the default options."""
+    """Measure everything, in about twelve minutes with the default options."""
     arguments = _arguments()
     progress = Progress()
     places = environment.read()
@@ -45,9 +58,9 @@ def main() -> None:
             measured = asyncio.run(_claims(server, directory, program, arguments, progress))
             durations = _starts(server, program, arguments.starts, progress)
         (directory / "domains").mkdir()
-        with progress.step(f"{DOMAINS} compute domains, made and deleted", "about 1 min"):
-            rounds = domains.measured(
-                directory / "domains", DOMAINS, DOMAIN_ROUNDS, kubernetes=KUBERNETES
+        with progress.step(f"{AT_ONCE} compute domains, made and deleted", "about 1 min"):
+            made = domains.measured(
+                directory / "domains", AT_ONCE, DOMAIN_ROUNDS, kubernetes=KUBERNETES
             )
     results = {
         "command": " ".join(["python -m bench", *sys.argv[1:]]),
@@ -55,20 +68,23 @@ def main() -> None:
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
         "first_slice_s": vars(Summary.of(durations)),
-        "domains": domains.summary(rounds, DOMAINS),
+        "domains": domains.summary(made, AT_ONCE),
         "simulator": _simulator(progress),
     }
     if arguments.pods:
-        with pods.running(progress) as cluster:
+        with lab.running(progress, pods.PROFILE, GPUS_ALONE) as cluster:
             results["pods"] = pods.measure(cluster, arguments.pods, arguments.pods // 3, progress)
+        with lab.running(progress, rack.PROFILE, component=DOMAINS) as cluster:
+            results["rack"] = rack.measure(cluster, arguments.pods // 3, progress)
     print(report.write(results))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure the GPU plugin against a real API server on a simulated dgx-h100 and "
-        "write bench/results.json and bench/RESULTS.md. Needs root (device nodes).",
+        description="Measure the GPU plugin and compute domains against a real API server on "
+        "simulated hardware, and write bench/results.json and bench/RESULTS.md. Needs root (device "
+        "nodes).",
     )
     release = f"%(prog)s of nvdra-gpu-plugin {__version__}"
     parser.add_argument("--version", action="version", version=release)
@@ -84,7 +100,8 @@ def _arguments() -> argparse.Namespace:
         type=int,
         default=15,
         help="pods started one at a time on a cluster of two nodes, with a claim and without, and "
-        "a third as often sixteen at once; 0 leaves them and their cluster out (15)",
+        "a third as often sixteen at once and a domain over both nodes; 0 leaves them and their "
+        "clusters out (15)",
     )
     return parser.parse_args()
 

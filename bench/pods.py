@@ -2,30 +2,24 @@
 
 What a watcher sees: the pod appears, then its container runs. The difference between pods with a
 claim and pods without is what the claim costs its user: allocation, the kubelet's calls, the
-prepare, the injection. Needs root: a lab of its own, which is taken down again.
+prepare, the injection.
 """
 
-import json
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from queue import SimpleQueue
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import workloads
 import yaml
-from cluster import GPUS_ALONE, Cluster
+from cluster import Cluster
 from kubectl import Kubectl
-from labtool import LAB, STATE, Lab
 from nvdra_api.types import keys
 from nvdra_lab.progress import Progress
 
+from bench import watching
 from bench.figures import Summary
 
-NAME = "bench"
+PROFILE = "dgx-h100"
 TEMPLATE = "gpu"
 GPUS = 16
 """Of two nodes of the profile: so many pods can hold one each."""
@@ -35,33 +29,11 @@ SETTLE_S = 1.0
 """Between two measurements, so that the pods before have been cleaned away."""
 
 
-class _Seen(NamedTuple):
-    at: float
-    event: Any
-
-
 class _Took(NamedTuple):
     """Seconds from the first pod's appearance."""
 
     scheduled: float
     running: float
-
-
-@contextmanager
-def running(progress: Progress) -> Iterator[Cluster]:
-    """A lab of two nodes with the driver installed by helm, until the block is left."""
-    _lab("image", "build")
-    if (STATE / NAME).exists():
-        _lab("down", "--name", NAME)
-    _lab("up", "--name", NAME, "--nodes", "2")
-    try:
-        _lab("image", "load", "--name", NAME)
-        cluster = Cluster.of(Lab(NAME))
-        with progress.step("helm install nvdra"):
-            cluster.install(GPUS_ALONE)
-        yield cluster
-    finally:
-        _lab("down", "--name", NAME)
 
 
 def measure(cluster: Cluster, rounds: int, bursts: int, progress: Progress) -> dict[str, Any]:
@@ -122,7 +94,7 @@ def _until_running(kubectl: Kubectl, count: int, templates: Sequence[str]) -> _T
     """Until the last pod has its node, and the last container runs; then all are gone."""
     names = [f"p{index}" for index in range(count)]
     manifests = [workloads.pod(name, templates=templates) for name in names]
-    with _watching(kubectl) as events:
+    with watching.events(kubectl, pods_of(kubectl.namespace)) as events:
         kubectl.run("create", "-f", "-", text=yaml.safe_dump_all(manifests))
         at, event = events.get(timeout=WAIT_S)
         began = scheduled = at
@@ -133,7 +105,7 @@ def _until_running(kubectl: Kubectl, count: int, templates: Sequence[str]) -> _T
             if name in homeless and pod["spec"].get("nodeName"):
                 homeless.discard(name)
                 scheduled = at
-            if _is_running(pod):
+            if is_running(pod):
                 waiting.discard(name)
             if waiting:
                 at, event = events.get(timeout=WAIT_S)
@@ -142,38 +114,12 @@ def _until_running(kubectl: Kubectl, count: int, templates: Sequence[str]) -> _T
     return _Took(scheduled - began, at - began)
 
 
-def _is_running(pod: Any) -> bool:
+def pods_of(namespace: str) -> str:
+    """Path of a namespace's pods."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def is_running(pod: Any) -> bool:
+    """Whether every container of a pod has started."""
     states = pod.get("status", {}).get("containerStatuses") or ()
     return bool(states) and all("running" in each["state"] for each in states)
-
-
-@contextmanager
-def _watching(kubectl: Kubectl) -> Iterator["SimpleQueue[_Seen]"]:
-    """What happens to the namespace's pods from now on, with the moment it was seen."""
-    path = f"/api/v1/namespaces/{kubectl.namespace}/pods?watch=true"
-    argv = [kubectl.program, f"--kubeconfig={kubectl.kubeconfig}", "get", "--raw", path]
-    seen: SimpleQueue[_Seen] = SimpleQueue()
-    with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
-
-        def read() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                seen.put(_Seen(time.perf_counter(), json.loads(line)))
-
-        reader = threading.Thread(target=read, daemon=True)
-        reader.start()
-        time.sleep(SETTLE_S / 2)  # the watch says nothing when it is established
-        try:
-            yield seen
-        finally:
-            with suppress(ProcessLookupError):
-                process.terminate()
-            process.wait()
-            reader.join()
-
-
-def _lab(*arguments: str) -> None:
-    """Run `lab`, which says itself how far it is."""
-    done = subprocess.run([LAB, *arguments], check=False)
-    if done.returncode != 0:
-        sys.exit(f"lab {' '.join(arguments)} failed, see above")

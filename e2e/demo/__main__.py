@@ -14,6 +14,7 @@ from nvdra_lab.errors import LabError
 from nvdra_lab.providers.local import Wishes
 
 from e2e.demo import afterwards, domain, quickstarts, setting, tables, trace
+from e2e.demo.domain import RACK
 from e2e.demo.screen import Screen
 
 FAILURES = (LabError, WaitedInVain, AssertionError, subprocess.SubprocessError, OSError)
@@ -60,7 +61,7 @@ def _wishes() -> Wishes:
     release = f"%(prog)s of nvdra-gpu-plugin {__version__}"
     parser.add_argument("--version", action="version", version=release)
     parser.add_argument("--nodes", type=int, default=2, metavar="N")
-    parser.add_argument("--profile", default="dgx-h100", help="hardware of each node")
+    parser.add_argument("--profile", default=RACK, help="hardware of each node")
     parser.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release")
     parser.add_argument("--name", default="lab", help="the lab to use")
     options = parser.parse_args()

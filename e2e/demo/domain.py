@@ -1,12 +1,15 @@
 """A ComputeDomain over two nodes: what its user applies and is told, from making to deleting."""
 
+import json
+
 import members
 from cluster import DEBUG_PORT, DOMAINS, Cluster
 from cluster import NAMESPACE as DRIVERS
 from kubectl import Kubectl
 from members import Domain
+from nvdra_api.runtime.telemetry import waterfall
 
-from e2e.demo import quickstarts
+from e2e.demo import merging, quickstarts
 from e2e.demo.quickstarts import FOLDER, NAMESPACE, SHOWN
 from e2e.demo.screen import INDENT, Screen
 from e2e.demo.trace import fitted
@@ -68,27 +71,33 @@ def _channels(screen: Screen, pods: Kubectl) -> None:
 
 
 def _trace(screen: Screen, cluster: Cluster, found: Domain) -> None:
-    """How the domain was formed: the controller's part, and one member's."""
-    node = min(found.nodes())
-    controller = next(iter(members.controllers(cluster)))
-    (plugin,) = (
+    """How the domain was formed, by everybody who took part in it."""
+    nodes = found.nodes()
+    plugins = [
         pod["metadata"]["name"]
         for pod in cluster.driver.get("pods", "", "-l", DOMAINS.label)
-        if pod["spec"]["nodeName"] == node
-    )
+        if pod["spec"]["nodeName"] in nodes
+    ]
+    pods = [*members.controllers(cluster), *plugins, *found.daemons().values()]
     screen.heading(
-        "Its trace has the UID of the domain; the controller, every plugin and every "
-        "daemon know their part"
+        "Its trace has the UID of the domain; the controller, every plugin and every daemon know "
+        "their part"
     )
-    for pod in (controller, plugin):
-        screen.commands(
-            [
-                f"kubectl -n {DRIVERS} port-forward pod/{pod} {DEBUG_PORT} &",
-                f"curl 'localhost:{DEBUG_PORT}/debug/traces/{found.uid}?format=text'",
-            ]
-        )
-        screen.quote(fitted(cluster.trace_of(pod, found.uid), screen.width - INDENT))
-        screen.blank()
+    screen.prose(
+        "Where the time went, all parts together, as Jaeger or Tempo would have them. One part:",
+        style="dim",
+    )
+    screen.commands(
+        [
+            f"kubectl -n {DRIVERS} port-forward pod/{pods[0]} {DEBUG_PORT} &",
+            f"curl 'localhost:{DEBUG_PORT}/debug/traces/{found.uid}?format=text'",
+        ]
+    )
+    screen.blank()
+    parts = [json.loads(cluster.trace_of(pod, found.uid, "json")) for pod in pods]
+    whole = waterfall.text(merging.merged(parts))
+    screen.quote(fitted(whole, screen.width - INDENT))
+    screen.blank()
 
 
 def _delete(screen: Screen, pods: Kubectl, found: Domain) -> None:

@@ -50,9 +50,10 @@ def unserved(devices: Sequence[Device], release: tuple[int, int]) -> set[str]:
     """The quickstarts (by number) that must stay pending on that hardware and Kubernetes."""
     roots = Counter((device.node, device.attributes.get(PCIE_ROOT)) for device in devices)
     has_pair = any(count > 1 for (_, root), count in roots.items() if root)
-    has_h100 = any("H100" in device.attributes["productName"] for device in devices)
+    products = [device.attributes["productName"] for device in devices]
+    has_chosen = any(name in product for name in ("H100", "GB200") for product in products)
     has_extended = release >= served.EXTENDED_RESOURCES
-    is_served = {"4": has_h100, "5": has_pair, "6": False, "7": has_extended}
+    is_served = {"4": has_chosen, "5": has_pair, "6": False, "7": has_extended}
     return {number for number, is_so in is_served.items() if not is_so}
 
 

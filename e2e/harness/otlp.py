@@ -12,6 +12,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -110,6 +111,14 @@ class Receiver:
                 raise TimeoutError(f"not the spans that were expected after {timeout_s} s: {seen}")
             return self.spans(trace_id)
 
+    def settled(self, trace_id: str, quiet_s: float) -> list[Span]:
+        """Block until nothing has come of a trace for so long; all of it."""
+        with self._arrived:
+            seen = self.spans(trace_id)
+            while self._arrived.wait_for(partial(self._has_more, trace_id, len(seen)), quiet_s):
+                seen = self.spans(trace_id)
+            return seen
+
     def wait_metrics(
         self, *names: str, timeout_s: float = 15.0
     ) -> Mapping[str, metrics_pb2.Metric]:
@@ -137,6 +146,9 @@ class Receiver:
                 for scope in group.scope_spans:
                     self._spans.extend(_span(span, resource) for span in scope.spans)
             self._arrived.notify_all()
+
+    def _has_more(self, trace_id: str, than: int) -> bool:
+        return len(self.spans(trace_id)) > than
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))

@@ -2,7 +2,7 @@
 
 One lab has nodes of eight H100 with gpu.nvidia.com alone, and a collector of traces. The other, for
 the tests of compute domains, has two trays of one NVL72 rack, and both drivers as a plain install
-makes them. Each is brought up when its first test comes.
+makes them, and a collector too. Each is brought up when its first test comes.
 
 `--keep-lab` leaves the labs up for a look at them: `eval "$(lab env --name e2e)"`, `lab status
 --name e2e` (or `cd`). The next run begins anew.
@@ -55,13 +55,32 @@ def bare(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def rack(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Two trays of one rack, joined by NVLink, with the driver as a plain install makes it."""
+def bare_rack(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Two trays of one rack, joined by NVLink, with the project's images and no driver yet."""
     with lab(request.config, request.config.getoption("--rack"), RACK, DOMAINS) as cluster:
-        with speaking(request.config):
-            print("▸ helm install nvdra, compute domains included", flush=True)
-            cluster.install(*members.SETTINGS)
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def rack_collector(bare_rack: Cluster) -> Iterator[Receiver]:
+    """Receives the traces of the rack: those of controller, plugins and daemons."""
+    with otlp.receiver(bare_rack.host_address, OTLP_PORT) as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="session")
+def rack_settings(rack_collector: Receiver) -> list[str]:
+    """How the driver is installed there: plainly, but for where traces go."""
+    return [*members.SETTINGS, f"--set-string=global.otlp.endpoint={rack_collector.endpoint}"]
+
+
+@pytest.fixture(scope="session")
+def rack(request: pytest.FixtureRequest, bare_rack: Cluster, rack_settings: list[str]) -> Cluster:
+    """The rack with the driver as a plain install makes it, compute domains included."""
+    with speaking(request.config):
+        print("▸ helm install nvdra, compute domains included", flush=True)
+        bare_rack.install(*rack_settings)
+    return bare_rack
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import yaml
 from cluster import Cluster, Device
 from kubectl import Kubectl
 from otlp import Receiver, Span
+from spans import below, only
 
 STEPS = ["fetch claim", "resolve config", "verify devices", "commit state"]
 SLOW_MS = 200
@@ -118,18 +119,6 @@ def received(collector: Receiver, claim: workloads.Manifest, *names: str) -> lis
         trace_id=claim["metadata"]["uid"].replace("-", ""),
         timeout_s=EXPORT_S,
     )
-
-
-def below(spans: Sequence[Span], parent: Span) -> list[Span]:
-    """A span's children in the order of their start."""
-    children = [span for span in spans if span.parent_id == parent.span_id]
-    return sorted(children, key=lambda span: span.start_ns)
-
-
-def only(spans: Sequence[Span], name: str) -> Span:
-    """The one span of that name."""
-    (found,) = [span for span in spans if span.name == name]
-    return found
 
 
 def covered_s(spans: Sequence[Span]) -> float:

@@ -8,7 +8,7 @@ import ring
 import workloads
 from cluster import NAMESPACE, Cluster
 from kubectl import Kubectl
-from members import Domain
+from members import Domain, Json
 
 FAIL_OVER_S = 20
 STALE = {"surprise": True}
@@ -51,26 +51,43 @@ def unready(rack: Cluster, wanted: int) -> str | None:
     return None if is_so else str(found)
 
 
-def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now(
+def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_others_stay(
     rack: Cluster, team: Kubectl
 ) -> None:
+    old = Domain(rack, members.apply(team, "old"))
+    team.apply(members.worker("w", members.channel_of("old"), "node-1"))
+    team.wait_running("w")
+    running = old.daemons()
     what = ("set", "env", f"deployment/{members.CONTROLLER_NAME}")
     rack.driver.run(*what, "LOG_VERBOSITY_CD_DAEMON=0")
     try:
         rack.driver.run("rollout", "status", f"deployment/{members.CONTROLLER_NAME}", timeout_s=30)
         new = Domain(rack, members.apply(team, "new"))
-        assert verbosity(new) == "0"
-        team.delete("computedomain", "new")
-        new.wait_gone()
+        assert verbosity(template(new)) == "0"
+        rack.driver.wait(
+            lambda: None if verbosity(template(old)) == "0" else "the former verbosity",
+            "the next daemons of the old domain to be told as well",
+        )
+        assert old.daemons() == running
+        assert verbosity(rack.driver.get("pod", running["node-1"])["spec"]) == "4"
     finally:
         rack.driver.run(*what, "LOG_VERBOSITY_CD_DAEMON=4")
         rack.driver.run("rollout", "status", f"deployment/{members.CONTROLLER_NAME}", timeout_s=30)
+    team.delete("pod", "w")
+    for domain, name in ((old, "old"), (new, "new")):
+        team.delete("computedomain", name)
+        domain.wait_gone()
 
 
-def verbosity(domain: Domain) -> str:
-    """What a domain's daemons are told."""
+def template(domain: Domain) -> Json:
+    """What the pods of a domain's daemons are made from."""
     (daemons,) = domain.labelled("daemonsets")
-    (container,) = daemons["spec"]["template"]["spec"]["containers"]
+    return dict(daemons["spec"]["template"]["spec"])
+
+
+def verbosity(pod_spec: Json) -> str:
+    """What a daemon is told."""
+    (container,) = pod_spec["containers"]
     return str({each["name"]: each.get("value") for each in container["env"]}["LOG_VERBOSITY"])
 
 
@@ -113,7 +130,7 @@ def test_a_claim_that_is_refused_is_refused_again_after_the_plugin_restarts(
 
 @pytest.mark.timeout(240, func_only=True)
 def test_what_went_while_no_driver_was_there_is_given_back_when_it_is_back(
-    rack: Cluster, team: Kubectl
+    rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
     domain = Domain(rack, members.apply(team, "ring"))
     team.apply(members.worker("w", members.channel_of("ring"), "node-2"))
@@ -122,7 +139,7 @@ def test_what_went_while_no_driver_was_there_is_given_back_when_it_is_back(
     ring.kill(team, "w")
     team.run("delete", "resourceclaims", "--all", "--wait=false")
     # The default, said in full, changes nothing.
-    rack.install(*members.SETTINGS, "--set=global.featureGates.ComputeDomainCliques=true")
+    rack.install(*rack_settings, "--set=global.featureGates.ComputeDomainCliques=true")
     team.wait(lambda: ", ".join(domain.nodes()) or None, "the node to be let go", 100)
     members.wait_released(rack, 60)
     team.apply(members.worker("again", members.channel_of("ring"), "node-2"))

@@ -7,6 +7,7 @@ import pytest
 import workloads
 from cluster import DRIVER, NAMESPACE, RELEASE, Cluster
 from kubectl import Kubectl
+from prepares import is_refused
 
 NODE = "node-1"
 SLOW_MS = 3000
@@ -51,24 +52,18 @@ def test_a_pod_has_its_gpu_again_after_its_node_was_rebooted(idle: Cluster, pods
     # The kubelet met the pod before the plugin was back, and would try again after a minute.
     pods.run("annotate", "pod", "p", "tests/again=now")
 
+    refused = partial(is_refused, idle, NODE, pods, "p")
+
     def gone_by() -> str | None:
         status = pods.get("pod", "p")["status"]["containerStatuses"][0]
         is_another = status.get("containerID") != before and status["ready"]
-        return None if is_another else f"{status}; {pods.not_ready('p')}"
+        return None if is_another or refused() else f"{status}; {pods.not_ready('p')}"
 
-    def refused_by() -> str | None:
-        log = idle.lab.must("logs", f"{NODE}/kubelet")
-        return None if "resourceID: Duplicate value" in log else "no status was refused yet"
-
-    if idle.release == (1, 35):
-        # These kubelets count a device twice that is prepared again, and the API server takes no
-        # status that does: the pod runs, and its status stays as it was.
-        pods.wait(refused_by, "the kubelet to say why the pod's status stays", timeout_s=BACK_S)
-    else:
-        pods.wait(gone_by, "the pod to run in a new container", timeout_s=BACK_S)
+    pods.wait(gone_by, "the pod to run in a new container", timeout_s=BACK_S)
+    if not refused():
         assert workloads.view(pods, "p").uuids == {device.uuid}
     assert idle.held(NODE) == 1
-    how = ("--force", "--grace-period=0") if idle.release == (1, 35) else ()
+    how = ("--force", "--grace-period=0") if refused() else ()
     pods.run("delete", "pod", "p", *how)
     pods.wait(partial(still_held, idle), "the GPU to be given back")
 

@@ -51,6 +51,10 @@ def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
         assert any(line.strip().startswith(step) and "█" in line for line in lines)
     assert "the container was Running" in told
     assert "life of the compute domain" in told
+    for node in cluster.nodes():
+        assert f"member {node}" in told
+    for step in ("reconcile", "label node", "schedule daemon", "start daemon", "wait domain"):
+        assert any(line.strip().startswith(step) and "█" in line for line in lines)
     assert any("ring" in line and "NotReady" in line for line in lines), "before its pods run"
     assert any("ring" in line and " Ready" in line for line in lines), "while they run"
     assert "nothing is left of it" in told

@@ -89,7 +89,7 @@ def test_every_quickstart_fits_a_line_and_has_pods() -> None:
 NEW = (1, 36)
 
 
-def test_on_h100_neighbours_only_the_gpu_that_nobody_has_stays_pending() -> None:
+def test_on_neighbours_of_a_chosen_product_only_the_gpu_that_nobody_has_stays_pending() -> None:
     assert quickstarts.unserved([gpu("node-1", 0), gpu("node-1", 1)], NEW) == {"6"}
 
 

@@ -193,10 +193,8 @@ class Reconciler:
 
     async def _take_down(self, view: View) -> float | None:
         assert view.domain is not None
-        is_told = self._roots.is_written(view)
         with self._operation(TEARDOWN, view) as span:
-            if not is_told:
-                self._roots.write(view, view.domain.status)
+            await self._root(view, view.domain.status)
             after, step, is_stuck, acted = await self._work_through(view)
             if step.waits_for:
                 span.set(keys.WAITS_FOR, step.waits_for)

@@ -52,10 +52,7 @@ class Roots:
 
     def is_written(self, view: View) -> bool:
         """Was it written, by us or by a controller before?"""
-        return view.uid in self._written or any(
-            ANNOTATION in (child.object["metadata"].get("annotations") or {})
-            for child in view.daemonsets
-        )
+        return view.uid in self._written or _is_marked(view) or _is_torn_down(view)
 
     def write(self, view: View, after: ComputeDomainStatus) -> str:
         """Write it; the annotation's value."""
@@ -88,6 +85,28 @@ class Roots:
     def forget(self, uid: DomainUID) -> None:
         """The domain is gone."""
         self._written.discard(uid)
+
+
+def _is_marked(view: View) -> bool:
+    return any(
+        ANNOTATION in (child.object["metadata"].get("annotations") or {})
+        for child in view.daemonsets
+    )
+
+
+def _is_torn_down(view: View) -> bool:
+    """Is the DaemonSet gone already, and the mark with it?
+
+    A teardown begins with the root if nobody has written it, so whoever took the DaemonSet away
+    knew that it was. That there was one is what the status says.
+    """
+    if view.domain is None or not view.is_leaving or view.daemonsets:
+        return False
+    told = view.domain.status
+    ready, made = told.condition(ConditionType.READY), told.condition(ConditionType.CHILDREN_READY)
+    if made is None or (ready is not None and ready.reason == status.Because.HOST_MANAGED):
+        return False  # it never had one
+    return made.status == "True" or made.reason == status.Because.DELETING
 
 
 def _created(domain: ComputeDomain) -> datetime:

@@ -8,6 +8,8 @@ from typing import Any
 import apiserver
 import domains
 from cd_world import LABEL, World
+from controller import Controller
+from nvdra_cd_controller.roots import ANNOTATION
 from waiting import until
 
 OURS = "resource.nvidia.com/computeDomain"
@@ -118,6 +120,38 @@ async def test_a_domain_is_one_trace_with_its_root_written_once(world: World) ->
         "ensure claim templates",
         "write status",
     ]
+
+
+async def test_a_root_that_was_written_on_the_way_out_is_not_written_by_the_next_one(
+    world: World,
+) -> None:
+    def daemonset() -> Any:
+        return world.get(world.daemonset_path(uid))
+
+    with world.controlled() as first:
+        world.create()
+        uid = await world.formed()
+        kept = daemonset()
+        kept["metadata"]["finalizers"].append("example.com/kept")
+        world.server.call("PUT", world.daemonset_path(uid), kept)
+        world.delete()
+        await until(lambda: ANNOTATION in daemonset()["metadata"].get("annotations", {}))
+        await first.stop(signal.SIGKILL)
+    node = world.node("a", uid)  # once its label is off, the next controller is at work
+    with world.controlled() as second:
+        await until(lambda: LABEL not in world.labels(node))
+        await until(lambda: OURS not in daemonset()["metadata"]["finalizers"])
+        kept = daemonset()
+        kept["metadata"]["finalizers"] = []
+        world.server.call("PUT", world.daemonset_path(uid), kept)
+        await until(lambda: world.domain() is None)
+        assert names_of(second, uid) == {"teardown"}
+
+
+def names_of(controller: Controller, uid: str) -> set[str]:
+    """What a controller knows of a domain's trace at its top: the root, or what lies below it."""
+    trace = json.loads(controller.get(f"/debug/traces/{uid}?format=json", debug=True))
+    return {span["name"] for span in trace["spans"]}
 
 
 async def test_a_controller_that_cannot_see_everything_yet_says_so_and_can_be_stopped(

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import cd_objects
+import pytest
 from cd_objects import UID
 from nvdra_api.protocol import identity
 from nvdra_api.runtime.telemetry.recorder import Recorder
@@ -124,6 +125,32 @@ def test_it_is_written_once_also_by_the_controller_after_this_one() -> None:
     another = Setting()
     assert another.roots.due(view(), after)
     assert not another.roots.due(replace(view(), daemonsets=(daemonset,)), after)
+
+
+def going(facts: Facts) -> View:
+    stored = cd_objects.document(status=status.wanted(cd_objects.domain(), facts, CREATED))
+    stored["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:05Z"}
+    return View(UID, ComputeDomain.model_validate(stored), stored)
+
+
+@pytest.mark.parametrize("waits_for", ["", "DaemonSet nvdra/a to go"])
+def test_a_controller_that_finds_a_teardown_without_the_daemonset_writes_no_second_root(
+    waits_for: str,
+) -> None:
+    """Killed between the DaemonSet's end and the domain's, the mark is gone with the DaemonSet."""
+    torn_down = going(Facts(waits_for=waits_for))
+    setting = Setting()
+    assert setting.roots.is_written(torn_down)
+
+    begun = replace(torn_down, daemonsets=(Child("DaemonSet", {"metadata": {}}),))
+    assert not setting.roots.is_written(begun)
+
+
+@pytest.mark.parametrize(
+    "facts", [Facts(are_children_there=False), Facts(is_host_managed=True)], ids=["none", "host"]
+)
+def test_a_domain_that_never_had_a_daemonset_has_its_root_when_it_goes(facts: Facts) -> None:
+    assert not Setting().roots.is_written(going(facts))
 
 
 def test_context_that_the_user_put_on_the_domain_is_linked_and_not_inherited() -> None:

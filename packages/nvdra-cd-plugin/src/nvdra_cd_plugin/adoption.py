@@ -3,16 +3,18 @@
 The part of `nvdra_api.runtime.plugin.rebuild` that is about ComputeDomains.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import Final
 
 from nvdra_api.protocol import configs
 from nvdra_api.runtime.plugin.evidence import KnownClaim
 from nvdra_api.runtime.plugin.fetching import Fetch
 from nvdra_api.types import names
 from nvdra_api.types.domains import NO_CLIQUE
-from nvdra_api.types.errors import PermanentError
+from nvdra_api.types.errors import DriverError, PermanentError
 from nvdra_api.types.gates import Gates
-from nvdra_api.types.ids import DomainUID, NodeName
+from nvdra_api.types.ids import CliqueID, DomainUID, NodeName
 
 from nvdra_cd_plugin import layout, membership, plan
 from nvdra_cd_plugin.disk import Disk
@@ -20,6 +22,9 @@ from nvdra_cd_plugin.domains import Domains
 from nvdra_cd_plugin.fabric_watch import FabricWatch
 from nvdra_cd_plugin.node_devices import NodeDevices
 from nvdra_cd_plugin.records import DomainHolding, HeldDevice
+
+_FIRST_LOOK_S: Final = 5.0
+"""NVML takes a second or so to open; a node without a driver keeps nobody longer than this."""
 
 
 class Adoption:
@@ -66,12 +71,20 @@ class Adoption:
         planned = plan.make(found, configured, self._node, is_host_managed=self._is_host_managed)
         domain = await self._domains.find(planned.domain, planned.namespace, deadline)
         (known, *_) = claim.devices(names.COMPUTE_DOMAIN_DRIVER)
-        clique = self._fabric.view.clique or NO_CLIQUE
+        clique = await self._clique(deadline)
         count = 0
         if planned.is_channel and known.cdi_ids:
             there_are = await self._disk.run(deadline, self._devices.count)
             count = membership.channel_count(domain, planned.mode, there_are)
         return planned.of(domain).given(clique, count, known.cdi_ids)
+
+    async def _clique(self, deadline: float) -> CliqueID:
+        """The node's; none where the driver does not say it soon after the start."""
+        soon = min(deadline, asyncio.get_running_loop().time() + _FIRST_LOOK_S)
+        try:
+            return await self._fabric.clique(soon)
+        except DriverError:
+            return NO_CLIQUE
 
 
 def _bare(claim: KnownClaim) -> DomainHolding:

@@ -28,7 +28,7 @@ from nvdra_api.runtime.plugin.service import Service
 from nvdra_api.runtime.plugin.turns import Turns
 from nvdra_api.runtime.plugin.upkeep import Upkeep
 from nvdra_api.runtime.process import settings as process_settings
-from nvdra_api.runtime.process.clock import Clock, SystemClock
+from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.process.flights import Flights
 from nvdra_api.runtime.process.worker import Workers
 from nvdra_api.runtime.telemetry import logs, traces
@@ -156,8 +156,9 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
         domains, disk = Domains(api), Disk(files)
         joining = Membership(labels, held, domains)
         directories = DomainFiles(settings.plugin_dir)
+        story = Story(node, telemetry, clock, store)
         preparer = _preparer(
-            settings, api, claims, domains, fabric, held, turns, telemetry, clock, joining,
+            settings, api, claims, domains, fabric, held, turns, telemetry, story, joining,
             nodes, directories, specs, options, disk,
         )  # fmt: skip
         evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
@@ -247,7 +248,7 @@ def _preparer(
     held: HeldClaims[DomainHolding],
     turns: Turns,
     telemetry: Telemetry,
-    clock: Clock,
+    story: Story,
     joining: Membership,
     nodes: NodeDevices,
     directories: DomainFiles,
@@ -260,7 +261,6 @@ def _preparer(
     def place() -> Place:
         return Place(options().target_dev_root)
 
-    story = Story(node, telemetry, clock)
     channels = Channels(nodes, specs, place, disk)
     watch = DaemonWatch(
         node, api, managed, settings.feature_gates, held, turns, telemetry.metrics.watch_restart

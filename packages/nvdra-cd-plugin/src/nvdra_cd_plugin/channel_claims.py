@@ -97,15 +97,25 @@ class DomainChannels:
         self._story = story
         self._telemetry = telemetry
 
-    async def join(self, holding: DomainHolding, deadline: float) -> None:
+    async def join(self, holding: DomainHolding, domain: Domain, deadline: float) -> None:
         """Label the node: the daemon of the domain is started here by that.
 
         Raises:
             RetryableError: `NodeInOtherDomain`; `ApiUnavailable`.
         """
-        with self._telemetry.step("label node", {keys.DOMAIN_UID: holding.domain}):
-            pause = partial(self._turns.pause, holding.ref)
-            await self._joining.join(holding, deadline, pause)
+        began = self._story.now()
+        tell_part = partial(
+            self._story.part, "label node", holding.ref, domain, holding.clique, began
+        )
+        try:
+            with self._telemetry.step("label node", {keys.DOMAIN_UID: holding.domain}):
+                pause = partial(self._turns.pause, holding.ref)
+                is_new = await self._joining.join(holding, deadline, pause)
+        except DriverError as error:
+            tell_part(error)
+            raise
+        if is_new:
+            tell_part()
 
     async def give(
         self, holding: DomainHolding, domain: Domain, deadline: float, tell: Tell | None
@@ -126,9 +136,9 @@ class DomainChannels:
                 span.link(self._story.link(domain.uid))
                 await self._watch.ready(holding.ref, domain, clique, deadline, span, tell)
         except DriverError as error:
-            tell_part(error)
+            tell_part(error, span)
             raise
-        tell_part()
+        tell_part(None, span)
         with self._telemetry.step("write cdi"):
             return await self._channels.write(holding, clique, domain, deadline)
 

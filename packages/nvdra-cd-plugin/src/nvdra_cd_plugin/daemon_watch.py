@@ -175,8 +175,9 @@ class DaemonWatch:
             looks.pop(0)
             pods = await self._pods(domain)
             if tell is not None:
-                explained = readiness.explained(standing, pods, self._node)
-                tell(self._refusal(sources, domain, explained))
+                if pods is not None:
+                    standing = readiness.explained(standing, pods, self._node)
+                tell(self._refusal(sources, domain, standing))
                 tell = None
 
     @asynccontextmanager
@@ -234,8 +235,8 @@ class DaemonWatch:
                 )
         return readiness.refusal(domain, self._node, standing)
 
-    async def _pods(self, domain: Domain) -> tuple[DaemonPod, ...]:
-        """The domain's pods for this node, those that are not bound yet among them."""
+    async def _pods(self, domain: Domain) -> tuple[DaemonPod, ...] | None:
+        """The domain's pods for this node, those not bound yet among them; None if nobody says."""
         deadline = asyncio.get_running_loop().time() + _LOOK_S / 2
         found: list[DaemonPod] = []
         for namespace in self._managed:
@@ -249,7 +250,7 @@ class DaemonWatch:
                     page = await self._api.get(path, deadline, params)
                 except DriverError as error:
                     LOG.v(2, "The daemon's pod cannot be looked at", error=str(error))
-                    continue
+                    return None
                 found += map(daemon_pods.read, page["items"])
         return tuple(found)
 

@@ -31,7 +31,9 @@ class Disk:
                 "the files of this claim are still being read or written",
                 "see whether the disks of the plugin's directory and of --cdi-root answer",
             ) from error
-        except FileError as error:
+        except (FileError, OSError) as error:
             raise RetryableError(
-                Reason.STATE_UNAVAILABLE, str(error), "see the disk of --cdi-root"
+                Reason.STATE_UNAVAILABLE,
+                str(error),
+                "see the disks of the plugin's directory and of --cdi-root",
             ) from error

@@ -98,8 +98,6 @@ class NvmlLook:
             ) from error
 
     def _asked(self, nvml: Nvml) -> CliqueID:
-        if self._rules.needs_names:
-            fabric.check_driver(nvml.driver_version())
         seen: list[Observation] = []
         for index in range(nvml.count()):
             gpu = nvml.handle_by_index(index)
@@ -108,11 +106,14 @@ class NvmlLook:
                 seen.append(
                     Observation(gpu.uuid, info.state, info.status, info.cluster, info.clique)
                 )
-        return fabric.clique(
+        clique = fabric.clique(
             seen,
             is_strict=self._rules.is_strict,
             tolerates_unfinished=self._rules.tolerates_unfinished,
         )
+        if clique and self._rules.needs_names:  # without fabric no IMEX is asked for names
+            fabric.check_driver(nvml.driver_version())
+        return clique
 
     def _renew(self, library: Path) -> None:
         """Count the files that were loaded from one path; see `Nvml.load`."""

@@ -34,13 +34,15 @@ class Membership:
                 return holding.domain
         return None
 
-    async def join(self, holding: DomainHolding, deadline: float, pause: Pause) -> None:
-        """Label the node for a claim that is held.
+    async def join(self, holding: DomainHolding, deadline: float, pause: Pause) -> bool:
+        """Label the node for a claim that is held; whether it was not yet.
 
         Raises:
             RetryableError: `NodeInOtherDomain`; `ApiUnavailable`.
         """
-        await retrying.until(deadline, lambda at: self._labels.join(holding.domain, at), pause)
+        return await retrying.until(
+            deadline, lambda at: self._labels.join(holding.domain, at), pause
+        )
 
     async def leave(self, holding: DomainHolding, deadline: float) -> None:
         """Take the label off with the last channel of the domain; call it before the release.

@@ -26,9 +26,20 @@ class NodeDevices:
         self._host = host
 
     def count(self) -> int:
-        """How many channels there are."""
+        """How many channels there are.
+
+        Raises:
+            PermanentError: `DeviceNodeMissing`: the kernel module was told to have none.
+        """
         params = self._host.proc / "driver/nvidia/params"
-        return channels.count(_read(params) if params.exists() else "")
+        count = channels.count(_read(params) if params.exists() else "")
+        if count == 0:
+            raise PermanentError(
+                Reason.DEVICE_NODE_MISSING,
+                f"{params} says that the NVIDIA kernel module has no IMEX channels",
+                "load it with NVreg_ImexChannelCount=2048, or without that parameter",
+            )
+        return count
 
     def channels(self, first: int, count: int) -> tuple[DeviceNumbers, ...]:
         """`count` channels from `first` on; the host need not have nodes for them.

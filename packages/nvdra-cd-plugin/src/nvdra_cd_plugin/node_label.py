@@ -31,8 +31,8 @@ class NodeLabels:
         self._path = f"/api/v1/nodes/{node}"
         self._changing = asyncio.Lock()
 
-    async def join(self, uid: DomainUID, deadline: float) -> None:
-        """Label the node as a member of the domain.
+    async def join(self, uid: DomainUID, deadline: float) -> bool:
+        """Label the node as a member of the domain; whether it was not yet.
 
         Raises:
             RetryableError: `NodeInOtherDomain`; `ApiUnavailable`.
@@ -41,10 +41,10 @@ class NodeLabels:
             for _ in range(_TRIES):
                 labels, version = await self._read(deadline)
                 if self._is_set(labels, uid):
-                    return
+                    return False
                 if await self._wrote({names.DOMAIN_LABEL: uid}, version, deadline):
                     LOG.v(1, "The node is labelled", domain=uid)
-                    return
+                    return True
             raise self._contended()
 
     async def leave(self, uid: DomainUID, deadline: float) -> None:

@@ -7,6 +7,7 @@ label off again. Source: spec/compute-domain.md §7.7.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 
 from nvdra_api.protocol import configs
@@ -111,7 +112,7 @@ class Preparer:
             membership.check_namespace(wanted.ref, domain)
         with self._preparing(wanted):
             if not wanted.is_channel:
-                return await self._take_daemon(wanted, domain, deadline)
+                return await self._take_daemon(wanted, claim, domain, deadline)
             if isinstance(self._giving, HostChannels):
                 return await self._take_of_host(wanted, domain, deadline, self._giving)
             return await self._join(wanted, domain, deadline, tell, self._giving)
@@ -127,18 +128,12 @@ class Preparer:
         """Hold the channel, make the node a member, and wait for its daemon."""
         joining = wanted.model_copy(update={"is_joining": True})
         await self._hold(joining, deadline)
-        began = self._story.now()
-        error: BaseException | None = None
         try:
             return await self._give(joining, domain, deadline, tell, giving)
         except DriverError as failure:
-            error = failure
             if failure.reason is Reason.NODE_IN_OTHER_DOMAIN:
                 await self._held.release(wanted.uid)  # the node is not labelled for it
             raise
-        finally:
-            clique = self._held.get(wanted.uid, joining).clique
-            self._story.member(wanted.ref, domain, clique, began, error)
 
     async def _give(
         self,
@@ -148,9 +143,20 @@ class Preparer:
         tell: Tell | None,
         giving: DomainChannels,
     ) -> PreparedClaim:
-        await giving.join(joining, deadline)
-        given = await giving.give(joining, domain, deadline, tell)
-        return await self._commit(given)
+        """One attempt at a channel that is held; the first one is the beginning of a membership."""
+        joined, began = self._held.since(joining.uid), self._story.now()
+        clique, error = joining.clique, None
+        try:
+            await giving.join(joining, domain, deadline)
+            given = await giving.give(joining, domain, deadline, tell)
+            clique = given.clique
+            return await self._commit(given)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            self._story.part("prepare", joining.ref, domain, clique, began, error)
+            self._story.member(joining.ref, domain, clique, joined, error)
 
     async def _take_of_host(
         self, wanted: DomainHolding, domain: Domain, deadline: float, giving: HostChannels
@@ -159,15 +165,21 @@ class Preparer:
         return await self._hold(await giving.give(wanted, domain, deadline), deadline)
 
     async def _take_daemon(
-        self, wanted: DomainHolding, domain: Domain, deadline: float
+        self, wanted: DomainHolding, claim: ResourceClaim, domain: Domain, deadline: float
     ) -> PreparedClaim:
         self._check(wanted)
         began = self._story.now()
-        with self._telemetry.step("write cdi") as span:
-            span.link(self._story.link(domain.uid))
-            given = await self._daemons.give(wanted, domain, deadline)
-        prepared = await self._hold(given, deadline)
-        self._story.part("prepare", wanted.ref, domain, given.clique, began)
+        tell_part = partial(self._story.part, "prepare", wanted.ref, domain)
+        try:
+            with self._telemetry.step("write cdi") as span:
+                span.link(self._story.link(domain.uid))
+                given = await self._daemons.give(wanted, domain, deadline)
+            prepared = await self._hold(given, deadline)
+        except DriverError as error:
+            tell_part(wanted.clique, began, error)
+            raise
+        self._story.scheduled(claim, domain, given.clique, self._joined(domain), began)
+        tell_part(given.clique, began)
         self._watch.stir()
         return prepared
 
@@ -194,6 +206,7 @@ class Preparer:
         if holding.is_channel and isinstance(self._giving, DomainChannels):
             with self._telemetry.step("unlabel node", {keys.DOMAIN_UID: holding.domain}):
                 await self._joining.leave(holding, deadline)
+            self._story.left(holding.domain)
         await self._disk.run(deadline, self._specs.remove, holding.uid)
         with self._telemetry.step("commit state"):
             await self._held.release(holding.uid)
@@ -224,6 +237,11 @@ class Preparer:
         with self._telemetry.step("commit state"):
             await self._held.take(given.ref, given)
         return given.answer()
+
+    def _joined(self, domain: Domain) -> datetime | None:
+        """When this node became a member of the domain; None where no channel of it is held."""
+        channels = (each for each in self._held.values() if each.is_channel)
+        return next((self._held.since(e.uid) for e in channels if e.domain == domain.uid), None)
 
     @contextmanager
     def _preparing(self, wanted: DomainHolding) -> Iterator[None]:

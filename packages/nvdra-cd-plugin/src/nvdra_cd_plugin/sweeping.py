@@ -69,17 +69,26 @@ class Sweeping:
             await asyncio.sleep(EVERY_S)
 
     async def _round(self, deadline: float) -> None:
-        try:
-            await self._disk.run(deadline, self._specs.sweep, {*self._held, *self._busy})
-            in_use = {holding.domain for holding in self._held.values()}
-            kept = {*in_use, *self._busy.values()}
-            gone = await self._disk.run(deadline, self._directories.sweep, kept)
-            if gone:
-                LOG.info("Directories of domains are removed", domains=gone)
-            if self._joining is not None:
-                await self._joining.keep(deadline)
-        except DriverError as error:
-            LOG.warning("What is left over stays for now", error=str(error))
+        """One thing that cannot be put right keeps no other from it."""
+        for chore in (self._sweep_specs, self._sweep_directories, self._keep_label):
+            try:
+                await chore(deadline)
+            except DriverError as error:
+                LOG.warning("What is left over stays for now", error=str(error))
+
+    async def _sweep_specs(self, deadline: float) -> None:
+        await self._disk.run(deadline, self._specs.sweep, {*self._held, *self._busy})
+
+    async def _sweep_directories(self, deadline: float) -> None:
+        in_use = {holding.domain for holding in self._held.values()}
+        kept = {*in_use, *self._busy.values()}
+        gone = await self._disk.run(deadline, self._directories.sweep, kept)
+        if gone:
+            LOG.info("Directories of domains are removed", domains=gone)
+
+    async def _keep_label(self, deadline: float) -> None:
+        if self._joining is not None:
+            await self._joining.keep(deadline)
 
 
 @asynccontextmanager

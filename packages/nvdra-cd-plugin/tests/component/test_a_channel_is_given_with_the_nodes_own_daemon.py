@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+import machine
 import pytest
 from domain_rig import CLIQUE, DomainRig, cdi_names
 from nvdra_sim import procfs
@@ -174,3 +175,10 @@ async def test_without_fabric_a_workload_starts_without_channels(rig: DomainRig)
     assert not answer.error, answer.error
     assert cdi_names(answer) == []
     assert rig.spec(claim) == {}
+
+
+@pytest.mark.parametrize("rig", ["dgx-h100"], indirect=True)
+async def test_without_fabric_a_driver_too_old_for_names_will_do(rig: DomainRig) -> None:
+    machine.installed(rig.node, version="550.90.07")
+    await rig.start()
+    assert set(rig.devices()) == {"channel-0", "daemon-0"}

@@ -77,6 +77,13 @@ def test_channels_need_no_nodes_on_the_host(host: Host) -> None:
     assert node.capability().minor == 512
 
 
+def test_a_module_that_was_told_to_have_no_channels_is_named(host: Host) -> None:
+    (host.proc / "driver/nvidia/params").write_text("ImexChannelCount: 0\n")
+    with pytest.raises(PermanentError, match="no IMEX channels") as refusal:
+        NodeDevices(host).count()
+    assert refusal.value.reason is Reason.DEVICE_NODE_MISSING
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a device node")
 def test_a_node_in_a_channels_place_that_is_another_device_is_refused(host: Host) -> None:
     place = host.dev / "nvidia-caps-imex-channels/channel0"

@@ -6,6 +6,7 @@ The plugin's process, the API server and the node's files are real, the test is 
 
 import asyncio
 import contextlib
+import functools
 import re
 import sys
 from collections import Counter
@@ -260,11 +261,6 @@ class Node(RuleBasedStateMachine):
 
 def run(stage: Stage, batches: Queue[int], done: Counter[str]) -> None:
     """Run batches of sequences, by their seeds, until there are none left."""
-
-    class Here(Node):
-        def __init__(self) -> None:
-            super().__init__(stage, done)
-
     settings = hypothesis.settings(
         max_examples=BATCH,
         stateful_step_count=STEPS,
@@ -278,7 +274,10 @@ def run(stage: Stage, batches: Queue[int], done: Counter[str]) -> None:
         while True:
             seed = batches.get_nowait()
             try:
-                run_state_machine_as_test(hypothesis.seed(seed)(Here), settings=settings)
+                # A partial, not a class: Hypothesis parses the source of a class each time, which
+                # CPython 3.11 does not survive on two threads at once (gh-106905).
+                here = functools.partial(Node, stage, done)
+                run_state_machine_as_test(hypothesis.seed(seed)(here), settings=settings)
             except BaseException as error:
                 error.add_note(f"--sequences={BATCH} --sequences-seed={seed} runs this batch alone")
                 with batches.mutex:

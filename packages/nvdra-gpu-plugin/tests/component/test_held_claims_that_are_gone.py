@@ -1,7 +1,6 @@
 """Held claims that nobody wants any more: released, but never under a pod that may use them."""
 
 import asyncio
-import itertools
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -25,6 +24,7 @@ from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.types.claims import ClaimRef
 from nvdra_gpu_plugin.records import GpuHolding
 from rig import Rig, cdi_names
+from waiting import until
 
 
 @pytest_asyncio.fixture
@@ -161,19 +161,19 @@ async def test_each_held_claim_is_asked_for_once_a_round_in_its_own_time(
         interposer.interposed(rig.server, rig.node.kubelet.parent) as proxy,
         looking_after(rig, proxy, round_s=4.0) as held,
     ):
-        await asyncio.sleep(4.2)
-        rounds = [sorted(proxy.asked)]
+
+        def asked() -> list[tuple[float, str]]:
+            return sorted((when, what) for when, what in proxy.asked if re.match(CLAIMS, what))
+
+        await until(lambda: len(asked()) == 8)
+        first = asked()
         rig.delete(claims[0])
-        await asyncio.sleep(4)
-        rounds.append(sorted(proxy.asked)[len(rounds[0]) :])
-    began = rounds[0][0][0]
-    for asked in rounds:
-        of_claims = [(when, what) for when, what in asked if re.match(CLAIMS, what)]
-        assert len(of_claims) >= 8
-    first = [when - began for when, what in rounds[0] if re.match(CLAIMS, what)][:8]
-    assert max(second - first for first, second in itertools.pairwise(first)) < 2 * 4 / 8 + 0.3
-    counted = Counter(what for asked in rounds for _, what in asked if re.match(CLAIMS, what))
-    assert set(counted.values()) <= {2, 3}, counted
+        await until(lambda: len(asked()) >= 16 and len(held) == 7)
+        both = asked()
+    assert len({what for _, what in first}) == 8, first
+    assert first[-1][0] - first[0][0] > 4 / 2, "they were not spread over the round"
+    assert both[15][0] - both[8][0] > 4 / 2, "they were not spread over the second one"
+    assert max(Counter(what for _, what in both[:16]).values()) == 2, both
     assert set(held) == {claim.uid for claim in claims[1:]}
 
 

@@ -73,4 +73,5 @@ class Story:
             end=self._clock.now(),
             attributes={**self._attributes, **(attributes or {})},
             failure=None if error is None else failure_of(error),
+            is_operation=True,
         )

@@ -41,6 +41,17 @@ def test_daemons_are_ready_and_connected_under_names_that_each_has_for_all(rack:
         assert "READY" in pod.output()
 
 
+def test_the_log_says_at_1_who_the_peers_are_and_at_6_what_the_api_server_was_asked(
+    rack: Rack,
+) -> None:
+    rack.equip(*TWO)
+    pods = [rack.start(node, f"-v={level}") for node, level in zip(TWO, (1, 6), strict=True)]
+    rack.until(lambda: rack.are_ready(*TWO), "both to be Ready")
+    logs = [(pod.directory / "log").read_text() for pod in pods]
+    assert ["Named the peers" in log for log in logs] == [True, True]
+    assert ["asked the API server verb=" in log for log in logs] == [False, True]
+
+
 def test_a_member_that_joins_later_is_found_without_a_restart(rack: Rack) -> None:
     first, second = formed(rack, *TWO)
     rack.equip("node-c")

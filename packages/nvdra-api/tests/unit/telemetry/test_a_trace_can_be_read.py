@@ -143,7 +143,11 @@ def test_the_document_nests_spans_with_offsets_in_milliseconds() -> None:
     }
     schedule, first, second = root["children"]  # type: ignore[has-type]  # JSON
     assert (schedule["offset_ms"], schedule["duration_ms"]) == (0.0, 880.0)
-    assert first["error"] == {"reason": IN_USE.reason, "message": IN_USE.message}
+    assert first["error"] == {
+        "outcome": IN_USE.outcome.value,
+        "reason": IN_USE.reason,
+        "message": IN_USE.message,
+    }
     assert second["links"] == [{"trace_id": "a" * 32, "span_id": "b" * 16, "why": "inbound"}]
     verify = second["children"][1]
     assert verify["events"] == [
@@ -306,6 +310,28 @@ def test_a_domains_trace_is_told_as_a_domains_also_where_its_root_is_another_com
     assert "domain.uid" not in waterfall.text(trace)
     found = story.document(trace)
     assert (found["kind"], found["domain"], found["claim"]) == ("compute domain", "team-a/ring", "")
+
+
+def test_the_members_of_a_domain_are_told_with_their_nodes() -> None:
+    told = [
+        span("compute domain", None, 0, 900, attributes=DOMAIN),
+        *(
+            part
+            for node in ("node-1", "node-2")
+            for part in (
+                span(node, "compute domain", 10, 800, attributes={"k8s.node.name": node})._replace(
+                    name="member"
+                ),
+                span("label node", node, 10, 20),
+            )
+        ),
+    ]
+    trace = Trace(TRACE, tuple(told), omitted=0)
+
+    titles = [section.title for section in story.sections(trace)]
+    assert titles == ["life of the compute domain", "member node-1", "member node-2"]
+    for drawn in (waterfall.text(trace), page.html(trace)):
+        assert drawn.count("member node-2") >= 2
 
 
 def test_a_claim_that_joins_a_domain_has_a_claims_trace() -> None:

@@ -66,6 +66,24 @@ def test_a_claim_that_is_retried_for_days_keeps_its_root_first_and_newest_attemp
     assert found.omitted == 499 * 4 + 1 - len(names)
 
 
+def test_a_member_of_a_domain_that_waits_for_days_stays_and_what_it_did_stays_within_bounds() -> (
+    None
+):
+    ring = Recorder()
+    trace, member = trace_id(1), identity.span_id("member")
+    ring.add(Span("wait domain 0", trace, random_id(), member, random_id(), 0, 1, {}))
+    ring.add(Span("member", trace, member, ROOT, ROOT, 0, 1, {}))
+    for number in range(1, 1000):
+        id_ = random_id()
+        ring.add(Span(f"wait domain {number}", trace, id_, member, id_, number, number + 1, {}))
+
+    found = ring.trace(trace)
+    assert found is not None
+    names = {span.name for span in found.spans}
+    assert len(found.spans) == recorder.SPANS_PER_TRACE
+    assert {"member", "wait domain 0", "wait domain 999", "wait domain 998"} <= names
+
+
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 40)), max_size=60))
 def test_a_span_that_is_kept_has_its_parent_or_hangs_below_the_root(
     work: list[tuple[int, int]],

@@ -1,7 +1,12 @@
-"""What is known of a finished request, for metrics; names of objects are not."""
+"""What is known of a finished request, for metrics and the log; names of objects are not."""
 
+import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+_log = logging.getLogger(__name__)
+_LEVEL: Final = logging.INFO - 6
+"""Of a line for each request: for developers."""
 
 
 class Request(NamedTuple):
@@ -28,10 +33,15 @@ def unobserved(_: Request) -> None:
 
 
 def counted(metrics: Counting) -> Observe:
-    """Each request is counted and measured there."""
+    """Each request is counted and measured there, and logged from verbosity 6 on."""
 
     def count(request: Request) -> None:
-        metrics.api_request(request.verb, str(request.status or "no answer"), request.seconds)
+        code = str(request.status or "no answer")
+        metrics.api_request(request.verb, code, request.seconds)
+        if _log.isEnabledFor(_LEVEL):
+            verb, resource, seconds = request.verb, request.resource, request.seconds
+            line = "asked the API server verb=%s resource=%s code=%s seconds=%.3f"
+            _log.log(_LEVEL, line, verb, resource, code, seconds)
 
     return count
 

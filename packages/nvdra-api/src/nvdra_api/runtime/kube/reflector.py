@@ -147,6 +147,7 @@ class Reflector:
         self._is_lost = False
         is_changed = self._collection.listed(await self._api.get(path, deadline, self._params))
         self._tell()
+        _log.log(logging.INFO - 2, "listed path=%s", path)
         if is_changed or self.error or self.serial == 0:
             await self._note("")
         return path
@@ -191,6 +192,7 @@ class Reflector:
             "timeoutSeconds": str(timeout_s),
         }
         deadline = asyncio.get_running_loop().time() + timeout_s + _PATIENCE_S
+        _log.log(logging.INFO - 3, "watching path=%s timeout_s=%d", path, timeout_s)
         async with contextlib.aclosing(self._api.watch(path, params, deadline)) as lines:
             async for line in lines:
                 outcome = self._collection.fed(line)

@@ -95,14 +95,14 @@ class Opened:
         connection: For the thread that opened it.
         identity: Device and inode of the file.
         records: In no order.
-        roots: Claims whose root span is written, and until when that matters once the record went.
+        roots: Objects whose root span is written, and until when that matters once the record went.
         doubt: Something may be missing.
     """
 
     connection: Connection
     identity: tuple[int, int]
     records: Sequence[Record]
-    roots: Mapping[ClaimUID, datetime]
+    roots: Mapping[str, datetime]
     doubt: Doubt | None
 
 
@@ -203,8 +203,8 @@ def delete_record(uid: ClaimUID) -> Statement:
     return Statement("DELETE FROM records WHERE uid = ?", (uid,))
 
 
-def put_root(uid: ClaimUID, forget: datetime) -> Statement:
-    """Note that a claim's root span is written."""
+def put_root(uid: str, forget: datetime) -> Statement:
+    """Note that an object's root span is written."""
     return Statement("REPLACE INTO roots VALUES (?, ?)", (uid, _text(forget)))
 
 
@@ -283,7 +283,7 @@ def _read(path: Path, connection: Connection) -> Opened:
         connection=connection,
         identity=_identity(path),
         records=tuple(_records(connection)),
-        roots={ClaimUID(uid): datetime.fromisoformat(forget) for uid, forget in roots},
+        roots={uid: datetime.fromisoformat(forget) for uid, forget in roots},
         doubt=None,
     )
 

@@ -103,7 +103,7 @@ class Store:
         self._connection: Connection = opened.connection
         self._identity = opened.identity
         self._records = {record.uid: record for record in opened.records}
-        self._roots = dict(opened.roots)
+        self._roots: dict[str, datetime] = dict(opened.roots)
         self._ageing = deque(sorted((forget, uid) for uid, forget in self._roots.items()))
         self._queued: list[_Change] = []
         self._is_idle = asyncio.Event()
@@ -187,11 +187,15 @@ class Store:
             await self._worker.run(database.end_doubt, self.doubt)
             self.doubt = None
 
-    def root_written(self, uid: ClaimUID) -> bool:
-        """Whether the claim's root span is out; remembered for an hour after its record."""
+    def root_written(self, uid: str) -> bool:
+        """Whether the claim's root span is out; remembered for an hour after its record.
+
+        Spans of other objects that are written once are remembered by the object's UID, for an
+        hour after the last `mark_root`.
+        """
         return uid in self._roots
 
-    def mark_root(self, uid: ClaimUID) -> None:
+    def mark_root(self, uid: str) -> None:
         """Note that the claim's root span is out.
 
         Known from the call on; on disk with the next change of a record, or soon after, so that
@@ -202,7 +206,7 @@ class Store:
             loop = asyncio.get_running_loop()
             self._due = loop.call_later(MARK_S, self._start_batch)
 
-    def _keep_root(self, uid: ClaimUID) -> list[Statement]:
+    def _keep_root(self, uid: str) -> list[Statement]:
         """Remember a root for an hour from now, and forget those whose hour is over."""
         now = self._clock.now()
         forget = now + ROOT_MEMORY

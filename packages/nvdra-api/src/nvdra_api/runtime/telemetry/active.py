@@ -50,6 +50,7 @@ class ActiveSpan:
         id: Its own ID.
         subject: Attributes of the operation it belongs to: which object all this is about.
         attributes: Its own, as set so far.
+        events: Moments noted so far, in order of time.
         failure: Why it failed, once it has.
         is_discarded: It did nothing and leaves nothing.
         start_ns: Nanoseconds since the epoch.
@@ -58,13 +59,13 @@ class ActiveSpan:
     __slots__ = (
         "_above",
         "_children",
-        "_events",
         "_keep",
         "_links",
         "_operation",
         "_parent",
         "_timeline",
         "attributes",
+        "events",
         "failure",
         "id",
         "is_discarded",
@@ -96,7 +97,7 @@ class ActiveSpan:
         self._timeline = timeline
         self._keep = keep
         self._links = links
-        self._events: list[SpanEvent] = []
+        self.events: list[SpanEvent] = []
         self._above: ActiveSpan | None = None
         self._children = 0
         self.start_ns = timeline.now_ns()
@@ -116,7 +117,7 @@ class ActiveSpan:
 
     def event(self, name: str, attributes: Mapping[str, Value] = _NOTHING) -> None:
         """Note a moment: one more try, a change of what is waited for."""
-        self._events.append(SpanEvent(name, self._timeline.now_ns(), attributes))
+        self.events.append(SpanEvent(name, self._timeline.now_ns(), attributes))
 
     def link(self, link: Link) -> None:
         """Point at a span of another trace that this one has to do with."""
@@ -188,7 +189,7 @@ class ActiveSpan:
             self.start_ns,
             end_ns,
             self.attributes,
-            tuple(self._events),
+            tuple(self.events),
             self._links,
             self.failure,
         )

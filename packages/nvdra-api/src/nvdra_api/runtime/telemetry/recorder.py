@@ -99,10 +99,16 @@ def _shorten(entry: _Entry, newest: SpanID) -> int:
 
 
 def _expendable(entry: _Entry, newest: SpanID) -> list[SpanID]:
-    """Operations that may go, oldest first: not the root, the first attempt, the one at work."""
+    """Operations that may go, oldest first: not the first attempt, nor the one at work.
+
+    Nor what others hang below: a root, a member of a domain.
+    """
+    above: set[SpanID | None] = {None}
+    for spans in entry.operations.values():
+        above |= {span.parent for span in spans} - {span.id for span in spans}
     attempts = [
         id_
         for id_, spans in entry.operations.items()
-        if all(span.parent is not None for span in spans)
+        if not any(span.parent is None or span.id in above for span in spans)
     ]
     return [id_ for id_ in attempts[1:] if id_ != newest]

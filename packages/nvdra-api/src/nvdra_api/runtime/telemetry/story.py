@@ -16,7 +16,7 @@ from nvdra_api.runtime.telemetry.spans import Failure, Span, SpanEvent, Value
 from nvdra_api.types import keys
 from nvdra_api.types.ids import SpanID
 
-_CLAIM, _DOMAIN = "claim", "compute domain"
+_CLAIM, _DOMAIN, _MEMBER = "claim", "compute domain", "member"
 
 _MANY = 3
 """So many alike are one row."""
@@ -209,10 +209,16 @@ def label(span: Span, last: Span | None = None) -> str:
     """A span's name with the number of its attempt, or of all attempts up to the `last`."""
     attempt = span.attributes.get(keys.ATTEMPT)
     if not attempt:
-        return span.name
+        return title(span)
     if last is None or last is span:
         return f"{span.name}, attempt {attempt}"
     return f"{span.name}, attempts {attempt} to {last.attributes.get(keys.ATTEMPT)}"
+
+
+def title(span: Span) -> str:
+    """A span's name; that of a member with its node, because a domain has many."""
+    node = span.attributes.get(keys.K8S_NODE_NAME)
+    return f"{span.name} {node}" if node and span.name == _MEMBER else span.name
 
 
 def notes(span: Span) -> Iterator[str]:
@@ -280,7 +286,12 @@ def _span_document(node: Node, start_ns: int) -> dict[str, object]:
         "offset_ms": _ms(span.start_ns - start_ns),
         "duration_ms": _ms(span.end_ns - span.start_ns),
         "attributes": span.told_attributes,
-        "error": failure and {"reason": failure.reason, "message": failure.message},
+        "error": failure
+        and {
+            "outcome": failure.outcome.value,
+            "reason": failure.reason,
+            "message": failure.message,
+        },
         "events": [
             {
                 "name": event.name,

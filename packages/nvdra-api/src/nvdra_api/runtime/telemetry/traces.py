@@ -5,7 +5,7 @@ trace a claim has is `protocol.identity`'s to say. Source: spec/tracing.md §§1
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from types import TracebackType
@@ -26,7 +26,7 @@ from nvdra_api.runtime.telemetry.metric_export import Sending
 from nvdra_api.runtime.telemetry.metrics import Metrics
 from nvdra_api.runtime.telemetry.process_metrics import Measures
 from nvdra_api.runtime.telemetry.recorder import Recorder
-from nvdra_api.runtime.telemetry.spans import Failure, Span, Value, random_id
+from nvdra_api.runtime.telemetry.spans import Failure, Span, SpanEvent, Value, random_id
 from nvdra_api.types import keys
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import DomainUID, NodeName, SpanID, TraceID
@@ -172,8 +172,10 @@ class Telemetry(Generic[M]):
         start: datetime,
         end: datetime,
         attributes: Mapping[str, Value] = _NOTHING,
+        events: Iterable[SpanEvent] = (),
         links: tuple[Link, ...] = (),
         failure: Failure | None = None,
+        is_operation: bool = False,
     ) -> None:
         """Write a span from timestamps that objects carry: a root, or `schedule`.
 
@@ -185,8 +187,11 @@ class Telemetry(Generic[M]):
             start: With a time zone.
             end: Likewise; one before `start` (two machines, two clocks) counts as `start`.
             attributes: What is known about it.
+            events: Moments inside it, in order of time.
             links: To spans of other traces.
             failure: How it failed.
+            is_operation: It is one by itself, as an attempt is: there may be many below one
+                parent, and the recorder may let one go without the others.
         """
         id_ = id or random_id()
         start_ns = _nanoseconds(start)
@@ -196,10 +201,11 @@ class Telemetry(Generic[M]):
                 trace=trace,
                 id=id_,
                 parent=parent,
-                operation=parent or id_,
+                operation=id_ if is_operation else parent or id_,
                 start_ns=start_ns,
                 end_ns=max(start_ns, _nanoseconds(end)),
                 attributes=attributes,
+                events=tuple(events),
                 links=links,
                 failure=failure,
             )

@@ -59,7 +59,7 @@ def _section(section: Section, told: set[str]) -> list[str]:
 def _row(alike: Sequence[Row], told: set[str]) -> Iterator[str]:
     row = alike[0]
     indent = "  " * row.depth
-    name = _cut(indent + row.span.name, _NAME)
+    name = _cut(indent + story.title(row.span), _NAME)
     is_one = len(alike) == 1
     took = story.duration(row.span.seconds) if is_one else f"{len(alike)} times"
     shown = story.facts(row.span) if is_one else {}
