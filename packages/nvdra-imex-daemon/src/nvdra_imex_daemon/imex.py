@@ -11,14 +11,13 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
 
-from nvdra_api.protocol import imex
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.waiting import within
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types import keys
 from nvdra_api.types.errors import DriverError, Reason, RetryableError
 
-from nvdra_imex_daemon import asking
+from nvdra_imex_daemon import asking, standing
 from nvdra_imex_daemon.lifecycle import Phase
 from nvdra_imex_daemon.story import Story
 from nvdra_imex_daemon.supervisor import State, Supervisor
@@ -87,7 +86,7 @@ class Imex:
             unready = 0 if lack is None else unready + 1
             if lack is None:
                 supervisor.proved()
-            self._tell(_with_past(lack, state.failure))
+            self._tell(standing.with_past(lack, state.failure))
             await within(self._moved, asking.pause_s(unready, random.random()))  # noqa: S311
 
     def _take(self, state: State) -> bool:
@@ -123,18 +122,6 @@ class Imex:
             attributes = {keys.PID: self._seen.pid} if self._seen.pid else {}
             self._story.over("imex ready", self._began, failure, attributes)
             self._began = None
-
-
-def _with_past(lack: DriverError | None, failure: DriverError | None) -> DriverError | None:
-    """What is missing, of an IMEX whose predecessor failed: that, and what this one waits for.
-
-    While it starts, only why it had to: one that fails again and again has nothing else to say.
-    """
-    if lack is None or failure is None:
-        return lack
-    if not imex.is_started(lack.message):
-        return failure
-    return RetryableError(failure.reason, f"{failure.message}; now {lack.message}", failure.remedy)
 
 
 def _lacking(text: str) -> DriverError:
