@@ -117,6 +117,10 @@ def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
         ("watch", "computedomaincliques.resource.nvidia.com", "-n=old", "yes"),
         ("watch", "computedomaincliques.resource.nvidia.com", "-n=team-a", "no"),
         ("update", "computedomaincliques.resource.nvidia.com", f"-n={DRIVER}", "no"),
+        ("get", "daemonsets.apps", f"-n={DRIVER}", "yes"),
+        ("get", "daemonsets.apps", "-n=team-a", "no"),
+        ("list", "events", f"-n={DRIVER}", "yes"),
+        ("list", "events", "-n=team-a", "no"),
         ("get", "secrets", f"-n={DRIVER}", "no"),
     ],
 )

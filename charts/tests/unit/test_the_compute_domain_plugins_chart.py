@@ -179,6 +179,8 @@ def test_the_plugin_may_do_what_it_does_and_nothing_else(render: Render) -> None
     assert rights(objects["Role"][f"{NAME}-daemons"]) == {
         ("resource.nvidia.com", "computedomaincliques"): {"get", "list", "watch"},
         ("", "pods"): {"get", "list", "watch"},
+        ("apps", "daemonsets"): {"get"},
+        ("", "events"): {"list"},
     }
     assert objects["Role"][f"{NAME}-daemons"]["metadata"]["namespace"] == "nvdra-system"
 

@@ -112,7 +112,8 @@ class Preparer:
             membership.check_namespace(wanted.ref, domain)
         with self._preparing(wanted):
             if not wanted.is_channel:
-                return await self._take_daemon(wanted, claim, domain, deadline)
+                with self._watch.starting(wanted):
+                    return await self._take_daemon(wanted, claim, domain, deadline)
             if isinstance(self._giving, HostChannels):
                 return await self._take_of_host(wanted, domain, deadline, self._giving)
             return await self._join(wanted, domain, deadline, tell, self._giving)
@@ -180,7 +181,6 @@ class Preparer:
             raise
         self._story.scheduled(claim, domain, given.clique, self._joined(domain), began)
         tell_part(given.clique, began)
-        self._watch.stir()
         return prepared
 
     async def repeat(self, holding: DomainHolding, deadline: float) -> PreparedClaim:

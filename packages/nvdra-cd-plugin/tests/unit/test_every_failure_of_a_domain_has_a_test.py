@@ -19,6 +19,12 @@ DOMAINS = {
     "The daemon's image cannot be pulled": (
         "test_what_the_nodes_daemon_lacks_is_told_in_all_five_places"
     ),
+    "The domain's DaemonSet may not": (
+        "test_what_the_nodes_daemon_lacks_is_told_in_all_five_places"
+    ),
+    "The daemon's own claim": (
+        "test_a_refusal_of_the_daemons_own_claim_is_told_the_workload_at_once"
+    ),
     "`nvidia-imex` is not installed": "test_what_a_daemon_says_of_itself_is_told_on_the_domain",
     "A member is unreachable": "test_what_the_nodes_daemon_lacks_is_told_in_all_five_places",
     "The daemon was replaced": "test_an_entry_of_a_daemon_that_is_gone_gives_nothing",
