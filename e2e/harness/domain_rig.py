@@ -18,7 +18,7 @@ import yaml
 from domains import Json
 from nvdra_api.types import names
 from nvdra_api.types.claims import ClaimRef
-from rig import Rig, cdi_names
+from rig import Rig, cdi_names, flat
 
 CLIQUE = "6f1c7a52-0d3e-5b8a-9c41-27e5a0d1b672.2"
 """Of the simulated profile gb200-nvl72."""
@@ -213,6 +213,30 @@ class DomainRig(Rig):
         assert not answer.error, answer.error
         self.say(domain, podUID=self.pod_of(claim))
         return claim
+
+    def told(self, domain: Json) -> list[str]:
+        """Names of the spans that the plugin's process has written into the domain's trace."""
+        uid = domain["metadata"]["uid"]
+        if self.process.get(f"/debug/traces/{uid}", debug=True)[0] == 404:
+            return []
+        return sorted(span["name"] for span in flat(self.process.trace(uid)["spans"]))
+
+    def say_in_status(self, domain: Json, *nodes: Json) -> None:
+        """Write members into the domain's status, as daemons without cliques do."""
+        metadata = domain["metadata"]
+        path = domains.domains_path(metadata["namespace"], metadata["name"])
+        stored = self.server.call("GET", path)
+        self.server.call("PUT", f"{path}/status", {**stored, "status": {"nodes": list(nodes)}})
+
+    def member(self, ip: str, status: str = "Ready", node: str = "", index: int = 0) -> Json:
+        """A node in a domain's status."""
+        return {
+            "name": node or self.node.name,
+            "ipAddress": ip,
+            "cliqueID": self.clique,
+            "index": index if self.clique else -1,
+            "status": status,
+        }
 
     def spec(self, claim: ClaimRef) -> Json:
         """The claim's CDI spec; empty where there is none."""

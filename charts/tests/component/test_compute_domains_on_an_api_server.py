@@ -109,7 +109,7 @@ def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
         ("update", "computedomains.resource.nvidia.com", "-A", "no"),
         ("patch", "nodes", "-A", "yes"),
         ("update", "nodes", "-A", "no"),
-        ("list", "nodes", "-A", "no"),
+        ("watch", "nodes", "-A", "yes"),
         ("list", "pods", "-A", "no"),
         ("watch", "pods", f"-n={DRIVER}", "yes"),
         ("watch", "pods", "-n=old", "yes"),

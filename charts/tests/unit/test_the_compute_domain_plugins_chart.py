@@ -173,7 +173,7 @@ def test_the_plugin_may_do_what_it_does_and_nothing_else(render: Render) -> None
         ("resource.k8s.io", "resourceclaims"): {"get"},
         ("resource.nvidia.com", "computedomains"): {"get", "list", "watch"},
         ("", "pods"): {"get"},
-        ("", "nodes"): {"get", "patch"},
+        ("", "nodes"): {"get", "list", "watch", "patch"},
         ("", "events"): {"create", "patch"},
     }  # fmt: skip
     assert rights(objects["Role"][f"{NAME}-daemons"]) == {

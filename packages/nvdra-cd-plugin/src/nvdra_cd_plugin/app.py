@@ -44,7 +44,7 @@ from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import Options
 
-from nvdra_cd_plugin import devices, fabric_watch, publish, sweeping
+from nvdra_cd_plugin import devices, fabric_watch, label_watch, publish, sweeping
 from nvdra_cd_plugin.__about__ import __version__
 from nvdra_cd_plugin.adoption import Adoption
 from nvdra_cd_plugin.cdi_specs import SpecFiles
@@ -58,6 +58,7 @@ from nvdra_cd_plugin.edits import Place
 from nvdra_cd_plugin.fabric_watch import FabricWatch, NvmlLook, Rules
 from nvdra_cd_plugin.host_imex import HostImex
 from nvdra_cd_plugin.joining import Membership
+from nvdra_cd_plugin.label_watch import LabelWatch
 from nvdra_cd_plugin.node_devices import NodeDevices
 from nvdra_cd_plugin.node_label import NodeLabels
 from nvdra_cd_plugin.prepare import Preparer
@@ -202,6 +203,8 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
                 )
             )
         )
+        if not settings.is_host_managed:
+            await enter(label_watch.running(LabelWatch(node, api, joining, metrics.watch_restart)))
         await enter(
             cleanup.running(
                 Cleanup(names.COMPUTE_DOMAIN_DRIVER, api, held, turns, evidence, service.release)

@@ -35,7 +35,9 @@ DOMAINS = {
     "The node has no fabric": "test_without_fabric_a_workload_starts_without_channels",
     "A pod of a second domain": "test_a_second_domain_waits_for_the_last_claim_of_the_first",
     "The node has the label": "test_a_label_that_is_left_over_goes_at_the_start",
-    "Somebody takes the node's label": "test_a_label_that_was_taken_off_is_put_back_at_the_start",
+    "Somebody takes the node's label": (
+        "test_a_label_that_is_taken_off_while_it_is_needed_is_put_back_at_once"
+    ),
     "A channel or a daemon's place": "test_a_channel_in_use_is_waited_for",
     "A claim names a domain of another": "test_a_claim_of_another_namespace_than_its_domain",
     "A pod that is not the domain's": "test_a_daemons_claim_of_another_pod_than_the_daemon",
