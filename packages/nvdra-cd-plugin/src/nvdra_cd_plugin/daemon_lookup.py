@@ -49,7 +49,7 @@ class DaemonLookup:
         except DriverError as error:
             LOG.v(2, "The daemon's pod cannot be looked at", error=str(error))
             return None
-        if any(pod.node == self._node and not pod.is_leaving for pod in pods):
+        if any(pod.node == self._node for pod in pods):
             return Found(pods)
         try:
             return Found(pods, await self._why_none(domain, deadline))

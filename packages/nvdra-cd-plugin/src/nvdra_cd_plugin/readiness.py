@@ -181,13 +181,13 @@ def explained(
         return standing
     if found is None:
         return standing if refused is None else _without(standing, refused, "")
-    here = [pod for pod in found.pods if pod.node == node and not pod.is_leaving]
+    here = [pod for pod in found.pods if pod.node == node]
     if not here:
         text = found.why_none or "the domain's DaemonSet has made no pod for this node"
         return replace(standing, lacks=text)
-    pod = max(here, key=lambda each: each.created)
+    pod = max(here, key=lambda each: (not each.is_leaving, each.created))
     name = f"its pod {pod.namespace}/{pod.name}"
-    if refused is not None and pod.uid in refused.pods:
+    if refused is not None and pod.uid in refused.pods and not pod.is_leaving:
         return _without(standing, refused, name)
     return replace(standing, lacks=f"{name} {_state(pod)}")
 
@@ -230,6 +230,8 @@ def _without(standing: Standing, refused: Refused, pod: str) -> Standing:
 
 
 def _state(pod: DaemonPod) -> str:
+    if pod.is_leaving:
+        return "is being deleted and has not ended yet; the next one is made then"
     if pod.trouble:
         return f"does not run: {pod.trouble}"
     if pod.is_over:

@@ -132,7 +132,8 @@ REFUSED = Refused(CLAIM, (POD,), HELD)
     [
         ([], "has made no pod for this node"),
         ([pod(node="node-b")], "has made no pod for this node"),
-        ([pod(is_leaving=True)], "has made no pod for this node"),
+        ([pod(is_leaving=True)], "d-1 is being deleted and has not ended yet"),
+        ([pod(is_leaving=True, created="2"), pod(name="d-2")], "d-2 is starting"),
         ([pod(trouble="ImagePullBackOff: no such image")], "ImagePullBackOff: no such image"),
         ([pod()], "pod nvdra/d-1 is starting"),
         ([pod(is_over=True)], "has ended"),
@@ -158,7 +159,9 @@ def test_a_claim_of_the_daemon_that_is_refused_here_is_why(found: Found | None) 
     assert error.remedy == "load the module"
 
 
-@pytest.mark.parametrize("pods", [(), (pod(uid=PodUID("pod-2"), created="2"),)])
+@pytest.mark.parametrize(
+    "pods", [(), (pod(uid=PodUID("pod-2"), created="2"),), (pod(is_leaving=True),)]
+)
 def test_a_refusal_of_a_daemon_that_is_gone_is_no_news_of_its_successor(pods: Any) -> None:
     standing = readiness.explained(SILENT, Found(pods), HERE, REFUSED)
     assert "refused" not in standing.lacks
