@@ -21,6 +21,9 @@ LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
 # It loads NVML into the process of the test, where nothing else may have done so.
 OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked_at_for_hours.py
 
+# What component tests run; the other programs of a cluster are for the end-to-end tests.
+SERVERS := kube-apiserver etcd helm nvidia-ctk nvidia-cdi-hook
+
 .PHONY: help
 help: ## list the commands
 	@echo "nvdra: a Kubernetes DRA driver for NVIDIA GPUs"
@@ -42,7 +45,7 @@ check: .venv/ready ## format, lint, types, layers, unit tests of the Python pack
 .PHONY: component
 component: setup ## components against a real API server and the simulated GPU; the charts' tests
 	@echo "▸ component tests"
-	@lab binaries
+	@lab binaries $(SERVERS)
 	@pytest $(IN_ORDER) $(AT_ONCE) $(LONGEST) packages/*/tests/component e2e/sim/tests/component charts/tests $(OWN_PROCESS:%=--ignore=%)
 	@pytest $(IN_ORDER) $(OWN_PROCESS)
 

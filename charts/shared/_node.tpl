@@ -212,29 +212,6 @@ spec:
       message: this user may only modify resourceslices of the driver {{ .driver }}
 {{- end -}}
 
-{{/* Who asks is the plugin. */}}
-{{- define "nvdra.isTheAccount" -}}
-request.userInfo.username == 'system:serviceaccount:{{ include "nvdra.namespace" . }}:{{ include "nvdra.serviceAccountName" . }}'
-{{- end -}}
-
-{{/* The node that the pod of whoever asks runs on, as its token says. */}}
-{{- define "nvdra.userNodeName" -}}
-request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
-{{- end -}}
-
-{{/* Takes the root context and the policy's `name`. */}}
-{{- define "nvdra.policyBinding" -}}
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata:
-  name: {{ .name }}
-  labels:
-    {{- include "nvdra.labels" .root | nindent 4 }}
-spec:
-  policyName: {{ .name }}
-  validationActions: [Deny]
-{{- end -}}
-
 {{/*
 What a values.schema.json cannot say: rules about several values, and about the cluster. Renders nothing.
 */}}
@@ -262,36 +239,4 @@ What a values.schema.json cannot say: rules about several values, and about the 
 {{- if lt (len (splitList "/" $plugins)) 3 -}}
 {{- fail (printf "kubeletPlugin.kubeletPluginsDirectoryPath=%s cannot be used: the directory above it, the kubelet's root, is mounted into the plugin's container and would hide what the image brings; it must lie at least two levels below /, as /var/lib/kubelet/plugins does" $plugins) -}}
 {{- end -}}
-{{- end -}}
-
-{{/* Lets the plugin out to the API server and the collector only. Takes no ingress rules: probes come from the node. */}}
-{{- define "nvdra.networkPolicy" -}}
-{{- if .Values.kubeletPlugin.networkPolicy.enabled }}
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata:
-  name: {{ include "nvdra.fullname" . }}
-  namespace: {{ include "nvdra.namespace" . }}
-  labels:
-    {{- include "nvdra.labels" . | nindent 4 }}
-spec:
-  podSelector:
-    matchLabels:
-      {{- include "nvdra.selectorLabels" . | nindent 6 }}
-  policyTypes: [Egress]
-  egress:
-    # The API server.
-    - ports:
-        - {protocol: TCP, port: 443}
-        - {protocol: TCP, port: 6443}
-    {{- with .Values.global.otlp.endpoint }}
-    {{- $url := urlParse . }}
-    {{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "443" "80" (eq $url.scheme "https")) }}
-    # The collector, and the name service that finds it.
-    - ports:
-        - {protocol: TCP, port: {{ $port }}}
-        - {protocol: UDP, port: 53}
-        - {protocol: TCP, port: 53}
-    {{- end }}
-{{- end }}
 {{- end -}}

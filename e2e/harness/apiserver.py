@@ -166,7 +166,7 @@ def _programs(kubernetes: str) -> dict[str, str]:
     places = environment.read()
     known = binaries.releases(places, "kubernetes")
     release = versions.resolve(kubernetes or versions.DEFAULT, known)
-    return binaries.ensure(places, release, Progress())
+    return binaries.ensure(places, release, Progress(), ["kube-apiserver", "etcd"])
 
 
 def _etcd(program: str, directory: Path, flags: Sequence[str]) -> tuple[str, list[str]]:

@@ -1,5 +1,6 @@
 """What happens to GPUs that are held when a node, its kubelet or a pod goes without asking."""
 
+import shlex
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -140,7 +141,7 @@ def holders(cluster: Cluster) -> list[str]:
     notes = cluster.helm("get", "notes", RELEASE, "--namespace", NAMESPACE)
     (line,) = [line.strip() for line in notes.splitlines() if "get resourceclaims" in line]
     command, _, pattern = line.removeprefix("kubectl ").partition(" | grep ")
-    lines = cluster.kubectl.run(*command.split()).splitlines()
+    lines = cluster.kubectl.run(*shlex.split(command)).splitlines()
     return [" ".join(line.split()) for line in lines if pattern in line]
 
 

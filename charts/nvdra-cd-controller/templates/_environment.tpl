@@ -13,6 +13,16 @@
   value: {{ include "nvdra.namespace" . | quote }}
 - name: IMAGE_NAME
   value: {{ include "nvdra.image" (dict "root" . "image" .Values.daemon.image) | quote }}
+- name: CD_DAEMON_IMAGE_PULL_POLICY
+  value: {{ .Values.global.imagePullPolicy | quote }}
+{{- with .Values.daemon.priorityClassName }}
+- name: CD_DAEMON_PRIORITY_CLASS_NAME
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.daemon.resources }}
+- name: CD_DAEMON_RESOURCES
+  value: {{ toJson . | quote }}
+{{- end }}
 - name: LOG_VERBOSITY_CD_DAEMON
   value: {{ default .Values.global.logVerbosity .Values.daemon.logVerbosity | toString | quote }}
 - name: MAX_NODES_PER_IMEX_DOMAIN

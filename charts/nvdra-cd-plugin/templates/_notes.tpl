@@ -1,12 +1,12 @@
 {{/* What to look at after an install; printed for a release of this chart and for one of the umbrella. */}}
 {{- define "nvdra-cd-plugin.notes" -}}
 {{- $namespace := include "nvdra.namespace" . -}}
-The DRA driver compute-domain.nvidia.com serves the same nodes: pods of one ComputeDomain share memory of
-their GPUs over NVLink, on one node or on many.
+The DRA driver compute-domain.nvidia.com lets pods of one ComputeDomain share their GPUs' memory over
+NVLink, on one node or on many.
 
   Its pods:      kubectl -n {{ $namespace }} get pods -l app.kubernetes.io/name={{ .Chart.Name }},app.kubernetes.io/instance={{ .Release.Name }} -o wide
-  The domains:   kubectl get computedomains -A
-  A stuck one:   kubectl describe computedomain <name>, and its pods' Events
+  The channels:  kubectl get resourceslices -o wide
+  A stuck pod:   kubectl describe computedomain DOMAIN says which node lacks what; then kubectl describe pod POD
 
 Before `helm uninstall`: delete the ComputeDomains, while there is somebody to take away what they made.
 {{- end -}}

@@ -12,14 +12,14 @@ The DRA driver gpu.nvidia.com serves the nodes that carry NVIDIA GPUs.
   Its pods:      kubectl -n {{ $namespace }} get pods -l app.kubernetes.io/name={{ .Chart.Name }},app.kubernetes.io/instance={{ .Release.Name }} -o wide
   The devices:   kubectl get resourceslices
   The classes:   kubectl get deviceclasses
-  Its traces:    kubectl -n {{ $namespace }} port-forward <one of the pods> 6060, then http://localhost:6060/debug/traces
+  Its traces:    kubectl -n {{ $namespace }} port-forward POD 6060, for one of them, then http://localhost:6060/debug/traces
 
 A pod that is not ready says why: kubectl -n {{ $namespace }} describe daemonset {{ $name }}, and its log.
 
 Before `helm uninstall`: pods that hold a GPU go on without the driver and keep it, but once deleted they
 stay Terminating until the driver is installed again, for nobody takes the GPU back from them. They are:
 
-  kubectl get resourceclaims -A -o custom-columns={{ include "nvdra-gpu-plugin.holders" . }} | grep gpu.nvidia.com
+  kubectl get resourceclaims -A -o 'custom-columns={{ include "nvdra-gpu-plugin.holders" . }}' | grep gpu.nvidia.com
 
 WARNING: do not run NVIDIA's device plugin (nor the GPU Operator's) on the same nodes. It knows nothing of
 claims, so it and this driver would hand one GPU to two pods. Keep it off by a node label, or remove it:

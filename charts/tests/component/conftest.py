@@ -5,6 +5,7 @@ Of the controllers, only the one that checks the types in admission policies.
 
 import json
 import socket
+import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -40,6 +44,32 @@ class Cluster:
     def install(self, chart: str, *flags: str) -> subprocess.CompletedProcess[str]:
         where = ("--namespace", "nvdra-system", "--create-namespace")
         return self.helm("install", "nvdra", str(self.charts / chart), *where, *flags)
+
+    def patched(
+        self, path: str, change: dict[str, Any], user: str, **token: str
+    ) -> tuple[int, str]:
+        """A merge patch as a user with what a pod's token says; kubectl would need to GET first.
+
+        Returns:
+            The status of the answer, and what it says.
+        """
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        headers = {
+            "Authorization": f"Bearer {config['users'][0]['user']['token']}",
+            "Content-Type": "application/merge-patch+json",
+            "Impersonate-User": user,
+        }
+        for key, value in token.items():
+            name = f"authentication.kubernetes.io/{key.replace('_', '-')}"
+            headers[f"Impersonate-Extra-{quote(name, safe='')}"] = value
+        url = config["clusters"][0]["cluster"]["server"] + path
+        asked = Request(url, json.dumps(change).encode(), headers, method="PATCH")
+        unverified = ssl._create_unverified_context()  # the server made its own certificate
+        try:
+            with urlopen(asked, context=unverified) as answer:
+                return answer.status, answer.read().decode()
+        except HTTPError as refused:
+            return refused.code, refused.read().decode()
 
     @staticmethod
     def _run(*argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,12 @@ LABEL = "resource.nvidia.com/computeDomain"
 DAEMON_CLASS = "compute-domain-daemon.nvidia.com"
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 DAEMON_USER = f"system:serviceaccount:{DRIVER}:compute-domain-daemon-service-account"
+CONTROLLER = f"system:serviceaccount:{DRIVER}:nvdra-nvdra-cd-controller"
+DOMAIN_UID = "11111111-2222-3333-4444-555555555555"
+OTHER_UID = "99999999-2222-3333-4444-555555555555"
+POD_UID = "aaaaaaaa-2222-3333-4444-555555555555"
+CREATE_NOT = ("create", "--dry-run=server")
+CLIQUE = "b43b8b5c-0f4f-4d57-9f8e-0c3a4a8d9a01.32766"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +46,8 @@ def installed(serving: Callable[..., Cluster]) -> Cluster:
     # A new policy is compiled within a second or two of its creation.
     until(lambda: "may not change node" in labelled(cluster, "node-b", {"x": "y"}).stderr)
     until(lambda: claim(cluster, "team-a", DAEMON_CLASS).returncode != 0)
+    stranger = clique(DOMAIN_UID, member("node-b"))
+    until(lambda: "may not" in written(cluster, stranger, DOMAIN_UID, *CREATE_NOT).stderr)
     return cluster
 
 
@@ -92,7 +100,7 @@ def claim(
 def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
     def unchecked() -> list[str]:
         found = yaml.safe_load(installed.kubectl("get", POLICIES, "-o", "json").stdout)["items"]
-        assert len(found) == 6
+        assert len(found) == 8
         return [each["metadata"]["name"] for each in found if "status" not in each]
 
     until(lambda: not unchecked())
@@ -111,8 +119,9 @@ def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
         ("update", "nodes", "-A", "no"),
         ("watch", "nodes", "-A", "yes"),
         ("list", "pods", "-A", "no"),
-        ("watch", "pods", f"-n={DRIVER}", "yes"),
-        ("watch", "pods", "-n=old", "yes"),
+        ("list", "pods", f"-n={DRIVER}", "yes"),
+        ("list", "pods", "-n=old", "yes"),
+        ("watch", "pods", f"-n={DRIVER}", "no"),
         ("watch", "computedomaincliques.resource.nvidia.com", f"-n={DRIVER}", "yes"),
         ("watch", "computedomaincliques.resource.nvidia.com", "-n=old", "yes"),
         ("watch", "computedomaincliques.resource.nvidia.com", "-n=team-a", "no"),
@@ -121,6 +130,9 @@ def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
         ("get", "daemonsets.apps", "-n=team-a", "no"),
         ("list", "events", f"-n={DRIVER}", "yes"),
         ("list", "events", "-n=team-a", "no"),
+        ("list", "computedomaincliques.resource.nvidia.com", f"-n={DRIVER}", "yes"),
+        ("get", "computedomaincliques.resource.nvidia.com", f"-n={DRIVER}", "no"),
+        ("patch", "resourceslices.resource.k8s.io", "-A", "no"),
         ("get", "secrets", f"-n={DRIVER}", "no"),
     ],
 )
@@ -251,9 +263,22 @@ def entry(node: str, index: int) -> dict[str, Any]:
     return {"name": node, "ipAddress": "10.0.0.1", "cliqueID": "", "index": index}
 
 
-def told(cluster: Cluster, stored: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def as_daemon(uid: str, node: str = "node-a") -> tuple[str, ...]:
+    """Who a domain's daemon on a node is, as its token says."""
+    extra = "--as-user-extra=authentication.kubernetes.io"
+    return (
+        f"--as={DAEMON_USER}",
+        f"{extra}/node-name={node}",
+        f"{extra}/pod-name=computedomain-daemon-{uid}-x7x7x",
+        f"{extra}/pod-uid={POD_UID}",
+    )
+
+
+def told(
+    cluster: Cluster, stored: dict[str, Any], uid: str | None = None
+) -> subprocess.CompletedProcess[str]:
     """A status as a daemon on node-a writes it."""
-    who = (f"--as={DAEMON_USER}", "--as-user-extra=authentication.kubernetes.io/node-name=node-a")
+    who = as_daemon(uid or stored["metadata"]["uid"])
     flags = ("replace", "--subresource=status", "-f", "-")
     done: subprocess.CompletedProcess[str] = cluster.kubectl(*who, *flags, stdin=stored)
     return done
@@ -274,6 +299,211 @@ def test_and_of_no_other(
 ) -> None:
     domain["status"]["nodes"] = nodes
     assert "may not say how another node is" in told(installed, domain).stderr
+
+
+def test_nor_of_the_domain(installed: Cluster, domain: dict[str, Any]) -> None:
+    domain["status"]["status"] = "Ready"
+    assert "may not say how the domain is" in told(installed, domain).stderr
+
+
+def test_nor_in_another_domain(installed: Cluster, domain: dict[str, Any]) -> None:
+    domain["status"]["nodes"].append(entry("node-a", 1))
+    assert "is not of the ComputeDomain 'ring'" in told(installed, domain, OTHER_UID).stderr
+
+
+def clique(uid: str, *members: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomainClique",
+        "metadata": {
+            "name": f"{uid}.{CLIQUE}",
+            "namespace": DRIVER,
+            "labels": {LABEL: uid, f"{LABEL}.cliqueID": CLIQUE},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": POD_UID}],
+            **metadata,
+        },
+        "daemons": list(members),
+    }
+
+
+def member(node: str, index: int = 0) -> dict[str, Any]:
+    return {"nodeName": node, "ipAddress": "10.0.0.1", "cliqueID": CLIQUE, "index": index}
+
+
+@pytest.fixture
+def stored_clique(installed: Cluster) -> Iterator[dict[str, Any]]:
+    """The clique of a domain, which a daemon on node-b has made."""
+    who = as_daemon(DOMAIN_UID, "node-b")
+    made = installed.kubectl(
+        *who, "create", "-f", "-", "-o=json", stdin=clique(DOMAIN_UID, member("node-b"))
+    )
+    assert made.returncode == 0, made.stderr
+    yield json.loads(made.stdout)
+    name = f"{DOMAIN_UID}.{CLIQUE}"
+    installed.kubectl("delete", "computedomainclique", name, f"-n={DRIVER}")
+
+
+def written(
+    cluster: Cluster, item: dict[str, Any], uid: str = DOMAIN_UID, *verb: str
+) -> subprocess.CompletedProcess[str]:
+    """A clique as a domain's daemon on node-a writes it."""
+    done: subprocess.CompletedProcess[str] = cluster.kubectl(
+        *as_daemon(uid), *(verb or ("replace",)), "-f", "-", stdin=item
+    )
+    return done
+
+
+def test_a_daemon_joins_the_clique_of_its_domain_and_leaves_it(
+    installed: Cluster, stored_clique: dict[str, Any]
+) -> None:
+    stored_clique["daemons"].append(member("node-a", 1))
+    del stored_clique["metadata"]["resourceVersion"]
+    joined = written(installed, stored_clique)
+    assert joined.returncode == 0, joined.stderr
+    del stored_clique["daemons"][1]
+    assert written(installed, stored_clique).returncode == 0
+
+
+def test_a_daemon_becomes_an_owner_of_the_clique_beside_others(
+    installed: Cluster, stored_clique: dict[str, Any]
+) -> None:
+    mine = {"apiVersion": "v1", "kind": "Pod", "name": "y", "uid": POD_UID}
+    stored_clique["metadata"]["ownerReferences"].append({**mine, "uid": OTHER_UID})
+    assert "may put its own pod among the owners" in written(installed, stored_clique).stderr
+    stored_clique["metadata"]["ownerReferences"].pop()
+    del stored_clique["metadata"]["labels"]  # put on by whoever finds them missing
+    assert written(installed, stored_clique).returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["create", "replace"])
+def test_a_daemon_writes_into_no_clique_of_another_domain(
+    installed: Cluster, stored_clique: dict[str, Any], verb: str
+) -> None:
+    stored_clique["daemons"].append(member("node-a", 1))
+    item = clique(DOMAIN_UID, member("node-a")) if verb == "create" else stored_clique
+    said = written(installed, item, OTHER_UID, verb).stderr
+    assert f"is not of the ComputeDomain of clique '{DOMAIN_UID}.{CLIQUE}'" in said
+
+
+@pytest.mark.parametrize(
+    "members", [[], [member("node-b", 3)], [member("node-b"), member("node-c", 1)]]
+)
+def test_a_daemon_says_of_no_other_node_how_it_is(
+    installed: Cluster, stored_clique: dict[str, Any], members: list[dict[str, Any]]
+) -> None:
+    stored_clique["daemons"] = members
+    assert "may not say how another node is" in written(installed, stored_clique).stderr
+
+
+def test_a_new_clique_has_no_entry_of_another_node(installed: Cluster) -> None:
+    item = clique(DOMAIN_UID, member("node-b"))
+    said = written(installed, item, DOMAIN_UID, "create").stderr
+    assert "may not say how another node is" in said
+
+
+@pytest.mark.parametrize(
+    ("metadata", "text"),
+    [
+        ({"labels": {LABEL: "another"}}, "the labels of a clique are the parts of its name"),
+        ({"labels": {f"{LABEL}.cliqueID": "x.9"}}, "are the parts of its name"),
+        ({"finalizers": ["a.example.com/b"]}, "change nothing else of what keeps it"),
+        ({"ownerReferences": []}, "change nothing else of what keeps it"),
+    ],
+)
+def test_a_daemon_hides_and_keeps_no_clique(
+    installed: Cluster, stored_clique: dict[str, Any], metadata: dict[str, Any], text: str
+) -> None:
+    stored_clique["metadata"].update(metadata)
+    assert text in written(installed, stored_clique).stderr
+
+
+def test_the_controller_takes_out_who_is_gone(
+    installed: Cluster, stored_clique: dict[str, Any]
+) -> None:
+    stored_clique["daemons"] = []
+    who = f"--as={CONTROLLER}"
+    done = installed.kubectl(who, "replace", "-f", "-", stdin=stored_clique)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def daemon_pod(installed: Cluster) -> Iterator[str]:
+    name = f"computedomain-daemon-{DOMAIN_UID}-x7x7x"
+    item = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": DRIVER, "labels": {LABEL: DOMAIN_UID}},
+        "spec": {
+            "serviceAccountName": "compute-domain-daemon-service-account",
+            "nodeName": "node-a",
+            "containers": [{"name": "c", "image": "i"}],
+        },
+    }
+    done = installed.kubectl("create", "-f", "-", stdin=item)
+    assert done.returncode == 0, done.stderr
+    yield name
+    installed.kubectl("delete", "pod", name, f"-n={DRIVER}", "--force")
+
+
+def changed(
+    cluster: Cluster, pod: str, change: dict[str, Any], own: str | None = None
+) -> tuple[int, str]:
+    """What comes of a daemon's patch of a pod, by default of its own."""
+    path = f"/api/v1/namespaces/{DRIVER}/pods/{pod}"
+    done: tuple[int, str] = cluster.patched(path, change, DAEMON_USER, pod_name=own or pod)
+    return done
+
+
+def test_a_daemon_labels_its_own_pod_with_its_clique(installed: Cluster, daemon_pod: str) -> None:
+    for value in (CLIQUE, ""):
+        change = {"metadata": {"labels": {f"{LABEL}.cliqueID": value}}}
+        status, text = changed(installed, daemon_pod, change)
+        assert status == 200, text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"metadata": {"labels": {LABEL: "another"}}}, "may change no label of its pod but"),
+        ({"metadata": {"labels": {LABEL: None}}}, "may change no label of its pod but"),
+        ({"metadata": {"annotations": {"a": "b"}}}, "may change nothing of its pod but a label"),
+        ({"spec": {"activeDeadlineSeconds": 1}}, "may change nothing of its pod but a label"),
+    ],
+)
+def test_and_does_nothing_else_to_it(
+    installed: Cluster, daemon_pod: str, change: dict[str, Any], text: str
+) -> None:
+    assert text in changed(installed, daemon_pod, change)[1]
+
+
+def test_nor_anything_to_anothers(installed: Cluster, daemon_pod: str) -> None:
+    change = {"metadata": {"labels": {f"{LABEL}.cliqueID": CLIQUE}}}
+    own = f"computedomain-daemon-{OTHER_UID}-x7x7x"
+    assert "may label its own pod" in changed(installed, daemon_pod, change, own)[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"metadata": {"labels": {LABEL: "another"}}}, f"but take {LABEL} off"),
+        ({"metadata": {"labels": {"new": "x"}}}, f"but take {LABEL} off"),
+        ({"metadata": {"labels": {"a": None}}}, f"but take {LABEL} off"),
+        ({"metadata": {"annotations": {"a": "b"}}}, "may change nothing of a node but labels"),
+        ({"spec": {"unschedulable": True}}, "may change nothing of a node but labels"),
+    ],
+)
+def test_the_controller_changes_nothing_of_a_node(
+    installed: Cluster, change: dict[str, Any], text: str
+) -> None:
+    assert installed.kubectl("label", "node", "node-b", f"{LABEL}=uid").returncode == 0
+    assert text in installed.patched("/api/v1/nodes/node-b", change, CONTROLLER)[1]
+
+
+def test_but_takes_the_label_of_a_domain_off(installed: Cluster) -> None:
+    assert installed.kubectl("label", "node", "node-b", f"{LABEL}=uid").returncode == 0
+    gone = {"metadata": {"labels": {LABEL: None}}}
+    status, text = installed.patched("/api/v1/nodes/node-b", gone, CONTROLLER)
+    assert status == 200, text
 
 
 def test_a_daemon_tells_a_domain_in_a_users_namespace_what_it_lacks(installed: Cluster) -> None:

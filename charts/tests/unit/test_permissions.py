@@ -76,25 +76,6 @@ def test_annotations_of_the_account_are_the_users(render: Render) -> None:
     assert account["metadata"]["annotations"] == {"team": "gpu"}
 
 
-def test_the_plugin_may_do_what_it_does_and_nothing_else(render: Render) -> None:
-    (role,) = render("nvdra-gpu-plugin")["ClusterRole"].values()
-    rights = {
-        (group, resource): set(rule["verbs"])
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    assert rights == {
-        ("resource.k8s.io", "resourceslices"): {
-            "get", "list", "watch", "create", "update", "patch", "delete",
-        },
-        ("resource.k8s.io", "resourceclaims"): {"get"},
-        ("", "nodes"): {"get"},
-        ("", "pods"): {"get"},
-        ("", "events"): {"create", "patch"},
-    }  # fmt: skip
-
-
 def test_slices_are_confined_whatever_version_they_are_written_in(render: Render) -> None:
     objects = render("nvdra-gpu-plugin")
     (policy,) = objects["ValidatingAdmissionPolicy"].values()

@@ -60,15 +60,6 @@ def environment(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def rights(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
-    return {
-        (group, resource): set(rule["verbs"])
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-
-
 def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> None:
     assert environment(render(CHART)) == DEFAULTS
 
@@ -161,28 +152,6 @@ def test_where_the_hosts_run_imex_nobody_can_ask_for_a_daemon(render: Render) ->
     assert set(objects["DeviceClass"]) == {"compute-domain-default-channel.nvidia.com"}
     assert set(objects["ValidatingAdmissionPolicy"]) == {NAME, f"{NAME}-nodes"}
     assert "Role" not in objects
-
-
-def test_the_plugin_may_do_what_it_does_and_nothing_else(render: Render) -> None:
-    objects = render(CHART)
-
-    assert rights(objects["ClusterRole"][NAME]) == {
-        ("resource.k8s.io", "resourceslices"): {
-            "get", "list", "watch", "create", "update", "patch", "delete",
-        },
-        ("resource.k8s.io", "resourceclaims"): {"get"},
-        ("resource.nvidia.com", "computedomains"): {"get", "list", "watch"},
-        ("", "pods"): {"get"},
-        ("", "nodes"): {"get", "list", "watch", "patch"},
-        ("", "events"): {"create", "patch"},
-    }  # fmt: skip
-    assert rights(objects["Role"][f"{NAME}-daemons"]) == {
-        ("resource.nvidia.com", "computedomaincliques"): {"get", "list", "watch"},
-        ("", "pods"): {"get", "list", "watch"},
-        ("apps", "daemonsets"): {"get"},
-        ("", "events"): {"list"},
-    }
-    assert objects["Role"][f"{NAME}-daemons"]["metadata"]["namespace"] == "nvdra-system"
 
 
 def test_where_the_driver_was_before_the_plugin_still_sees_daemons_and_lets_them_claim(

@@ -18,6 +18,7 @@ DEFAULTS = {
     "NODE_NAME": "spec.nodeName",
     "NAMESPACE": "nvdra-system",
     "IMAGE_NAME": "nvdra/nvdra-imex-daemon:0.1.0",
+    "CD_DAEMON_IMAGE_PULL_POLICY": "IfNotPresent",
     "LOG_VERBOSITY_CD_DAEMON": "4",
     "MAX_NODES_PER_IMEX_DOMAIN": "18",
     "IMEX_MODE": "driverManaged",
@@ -54,15 +55,6 @@ def environment(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def rights(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
-    found: dict[tuple[str, str], set[str]] = {}
-    for rule in role["rules"]:
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                found.setdefault((group, resource), set()).update(rule["verbs"])
-    return found
-
-
 def test_the_controller_gets_exactly_these_settings_by_default(render: Render) -> None:
     assert environment(render(CHART)) == DEFAULTS
 
@@ -79,6 +71,12 @@ def test_the_controller_gets_exactly_these_settings_by_default(render: Render) -
         (
             {"global": {"imageRegistry": "registry.example.com"}},
             {"IMAGE_NAME": "registry.example.com/nvdra/nvdra-imex-daemon:0.1.0"},
+        ),
+        ({"global": {"imagePullPolicy": "Never"}}, {"CD_DAEMON_IMAGE_PULL_POLICY": "Never"}),
+        ({"daemon": {"priorityClassName": "high"}}, {"CD_DAEMON_PRIORITY_CLASS_NAME": "high"}),
+        (
+            {"daemon": {"resources": {"limits": {"cpu": 1, "memory": "200Mi"}}}},
+            {"CD_DAEMON_RESOURCES": '{"limits":{"cpu":1,"memory":"200Mi"}}'},
         ),
         (
             {"global": {"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}},
@@ -119,6 +117,7 @@ def test_every_variable_of_the_chart_is_one_of_the_controllers(render: Render) -
     known = {variable for entry in flags.table(Settings) for variable in entry.env}
     everything = {
         "global": {"imagePullSecrets": [{"name": "a"}], "featureGates": {"AllAlpha": False}},
+        "daemon": {"priorityClassName": "high", "resources": {"limits": {"cpu": "1"}}},
     }
     assert set(environment(render(CHART, everything))) - known == set()
 
@@ -134,46 +133,20 @@ def test_an_upgrade_brings_the_definitions_and_an_uninstall_leaves_them(render: 
         assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
-def test_the_controller_may_do_what_it_does_and_nothing_else(render: Render) -> None:
-    objects = render(CHART)
-
-    assert rights(objects["ClusterRole"][NAME]) == {
-        ("resource.nvidia.com", "computedomains"): {"list", "watch", "patch"},
-        ("resource.nvidia.com", "computedomains/status"): {"update"},
-        ("resource.k8s.io", "resourceclaimtemplates"): {
-            "get", "list", "watch", "create", "patch", "delete",
-        },
-        ("", "events"): {"create", "patch"},
-        ("", "nodes"): {"list", "watch", "patch"},
-    }  # fmt: skip
-    assert rights(objects["Role"][f"{NAME}-daemons"]) == {
-        ("apps", "daemonsets"): {"get", "list", "watch", "create", "update", "patch", "delete"},
-        ("resource.nvidia.com", "computedomaincliques"): {"get", "list", "watch", "update"},
-        ("", "pods"): {"list", "watch"},
-    }
-    lease = objects["Role"][f"{NAME}-lease"]
-    assert rights(lease) == {("coordination.k8s.io", "leases"): {"create", "get", "update"}}
+def test_the_lease_is_the_controllers_own(render: Render) -> None:
+    lease = render(CHART)["Role"][f"{NAME}-lease"]
     assert [rule.get("resourceNames") for rule in lease["rules"]] == [None, [NAME]]
 
 
-def test_a_daemon_sees_cliques_and_labels_its_own_pod_in_its_namespace_alone(
-    render: Render,
-) -> None:
+def test_policies_say_whose_pod_entry_and_label_is_whose(render: Render) -> None:
     objects = render(CHART)
 
-    assert rights(objects["Role"]["compute-domain-daemon-role"]) == {
-        ("resource.nvidia.com", "computedomaincliques"): {
-            "get", "list", "watch", "create", "update", "patch",
-        },
-        ("", "pods"): {"patch"},
-    }  # fmt: skip
-    assert rights(objects["ClusterRole"]["compute-domain-daemon-role"]) == {
-        ("", "events"): {"create", "patch"},
-    }
-    (policy,) = objects["ValidatingAdmissionPolicy"].values()
-    assert policy["spec"]["failurePolicy"] == "Fail"
-    (binding,) = objects["ValidatingAdmissionPolicyBinding"].values()
-    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    policies = objects["ValidatingAdmissionPolicy"]
+    assert set(policies) == {f"{NAME}-nodes", f"{NAME}-daemons", f"{NAME}-cliques"}
+    for name, policy in policies.items():
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        binding = objects["ValidatingAdmissionPolicyBinding"][name]["spec"]
+        assert binding == {"policyName": name, "validationActions": ["Deny"]}
 
 
 def test_where_the_driver_was_before_the_controller_and_daemons_keep_their_rights(
@@ -204,11 +177,6 @@ def test_without_cliques_a_daemon_writes_its_own_nodes_entry_in_the_status_of_do
 ) -> None:
     objects = render(CHART, {"global": {"featureGates": gates}})
 
-    assert rights(objects["ClusterRole"]["compute-domain-daemon-role"]) == {
-        ("", "events"): {"create", "patch"},
-        ("resource.nvidia.com", "computedomains"): {"get", "list", "watch"},
-        ("resource.nvidia.com", "computedomains/status"): {"update", "patch"},
-    }
     policy = objects["ValidatingAdmissionPolicy"][f"{NAME}-status"]["spec"]
     (condition,) = policy["matchConditions"]
     assert condition["expression"] == (
@@ -223,8 +191,9 @@ def test_without_cliques_a_daemon_writes_its_own_nodes_entry_in_the_status_of_do
 def test_with_cliques_a_daemon_sees_no_domain(render: Render, gates: dict[str, bool]) -> None:
     objects = render(CHART, {"global": {"featureGates": gates}})
 
-    assert set(rights(objects["ClusterRole"]["compute-domain-daemon-role"])) == {("", "events")}
-    assert set(objects["ValidatingAdmissionPolicy"]) == {f"{NAME}-daemons"}
+    assert f"{NAME}-status" not in objects["ValidatingAdmissionPolicy"]
+    (rule,) = objects["ClusterRole"]["compute-domain-daemon-role"]["rules"]
+    assert rule["resources"] == ["events"]
 
 
 def test_where_the_hosts_run_imex_there_is_nothing_for_daemons(render: Render) -> None:
@@ -233,7 +202,6 @@ def test_where_the_hosts_run_imex_there_is_nothing_for_daemons(render: Render) -
     assert set(objects["ServiceAccount"]) == {NAME}
     assert set(objects["Role"]) == {f"{NAME}-lease"}
     assert "ValidatingAdmissionPolicy" not in objects
-    assert ("", "nodes") not in rights(objects["ClusterRole"][NAME])
 
 
 @pytest.mark.parametrize(
@@ -270,3 +238,61 @@ def test_the_pod_runs_with_no_rights_on_its_node(render: Render) -> None:
     }
     assert "hostNetwork" not in pod
     assert "volumes" not in pod
+
+
+def test_openshift_lets_the_controller_be_its_user_and_the_daemons_be_root(render: Render) -> None:
+    scc = "security.openshift.io/v1/SecurityContextConstraints"
+    bindings = render(CHART, None, "--api-versions", scc)["RoleBinding"]
+
+    granted = {
+        name: (item["roleRef"]["name"], item["subjects"][0]["name"])
+        for name, item in bindings.items()
+        if "openshift" in name
+    }
+    assert granted == {
+        f"{NAME}-openshift-nonroot": ("system:openshift:scc:nonroot-v2", NAME),
+        "compute-domain-daemon-openshift-anyuid-role-binding": (
+            "system:openshift:scc:anyuid",
+            "compute-domain-daemon-service-account",
+        ),
+    }
+
+
+def test_a_network_policy_lets_daemons_reach_daemons_and_nobody_else_reach_them(
+    render: Render,
+) -> None:
+    values = {
+        "global": {"otlp": {"endpoint": "http://collector:4318"}},
+        "daemon": {"networkPolicy": {"enabled": True}},
+    }
+    (policy,) = render(CHART, values)["NetworkPolicy"].values()
+    spec = policy["spec"]
+
+    daemons = {
+        "matchExpressions": [{"key": "resource.nvidia.com/computeDomain", "operator": "Exists"}]
+    }
+    assert spec["podSelector"] == daemons
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    (coming,) = spec["ingress"]
+    assert coming["from"] == [{"podSelector": daemons}]
+    assert [each["port"] for each in coming["ports"]] == [50000, 50005]
+    peers, server, collector = spec["egress"]
+    assert peers == {"to": coming["from"], "ports": coming["ports"]}
+    assert [each["port"] for each in server["ports"]] == [443, 6443]
+    assert [each["port"] for each in collector["ports"]] == [4318, 53, 53]
+
+
+def test_a_network_policy_lets_the_controller_reach_the_api_server_only(render: Render) -> None:
+    values = {"controller": {"networkPolicy": {"enabled": True}}}
+    objects = render(CHART, values)
+    (policy,) = objects["NetworkPolicy"].values()
+    (deployment,) = objects["Deployment"].values()
+
+    assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
+    (server,) = policy["spec"]["egress"]
+    assert [each["port"] for each in server["ports"]] == [443, 6443]
+
+
+def test_where_the_hosts_run_imex_no_policy_speaks_of_daemons(render: Render) -> None:
+    values = {**HOST_MANAGED, "daemon": {"networkPolicy": {"enabled": True}}}
+    assert "NetworkPolicy" not in render(CHART, values)

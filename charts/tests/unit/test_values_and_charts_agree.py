@@ -20,7 +20,7 @@ DOMAINS = "nvdra-cd-plugin"
 CONTROLLER = "nvdra-cd-controller"
 PARTS = (PLUGIN, DOMAINS, CONTROLLER)
 
-# Each value of a plugin's chart, and another one that must make a difference.
+# Each value of a part's chart, and another one that must make a difference.
 COMMON: dict[str, Any] = {
     "global.nvidiaDriverRoot": "/run/nvidia/driver",
     "global.nvidiaCDIHookPath": "/usr/bin/nvidia-cdi-hook",
@@ -63,10 +63,28 @@ def container(name: str) -> dict[str, Any]:
     prefix = f"kubeletPlugin.containers.{name}"
     return {
         f"{prefix}.env": [{"name": "A", "value": "b"}],
-        f"{prefix}.securityContext.privileged": False,
+        f"{prefix}.securityContext": {"privileged": False},
         f"{prefix}.resources": {"limits": {"memory": "200Mi"}},
     }
 
+
+SHARED_BY_ALL = (
+    "global.featureGates",
+    "global.logVerbosity",
+    "global.imageRegistry",
+    "global.imagePullPolicy",
+    "global.imagePullSecrets",
+    "global.otlp.endpoint",
+    "nameOverride",
+    "fullnameOverride",
+    "namespaceOverride",
+    "image.repository",
+    "image.tag",
+    "serviceAccount.create",
+    "serviceAccount.annotations",
+    "serviceAccount.name",
+    "rbac.create",
+)
 
 OTHER: dict[str, dict[str, Any]] = {
     PLUGIN: {
@@ -85,14 +103,52 @@ OTHER: dict[str, dict[str, Any]] = {
         "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled": True,
         **container("computeDomains"),
     },
+    CONTROLLER: {
+        **{path: COMMON[path] for path in SHARED_BY_ALL},
+        "global.imex.mode": "hostManaged",
+        "global.imex.isolation": "",
+        "global.additionalNamespaces": ["old"],
+        "daemon.image.repository": "example.com/d",
+        "daemon.image.tag": "dev",
+        "daemon.logVerbosity": "2",
+        "daemon.priorityClassName": "high",
+        "daemon.resources": {"limits": {"memory": "200Mi"}},
+        "daemon.networkPolicy.enabled": True,
+        "controller.replicas": 2,
+        "controller.maxNodesPerImexDomain": 36,
+        "controller.leaderElection.leaseDuration": "30s",
+        "controller.leaderElection.renewDeadline": "12s",
+        "controller.leaderElection.retryPeriod": "3s",
+        "controller.metrics.enabled": False,
+        "controller.metrics.httpEndpoint": ":9090",
+        "controller.metrics.metricsPath": "/m",
+        "controller.priorityClassName": "high",
+        "controller.podAnnotations": {"a": "b"},
+        "controller.podSecurityContext": {"runAsUser": 1},
+        "controller.securityContext": {"privileged": True},
+        "controller.nodeSelector": {"a": "b"},
+        "controller.tolerations": [],
+        "controller.affinity": None,
+        "controller.networkPolicy.enabled": True,
+        "controller.env": [{"name": "A", "value": "b"}],
+        "controller.resources": {"limits": {"memory": "200Mi"}},
+    },
 }
+HOST_MANAGED: dict[str, Any] = {
+    "global": {
+        "featureGates": {"HostManagedIMEXDaemon": True},
+        "imex": {"mode": "hostManaged"},
+    },
+}
+FIELDS = {"affinity", "podSecurityContext", "securityContext"}
+"""Of the pod: one value each, whatever is in them."""
 
 
 def leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted paths of the values that a user sets; an affinity is one."""
+    """The dotted paths of the values that a user sets; a field of the pod is one."""
     for key, value in values.items():
         path = f"{prefix}{key}"
-        if isinstance(value, dict) and value and key != "affinity":
+        if isinstance(value, dict) and value and key not in FIELDS:
             yield from leaves(value, f"{path}.")
         else:
             yield path
@@ -116,19 +172,19 @@ def schema(charts: Path, chart: str) -> dict[str, Any]:
 
 
 def settable(node: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted paths that a schema accepts; the gates are one of them."""
+    """The dotted paths that a schema accepts; the gates, and amounts, are one of them."""
     for key, inner in node.get("properties", {}).items():
         path = f"{prefix}{key}"
         if "const" in inner:
             continue
-        if "properties" in inner and key != "featureGates":
+        if "properties" in inner and key not in ("featureGates", "resources"):
             yield from settable(inner, f"{path}.")
         else:
             yield path
 
 
-@pytest.mark.parametrize("chart", [PLUGIN, DOMAINS])
-def test_every_value_of_a_plugin_has_its_test_below(charts: Path, chart: str) -> None:
+@pytest.mark.parametrize("chart", PARTS)
+def test_every_value_of_a_part_has_its_test_below(charts: Path, chart: str) -> None:
     assert set(OTHER[chart]) == set(leaves(read(charts, chart)))
 
 
@@ -142,20 +198,20 @@ def test_this_value_makes_a_difference(render: Render, chart: str, path: str) ->
     if path == "serviceAccount.create":
         base = {"serviceAccount": {"name": "given"}}
         changed["serviceAccount"] |= base["serviceAccount"]
-    if path == "global.additionalNamespaces":  # a role of one name in each
-        base = {"rbac": {"create": False}}
-        changed |= base
     if path == "global.imex.mode":
         base = {"global": {"featureGates": {"HostManagedIMEXDaemon": True}}}
+        changed["global"] |= base["global"]
+    if path == "global.additionalNamespaces":  # a role and an account of one name in each
+        base = {"global": dict(HOST_MANAGED["global"])}
         changed["global"] |= base["global"]
     assert render(chart, changed) != render(chart, base)
 
 
-@pytest.mark.parametrize("chart", [PLUGIN, DOMAINS])
-def test_the_schema_of_a_plugin_knows_its_values_and_no_more(charts: Path, chart: str) -> None:
-    assert set(settable(schema(charts, chart))) == {
-        path.removesuffix(".privileged") for path in OTHER[chart]
-    }
+@pytest.mark.parametrize("chart", PARTS)
+def test_the_schema_of_a_part_knows_its_values_and_no_more(charts: Path, chart: str) -> None:
+    # Under the umbrella a part is given all globals, those of the others too.
+    others = set(leaves({"global": read(charts, "nvdra")["global"]})) - set(OTHER[chart])
+    assert set(settable(schema(charts, chart))) - others == set(OTHER[chart])
 
 
 @pytest.mark.parametrize("chart", [PLUGIN, DOMAINS])
@@ -252,7 +308,7 @@ def test_what_changes_in_any_chart_changes_its_table(copy: Path) -> None:
         for file in texts:
             _, _, after = readme.partition(f"<!-- values: {file.parent.name} -->\n")
             block, _, _ = after.partition("<!-- end -->")
-            assert f"| {words} in {file.parent.name}, for every image. |" in block
+            assert f"| {words} in {file.parent.name}, for every image" in block
 
 
 @pytest.mark.parametrize(

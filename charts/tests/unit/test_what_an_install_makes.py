@@ -1,5 +1,6 @@
 """Which objects there are, and what they are called."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,9 @@ def test_compute_domains_alone_are_a_plugin_a_controller_and_the_definitions(
 ) -> None:
     plugin, controller = "nvdra-nvdra-cd-plugin", "nvdra-nvdra-cd-controller"
     policies = [
+        f"{controller}-cliques",
         f"{controller}-daemons",
+        f"{controller}-nodes",
         plugin,
         f"{plugin}-daemon-class",
         f"{plugin}-nodes",
@@ -104,6 +107,67 @@ def test_a_part_installed_alone_makes_the_same_objects(
         for kind, named in render(part).items():
             found[kind] = found.get(kind, {}) | named
     assert found == render("nvdra", values)
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "as it comes": {},
+    "without cliques": {"featureGates": {"ComputeDomainCliques": False}},
+    "host managed": {
+        "featureGates": {"HostManagedIMEXDaemon": True},
+        "imex": {"mode": "hostManaged"},
+    },
+    "in another version": {"resourceApiVersion": "resource.k8s.io/v1beta1"},
+}
+EVERYTHING_ON = {
+    "nvdra-gpu-plugin": {"kubeletPlugin": {"networkPolicy": {"enabled": True}}},
+    "nvdra-cd-plugin": {"kubeletPlugin": {"networkPolicy": {"enabled": True}}},
+    "nvdra-cd-controller": {
+        "controller": {"networkPolicy": {"enabled": True}},
+        "daemon": {"networkPolicy": {"enabled": True}},
+    },
+}
+OPENSHIFT = ("--api-versions", "security.openshift.io/v1/SecurityContextConstraints")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_gpus_alone_nothing_speaks_of_domains(template: Callable[..., Any], mode: str) -> None:
+    values = {**GPUS_ALONE, **EVERYTHING_ON, "global": MODES[mode]}
+    done = template("nvdra", values, *OPENSHIFT)
+    assert done.returncode == 0, done.stderr
+    gates = re.sub(r"(?m)^ +- name: FEATURE_GATES\n.*$", "", done.stdout)
+    for word in ("compute-domain", "computedomain", "nvdra-cd-", "imex"):
+        assert word not in gates.lower(), word
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_domains_alone_nothing_speaks_of_the_gpu_driver(
+    template: Callable[..., Any], mode: str
+) -> None:
+    values = {**DOMAINS_ALONE, **EVERYTHING_ON, "global": MODES[mode]}
+    done = template("nvdra", values, *OPENSHIFT)
+    assert done.returncode == 0, done.stderr
+    for word in ("nvdra-gpu-plugin", "gpu.nvidia.com", "mig.nvidia.com"):
+        assert word not in done.stdout, word
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("switched", [{}, GPUS_ALONE, DOMAINS_ALONE])
+def test_every_account_that_is_named_is_made_and_every_role_is_bound_to_one(
+    render: Render, switched: dict[str, Any], mode: str
+) -> None:
+    objects = render("nvdra", {**switched, "global": MODES[mode]})
+    made = set(objects["ServiceAccount"])
+    running = {
+        item["spec"]["template"]["spec"]["serviceAccountName"]
+        for kind in ("DaemonSet", "Deployment")
+        for item in objects.get(kind, {}).values()
+    }
+    assert running | {"compute-domain-daemon-service-account"} >= made >= running
+    for kind in ("Role", "ClusterRole"):
+        bindings = objects.get(f"{kind}Binding", {}).values()
+        assert {each["roleRef"]["name"] for each in bindings} == set(objects.get(kind, {}))
+        for each in bindings:
+            assert {subject["name"] for subject in each["subjects"]} <= made
 
 
 def test_switching_both_drivers_off_leaves_nothing(render: Render) -> None:

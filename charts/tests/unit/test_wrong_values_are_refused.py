@@ -13,6 +13,7 @@ Refusal = Callable[..., str]
 
 PLUGIN = "nvdra-gpu-plugin"
 DOMAINS = "nvdra-cd-plugin"
+CONTROLLER = "nvdra-cd-controller"
 IN_GLOBAL = [
     "nvidiaDriverRoot",
     "nvidiaCDIHookPath",
@@ -78,16 +79,45 @@ def test_no_key_of_the_references_chart_is_left_without_an_answer(charts: Path) 
     # The top level of its values.yaml, and the keys that only its templates know.
     ours = {"gpuResourcesEnabledOverride", "resources"}
     reference = {*IN_GLOBAL, *IN_THE_PLUGIN, *GONE, *ours, "controller"}
-    for chart in ("nvdra", PLUGIN, DOMAINS):
+    for chart in ("nvdra", PLUGIN, DOMAINS, CONTROLLER):
         schema = json.loads((charts / chart / "values.schema.json").read_text())
         assert reference <= set(schema["properties"])
 
 
+@pytest.mark.parametrize("chart", [PLUGIN, DOMAINS, CONTROLLER])
 @pytest.mark.parametrize("key", ["resources", "gpuResourcesEnabledOverride"])
-def test_the_umbrellas_own_keys_are_refused_by_the_plugins_chart(
-    refusal: Refusal, key: str
+def test_the_umbrellas_own_keys_are_refused_by_the_parts(
+    refusal: Refusal, chart: str, key: str
 ) -> None:
-    assert "the chart nvdra" in refusal(PLUGIN, {key: True})
+    assert "the chart nvdra" in refusal(chart, {key: True})
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"featureGates": {}, "logVerbosity": 4}, "set as global.featureGates"),
+        ({"imagePullSecrets": []}, "set as global.imagePullSecrets"),
+        ({"image": {"pullPolicy": "Always"}}, "set as global.imagePullPolicy"),
+        ({"daemon": {"image": {"pullPolicy": "Always"}}}, "set as global.imagePullPolicy"),
+        ({"nvidiaDriverRoot": "/r"}, "a setting of the charts nvdra-gpu-plugin and nvdra-cd-pl"),
+        ({"kubeletPlugin": {}}, "a setting of the charts nvdra-gpu-plugin and nvdra-cd-plugin"),
+        ({"resourceApiVersion": "resource.k8s.io/v1"}, "asks the API server"),
+        ({"altProcDevices": "/p"}, "the controller looks at no node"),
+        (
+            {"controller": {"containers": {"computeDomain": {"env": []}}}},
+            "set as controller.env, controller.resources and controller.securityContext",
+        ),
+        ({"controller": {"leaderElection": {"enabled": False}}}, "there is always an election"),
+        ({"controller": {"metrics": {"httpEndpoint": "127.0.0.1:80"}}}, "httpEndpoint"),
+        ({"daemon": {"resources": {"claims": []}}}, "additional properties 'claims'"),
+        ({"daemon": {"resources": {"limits": {"memory": "200 MB"}}}}, "/resources/limits/memory"),
+        ({"daemon": {"networkPolicy": True}}, "/daemon/networkPolicy"),
+    ],
+)
+def test_a_wrong_value_of_the_controller_is_refused_with_what_to_do(
+    refusal: Refusal, values: dict[str, Any], text: str
+) -> None:
+    assert text in refusal(CONTROLLER, values)
 
 
 @pytest.mark.parametrize(

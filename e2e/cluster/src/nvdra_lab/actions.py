@@ -112,9 +112,10 @@ def reboot(environment: Environment, options: argparse.Namespace, progress: Prog
 
 
 def programs(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """Build what is missing and print where every program is."""
+    """Build what is missing and print where the programs are."""
     kubernetes = versions.resolve(options.kube, binaries.releases(environment, "kubernetes"))
-    for name, path in binaries.ensure(environment, kubernetes, progress).items():
+    wanted = options.program or binaries.PROGRAMS
+    for name, path in binaries.ensure(environment, kubernetes, progress, wanted).items():
         print(f"{name:26} {path}")
     return 0
 
@@ -136,8 +137,8 @@ def sim(environment: Environment, options: argparse.Namespace, _: Progress) -> i
 def build_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
     """Build the project's images and print where they are."""
     requirements.check(environment)
-    programs = binaries.ensure(environment, versions.DEFAULT, progress)
-    hook = Path(programs["nvidia-cdi-hook"])
+    name = "nvidia-cdi-hook"
+    hook = Path(binaries.ensure(environment, versions.DEFAULT, progress, [name])[name])
     images.ensure_small(environment, progress)
     for reference, archive in projects.build(environment, options.base, hook, progress).items():
         print(f"{reference:44} {archive}")

@@ -1,14 +1,14 @@
 """The programs a lab runs: which, where they are, and building those that are missing.
 
 Each group is a Go module of ours in `e2e/cluster/binaries/<group>-<version>` that pins its commands
-by go.sum. What is built goes to the cache, `bin/<group>-<version>/`, whole or not at all.
+by go.sum. What is built goes to the cache, `bin/<group>-<version>/`, a program whole or not at all.
 """
 
 import dataclasses
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from nvdra_lab import state
@@ -87,6 +87,8 @@ GROUPS = (
     ),
 )
 
+PROGRAMS = tuple(name for group in GROUPS for name in group.programs)
+
 
 def releases(environment: Environment, group: str) -> list[str]:
     """The versions of a group that can be built, by its folders."""
@@ -94,26 +96,39 @@ def releases(environment: Environment, group: str) -> list[str]:
     return [folder.name.removeprefix(f"{group}-") for folder in folders]
 
 
-def ensure(environment: Environment, kubernetes: str, progress: Progress) -> dict[str, str]:
-    """Program → path for everything a lab runs, after building what is missing.
+def ensure(
+    environment: Environment,
+    kubernetes: str,
+    progress: Progress,
+    wanted: Collection[str] = PROGRAMS,
+) -> dict[str, str]:
+    """Program → path for what a lab runs, after building what is missing.
 
     Args:
         environment: Where to look and to build.
         kubernetes: The patch release to run; the other groups have one version each.
         progress: Told of every build.
+        wanted: The programs that are needed; others may be left out of the answer.
 
     Raises:
-        LabError: Go is missing or too old, or a build failed.
+        LabError: Go is missing or too old, a build failed, or there is no such program.
     """
+    unknown = sorted(set(wanted) - set(PROGRAMS))
+    if unknown:
+        raise LabError(
+            f"no program of a lab: {', '.join(unknown)}; there are {', '.join(PROGRAMS)}"
+        )
     found: dict[str, str] = {}
     for group in GROUPS:
         version = kubernetes if group.name == "kubernetes" else _only(environment, group)
-        present = {name: _find(environment, group, name, version) for name in group.programs}
+        needed = [name for name in group.programs if name in wanted]
+        present = {name: _find(environment, group, name, version) for name in needed}
         if None in present.values():
             built = environment.cache.binaries / f"{group.name}-{version}"
             with state.locked(environment):
-                if not all((built / name).exists() for name in group.programs):
-                    _build(environment, group, version, progress)
+                missing = [name for name in needed if not (built / name).exists()]
+                if missing:
+                    _build(environment, group, version, missing, progress)
             present = {name: path or str(built / name) for name, path in present.items()}
         found |= {name: path for name, path in present.items() if path}
     return found
@@ -167,7 +182,13 @@ def _has_version(program: Path, version: str) -> bool:
     return says_version(result.stdout, version)
 
 
-def _build(environment: Environment, group: Group, version: str, progress: Progress) -> None:
+def _build(
+    environment: Environment,
+    group: Group,
+    version: str,
+    programs: Sequence[str],
+    progress: Progress,
+) -> None:
     go = find_go(environment)
     source = environment.source / "binaries" / f"{group.name}-{version}"
     target = environment.cache.binaries / f"{group.name}-{version}"
@@ -179,24 +200,25 @@ def _build(environment: Environment, group: Group, version: str, progress: Progr
         "CGO_ENABLED": "1" if group.needs_cgo else "0",
         "GOFLAGS": "-buildvcs=false -trimpath",
     }
-    with progress.step(f"building {group.name} {version}", group.expected):
+    title = group.name if len(programs) == len(group.programs) else ", ".join(programs)
+    with progress.step(f"building {title} {version}", group.expected):
         argv = ["nice", "-n", "10", go, "build", "-ldflags", link_flags(group, version)]
-        argv += ["-o", _output(unfinished, group), *group.programs.values()]
+        argv += ["-o", _output(unfinished, programs), *(group.programs[name] for name in programs)]
         result = subprocess.run(
             argv, cwd=source, env=variables, capture_output=True, text=True, check=False
         )
         if result.returncode:
             tail = "\n".join(result.stderr.strip().splitlines()[-20:])
             raise LabError(f"{group.name} {version} does not build (in {source}):\n{tail}")
-    shutil.rmtree(target, ignore_errors=True)
-    unfinished.rename(target)
+    target.mkdir(exist_ok=True)
+    for name in programs:
+        (unfinished / name).replace(target / name)
+    unfinished.rmdir()
 
 
-def _output(folder: Path, group: Group) -> str:
+def _output(folder: Path, programs: Sequence[str]) -> str:
     """Go names a program after its package, unless it builds only one and is told the file."""
-    if len(group.programs) == 1:
-        return str(folder / next(iter(group.programs)))
-    return f"{folder}/"
+    return str(folder / programs[0]) if len(programs) == 1 else f"{folder}/"
 
 
 def find_go(environment: Environment) -> str:

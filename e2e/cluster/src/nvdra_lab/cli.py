@@ -101,9 +101,11 @@ def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentPars
 
     programs = _command(
         commands, "binaries", actions.programs,
-        "build the programs that are missing and list them all",
-        "lab binaries\nlab binaries --kube 1.34       those of another Kubernetes",
+        "build the programs that are missing and list them",
+        "lab binaries\nlab binaries --kube 1.34       those of another Kubernetes\n"
+        "lab binaries etcd kube-apiserver   no more than these",
     )  # fmt: skip
+    programs.add_argument("program", nargs="*", help="the ones that are needed (all)")
     programs.add_argument(
         "--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)"
     )

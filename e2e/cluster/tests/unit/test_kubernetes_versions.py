@@ -1,6 +1,7 @@
 import pytest
-from nvdra_lab import binaries, versions
+from nvdra_lab import binaries, environment, versions
 from nvdra_lab.errors import LabError
+from nvdra_lab.progress import Progress
 
 KNOWN = ["1.36.3", "1.35.4", "1.36.10", "1.3.9"]
 
@@ -78,3 +79,8 @@ def test_kubernetes_is_linked_with_its_own_version() -> None:
 def test_no_two_groups_build_a_program_of_the_same_name() -> None:
     names = [name for group in binaries.GROUPS for name in group.programs]
     assert len(names) == len(set(names))
+
+
+def test_a_program_that_no_lab_runs_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(LabError, match=r"no program of a lab: kubeadm; there are kube-apiserver, "):
+        binaries.ensure(environment.read(), "1.36.3", Progress(), ["etcd", "kubeadm"])

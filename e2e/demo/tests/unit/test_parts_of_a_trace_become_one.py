@@ -11,7 +11,7 @@ from nvdra_api.runtime.telemetry import story
 from nvdra_api.runtime.telemetry.recorder import Trace
 from nvdra_api.runtime.telemetry.spans import Failure, Span, SpanEvent
 from nvdra_api.types.ids import DomainUID, SpanID, TraceID
-from nvdra_api.types.keys import ABSENT_PEERS, Outcome
+from nvdra_api.types.keys import ABSENT_PEERS, K8S_NODE_NAME, Outcome
 
 from e2e.demo import merging
 
@@ -69,3 +69,21 @@ def test_parts_that_several_processes_give_are_the_trace_that_they_were_parts_of
     assert {span.id: span for span in found.spans} == {span.id: span for span in whole}
     assert [span.start_ns for span in found.spans] == sorted(span.start_ns for span in whole)
     assert found.omitted == len(documents)
+
+
+def test_a_trace_that_runs_over_several_nodes_is_not_called_that_of_one() -> None:
+    def told(number: int, node: str) -> Span:
+        return Span(
+            name="member",
+            trace=TRACE,
+            id=SpanID(f"{number:016x}"),
+            parent=None,
+            operation=SpanID(f"{number:016x}"),
+            start_ns=START_NS,
+            end_ns=START_NS + 1000,
+            attributes={K8S_NODE_NAME: node},
+        )
+
+    alone = story.summary(Trace(TRACE, (told(1, "node-1"), told(2, "node-1")), 0))
+    together = story.summary(Trace(TRACE, (told(1, "node-1"), told(2, "node-2")), 0))
+    assert (alone.node, together.node) == ("node-1", "")

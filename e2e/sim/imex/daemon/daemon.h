@@ -33,7 +33,7 @@ struct nodes {
 /* Reads the file: a name or address per line. False, and logged: there is none, or nobody is in it. */
 bool nodes_read(const char *path, struct nodes *nodes);
 
-/* ---- this daemon (main.c) ----------------------------------------------------------------------------- */
+/* ---- this daemon (self.c) ----------------------------------------------------------------------------- */
 
 struct self {
     struct config config;
@@ -88,7 +88,7 @@ unsigned recovery_read(const struct nodes *nodes, bool awaited[MAX_NODES]);
 void recovery_note(const struct nodes *nodes, const bool kept[MAX_NODES]);
 void recovery_forget(void);
 
-/* ---- what the loop waits for (main.c) ----------------------------------------------------------------- */
+/* ---- what the loop waits for (waits.c) ---------------------------------------------------------------- */
 
 struct waits {
     struct pollfd polls[MAX_POLLS];

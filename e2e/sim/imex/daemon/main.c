@@ -12,8 +12,6 @@
 
 enum { LONGEST_SLEEP_MS = 1000, HANG_MS = 20 };
 
-struct self self;
-
 static struct {
     int signals, wake; /* descriptors */
     unsigned signals_place, wake_place;
@@ -27,11 +25,6 @@ static struct {
     char told_row[MAX_NODES + 1];
     bool ends;
 } loop;
-
-enum state shown_state(void)
-{
-    return self.state == READY && self.faults.never_ready ? NOT_READY : self.state;
-}
 
 /* ---- states ------------------------------------------------------------------------------------------- */
 
@@ -215,17 +208,6 @@ static void take_signal(int64_t now)
 }
 
 /* ---- the loop ----------------------------------------------------------------------------------------- */
-
-unsigned waits_add(struct waits *waits, int file, bool also_to_send)
-{
-    waits->polls[waits->count] = (struct pollfd){.fd = file, .events = POLLIN | (also_to_send ? POLLOUT : 0)};
-    return waits->count++;
-}
-
-unsigned waits_add_stream(struct waits *waits, const struct stream *stream)
-{
-    return waits_add(waits, stream->socket, stream->out_used > 0);
-}
 
 static void wait_until(struct waits *waits, int64_t due)
 {

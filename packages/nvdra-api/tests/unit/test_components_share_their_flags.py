@@ -3,25 +3,19 @@
 from pathlib import Path
 
 import pytest
-from nvdra_api.runtime.plugin import node_fields
-from nvdra_api.runtime.process import fields, settings
+from nvdra_api.runtime.plugin import node_settings
+from nvdra_api.runtime.plugin.node_settings import NodeSettings
+from nvdra_api.runtime.process import fields, flags, settings
 from nvdra_api.runtime.process.settings import SettingsError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 
-class Settings(BaseModel):
+class Settings(NodeSettings):
     """A component of a node."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    node_name: node_fields.NodeName
-    nvidia_driver_root: node_fields.NvidiaDriverRoot = Path("/")
-    dev_root: node_fields.DevRoot = Field(default=node_fields.DEV, description="Ours.")
-    kubeconfig: fields.Kubeconfig = ""
+    driver = "gpu.example.com"
     kube_api_qps: fields.KubeApiQps = 50.0
     http_endpoint: fields.HttpEndpoint = ":8080"
-    metrics_path: fields.MetricsPath = "/metrics"
-    debug_endpoint: fields.Address = Field(default="127.0.0.1:6060", description="Where.")
     v: fields.Verbosity = Field(default=0, description="How much.")
 
 
@@ -36,7 +30,7 @@ def test_a_component_gives_the_default_and_may_describe_a_flag_in_its_own_words(
     with pytest.raises(SystemExit):
         settings.load(Settings, program="p", version="1", argv=["--help"], environ={})
     page = capsys.readouterr().out
-    assert "Ours.\n      default /dev; variable DEV_ROOT" in page
+    assert "How much.\n      default 0; variable V" in page
     assert "API server:\n  --kubeconfig TEXT\n      Credentials file" in page
     assert page.index("Node:") < page.index("API server:") < page.index("Observation:")
 
@@ -69,3 +63,9 @@ def test_every_wrong_value_is_told_by_the_name_it_was_given_by() -> None:
     for name, problem in zip([*wrong][:-1], problems, strict=False):
         assert problem.startswith(f"variable {name} (flag --{name.lower().replace('_', '-')}): ")
     assert any("must be a directory named dev" in problem for problem in problems)
+
+
+def test_what_is_left_out_of_a_component_is_no_flag_of_it() -> None:
+    ours = {entry.flag for entry in flags.table(Settings)}
+    assert ours & node_settings.LEFT_OUT.keys() == set()
+    assert fields.LEFT_OUT.items() <= node_settings.LEFT_OUT.items()

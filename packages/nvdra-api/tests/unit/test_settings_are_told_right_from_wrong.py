@@ -1,6 +1,7 @@
 """Flags, variables, defaults: which one counts, and what is said about a wrong one."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import pytest
 from nvdra_api.runtime.process import settings
@@ -137,6 +138,42 @@ def test_everything_wrong_is_told_at_once_with_flag_variable_and_value():
         '--kube-api-burst: "ten" is not valid: input should be a valid integer, '
         "unable to parse string as an integer",
     )
+
+
+class Younger(Settings):
+    """A component that reads less than an older one did."""
+
+    left_out: ClassVar[Mapping[str, str]] = {
+        "--healthcheck-port": "see --readyz",
+        "-x": "see -y",
+        "ALT_PROC": "see --proc-root",
+    }
+
+
+@pytest.mark.parametrize(
+    "argv", [["--healthcheck-port=5"], ["--healthcheck-port", "5"], ["-healthcheck-port=5"]]
+)
+def test_a_flag_of_before_is_refused_with_what_to_use(argv):
+    with pytest.raises(SettingsError) as caught:
+        settings.read(Younger, [*argv, *NODE, "--v=2"], {})
+    assert caught.value.problems == ("--healthcheck-port: left out: see --readyz",)
+
+
+def test_what_stands_behind_the_value_of_such_a_flag_is_read_as_ever():
+    with pytest.raises(SettingsError) as caught:
+        settings.read(Younger, [*NODE, "-x", "--v=2", "extra", "-x", "1", "more"], {})
+    assert caught.value.problems == (
+        "-x: left out: see -y",
+        "-x: left out: see -y",
+        "arguments not supported: [extra more]",
+    )
+
+
+def test_a_variable_of_before_is_refused_where_it_would_have_mattered():
+    with pytest.raises(SettingsError) as caught:
+        settings.read(Younger, NODE, {"ALT_PROC": "/p", "HEALTHCHECK_PORT": "5"})
+    assert caught.value.problems == ("variable ALT_PROC: left out: see --proc-root",)
+    assert settings.read(Younger, NODE, {"ALT_PROC": "", "HEALTHCHECK_PORT": "5"}).node_name == "a"
 
 
 def test_gates_that_need_another_are_refused_before_anything_starts():

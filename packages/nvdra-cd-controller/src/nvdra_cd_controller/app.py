@@ -14,6 +14,7 @@ from nvdra_api.runtime.kube.connection import KubeSettings
 from nvdra_api.runtime.kube.events import Events
 from nvdra_api.runtime.kube.leases import Lease, LeaseSettings
 from nvdra_api.runtime.kube.workqueue import WorkQueue
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process import settings as process_settings
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.runtime.telemetry import logs, traces
@@ -150,12 +151,8 @@ async def _resyncing(cluster: Cluster, queue: WorkQueue[DomainUID]) -> AsyncIter
             for uid in cluster.uids():
                 queue.add(uid)
 
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(resync(), name="resync")
-        try:
-            yield
-        finally:
-            task.cancel()
+    async with background.tasks(resync=resync()):
+        yield
 
 
 def _lease(settings: Settings, api: Client, clock: SystemClock) -> Lease | None:
@@ -176,7 +173,10 @@ def _making(settings: Settings) -> Making:
     return Making(
         namespace=settings.namespace,
         image=settings.image_name,
+        pull_policy=settings.cd_daemon_image_pull_policy,
         pull_secrets=settings.pull_secrets,
+        priority_class=settings.cd_daemon_priority_class_name,
+        resources=settings.cd_daemon_resources,
         verbosity=settings.log_verbosity_cd_daemon,
         max_nodes=settings.max_nodes_per_imex_domain,
         gates=settings.feature_gates,

@@ -32,7 +32,10 @@ class Making:
     Attributes:
         namespace: The driver's, where DaemonSets are made.
         image: Of the daemons.
+        pull_policy: When it is pulled; empty leaves that to the API server.
         pull_secrets: Names of the secrets for it.
+        priority_class: Of the daemons' pods; empty for none.
+        resources: `requests` and `limits` of the daemons, quantities as the API server writes them.
         verbosity: `-v` of the daemons.
         max_nodes: Most nodes of a domain in one clique.
         gates: Handed on to the daemons.
@@ -42,7 +45,10 @@ class Making:
 
     namespace: str
     image: str
+    pull_policy: str
     pull_secrets: tuple[str, ...]
+    priority_class: str
+    resources: Mapping[str, Mapping[str, str]]
     verbosity: int
     max_nodes: int
     gates: Gates
@@ -97,14 +103,16 @@ def daemonset(uid: DomainUID, namespace: str, making: Making) -> JsonObject:
     """
     labels = {names.DOMAIN_LABEL: uid}
     claim = names.daemon_name(uid)
-    container = {
+    container: JsonObject = {
         "name": names.DAEMON_CONTAINER,
         "image": making.image,
         "command": [names.DAEMON_CONTAINER, "-v", "$(LOG_VERBOSITY)", "run"],
         "env": _environment(making),
-        "resources": {"claims": [{"name": _POD_CLAIM}]},
+        "resources": {"claims": [{"name": _POD_CLAIM}], **making.resources},
         **dict.fromkeys(("startupProbe", "livenessProbe", "readinessProbe")),
     }
+    if making.pull_policy:
+        container["imagePullPolicy"] = making.pull_policy
     pod: JsonObject = {
         "serviceAccountName": names.DAEMON_SERVICE_ACCOUNT,
         "nodeSelector": labels,
@@ -114,6 +122,8 @@ def daemonset(uid: DomainUID, namespace: str, making: Making) -> JsonObject:
     }
     if making.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in making.pull_secrets]
+    if making.priority_class:
+        pod["priorityClassName"] = making.priority_class
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",

@@ -5,12 +5,15 @@ Names and defaults are the reference's (spec/compute-domain.md §6.1), except th
 requests a second would make fifty domains wait for a minute.
 """
 
-from typing import Annotated, Self
+import json
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 from nvdra_api.protocol import durations
 from nvdra_api.runtime.process import fields, imex_fields
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types.gates import Gates
+from nvdra_api.types.quantity import Quantity
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
@@ -22,6 +25,27 @@ Duration = Annotated[float, BeforeValidator(_duration)]
 """Seconds; on the command line as Go writes durations."""
 
 
+def _resources(value: object) -> object:
+    """From JSON; each quantity as the API server writes it, or it would look changed for ever."""
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = json.loads(value or "{}")
+        written = {
+            kind: {name: str(Quantity.parse(str(amount))) for name, amount in amounts.items()}
+            for kind, amounts in parsed.items()
+        }
+    except (AttributeError, json.JSONDecodeError) as error:
+        raise ValueError('must be JSON like {"limits": {"memory": "200Mi"}}') from error
+    if unknown := written.keys() - {"requests", "limits"}:
+        raise ValueError(f"has requests and limits, not {', '.join(sorted(unknown))}")
+    return written
+
+
+Resources = Annotated[Mapping[str, Mapping[str, str]], BeforeValidator(_resources)]
+"""Requests and limits, as of a container; on the command line as JSON."""
+
+
 class Settings(BaseModel):
     """Controller of ComputeDomains: gives each its IMEX daemons and its workload's claim template.
 
@@ -30,6 +54,11 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    left_out: ClassVar[Mapping[str, str]] = {
+        **fields.LEFT_OUT,
+        "--pprof-path": "there is no profiler; --debug-endpoint has traces and status, and SIGUSR2 "
+        "has the process say where it is",
+    }
 
     pod_name: Annotated[str, Flag(env=("POD_NAME",), group="Cluster")] = Field(
         min_length=1, description="Pod we run in: how the lease says who leads."
@@ -47,6 +76,15 @@ class Settings(BaseModel):
         default="",
         description="Secrets, comma or blank separated, to pull that image with; in the daemons' "
         "namespaces.",
+    )
+    cd_daemon_image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = Field(
+        default="", description="When it is pulled; empty is Kubernetes' default."
+    )
+    cd_daemon_priority_class_name: str = Field(
+        default="", description="Priority class of the daemons' pods; empty for none."
+    )
+    cd_daemon_resources: Resources = Field(
+        default={}, description="Requests and limits of the daemons, as JSON; empty for none."
     )
     log_verbosity_cd_daemon: int = Field(ge=0, description="-v of the daemons.")
     max_nodes_per_imex_domain: int = Field(

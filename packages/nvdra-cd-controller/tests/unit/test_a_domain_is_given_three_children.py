@@ -86,6 +86,28 @@ def test_gates_secrets_and_the_collector_reach_the_daemons() -> None:
     assert spec["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
 
 
+def test_priority_pull_policy_and_resources_reach_the_daemons() -> None:
+    limits = {"limits": {"memory": "200Mi"}}
+    making = replace(
+        MAKING, pull_policy="Always", priority_class="system-node-critical", resources=limits
+    )
+    spec = pod(children.daemonset(UID, "nvdra", making))
+
+    assert spec["priorityClassName"] == "system-node-critical"
+    assert spec["containers"][0]["imagePullPolicy"] == "Always"
+    claims = {"claims": [{"name": "compute-domain-daemon"}]}
+    assert spec["containers"][0]["resources"] == {**claims, **limits}
+
+
+def test_what_nobody_asked_for_stays_as_somebody_set_it() -> None:
+    wanted = children.daemonset(UID, "nvdra", MAKING)
+    changed = stored(wanted)
+    pod(changed)["priorityClassName"] = "theirs"
+    pod(changed)["containers"][0]["resources"]["limits"] = {"memory": "1Gi"}
+
+    assert children.healed(changed, wanted) is None
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_what_is_stored_as_we_want_it_is_left_alone(number: int) -> None:
     wanted = made()[number]

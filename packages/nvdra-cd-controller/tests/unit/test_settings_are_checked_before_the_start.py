@@ -51,6 +51,18 @@ def test_namespaces_and_secrets_are_lists_in_one_word() -> None:
     assert settings.pull_secrets == ("one", "two", "three")
 
 
+def test_resources_of_the_daemons_are_read_as_the_api_server_writes_them() -> None:
+    settings = read(
+        CD_DAEMON_RESOURCES='{"requests": {"cpu": 0.1}, "limits": {"cpu": 2, "memory": "1024Mi"}}'
+    )
+
+    assert settings.cd_daemon_resources == {
+        "requests": {"cpu": "100m"},
+        "limits": {"cpu": "2", "memory": "1Gi"},
+    }
+    assert read(CD_DAEMON_RESOURCES="").cd_daemon_resources == {}
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -65,6 +77,13 @@ def test_namespaces_and_secrets_are_lists_in_one_word() -> None:
         (["--http-endpoint=8080"], "host:port"),
         (["--feature-gates=IMEXDaemonsWithDNSNames=false"], "ComputeDomainCliques requires"),
         (["--image-name="], "image-name"),
+        (["--pprof-path=/debug/pprof"], "--debug-endpoint has traces and status"),
+        (["--log-flush-frequency", "5s"], "written at once"),
+        (["--cd-daemon-image-pull-policy=Sometimes"], "IfNotPresent"),
+        (["--cd-daemon-resources=200Mi"], "must be JSON like"),
+        (["--cd-daemon-resources=[]"], "must be JSON like"),
+        (['--cd-daemon-resources={"limits": {"memory": "200Mo"}}'], "quantities must match"),
+        (['--cd-daemon-resources={"claims": {}}'], "not claims"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(flags: list[str], says: str) -> None:

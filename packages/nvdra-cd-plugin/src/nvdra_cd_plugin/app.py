@@ -1,50 +1,27 @@
 """The wiring: what a ComputeDomain plugin is made of, in the order of its start."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
-from nvdra_api.runtime.http import ports, probes
-from nvdra_api.runtime.kube import client as kube
-from nvdra_api.runtime.kube import observation
-from nvdra_api.runtime.kube.client import Client
-from nvdra_api.runtime.kube.connection import KubeSettings
-from nvdra_api.runtime.kube.events import Events
-from nvdra_api.runtime.kube.publisher import Publisher
-from nvdra_api.runtime.kubelet import server as kubelet_server
-from nvdra_api.runtime.kubelet.server import Kubelet
-from nvdra_api.runtime.node.host import Host
-from nvdra_api.runtime.node.store import Store
-from nvdra_api.runtime.plugin import checks, cleanup, home, hook, rebuild, roots, slices, upkeep
-from nvdra_api.runtime.plugin.cleanup import Cleanup
-from nvdra_api.runtime.plugin.evidence import Evidence
+from nvdra_api.runtime.plugin import foundation, front, slices
 from nvdra_api.runtime.plugin.fetching import Claims
+from nvdra_api.runtime.plugin.foundation import Foundation, Program
+from nvdra_api.runtime.plugin.front import Driver
 from nvdra_api.runtime.plugin.held import HeldClaims
 from nvdra_api.runtime.plugin.rebuild import Rebuild
-from nvdra_api.runtime.plugin.refusals import Refusals
-from nvdra_api.runtime.plugin.report import Report
-from nvdra_api.runtime.plugin.service import Service
 from nvdra_api.runtime.plugin.turns import Turns
-from nvdra_api.runtime.plugin.upkeep import Upkeep
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process import settings as process_settings
-from nvdra_api.runtime.process.clock import SystemClock
-from nvdra_api.runtime.process.flights import Flights
-from nvdra_api.runtime.process.worker import Workers
-from nvdra_api.runtime.telemetry import logs, traces
+from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.runtime.telemetry.metrics import Metrics
-from nvdra_api.runtime.telemetry.traces import Telemetry
-from nvdra_api.types import names
-from nvdra_api.types.errors import Reason, RetryableError
 from nvdra_api.types.gates import Feature
-from nvdra_api.types.ids import ClaimUID, NodeName
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
 from nvdra_cdi.nvidia.options import Options
 
-from nvdra_cd_plugin import devices, fabric_watch, label_watch, publish, sweeping
+from nvdra_cd_plugin import devices, fabric_watch
 from nvdra_cd_plugin.__about__ import __version__
 from nvdra_cd_plugin.adoption import Adoption
 from nvdra_cd_plugin.cdi_specs import SpecFiles
@@ -79,92 +56,40 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     The slice, labels, CDI specs and prepared channels stay when it ends: pods keep running.
     """
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
-    node, clock = NodeName(settings.node_name), SystemClock()
-    metrics = Metrics(driver=names.COMPUTE_DOMAIN_DRIVER, node=node)
-    host = Host(
-        proc=settings.proc_root,
-        sys=settings.sys_root,
-        dev=settings.dev_root,
-        driver_root=settings.container_driver_root,
-    )
+    program = Program(PROGRAM, __version__, devices="IMEX channels")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        ours = await enter(
-            home.taken(
-                settings.plugin_dir,
-                settings.nvidia_cdi_hook_path,
-                settings.http_endpoint,
-                settings.pod_name,
-                host.boot_id(),
-                clock,
-                stop,
-            )
-        )
-        if ours is None:
+        base = await enter(foundation.laid(program, settings, stop))
+        if base is None:
             return
-        telemetry = await enter(
-            traces.of_process(
-                PROGRAM, __version__, node, settings.pod_uid, clock=clock, metrics=metrics
-            )
+        nodes = NodeDevices(base.host)
+        look = NvmlLook(base.host, _rules(settings, nodes), base.note_nvml_call)
+        fabric = await enter(fabric_watch.running(look, base.threads.started("nvml")))
+        publisher = await enter(slices.publisher(base).running())
+        labels = NodeLabels(base.node, base.api)
+        publication = Publication(
+            base.node,
+            fabric,
+            publisher,
+            base.events,
+            base.metrics,
+            labels if settings.gpu_clique_label_enabled else None,
+            is_host_managed=settings.is_host_managed,
         )
-        store = ours.store
-        held = HeldClaims(store, DomainHolding, metrics.held)
-        threads = await enter(Workers())
-        files, nodes = threads.started("files"), NodeDevices(host)
-        options = partial(_cdi_options, settings, ours.hook_path)
-        specs = SpecFiles(settings.cdi_root, options)
-        look = NvmlLook(host, _rules(settings, nodes), partial(_note_nvml_call, telemetry))
-        fabric = await enter(fabric_watch.running(look, threads.started("nvml")))
-        kept = await enter(
-            upkeep.running(
-                files,
-                ours.lock.keep,
-                partial(hook.keep, settings.nvidia_cdi_hook_path, settings.plugin_dir),
-                specs.keep,
-                failures=(OSError, CDIError),
-            )
-        )
-        api = await enter(
-            kube.connected(
-                KubeSettings.of(settings, PROGRAM, __version__), observation.counted(metrics)
-            )
-        )
-        events = await enter(Events(api, PROGRAM, node, clock.now).running())
-        publisher = await enter(
-            slices.publisher(
-                api, names.COMPUTE_DOMAIN_DRIVER, "IMEX channels", node, metrics, events
-            ).running()
-        )
-        root_spans = await enter(roots.running(node, api, store, telemetry))
-        flights = await enter(Flights[ClaimUID]())
-        labels = NodeLabels(node, api)
-        await enter(
-            publish.running(
-                Publication(
-                    node,
-                    fabric,
-                    publisher,
-                    events,
-                    metrics,
-                    labels if settings.gpu_clique_label_enabled else None,
-                    is_host_managed=settings.is_host_managed,
-                )
-            )
-        )
-        refusals = Refusals(node, events, metrics, clock)
+
+        held = HeldClaims(base.store, DomainHolding, base.metrics.held)
         turns = Turns(held.released)
-        claims = Claims(api, turns, telemetry)
-        domains, disk = Domains(api), Disk(files)
+        claims = Claims(base.api, turns, base.telemetry)
+        domains, disk = Domains(base.api), Disk(base.files)
         joining = Membership(labels, held, domains)
-        directories = DomainFiles(settings.plugin_dir)
-        story = Story(node, telemetry, clock, store)
+        options = partial(_cdi_options, settings, base.home.hook_path)
+        specs, directories = SpecFiles(settings.cdi_root, options), DomainFiles(settings.plugin_dir)
         preparer = _preparer(
-            settings, api, claims, domains, fabric, held, turns, telemetry, story, joining,
-            nodes, directories, specs, options, disk,
+            settings, base, claims, domains, fabric, held, turns, joining, nodes, directories,
+            specs, options, disk,
         )  # fmt: skip
-        evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
         adoption = Adoption(
-            node,
+            base.node,
             settings.feature_gates,
             claims.fetch,
             domains,
@@ -174,84 +99,57 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             is_host_managed=settings.is_host_managed,
         )
         records = Rebuild(
-            names.COMPUTE_DOMAIN_DRIVER, node, store, held, evidence, adoption.adopt, events
-        )
-        service = Service(
-            node,
-            claims.fetch,
-            preparer,
+            base.driver,
+            base.node,
+            base.store,
             held,
-            records,
-            turns,
-            flights,
-            root_spans,
-            refusals,
-            telemetry,
-            clock,
+            base.evidence,
+            adoption.adopt,
+            base.events,
         )
-        await enter(rebuild.running(records))
-        await enter(
-            sweeping.running(
-                Sweeping(
-                    held,
-                    preparer.busy,
-                    records.done,
-                    specs,
-                    directories,
-                    disk,
-                    None if settings.is_host_managed else joining,
-                )
-            )
+        sweeping = Sweeping(
+            held,
+            preparer.busy,
+            records.done,
+            specs,
+            directories,
+            disk,
+            None if settings.is_host_managed else joining,
         )
         if not settings.is_host_managed:
-            await enter(label_watch.running(LabelWatch(node, api, joining, metrics.watch_restart)))
+            watch = LabelWatch(base.node, base.api, joining, base.metrics.watch_restart)
+            await enter(background.tasks(label_watch=watch.run()))
         await enter(
-            cleanup.running(
-                Cleanup(names.COMPUTE_DOMAIN_DRIVER, api, held, turns, evidence, service.release)
+            background.tasks(
+                publication=publication.run(),
+                clique_label=publication.show_clique(),
+                sweeping=sweeping.run(),
             )
         )
-        kubelet = await enter(
-            kubelet_server.serving(
-                names.COMPUTE_DOMAIN_DRIVER,
-                settings.plugin_dir,
-                settings.kubelet_registrar_directory_path,
-                service,
-            )
+        driver = Driver(
+            held=held,
+            records=records,
+            turns=turns,
+            claims=claims,
+            preparer=preparer,
+            publisher=publisher,
+            devices=partial(devices.rows, fabric, held, is_host_managed=settings.is_host_managed),
+            check={"fabric": partial(devices.fabric, fabric)},
+            chore=specs.keep,
+            failures=(OSError, CDIError),
         )
-        ready = _checks(kubelet, publisher, fabric, store, held, kept)
-        await enter(
-            ports.public(settings.http_endpoint, ready, metrics.registry, settings.metrics_path)
-        )
-        report = Report(
-            names.COMPUTE_DOMAIN_DRIVER,
-            __version__,
-            node,
-            partial(devices.rows, fabric, held, is_host_managed=settings.is_host_managed),
-            held,
-            refusals,
-            ready,
-            clock,
-        )
-        await enter(
-            ports.private(
-                settings.debug_endpoint, telemetry.recorder, logging, clock, report.document
-            )
-        )
+        await enter(front.serving(base, settings, driver, logging))
         await stop.wait()
-        LOG.info("Stopping; what is held stays held, and its pods go on", claims=len(held))
-        turns.close()
 
 
 def _preparer(
     settings: Settings,
-    api: Client,
+    base: Foundation,
     claims: Claims,
     domains: Domains,
     fabric: FabricWatch,
     held: HeldClaims[DomainHolding],
     turns: Turns,
-    telemetry: Telemetry,
-    story: Story,
     joining: Membership,
     nodes: NodeDevices,
     directories: DomainFiles,
@@ -259,15 +157,15 @@ def _preparer(
     options: partial[Options],
     disk: Disk,
 ) -> Preparer:
-    node, managed = NodeName(settings.node_name), settings.managed_namespaces
+    node, api, telemetry = base.node, base.api, base.telemetry
+    gates, managed = settings.feature_gates, settings.managed_namespaces
+    story = Story(node, telemetry, base.clock, base.store)
 
     def place() -> Place:
         return Place(options().target_dev_root)
 
     channels = Channels(nodes, specs, place, disk)
-    watch = DaemonWatch(
-        node, api, managed, settings.feature_gates, held, turns, telemetry.metrics.watch_restart
-    )
+    watch = DaemonWatch(node, api, managed, gates, held, turns, telemetry.metrics.watch_restart)
     giving: DomainChannels | HostChannels
     if settings.is_host_managed:
         imex = HostImex(settings.container_driver_root, settings.imex_host_socket_path)
@@ -276,7 +174,7 @@ def _preparer(
         giving = DomainChannels(channels, fabric, joining, watch, turns, story, telemetry)
     return Preparer(
         node,
-        settings.feature_gates,
+        gates,
         claims,
         domains,
         held,
@@ -312,26 +210,3 @@ def _cdi_options(settings: Settings, hook_path: str) -> Options:
         sys_root=str(settings.sys_root),
         hook_path=hook_path,
     )
-
-
-def _note_nvml_call(telemetry: Telemetry, function: str, seconds: float, is_ok: bool) -> None:
-    error = None if is_ok else RetryableError(Reason.DEVICE_UNHEALTHY, f"{function} failed")
-    telemetry.nvml_call(function, seconds, error)
-
-
-def _checks(
-    kubelet: Kubelet,
-    publisher: Publisher,
-    fabric: FabricWatch,
-    store: Store,
-    held: HeldClaims[DomainHolding],
-    kept: Upkeep,
-) -> Mapping[str, probes.Check]:
-    """What must be true for pods to get channels here, each with the reason when it is not."""
-    return {
-        "fabric": partial(devices.fabric, fabric),
-        "slices": checks.published(publisher),
-        "state": checks.recorded(store, held),
-        "files": lambda: kept.problem or None,
-        "kubelet": checks.registered(kubelet),
-    }

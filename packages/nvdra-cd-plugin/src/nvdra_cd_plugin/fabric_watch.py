@@ -16,6 +16,7 @@ from typing import Final
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.nvml import Nvml, NvmlError, Observe
 from nvdra_api.runtime.plugin.turns import Turns
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types.claims import ClaimRef
@@ -231,9 +232,5 @@ def _unanswered() -> RetryableError:
 async def running(look: NvmlLook, worker: Worker) -> AsyncIterator[FabricWatch]:
     """Look at the fabric while the block runs."""
     watch = FabricWatch(look, worker)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(watch.run(), name="fabric")
-        try:
-            yield watch
-        finally:
-            task.cancel()
+    async with background.tasks(fabric=watch.run()):
+        yield watch

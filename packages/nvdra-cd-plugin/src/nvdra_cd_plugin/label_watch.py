@@ -7,8 +7,7 @@ no held channel needs is `sweeping`'s to take off. Source: spec/compute-domain.m
 import asyncio
 import math
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Final
 
 from nvdra_api.protocol.apiversions import JsonObject
@@ -33,7 +32,7 @@ _CALM_S: Final = 300.0
 
 
 class LabelWatch:
-    """Watches one Node; `running` lets it."""
+    """Watches one Node; `run` does it."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class LabelWatch:
         self._joining = joining
         self._corrections = 0
         self._corrected_at = -math.inf
-        self.reflector = Reflector(
+        self._reflector = Reflector(
             api,
             locate,
             {"fieldSelector": f"metadata.name={node}"},
@@ -70,13 +69,14 @@ class LabelWatch:
     async def run(self) -> None:
         """For ever."""
         serial = 0
-        while True:
-            serial = await self.reflector.changed_since(serial)
-            while self._is_wrong() and await self._is_worth_another_look():
-                pass
+        async with self._reflector.running():
+            while True:
+                serial = await self._reflector.changed_since(serial)
+                while self._is_wrong() and await self._is_worth_another_look():
+                    pass
 
     def _is_wrong(self) -> bool:
-        stored = self.reflector.get(self._node)
+        stored = self._reflector.get(self._node)
         return stored is not None and self._joining.lacks(_label(stored))
 
     async def _is_worth_another_look(self) -> bool:
@@ -92,17 +92,6 @@ class LabelWatch:
             LOG.warning("The node's label cannot be put right now", error=str(error))
         await asyncio.sleep(_AGAIN.delay(self._corrections, random.random()))  # noqa: S311
         return is_known
-
-
-@asynccontextmanager
-async def running(watch: LabelWatch) -> AsyncIterator[None]:
-    """Watch the label while the block runs."""
-    async with watch.reflector.running(), asyncio.TaskGroup() as group:
-        task = group.create_task(watch.run(), name="label watch")
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 def _label(node: JsonObject) -> str | None:

@@ -5,8 +5,6 @@ in Events of the Node.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 from nvdra_api.runtime.kube.events import Events, node_subject
@@ -97,18 +95,3 @@ class Publication:
             await labels.show_clique(view.clique, deadline)
         except DriverError as error:
             LOG.warning("The label of the clique cannot be written", error=str(error))
-
-
-@asynccontextmanager
-async def running(publication: Publication) -> AsyncIterator[None]:
-    """Publish while the block runs."""
-    async with asyncio.TaskGroup() as group:
-        tasks = (
-            group.create_task(publication.run(), name="publication"),
-            group.create_task(publication.show_clique(), name="clique label"),
-        )
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()

@@ -6,8 +6,7 @@ Source: spec/compute-domain.md §7.11, §14.2 (KW-37).
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from nvdra_api.runtime.plugin.held import HeldClaims
@@ -28,7 +27,7 @@ _ROUND_S: Final = 30.0
 
 
 class Sweeping:
-    """Goes round; `running` lets it."""
+    """Goes round."""
 
     def __init__(
         self,
@@ -89,14 +88,3 @@ class Sweeping:
     async def _keep_label(self, deadline: float) -> None:
         if self._joining is not None:
             await self._joining.keep(deadline)
-
-
-@asynccontextmanager
-async def running(sweeping: Sweeping) -> AsyncIterator[None]:
-    """Sweep while the block runs."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(sweeping.run(), name="sweeping")
-        try:
-            yield
-        finally:
-            task.cancel()

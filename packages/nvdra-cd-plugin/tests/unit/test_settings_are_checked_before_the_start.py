@@ -40,11 +40,22 @@ def test_daemons_may_be_in_several_namespaces_each_named_once() -> None:
         ),
         (("--cdi-root=cdi",), "must be absolute"),
         (("--dev-root=/x",), "named dev"),
+        (("--healthcheck-port=51515",), "/healthz and /readyz of --http-endpoint"),
     ],
 )
 def test_what_cannot_be_is_refused(argv: tuple[str, ...], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         read(*argv)
+
+
+def test_another_file_of_devices_is_refused_with_the_flag_for_it() -> None:
+    with pytest.raises(SettingsError, match="ALT_PROC_DEVICES_PATH: left out: --proc-root"):
+        read(ALT_PROC_DEVICES_PATH="/var/lib/nvml-mock/imex/proc-devices")
+
+
+def test_the_environment_of_the_references_daemonset_serves() -> None:
+    given = read(HEALTHCHECK_PORT="51515", LOG_VERBOSITY="4", MASK_NVIDIA_DRIVER_PARAMS="")
+    assert given == read()
 
 
 def test_the_host_runs_imex_where_the_gate_allows_it() -> None:

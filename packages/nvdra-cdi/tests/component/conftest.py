@@ -14,4 +14,4 @@ __all__ = ["sim_node"]
 def nvidia_ctk() -> Path:
     """The toolkit's command, built if need be."""
     places = environment.read()
-    return Path(binaries.ensure(places, versions.DEFAULT, Progress())["nvidia-ctk"])
+    return Path(binaries.ensure(places, versions.DEFAULT, Progress(), ["nvidia-ctk"])["nvidia-ctk"])

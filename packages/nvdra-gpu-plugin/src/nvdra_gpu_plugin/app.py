@@ -1,52 +1,22 @@
 """The wiring: what a GPU plugin is made of, in the order of its start."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
-from nvdra_api.runtime.http import ports, probes
-from nvdra_api.runtime.kube import client as kube
-from nvdra_api.runtime.kube import observation
-from nvdra_api.runtime.kube.connection import KubeSettings
-from nvdra_api.runtime.kube.events import Events
-from nvdra_api.runtime.kube.publisher import Publisher
-from nvdra_api.runtime.kubelet import server as kubelet_server
-from nvdra_api.runtime.kubelet.server import Kubelet
-from nvdra_api.runtime.node.host import Host
-from nvdra_api.runtime.node.store import Store
-from nvdra_api.runtime.plugin import (
-    checks,
-    cleanup,
-    home,
-    hook,
-    rebuild,
-    roots,
-    slices,
-    upkeep,
-)
-from nvdra_api.runtime.plugin.cleanup import Cleanup
-from nvdra_api.runtime.plugin.evidence import Evidence
+from nvdra_api.runtime.http.probes import Remark
+from nvdra_api.runtime.plugin import foundation, front, slices
 from nvdra_api.runtime.plugin.fetching import Claims
+from nvdra_api.runtime.plugin.foundation import Program
+from nvdra_api.runtime.plugin.front import Driver
 from nvdra_api.runtime.plugin.held import HeldClaims
 from nvdra_api.runtime.plugin.rebuild import Rebuild
-from nvdra_api.runtime.plugin.refusals import Refusals
-from nvdra_api.runtime.plugin.report import Report
-from nvdra_api.runtime.plugin.service import Service
 from nvdra_api.runtime.plugin.turns import Turns
-from nvdra_api.runtime.plugin.upkeep import Upkeep
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process import settings as process_settings
-from nvdra_api.runtime.process.clock import SystemClock
-from nvdra_api.runtime.process.flights import Flights
-from nvdra_api.runtime.process.worker import Workers
-from nvdra_api.runtime.telemetry import logs, traces
+from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.runtime.telemetry.metrics import Metrics
-from nvdra_api.runtime.telemetry.traces import Telemetry
-from nvdra_api.types import names
-from nvdra_api.types.errors import Reason, RetryableError
 from nvdra_api.types.gates import GATES, Feature
-from nvdra_api.types.ids import ClaimUID, NodeName
 from nvdra_cdi.errors import FileError
 from nvdra_cdi.host import Host as CdiHost
 from nvdra_cdi.nvidia import roots as driver_roots
@@ -78,141 +48,61 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     """
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
     _warn_of_idle_gates(settings)
-    node, clock = NodeName(settings.node_name), SystemClock()
-    metrics = Metrics(driver=names.GPU_DRIVER, node=node)
-    host = Host(
-        proc=settings.proc_root,
-        sys=settings.sys_root,
-        dev=settings.dev_root,
-        driver_root=settings.container_driver_root,
-    )
+    gates = settings.feature_gates
+    program = Program(PROGRAM, __version__, devices="GPUs")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        ours = await enter(
-            home.taken(
-                settings.plugin_dir,
-                settings.nvidia_cdi_hook_path,
-                settings.http_endpoint,
-                settings.pod_name,
-                host.boot_id(),
-                clock,
-                stop,
-            )
-        )
-        if ours is None:
+        base = await enter(foundation.laid(program, settings, stop))
+        if base is None:
             return
-        telemetry = await enter(
-            traces.of_process(
-                PROGRAM, __version__, node, settings.pod_uid, clock=clock, metrics=metrics
-            )
-        )
-        store, holdings = ours.store, Holdings()
-        held = HeldClaims(store, GpuHolding, metrics.held, holdings)
-        threads = await enter(Workers())
-        files, specs = threads.started("files"), SpecFiles(settings.cdi_root, clock)
+        specs = SpecFiles(settings.cdi_root, base.clock)
         gpus = await enter(
             hardware.running(
-                host,
-                partial(_cdi_options, settings, ours.hook_path),
+                base.host,
+                partial(_cdi_options, settings, base.home.hook_path),
                 specs,
-                partial(_note_nvml_call, telemetry),
-                clock,
-                threads,
-                files,
+                base.note_nvml_call,
+                base.clock,
+                base.threads,
+                base.files,
             )
         )
-        kept = await enter(
-            upkeep.running(
-                files,
-                ours.lock.keep,
-                partial(hook.keep, settings.nvidia_cdi_hook_path, settings.plugin_dir),
-                specs.keep,
-                failures=(OSError, FileError),
-            )
-        )
-        api = await enter(
-            kube.connected(
-                KubeSettings.of(settings, PROGRAM, __version__), observation.counted(metrics)
-            )
-        )
-        events = await enter(Events(api, PROGRAM, node, clock.now).running())
-        publisher = await enter(
-            slices.publisher(api, names.GPU_DRIVER, "GPUs", node, metrics, events).running()
-        )
-        root_spans = await enter(roots.running(node, api, store, telemetry))
-        flights = await enter(Flights[ClaimUID]())
-        await enter(
-            publish.running(
-                Publication(node, settings.feature_gates, gpus, publisher, events, metrics)
-            )
-        )
-        refusals = Refusals(node, events, metrics, clock)
+        publisher = await enter(slices.publisher(base).running())
+        publication = Publication(base.node, gates, gpus, publisher, base.events, base.metrics)
+
+        holdings = Holdings()
+        held = HeldClaims(base.store, GpuHolding, base.metrics.held, holdings)
         turns = Turns(held.released)
-        claims = Claims(api, turns, telemetry)
-        preparer = Preparer(node, settings.feature_gates, claims, gpus, held, holdings, telemetry)
-        evidence = Evidence(settings.kubelet_plugins_directory_path.parent)
+        claims = Claims(base.api, turns, base.telemetry)
+        preparer = Preparer(base.node, gates, claims, gpus, held, holdings, base.telemetry)
         records = Rebuild(
-            names.GPU_DRIVER,
-            node,
-            store,
+            base.driver,
+            base.node,
+            base.store,
             held,
-            evidence,
+            base.evidence,
             Adoption(gpus, claims.fetch).adopt,
-            events,
+            base.events,
         )
-        service = Service(
-            node,
-            claims.fetch,
-            preparer,
-            held,
-            records,
-            turns,
-            flights,
-            root_spans,
-            refusals,
-            telemetry,
-            clock,
-        )
-        await enter(rebuild.running(records))
-        await enter(retirement.running(gpus, held, records))
         await enter(
-            cleanup.running(Cleanup(names.GPU_DRIVER, api, held, turns, evidence, service.release))
-        )
-        kubelet = await enter(
-            kubelet_server.serving(
-                names.GPU_DRIVER,
-                settings.plugin_dir,
-                settings.kubelet_registrar_directory_path,
-                service,
+            background.tasks(
+                publication=publication.run(), retirement=retirement.run(gpus, held, records)
             )
         )
-        ready = _checks(kubelet, publisher, gpus, store, held, kept)
-        await enter(
-            ports.public(settings.http_endpoint, ready, metrics.registry, settings.metrics_path)
+        driver = Driver(
+            held=held,
+            records=records,
+            turns=turns,
+            claims=claims,
+            preparer=preparer,
+            publisher=publisher,
+            devices=partial(report.devices, gpus, held),
+            check={"driver": partial(_driver_problem, gpus)},
+            chore=specs.keep,
+            failures=(OSError, FileError),
         )
-        status = Report(
-            names.GPU_DRIVER,
-            __version__,
-            node,
-            partial(report.devices, gpus, held),
-            held,
-            refusals,
-            ready,
-            clock,
-        )
-        await enter(
-            ports.private(
-                settings.debug_endpoint, telemetry.recorder, logging, clock, status.document
-            )
-        )
+        await enter(front.serving(base, settings, driver, logging))
         await stop.wait()
-        LOG.info("Stopping; what is held stays held, and its pods go on", claims=_left(held))
-        turns.close()
-
-
-def _left(held: HeldClaims[GpuHolding]) -> list[str]:
-    """What stays prepared without the driver: each claim, and the pods that use it."""
-    return [f"{claim.ref} of {', '.join(claim.pod_names)}" for claim in held.values()]
 
 
 def _warn_of_idle_gates(settings: Settings) -> None:
@@ -236,26 +126,6 @@ def _cdi_options(settings: Settings, hook_path: str) -> Options:
     )
 
 
-def _note_nvml_call(telemetry: Telemetry, function: str, seconds: float, is_ok: bool) -> None:
-    error = None if is_ok else RetryableError(Reason.DEVICE_UNHEALTHY, f"{function} failed")
-    telemetry.nvml_call(function, seconds, error)
-
-
-def _checks(
-    kubelet: Kubelet,
-    publisher: Publisher,
-    gpus: Hardware,
-    store: Store,
-    held: HeldClaims[GpuHolding],
-    kept: Upkeep,
-) -> Mapping[str, probes.Check]:
-    """What must be true for pods to get GPUs here, each with the reason when it is not."""
-    return {
-        "driver": lambda: (
-            gpus.problem or (probes.Remark(publish.NO_GPU) if gpus.is_empty else None)
-        ),
-        "slices": checks.published(publisher),
-        "state": checks.recorded(store, held),
-        "files": lambda: kept.problem or None,
-        "kubelet": checks.registered(kubelet),
-    }
+def _driver_problem(gpus: Hardware) -> str | None:
+    """Why there are no GPUs to give, or that there are none."""
+    return gpus.problem or (Remark(publish.NO_GPU) if gpus.is_empty else None)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.nvml import NvmlError, Observe
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.worker import Worker, Workers
 from nvdra_api.runtime.telemetry import logs
@@ -270,10 +271,8 @@ async def running(
     sessions = Sessions(threads.started("nvml"), observe)
     describer = Describer(host, options, specs, clock)
     survey = Survey(host, describer, clock, sessions, files, threads)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(survey.run(), name="survey")
-        try:
+    try:
+        async with background.tasks(survey=survey.run()):
             yield Hardware(survey, specs, files)
-        finally:
-            task.cancel()
-            await survey.close()
+    finally:
+        await survey.close()

@@ -4,9 +4,7 @@ A node without a working driver publishes an empty pool, and a board that does n
 of it; why, is in the log, in `/readyz` and in Events of the Node.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from itertools import groupby
 
 from nvdra_api.runtime.kube.events import Events, node_subject
@@ -112,14 +110,3 @@ def _log_devices(inventory: Inventory) -> None:
             LOG.warning("A GPU in MIG mode is not offered whole", gpu=gpu.name, uuid=gpu.uuid)
         else:
             LOG.v(4, f"About to announce device {gpu.name}", uuid=gpu.uuid, pci=gpu.pci)
-
-
-@asynccontextmanager
-async def running(publication: Publication) -> AsyncIterator[None]:
-    """Publish while the block runs."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(publication.run(), name="publication")
-        try:
-            yield
-        finally:
-            task.cancel()

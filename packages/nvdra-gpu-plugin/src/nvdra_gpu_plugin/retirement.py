@@ -5,10 +5,6 @@ names, until `rebuild` has taken it over from the kubelet's own record. Where th
 every spec stays.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from nvdra_api.runtime.plugin.held import HeldClaims
 from nvdra_api.runtime.plugin.rebuild import Rebuild
 
@@ -16,22 +12,10 @@ from nvdra_gpu_plugin.hardware import Hardware
 from nvdra_gpu_plugin.records import GpuHolding, generations
 
 
-@asynccontextmanager
-async def running(
-    hardware: Hardware, held: HeldClaims[GpuHolding], rebuild: Rebuild[GpuHolding]
-) -> AsyncIterator[None]:
-    """Remove old specs while the block runs; who releases the last claim of one does it, too."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(_run(hardware, held, rebuild), name="retirement")
-        try:
-            yield
-        finally:
-            task.cancel()
-
-
-async def _run(
+async def run(
     hardware: Hardware, held: HeldClaims[GpuHolding], rebuild: Rebuild[GpuHolding]
 ) -> None:
+    """Remove old specs, for ever; who releases the last claim of one does it, too."""
     await rebuild.done.wait()
     hardware.may_retire = True
     serial = 0

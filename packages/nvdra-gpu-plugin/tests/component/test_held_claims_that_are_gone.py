@@ -15,11 +15,11 @@ from kubelet_state import KubeletState
 from nvdra_api.runtime.kube import client as kube
 from nvdra_api.runtime.kube.connection import KubeSettings
 from nvdra_api.runtime.node.store import Store
-from nvdra_api.runtime.plugin import cleanup
 from nvdra_api.runtime.plugin.cleanup import Cleanup
 from nvdra_api.runtime.plugin.evidence import Evidence
 from nvdra_api.runtime.plugin.held import HeldClaims
 from nvdra_api.runtime.plugin.turns import Turns
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process.clock import SystemClock
 from nvdra_api.types.claims import ClaimRef
 from nvdra_gpu_plugin.records import GpuHolding
@@ -195,7 +195,7 @@ async def looking_after(
 
         evidence, turns = Evidence(rig.node.kubelet), Turns(held.released)
         working = Cleanup(plugin.DRIVER, api, held, turns, evidence, release, round_s)
-        async with cleanup.running(working):
+        async with background.tasks(round=working.go_round(), at_once=working.clear_the_way()):
             yield held
 
 

@@ -1,5 +1,7 @@
 """The list of reasons is taken from the code: each has a test that brings it about, and a page."""
 
+import re
+
 import provoking
 import raising
 from nvdra_api.types.errors import Reason
@@ -27,6 +29,15 @@ def test_every_reason_is_explained() -> None:
     for explanation in EXPLANATIONS.values():
         assert explanation.check
         assert explanation.remedy
+
+
+def test_what_commands_leave_to_be_filled_in_is_explained() -> None:
+    commands = [
+        command.partition("   #")[0] for each in EXPLANATIONS.values() for command in each.check
+    ]
+    columns = {"NS", "NAME", "UID"}
+    left = {word for each in commands for word in re.findall(r"\b[A-Z][A-Z_]+\b", each)} - columns
+    assert left == set(document_reasons.PLACEHOLDERS)
 
 
 def test_the_page_says_what_the_code_says() -> None:

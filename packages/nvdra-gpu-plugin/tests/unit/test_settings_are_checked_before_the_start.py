@@ -21,6 +21,10 @@ def read(*flags: str) -> Settings:
         ("--kubelet-registrar-directory-path=plugins_registry", "must be absolute"),
         ("--cdi-root=cdi", "must be absolute"),
         (f"--kubelet-plugins-directory-path=/{'x' * 100}", "bytes"),
+        ("--healthcheck-port=51516", "/healthz and /readyz of --http-endpoint"),
+        ("--image-name=x", "left out: it is for MPS"),
+        ("--consumable-shares=2", "not part of this release"),
+        ("--vmodule=a=4", "/debug/flags/v"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(flag: str, says: str) -> None:

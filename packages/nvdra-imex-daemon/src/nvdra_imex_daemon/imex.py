@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Final
 
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process.clock import Clock
 from nvdra_api.runtime.process.waiting import within
 from nvdra_api.runtime.telemetry import logs
@@ -63,12 +64,8 @@ class Imex:
     @asynccontextmanager
     async def running(self, supervisor: Supervisor) -> AsyncIterator["Imex"]:
         """Ask until the block is left."""
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self._run(supervisor), name="nvidia-imex-ctl")
-            try:
-                yield self
-            finally:
-                task.cancel()
+        async with background.tasks(nvidia_imex_ctl=self._run(supervisor)):
+            yield self
 
     async def _run(self, supervisor: Supervisor) -> None:
         unready = 0

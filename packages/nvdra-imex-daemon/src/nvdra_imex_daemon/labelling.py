@@ -12,6 +12,7 @@ from typing import Final
 
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.kube.client import Client
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types import names
 from nvdra_api.types.errors import DriverError
@@ -26,12 +27,8 @@ _FAILED: Final = Backoff(first_s=0.5, ceiling_s=60.0)
 @asynccontextmanager
 async def running(api: Client, namespace: str, pod: str, clique: CliqueID) -> AsyncIterator[None]:
     """Set the label, again and again until it is set; nothing waits for it."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(_label(api, namespace, pod, clique), name="label")
-        try:
-            yield
-        finally:
-            task.cancel()
+    async with background.tasks(label=_label(api, namespace, pod, clique)):
+        yield
 
 
 async def _label(api: Client, namespace: str, pod: str, clique: CliqueID) -> None:

@@ -7,9 +7,9 @@ clique comes into the environment by CDI, the rest by the DaemonSet.
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from nvdra_api.runtime.process import fields
 from nvdra_api.runtime.process.settings import Flag
@@ -32,6 +32,7 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    left_out: ClassVar[Mapping[str, str]] = fields.LEFT_OUT
 
     cliqueid: Annotated[str, Flag(group="Domain", env=("CLIQUE_ID",))] = Field(
         default="",

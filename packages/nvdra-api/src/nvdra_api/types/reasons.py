@@ -48,7 +48,7 @@ _CD_STATUS: Final = "kubectl -n nvdra-system exec CD_PLUGIN_POD -- nvdra-cd-plug
 _SLICES: Final = "kubectl get resourceslices --field-selector spec.nodeName=NODE -o yaml"
 _LOG: Final = "kubectl -n nvdra-system logs PLUGIN_POD"
 _TRACE: Final = (
-    "kubectl -n nvdra-system port-forward PLUGIN_POD 6060 & "
+    "kubectl -n nvdra-system port-forward PLUGIN_POD 6060 & sleep 2; "
     "curl 'localhost:6060/debug/traces/CLAIM_UID?format=text'"
 )
 _READY: Final = (
@@ -311,7 +311,9 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             meaning="The node works for another ComputeDomain; it can be in one at a time.",
             mover=Mover.NOBODY,
             check=(
-                "kubectl get node NODE -L resource.nvidia.com/computeDomain",
+                "kubectl get node NODE -L resource.nvidia.com/computeDomain   # the domain's UID",
+                "kubectl get computedomains -A "
+                "-o custom-columns=NS:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid",
                 _CD_STATUS + "   # who holds the node's channels",
             ),
             remedy=(
@@ -339,7 +341,7 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             "have (18, or the controller's --max-nodes-per-imex-domain). The daemon of one more "
             "node waits until another leaves.",
             mover=Mover.MIXED,
-            check=(_CLIQUES + "   # daemons: who has which index", _DAEMONS),
+            check=(_DOMAIN, _CLIQUES + "   # daemons: who has which index", _DAEMONS),
             remedy=(
                 "Run the workload on fewer nodes of one clique, or as two domains.",
                 "Raise --max-nodes-per-imex-domain on the controller as far as the hardware's "
@@ -374,6 +376,7 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             "come from the node's driver installation, by CDI.",
             mover=Mover.ADMINISTRATOR,
             check=(
+                _DOMAIN + "   # which node",
                 "ls -l /usr/bin/nvidia-imex /usr/bin/nvidia-imex-ctl   # below the driver root",
                 "kubectl -n nvdra-system exec DAEMON_POD -- nvdra-imex-daemon check",
             ),
@@ -390,8 +393,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             mover=Mover.MIXED,
             check=(
                 "nvidia-smi -q | grep -A8 Fabric   # on the node",
-                "kubectl get --raw /api/v1/namespaces/nvdra-system/pods/CD_PLUGIN_POD:8081/proxy/"
-                "readyz?verbose",
+                "kubectl get --raw '/api/v1/namespaces/nvdra-system/pods/CD_PLUGIN_POD:8081/proxy/"
+                "readyz?verbose'",
             ),
             remedy=(
                 "Nothing for the first minutes after a boot; the plugin looks every 5 s and goes "
@@ -408,6 +411,7 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             "that somebody made by hand, or that of a second domain which names the same template.",
             mover=Mover.USER,
             check=(
+                _DOMAIN + "   # what has its name",
                 "kubectl -n NAMESPACE get computedomains -o wide",
                 "kubectl -n NAMESPACE get resourceclaimtemplates --show-labels",
             ),

@@ -22,7 +22,7 @@ from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.errors import DraDisabled, Invalid, NotFound
 from nvdra_api.runtime.kube.reflector import Reflector
-from nvdra_api.runtime.process import waiting
+from nvdra_api.runtime.process import background, waiting
 from nvdra_api.types.errors import DriverError
 from nvdra_api.types.ids import NodeName
 from nvdra_api.types.slices import Pool
@@ -134,16 +134,11 @@ class Publisher:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Publisher"]:
         """Keep the published pool true until the block is left."""
-        async with self._reflector.running(), asyncio.TaskGroup() as group:
-            tasks = (
-                group.create_task(self._notice(), name="slices changed"),
-                group.create_task(self._keep(), name="publisher"),
-            )
-            try:
-                yield self
-            finally:
-                for task in tasks:
-                    task.cancel()
+        async with (
+            self._reflector.running(),
+            background.tasks(slices_changed=self._notice(), publisher=self._keep()),
+        ):
+            yield self
 
     async def _locate(self, deadline: float, is_lost: bool) -> str:
         """Path of the slices in the version that the server speaks now."""

@@ -19,6 +19,7 @@ from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.protocol.watching import Outcome
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.errors import DraDisabled, Gone, NotFound
+from nvdra_api.runtime.process import background
 from nvdra_api.types.errors import DriverError
 
 _log = logging.getLogger(__name__)
@@ -120,12 +121,8 @@ class Reflector:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Reflector"]:
         """Reflect until the block is left."""
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self._reflect(), name="reflector")
-            try:
-                yield self
-            finally:
-                task.cancel()
+        async with background.tasks(reflector=self._reflect()):
+            yield self
 
     async def _reflect(self) -> None:
         clock = asyncio.get_running_loop().time

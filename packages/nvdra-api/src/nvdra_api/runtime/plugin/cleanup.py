@@ -7,9 +7,8 @@ runs. Source: design.md, "Settled"; spec/gpu-prepare.md §26.15.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any, Generic
+from collections.abc import Awaitable, Callable
+from typing import Generic
 
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.plugin.evidence import Evidence, NoEvidence
@@ -38,7 +37,7 @@ Release = Callable[[ClaimRef, float], Awaitable[None]]
 
 
 class Cleanup(Generic[H]):
-    """Looks after the claims that one driver holds; `running` lets it work."""
+    """Looks after the claims that one driver holds; two tasks that run for ever."""
 
     def __init__(
         self,
@@ -138,18 +137,3 @@ def _is_allocated(claim: ResourceClaim, holding: Holding, driver: str) -> bool:
     results = () if allocation is None else allocation.devices.results
     allocated = {(result.pool, result.device) for result in results if result.driver == driver}
     return any((device.pool, device.device) in allocated for device in holding.devices)
-
-
-@asynccontextmanager
-async def running(cleanup: Cleanup[Any]) -> AsyncIterator[None]:
-    """Look after held claims while the block runs."""
-    async with asyncio.TaskGroup() as group:
-        tasks = (
-            group.create_task(cleanup.go_round(), name="cleanup"),
-            group.create_task(cleanup.clear_the_way(), name="cleanup at once"),
-        )
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()

@@ -9,9 +9,9 @@ state file.
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, Generic
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Generic
 
 from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.kube.events import Events, node_subject
@@ -37,7 +37,7 @@ Raises `RetryableError` where it has to be tried again; what it gave before that
 
 
 class Rebuild(Generic[H]):
-    """Makes the records say what the kubelet knows; `running` does it.
+    """Makes the records say what the kubelet knows; `run` does it.
 
     Attributes:
         done: Set once everything that can be known is, so that nobody need wait for it.
@@ -183,14 +183,3 @@ class Rebuild(Generic[H]):
             self._told = text
             LOG.error("The state file was damaged", node=self._node, error=text)
             self._events.emit((node_subject(self._node),), "Warning", Reason.STATE_CORRUPT, text)
-
-
-@asynccontextmanager
-async def running(rebuild: Rebuild[Any]) -> AsyncIterator[None]:
-    """Complete the records while the block runs."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(rebuild.run(), name="rebuild")
-        try:
-            yield
-        finally:
-            task.cancel()

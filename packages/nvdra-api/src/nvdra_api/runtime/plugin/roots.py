@@ -19,6 +19,7 @@ from nvdra_api.protocol.identity import Link
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.errors import NotFound
 from nvdra_api.runtime.node.store import Store
+from nvdra_api.runtime.process import background
 from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.active import failure_of
 from nvdra_api.runtime.telemetry.spans import Failure
@@ -194,16 +195,8 @@ async def running(
 ) -> AsyncIterator[Roots]:
     """Roots are written while the block runs, and at its end those that wait."""
     roots = Roots(node, api, store, telemetry)
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(roots.write(), name="roots"),
-            group.create_task(roots.look_up(), name="pods of roots"),
-        ]
-        try:
-            yield roots
-        finally:
-            for task in tasks:
-                task.cancel()
+    async with background.tasks(roots=roots.write(), pods_of_roots=roots.look_up()):
+        yield roots
     roots.finish()
 
 

@@ -2,33 +2,28 @@
 
 from functools import partial
 
-from nvdra_api.runtime.kube.client import Client
-from nvdra_api.runtime.kube.events import Events, node_subject
+from nvdra_api.runtime.kube.events import node_subject
 from nvdra_api.runtime.kube.publisher import Publisher, Write
+from nvdra_api.runtime.plugin.foundation import Foundation
 from nvdra_api.runtime.telemetry.metrics import Metrics
 from nvdra_api.types.errors import DriverError
-from nvdra_api.types.ids import NodeName
 
 
-def publisher(
-    api: Client, driver: str, devices: str, node: NodeName, metrics: Metrics, events: Events
-) -> Publisher:
-    """The node's publisher.
-
-    Args:
-        api: The API server.
-        driver: Whose slices.
-        devices: What people call its devices: GPUs.
-        node: Whose devices.
-        metrics: Where writes and watches are counted.
-        events: Where people are told of a reason that time does not mend.
-    """
+def publisher(base: Foundation) -> Publisher:
+    """The node's publisher; a reason that time does not mend is told on the Node."""
 
     def warn(error: DriverError) -> None:
-        text = f"the node's {devices} are not published: {error.advice}"
-        events.emit((node_subject(node),), "Warning", error.reason, text)
+        text = f"the node's {base.program.devices} are not published: {error.advice}"
+        base.events.emit((node_subject(base.node),), "Warning", error.reason, text)
 
-    return Publisher(api, driver, node, partial(_count, metrics), metrics.watch_restart, warn)
+    return Publisher(
+        base.api,
+        base.driver,
+        base.node,
+        partial(_count, base.metrics),
+        base.metrics.watch_restart,
+        warn,
+    )
 
 
 def _count(metrics: Metrics, write: Write) -> None:

@@ -5,8 +5,7 @@ sockets are looked after by `runtime.kubelet`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Final
 
 from nvdra_api.runtime.process.worker import Worker
@@ -57,17 +56,3 @@ class Upkeep:
         except self._failures as error:
             return str(error)
         return ""
-
-
-@asynccontextmanager
-async def running(
-    files: Worker, *chores: Chore, failures: Failures = (OSError,)
-) -> AsyncIterator[Upkeep]:
-    """Look after things while the block runs."""
-    upkeep = Upkeep(files, chores, failures)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(upkeep.run(), name="upkeep")
-        try:
-            yield upkeep
-        finally:
-            task.cancel()

@@ -4,7 +4,9 @@ A component's model lists them in its own order, gives each its default, and may
 own words: `kubeconfig: fields.Kubeconfig = ""`.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -65,3 +67,12 @@ PodUid = Annotated[
     Field(description="UID of that pod, for the resource of our traces."),
 ]
 """Stands behind the name of the pod."""
+
+LEFT_OUT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "--vmodule": "-v is for all modules; a PUT to /debug/flags/v of --debug-endpoint changes "
+        "it while the process runs",
+        "--log-flush-frequency": "every line is written at once",
+    }
+)
+"""Flags of the reference driver's programs, and what to use instead (`flags.left_out`)."""

@@ -5,7 +5,7 @@ Texts only: `settings` turns them into values. Source: style.md §14, spec/gpu-d
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, get_args
 
 from pydantic import AfterValidator, BaseModel
@@ -73,20 +73,45 @@ def table(model: type[BaseModel]) -> tuple[Entry, ...]:
     return tuple(_entries(model))
 
 
-def parse(entries: Sequence[Entry], argv: Sequence[str]) -> CommandLine:
-    """Read `--flag value`, `--flag=value` and both with one dash; a switch needs no value."""
+def left_out(model: type[BaseModel]) -> Mapping[str, str]:
+    """What the reference driver's component reads and this one does not → what to use instead.
+
+    The model's attribute `left_out`, by `--flag` as it is written, or by the name of a variable
+    that would have changed what the process does; other variables that nobody reads are let be, so
+    that a DaemonSet of the reference serves.
+    """
+    found: Mapping[str, str] = getattr(model, "left_out", {})
+    return found
+
+
+def parse(
+    entries: Sequence[Entry], argv: Sequence[str], gone: Mapping[str, str] = MappingProxyType({})
+) -> CommandLine:
+    """Read `--flag value`, `--flag=value` and both with one dash; a switch needs no value.
+
+    Args:
+        entries: The flags there are.
+        argv: Without the command.
+        gone: `left_out` of the model.
+    """
     by_name = {name: entry for entry in entries for name in (entry.name, *entry.aliases)}
     line = CommandLine()
     positional: list[str] = []
     words = iter(argv)
+    is_value_of_gone = False
     for word in words:
         name, equals, value = word.lstrip("-").partition("=")
+        was_value_of_gone, is_value_of_gone = is_value_of_gone, False
         if not word.startswith("-") or not name:
-            positional.append(word)
+            if not was_value_of_gone:
+                positional.append(word)
         elif name in ("help", "h"):
             line.wants_help = True
         elif name == "version":
             line.wants_version = True
+        elif (instead := gone.get(_dashed(name))) is not None:
+            line.problems.append(f"{_dashed(name)}: left out: {instead}")
+            is_value_of_gone = not equals
         elif name not in by_name:
             line.problems.append(f"{_dashed(name)}: there is no such flag{_meant(name, by_name)}")
         elif (given := _value(by_name[name], equals, value, words)) is None:

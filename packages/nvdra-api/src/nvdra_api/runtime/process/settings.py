@@ -53,7 +53,7 @@ def load(
         epilogue: Ends `--help`: examples, other commands.
     """
     entries = flags.table(model)
-    line = flags.parse(entries, sys.argv[1:] if argv is None else argv)
+    line = flags.parse(entries, sys.argv[1:] if argv is None else argv, flags.left_out(model))
     if line.wants_help:
         output.say(usage.page(program, model.__doc__ or "", entries, epilogue))
         raise SystemExit(0)
@@ -76,7 +76,8 @@ def read(model: type[M], argv: Sequence[str], environ: Mapping[str, str]) -> M:
         SettingsError: Something is wrong; it names everything that is.
     """
     entries = flags.table(model)
-    return _filled(model, entries, flags.parse(entries, argv), environ)
+    line = flags.parse(entries, argv, flags.left_out(model))
+    return _filled(model, entries, line, environ)
 
 
 def variables(prefix: str) -> Mapping[str, str]:
@@ -102,7 +103,7 @@ def _process_environ() -> Mapping[str, str]:
 def _filled(
     model: type[M], entries: Sequence[Entry], line: CommandLine, environ: Mapping[str, str]
 ) -> M:
-    problems = list(line.problems)
+    problems = [*line.problems, *_gone(model, environ)]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for entry in entries:
@@ -122,6 +123,12 @@ def _filled(
     if problems:
         raise SettingsError(problems)
     return settings
+
+
+def _gone(model: type[M], environ: Mapping[str, str]) -> Iterator[str]:
+    for name, instead in flags.left_out(model).items():
+        if environ.get(name):
+            yield f"variable {name}: left out: {instead}"
 
 
 def _merge_gates(

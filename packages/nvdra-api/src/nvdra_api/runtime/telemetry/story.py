@@ -79,7 +79,7 @@ class Summary:
         name: Of the root, or of the first span where there is no root yet.
         kind: What it is the story of: `claim` or `compute domain`.
         subject: `<namespace>/<name>` of that, empty when no span says.
-        node: Name of the node, empty when no span says.
+        node: Name of the node, empty when no span says it, or several say different ones.
         start_ns: Of the first span, since the epoch.
         seconds: From the first start to the last end.
         outcome: Of the newest operation, empty when none has ended.
@@ -139,7 +139,7 @@ def summary(trace: Trace) -> Summary:
         name=first.name,
         kind=kind,
         subject=f"{namespace}/{name}" if name else "",
-        node=_said(trace.spans, keys.K8S_NODE_NAME),
+        node=_agreed(trace.spans, keys.K8S_NODE_NAME),
         start_ns=start_ns,
         seconds=(end_ns - start_ns) / 1e9,
         outcome=str(newest.attributes[keys.OUTCOME]) if newest else "",
@@ -320,6 +320,11 @@ def _kind(trace: Trace) -> str:
 
 def _said(spans: Iterable[Span], key: str) -> str:
     return next((str(span.attributes[key]) for span in spans if key in span.attributes), "")
+
+
+def _agreed(spans: Iterable[Span], key: str) -> str:
+    said = {str(span.attributes[key]) for span in spans if key in span.attributes}
+    return said.pop() if len(said) == 1 else ""
 
 
 def shown(value: Value) -> str:
