@@ -214,6 +214,44 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
 )
 
 
+async def no_pod_can_be_made(rig: DomainRig) -> Told:
+    """The API server takes no more pods in the driver's namespace."""
+    await rig.start(JSON)
+    domain = rig.domain()
+    quota = "pods is forbidden: exceeded quota: few, used: pods=1, limited: pods=1"
+    rig.pod_is_refused(rig.daemonset(domain), quota)
+    return await _lacking(rig, domain)
+
+
+async def nobody_makes_daemons(rig: DomainRig) -> Told:
+    """There is no controller, or it works in another namespace."""
+    await rig.start(JSON)
+    return await _lacking(rig, rig.domain())
+
+
+async def daemons_claim_is_refused(rig: DomainRig) -> Told:
+    """What the daemon needs of the node is not there: its pod waits with its claim."""
+    await rig.start(JSON)
+    domain = rig.domain()
+    rig.forbid_imex()
+    answer = await rig.prepare(rig.daemon(domain))
+    assert answer.error.startswith("DeviceNodeMissing: "), answer.error
+    return await _lacking(rig, domain)
+
+
+async def daemons_place_is_taken(rig: DomainRig) -> Told:
+    """The daemon of a domain that was here before has not ended yet."""
+    await rig.start(JSON)
+    former, domain = rig.domain(), rig.domain()
+    await _prepared(rig, rig.daemon(former))
+    daemon = rig.daemon(domain)
+    waiting = rig.begin(daemon)
+    told = await _lacking(rig, domain)
+    assert await rig.unprepare(daemon) == ""
+    assert (await waiting).error.startswith("DeviceInUse: ")
+    return told
+
+
 async def no_node_fits(rig: DomainRig) -> Told:
     """The daemon's pod cannot be bound to the only node where it may go."""
     await rig.start(JSON)
@@ -254,6 +292,14 @@ async def peer_is_unreachable(rig: DomainRig) -> Told:
 
 LACKS: Mapping[str, Lack] = MappingProxyType(
     {
+        "nobody makes daemons": Lack(nobody_makes_daemons, "there is no DaemonSet"),
+        "no pod can be made": Lack(no_pod_can_be_made, "pods is forbidden: exceeded quota"),
+        "the daemon's claim is refused": Lack(
+            daemons_claim_is_refused, "is refused, DeviceNodeMissing: "
+        ),
+        "the daemon's place is taken": Lack(
+            daemons_place_is_taken, "is refused, DeviceInUse: daemon-0 is held by claim"
+        ),
         "no node fits": Lack(no_node_fits, "Unschedulable: 0/4 nodes are available"),
         "the daemon's image cannot be pulled": Lack(image_cannot_be_pulled, "ImagePullBackOff"),
         "nvidia-imex is not installed": Lack(imex_is_not_installed, "ImexBinaryMissing"),

@@ -18,7 +18,7 @@ import yaml
 from domains import Json
 from nvdra_api.types import names
 from nvdra_api.types.claims import ClaimRef
-from rig import Rig, cdi_names
+from rig import Rig, cdi_names, flat
 
 CLIQUE = "6f1c7a52-0d3e-5b8a-9c41-27e5a0d1b672.2"
 """Of the simulated profile gb200-nvl72."""
@@ -100,6 +100,41 @@ class DomainRig(Rig):
         }
         return self.server.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
 
+    def daemonset(self, domain: Json) -> Json:
+        """The domain's DaemonSet, as its controller makes it; nobody here makes its pods."""
+        labels = {LABEL: domain["metadata"]["uid"]}
+        body = {
+            "metadata": {"name": names.daemon_name(labels[LABEL]), "labels": labels},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": labels},
+                },
+            },
+        }
+        return self.server.create(f"/apis/apps/v1/namespaces/{self.namespace}/daemonsets", body)
+
+    def pod_is_refused(self, daemonset: Json, message: str) -> None:
+        """What the DaemonSet controller writes when the API server does not take its pod."""
+        metadata = daemonset["metadata"]
+        body = {
+            "metadata": {"generateName": f"{metadata['name']}."},
+            "involvedObject": {
+                "apiVersion": "apps/v1",
+                "kind": "DaemonSet",
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            },
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": f"Error creating: {message}",
+            "source": {"component": "daemonset-controller"},
+            "lastTimestamp": "2026-01-01T00:00:09Z",
+        }
+        self.server.create(f"/api/v1/namespaces/{metadata['namespace']}/events", body)
+
     def pod_says(self, pod: Json, status: Json) -> None:
         """Write the status of a pod that does not run, as scheduler or kubelet would."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
@@ -123,8 +158,22 @@ class DomainRig(Rig):
 
     def pod_of(self, claim: ClaimRef) -> str:
         """UID of the pod that a claim is reserved for."""
+        return str(self._user(claim)["uid"])
+
+    def run_at(self, daemon: ClaimRef, ip: str) -> None:
+        """Let the pod of a daemon's claim run at this address, as the kubelet would tell."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{self._user(daemon)['name']}"
+        pod = self.server.call("GET", path)
+        self.server.call("PUT", f"{path}/status", {**pod, "status": {"podIP": ip}})
+
+    def _user(self, claim: ClaimRef) -> Json:
         path = f"{plugin.claims_path(claim.namespace)}/{claim.name}"
-        return str(self.server.call("GET", path)["status"]["reservedFor"][0]["uid"])
+        user: Json = self.server.call("GET", path)["status"]["reservedFor"][0]
+        return user
+
+    def forbid_imex(self) -> None:
+        """Let the kernel module give nobody the right to manage IMEX, as one without IMEX does."""
+        (self.node.roots.proc / "driver/nvidia/capabilities/fabric-imex-mgmt").unlink()
 
     def label(self) -> str:
         """The domain that the node is labelled for; empty for none."""
@@ -164,6 +213,30 @@ class DomainRig(Rig):
         assert not answer.error, answer.error
         self.say(domain, podUID=self.pod_of(claim))
         return claim
+
+    def told(self, domain: Json) -> list[str]:
+        """Names of the spans that the plugin's process has written into the domain's trace."""
+        uid = domain["metadata"]["uid"]
+        if self.process.get(f"/debug/traces/{uid}", debug=True)[0] == 404:
+            return []
+        return sorted(span["name"] for span in flat(self.process.trace(uid)["spans"]))
+
+    def say_in_status(self, domain: Json, *nodes: Json) -> None:
+        """Write members into the domain's status, as daemons without cliques do."""
+        metadata = domain["metadata"]
+        path = domains.domains_path(metadata["namespace"], metadata["name"])
+        stored = self.server.call("GET", path)
+        self.server.call("PUT", f"{path}/status", {**stored, "status": {"nodes": list(nodes)}})
+
+    def member(self, ip: str, status: str = "Ready", node: str = "", index: int = 0) -> Json:
+        """A node in a domain's status."""
+        return {
+            "name": node or self.node.name,
+            "ipAddress": ip,
+            "cliqueID": self.clique,
+            "index": index if self.clique else -1,
+            "status": status,
+        }
 
     def spec(self, claim: ClaimRef) -> Json:
         """The claim's CDI spec; empty where there is none."""

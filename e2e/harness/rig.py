@@ -84,7 +84,7 @@ class Rig:
     def spans(self, claim: ClaimRef, name: str) -> list[dict[str, Any]]:
         """The spans of this name that the plugin remembers of a claim, at any depth."""
         status, body = self.process.get(f"/debug/traces/{claim.uid}", debug=True)
-        found = _flat(json.loads(body)["spans"]) if status == 200 else ()
+        found = flat(json.loads(body)["spans"]) if status == 200 else ()
         return [span for span in found if span["name"] == name]
 
     def delete(self, claim: ClaimRef) -> None:
@@ -132,10 +132,11 @@ class Rig:
             await asyncio.sleep(0.05)
 
 
-def _flat(spans: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def flat(spans: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Spans of a trace as the debug endpoint nests them, one after the other."""
     for span in spans:
         yield span
-        yield from _flat(span.get("children", ()))
+        yield from flat(span.get("children", ()))
 
 
 def cdi_names(answer: Any) -> Sequence[str]:

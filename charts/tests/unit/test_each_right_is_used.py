@@ -116,9 +116,17 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("list", DOMAINS, (JOINS,)),
         ("watch", DOMAINS, (JOINS,)),
     ],
-    "nvdra_cd_plugin.daemon_watch:DaemonWatch._pods get": [("list", "pods", (SEES_DAEMONS,))],
+    "nvdra_cd_plugin.daemon_lookup:DaemonLookup._pods get": [("list", "pods", (SEES_DAEMONS,))],
+    "nvdra_cd_plugin.daemon_lookup:DaemonLookup._why_none get": [
+        ("get", DAEMONSETS, (SEES_DAEMONS,)),
+        ("list", "events", (SEES_DAEMONS,)),
+    ],
     "nvdra_cd_plugin.domains:Domains._by_name get": [("get", DOMAINS, (JOINS,))],
     "nvdra_cd_plugin.domains:Domains._among get": [("list", DOMAINS, (JOINS,))],
+    "nvdra_cd_plugin.label_watch:LabelWatch.__init__ Reflector": [
+        ("list", "nodes", (JOINS,)),
+        ("watch", "nodes", (JOINS,)),
+    ],
     "nvdra_cd_plugin.node_label:NodeLabels.show_clique patch": [("patch", "nodes", (JOINS,))],
     "nvdra_cd_plugin.node_label:NodeLabels._read get": [("get", "nodes", (JOINS,))],
     "nvdra_cd_plugin.node_label:NodeLabels._wrote patch": [("patch", "nodes", (JOINS,))],
@@ -151,7 +159,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
 WITH_CLIQUES = {DAEMON: {("get", DOMAINS), ("list", DOMAINS), ("watch", DOMAINS)}}
 WITH_CLIQUES[DAEMON] |= {("update", STATUS), ("patch", STATUS)}
 HOST_MANAGED = {
-    JOINS: {("watch", DOMAINS), ("patch", "nodes")},
+    JOINS: {("watch", DOMAINS), ("list", "nodes"), ("watch", "nodes"), ("patch", "nodes")},
     CONTROLS: {("list", "nodes"), ("watch", "nodes"), ("patch", "nodes")},
 }
 NO_DAEMONS = (SEES_DAEMONS, MAKES_DAEMONS, DAEMON, DAEMON_AT_HOME)

@@ -31,3 +31,19 @@ def test_anything_else_is_not(code: int, output: bytes, says: str) -> None:
 
 def test_a_flood_of_words_is_cut() -> None:
     assert len(imex.lack(0, b"x" * 100_000)) < 300
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "is_started"),
+    [
+        (0, b"WAITING_FOR_QUORUM\n", True),
+        (0, b"NOT_READY\n", True),
+        (0, b"INITIALIZING\n", False),
+        (0, b"", False),
+        (1, b"WAITING_FOR_QUORUM\n", False),
+    ],
+)
+def test_an_imex_that_says_another_word_than_initializing_has_started(
+    code: int, output: bytes, is_started: bool
+) -> None:
+    assert imex.is_started(imex.lack(code, output)) == is_started

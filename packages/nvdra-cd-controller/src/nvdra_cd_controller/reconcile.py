@@ -187,9 +187,11 @@ class Reconciler:
         if not self._roots.due(view, after):
             return False
         value = self._roots.write(view, after)
-        for child in view.daemonsets[:1]:
-            await self._writes.annotate(child, ANNOTATION, value)
-        return bool(view.daemonsets)
+        keeper = self._roots.keeper(view)
+        if keeper is None:
+            return False
+        await self._writes.annotate(keeper, ANNOTATION, value)
+        return True
 
     async def _take_down(self, view: View) -> float | None:
         assert view.domain is not None

@@ -1,6 +1,7 @@
 """The root of a domain's trace: written once, when the domain has formed, is late, or goes.
 
-That it was written is kept on the domain's own DaemonSet, for the controller after this one.
+That it was written is kept on the domain's own DaemonSet, or on its workload's claim template where
+the hosts run IMEX and there is no DaemonSet, for the controller after this one.
 Source: spec/tracing.md §1.
 """
 
@@ -17,10 +18,10 @@ from nvdra_api.types.ids import DomainUID
 
 from nvdra_cd_controller import status
 from nvdra_cd_controller.metrics import DomainMetrics
-from nvdra_cd_controller.view import View
+from nvdra_cd_controller.view import Child, View
 
 ANNOTATION: Final = "nvdra.nvidia.com/trace-root"
-"""On the DaemonSet: when the root was written."""
+"""On the child that keeps it: when the root was written."""
 
 LATE: Final = timedelta(seconds=60)
 """A domain that has not formed by then has its trace all the same."""
@@ -53,6 +54,10 @@ class Roots:
     def is_written(self, view: View) -> bool:
         """Was it written, by us or by a controller before?"""
         return view.uid in self._written or _is_marked(view) or _is_torn_down(view)
+
+    def keeper(self, view: View) -> Child | None:
+        """The child that is to keep the mark; None where there is no child."""
+        return next(iter((*view.daemonsets, *view.workload_templates)), None)
 
     def write(self, view: View, after: ComputeDomainStatus) -> str:
         """Write it; the annotation's value."""
@@ -90,22 +95,25 @@ class Roots:
 def _is_marked(view: View) -> bool:
     return any(
         ANNOTATION in (child.object["metadata"].get("annotations") or {})
-        for child in view.daemonsets
+        for child in (*view.daemonsets, *view.workload_templates)
     )
 
 
 def _is_torn_down(view: View) -> bool:
-    """Is the DaemonSet gone already, and the mark with it?
+    """Is the child gone already that kept the mark?
 
-    A teardown begins with the root if nobody has written it, so whoever took the DaemonSet away
-    knew that it was. That there was one is what the status says.
+    A teardown begins with the root if nobody has written it, so whoever took the child away knew
+    that it was. That there was one is what the status says.
     """
     if view.domain is None or not view.is_leaving or view.daemonsets:
         return False
     told = view.domain.status
     ready, made = told.condition(ConditionType.READY), told.condition(ConditionType.CHILDREN_READY)
-    if made is None or (ready is not None and ready.reason == status.Because.HOST_MANAGED):
-        return False  # it never had one
+    if made is None:
+        return False
+    is_host_managed = ready is not None and ready.reason == status.Because.HOST_MANAGED
+    if is_host_managed and view.workload_templates:
+        return False  # it never had a DaemonSet; its template would tell
     return made.status == "True" or made.reason == status.Because.DELETING
 
 

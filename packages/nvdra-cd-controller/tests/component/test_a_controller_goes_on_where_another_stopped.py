@@ -103,6 +103,34 @@ async def test_where_the_hosts_run_imex_a_domain_has_a_template_and_is_ready(
         assert world.children(uid) == []
 
 
+async def test_where_the_hosts_run_imex_the_next_controller_writes_no_second_root(
+    world: World,
+) -> None:
+    flags = ("--imex-mode=hostManaged", "--feature-gates=HostManagedIMEXDaemon=true")
+    path = world.workload_template_path()
+
+    def template() -> Any:
+        return world.get(path)
+
+    with world.controlled(*flags) as first:
+        world.create()
+        uid = await world.formed()
+        kept = template()
+        kept["metadata"]["finalizers"].append("example.com/kept")
+        world.server.call("PUT", path, kept)
+        world.delete()
+        await until(lambda: ANNOTATION in template()["metadata"].get("annotations", {}))
+        await until(lambda: "compute domain" in names_of(first, uid))
+        await first.stop(signal.SIGKILL)
+    with world.controlled(*flags) as second:
+        await until(lambda: OURS not in template()["metadata"]["finalizers"])
+        kept = template()
+        kept["metadata"]["finalizers"] = []
+        world.server.call("PUT", path, kept)
+        await until(lambda: world.domain() is None)
+        assert names_of(second, uid) == {"teardown"}
+
+
 async def test_a_domain_is_one_trace_with_its_root_written_once(world: World) -> None:
     with world.controlled() as controller:
         world.create()

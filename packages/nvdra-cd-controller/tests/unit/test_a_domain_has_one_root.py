@@ -146,11 +146,32 @@ def test_a_controller_that_finds_a_teardown_without_the_daemonset_writes_no_seco
     assert not setting.roots.is_written(begun)
 
 
-@pytest.mark.parametrize(
-    "facts", [Facts(are_children_there=False), Facts(is_host_managed=True)], ids=["none", "host"]
-)
-def test_a_domain_that_never_had_a_daemonset_has_its_root_when_it_goes(facts: Facts) -> None:
-    assert not Setting().roots.is_written(going(facts))
+def template(**annotations: str) -> Child:
+    return Child("ResourceClaimTemplate", {"metadata": {"annotations": annotations}})
+
+
+def test_where_there_is_no_daemonset_the_workloads_template_keeps_the_mark() -> None:
+    roots, daemonset = Setting().roots, Child("DaemonSet", {"metadata": {}})
+    assert roots.keeper(view()) is None
+    bare = replace(view(), workload_templates=(template(),))
+    assert roots.keeper(bare) == template()
+    assert roots.keeper(replace(bare, daemonsets=(daemonset,))) == daemonset
+
+    after = told(members=1)
+    marked = replace(view(), workload_templates=(template(**{ANNOTATION: "then"}),))
+    assert roots.due(bare, after)
+    assert not roots.due(marked, after)
+    assert roots.due_in_s(marked) is None
+
+
+def test_a_domain_that_never_had_a_child_has_its_root_when_it_goes() -> None:
+    assert not Setting().roots.is_written(going(Facts(are_children_there=False)))
+
+
+def test_where_the_hosts_run_imex_the_template_is_what_goes_with_the_mark() -> None:
+    roots, host_managed = Setting().roots, going(Facts(is_host_managed=True))
+    assert roots.is_written(host_managed)
+    assert not roots.is_written(replace(host_managed, workload_templates=(template(),)))
 
 
 def test_context_that_the_user_put_on_the_domain_is_linked_and_not_inherited() -> None:

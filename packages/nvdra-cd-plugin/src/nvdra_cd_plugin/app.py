@@ -35,6 +35,7 @@ from nvdra_cd_plugin.edits import Place
 from nvdra_cd_plugin.fabric_watch import FabricWatch, NvmlLook, Rules
 from nvdra_cd_plugin.host_imex import HostImex
 from nvdra_cd_plugin.joining import Membership
+from nvdra_cd_plugin.label_watch import LabelWatch
 from nvdra_cd_plugin.node_devices import NodeDevices
 from nvdra_cd_plugin.node_label import NodeLabels
 from nvdra_cd_plugin.prepare import Preparer
@@ -115,6 +116,9 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
             disk,
             None if settings.is_host_managed else joining,
         )
+        if not settings.is_host_managed:
+            watch = LabelWatch(base.node, base.api, joining, base.metrics.watch_restart)
+            await enter(background.tasks(label_watch=watch.run()))
         await enter(
             background.tasks(
                 publication=publication.run(),

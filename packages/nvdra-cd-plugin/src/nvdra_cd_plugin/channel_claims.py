@@ -14,7 +14,7 @@ from nvdra_api.protocol.backoff import Backoff
 from nvdra_api.runtime.plugin.turns import Tell, Turns
 from nvdra_api.runtime.telemetry.traces import Telemetry
 from nvdra_api.types import keys
-from nvdra_api.types.errors import DriverError, RetryableError
+from nvdra_api.types.errors import DriverError, Reason, RetryableError
 from nvdra_api.types.ids import CliqueID
 
 from nvdra_cd_plugin import edits, membership
@@ -112,7 +112,8 @@ class DomainChannels:
                 pause = partial(self._turns.pause, holding.ref)
                 is_new = await self._joining.join(holding, deadline, pause)
         except DriverError as error:
-            tell_part(error)
+            if error.reason is not Reason.NODE_IN_OTHER_DOMAIN:  # else it has no part in this one
+                tell_part(error)
             raise
         if is_new:
             tell_part()
@@ -126,8 +127,7 @@ class DomainChannels:
             DriverError: `DaemonNotReady`, `FabricError`, `DeviceNodeMissing`, …; the claim stays
                 held, because the node stays labelled for it.
         """
-        async with self._turns.until(holding.ref, self._fabric.obstacle, deadline):
-            clique = await self._fabric.clique(deadline)
+        clique = await self._fabric.wanted(holding.ref, self._turns, deadline)
         began = self._story.now()
         tell_part = partial(self._story.part, "wait domain", holding.ref, domain, clique, began)
         facts = {keys.DOMAIN_UID: domain.uid, keys.CLIQUE: clique}
@@ -166,8 +166,7 @@ class HostChannels:
         Raises:
             DriverError: `DaemonNotReady`, `ImexBinaryMissing`, `FabricError`, …
         """
-        async with self._turns.until(holding.ref, self._fabric.obstacle, deadline):
-            clique = await self._fabric.clique(deadline)
+        clique = await self._fabric.wanted(holding.ref, self._turns, deadline)
         if clique:
             with self._telemetry.step("wait imex"):
                 await self._ready(holding, deadline)

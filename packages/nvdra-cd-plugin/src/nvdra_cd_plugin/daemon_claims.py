@@ -72,8 +72,7 @@ class DaemonClaims:
         Raises:
             DriverError: `FabricError`, `DriverMismatch`, `DeviceNodeMissing`, `StateUnavailable`, …
         """
-        async with self._turns.until(wanted.ref, self._fabric.obstacle, deadline):
-            clique = await self._fabric.clique(deadline)
+        clique = await self._fabric.wanted(wanted.ref, self._turns, deadline)
         return await self.prove(wanted.of(domain).given(clique, 0, ()), deadline)
 
     async def prove(self, holding: DomainHolding, deadline: float) -> DomainHolding:

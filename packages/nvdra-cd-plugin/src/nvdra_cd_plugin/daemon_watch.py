@@ -1,42 +1,46 @@
 """Waiting for this node's daemon: one watch of the one object in which it tells of itself.
 
 No lock is held, and nothing is polled: an entry that becomes Ready ends the wait as soon as the API
-server says so. What a daemon that says nothing lacks is asked of its pod, twice at most.
+server says so. Why a daemon says nothing is known here when its own claim was refused, and else
+asked of its pod and its DaemonSet, twice at most. An entry that does not name its writer is
+compared with the address of the daemon's pod, which may be known a moment later than the entry.
 Source: spec/compute-domain.md §14.1 (KW-3, KW-15, KW-16), §14.2 (KW-20); design.md, "Watch, do not
 poll".
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Final
 
-from nvdra_api.protocol import daemon_pods
-from nvdra_api.protocol.daemon_pods import DaemonPod
 from nvdra_api.runtime.kube.client import Client
 from nvdra_api.runtime.kube.reflector import Reflector
 from nvdra_api.runtime.plugin.turns import Tell, Turns
 from nvdra_api.runtime.process.waiting import within
-from nvdra_api.runtime.telemetry import logs
 from nvdra_api.runtime.telemetry.active import ActiveSpan
 from nvdra_api.types import keys, names
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.domains import ComputeDomain, ComputeDomainClique
 from nvdra_api.types.errors import DriverError, Reason, RetryableError
 from nvdra_api.types.gates import Feature, Gates
-from nvdra_api.types.ids import ClaimUID, CliqueID, NodeName, PodUID
+from nvdra_api.types.holdings import DeviceInUseError
+from nvdra_api.types.ids import ClaimUID, CliqueID, DomainUID, NodeName, PodUID
 
 from nvdra_cd_plugin import domains, readiness
+from nvdra_cd_plugin.daemon_lookup import DaemonLookup
 from nvdra_cd_plugin.membership import Domain
-from nvdra_cd_plugin.readiness import Entry, Standing
+from nvdra_cd_plugin.readiness import Entry, Found, Own, Refused, Standing
 from nvdra_cd_plugin.records import DomainHolding
-
-LOG = logs.logger(__name__)
 
 TELL_S: Final = 15.0
 """How long a wait may last before it is told where users look; most domains have formed by then."""
 _LOOK_S: Final = 1.0
 """Before the end of a wait its pod is asked what the daemon lacks."""
+_ADDRESS_S: Final = 1.0
+"""Between two questions for the address of a pod that has said READY: it is written soon."""
+_MOST_REFUSED: Final = 16
+"""Domains whose daemons' refusals are remembered; a node works for one at a time."""
 
 
 class Source:
@@ -101,12 +105,26 @@ class DaemonWatch:
         self._held = held
         self._turns = turns
         self._observe_restart = observe_restart
+        self._lookup = DaemonLookup(node, api, managed)
+        self._refused: OrderedDict[DomainUID, Refused] = OrderedDict()
         self._waiting: set[asyncio.Event] = set()
 
-    def stir(self) -> None:
-        """Let who waits look again: a daemon has been prepared on this node."""
-        for moved in self._waiting:
-            moved.set()
+    @contextmanager
+    def starting(self, daemon: DomainHolding) -> Iterator[None]:
+        """Let who waits for a domain's daemon hear how its own claim fares here."""
+        self._refused.pop(daemon.domain, None)
+        try:
+            yield
+        except DriverError as error:
+            # A place that somebody else has is waited for inside the kubelet's call.
+            is_over = not isinstance(error, DeviceInUseError)
+            self._refused[daemon.domain] = Refused(daemon.ref, daemon.pods, error, is_over)
+            while len(self._refused) > _MOST_REFUSED:
+                self._refused.popitem(last=False)
+            raise
+        finally:
+            for moved in self._waiting:
+                moved.set()
 
     async def ready(
         self,
@@ -151,33 +169,46 @@ class DaemonWatch:
         clock = asyncio.get_running_loop().time
         moments = (clock() + TELL_S, deadline - _LOOK_S)
         looks = sorted(at for at in moments if clock() < at < deadline)
-        pods: tuple[DaemonPod, ...] | None = None
+        again = 0.0
+        found: Found | None = None
+        heard: Refused | None = None
         seen: tuple[NodeName, ...] | None = None
         while True:
             moved.clear()
-            standing = self._standing(sources, domain)
+            standing = self._standing(sources, domain, found)
+            if standing.is_unproved and clock() >= again:
+                found = await self._lookup.found(domain.uid) or found
+                again = clock() + _ADDRESS_S
+                standing = self._standing(sources, domain, found)
             if standing.absent != seen:
                 seen = standing.absent
                 span.event("peers", {keys.ABSENT_PEERS: seen})
                 span.set(keys.ABSENT_PEERS, seen)
             if standing.is_ready:
                 return None
-            if pods is not None:
-                standing = readiness.explained(standing, pods, self._node)
+            refused = self._refused.get(domain.uid)
+            if tell is not None and refused is not None and refused.is_over and refused != heard:
+                heard = refused
+                found = await self._lookup.found(domain.uid)
+                standing = self._standing(sources, domain, found)
+                if standing.is_refused and found is not None:
+                    tell(self._refusal(sources, domain, standing))  # time brings nothing better
+                    tell = None
             span.set(keys.LACKS, standing.lacks)
             refusal = self._refusal(sources, domain, standing)
+            due = min([*looks[:1], *([again] if standing.is_unproved else [])], default=None)
             try:
                 async with self._turns.until(ref, refusal, deadline):
-                    if await within(moved, looks[0] - clock() if looks else None):
+                    if await within(moved, None if due is None else due - clock()):
                         continue
             except DriverError as over:
                 return over
+            if not looks or clock() < looks[0]:
+                continue
             looks.pop(0)
-            pods = await self._pods(domain)
+            found = await self._lookup.found(domain.uid)
             if tell is not None:
-                if pods is not None:
-                    standing = readiness.explained(standing, pods, self._node)
-                tell(self._refusal(sources, domain, standing))
+                tell(self._refusal(sources, domain, self._standing(sources, domain, found)))
                 tell = None
 
     @asynccontextmanager
@@ -209,16 +240,20 @@ class DaemonWatch:
             path = domains.collection(domain.namespace)
             yield Source(self._api, path, domain.name, _of_status, moved, restart)
 
-    def _standing(self, sources: Sequence[Source], domain: Domain) -> Standing:
+    def _standing(self, sources: Sequence[Source], domain: Domain, found: Found | None) -> Standing:
         entries = [entry for source in sources for entry in source.entries()]
         least = 0 if self._gates.is_on(Feature.IMEX_DNS_NAMES) else domain.num_nodes
-        return readiness.assess(entries, self._node, self._daemon(domain), least)
+        pods = () if found is None else found.pods
+        ips = {pod.uid: pod.ip for pod in pods if pod.ip}
+        standing = readiness.assess(entries, self._node, self._daemon(domain, ips), least)
+        refused = self._refused.get(domain.uid)
+        return readiness.explained(standing, found, self._node, refused)
 
-    def _daemon(self, domain: Domain) -> tuple[PodUID, ...] | None:
-        """Pods of the domain's daemon on this node, whose claim is prepared; None without one."""
+    def _daemon(self, domain: Domain, ips: Mapping[PodUID, str]) -> Own | None:
+        """The domain's daemon on this node, once its claim is prepared; None without one."""
         for holding in self._held.values():
             if not holding.is_channel and holding.domain == domain.uid:
-                return holding.pods
+                return Own(holding.pods, ips)
         return None
 
     def _refusal(
@@ -234,25 +269,6 @@ class DaemonWatch:
                     domain=domain.uid,
                 )
         return readiness.refusal(domain, self._node, standing)
-
-    async def _pods(self, domain: Domain) -> tuple[DaemonPod, ...] | None:
-        """The domain's pods for this node, those not bound yet among them; None if nobody says."""
-        deadline = asyncio.get_running_loop().time() + _LOOK_S / 2
-        found: list[DaemonPod] = []
-        for namespace in self._managed:
-            path = f"/api/v1/namespaces/{namespace}/pods"
-            for node in (self._node, ""):
-                params = {
-                    "labelSelector": f"{names.DOMAIN_LABEL}={domain.uid}",
-                    "fieldSelector": f"spec.nodeName={node}",
-                }
-                try:
-                    page = await self._api.get(path, deadline, params)
-                except DriverError as error:
-                    LOG.v(2, "The daemon's pod cannot be looked at", error=str(error))
-                    return None
-                found += map(daemon_pods.read, page["items"])
-        return tuple(found)
 
 
 def _of_clique(obj: Mapping[str, object]) -> tuple[Entry, ...]:

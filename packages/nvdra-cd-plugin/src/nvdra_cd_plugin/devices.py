@@ -53,4 +53,4 @@ def _row(name: str, watch: FabricWatch, held: Mapping[ClaimUID, DomainHolding]) 
 
 def _domain(holding: DomainHolding) -> str:
     named = "/".join(filter(None, (holding.domain_namespace, holding.domain_name)))
-    return named or holding.domain
+    return named or holding.domain or "not known any more"

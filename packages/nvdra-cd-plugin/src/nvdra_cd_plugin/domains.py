@@ -1,9 +1,13 @@
 """ComputeDomains by UID, read when somebody needs one and remembered: what we keep cannot change.
 
 There is no watch: a node has to do with one domain at a time, a cluster with thousands. That a
-known domain is still there is asked by its name. Source: spec/compute-domain.md §14.1 (KW-3).
+known domain is still there is asked by its name. One that was nowhere is looked for in its claim's
+namespace alone for a while, because UIDs do not come back and the kubelet asks again and again.
+Source: spec/compute-domain.md §14.1 (KW-3).
 """
 
+import asyncio
+from collections import OrderedDict
 from typing import Final
 
 from nvdra_api.protocol.apiversions import JsonObject
@@ -19,6 +23,9 @@ from nvdra_cd_plugin.membership import Domain
 
 _API: Final = f"/apis/{names.CONFIG_API_VERSION}"
 _PAGE: Final = "500"
+_GONE_S: Final = 600.0
+"""How long nobody looks through all domains of the cluster for one that was not among them."""
+_MOST_GONE: Final = 256
 
 
 def collection(namespace: str) -> str:
@@ -37,6 +44,7 @@ class Domains:
     def __init__(self, api: Client) -> None:
         self._api = api
         self._known: dict[DomainUID, Domain] = {}
+        self._gone: OrderedDict[DomainUID, float] = OrderedDict()
 
     async def find(self, uid: DomainUID, namespace: str, deadline: float) -> Domain:
         """The domain, as the API server has it now.
@@ -53,6 +61,7 @@ class Domains:
         obj = await self._found(uid, namespace, deadline)
         if obj is None:
             self._known.pop(uid, None)
+            self._note_gone(uid)
             raise PermanentError(
                 Reason.DOMAIN_NOT_FOUND,
                 f"there is no ComputeDomain with UID {uid}",
@@ -75,10 +84,22 @@ class Domains:
         known = self._known.get(uid)
         if known is not None:
             return await self._by_name(known, deadline)
-        for path in (collection(namespace), f"{_API}/computedomains"):
+        paths = [collection(namespace)]
+        if asyncio.get_running_loop().time() >= self._gone.get(uid, 0.0):
+            paths.append(f"{_API}/computedomains")
+        for path in paths:
             if (obj := await self._among(path, uid, deadline)) is not None:
                 return obj
         return None
+
+    def _note_gone(self, uid: DomainUID) -> None:
+        """Begins when it was found to be nowhere, and not anew with every claim that asks."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._gone.get(uid, 0.0):
+            self._gone.pop(uid, None)
+            self._gone[uid] = now + _GONE_S
+            while len(self._gone) > _MOST_GONE:
+                self._gone.popitem(last=False)
 
     async def _by_name(self, known: Domain, deadline: float) -> JsonObject | None:
         try:

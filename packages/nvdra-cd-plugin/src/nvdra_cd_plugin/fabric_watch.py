@@ -15,9 +15,11 @@ from typing import Final
 
 from nvdra_api.runtime.node.host import Host
 from nvdra_api.runtime.node.nvml import Nvml, NvmlError, Observe
+from nvdra_api.runtime.plugin.turns import Turns
 from nvdra_api.runtime.process import background
 from nvdra_api.runtime.process.worker import Worker
 from nvdra_api.runtime.telemetry import logs
+from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.types.ids import CliqueID
 
@@ -165,6 +167,18 @@ class FabricWatch:
         if self.view.clique is None:
             raise self.obstacle
         return self.view.clique
+
+    async def wanted(self, ref: ClaimRef, turns: Turns, deadline: float) -> CliqueID:
+        """The node's clique, for a claim that waits for it while somebody wants it.
+
+        Raises:
+            DriverError: As `clique`; what is in the way at the end of the wait, not at its start.
+        """
+        try:
+            async with turns.until(ref, self.obstacle, deadline):
+                return await self.clique(deadline)
+        except DriverError as error:
+            raise self.view.problem or error from error.__cause__
 
     @property
     def _is_settled(self) -> bool:

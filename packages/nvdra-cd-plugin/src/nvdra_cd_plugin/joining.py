@@ -1,7 +1,8 @@
 """The node's membership in a domain follows from the channels that are held here.
 
 From the first channel claim of a domain until its last one goes, the node carries the domain's
-label; whoever changes it meanwhile is corrected. Source: spec/compute-domain.md §§1, 7.7.
+label; whoever changes it meanwhile is corrected. Only a label of another domain stays while no
+channel has been given: then the claim has to wait. Source: spec/compute-domain.md §§1, 7.7.
 """
 
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ class Membership:
         self._labels = labels
         self._domains = domains
         self._held = held
+        self._entering: set[ClaimUID] = set()
         self._leaving: set[ClaimUID] = set()
 
     def domain(self) -> DomainUID | None:
@@ -37,12 +39,17 @@ class Membership:
     async def join(self, holding: DomainHolding, deadline: float, pause: Pause) -> bool:
         """Label the node for a claim that is held; whether it was not yet.
 
+        Until that has gone well nobody but us changes the label: it may be another domain's.
+
         Raises:
             RetryableError: `NodeInOtherDomain`; `ApiUnavailable`.
         """
-        return await retrying.until(
+        self._entering.add(holding.uid)
+        is_new = await retrying.until(
             deadline, lambda at: self._labels.join(holding.domain, at), pause
         )
+        self._entering.discard(holding.uid)
+        return is_new
 
     async def leave(self, holding: DomainHolding, deadline: float) -> None:
         """Take the label off with the last channel of the domain; call it before the release.
@@ -60,10 +67,15 @@ class Membership:
 
     def left(self, holding: DomainHolding) -> None:
         """Note that the claim is released."""
+        self._entering.discard(holding.uid)
         self._leaving.discard(holding.uid)
 
-    async def keep(self, deadline: float) -> None:
-        """Put the label right, should somebody have changed it; as far as we know what is right.
+    def lacks(self, label: str | None) -> bool:
+        """Whether the node ought to have the label of a domain that is held, and has this one."""
+        return bool(self.domain()) and self._right(label) != label
+
+    async def keep(self, deadline: float) -> bool:
+        """Put the label right, should somebody have changed it; False if nobody knows what is.
 
         Of a domain that is going or gone the controller has taken it off for good.
 
@@ -71,8 +83,24 @@ class Membership:
             RetryableError: `ApiUnavailable`.
         """
         for holding in [each for each in self._held.values() if each.is_channel]:
+            if not holding.domain:
+                return False
             try:
                 await self._domains.find(holding.domain, holding.namespace, deadline)
             except PermanentError:
-                return
-        await self._labels.keep(self.domain, deadline)
+                return False
+        await self._labels.keep(self._right, deadline)
+        return True
+
+    def _right(self, label: str | None) -> str | None:
+        """The label that the node should have now, of which there is this one."""
+        domain = self.domain()
+        if self._entering or (label and domain and self._is_joining):
+            return label
+        return domain
+
+    @property
+    def _is_joining(self) -> bool:
+        """Whether no channel has been given, so that nobody loses anything but time."""
+        channels = (each for each in self._held.values() if each.is_channel)
+        return all(each.is_joining for each in channels if each.uid not in self._leaving)

@@ -6,14 +6,18 @@ Source: spec/compute-domain.md §7.3, §14.1 (KW-14).
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from nvdra_api.runtime.node.host import Host
+from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types.errors import PermanentError, Reason
 
 from nvdra_cd_plugin import channels
 from nvdra_cd_plugin.channels import DeviceNumbers
+
+LOG = logs.logger(__name__)
 
 _CAPABILITY: Final = "driver/nvidia/capabilities/fabric-imex-mgmt"
 _REMEDY: Final = "see that the NVIDIA kernel module is loaded and supports IMEX (nvidia-smi works)"
@@ -70,10 +74,11 @@ class NodeDevices:
     def has_local_fabric(self) -> bool:
         """Whether the node's NVLink fabric is its own, of NVSwitches that it manages itself."""
         switches = self._host.proc / "driver/nvidia-nvswitch/devices"
-        if switches.is_dir() and any(switches.iterdir()):
-            return True
+        with suppress(OSError):  # a directory of drivers may go while it is read
+            if any(switches.iterdir()):
+                return True
         boards = self._host.sys.glob("class/infiniband/*/device/vpd")
-        return any(b"SW_MNG" in board.read_bytes() for board in boards)
+        return any(_manages_switches(board) for board in boards)
 
     def _check(self, device: DeviceNumbers) -> None:
         path = self._host.dev.parent / device.path.lstrip("/")
@@ -98,6 +103,15 @@ class NodeDevices:
                 Reason.DEVICE_NODE_MISSING, f"{path} does not list {driver}", _REMEDY
             )
         return major
+
+
+def _manages_switches(vpd: Path) -> bool:
+    """Whether a board's vital product data say so; many boards do not let them be read."""
+    try:
+        return b"SW_MNG" in vpd.read_bytes()
+    except OSError as error:
+        LOG.v(2, "A board does not tell what it is", path=str(vpd), error=str(error))
+        return False
 
 
 def _read(path: Path) -> str:

@@ -63,26 +63,31 @@ class NodeLabels:
                 if there is None or uid not in ("", there):
                     return
                 if await self._wrote({names.DOMAIN_LABEL: None}, version, deadline):
-                    LOG.v(1, "The node's label is taken off", domain=uid)
+                    LOG.v(1, "The node's label is taken off", domain=there)
                     return
             raise self._contended()
 
-    async def keep(self, wanted: Callable[[], DomainUID | None], deadline: float) -> None:
-        """Have the label that is wanted at that moment, and no other: somebody may have changed it.
+    async def keep(self, right: Callable[[str | None], str | None], deadline: float) -> None:
+        """Have the label that is right at that moment: somebody may have changed it.
+
+        Args:
+            right: What there should be instead of what there is; None is no label.
+            deadline: Monotonic seconds.
 
         Raises:
             RetryableError: `ApiUnavailable`.
         """
         async with self._changing:
             labels, version = await self._read(deadline)
-            uid = wanted()
-            if labels.get(names.DOMAIN_LABEL) == uid:
+            there = labels.get(names.DOMAIN_LABEL)
+            uid = right(there)
+            if there == uid:
                 return
             if await self._wrote({names.DOMAIN_LABEL: uid}, version, deadline):
                 LOG.warning(
                     "The node's label is put right",
                     domain=uid or "none",
-                    former=labels.get(names.DOMAIN_LABEL, "none"),
+                    former=there or "none",
                 )
 
     async def show_clique(self, clique: CliqueID, deadline: float) -> None:

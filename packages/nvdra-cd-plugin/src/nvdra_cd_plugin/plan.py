@@ -29,7 +29,7 @@ class NodeTakenError(DeviceInUseError):
         super().__init__(wanted.ref, device, holder, (device,))
         self.reason = Reason.NODE_IN_OTHER_DOMAIN
         self.message = (
-            f"node {node} works for ComputeDomain {holder.domain} by claim {holder.namespace}/"
+            f"node {node} works for {_domain_of(holder)} by claim {holder.namespace}/"
             f"{holder.name} (UID {holder.uid}) for {holder.users}, and can be in one at a time"
         )
 
@@ -139,6 +139,13 @@ def check_known(wanted: DomainHolding, unreadable: Iterable[ClaimRef], doubt: st
         else "make the kubelet's file readable for the plugin, or drain the node and reboot it",
         claim=str(wanted.ref),
     )
+
+
+def _domain_of(holder: DomainHolding) -> str:
+    if not holder.domain:
+        return "a ComputeDomain that is not known any more"
+    named = f"{holder.domain_namespace}/{holder.domain_name} (UID {holder.domain})"
+    return f"ComputeDomain {named if holder.domain_name else holder.domain}"
 
 
 def _check_device(result: DeviceResult, node: NodeName, is_host_managed: bool) -> None:

@@ -5,6 +5,7 @@ held from the moment its node is to be labelled: whatever happens then, its unpr
 label off again. Source: spec/compute-domain.md §7.7.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -112,7 +113,8 @@ class Preparer:
             membership.check_namespace(wanted.ref, domain)
         with self._preparing(wanted):
             if not wanted.is_channel:
-                return await self._take_daemon(wanted, claim, domain, deadline)
+                with self._watch.starting(wanted):
+                    return await self._take_daemon(wanted, claim, domain, deadline)
             if isinstance(self._giving, HostChannels):
                 return await self._take_of_host(wanted, domain, deadline, self._giving)
             return await self._join(wanted, domain, deadline, tell, self._giving)
@@ -128,12 +130,7 @@ class Preparer:
         """Hold the channel, make the node a member, and wait for its daemon."""
         joining = wanted.model_copy(update={"is_joining": True})
         await self._hold(joining, deadline)
-        try:
-            return await self._give(joining, domain, deadline, tell, giving)
-        except DriverError as failure:
-            if failure.reason is Reason.NODE_IN_OTHER_DOMAIN:
-                await self._held.release(wanted.uid)  # the node is not labelled for it
-            raise
+        return await self._give(joining, domain, deadline, tell, giving)
 
     async def _give(
         self,
@@ -143,11 +140,14 @@ class Preparer:
         tell: Tell | None,
         giving: DomainChannels,
     ) -> PreparedClaim:
-        """One attempt at a channel that is held; the first one is the beginning of a membership."""
+        """One attempt at a channel that is held; the first one is the beginning of a membership.
+
+        A node that is another domain's is no member: the channel is let go, and nothing is told.
+        """
         joined, began = self._held.since(joining.uid), self._story.now()
         clique, error = joining.clique, None
         try:
-            await giving.join(joining, domain, deadline)
+            await self._label(joining, domain, deadline, giving)
             given = await giving.give(joining, domain, deadline, tell)
             clique = given.clique
             return await self._commit(given)
@@ -155,8 +155,20 @@ class Preparer:
             error = failure
             raise
         finally:
-            self._story.part("prepare", joining.ref, domain, clique, began, error)
-            self._story.member(joining.ref, domain, clique, joined, error)
+            if joining.uid in self._held:
+                self._story.part("prepare", joining.ref, domain, clique, began, error)
+                self._story.member(joining.ref, domain, clique, joined, error)
+
+    async def _label(
+        self, joining: DomainHolding, domain: Domain, deadline: float, giving: DomainChannels
+    ) -> None:
+        try:
+            await giving.join(joining, domain, deadline)
+        except DriverError as failure:
+            if failure.reason is Reason.NODE_IN_OTHER_DOMAIN:
+                await self._held.release(joining.uid)  # the node is not labelled for it
+                self._joining.left(joining)
+            raise
 
     async def _take_of_host(
         self, wanted: DomainHolding, domain: Domain, deadline: float, giving: HostChannels
@@ -180,7 +192,6 @@ class Preparer:
             raise
         self._story.scheduled(claim, domain, given.clique, self._joined(domain), began)
         tell_part(given.clique, began)
-        self._watch.stir()
         return prepared
 
     async def repeat(self, holding: DomainHolding, deadline: float) -> PreparedClaim:
@@ -206,11 +217,22 @@ class Preparer:
         if holding.is_channel and isinstance(self._giving, DomainChannels):
             with self._telemetry.step("unlabel node", {keys.DOMAIN_UID: holding.domain}):
                 await self._joining.leave(holding, deadline)
-            self._story.left(holding.domain)
+            self._tell_left(holding)
         await self._disk.run(deadline, self._specs.remove, holding.uid)
         with self._telemetry.step("commit state"):
             await self._held.release(holding.uid)
         self._joining.left(holding)
+
+    def _tell_left(self, holding: DomainHolding) -> None:
+        """The channel went; a kill may have ended its only attempt, and told nobody."""
+        if not holding.domain:
+            return  # of a claim that was gone when its record was made
+        if holding.is_joining:
+            domain = Domain(holding.domain, holding.domain_namespace, holding.domain_name)
+            joined = self._held.since(holding.uid)
+            error = asyncio.CancelledError()
+            self._story.member(holding.ref, domain, holding.clique, joined, error)
+        self._story.left(holding.domain)
 
     def _plan(self, claim: ResourceClaim) -> DomainHolding:
         driver = names.COMPUTE_DOMAIN_DRIVER

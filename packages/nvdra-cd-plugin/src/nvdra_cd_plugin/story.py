@@ -49,8 +49,9 @@ class Story:
     ) -> None:
         """The node's membership: from its label to the end of the first attempt at a channel.
 
-        Written once in a domain's life, whatever comes later: its span ID is known to everybody,
-        and so there can be one only.
+        Its span ID is known to everybody, and so there can be one only: it is written once as long
+        as the node works for the domain, and for an hour after (`left`). A node that comes back
+        later writes another.
         """
         if not self._store.root_written(domain.uid):
             self._write_member(ref, domain, clique, began, error)

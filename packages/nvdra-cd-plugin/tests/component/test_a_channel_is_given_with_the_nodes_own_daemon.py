@@ -166,6 +166,7 @@ async def test_without_fabric_a_workload_starts_without_channels(rig: DomainRig)
     edits = rig.spec(daemon)["devices"][0]["containerEdits"]
     assert edits["env"][0] == "CLIQUE_ID="
     assert "deviceNodes" not in edits
+    rig.run_at(daemon, "10.0.0.1")
     path = f"/apis/resource.nvidia.com/v1beta1/namespaces/{claim.namespace}/computedomains/ring"
     stored = rig.server.call("GET", path)
     member = {"name": rig.node.name, "ipAddress": "10.0.0.1", "cliqueID": "", "index": -1}

@@ -1,5 +1,8 @@
 """The label of the node: when it is set, when it goes, and who stands in whose way."""
 
+import asyncio
+
+import domains
 from domain_rig import DomainRig
 from nvdra_api.types.names import GPU_CLIQUE_LABEL
 
@@ -32,8 +35,28 @@ async def test_a_label_that_somebody_else_set_is_not_overwritten(rig: DomainRig)
     assert answer.error.startswith("NodeInOtherDomain: "), answer.error
     assert rig.label() == other["metadata"]["uid"]
     assert rig.held() == {}
+    assert rig.told(domain) == [], "a node that is another domain's has no part in this one"
     assert await rig.unprepare(claim) == ""
     assert rig.label() == other["metadata"]["uid"]
+
+
+async def test_a_claim_that_waits_lets_the_channel_go_when_the_node_is_given_to_another_domain(
+    rig: DomainRig,
+) -> None:
+    await rig.start()
+    domain, other = rig.domain(), rig.domain()
+    claim = rig.channel(domain)
+    assert (await rig.prepare(claim, timeout_s=4)).error.startswith("DaemonNotReady: ")
+    assert set(rig.held()) == {claim.uid}
+    rig.relabel(other["metadata"]["uid"])
+    answer = await rig.prepare(claim, timeout_s=4)
+    assert answer.error.startswith("NodeInOtherDomain: "), answer.error
+    assert rig.label() == other["metadata"]["uid"]
+    assert rig.held() == {}
+    rig.relabel(None)
+    await rig.form(domain)
+    assert not (await rig.prepare(claim)).error
+    assert rig.label() == domain["metadata"]["uid"]
 
 
 async def test_the_label_stays_while_a_claim_waits_and_goes_with_it(rig: DomainRig) -> None:
@@ -63,6 +86,38 @@ async def test_a_label_that_was_taken_off_is_put_back_at_the_start(rig: DomainRi
     rig.relabel(None)
     await rig.start()
     await rig.soon(lambda: rig.label() == domain["metadata"]["uid"], "the label")
+
+
+async def test_a_label_that_is_taken_off_while_it_is_needed_is_put_back_at_once(
+    rig: DomainRig,
+) -> None:
+    await rig.start()
+    domain, other = rig.domain(), rig.domain()
+    uid = domain["metadata"]["uid"]
+    await rig.form(domain)
+    claim = rig.channel(domain)
+    assert not (await rig.prepare(claim)).error
+    for value in (None, other["metadata"]["uid"], None):
+        rig.relabel(value)
+        await rig.soon(lambda: rig.label() == uid, "the label", 8)
+    assert await rig.unprepare(claim) == ""
+    await asyncio.sleep(1)
+    assert rig.label() == ""
+
+
+async def test_the_label_of_a_domain_that_is_going_stays_off(rig: DomainRig) -> None:
+    await rig.start()
+    domain = rig.domain()
+    await rig.form(domain)
+    assert not (await rig.prepare(rig.channel(domain))).error
+    path = domains.domains_path(domain["metadata"]["namespace"], "ring")
+    stored = rig.server.call("GET", path)
+    stored["metadata"]["finalizers"] = ["resource.nvidia.com/computeDomain"]
+    rig.server.call("PUT", path, stored)
+    rig.server.call("DELETE", path)
+    rig.relabel(None)
+    await asyncio.sleep(2)
+    assert rig.label() == ""
 
 
 async def test_the_clique_is_a_label_where_that_is_asked_for(rig: DomainRig) -> None:

@@ -6,7 +6,9 @@ import signal
 import zlib
 from typing import Any
 
+import grpc
 import interposer
+import pytest
 from domain_rig import DomainRig, cdi_names
 
 
@@ -42,6 +44,23 @@ async def test_a_claim_that_waited_over_a_kill_is_waited_for_again_or_let_go(
     await rig.start()
     assert await rig.unprepare(other) == ""
     assert rig.label() == ""
+
+
+async def test_a_membership_whose_first_wait_was_cut_off_is_told_when_it_ends(
+    rig: DomainRig,
+) -> None:
+    await rig.start()
+    domain = rig.domain()
+    claim = rig.channel(domain)
+    waiting = rig.begin(claim)
+    await rig.soon(lambda: rig.label() == domain["metadata"]["uid"], "the node's label")
+    await rig.end(signal.SIGKILL)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await waiting
+    await rig.start()
+    assert rig.told(domain) == []
+    assert await rig.unprepare(claim) == ""
+    assert rig.told(domain) == ["member"]
 
 
 async def test_what_nobody_holds_is_cleared_away_at_the_start(rig: DomainRig) -> None:

@@ -36,6 +36,24 @@ async def test_a_claim_of_a_domain_that_is_not_there(rig: DomainRig) -> None:
     assert gone["metadata"]["uid"] in said
 
 
+async def test_a_domain_that_is_not_there_is_looked_for_in_all_namespaces_once(
+    rig: DomainRig,
+) -> None:
+    await rig.start("-v=6")
+    domain = rig.domain()
+    claim = rig.channel({"metadata": {**domain["metadata"], "uid": str(uuid4())}})
+
+    def asked() -> int:
+        return rig.process.log.read_text().count("resource=computedomains ")
+
+    counts: list[int] = []
+    for _ in range(4):
+        before = asked()
+        await refused(rig, claim, "DomainNotFound")
+        counts.append(asked() - before)
+    assert counts == [2, 1, 1, 1]
+
+
 async def test_a_claim_of_a_domain_that_is_going(rig: DomainRig) -> None:
     await rig.start()
     domain = rig.domain()

@@ -109,3 +109,12 @@ def test_a_fabric_of_the_nodes_own_is_told_by_its_switches(host: Host) -> None:
     board.mkdir(parents=True)
     (board / "vpd").write_bytes(b"\x82\x10\x00SW_MNG\x00")
     assert NodeDevices(host).has_local_fabric()
+
+
+def test_a_board_that_cannot_be_read_keeps_nobody_from_starting(host: Host) -> None:
+    boards = host.sys / "class/infiniband"
+    (boards / "mlx5_0/device/vpd").mkdir(parents=True)  # reading it fails, as with EIO
+    assert not NodeDevices(host).has_local_fabric()
+    (boards / "mlx5_1/device").mkdir(parents=True)
+    (boards / "mlx5_1/device/vpd").write_bytes(b"\x82\x00 SW_MNG \x78")
+    assert NodeDevices(host).has_local_fabric()

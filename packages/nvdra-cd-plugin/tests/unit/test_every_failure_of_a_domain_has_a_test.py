@@ -19,6 +19,12 @@ DOMAINS = {
     "The daemon's image cannot be pulled": (
         "test_what_the_nodes_daemon_lacks_is_told_in_all_five_places"
     ),
+    "The domain's DaemonSet may not": (
+        "test_what_the_nodes_daemon_lacks_is_told_in_all_five_places"
+    ),
+    "The daemon's own claim": (
+        "test_a_refusal_of_the_daemons_own_claim_is_told_the_workload_at_once"
+    ),
     "`nvidia-imex` is not installed": "test_what_a_daemon_says_of_itself_is_told_on_the_domain",
     "A member is unreachable": "test_what_the_nodes_daemon_lacks_is_told_in_all_five_places",
     "The daemon was replaced": "test_an_entry_of_a_daemon_that_is_gone_gives_nothing",
@@ -29,7 +35,9 @@ DOMAINS = {
     "The node has no fabric": "test_without_fabric_a_workload_starts_without_channels",
     "A pod of a second domain": "test_a_second_domain_waits_for_the_last_claim_of_the_first",
     "The node has the label": "test_a_label_that_is_left_over_goes_at_the_start",
-    "Somebody takes the node's label": "test_a_label_that_was_taken_off_is_put_back_at_the_start",
+    "Somebody takes the node's label": (
+        "test_a_label_that_is_taken_off_while_it_is_needed_is_put_back_at_once"
+    ),
     "A channel or a daemon's place": "test_a_channel_in_use_is_waited_for",
     "A claim names a domain of another": "test_a_claim_of_another_namespace_than_its_domain",
     "A pod that is not the domain's": "test_a_daemons_claim_of_another_pod_than_the_daemon",

@@ -136,6 +136,20 @@ def test_a_node_is_one_domains_at_a_time() -> None:
     assert error.value.holder == first
 
 
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"domain_namespace": "team-b", "domain_name": "ring"}, "ComputeDomain team-b/ring (UID "),
+        ({"domain": DomainUID("")}, "a ComputeDomain that is not known any more by claim"),
+    ],
+)
+def test_whose_the_node_is_is_said_as_far_as_it_is_known(told: dict[str, Any], says: str) -> None:
+    holder = planned(claim(uid="claim-2", domainID=OTHER)).model_copy(update=told)
+    with pytest.raises(NodeTakenError) as error:
+        plan.check_free(planned(claim()), {holder.uid: holder}, NODE)
+    assert f"works for {says}" in error.value.message
+
+
 def test_nothing_is_given_while_nobody_knows_what_is_free() -> None:
     wanted = planned(claim())
     plan.check_known(wanted, [wanted.ref], "")

@@ -18,7 +18,7 @@ from nvdra_api.runtime.telemetry import logs
 from nvdra_api.types import keys
 from nvdra_api.types.errors import DriverError, Reason, RetryableError
 
-from nvdra_imex_daemon import asking
+from nvdra_imex_daemon import asking, standing
 from nvdra_imex_daemon.lifecycle import Phase
 from nvdra_imex_daemon.story import Story
 from nvdra_imex_daemon.supervisor import State, Supervisor
@@ -83,7 +83,7 @@ class Imex:
             unready = 0 if lack is None else unready + 1
             if lack is None:
                 supervisor.proved()
-            self._tell(lack if lack is None or state.failure is None else state.failure)
+            self._tell(standing.with_past(lack, state.failure))
             await within(self._moved, asking.pause_s(unready, random.random()))  # noqa: S311
 
     def _take(self, state: State) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from nvdra_api.types.errors import DriverError, PermanentError, Reason
+from nvdra_api.protocol import imex
+from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
 
 from nvdra_imex_daemon.entries import Report
 
@@ -18,6 +19,26 @@ _AT_ONCE: Final = frozenset((Reason.DOMAIN_FULL,))
 SETTLE_S: Final = 2.0
 """Between two writes that change nothing but the words: an IMEX that starts goes through several
 states in that time, and every write is sent to every member."""
+
+
+def with_past(lack: DriverError | None, failure: DriverError | None) -> DriverError | None:
+    """What is missing, of an IMEX that runs although the one before it, or its start, failed.
+
+    While it starts, only why it had to: one that ends again and again has nothing else to say.
+    Later what it waits for as well, because after a crash it waits for whom it was connected with.
+
+    Args:
+        lack: What it says itself; None when it is READY.
+        failure: Why there is no former one any more, or why it could not be started before; None
+            where nothing went wrong.
+    """
+    if lack is None or failure is None:
+        return lack
+    if not imex.is_started(lack.message):
+        return failure
+    if failure.reason is not Reason.DAEMON_NOT_READY:
+        return lack  # what was missing for its start is there now
+    return RetryableError(failure.reason, f"{failure.message}; now {lack.message}", failure.remedy)
 
 
 def report(lack: DriverError | None) -> Report:

@@ -162,6 +162,26 @@ def test_without_its_program_the_reason_is_told_everywhere_and_it_goes_on(rack: 
     assert rack.entries() == {}
 
 
+def test_a_peer_that_does_not_answer_after_a_crash_is_waited_for_and_that_is_told(
+    rack: Rack,
+) -> None:
+    first, second = formed(rack, *TWO)
+    (silent,), (crashing,) = second.imex_pids(), first.imex_pids()
+    os.kill(silent, signal.SIGSTOP)
+    os.kill(crashing, signal.SIGKILL)
+    words = "now nvidia-imex says WAITING_FOR_QUORUM"
+    rack.until(lambda: words in message(rack, "node-a"), "the word")
+    assert message(rack, "node-a").startswith("nvidia-imex ended by itself with signal SIGKILL")
+
+    def told() -> set[str]:
+        events = [e for e in rack.events("DaemonNotReady") if words in e["message"]]
+        return {event["involvedObject"]["kind"] for event in events}
+
+    rack.until(lambda: told() == {"Pod", "ComputeDomain"}, "Events after ten seconds")
+    os.kill(silent, signal.SIGCONT)
+    rack.until(lambda: rack.are_ready(*TWO), "both to be Ready")
+
+
 def test_told_to_stop_it_ends_imex_in_order_and_leaves(rack: Rack) -> None:
     first, second = formed(rack, *TWO)
     assert first.stop() == 0

@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime
 
-from nvdra_api.types.errors import PermanentError, Reason, RetryableError
+import pytest
+from nvdra_api.types.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_imex_daemon import standing
 from nvdra_imex_daemon.entries import Report
 from nvdra_imex_daemon.standing import PATIENCE_S, SETTLE_S, Complaint
@@ -55,3 +56,34 @@ def test_since_is_when_it_began_whatever_is_missing_meanwhile() -> None:
     complaint = Complaint().after(FORMING, AT, 100.0).after(MISSING, later, 900.0)
     assert complaint.since == AT
     assert complaint.after(None, later, 901.0) == Complaint()
+
+
+CRASHED = RetryableError(Reason.DAEMON_NOT_READY, "nvidia-imex ended by itself", "see its output")
+
+
+def says(word: str) -> RetryableError:
+    return RetryableError(Reason.DAEMON_NOT_READY, f"nvidia-imex says {word}", "wait")
+
+
+@pytest.mark.parametrize("failure", [None, CRASHED, MISSING])
+def test_an_imex_that_is_ready_has_no_past(failure: DriverError | None) -> None:
+    assert standing.with_past(None, failure) is None
+
+
+@pytest.mark.parametrize("text", ["nvidia-imex says INITIALIZING", "nvidia-imex-ctl ended with 1"])
+def test_one_that_starts_again_is_known_by_why_it_had_to(text: str) -> None:
+    starting = RetryableError(Reason.DAEMON_NOT_READY, text, "wait")
+    assert standing.with_past(starting, None) is starting
+    assert standing.with_past(starting, CRASHED) is CRASHED
+
+
+def test_one_that_has_started_again_says_also_what_it_waits_for() -> None:
+    told = standing.with_past(says("WAITING_FOR_QUORUM"), CRASHED)
+    assert told is not None
+    assert told.message == ("nvidia-imex ended by itself; now nvidia-imex says WAITING_FOR_QUORUM")
+    assert (told.reason, told.remedy) == (CRASHED.reason, CRASHED.remedy)
+
+
+def test_what_was_missing_for_its_start_is_forgotten_once_it_has_started() -> None:
+    waiting = says("WAITING_FOR_QUORUM")
+    assert standing.with_past(waiting, MISSING) is waiting

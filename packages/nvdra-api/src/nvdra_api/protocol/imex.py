@@ -13,6 +13,8 @@ TIMEOUT_S: Final = 5.0
 """For one answer; it takes milliseconds where all is well."""
 
 _LONGEST: Final = 200
+_SAYS: Final = "nvidia-imex says "
+_STARTING: Final = f"{_SAYS}INITIALIZING"
 
 
 def lack(code: int, output: bytes) -> str:
@@ -28,4 +30,13 @@ def lack(code: int, output: bytes) -> str:
     said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
     if code != 0:
         return f"{CTL} ended with {code}" + (f": {said}" if said else "")
-    return f"nvidia-imex says {said}" if said else f"{CTL} printed nothing"
+    return f"{_SAYS}{said}" if said else f"{CTL} printed nothing"
+
+
+def is_started(lacking: str) -> bool:
+    """Whether what is missing is the word of an IMEX that is past its start: it waits for others.
+
+    Args:
+        lacking: By `lack`.
+    """
+    return lacking.startswith(_SAYS) and lacking != _STARTING

@@ -357,6 +357,10 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             check=(_DOMAIN, _CLIQUES + "   # daemons: status and message", _DAEMON_LOG),
             remedy=(
                 "Nothing for half a minute after the start.",
+                "Its DaemonSet could not make the pod: the text has the API server's words, a "
+                "quota or a policy of the driver's namespace for instance. There is no DaemonSet: "
+                "see whether the controller runs (`kubectl -n nvdra-system get pods`).",
+                "Its own claim is refused: the reason in the text has an entry of its own here.",
                 "nvidia-imex ends by itself: its last line says why, all of it is in the pod's "
                 "log. Often another nvidia-imex runs on the node: `systemctl disable --now "
                 "nvidia-imex` and mask it.",
