@@ -79,9 +79,7 @@ class DaemonLookup:
             path = f"/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}"
             try:
                 found[namespace] = await self._api.get(path, deadline)
-            except NotFound as error:
-                if not error.is_object:
-                    raise
+            except NotFound:
                 continue
             about = (
                 f"involvedObject.kind=DaemonSet,involvedObject.name={name},"
