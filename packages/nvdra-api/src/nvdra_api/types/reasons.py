@@ -49,7 +49,7 @@ _SLICES: Final = "kubectl get resourceslices --field-selector spec.nodeName=NODE
 _LOG: Final = "kubectl -n nvdra-system logs PLUGIN_POD"
 _TRACE: Final = (
     "kubectl -n nvdra-system port-forward PLUGIN_POD 6060 & sleep 2; "
-    "curl 'localhost:6060/debug/traces/CLAIM_UID?format=text'"
+    "curl 'localhost:6060/debug/traces/CLAIM_UID?format=text'; kill %1"
 )
 _READY: Final = _STATUS + "   # what keeps it from being ready"
 
