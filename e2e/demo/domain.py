@@ -9,7 +9,7 @@ from kubectl import Kubectl
 from members import Domain
 from nvdra_api.runtime.telemetry import waterfall
 
-from e2e.demo import merging, quickstarts
+from e2e.demo import critical, merging, quickstarts
 from e2e.demo.quickstarts import FOLDER, NAMESPACE, SHOWN
 from e2e.demo.screen import INDENT, Screen
 from e2e.demo.trace import fitted
@@ -95,8 +95,12 @@ def _trace(screen: Screen, cluster: Cluster, found: Domain) -> None:
     )
     screen.blank()
     parts = [json.loads(cluster.trace_of(pod, found.uid, "json")) for pod in pods]
-    whole = waterfall.text(merging.merged(parts))
-    screen.quote(fitted(whole, screen.width - INDENT))
+    whole = merging.merged(parts)
+    screen.quote(fitted(waterfall.text(whole), screen.width - INDENT))
+    path = critical.section(whole)
+    if path is not None:
+        screen.heading("And what all of it waited for; between two bars kubelet and runtime work")
+        screen.quote(fitted(waterfall.section(path), screen.width - INDENT))
     screen.blank()
 
 

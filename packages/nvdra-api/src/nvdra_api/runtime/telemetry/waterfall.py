@@ -21,10 +21,15 @@ def text(trace: Trace) -> str:
     """The waterfall of a trace, about 100 columns wide, lines ended by newlines."""
     told: set[str] = set()
     parts = [_head(story.summary(trace))]
-    parts += [_section(section, told) for section in story.sections(trace)]
+    parts += [_section(part, told) for part in story.sections(trace)]
     if trace.omitted:
         parts.append([f"{trace.omitted} spans of older attempts are no longer kept"])
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def section(section: Section) -> str:
+    """One part of a trace, likewise."""
+    return "\n".join(_section(section, set())) + "\n"
 
 
 def index(traces: Sequence[Trace], now: datetime) -> str:
