@@ -66,6 +66,9 @@ DAEMONS = {
     ),
     "The pod before it": ("test_a_predecessor_that_still_runs_makes_way_for_its_successors_imex"),
     "The clique, or an entry": (
+    "Fewer nodes than": (
+        "test_a_clique_of_fewer_nodes_than_it_has_places_is_degraded_to_imex_and_ready"
+    ),
         "test_a_clique_that_is_deleted_by_hand_comes_back_with_the_same_indexes"
     ),
     "An entry has an index": "test_an_entry_that_nobody_can_use_costs_nobody_else",
