@@ -10,5 +10,7 @@ NVLink, on one node or on many.
 
 A pod of the driver that is not ready says why: kubectl -n {{ $namespace }} exec POD -- {{ .Chart.Name }} status, and its log.
 
-Before `helm uninstall`: delete the ComputeDomains, while there is somebody to take away what they made.
+Before `helm uninstall`, while there is somebody to take away what they made:
+
+  kubectl delete computedomains -A --all
 {{- end -}}

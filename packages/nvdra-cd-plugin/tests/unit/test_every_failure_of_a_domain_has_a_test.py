@@ -49,7 +49,11 @@ DOMAINS = {
     ),
     "A child of the domain": "test_a_daemonset_that_somebody_changes_is_put_right",
     "A member's Node": "test_the_entry_of_a_node_that_is_gone_is_taken_out",
-    "A domain is deleted": "test_a_deletion_says_what_it_waits_for",
+    "A domain is deleted and": "test_a_deletion_says_what_it_waits_for",
+    "A domain is deleted while": (
+        "test_who_has_a_channel_of_a_deleted_domain_keeps_it_and_the_node_until_the_end"
+    ),
+    "The driver is uninstalled": "test_a_domain_whose_children_are_missing_goes_all_the_same",
     "The controller is killed": (
         "test_a_controller_that_dies_is_replaced_when_its_lease_has_run_out"
     ),
