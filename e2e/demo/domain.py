@@ -89,8 +89,8 @@ def _trace(screen: Screen, cluster: Cluster, found: Domain) -> None:
     )
     screen.commands(
         [
-            f"kubectl -n {DRIVERS} port-forward pod/{pods[0]} {DEBUG_PORT} &",
-            f"curl 'localhost:{DEBUG_PORT}/debug/traces/{found.uid}?format=text'",
+            f"kubectl -n {DRIVERS} port-forward pod/{pods[0]} {DEBUG_PORT} & sleep 2",
+            f"curl 'localhost:{DEBUG_PORT}/debug/traces/{found.uid}?format=text'; kill %1",
         ]
     )
     screen.blank()

@@ -46,8 +46,8 @@ def run(screen: Screen, cluster: Cluster) -> None:
     )
     screen.commands(
         [
-            f"kubectl -n {DRIVERS} port-forward pod/{cluster.plugin(node)} {DEBUG_PORT} &",
-            f"curl 'localhost:{DEBUG_PORT}/debug/traces/{uid}?format=text'",
+            f"kubectl -n {DRIVERS} port-forward pod/{cluster.plugin(node)} {DEBUG_PORT} & sleep 2",
+            f"curl 'localhost:{DEBUG_PORT}/debug/traces/{uid}?format=text'; kill %1",
         ]
     )
     screen.blank()

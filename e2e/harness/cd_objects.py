@@ -22,6 +22,7 @@ MAKING = Making(
     verbosity=4,
     max_nodes=18,
     gates=Gates(),
+    http_endpoint="",
     variables={},
     is_host_managed=False,
 )

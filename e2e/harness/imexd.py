@@ -259,11 +259,13 @@ class Rack:
         if faults:
             imex_incidents.disturb(simulated, **faults)
 
+    def domain_state(self, pod: Pod) -> str:
+        """What the pod's IMEX says of its whole list; empty while it does not say."""
+        return self._ctl(pod, "-N").stdout.decode().rpartition("Domain State: ")[2].strip()
+
     def connections(self, pod: Pod) -> dict[int, str]:
         """How the pod's IMEX is connected to each node of its list; empty while it does not say."""
-        ctl = Path(*self._programs_of(pod.node), "nvidia-imex-ctl")
-        config = pod.imexd / "imexd.cfg"
-        done = subprocess.run([ctl, "-c", config, "-N", "-j"], capture_output=True, check=False)
+        done = self._ctl(pod, "-N", "-j")
         known = json.loads(done.stdout)["nodes"] if done.returncode == 0 else {}
         for node in known.values():
             if node["local"]:
@@ -278,6 +280,11 @@ class Rack:
             {to for to, how in self.connections(pod).items() if how == "CONNECTED"} == wanted
             for pod in pods
         )
+
+    def _ctl(self, pod: Pod, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        ctl = Path(*self._programs_of(pod.node), "nvidia-imex-ctl")
+        argv = [ctl, "-c", pod.imexd / "imexd.cfg", *arguments]
+        return subprocess.run(argv, capture_output=True, check=False)
 
     def _programs_of(self, node: str) -> list[str]:
         known = self.nodes.get(node)

@@ -23,6 +23,10 @@
 - name: CD_DAEMON_RESOURCES
   value: {{ toJson . | quote }}
 {{- end }}
+{{- if .Values.daemon.metrics.enabled }}
+- name: CD_DAEMON_HTTP_ENDPOINT
+  value: {{ .Values.daemon.metrics.httpEndpoint | quote }}
+{{- end }}
 - name: LOG_VERBOSITY_CD_DAEMON
   value: {{ default .Values.global.logVerbosity .Values.daemon.logVerbosity | toString | quote }}
 - name: MAX_NODES_PER_IMEX_DOMAIN

@@ -23,5 +23,7 @@ daemon of its own node is ready. Is it up, how many of how many, and why not:
   kubectl get computedomains
   kubectl describe computedomain ring
 
-The definitions stay after `helm uninstall`, and with them the domains: delete those first.
+The definitions stay after `helm uninstall`, and with them the domains, which nobody can delete then. First:
+
+  kubectl delete computedomains -A --all
 {{- end -}}

@@ -8,5 +8,9 @@ NVLink, on one node or on many.
   The channels:  kubectl get resourceslices -o wide
   A stuck pod:   kubectl describe computedomain DOMAIN says which node lacks what; then kubectl describe pod POD
 
-Before `helm uninstall`: delete the ComputeDomains, while there is somebody to take away what they made.
+A pod of the driver that is not ready says why: kubectl -n {{ $namespace }} exec POD -- {{ .Chart.Name }} status, and its log.
+
+Before `helm uninstall`, while there is somebody to take away what they made:
+
+  kubectl delete computedomains -A --all
 {{- end -}}

@@ -5,7 +5,6 @@ NAMESPACE:.metadata.namespace,PODS:.status.reservedFor[*].name,CLAIM:.metadata.n
 
 {{/* What to look at after an install; printed for a release of this chart and for one of the umbrella. */}}
 {{- define "nvdra-gpu-plugin.notes" -}}
-{{- $name := include "nvdra.fullname" . -}}
 {{- $namespace := include "nvdra.namespace" . -}}
 The DRA driver gpu.nvidia.com serves the nodes that carry NVIDIA GPUs.
 
@@ -14,7 +13,7 @@ The DRA driver gpu.nvidia.com serves the nodes that carry NVIDIA GPUs.
   The classes:   kubectl get deviceclasses
   Its traces:    kubectl -n {{ $namespace }} port-forward POD 6060, for one of them, then http://localhost:6060/debug/traces
 
-A pod that is not ready says why: kubectl -n {{ $namespace }} describe daemonset {{ $name }}, and its log.
+A pod that is not ready says why: kubectl -n {{ $namespace }} exec POD -- {{ .Chart.Name }} status, and its log.
 
 Before `helm uninstall`: pods that hold a GPU go on without the driver and keep it, but once deleted they
 stay Terminating until the driver is installed again, for nobody takes the GPU back from them. They are:

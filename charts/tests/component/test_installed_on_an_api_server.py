@@ -98,7 +98,7 @@ def test_the_policys_expressions_are_well_typed(installed: Cluster) -> None:
 def test_the_user_is_warned_about_a_device_plugin_on_the_same_nodes(installed: Cluster) -> None:
     notes = installed.helm("get", "notes", "nvdra", "-n", "nvdra-system").stdout
     assert "WARNING: do not run NVIDIA's device plugin" in notes
-    assert f"kubectl -n nvdra-system describe daemonset {NAME}" in notes
+    assert "kubectl -n nvdra-system exec POD -- nvdra-gpu-plugin status" in notes
 
 
 def test_an_upgrade_with_the_same_values_changes_nothing_of_the_daemonset(

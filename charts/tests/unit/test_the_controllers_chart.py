@@ -19,6 +19,7 @@ DEFAULTS = {
     "NAMESPACE": "nvdra-system",
     "IMAGE_NAME": "nvdra/nvdra-imex-daemon:0.1.0",
     "CD_DAEMON_IMAGE_PULL_POLICY": "IfNotPresent",
+    "CD_DAEMON_HTTP_ENDPOINT": ":8080",
     "LOG_VERBOSITY_CD_DAEMON": "4",
     "MAX_NODES_PER_IMEX_DOMAIN": "18",
     "IMEX_MODE": "driverManaged",
@@ -64,6 +65,10 @@ def test_the_controller_gets_exactly_these_settings_by_default(render: Render) -
     [
         ({"global": {"logVerbosity": 6}}, {"V": "6", "LOG_VERBOSITY_CD_DAEMON": "6"}),
         ({"daemon": {"logVerbosity": "2"}}, {"LOG_VERBOSITY_CD_DAEMON": "2"}),
+        (
+            {"daemon": {"metrics": {"httpEndpoint": ":9090"}}},
+            {"CD_DAEMON_HTTP_ENDPOINT": ":9090"},
+        ),
         (
             {"daemon": {"image": {"repository": "x/d", "tag": "t"}}},
             {"IMAGE_NAME": "x/d:t"},
@@ -111,6 +116,17 @@ def test_a_value_is_the_setting_of_the_same_name(
 
     assert told == DEFAULTS | changed
     assert settings.read(Settings, [], told).pod_name
+
+
+def test_daemons_that_nobody_observes_serve_nothing(render: Render) -> None:
+    values = {"daemon": {"metrics": {"enabled": False}, "networkPolicy": {"enabled": True}}}
+    objects = render(CHART, values)
+
+    told = environment(objects)
+    assert set(DEFAULTS) - set(told) == {"CD_DAEMON_HTTP_ENDPOINT"}
+    assert settings.read(Settings, [], told).cd_daemon_http_endpoint == ""
+    (policy,) = objects["NetworkPolicy"].values()
+    assert [set(rule) for rule in policy["spec"]["ingress"]] == [{"from", "ports"}]
 
 
 def test_every_variable_of_the_chart_is_one_of_the_controllers(render: Render) -> None:
@@ -217,6 +233,7 @@ def test_where_the_hosts_run_imex_there_is_nothing_for_daemons(render: Render) -
         ({"controller": {"replicas": 0}}, "/controller/replicas"),
         ({"controller": {"leaderElection": {"leaseDuration": "15"}}}, "leaseDuration"),
         ({"controller": {"replica": 2}}, "replica"),
+        ({"daemon": {"metrics": {"httpEndpoint": "127.0.0.1:8080"}}}, "/daemon/metrics"),
     ],
 )
 def test_a_wrong_value_is_refused(
@@ -258,7 +275,7 @@ def test_openshift_lets_the_controller_be_its_user_and_the_daemons_be_root(rende
     }
 
 
-def test_a_network_policy_lets_daemons_reach_daemons_and_nobody_else_reach_them(
+def test_a_network_policy_lets_daemons_reach_daemons_and_others_reach_their_metrics_only(
     render: Render,
 ) -> None:
     values = {
@@ -273,7 +290,8 @@ def test_a_network_policy_lets_daemons_reach_daemons_and_nobody_else_reach_them(
     }
     assert spec["podSelector"] == daemons
     assert spec["policyTypes"] == ["Ingress", "Egress"]
-    (coming,) = spec["ingress"]
+    coming, metrics = spec["ingress"]
+    assert metrics == {"ports": [{"protocol": "TCP", "port": 8080}]}
     assert coming["from"] == [{"podSelector": daemons}]
     assert [each["port"] for each in coming["ports"]] == [50000, 50005]
     peers, server, collector = spec["egress"]

@@ -113,6 +113,8 @@ OTHER: dict[str, dict[str, Any]] = {
         "daemon.logVerbosity": "2",
         "daemon.priorityClassName": "high",
         "daemon.resources": {"limits": {"memory": "200Mi"}},
+        "daemon.metrics.enabled": False,
+        "daemon.metrics.httpEndpoint": ":9090",
         "daemon.networkPolicy.enabled": True,
         "controller.replicas": 2,
         "controller.maxNodesPerImexDomain": 36,

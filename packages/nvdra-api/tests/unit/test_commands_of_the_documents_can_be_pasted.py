@@ -44,9 +44,13 @@ def unquoted(command: str) -> Iterator[str]:
     return (word for word in reader if not set(word) & {'"', "'"})
 
 
+FORWARDING = [command for command in commands() if "&" in list(unquoted(command))]
+
+
 def test_there_are_commands_to_look_at() -> None:
     assert len(READMES) == 8
     assert len(commands()) > 80
+    assert len(FORWARDING) > 6
 
 
 @pytest.mark.parametrize("command", commands())
@@ -63,3 +67,10 @@ def test_nothing_in_it_means_something_else_to_a_shell(command: str) -> None:
     meant = {word for word in words if word.startswith("/dev/")}
     assert {word for word in words - meant if set(word) & PATTERNS} == set(), "quote it"
     assert "<" not in words, "a shell would read from a file of that name"
+
+
+@pytest.mark.parametrize("command", FORWARDING)
+def test_what_goes_on_in_the_background_is_waited_for_and_ended(command: str) -> None:
+    words = list(unquoted(command))
+    assert words[words.index("&") + 1] == "sleep", "who is not up yet refuses the next line"
+    assert words[words.index("kill") + 1] == "%1", "its port is taken when it is pasted again"

@@ -182,6 +182,7 @@ def _making(settings: Settings) -> Making:
         verbosity=settings.log_verbosity_cd_daemon,
         max_nodes=settings.max_nodes_per_imex_domain,
         gates=settings.feature_gates,
+        http_endpoint=settings.cd_daemon_http_endpoint,
         variables={name: variables[name] for name in HANDED_ON if name in variables},
         is_host_managed=settings.is_host_managed,
     )

@@ -39,6 +39,7 @@ class Making:
         verbosity: `-v` of the daemons.
         max_nodes: Most nodes of a domain in one clique.
         gates: Handed on to the daemons.
+        http_endpoint: `host:port` of their probes and metrics; empty for none.
         variables: More of their environment, by name: how they export traces.
         is_host_managed: There are no daemons of ours.
     """
@@ -52,6 +53,7 @@ class Making:
     verbosity: int
     max_nodes: int
     gates: Gates
+    http_endpoint: str
     variables: Mapping[str, str]
     is_host_managed: bool
 
@@ -113,6 +115,9 @@ def daemonset(uid: DomainUID, namespace: str, making: Making) -> JsonObject:
     }
     if making.pull_policy:
         container["imagePullPolicy"] = making.pull_policy
+    if making.http_endpoint:
+        port = int(making.http_endpoint.rpartition(":")[2])
+        container["ports"] = [{"name": "http", "containerPort": port, "protocol": "TCP"}]
     pod: JsonObject = {
         "serviceAccountName": names.DAEMON_SERVICE_ACCOUNT,
         "nodeSelector": labels,
@@ -220,14 +225,16 @@ def _environment(making: Making) -> list[JsonObject]:
         "LOG_VERBOSITY": str(making.verbosity),
         "MAX_NODES_PER_IMEX_DOMAIN": str(making.max_nodes),
     }
-    last = {"NVIDIA_VISIBLE_DEVICES": "void", "FEATURE_GATES": gates, **making.variables}
+    last = {"NVIDIA_VISIBLE_DEVICES": "void", "FEATURE_GATES": gates}
+    if making.http_endpoint:
+        last["HTTP_ENDPOINT"] = making.http_endpoint
     return [
         *({"name": name, "value": value} for name, value in first.items()),
         *(
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
             for name, path in fields.items()
         ),
-        *({"name": name, "value": value} for name, value in last.items()),
+        *({"name": name, "value": value} for name, value in {**last, **making.variables}.items()),
     ]
 
 

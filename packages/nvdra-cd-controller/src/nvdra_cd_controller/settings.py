@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from nvdra_api.protocol import durations
-from nvdra_api.runtime.process import fields, imex_fields
+from nvdra_api.runtime.process import addresses, fields, imex_fields
 from nvdra_api.runtime.process.settings import Flag
 from nvdra_api.types.gates import Gates
 from nvdra_api.types.quantity import Quantity
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 def _duration(value: object) -> object:
@@ -44,6 +44,11 @@ def _resources(value: object) -> object:
 
 Resources = Annotated[Mapping[str, Mapping[str, str]], BeforeValidator(_resources)]
 """Requests and limits, as of a container; on the command line as JSON."""
+
+
+def _port_of_a_pod(address: str) -> str:
+    """Port 0 would be another one each time, and a pod's ports are written down."""
+    return addresses.checked(address, lowest_port=1) if address else ""
 
 
 class Settings(BaseModel):
@@ -85,6 +90,10 @@ class Settings(BaseModel):
     )
     cd_daemon_resources: Resources = Field(
         default={}, description="Requests and limits of the daemons, as JSON; empty for none."
+    )
+    cd_daemon_http_endpoint: Annotated[str, AfterValidator(_port_of_a_pod)] = Field(
+        default="",
+        description="--http-endpoint of the daemons: probes and metrics; empty for none.",
     )
     log_verbosity_cd_daemon: int = Field(ge=0, description="-v of the daemons.")
     max_nodes_per_imex_domain: int = Field(

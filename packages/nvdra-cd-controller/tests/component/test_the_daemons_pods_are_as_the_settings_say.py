@@ -1,4 +1,4 @@
-"""Priority, pull policy and resources of the daemons, as a real API server stores them."""
+"""What the settings say of the daemons' pods, as a real API server stores it."""
 
 from cd_world import World
 from controller import Controller
@@ -7,6 +7,7 @@ from waiting import until
 SETTINGS = (
     "--cd-daemon-image-pull-policy=Always",
     "--cd-daemon-priority-class-name=system-node-critical",
+    "--cd-daemon-http-endpoint=:8080",
     '--cd-daemon-resources={"requests": {"cpu": 0.1}, "limits": {"cpu": "2000m", "memory": "1Gi"}}',
 )
 
@@ -30,6 +31,10 @@ async def test_what_the_settings_say_of_the_daemons_is_written_once(world: World
             "requests": {"cpu": "100m"},
             "limits": {"cpu": "2", "memory": "1Gi"},
         }
+
+        port = {"name": "http", "containerPort": 8080, "protocol": "TCP"}
+        assert container["ports"] == [port]
+        assert {"name": "HTTP_ENDPOINT", "value": ":8080"} in container["env"]
 
         world.node("a", uid)  # the domain is looked at once more
         await until(lambda: world.status().get("expectedNodes") == 1)

@@ -99,6 +99,15 @@ def test_priority_pull_policy_and_resources_reach_the_daemons() -> None:
     assert spec["containers"][0]["resources"] == {**claims, **limits}
 
 
+def test_a_daemon_that_is_to_be_observed_has_an_endpoint_and_its_port() -> None:
+    wanted = children.daemonset(UID, "nvdra", replace(MAKING, http_endpoint=":8080"))
+    container = pod(wanted)["containers"][0]
+
+    assert {"name": "HTTP_ENDPOINT", "value": ":8080"} in container["env"]
+    assert container["ports"] == [{"name": "http", "containerPort": 8080, "protocol": "TCP"}]
+    assert children.healed(stored(wanted), wanted) is None
+
+
 def test_what_nobody_asked_for_stays_as_somebody_set_it() -> None:
     wanted = children.daemonset(UID, "nvdra", MAKING)
     changed = stored(wanted)

@@ -3,7 +3,7 @@
 import asyncio
 
 import domains
-from domain_rig import DomainRig
+from domain_rig import DomainRig, cdi_names
 from nvdra_api.types.names import GPU_CLIQUE_LABEL
 
 
@@ -24,6 +24,31 @@ async def test_a_second_domain_waits_for_the_last_claim_of_the_first(rig: Domain
     assert await rig.unprepare(waiter) == ""
     assert (await waiting).error.startswith("DaemonNotReady: ")
     assert rig.label() == ""
+
+
+async def test_who_has_a_channel_of_a_deleted_domain_keeps_it_and_the_node_until_the_end(
+    rig: DomainRig,
+) -> None:
+    await rig.start()
+    first, second = rig.domain(), rig.domain()
+    daemon, holder, waiter = await rig.form(first), rig.channel(first), rig.channel(second)
+    given = cdi_names(await rig.prepare(holder))
+    assert given
+
+    # As the controller does it: the node is let go, and so the daemon ends; the pods are users'.
+    rig.server.call("DELETE", domains.domains_path(first["metadata"]["namespace"], "ring"))
+    rig.relabel(None)
+    assert await rig.unprepare(daemon) == ""
+    assert cdi_names(await rig.prepare(holder)) == given
+    answer = await rig.prepare(waiter, timeout_s=4)
+    assert answer.error.startswith("NodeInOtherDomain: "), answer.error
+    assert holder.name in answer.error
+
+    waiting = rig.begin(waiter)
+    assert await rig.unprepare(holder) == ""
+    await rig.soon(lambda: rig.label() == second["metadata"]["uid"], "the other label")
+    assert await rig.unprepare(waiter) == ""
+    assert not (await waiting).devices
 
 
 async def test_a_label_that_somebody_else_set_is_not_overwritten(rig: DomainRig) -> None:

@@ -57,7 +57,11 @@ DOMAINS = {
     ),
     "A child of the domain": "test_a_daemonset_that_somebody_changes_is_put_right",
     "A member's Node": "test_the_entry_of_a_node_that_is_gone_is_taken_out",
-    "A domain is deleted": "test_a_deletion_says_what_it_waits_for",
+    "A domain is deleted and": "test_a_deletion_says_what_it_waits_for",
+    "A domain is deleted while": (
+        "test_who_has_a_channel_of_a_deleted_domain_keeps_it_and_the_node_until_the_end"
+    ),
+    "The driver is uninstalled": "test_a_domain_whose_children_are_missing_goes_all_the_same",
     "The controller is killed": (
         "test_a_controller_that_dies_is_replaced_when_its_lease_has_run_out"
     ),
@@ -75,6 +79,9 @@ DAEMONS = {
     "The pod before it": ("test_a_predecessor_that_still_runs_makes_way_for_its_successors_imex"),
     "The clique, or an entry": (
         "test_a_clique_that_is_deleted_by_hand_comes_back_with_the_same_indexes"
+    ),
+    "Fewer nodes than": (
+        "test_a_clique_of_fewer_nodes_than_it_has_places_is_degraded_to_imex_and_ready"
     ),
     "An entry has an index": "test_an_entry_that_nobody_can_use_costs_nobody_else",
     "More nodes of a clique": "test_one_more_than_fit_is_told_and_joins_when_another_leaves",

@@ -41,6 +41,14 @@ def test_daemons_are_ready_and_connected_under_names_that_each_has_for_all(rack:
         assert "READY" in pod.output()
 
 
+def test_a_clique_of_fewer_nodes_than_it_has_places_is_degraded_to_imex_and_ready(
+    rack: Rack,
+) -> None:
+    pods = formed(rack, *TWO)
+    assert [rack.domain_state(pod) for pod in pods] == ["DEGRADED", "DEGRADED"]
+    assert all(pod.is_ready() for pod in pods)
+
+
 def test_the_log_says_at_1_who_the_peers_are_and_at_6_what_the_api_server_was_asked(
     rack: Rack,
 ) -> None:

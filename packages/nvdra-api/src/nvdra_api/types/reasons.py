@@ -49,12 +49,9 @@ _SLICES: Final = "kubectl get resourceslices --field-selector spec.nodeName=NODE
 _LOG: Final = "kubectl -n nvdra-system logs PLUGIN_POD"
 _TRACE: Final = (
     "kubectl -n nvdra-system port-forward PLUGIN_POD 6060 & sleep 2; "
-    "curl 'localhost:6060/debug/traces/CLAIM_UID?format=text'"
+    "curl 'localhost:6060/debug/traces/CLAIM_UID?format=text'; kill %1"
 )
-_READY: Final = (
-    "kubectl -n nvdra-system describe pod PLUGIN_POD"
-    "   # readiness: driver, slices, state, files, kubelet"
-)
+_READY: Final = _STATUS + "   # what keeps it from being ready"
 
 _DOMAIN: Final = "kubectl -n NAMESPACE describe computedomain DOMAIN"
 _CLIQUES: Final = (
@@ -70,6 +67,12 @@ _DAEMON_LOG: Final = "kubectl -n nvdra-system logs DAEMON_POD"
 def _more_than(count: int, reason: Reason, window: str) -> str:
     series = f'nvdra_claim_operation_seconds_count{{reason="{reason}"}}'
     return f"`increase({series}[{window}]) > {count}`."
+
+
+def _not_ready(plugin: str, how_long: str) -> str:
+    """As kube-state-metrics has it; a pod is called after its release, too."""
+    pods = f'pod=~".*nvdra-{plugin}-plugin-.*"'
+    return f'`kube_pod_status_ready{{{pods},condition="true"}} == 0` for {how_long}.'
 
 
 EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
@@ -174,8 +177,7 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 "Claims of an older driver version: delete the pod, so that all of its claims are "
                 "prepared with one.",
             ),
-            alert='`kube_pod_status_ready{pod=~"nvdra-gpu-plugin.*",condition="true"} == 0` for '
-            "ten minutes, or an Event DriverMismatch on a Node.",
+            alert=_not_ready("(gpu|cd)", "ten minutes") + " Or an Event DriverMismatch on a Node.",
         ),
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its device class is not valid, does not "
@@ -338,14 +340,14 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.DOMAIN_FULL: Explanation(
             meaning="As many nodes of one NVLink clique work in the domain as one IMEX domain may "
-            "have (18, or the controller's --max-nodes-per-imex-domain). The daemon of one more "
-            "node waits until another leaves.",
+            "have (18, or the chart's `nvdra-cd-controller.controller.maxNodesPerImexDomain`). The "
+            "daemon of one more node waits until another leaves.",
             mover=Mover.MIXED,
             check=(_DOMAIN, _CLIQUES + "   # daemons: who has which index", _DAEMONS),
             remedy=(
                 "Run the workload on fewer nodes of one clique, or as two domains.",
-                "Raise --max-nodes-per-imex-domain on the controller as far as the hardware's "
-                "documentation allows, and make the domain anew.",
+                "Raise that value (`helm upgrade`) as far as the hardware's documentation allows, "
+                "and make the domain anew.",
                 "Entries of nodes that are gone: the controller removes them; see that it runs.",
             ),
             alert="Every one: a workload waits.",
@@ -393,17 +395,17 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             mover=Mover.MIXED,
             check=(
                 "nvidia-smi -q | grep -A8 Fabric   # on the node",
-                "kubectl get --raw '/api/v1/namespaces/nvdra-system/pods/CD_PLUGIN_POD:8081/proxy/"
-                "readyz?verbose'",
+                _CD_STATUS + "   # which GPU, and what it lacks",
             ),
             remedy=(
                 "Nothing for the first minutes after a boot; the plugin looks every 5 s and goes "
                 "on by itself.",
                 "It stays: see the fabric manager of the rack, and reset the GPUs that are named.",
-                "The node is to be used without fabric: feature gate "
-                "CrashOnNVLinkFabricErrors=false.",
+                "The node is to be used without fabric: `global.featureGates` in the chart's "
+                "values, `CrashOnNVLinkFabricErrors: false`.",
             ),
-            alert=_more_than(0, Reason.FABRIC_ERROR, "15m"),
+            alert=_not_ready("cd", "fifteen minutes") + " No claim tells it: such a node offers "
+            "nothing that one could ask for.",
         ),
         Reason.NAME_TAKEN: Explanation(
             meaning="A ComputeDomain cannot be given one of its objects, because another object of "

@@ -26,7 +26,7 @@ Examples:
   kubectl -n nvdra-system get pods -o wide -l app.kubernetes.io/name={program}
   kubectl -n nvdra-system exec PLUGIN_POD -- {program} status
   kubectl -n nvdra-system exec PLUGIN_POD -- {program} status -o json | jq .failures
-  kubectl -n nvdra-system port-forward PLUGIN_POD 6060 & {program} status
+  kubectl -n nvdra-system port-forward PLUGIN_POD 6060 & sleep 2; {program} status; kill %1
 """
 
 
