@@ -72,6 +72,9 @@ DAEMONS = {
     ),
     "`nvidia-imex` dies": ("test_an_imex_that_is_killed_is_started_again_and_meanwhile_not_ready"),
     "It answers anything but READY": "test_not_ready_is_another_word_than_ready",
+    "Fewer nodes than": (
+        "test_a_clique_of_fewer_nodes_than_it_has_places_is_degraded_to_imex_and_ready"
+    ),
     "The template": "test_imex_is_started_once_its_template_is_there_and_can_be_filled_in",
     "The daemon is killed": (
         "test_a_daemon_that_is_killed_comes_back_under_its_name_and_nobody_else_restarts"
@@ -79,9 +82,6 @@ DAEMONS = {
     "The pod before it": ("test_a_predecessor_that_still_runs_makes_way_for_its_successors_imex"),
     "The clique, or an entry": (
         "test_a_clique_that_is_deleted_by_hand_comes_back_with_the_same_indexes"
-    ),
-    "Fewer nodes than": (
-        "test_a_clique_of_fewer_nodes_than_it_has_places_is_degraded_to_imex_and_ready"
     ),
     "An entry has an index": "test_an_entry_that_nobody_can_use_costs_nobody_else",
     "More nodes of a clique": "test_one_more_than_fit_is_told_and_joins_when_another_leaves",
