@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import interposer
 import pytest
+import small_disk
 from domain_rig import DomainRig, cdi_names
 
 
@@ -184,6 +185,24 @@ async def test_a_place_for_specs_that_cannot_be_written_is_told(rig: DomainRig) 
     assert answer.error.startswith("StateUnavailable: "), answer.error
     directory.unlink()
     assert not (await rig.prepare(rig.daemon(rig.domain()))).error
+
+
+async def test_a_full_disk_refuses_new_claims_answers_held_ones_and_is_no_matter_once_there_is_room(
+    rig: DomainRig,
+) -> None:
+    disk = rig.stack.enter_context(small_disk.mounted(rig.plugin_dir))
+    await rig.start()
+    domain = rig.domain()
+    held, new = await rig.form(domain), rig.channel(domain)
+    before = cdi_names(await rig.prepare(held))
+    disk.fill()
+    assert (await rig.prepare(new)).error.startswith("StateUnavailable: ")
+    assert (await rig.unprepare(held)).startswith("StateUnavailable: ")
+    assert cdi_names(await rig.prepare(held)) == before
+    assert "full" in rig.process.get("/readyz?verbose")[1]
+    disk.clear()
+    assert cdi_names(await rig.prepare(new))
+    assert [await rig.unprepare(each) for each in (new, held)] == ["", ""]
 
 
 async def test_nvml_that_hangs_holds_up_nothing_but_claims(rig: DomainRig) -> None:

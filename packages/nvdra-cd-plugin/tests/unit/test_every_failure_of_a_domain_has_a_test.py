@@ -46,7 +46,9 @@ DOMAINS = {
     "The plugin restarts": "test_a_claim_that_waited_over_a_kill_is_waited_for_again_or_let_go",
     "The plugin's state file is lost": "test_records_that_are_lost_are_taken_from_the_kubelet",
     "It is lost": "test_nothing_is_given_while_nobody_knows_what_is_held",
-    "The plugin's disk": "test_a_place_for_specs_that_cannot_be_written_is_told",
+    "The plugin's disk": (
+        "test_a_full_disk_refuses_new_claims_answers_held_ones_and_is_no_matter_once_there_is_room"
+    ),
     "The API server is away": "test_what_is_held_is_answered_without_the_api_server",
     "The host runs IMEX itself": "test_a_channel_is_given_when_the_hosts_imex_is_ready",
     "An object of the name": (
