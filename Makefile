@@ -13,7 +13,7 @@ KUBE ?= 1.36
 T ?=
 
 # Programs and servers are shared by the tests of a file: a random order tells little and costs time.
-IN_ORDER := -p no:randomly
+IN_ORDER := -p no:randomly --durations=12 --durations-min=10
 # Tests wait more than they work: two files at a time. More would be sooner, and now and then too slow for a test.
 AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
@@ -53,7 +53,7 @@ component: setup ## components against a real API server and the simulated GPU; 
 .PHONY: e2e
 e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
 	@echo "▸ end to end"
-	@pytest -v e2e/tests --kube=$(KUBE) $(if $(T),-k "$(T)")
+	@pytest -v --durations=12 e2e/tests --kube=$(KUBE) $(if $(T),-k "$(T)")
 
 .PHONY: bench
 bench: setup ## measure prepare, unprepare, start-up, memory, pods and compute domains; writes bench/RESULTS.md
