@@ -35,6 +35,11 @@ def run(screen: Screen, cluster: Cluster) -> None:
     screen.heading(_quickstart().title)
     screen.commands([f"kubectl -n {NAMESPACE} apply -f {SHOWN}/{quickstarts.DOMAIN}"])
     pods.apply(FOLDER / quickstarts.DOMAIN)
+    # A list of the same moment would show nothing but the name.
+    pods.wait(
+        lambda: None if members.status(pods, NAME).get("status") else "none",
+        f"the status of domain {NAME}",
+    )
     _list(screen, pods)
     with screen.step(f"{' and '.join(_quickstart().pods)}: Running"):
         pods.wait_running(*_quickstart().pods, timeout_s=100)

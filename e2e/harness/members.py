@@ -198,6 +198,16 @@ def prepares(cluster: Cluster, node: str) -> dict[str, int]:
     return counted
 
 
+def refused_prepares(cluster: Cluster, node: str, reason: str) -> int:
+    """How many prepares the plugin of a node has refused since its start, for a reason."""
+    words = ('operation="prepare"', f'reason="{reason}"')
+    return sum(
+        int(value)
+        for sample, value in cluster.metrics(node).items()
+        if _PREPARES.match(sample) and all(word in sample for word in words)
+    )
+
+
 _PREPARES = re.compile(r'nvdra_claim_operation_seconds_count\{.*device_kind="(?P<kind>[^"]*)".*\}')
 
 

@@ -140,6 +140,11 @@ def has_traffic(pods: Kubectl, job: str) -> str | None:
     return None if "round 3" in done.stdout else done.stdout or done.stderr
 
 
+def begun(pods: Kubectl, job: str) -> int:
+    """How often a launcher has begun its work: once, and again after each worker it lost."""
+    return pods.run("logs", f"job/{job}").splitlines().count("round 0")
+
+
 def not_succeeded(pods: Kubectl, job: str) -> str | None:
     """What a launcher says while it is not through."""
     if pods.get("job", job).get("status", {}).get("succeeded"):

@@ -173,12 +173,14 @@ def test_a_job_is_seen_through_although(formed: Ring, fault: Fault) -> None:
         job = launched(pods)
         began = time.monotonic()
         fault.happens(formed)
+        assert ring.not_succeeded(pods, job), "the job runs while it happens"
         pods.wait(partial(ring.not_succeeded, pods, job), f"job {job} to succeed", JOB_S)
         wait_workers(pods)
         members.wait_ready(pods, NAME, 2, BACK_S)
         pods.wait(watch.not_up, "IMEX to be UP again", BACK_S)
     after = Standing.of(formed)
 
+    assert (ring.begun(pods, job) > 1) == bool(fault.workers)
     assert list(after.workers) == nodes
     others = {nodes[rank] for rank in fault.workers}
     gone = {node for node in nodes if after.daemons[node] != before.daemons[node]}

@@ -1,6 +1,8 @@
 """What a tenant may not do with compute domains is refused, with the reason and what to do."""
 
+import json
 from collections.abc import Sequence
+from subprocess import CompletedProcess
 
 import members
 import pytest
@@ -125,6 +127,37 @@ def test_what_is_the_drivers_is_forbidden(tenant: Kubectl, command: tuple[str, .
     done = tenant.attempt(USER, *command)
     assert done.returncode != 0
     assert "orbidden" in done.stderr
+
+
+def test_a_user_changes_pods_of_his_own_and_no_others(rack: Cluster, tenant: Kubectl) -> None:
+    tenant.apply(workloads.pod("own"), USER)
+    assert "serverside-applied" in labelled(tenant, "own").stdout
+    with rack.kubectl.fresh_namespace() as theirs:
+        domain = Domain(rack, members.apply(theirs, "ring"))
+        theirs.apply(members.worker("w", members.channel_of("ring"), "node-1"))
+        theirs.wait_running("w")
+        others = (
+            (rack.driver, rack.plugin("node-1")),
+            (rack.driver, domain.daemons()["node-1"]),
+            (rack.driver, members.leader(rack)),
+            (theirs, "w"),
+        )
+        for where, pod in others:
+            assert 'cannot patch resource "pods"' in labelled(where, pod).stderr
+            assert "mallory" not in where.get("pod", pod)["metadata"].get("labels", {})
+        theirs.delete("pod", "w")
+        theirs.delete("computedomain", "ring")
+        domain.wait_gone()
+    tenant.delete("pod", "own")
+    members.wait_released(rack)
+
+
+def labelled(where: Kubectl, pod: str) -> CompletedProcess[str]:
+    """What the user is told who labels a pod, in one PATCH: `kubectl label` would read it first."""
+    metadata = {"name": pod, "namespace": where.namespace, "labels": {"mallory": "here"}}
+    change = json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+    flags = ("--server-side", "--validate=false")
+    return where.attempt("apply", "-f", "-", *flags, USER, text=change)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Controllers, plugins and daemons are replaced, stopped, asked and told to say less."""
 
 import json
+import re
 import time
 
 import members
@@ -13,7 +14,12 @@ from kubectl import Kubectl
 from members import Domain, Json
 
 FAIL_OVER_S = 20
+CONTROLLER_S = 10
+OF_LEVEL_2 = "Finished: "
+"""How a line begins that daemons write from verbosity 2 on."""
+REFUSED_S = 60
 STALE = {"surprise": True}
+CLIQUE = re.compile(r"[0-9a-f-]{36}\.[0-9]+")
 DUMPS = ("/tmp/nvdra-stacks.dump", "/tmp/goroutine-stacks.dump")
 
 
@@ -61,7 +67,9 @@ def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_oth
     team.apply(members.worker("w", members.channel_of("old"), "node-1"))
     team.wait_running("w")
     running = old.daemons()
+    began = time.monotonic()
     members.set_controller(rack, "LOG_VERBOSITY_CD_DAEMON=0")
+    assert time.monotonic() - began < CONTROLLER_S
     try:
         new = Domain(rack, members.apply(team, "new"))
         assert verbosity(template(new)) == "0"
@@ -71,9 +79,15 @@ def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_oth
         )
         assert old.daemons() == running
         assert verbosity(rack.driver.get("pod", running["node-1"])["spec"]) == "4"
+        team.apply(members.worker("quiet", members.channel_of("new"), "node-2"))
+        team.wait_running("quiet")
+        said = rack.driver.logs(new.daemons()["node-2"])
+        assert "Starting" in said
+        assert OF_LEVEL_2 not in said
+        assert OF_LEVEL_2 in rack.driver.logs(running["node-1"])
     finally:
         members.set_controller(rack, "LOG_VERBOSITY_CD_DAEMON=4")
-    team.delete("pod", "w")
+    team.delete("pod", "w", "quiet")
     for domain, name in ((old, "old"), (new, "new")):
         team.delete("computedomain", name)
         domain.wait_gone()
@@ -114,12 +128,35 @@ def test_a_plugin_that_is_asked_for_its_stacks_leaves_them_in_a_file_and_goes_on
     assert all(status["ready"] for status in before)
 
 
-@pytest.mark.parametrize("component", ["daemonset/nvdra-nvdra-cd-plugin", "controller"])
-def test_a_program_says_its_settings_when_it_starts(rack: Cluster, component: str) -> None:
-    what = component if "/" in component else f"deployment/{members.CONTROLLER_NAME}"
-    first = rack.driver.run("logs", what).splitlines()[0]
-    for words in ("Starting", "version", NAMESPACE):
-        assert words in first
+def test_a_plugin_says_its_settings_when_it_starts_and_then_the_nodes_clique(
+    rack: Cluster,
+) -> None:
+    for node in rack.nodes():
+        first, *others = said_by(rack, rack.plugin(node))
+        assert first["message"] == "Starting"
+        assert first["version"]
+        assert (first["node-name"], first["v"]) == (node, 4)
+        assert first["namespace"] == NAMESPACE
+        assert first["feature-gates"]["IMEXDaemonsWithDNSNames"] is True
+        identified = "The node's NVLink clique is identified"
+        (clique,) = (each["clique"] for each in others if each["message"] == identified)
+        assert CLIQUE.fullmatch(clique)
+
+
+def test_the_controller_says_its_settings_when_it_starts(rack: Cluster) -> None:
+    (pod,) = members.controllers(rack)
+    first = said_by(rack, pod)[0]
+    assert first["message"] == "Starting"
+    assert first["version"]
+    assert (first["namespace"], first["additional-namespaces"]) == (NAMESPACE, "")
+    assert (first["max-nodes-per-imex-domain"], first["v"]) == (2, 4)
+    assert first["feature-gates"]["MPSSupport"] is False
+    assert first["feature-gates"]["ComputeDomainCliques"] is True
+
+
+def said_by(rack: Cluster, pod: str) -> list[Json]:
+    """The lines of a program's log."""
+    return [json.loads(line) for line in rack.driver.logs(pod).splitlines()]
 
 
 def test_a_claim_that_is_refused_is_refused_again_after_the_plugin_restarts(
@@ -131,9 +168,15 @@ def test_a_claim_that_is_refused_is_refused_again_after_the_plugin_restarts(
     pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
     team.apply(pod)
     assert "InvalidConfig: " in members.wait_refused(team, "w")
-    rack.restart_plugin("node-1")
+    rack.restart_plugin("node-1")  # what the new one counts, it did itself
     team.run("annotate", "pod", "w", "tests/again=now")  # the kubelet tries again at once
+    rack.driver.wait(
+        lambda: None if members.refused_prepares(rack, "node-1", "InvalidConfig") else "none",
+        "the new plugin to refuse the claim",
+        REFUSED_S,
+    )
     assert "surprise" in members.wait_refused(team, "w")
+    assert members.held(rack, "node-1") == []
     team.delete("pod", "w")
     team.delete("resourceclaim", "mine")
     team.delete("computedomain", "ring")
