@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from nvdra_api.runtime.telemetry import story
 from nvdra_api.runtime.telemetry.recorder import Trace
 from nvdra_api.runtime.telemetry.spans import Span
-from nvdra_api.runtime.telemetry.story import Node, Row, Section
+from nvdra_api.runtime.telemetry.story import Node, Section
 
 MEMBER, RECONCILE, WAIT = "member", "reconcile", "wait domain"
 
@@ -33,14 +33,13 @@ def section(trace: Trace) -> Section | None:
         *chain(work(_leaves(last))),
         *(step for node in after[-1:] for step in chain(_leaves(node))),
     ]
-    begin, whole = top.span.start_ns, max(1, top.span.end_ns - top.span.start_ns)
-    rows = tuple(
-        Row(span, 0, (span.start_ns - begin) / whole, (span.end_ns - span.start_ns) / whole)
+    inside = [
+        (span, 0)
         for span in path
-        if begin <= span.start_ns and span.end_ns <= begin + whole
-    )
+        if top.span.start_ns <= span.start_ns and span.end_ns <= top.span.end_ns
+    ]
     title = f"critical path, {story.title(last.span).removeprefix(MEMBER).strip()}"
-    return Section(title, whole / 1e9, rows)
+    return story.section(title, [top.span], inside)
 
 
 def work(spans: Iterable[Span]) -> Sequence[Span]:

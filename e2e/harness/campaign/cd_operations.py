@@ -69,10 +69,7 @@ class Heal:
     name = "heal"
 
     async def arrange(self, lane: Lane) -> None:
-        await _form(lane)
-        _join(lane)
-        await lane.right(lambda: _wrong(lane, "join", "AllNodesReady"))
-        await lane.until(lane.note_mark)
+        await _form_with_members(lane)
 
     async def perform(self, lane: Lane) -> None:
         world = lane.world
@@ -105,10 +102,7 @@ class Delete:
     name = "delete"
 
     async def arrange(self, lane: Lane) -> None:
-        await _form(lane)
-        _join(lane)
-        await lane.right(lambda: _wrong(lane, "join", "AllNodesReady"))
-        await lane.until(lane.note_mark)
+        await _form_with_members(lane)
 
     async def perform(self, lane: Lane) -> None:
         lane.world.delete()
@@ -185,6 +179,13 @@ async def _form(lane: Lane) -> None:
     world.pod(world.node("a", lane.uid), lane.uid)
     await lane.until(lambda: world.condition("Ready")[2].endswith("has not joined yet"))
     await lane.rest()
+
+
+async def _form_with_members(lane: Lane) -> None:
+    await _form(lane)
+    _join(lane)
+    await lane.right(lambda: _wrong(lane, "join", "AllNodesReady"))
+    await lane.until(lane.note_mark)
 
 
 def _join(lane: Lane) -> None:

@@ -120,7 +120,7 @@ def sections(trace: Trace) -> Sequence[Section]:
     lines = [(node.span, 0) for node in life]
     lines += [(node.span, 1 if life else 0) for node in operations]
     return [
-        _section(f"life of the {_kind(trace)}", [span for span, _ in lines], lines),
+        section(f"life of the {_kind(trace)}", [span for span, _ in lines], lines),
         *(_operation(node) for node in operations if node.children),
     ]
 
@@ -255,10 +255,10 @@ def _newest(trace: Trace) -> Span | None:
 
 def _operation(node: Node) -> Section:
     lines = [line for child in node.children for line in _lines(child)]
-    return _section(label(node.span), [node.span], lines)
+    return section(label(node.span), [node.span], lines)
 
 
-def _section(title: str, scale: Sequence[Span], lines: Iterable[tuple[Span, int]]) -> Section:
+def section(title: str, scale: Sequence[Span], lines: Iterable[tuple[Span, int]]) -> Section:
     """Lines on the scale of some spans; what reaches beyond (a late worker) is cut to it."""
     start_ns, end_ns = _extent(scale)
     whole = max(end_ns - start_ns, 1)
