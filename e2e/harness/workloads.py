@@ -149,10 +149,15 @@ def allow_admin_access(pods: Kubectl) -> None:
 
 
 def claims_of(pods: Kubectl, name: str) -> list[Manifest]:
-    """The claims of a pod, those made from templates included, in the pod's order."""
-    status = pods.get("pod", name)["status"]
-    made = [entry["resourceClaimName"] for entry in status.get("resourceClaimStatuses", [])]
-    return [pods.get("resourceclaim", claim_name) for claim_name in made]
+    """The claims of a pod, those made from templates included, in the order of its spec.
+
+    Its status names them in any order: who made them has them in a Go map.
+    """
+    pod = pods.get("pod", name)
+    statuses = pod["status"].get("resourceClaimStatuses", [])
+    made = {entry["name"]: entry.get("resourceClaimName") for entry in statuses}
+    asked = [entry["name"] for entry in pod["spec"].get("resourceClaims", [])]
+    return [pods.get("resourceclaim", made[one]) for one in asked if made.get(one)]
 
 
 def _wanted(where: Iterable[str]) -> Manifest:
