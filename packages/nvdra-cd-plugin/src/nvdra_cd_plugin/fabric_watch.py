@@ -78,6 +78,7 @@ class NvmlLook:
         self._observe = observe
         self._loaded: tuple[Path, int, int, int] | None = None
         self._renewal = -1
+        self._accepted = ""
 
     def clique(self) -> CliqueID:
         """The node's clique, now.
@@ -115,8 +116,14 @@ class NvmlLook:
             tolerates_unfinished=self._rules.tolerates_unfinished,
         )
         if clique and self._rules.needs_names:  # without fabric no IMEX is asked for names
-            fabric.check_driver(nvml.driver_version())
+            self._check_driver(nvml.driver_version())
         return clique
+
+    def _check_driver(self, version: str) -> None:
+        fabric.check_driver(version)
+        if version != self._accepted:
+            self._accepted = version
+            LOG.info("The driver's IMEX finds its peers by name", driver=version)
 
     def _renew(self, library: Path) -> None:
         """Count the files that were loaded from one path; see `Nvml.load`."""

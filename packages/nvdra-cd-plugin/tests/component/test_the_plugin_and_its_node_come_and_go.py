@@ -1,6 +1,7 @@
 """Restarts, a fabric that is late, a driver that is missing, state that is lost."""
 
 import json
+import re
 import shutil
 import signal
 import zlib
@@ -164,6 +165,9 @@ async def test_a_driver_that_is_missing_is_told_and_then_used(rig: DomainRig) ->
     )
     away.rename(library)
     await rig.soon(lambda: set(rig.devices()) == {"channel-0", "daemon-0"}, "the devices")
+    text = rig.process.log.read_text()
+    (version,) = re.findall(r"The driver's IMEX finds its peers by name driver=\"([\d.]+)\"", text)
+    assert f" {version} " in (rig.node.roots.proc / "driver/nvidia/version").read_text()
 
 
 async def test_a_driver_without_imex_channels_is_told_at_prepare(rig: DomainRig) -> None:
