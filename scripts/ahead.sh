@@ -5,6 +5,8 @@ log="${XDG_CACHE_HOME:-$HOME/.cache}/nvdra/ahead.log"
 mkdir -p "$(dirname "$log")"
 exec > "$log" 2>&1
 set -euo pipefail
+# A session's processes are niced among themselves alone, where the kernel groups them by session.
+[ ! -w /proc/self/autogroup ] || echo 19 > /proc/self/autogroup
 lab binaries "$@"
 lab binaries
 lab image build
