@@ -38,10 +38,11 @@ MARK = "nvdra.nvidia.com/trace-root"
 LEADING = (
     "--leader-election-enabled",
     "--leader-election-lease-lock-name=nvdra-controller",
-    "--leader-election-lease-duration=3s",
-    "--leader-election-renew-deadline=2s",
+    "--leader-election-lease-duration=8s",
+    "--leader-election-renew-deadline=6s",
     "--leader-election-retry-period=700ms",
 )
+"""A leader keeps its lease on a machine that has much else to do; READY_S is longer."""
 
 Json = dict[str, Any]
 
@@ -73,6 +74,7 @@ class Lane:
         standby: The one that waits for the lease, where there are two.
         uid: Of the domain that is there, or was last.
         is_marked: Whether the mark of a written root was ever seen on that domain.
+        seen: The version of that domain's DaemonSet at the last look for the mark; empty before.
         writers: What the controllers wrote in the operation.
         statuses: By operation, a domain's status after nobody disturbed it.
     """
@@ -85,6 +87,7 @@ class Lane:
     standby: Controller | None = None
     uid: str = ""
     is_marked: bool = False
+    seen: str = ""
     statuses: dict[str, Json] = field(default_factory=dict)
     _running: list[tuple[Controller, ExitStack]] = field(default_factory=list)
     _count: int = 0
@@ -220,9 +223,21 @@ class Lane:
     def note_mark(self) -> bool:
         """Look for the mark of a written root; whether it is there now."""
         found = self.world.get(self.world.daemonset_path(self.uid))
-        is_there = MARK in ((found or {}).get("metadata", {}).get("annotations") or {})
-        self.is_marked |= is_there
-        return is_there
+        if found is None:
+            return False
+        self.seen = found["metadata"]["resourceVersion"]
+        self.is_marked |= _has_mark(found)
+        return _has_mark(found)
+
+    async def was_marked(self) -> bool:
+        """Whether the mark was ever there, since `note_mark` has last seen a DaemonSet, too."""
+        self.note_mark()
+        if not self.is_marked and self.seen:
+            collection, _, name = self.world.daemonset_path(self.uid).rpartition("/")
+            look = self.world.server.watched
+            versions = await asyncio.to_thread(look, collection, name, self.seen)
+            self.is_marked = any(map(_has_mark, versions))
+        return self.is_marked
 
     def roots(self) -> int:
         """How often the controller that works has written the root of the domain's trace."""
@@ -287,6 +302,10 @@ async def opened(directory: Path) -> AsyncIterator[Lane]:
                 yield lane
             finally:
                 lane.close()
+
+
+def _has_mark(daemonset: Json) -> bool:
+    return MARK in (daemonset["metadata"].get("annotations") or {})
 
 
 def _count(spans: list[Json]) -> int:

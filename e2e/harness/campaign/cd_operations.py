@@ -112,6 +112,16 @@ class Delete:
         return left(lane)
 
 
+class Abandon(Delete):
+    """A user deletes a domain that forms: its one pod has not joined."""
+
+    name = "abandon"
+
+    async def arrange(self, lane: Lane) -> None:
+        await _form(lane)
+        lane.note_mark()  # what becomes of the DaemonSet is told from here
+
+
 async def clear(lane: Lane) -> None:
     """Delete the domain, and see that nothing is left of it; the test's own things go, too."""
     if lane.world.domain() is not None:

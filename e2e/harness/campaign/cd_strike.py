@@ -1,15 +1,17 @@
 """One run of a controller's operation under strace: watched to its end, or struck at a write."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import strace
-from strace import MAIN, Kill
+from strace import MAIN, Call, Kill
 
 from campaign import cd_operations, points, requests, writers
 from campaign.cd_lane import Lane
 from campaign.cd_operations import Operation
 from campaign.outcomes import Recording, Row, Strike
+from campaign.points import Place, Target
 from campaign.requests import ANSWERED, Request
 
 
@@ -61,24 +63,36 @@ async def strike(lane: Lane, operation: Operation, row: Row, blow: Blow) -> Stri
     kill = Kill("sendto", row.place.index, signal="SIGSTOP" if is_answered else blow.signal)
     with strace.attached(log, tids, points.CALLS, kill):
         end = await _until_ended(lane, operation, row, blow)
+    aims = requests.aims(strace.parse(log.read_text(errors="replace"), tids), lane.names)
+    aim = _aim(row, aims)
     if end:
         await cd_operations.clear(lane)
-        return Strike(None, "", is_right=True, end=end)
-    calls = strace.parse(log.read_text(errors="replace"), tids)
-    hit = points.struck(requests.aims(calls, lane.names), "sendto")
+        return Strike(None, "", is_right=True, end=end, aim=aim)
+    hit = points.struck(aims, "sendto")
     if hit is not None and is_answered:
         hit = hit._replace(call=ANSWERED)
     try:
-        return Strike(hit, await _judge(lane, operation, blow), is_right=True, end="")
+        return Strike(hit, await _judge(lane, operation, blow), is_right=True, end="", aim=aim)
     except (AssertionError, TimeoutError) as error:
         lane.renew()
-        return Strike(hit, f"{type(error).__name__}: {error}", is_right=False, end="")
+        outcome = f"{type(error).__name__}: {error}"
+        return Strike(hit, outcome, is_right=False, end="", aim=aim)
+
+
+def _aim(row: Row, aims: Sequence[tuple[Call, Target]]) -> Place:
+    """Where to strike next for the row's point: where this run had it, or later than this time.
+
+    A controller writes several things side by side, now in this order, now in that.
+    """
+    met = dict(points.counted(aims)[0])
+    later = replace(row.place, index=row.place.index + 1)
+    return met.get(row.point._replace(call="sendto"), later)
 
 
 async def _arrange(lane: Lane, operation: Operation, blow: Blow) -> None:
     lane.share(is_shared=blow.is_awaited)
     await lane.start()
-    lane.is_marked = False
+    lane.is_marked, lane.seen = False, ""
     await operation.arrange(lane)
     # The calls that renew a lease count as well; between two renewals there is time for a run.
     await lane.renewed()
@@ -121,8 +135,7 @@ async def _answered(lane: Lane) -> int:
 
 async def _judge(lane: Lane, operation: Operation, blow: Blow) -> str:
     """Another controller finishes alone; then the domain goes, and the root was written once."""
-    lane.note_mark()
-    was_marked = lane.is_marked
+    was_marked = await lane.was_marked()
     lane.forget()
     await lane.start()
     await lane.right(lambda: operation.wrong(lane))

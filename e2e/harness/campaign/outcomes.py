@@ -16,12 +16,14 @@ class Strike:
         outcome: What was found after the restart and the retry.
         is_right: Whether all was as it must be.
         end: How the operation ended, where strace did not end it.
+        aim: Where to aim after a miss, when this run has told; None to try the same again.
     """
 
     hit: Point | None
     outcome: str
     is_right: bool
     end: str
+    aim: Place | None = None
 
 
 @dataclass(frozen=True)

@@ -97,5 +97,6 @@ async def _strikes(
             told.outcome, told.is_right = result.outcome, result.is_right
         if not row.is_hit:
             row.misses.append(str(result.hit or result.end))
+            row.place = result.aim or row.place
             if row.tries < TRIES:
                 queue.insert(0, row)

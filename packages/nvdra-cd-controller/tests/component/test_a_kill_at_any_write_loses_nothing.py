@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from campaign import cd_lane, on_domains, report
 from campaign.cd_lane import Lane
-from campaign.cd_operations import Delete, Heal, Join, Make, Operation
+from campaign.cd_operations import Abandon, Delete, Heal, Join, Make, Operation
 from campaign.cd_strike import KILLED, LEADER_KILLED, LEADER_TOLD, Blow
 from campaign.outcomes import Campaign
 
@@ -38,7 +38,7 @@ async def _opened(stack: AsyncExitStack) -> Lane:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", [Make, Join, Heal, Delete], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [Make, Join, Heal, Delete, Abandon], ids=lambda kind: kind.name)
 async def test_a_kill_around_any_write_is_made_good_by_the_next_controller(
     kind: type[Operation], lanes: list[Lane], campaigns: list[Campaign]
 ) -> None:
