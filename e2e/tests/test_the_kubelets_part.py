@@ -329,7 +329,8 @@ def reserve(space: Kubectl, claim: str, count: int) -> None:
         ]
         found["status"]["reservedFor"] = [*pods, *others]
         words = ("replace", "--subresource=status", "-f", "-")
-        return space.attempt(*words, text=json.dumps(found)).stderr or None
+        done = space.attempt(*words, text=json.dumps(found))
+        return None if done.returncode == 0 else done.stderr
 
     space.wait(refused, f"claim {claim} to be reserved for {count}")
 
