@@ -11,7 +11,6 @@ import contextlib
 import datetime
 import json
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ports
 import yaml
 from nvdra_lab import binaries, environment, versions
 from nvdra_lab.certificates import Authority, signing_key
@@ -188,7 +188,7 @@ def _programs(kubernetes: str) -> dict[str, str]:
 
 def _etcd(program: str, directory: Path, flags: Sequence[str]) -> tuple[str, list[str]]:
     """Where etcd will listen, and how to start it."""
-    client, peer = (f"http://127.0.0.1:{port}" for port in _free_ports(2))
+    client, peer = (f"http://127.0.0.1:{port}" for port in ports.free(2))
     return client, [
         program,
         f"--data-dir={directory / 'etcd'}",
@@ -217,7 +217,7 @@ def _prepare(directory: Path) -> ApiServer:
     }
     for name, content in files.items():
         (directory / name).write_bytes(content)
-    (port,) = _free_ports(1)
+    (port,) = ports.free(1)
     server = ApiServer(
         url=f"https://127.0.0.1:{port}",
         kubeconfig=directory / "admin.kubeconfig",
@@ -288,12 +288,3 @@ def _wait_ready(server: ApiServer, process: "subprocess.Popen[bytes]") -> None:
             time.sleep(0.05)
     tail = (server.directory / "kube-apiserver.log").read_text().splitlines()[-15:]
     raise AssertionError(f"the API server is not ready, last seen: {seen}\n" + "\n".join(tail))
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on at this moment, all different."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -242,12 +242,24 @@ class Cluster:
 
     @contextlib.contextmanager
     def lost(self, node: str, gpu: int) -> Iterator[None]:
-        """That GPU has fallen off the bus while the block runs."""
+        """That GPU has fallen off the bus while the block runs, in which a claim has to meet it.
+
+        Afterwards it is offered again: the plugin sees that only when it next asks the board.
+        """
+        name = f"gpu-{gpu}"
         self.sim(node, "gpu", "lose", str(gpu))
         try:
             yield
+            self.kubectl.wait(
+                lambda: "it is" if self._offers(node, name) else None,
+                f"{name} of {node} to be offered no more",
+            )
         finally:
             self.sim(node, "gpu", "restore", str(gpu))
+        self.kubectl.wait(
+            lambda: None if self._offers(node, name) else "it is not",
+            f"{name} of {node} to be offered again",
+        )
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -260,6 +272,9 @@ class Cluster:
         pods = self.driver.get("pods", "", "-l", self.component.label, on_node)
         states = [each for pod in pods for each in pod["status"].get("containerStatuses", [])]
         return {state.get("containerID", ""): state["ready"] for state in states}
+
+    def _offers(self, node: str, name: str) -> bool:
+        return (node, name) in {(device.node, device.name) for device in self.devices()}
 
     def _running(self) -> str:
         chosen = ["-l", f"app.kubernetes.io/instance={RELEASE}"]

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apiserver import ApiServer, _free_ports
+import ports
+from apiserver import ApiServer
 
 
 @dataclass
@@ -67,8 +68,7 @@ def started(
     program: Sequence[str] = (sys.executable, "-m", "nvdra_cd_controller"),
 ) -> Iterator[Controller]:
     """A controller for a driver that is installed in `namespace`; killed when the block is left."""
-    ports = _free_ports(2)
-    http, debug = (f"127.0.0.1:{port}" for port in ports)
+    http, debug = (f"127.0.0.1:{port}" for port in ports.free(2))
     log = directory / f"{name}.log"
     argv = [
         *program,

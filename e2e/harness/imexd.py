@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import domains
+import ports
 from apiserver import ApiServer
 from domains import CLIQUE, Json
 from nvdra_sim import driverroot, imex_incidents, state
 from nvdra_sim.fixtures import SimulatedNode, installed
-from plugin import free_ports
 
 PROGRAM = Path(sys.executable).with_name("nvdra-imex-daemon")
 PATIENCE_S = 20.0
@@ -199,7 +199,7 @@ class Rack:
         environ: Mapping[str, str] = {},
     ) -> Pod:
         """Start the daemon in a pod that is there."""
-        ip = f"127.64.0.{next(_addresses)}"
+        ip = f"127.64.{ports.worker()}.{next(_addresses)}"
         directory = self.directory / f"{name}-{ip.rpartition('.')[2]}"
         directory.mkdir()
         imexd = self.directory / "imexd" / node
@@ -208,7 +208,7 @@ class Rack:
             (imexd / "imexd.cfg.tmpl").write_text(self.template)
         (directory / "hosts").write_text(HOSTS)
         (directory / "nsswitch.conf").write_text("hosts: files\n")
-        http, debug = (f"127.0.0.1:{port}" for port in free_ports(2))
+        http, debug = (f"127.0.0.1:{port}" for port in ports.free(2))
         variables = {
             "PATH": os.pathsep.join([*self._programs_of(node), os.defpath]),
             "CLIQUE_ID": clique,

@@ -281,7 +281,10 @@ def controller(cluster: Cluster) -> Json:
 
 
 def set_controller(cluster: Cluster, *variables: str) -> None:
-    """Change variables of the controller, and wait until one with these works."""
+    """Change variables of the controller, and wait until one with these is ready.
+
+    The one before it may be on its way out still, and at work: see `wait_leader`.
+    """
     what = f"deployment/{CONTROLLER_NAME}"
     cluster.driver.run("set", "env", what, *variables)
     cluster.driver.run("rollout", "status", what, "--timeout=30s", timeout_s=40)
@@ -292,6 +295,23 @@ def leader(cluster: Cluster) -> str:
     lease = cluster.driver.get("lease", CONTROLLER_NAME)
     holder = str(lease["spec"].get("holderIdentity") or "")
     return next((name for name in controllers(cluster) if holder.startswith(name)), "")
+
+
+def wait_leader(cluster: Cluster) -> str:
+    """Until a controller leads that is not on its way out; its pod."""
+    cluster.driver.wait(lambda: None if leader(cluster) else "nobody does", "somebody to lead")
+    return leader(cluster)
+
+
+def listed(pods: Kubectl, pod: str, least: int = 1) -> list[str]:
+    """The channels that a `worker` has printed, once there are so many: it runs a moment before."""
+
+    def lacking() -> str | None:
+        count = len(pods.logs(pod).split())
+        return None if count >= least else f"{count}"
+
+    pods.wait(lacking, f"{least} lines of pod {pod}")
+    return pods.logs(pod).split()
 
 
 def refusals(pods: Kubectl, pod: str) -> list[str]:

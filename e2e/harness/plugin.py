@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import ports
 from apiserver import ApiServer
 from nvdra_api.types.claims import ClaimRef
 from nvdra_api.types.ids import ClaimUID
@@ -162,7 +162,7 @@ def running(
     program: Sequence[str] = ("nvdra-gpu-plugin",),
 ) -> Iterator[PluginProcess]:
     """The plugin on `node`, until the block is left; it may be stopped before."""
-    http, debug = (f"127.0.0.1:{port}" for port in free_ports(2))
+    http, debug = (f"127.0.0.1:{port}" for port in ports.free(2))
     log = node.kubelet.parent / f"plugin-{uuid4().hex[:6]}.log"
     argv = [
         *program,
@@ -193,15 +193,6 @@ def running(
     finally:
         if process.poll() is None:
             plugin.stop()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

@@ -111,7 +111,7 @@ async def lock_timeout(rig: Rig) -> Told:
     first, second = rig.claim("gpu-1"), rig.claim("gpu-1")
     async with asyncio.TaskGroup() as group:
         group.create_task(rig.dra.prepare([first], timeout_s=7))
-        await asyncio.sleep(0.5)  # until the first one is at the board
+        await rig.until(lambda: bool(rig.spans(first, "resolve config")), "it to be at the board")
         return await refused(rig, second, timeout_s=4)
 
 

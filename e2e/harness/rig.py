@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -124,12 +125,24 @@ class Rig:
             return dict(connection.execute("SELECT uid, payload FROM records"))
 
     async def until(self, is_so: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
-        """Wait for something that the plugin does by itself."""
+        """Wait for something that the plugin does by itself.
+
+        Where it is asked for, it may not listen yet: its sockets are there before its ports.
+        """
         deadline = time.monotonic() + timeout_s
-        while not is_so():
+        while not _is_so(is_so):
             log = self.process.log.read_text()[-2000:]
             assert time.monotonic() < deadline, f"waited for {what}; the log ends:\n{log}"
             await asyncio.sleep(0.05)
+
+
+def _is_so(look: Callable[[], bool]) -> bool:
+    try:
+        return look()
+    except urllib.error.HTTPError:
+        raise
+    except OSError:
+        return False
 
 
 def flat(spans: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

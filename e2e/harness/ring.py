@@ -136,8 +136,8 @@ def launcher(name: str) -> Json:
 
 def has_traffic(pods: Kubectl, job: str) -> str | None:
     """Whether numbers come back already; what the launcher has said instead."""
-    done = pods.attempt("logs", f"job/{job}", "--tail=3")
-    return None if "round 3" in done.stdout else done.stdout or done.stderr
+    done = pods.attempt("logs", f"job/{job}", "--tail=1")
+    return None if done.stdout.startswith("round ") else done.stdout or done.stderr
 
 
 def begun(pods: Kubectl, job: str) -> int:

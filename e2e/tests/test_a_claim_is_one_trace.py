@@ -10,8 +10,13 @@ from otlp import Receiver, Span
 from spans import below, only
 
 STEPS = ["fetch claim", "resolve config", "verify devices", "commit state"]
-SLOW_MS = 200
-LONG_MS = 2000
+SLOW_MS = 1000
+"""A tenth of it, which no step has to cover, is long for a loop on a busy machine."""
+
+LONG_MS = 3000
+"""Within it two pods that are made at once reach their prepare; thrice as long, and the board would
+be taken for one that hangs."""
+
 EXPORT_S = 20
 
 

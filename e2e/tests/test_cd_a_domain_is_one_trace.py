@@ -24,7 +24,7 @@ OF_PLUGIN = {"member", "label node", "schedule daemon", "wait domain", "prepare"
 OF_DAEMON = {"start daemon", "join clique", "start imex", "imex ready"}
 
 EXPORT_S = 20
-QUIET_S = 6
+QUIET_S = 8
 """Longer than spans wait for others to leave with them: nothing more comes after that."""
 LATE_S = 60
 

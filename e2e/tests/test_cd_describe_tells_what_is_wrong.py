@@ -27,8 +27,13 @@ def no_image(rack: Cluster) -> Iterator[Callable[[], None]]:
     """Call it, and daemons made from then on have an image that cannot be pulled."""
     (container,) = members.controller(rack)["spec"]["template"]["spec"]["containers"]
     image = next(each["value"] for each in container["env"] if each["name"] == "IMAGE_NAME")
-    yield lambda: members.set_controller(rack, f"IMAGE_NAME={NO_IMAGE}")
-    members.set_controller(rack, f"IMAGE_NAME={image}")
+
+    def becomes(name: str) -> None:
+        members.set_controller(rack, f"IMAGE_NAME={name}")
+        members.wait_leader(rack)  # until then the former one may still make daemons
+
+    yield lambda: becomes(NO_IMAGE)
+    becomes(image)
 
 
 def test_domains_that_do_not_form_say_why_and_deleted_meanwhile_they_leave_nothing(

@@ -61,7 +61,7 @@ def test_the_plugins_own_token_opens_nothing_of_other_nodes_and_no_secret(
         (("get", "pods", "-A"), "cannot list resource"),
         (("delete", "daemonset", "--all"), "cannot list resource"),
         (("create", "token", CONTROLLER.name), "cannot create resource"),
-        (("exec", members.leader(rack), "--", "true"), "cannot create resource"),
+        (("exec", members.wait_leader(rack), "--", "true"), "cannot create resource"),
     ):
         assert words in refused(plugin, *command)
     assert slices(rack, OTHER) == [theirs]
@@ -77,7 +77,7 @@ def test_a_daemons_own_token_changes_no_other_pod_and_no_domain(
     daemon = as_pod(rack, pod, tmp_path)
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
     ours = f"/apis/{names.CONFIG_API_VERSION}/namespaces/{team.namespace}/computedomains/ring"
-    for stranger in (rack.plugin(OTHER), members.leader(rack)):
+    for stranger in (rack.plugin(OTHER), members.wait_leader(rack)):
         said = rights.sent(daemon, "PATCH", f"{pods}/{stranger}", {"metadata": LABELLED})
         assert f"an IMEX daemon may label its own pod '{pod}' and no other" in said
     for path in (
@@ -111,7 +111,7 @@ def test_a_daemons_own_token_changes_no_other_pod_and_no_domain(
 def test_the_controllers_own_token_makes_no_pod_and_reads_no_secret(
     rack: Cluster, tmp_path: Path
 ) -> None:
-    controller = as_pod(rack, members.leader(rack), tmp_path)
+    controller = as_pod(rack, members.wait_leader(rack), tmp_path)
     for command, words in (
         (("get", "secrets", "-A"), "cannot list resource"),
         (("create", "configmap", "x"), "cannot create resource"),

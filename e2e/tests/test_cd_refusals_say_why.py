@@ -43,7 +43,14 @@ def tenant(team: Kubectl) -> Kubectl:
     """The namespace, with rights for a user who may make everything of a workload in it."""
     team.apply(RIGHTS)
     team.apply(BINDING)
+    team.wait(lambda: None if has_rights(team) else "none", "the user to have his rights")
     return team
+
+
+def has_rights(team: Kubectl) -> bool:
+    """Whether the API server knows of the user's role by now: it watches them."""
+    asked = team.attempt("auth", "can-i", "create", "resourceclaims.resource.k8s.io", USER)
+    return asked.returncode == 0
 
 
 def refused(rack: Cluster, tenant: Kubectl, parameters: members.Json) -> str:
@@ -139,7 +146,7 @@ def test_a_user_changes_pods_of_his_own_and_no_others(rack: Cluster, tenant: Kub
         others = (
             (rack.driver, rack.plugin("node-1")),
             (rack.driver, domain.daemons()["node-1"]),
-            (rack.driver, members.leader(rack)),
+            (rack.driver, members.wait_leader(rack)),
             (theirs, "w"),
         )
         for where, pod in others:
@@ -194,7 +201,8 @@ def test_no_pod_reads_the_traces_of_others_or_sets_how_much_is_logged(
     tenant.apply(pod, USER)
     tenant.wait_running("w")
     installed = rack.driver.get("pods", "", "-l", f"app.kubernetes.io/instance={RELEASE}")
-    programs = [*installed, *domain.labelled("pods")]
+    staying = [each for each in installed if "deletionTimestamp" not in each["metadata"]]
+    programs = [*staying, *domain.labelled("pods")]
     assert len(programs) >= 6, "controller, two plugins of each driver, and the tenant's own daemon"
     for program in programs:
         address = program["status"]["podIP"]

@@ -70,6 +70,7 @@ def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_oth
     began = time.monotonic()
     members.set_controller(rack, "LOG_VERBOSITY_CD_DAEMON=0")
     assert time.monotonic() - began < CONTROLLER_S
+    members.wait_leader(rack)  # until then the former one may still make daemons
     try:
         new = Domain(rack, members.apply(team, "new"))
         assert verbosity(template(new)) == "0"
@@ -87,6 +88,7 @@ def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_oth
         assert OF_LEVEL_2 in rack.driver.logs(running["node-1"])
     finally:
         members.set_controller(rack, "LOG_VERBOSITY_CD_DAEMON=4")
+        members.wait_leader(rack)
     team.delete("pod", "w", "quiet")
     for domain, name in ((old, "old"), (new, "new")):
         team.delete("computedomain", name)

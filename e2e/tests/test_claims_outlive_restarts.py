@@ -1,12 +1,14 @@
 """What a pod holds does not depend on the processes that gave it: they come and go."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import workloads
 from cluster import Cluster
 from kubectl import Kubectl
+from prepares import insist
 
 NODE = "node-1"
 
@@ -23,7 +25,8 @@ def test_pods_keep_their_gpus_and_new_ones_get_theirs_over_a_restart_of_the_plug
 def test_pods_keep_their_gpus_and_new_ones_get_theirs_over_a_restart_of_the_kubelet(
     idle: Cluster, pods: Kubectl
 ) -> None:
-    with undisturbed(idle, pods):
+    # It may meet the pod before it meets the plugin, and would look again a minute later.
+    with undisturbed(idle, pods, wait_started=partial(insist, pods)):
         idle.lab.must("restart", f"{NODE}/kubelet")
 
 
@@ -36,8 +39,11 @@ def test_pods_keep_their_gpus_while_the_driver_is_uninstalled_and_installed_agai
 
 
 @contextmanager
-def undisturbed(cluster: Cluster, pods: Kubectl) -> Iterator[None]:
+def undisturbed(
+    cluster: Cluster, pods: Kubectl, wait_started: Callable[[str], object] | None = None
+) -> Iterator[None]:
     """A pod that holds a GPU before the block goes on after it; then its GPU is given back."""
+    wait = wait_started or pods.wait_running
     ours, next_one = (cluster.device(NODE, name).uuid for name in ("gpu-3", "gpu-4"))
     for name, uuid in (("before", ours), ("after", next_one)):
         pods.apply(workloads.template(name, workloads.gpus("gpu", workloads.is_gpu(uuid))))
@@ -46,7 +52,8 @@ def undisturbed(cluster: Cluster, pods: Kubectl) -> Iterator[None]:
     running = container(pods, "before")
     yield
     pods.apply(workloads.pod("after", templates=["after"]))
-    pods.wait_running("before", "after")
+    wait("after")
+    pods.wait_running("before")
     assert container(pods, "before") == running
     assert workloads.view(pods, "before").uuids == {ours}
     assert workloads.view(pods, "after").uuids == {next_one}

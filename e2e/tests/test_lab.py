@@ -4,6 +4,7 @@ Uses labs of its own, beside whichever is up.
 """
 
 import base64
+import contextlib
 import json
 import ssl
 import subprocess
@@ -76,8 +77,10 @@ def fetch(url: str, context: ssl.SSLContext | None = None) -> str:
 
 def cgroups(lab: Lab) -> set[str]:
     """The cgroups that the lab's processes are in, and ours are not."""
-    files = [Path(f"/proc/{pid}/cgroup") for pid in lab.processes()]
-    found = {line for file in files for line in file.read_text().splitlines()}
+    found: set[str] = set()
+    for pid in lab.processes():
+        with contextlib.suppress(OSError):  # it has ended since
+            found |= set(Path(f"/proc/{pid}/cgroup").read_text().splitlines())
     return found - set(Path("/proc/self/cgroup").read_text().splitlines())
 
 
@@ -85,6 +88,11 @@ def containers(lab: Lab) -> set[str]:
     """The containers of the lab's first node."""
     listing = ["ctr", "--namespace=k8s.io", "containers", "list", "--quiet"]
     return set(lab.must("exec", "node-1", "--", *listing).split())
+
+
+def is_unwell(lab: Lab) -> bool:
+    """Whether something of a lab is not as it should be."""
+    return lab.run("status").returncode != 0
 
 
 def identity(file: str) -> dict[str, object]:
@@ -188,6 +196,7 @@ def test_a_kubelet_that_is_restarted_keeps_its_pods(lab: Lab, pods: Kubectl) -> 
     pods.wait(lacking, "the new kubelet to know its pods")
     after = pods.get("pod", "first")["status"]["containerStatuses"][0]["containerID"]
     assert after == before
+    pods.wait(lambda: lab.run("status").stdout if is_unwell(lab) else None, "all to be well again")
 
 
 def test_another_labs_kubeconfig_makes_an_existing_cluster(lab: Lab) -> None:

@@ -1,5 +1,6 @@
 """A claim selects GPUs by what they are; a user whose wish nobody can meet is told so."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,16 @@ def test_a_pod_whose_gpu_no_node_has_stays_pending_and_is_told_why(pods: Kubectl
     verdict = scheduled(pods)
     assert (verdict["status"], verdict["reason"]) == ("False", "Unschedulable")
     assert "cannot allocate all claims" in verdict["message"]
-    told = [message for reason, message in pods.events("no-such-gpu") if "Scheduling" in reason]
-    assert any("cannot allocate all claims" in message for message in told)
+    pods.wait(partial(silent, pods), "an Event that says the same")
     (claim,) = workloads.claims_of(pods, "no-such-gpu")
     assert "allocation" not in claim.get("status", {})
+
+
+def silent(pods: Kubectl) -> str | None:
+    """Nothing, once an Event of the scheduler says it: it is written beside the condition."""
+    events = pods.events("no-such-gpu")
+    told = [message for reason, message in events if "Scheduling" in reason]
+    return None if any("cannot allocate all claims" in each for each in told) else str(told)
 
 
 def scheduled(pods: Kubectl) -> dict[str, Any]:

@@ -4,7 +4,6 @@ Of the controllers, only the one that checks the types in admission policies.
 """
 
 import json
-import socket
 import ssl
 import subprocess
 import time
@@ -17,10 +16,14 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
+import ports
 import pytest
 import yaml
+from nvdra_lab import binaries, environment, versions
+from nvdra_lab.progress import Progress
 
 READY_TIMEOUT_S = 60.0
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 
 
 @dataclass(frozen=True)
@@ -77,27 +80,30 @@ class Cluster:
 
 
 Serving = Callable[..., Cluster]
+Programs = dict[str, str]
+"""Where each of `PROGRAMS` is."""
 
 
 @pytest.fixture(scope="session")
-def serving(
-    helm: str, charts: Path, binaries: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Serving]:
+def serving(helm: str, charts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Start an API server; the argument is its --runtime-config."""
+    here = environment.read()
+    release = versions.resolve(versions.DEFAULT, binaries.releases(here, "kubernetes"))
+    # On a new machine some are still being built beside the tests; that is waited for.
+    programs = binaries.ensure(here, release, Progress(), PROGRAMS)
     with ExitStack() as running:
 
         def start(runtime_config: str = "") -> Cluster:
             folder = tmp_path_factory.mktemp("cluster")
-            kubeconfig = running.enter_context(_api_server(binaries, folder, runtime_config))
-            kubectl = binaries / "kubernetes-1.36.3" / "kubectl"
-            return Cluster(kubeconfig, helm, kubectl, charts)
+            kubeconfig = running.enter_context(_api_server(programs, folder, runtime_config))
+            return Cluster(kubeconfig, helm, Path(programs["kubectl"]), charts)
 
         yield start
 
 
 @contextmanager
-def _api_server(binaries: Path, folder: Path, runtime_config: str) -> Iterator[Path]:
-    etcd_port, peer_port, api_port = _free_ports(3)
+def _api_server(programs: Programs, folder: Path, runtime_config: str) -> Iterator[Path]:
+    etcd_port, peer_port, api_port = ports.free(3)
     key = folder / "sa.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], capture_output=True, check=True)
     tokens = folder / "tokens.csv"
@@ -106,7 +112,7 @@ def _api_server(binaries: Path, folder: Path, runtime_config: str) -> Iterator[P
     with (
         _program(
             folder / "etcd.log",
-            str(binaries / "etcd-3.6.15" / "etcd"),
+            programs["etcd"],
             f"--data-dir={folder / 'etcd'}",
             f"--listen-client-urls={etcd_url}",
             f"--advertise-client-urls={etcd_url}",
@@ -115,7 +121,7 @@ def _api_server(binaries: Path, folder: Path, runtime_config: str) -> Iterator[P
         ),
         _program(
             folder / "kube-apiserver.log",
-            str(binaries / "kubernetes-1.36.3" / "kube-apiserver"),
+            programs["kube-apiserver"],
             f"--etcd-servers={etcd_url}",
             f"--secure-port={api_port}",
             "--bind-address=127.0.0.1",
@@ -134,10 +140,10 @@ def _api_server(binaries: Path, folder: Path, runtime_config: str) -> Iterator[P
     ):
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(api_port)))
-        _wait_ready(binaries, kubeconfig, server, folder / "kube-apiserver.log")
+        _wait_ready(programs, kubeconfig, server, folder / "kube-apiserver.log")
         with _program(
             folder / "kube-controller-manager.log",
-            str(binaries / "kubernetes-1.36.3" / "kube-controller-manager"),
+            programs["kube-controller-manager"],
             f"--kubeconfig={kubeconfig}",
             "--controllers=validatingadmissionpolicy-status-controller",
             "--leader-elect=false",
@@ -155,14 +161,6 @@ def _program(log: Path, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def _kubeconfig(port: int) -> dict[str, Any]:
     server = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
     return {
@@ -176,10 +174,9 @@ def _kubeconfig(port: int) -> dict[str, Any]:
 
 
 def _wait_ready(
-    binaries: Path, kubeconfig: Path, server: subprocess.Popen[bytes], log: Path
+    programs: Programs, kubeconfig: Path, server: subprocess.Popen[bytes], log: Path
 ) -> None:
-    kubectl = binaries / "kubernetes-1.36.3" / "kubectl"
-    argv = [str(kubectl), "--kubeconfig", str(kubeconfig), "get", "--raw", "/readyz"]
+    argv = [programs["kubectl"], "--kubeconfig", str(kubeconfig), "get", "--raw", "/readyz"]
     deadline = time.monotonic() + READY_TIMEOUT_S
     while subprocess.run(argv, capture_output=True, check=False).returncode:
         assert server.poll() is None, log.read_text()[-2000:]

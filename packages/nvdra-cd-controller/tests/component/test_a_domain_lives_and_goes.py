@@ -228,7 +228,7 @@ async def test_when_nothing_changes_nothing_is_asked_or_written(
             if line.startswith("nvdra_api_requests_seconds_count")
         )
 
-    await asyncio.sleep(1)  # whatever follows the last change; quiet can only be waited for
+    await asyncio.sleep(3)  # whatever follows the last change; quiet can only be waited for
     before = requests()
     await asyncio.sleep(2)
     assert requests() == before

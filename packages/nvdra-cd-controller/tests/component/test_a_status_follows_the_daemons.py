@@ -222,7 +222,8 @@ async def test_what_the_controller_knows_is_shown_and_counted(
     b = world.node("b", uid)
     world.join(uid, entry(a, pod, 0), entry(b, world.pod(b, uid, 1), 1))
     await until(lambda: world.status()["status"] == "Ready")
-    assert controlled.metric("nvdra_compute_domain_formation_seconds_count") == 1
+    formed = "nvdra_compute_domain_formation_seconds_count"  # counted after the status is written
+    await until(lambda: controlled.metric(formed) == 1)
     world.delete()
     await until(lambda: world.domain() is None)
     gone = 'nvdra_compute_domain_phase_seconds_count{phase="teardown"}'

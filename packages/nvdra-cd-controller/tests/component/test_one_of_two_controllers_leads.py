@@ -131,11 +131,11 @@ async def test_a_leader_whose_lease_is_taken_ends_and_finishes_nothing(
     async with interposer.interposed(world.server, tmp_path) as proxy:
         with contending("controller-a", kubeconfig=proxy.kubeconfig) as a:
             await until(lambda: leads(world, "controller-a"))
-            with proxy.spoiling(r"POST .*/daemonsets", delay_s=2.5, times=1) as slow:
+            with proxy.spoiling(r"POST .*/daemonsets", delay_s=8, times=1) as slow:
                 world.create()
                 await until(lambda: slow.met)
                 take(world)
-                await until(lambda: a.process.poll() is not None, timeout_s=2)
+                await until(lambda: a.process.poll() is not None, timeout_s=6)
             assert a.process.returncode == 0
             assert "the lease is lost" in a.log.read_text()
         assert not proxy.count(r"PUT .*/computedomains/.*/status")

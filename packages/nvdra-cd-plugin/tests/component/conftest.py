@@ -30,8 +30,9 @@ async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterato
     profile = getattr(request, "param", "gb200-nvl72")
     name, namespace = f"node-{uuid4().hex[:6]}", domains.namespace(server, "nvdra")
     clique = domain_rig.CLIQUE if profile == "gb200-nvl72" else ""
-    # Sockets have at most 107 bytes of path: pytest's own directories are too long.
-    with TemporaryDirectory(prefix="nvdra-") as directory, ExitStack() as stack:
+    # Sockets have at most 107 bytes of path: pytest's own directories are too long. In memory, for
+    # on the disk every commit would wait for what else is being written, and a call has its time.
+    with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
         node = stack.enter_context(plugin.node(Path(directory), name, profile))
         plugin.register(server, name)
         async with kubelet_client.kubelet(node.kubelet) as kubelet:

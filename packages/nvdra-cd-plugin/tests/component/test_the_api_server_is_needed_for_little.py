@@ -27,7 +27,7 @@ async def test_what_is_held_is_answered_without_the_api_server(
     began = time.monotonic()
     assert [cdi_names(await rig.prepare(each)) for each in (daemon, claim)] == before
     assert await rig.unprepare(daemon) == ""
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5, "who waits for the API server does so to a call's end"
 
 
 async def test_an_unprepare_waits_for_the_api_server_because_of_the_label(

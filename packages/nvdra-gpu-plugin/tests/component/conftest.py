@@ -32,8 +32,9 @@ async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterato
     """A node; the profile is dgx-h100, or what the test's parameter says."""
     profile = getattr(request, "param", "dgx-h100")
     name = f"node-{uuid4().hex[:6]}"
-    # Sockets have at most 107 bytes of path: pytest's own directories are too long.
-    with TemporaryDirectory(prefix="nvdra-") as directory, ExitStack() as stack:
+    # Sockets have at most 107 bytes of path: pytest's own directories are too long. In memory, for
+    # on the disk every commit would wait for what else is being written, and a call has its time.
+    with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
         node = stack.enter_context(plugin.node(Path(directory), name, profile))
         plugin.register(server, name)
         async with kubelet_client.kubelet(node.kubelet) as kubelet:

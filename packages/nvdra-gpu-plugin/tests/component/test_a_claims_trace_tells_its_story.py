@@ -79,23 +79,23 @@ async def test_a_slow_gpu_is_where_the_trace_says_the_time_went(
     rig: Rig, collector: Receiver
 ) -> None:
     await start(rig, collector)
-    rig.node.sim("slow", "200", "--gpu", "0")
+    rig.node.sim("slow", "1000", "--gpu", "0")
     claim = rig.claim("gpu-0")
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     spans = await spans_of(collector, claim, "claim", "prepare")
     prepare = only(spans, "prepare")
-    assert prepare.seconds >= 0.2
+    assert prepare.seconds >= 1
     assert sum(span.seconds for span in below(spans, prepare)) >= 0.9 * prepare.seconds
     call = only(spans, "call nvml")
     assert call.parent_id == only(spans, "verify devices").span_id
-    assert call.seconds >= 0.2
+    assert call.seconds >= 1
 
 
 async def test_a_wait_for_another_claim_is_a_span_that_names_it(
     rig: Rig, collector: Receiver
 ) -> None:
     await start(rig, collector)
-    rig.node.sim("slow", "300", "--gpu", "0")
+    rig.node.sim("slow", "1000", "--gpu", "0")
     first, second = rig.claim("gpu-0"), rig.claim("gpu-0")
     async with asyncio.TaskGroup() as group:
         tasks = [

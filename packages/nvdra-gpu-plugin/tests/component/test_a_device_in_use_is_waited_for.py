@@ -112,9 +112,9 @@ async def test_other_gpus_and_monitoring_are_not_held_up_by_a_claim_that_waits(r
     await rig.start()
     holder, wanted = rig.claim("gpu-0"), rig.claim("gpu-0", "gpu-1")
     await rig.dra.prepare([holder])
-    async with preparing(rig, wanted, timeout_s=SHORT_S):
+    async with preparing(rig, wanted, timeout_s=2 * SHORT_S):
         monitor, other = rig.claim("gpu-0", admin=True), rig.claim("gpu-1")
-        answers = await rig.dra.prepare([monitor, other], timeout_s=2)
+        answers = await rig.dra.prepare([monitor, other], timeout_s=SHORT_S)
         assert not any(answer.error for answer in answers.values())
     assert set(rig.held()) == {holder.uid, monitor.uid, other.uid}
 

@@ -45,7 +45,7 @@ async def test_sockets_that_are_taken_away_are_made_again_and_no_claim_is_lost(
     rig.dra = await rig.kubelet.registered(plugin.DRIVER)
     assert (await rig.dra.prepare([held]))[held.uid] == before
     assert not (await rig.dra.prepare([new]))[new.uid].error
-    assert rig.process.get("/readyz")[0] == 200
+    await rig.until(lambda: rig.process.get("/readyz")[0] == 200, "readiness")
     assert process.poll() is None
 
 

@@ -141,7 +141,7 @@ async def test_a_board_that_stops_answering_is_withdrawn_until_it_answers(rig: R
     text = (await rig.dra.prepare([claim], timeout_s=3))[claim.uid].error
     assert text.startswith("DeadlineExceeded: gpu-2")
     await offered(rig, ALL - {"gpu-2"}, timeout_s=40)
-    assert on_the_node(rig, "DeviceUnhealthy", "has not answered NVML")
+    await rig.until(lambda: on_the_node(rig, "DeviceUnhealthy", "has not answered NVML"), "Event")
     rig.node.sim("fault", "rm", "all")
     await offered(rig, ALL)
 
@@ -185,7 +185,7 @@ async def test_a_device_node_that_vanishes_withdraws_its_gpu_until_it_is_back(ri
     numbers = node.stat().st_rdev
     node.unlink()
     await offered(rig, ALL - {"gpu-1"})
-    assert on_the_node(rig, "DeviceNodeMissing", "nvidia1")
+    await rig.until(lambda: on_the_node(rig, "DeviceNodeMissing", "nvidia1"), "an Event")
     text = (await rig.dra.prepare([claim]))[claim.uid].error
     assert text.startswith("DeviceNodeMissing: gpu-1")
     os.mknod(node, stat.S_IFCHR | 0o666, numbers)

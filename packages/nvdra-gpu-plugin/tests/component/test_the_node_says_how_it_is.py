@@ -47,9 +47,10 @@ async def test_a_node_without_a_driver_stays_up_says_so_and_recovers_alone(rig: 
     hidden = library.rename(library.with_name("hidden"))
     rig.process = rig.launch()
     await rig.kubelet.registered("gpu.nvidia.com")
-    status, text = rig.process.get("/readyz?verbose")
-    assert status == 503
-    assert "libnvidia-ml.so.1" in text
+    await rig.until(
+        lambda: "libnvidia-ml.so.1" in rig.process.get("/readyz?verbose")[1], "the reason"
+    )
+    assert rig.process.get("/readyz")[0] == 503
     await rig.until(lambda: len(rig.slices()) == 1, "an empty slice")
     assert rig.process.get("/healthz")[0] == 200
     await rig.until(lambda: bool(rig.events("DriverMismatch")), "an event of the Node")

@@ -62,7 +62,7 @@ async def test_a_claim_that_is_being_prepared_when_the_plugin_ends_is_answered_a
     claim = rig.claim("gpu-3")
     async with asyncio.TaskGroup() as group:
         call = group.create_task(rig.dra.prepare([claim]))
-        await asyncio.sleep(0.2)
+        await rig.until(lambda: bool(rig.spans(claim, "resolve config")), "it to be under way")
         rig.process.process.send_signal(signal.SIGTERM)
     assert not call.result()[claim.uid].error
     assert rig.process.process.wait(timeout=20) == 0
@@ -77,7 +77,7 @@ async def test_work_goes_on_when_its_caller_has_gone_and_its_failure_is_told_onc
     rig.node.sim("gpu", "lose", "2")
     claim = rig.claim("gpu-2")
     call = asyncio.ensure_future(rig.dra.prepare([claim], timeout_s=45))  # noqa: TID251 - given up
-    await asyncio.sleep(0.3)
+    await rig.until(lambda: bool(rig.spans(claim, "resolve config")), "it to be under way")
     call.cancel()
     await rig.until(lambda: "Failed: prepare" in rig.process.log.read_text(), "the failure")
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error

@@ -98,6 +98,9 @@ def test_a_predecessor_that_still_runs_does_not_fight_for_its_entry(rack: Rack) 
     new = rack.start("node-a")
     rack.until(lambda: rack.entries()["node-a"]["podUID"] == new.uid, "the successor's entry")
     rack.until(lambda: "its predecessor" in str(old.status().get("lacks")), "the old one to see it")
+    rack.until(
+        lambda: "ImexBinaryMissing" in str(rack.entries()), "the new one to say what it lacks"
+    )
     version = rack.clique()["metadata"]["resourceVersion"]
     assert old.stop() == 0
     assert rack.entries()["node-a"]["podUID"] == new.uid
