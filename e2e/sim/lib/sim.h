@@ -69,16 +69,24 @@ bool read_boot_id(struct boot_id *boot_id);
 /* What a boot does (spec §10.6). Fault rules stay, they are the tester's. */
 nvml_code boot(const struct boot_id *boot_id);
 
-/* ---- initialisation (init.c) -------------------------------------------------------------------------- */
+/* ---- the session of this process (session.c) ---------------------------------------------------------- */
 
 /* Announces a call, so that the mapping stays until it leaves; false: NVML is not initialised. */
 bool session_enter(void);
 void session_leave(void);
 bool session_is_initialized(void);
 
-/* What belongs to the session of this process is changed under its one lock, which survives a fork. */
+/* What belongs to the session is changed under its one lock, which survives a fork. */
 void session_lock(void);
 void session_unlock(void);
+
+/* Maps the file unless a session already uses one, and announces the init that goes on with it. */
+nvml_code session_open(void);
+/* Unmaps the file unless somebody uses it. */
+void session_close(void);
+/* Count the inits, with the lock held; true: that was the last one. */
+void session_add_reference(void);
+bool session_drop_reference(void);
 
 /* ---- one call (call.c) -------------------------------------------------------------------------------- */
 
