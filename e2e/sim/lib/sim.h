@@ -8,6 +8,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "functions.h" /* rendered from names.txt: enum function, FUNCTION_COUNT */
@@ -174,7 +175,6 @@ unsigned count_visible_gpus(void);
 /* In a container only what has its device node there exists. */
 bool sees_only_device_nodes(void);
 bool is_device_node(const char *path, unsigned major_number, unsigned minor_number);
-void format_uuid(const uint8_t bytes[16], char text[37]);
 
 /* Declares `gpu`, the GPU behind the handle of a GPU or of a MIG device, checked and alive. */
 #define DEVICE(device) \
@@ -219,4 +219,10 @@ static inline nvml_code answer_number(uint32_t *out, uint32_t column)
         return NVML_NOT_SUPPORTED;
     *out = column;
     return NVML_SUCCESS;
+}
+
+static inline void format_uuid(const uint8_t bytes[16], char text[37])
+{
+    for (unsigned i = 0; i < 16; i++)
+        text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", bytes[i]);
 }
