@@ -8,6 +8,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "functions.h" /* rendered from names.txt: enum function, FUNCTION_COUNT */
@@ -69,16 +70,24 @@ bool read_boot_id(struct boot_id *boot_id);
 /* What a boot does (spec §10.6). Fault rules stay, they are the tester's. */
 nvml_code boot(const struct boot_id *boot_id);
 
-/* ---- initialisation (init.c) -------------------------------------------------------------------------- */
+/* ---- the session of this process (session.c) ---------------------------------------------------------- */
 
 /* Announces a call, so that the mapping stays until it leaves; false: NVML is not initialised. */
 bool session_enter(void);
 void session_leave(void);
 bool session_is_initialized(void);
 
-/* What belongs to the session of this process is changed under its one lock, which survives a fork. */
+/* What belongs to the session is changed under its one lock, which survives a fork. */
 void session_lock(void);
 void session_unlock(void);
+
+/* Maps the file unless a session already uses one, and announces the init that goes on with it. */
+nvml_code session_open(void);
+/* Unmaps the file unless somebody uses it. */
+void session_close(void);
+/* Count the inits, with the lock held; true: that was the last one. */
+void session_add_reference(void);
+bool session_drop_reference(void);
 
 /* ---- one call (call.c) -------------------------------------------------------------------------------- */
 
@@ -166,7 +175,6 @@ unsigned count_visible_gpus(void);
 /* In a container only what has its device node there exists. */
 bool sees_only_device_nodes(void);
 bool is_device_node(const char *path, unsigned major_number, unsigned minor_number);
-void format_uuid(const uint8_t bytes[16], char text[37]);
 
 /* Declares `gpu`, the GPU behind the handle of a GPU or of a MIG device, checked and alive. */
 #define DEVICE(device) \
@@ -211,4 +219,10 @@ static inline nvml_code answer_number(uint32_t *out, uint32_t column)
         return NVML_NOT_SUPPORTED;
     *out = column;
     return NVML_SUCCESS;
+}
+
+static inline void format_uuid(const uint8_t bytes[16], char text[37])
+{
+    for (unsigned i = 0; i < 16; i++)
+        text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", bytes[i]);
 }
