@@ -143,6 +143,10 @@ def test_a_plugin_says_its_settings_when_it_starts_and_then_the_nodes_clique(
         identified = "The node's NVLink clique is identified"
         (clique,) = (each["clique"] for each in others if each["message"] == identified)
         assert CLIQUE.fullmatch(clique)
+        accepted = "The driver's IMEX finds its peers by name"
+        (driver,) = (each["driver"] for each in others if each["message"] == accepted)
+        gpus = (each.attributes for each in rack.devices() if each.node == node)
+        assert {numbers(driver)} == {numbers(each["driverVersion"]) for each in gpus}
 
 
 def test_the_controller_says_its_settings_when_it_starts(rack: Cluster) -> None:
@@ -154,6 +158,11 @@ def test_the_controller_says_its_settings_when_it_starts(rack: Cluster) -> None:
     assert (first["max-nodes-per-imex-domain"], first["v"]) == (2, 4)
     assert first["feature-gates"]["MPSSupport"] is False
     assert first["feature-gates"]["ComputeDomainCliques"] is True
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Of a version; as an attribute it has no noughts in front."""
+    return tuple(map(int, version.split(".")))
 
 
 def said_by(rack: Cluster, pod: str) -> list[Json]:

@@ -5,6 +5,7 @@ changes: `insist` changes it.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,9 @@ from e2e.second_driver.orders import DRIVER, Desk
 NODE, OTHER_NODE = "node-2", "node-1"
 CALL_S = 45
 """The kubelet's deadline for a call."""
+
+UNDER_WAY_S = 3
+"""Longer than a call of the kubelet's that is answered at once."""
 
 HANGING = "hanging"
 """A pod, its claim's name too, whose prepare is not answered."""
@@ -209,12 +213,14 @@ def test_a_claim_waits_while_an_older_one_of_its_name_is_not_taken_back(
         assert desk.calls("reborn").count("prepare") == 1
         tried = desk.calls("reborn").count("unprepare")
         desk.forgive("unprepare reborn")
-        # Kubelets before 1.37 lose a new claim that is prepared while the old one is taken back.
+        # Kubelets before 1.37 lose a new claim that is prepared while the old one is taken back,
+        # which two of their threads may be at.
         space.wait(
             lambda: None if desk.calls("reborn").count("unprepare") > tried else "not again yet",
             "the old claim to be taken back",
             timeout_s=LOOP_S + SLACK_S,
         )
+        time.sleep(UNDER_WAY_S)
         insist(space, "reborn")
         assert second.seen(space, "reborn") == given(space, "reborn")
     space.delete("pod", "reborn")

@@ -31,7 +31,7 @@ def stored(wanted: JsonObject) -> JsonObject:
     if obj["kind"] == "DaemonSet":
         obj["status"] = {"numberReady": 0}
         spec = pod(obj)
-        spec |= {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "securityContext": {}}
+        spec |= {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst"}
         spec["containers"][0] |= {"imagePullPolicy": "IfNotPresent"}
         for variable in spec["containers"][0]["env"]:
             if "valueFrom" in variable:

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from nvdra_api.types import names
 from nvdra_api.types.errors import Reason, RetryableError
 from nvdra_api.types.ids import DomainUID
 from nvdra_cd_plugin.domain_files import TEMPLATE, DomainFiles
@@ -86,3 +87,5 @@ def test_the_template_asks_a_daemon_for_the_two_values_that_daemons_have(tmp_pat
         " .IMEXCmdBindInterfaceIP ",
         " .IMEXDaemonNodesConfigPath ",
     ]
+    # Those that are kept free for it in the daemon's pod.
+    assert re.findall(r"^\w+_PORT=(\d+)$", text, re.MULTILINE) == [*map(str, names.IMEX_PORTS)]

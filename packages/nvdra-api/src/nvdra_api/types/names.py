@@ -53,6 +53,8 @@ DAEMON_SERVICE_ACCOUNT: Final = "compute-domain-daemon-service-account"
 """What the daemon's pod runs as; the chart makes it in every managed namespace."""
 DAEMON_CONTAINER: Final = "compute-domain-daemon"
 """Container of the daemon's pod; its claim and its program are named alike."""
+IMEX_PORTS: Final = (50000, 50005)
+"""Where nvidia-imex listens in the daemon's pod: for its peers, and for nvidia-imex-ctl."""
 
 ATTRIBUTE_PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 ATTRIBUTE_PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
