@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import replace
 
 import members
 import pytest
@@ -133,6 +134,7 @@ def test_a_plugin_that_is_asked_for_its_stacks_leaves_them_in_a_file_and_goes_on
 def test_a_plugin_says_its_settings_when_it_starts_and_then_the_nodes_clique(
     rack: Cluster,
 ) -> None:
+    by_gpus = replace(rack, component=GPUS)
     for node in rack.nodes():
         first, *others = said_by(rack, rack.plugin(node))
         assert first["message"] == "Starting"
@@ -145,7 +147,7 @@ def test_a_plugin_says_its_settings_when_it_starts_and_then_the_nodes_clique(
         assert CLIQUE.fullmatch(clique)
         accepted = "The driver's IMEX finds its peers by name"
         (driver,) = (each["driver"] for each in others if each["message"] == accepted)
-        gpus = (each.attributes for each in rack.devices() if each.node == node)
+        gpus = (each.attributes for each in by_gpus.devices() if each.node == node)
         assert {numbers(driver)} == {numbers(each["driverVersion"]) for each in gpus}
 
 
