@@ -21,11 +21,11 @@ _CHANNEL_REQUEST: Final = "channel"
 _POD_CLAIM: Final = "compute-domain-daemon"
 _EFFECTS: Final = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 
-_RESERVED: Final = {
-    "name": "net.ipv4.ip_local_reserved_ports",
-    "value": ",".join(map(str, names.IMEX_PORTS)),
+_OUTGOING: Final = {
+    "name": "net.ipv4.ip_local_port_range",
+    "value": f"32768 {min(names.IMEX_PORTS) - 1}",
 }
-"""IMEX's ports are among those that the kernel gives to connections that begin here: the daemon's
+"""Otherwise the kernel gives IMEX's ports, too, to connections that begin in the pod: the daemon's
 own to the API server might have one for good, and IMEX would never start."""
 
 _WHOLE: Final = frozenset({"nodeSelector", "matchLabels"})
@@ -130,7 +130,7 @@ def daemonset(uid: DomainUID, namespace: str, making: Making) -> JsonObject:
         "nodeSelector": labels,
         "tolerations": [{"operator": "Exists", "effect": effect} for effect in _EFFECTS],
         "resourceClaims": [{"name": _POD_CLAIM, "resourceClaimTemplateName": claim}],
-        "securityContext": {"sysctls": [_RESERVED]},
+        "securityContext": {"sysctls": [_OUTGOING]},
         "containers": [container],
     }
     if making.pull_secrets:
