@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 import socket
+import threading
 from collections.abc import Iterator
 
 FIRST, EACH, WORKERS = 10_000, 2_000, 10
@@ -22,7 +23,8 @@ def worker() -> int:
 
 def free(count: int) -> list[int]:
     """So many ports that nobody listens on, all different."""
-    return list(itertools.islice(_free, count))
+    with _one_at_a_time:
+        return list(itertools.islice(_free, count))
 
 
 def _found() -> Iterator[int]:
@@ -39,3 +41,5 @@ def _found() -> Iterator[int]:
 
 
 _free = _found()
+_one_at_a_time = threading.Lock()
+"""Several API servers are started at once, each on a thread; an iterator is for one."""
