@@ -202,6 +202,7 @@ def test_told_to_stop_it_ends_imex_in_order_and_leaves(rack: Rack) -> None:
 def test_it_leaves_also_while_imex_does_not_end(rack: Rack) -> None:
     (pod,) = formed(rack, "node-a")
     rack.disturb("node-a", hang=True)
+    rack.until(lambda: "a fault lets this daemon hang" in pod.output(), "it to hang")
     began = time.monotonic()
     os.kill(pod.pid, signal.SIGTERM)
     rack.until(lambda: rack.entries() == {}, "its entry to go", 3)
@@ -225,8 +226,8 @@ def test_check_says_what_the_probe_of_the_reference_says(rack: Rack) -> None:
 
     assert check().returncode == 0
     rack.disturb("node-a", never_ready=True)
+    rack.until(lambda: check().returncode == 1, "it to know of that")
     told = check()
-    assert told.returncode == 1
     assert told.stderr == "Error: not ready: nvidia-imex says NOT_READY\n"
 
 
