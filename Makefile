@@ -22,8 +22,8 @@ LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
 # It loads NVML into the process of the test, where nothing else may have done so.
 OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked_at_for_hours.py
 
-# What component tests run; the other programs of a cluster are for the end-to-end tests.
-SERVERS := kube-apiserver etcd helm nvidia-ctk nvidia-cdi-hook
+# What component and chart tests run; the other programs of a cluster are for the end-to-end tests.
+SERVERS := kube-apiserver kube-controller-manager kubectl etcd helm nvidia-ctk nvidia-cdi-hook
 
 .PHONY: help
 help: ## list the commands
