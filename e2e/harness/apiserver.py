@@ -163,11 +163,11 @@ def started(
 
     The programs come from where `lab` finds them: KUBEBUILDER_ASSETS, the cache, PATH.
     """
-    programs = _programs(kubernetes)
-    etcd_url, etcd_argv = _etcd(programs["etcd"], directory, etcd_flags)
+    paths = programs("kube-apiserver", "etcd", kubernetes=kubernetes)
+    etcd_url, etcd_argv = _etcd(paths["etcd"], directory, etcd_flags)
     server = _prepare(directory)
     server.argv = [
-        programs["kube-apiserver"],
+        paths["kube-apiserver"],
         *_flags(server, etcd_url, runtime_config, feature_gates),
     ]
     etcd = _run(etcd_argv, directory / "etcd.log")
@@ -179,11 +179,12 @@ def started(
         _end(etcd)
 
 
-def _programs(kubernetes: str) -> dict[str, str]:
+def programs(*names: str, kubernetes: str = "") -> dict[str, str]:
+    """Where these programs of a release are, its default without one; built if need be."""
     places = environment.read()
     known = binaries.releases(places, "kubernetes")
     release = versions.resolve(kubernetes or versions.DEFAULT, known)
-    return binaries.ensure(places, release, Progress(), ["kube-apiserver", "etcd"])
+    return binaries.ensure(places, release, Progress(), names)
 
 
 def _etcd(program: str, directory: Path, flags: Sequence[str]) -> tuple[str, list[str]]:

@@ -16,11 +16,10 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
+import apiserver
 import ports
 import pytest
 import yaml
-from nvdra_lab import binaries, environment, versions
-from nvdra_lab.progress import Progress
 
 READY_TIMEOUT_S = 60.0
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -87,10 +86,7 @@ Programs = dict[str, str]
 @pytest.fixture(scope="session")
 def serving(helm: str, charts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Start an API server; the argument is its --runtime-config."""
-    here = environment.read()
-    release = versions.resolve(versions.DEFAULT, binaries.releases(here, "kubernetes"))
-    # On a new machine some are still being built beside the tests; that is waited for.
-    programs = binaries.ensure(here, release, Progress(), PROGRAMS)
+    programs = apiserver.programs(*PROGRAMS)
     with ExitStack() as running:
 
         def start(runtime_config: str = "") -> Cluster:
