@@ -11,16 +11,19 @@ NODES ?= 2
 PROFILE ?=
 KUBE ?= 1.36
 T ?=
+SOAK ?=
+# Releases that the whole-GPU tests of a soak run on.
+RELEASES := 1.32 1.33 1.34 1.35 1.37
 
 # Programs and servers are shared by the tests of a file: a random order tells little and costs time.
 IN_ORDER := -p no:randomly --durations=12 --durations-min=10
-# Tests wait more than they work: two files at a time. More would be sooner, and now and then too slow for a test.
-AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
+# Tests wait more than they work: on two cores, three files at a time. More would now and then be too slow for a test.
+AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
 LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
-  a_kill_at_any_call_loses_nothing.py any_order_of_events_keeps_the_books_right.py) \
-  packages/nvdra-cd-controller/tests/component/test_a_kill_at_any_write_loses_nothing.py
+  crash_campaign.py random_histories.py) \
+  packages/nvdra-cd-controller/tests/component/test_crash_campaign.py
 # It loads NVML into the process of the test, where nothing else may have done so.
-OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_the_node_is_looked_at_for_hours.py
+OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_device_monitor.py
 
 # What component and chart tests run; the other programs of a cluster are for the end-to-end tests.
 SERVERS := kube-apiserver kube-controller-manager kubectl etcd helm nvidia-ctk nvidia-cdi-hook
@@ -51,13 +54,23 @@ check: .venv/ready ## format, lint, types, layers, unit tests of the Python pack
 component: setup ## components against a real API server and the simulated GPU; the charts' tests
 	@echo "▸ component tests"
 	@lab binaries $(SERVERS)
-	@pytest $(IN_ORDER) $(AT_ONCE) $(LONGEST) packages/*/tests/component e2e/sim/tests/component charts/tests $(OWN_PROCESS:%=--ignore=%)
+	@pytest $(IN_ORDER) $(AT_ONCE) $(SOAK) $(LONGEST) packages/*/tests/component e2e/*/tests/component charts/tests tests/component $(OWN_PROCESS:%=--ignore=%)
 	@pytest $(IN_ORDER) $(OWN_PROCESS)
 
 .PHONY: e2e
 e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
-	@echo "▸ end to end"
-	@pytest -v --durations=12 e2e/tests --kube=$(KUBE) $(if $(T),-k "$(T)")
+	@echo "▸ end to end: GPUs and ComputeDomains side by side, then the lab itself"
+	@lab binaries
+	@lab image build
+	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) $(filter --soak,$(SOAK)) $(if $(T),-k "$(T)")
+
+.PHONY: soak
+soak: setup ## whole crash campaigns, 2,000 sequences of events, every Kubernetes release; hours
+	@$(MAKE) check
+	@$(MAKE) component SOAK="--soak --sequences=2000"
+	@$(MAKE) e2e SOAK=--soak
+	@for release in $(RELEASES); do $(MAKE) e2e GROUPS=gpus KUBE=$$release; done
+	@echo "✓ soaked"
 
 .PHONY: bench
 bench: setup ## measure prepare, unprepare, start-up, memory, pods and compute domains; writes bench/RESULTS.md
@@ -102,7 +115,7 @@ setup: .venv/ready
 	@.tools/bin/pip install --quiet --disable-pip-version-check -r requirements.tools.lock
 	@touch $@
 
-.venv/ready: .tools/ready requirements.lock pyproject.toml $(wildcard packages/*/pyproject.toml e2e/*/pyproject.toml)
+.venv/ready: .tools/ready requirements.lock pyproject.toml $(wildcard packages/*/pyproject.toml e2e/*/pyproject.toml testing/pyproject.toml)
 	@echo "▸ environment: .venv (about 10 s)"
 	@hatch env create
 	@touch $@

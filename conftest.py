@@ -1,8 +1,3 @@
-"""Makes the test harness importable: `import apiserver`, `import kubelet_client`."""
+"""pytest plugins of all tests."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent / "e2e" / "harness"))
-
-pytest_plugins = ["crash_report"]
+pytest_plugins = ["nvdra_testing.crash_campaigns.pytest_plugin", "nvdra_testing.durations"]

@@ -1,4 +1,4 @@
-"""`python -m bench`: measure, then write `results.json` and `RESULTS.md`."""
+"""`python -m bench`: runs the benchmarks and writes `results.json` and `RESULTS.md`."""
 
 import argparse
 import asyncio
@@ -10,38 +10,39 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import apiserver
-from apiserver import ApiServer
-from cluster import DOMAINS, GPUS_ALONE
 from nvdra_gpu_plugin.__about__ import __version__
-from nvdra_lab import binaries, environment, versions
+from nvdra_lab import environment, versions
+from nvdra_lab.artifacts import binaries
 from nvdra_lab.progress import Progress
+from nvdra_testing.cluster.installation import CD_PLUGIN, GPUS_ONLY
+from nvdra_testing.control_plane import apiserver
+from nvdra_testing.control_plane.apiserver import ApiServer
 
 from bench import (
     claims,
+    domain_on_nodes,
     domains,
-    growth,
+    first_slice,
     installation,
     lab,
     machine,
+    memory_growth,
     pods,
-    rack,
     report,
-    starts,
 )
 from bench.figures import Summary
 
 KUBERNETES = "1.36"
 
 AT_ONCE, DOMAIN_ROUNDS = 50, 3
-"""Compute domains, and how often they are made and deleted."""
+"""Number of compute domains, and how often they are created and deleted."""
 
 ETCD_FLAGS: tuple[str, ...] = ()
-"""Nothing is turned off: etcd syncs every write, as in production."""
+"""None: etcd syncs every write, as in production."""
 
 
 def main() -> None:
-    """Measure everything, in about twelve minutes with the default options."""
+    """Run all benchmarks. This takes about twelve minutes with the default options."""
     arguments = _arguments()
     progress = Progress()
     places = environment.read()
@@ -52,14 +53,14 @@ def main() -> None:
         facts = machine.facts(program, ETCD_FLAGS, directory)
         release = versions.resolve(KUBERNETES, binaries.releases(places, "kubernetes"))
         (directory / "api").mkdir()
-        with apiserver.started(
+        with apiserver.run_apiserver(
             directory / "api", kubernetes=KUBERNETES, etcd_flags=ETCD_FLAGS
         ) as server:
             measured = asyncio.run(_claims(server, directory, program, arguments, progress))
             durations = _starts(server, program, arguments.starts, progress)
         (directory / "domains").mkdir()
-        with progress.step(f"{AT_ONCE} compute domains, made and deleted", "about 1 min"):
-            made = domains.measured(
+        with progress.step(f"{AT_ONCE} compute domains, created and deleted", "about 1 min"):
+            measured_domains = domains.measured(
                 directory / "domains", AT_ONCE, DOMAIN_ROUNDS, kubernetes=KUBERNETES
             )
     results = {
@@ -68,14 +69,14 @@ def main() -> None:
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
         "first_slice_s": vars(Summary.of(durations)),
-        "domains": domains.summary(made, AT_ONCE),
+        "domains": domains.summary(measured_domains, AT_ONCE),
         "simulator": _simulator(progress),
     }
     if arguments.pods:
-        with lab.running(progress, pods.PROFILE, GPUS_ALONE) as cluster:
+        with lab.running(progress, pods.PROFILE, GPUS_ONLY) as cluster:
             results["pods"] = pods.measure(cluster, arguments.pods, arguments.pods // 3, progress)
-        with lab.running(progress, rack.PROFILE, component=DOMAINS) as cluster:
-            results["rack"] = rack.measure(cluster, arguments.pods // 3, progress)
+        with lab.running(progress, domain_on_nodes.PROFILE, component=CD_PLUGIN) as cluster:
+            results["rack"] = domain_on_nodes.measure(cluster, arguments.pods // 3, progress)
     print(report.write(results))
 
 
@@ -92,7 +93,7 @@ def _arguments() -> argparse.Namespace:
         ("--rounds", 100, "rounds of eight claims prepared one after another"),
         ("--bursts", 25, "rounds of eight claims prepared at once"),
         ("--starts", 7, "starts of the plugin, of which the median is quoted"),
-        ("--prepares", growth.MANY, "prepares after which the resident set is read again"),
+        ("--prepares", memory_growth.MANY, "prepares after which the resident set is read again"),
     ):
         parser.add_argument(flag, type=_at_least_two, default=default, help=f"{what} ({default})")
     parser.add_argument(
@@ -120,7 +121,7 @@ async def _claims(
     arguments: argparse.Namespace,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Everything about claims."""
+    """Run all benchmarks of claims."""
     measured = await claims.prepares(
         server,
         directory,
@@ -131,7 +132,7 @@ async def _claims(
     some = max(2, arguments.rounds // 5)
     return {
         **measured,
-        "shares_ms": await claims.beside_shares(server, directory, program, some, progress),
+        "shares_ms": await claims.beside_admin_claims(server, directory, program, some, progress),
         "export_ms": await claims.exporting(server, directory, program, some, progress),
     }
 
@@ -141,14 +142,14 @@ def _starts(server: ApiServer, program: Path, count: int, progress: Progress) ->
         durations = []
         for number in range(count):
             step.detail = f"start {number + 1}"
-            durations.append(starts.first_slice_s(server, program))
+            durations.append(first_slice.first_slice_s(server, program))
         return durations
 
 
 def _simulator(progress: Progress) -> dict[str, float]:
-    """In a process of its own: it loads the simulated library for good."""
+    """Run in a separate process, because the simulated library cannot be unloaded."""
     with progress.step("the simulated NVML"):
-        argv = [sys.executable, "-m", "bench.sim"]
+        argv = [sys.executable, "-m", "bench.simulated_nvml"]
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
         figures: dict[str, float] = json.loads(done.stdout)
         return figures

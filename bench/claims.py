@@ -1,36 +1,36 @@
-"""Everything that is measured with a client in the kubelet's place."""
+"""The benchmarks in which a client calls the plugin in place of the kubelet."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import otlp
-from apiserver import ApiServer
 from nvdra_lab.progress import Progress
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.telemetry import otlp_receiver
 
-from bench import callers, growth, rounds, shares, steps
-from bench.callers import Caller
+from bench import admin_access, call_targets, memory_growth, prepare_rounds, prepare_steps
+from bench.call_targets import CallTarget
 from bench.figures import Samples
-from bench.rounds import WIDTH, Claims
-from bench.stations import Station, station
+from bench.plugin_under_test import PluginUnderTest, run_plugin_under_test
+from bench.prepare_rounds import WIDTH, Claims
 
 FLOOR_EVERY = 3
-"""The floor is measured in every third round: enough for a ratio under the same load."""
+"""The floor is measured in every third round, which is enough for a ratio under the same load."""
 
 TRACED = 10
-"""Rounds whose traces are read for the steps: the newest, which the plugin still remembers."""
+"""Number of rounds whose traces are read: the newest ones, which the plugin has in memory."""
 
-_Measure = Callable[[Caller, Claims, Samples], Awaitable[object]]
+_Measure = Callable[[CallTarget, Claims, Samples], Awaitable[object]]
 
 
 class Counts(NamedTuple):
-    """How often.
+    """Numbers of repetitions.
 
     Attributes:
-        rounds: Of eight claims one after another.
-        bursts: Of eight claims at once.
-        prepares: After which the resident set is read a second time.
+        rounds: Rounds of eight claims one after another.
+        bursts: Rounds of eight claims at once.
+        prepares: Prepares before the resident set is read a second time.
     """
 
     rounds: int
@@ -41,40 +41,40 @@ class Counts(NamedTuple):
 async def prepares(
     server: ApiServer, directory: Path, program: Path, counts: Counts, progress: Progress
 ) -> dict[str, Any]:
-    """The plugin beside the floor, what it weighs then and what its traces say.
+    """Measure the plugin and the floor, then the plugin's memory and the steps in its traces.
 
     Args:
         server: The API server.
-        directory: For sockets and state files; short.
-        program: The plugin's.
-        counts: How often.
-        progress: Told how far it is.
+        directory: For sockets and state files; its path must be short.
+        program: The plugin's program.
+        counts: Numbers of repetitions.
+        progress: Shows the progress.
     """
     ours, bare = Samples(), Samples()
     async with AsyncExitStack() as stack:
         ours_at = await stack.enter_async_context(
-            station(server, directory / "plain", program, "bench")
+            run_plugin_under_test(server, directory / "plain", program, "bench")
         )
         floor = await stack.enter_async_context(
-            callers.running_floor(program.with_name("python"), directory, server)
+            call_targets.run_floor(program.with_name("python"), directory, server)
         )
 
         async def alternate(measure: _Measure, count: int, what: str) -> None:
             with progress.step(f"{count} rounds of eight claims, {what}") as step:
-                await measure(ours_at.caller, ours_at.claims, Samples())  # connections, caches
+                await measure(ours_at.target, ours_at.claims, Samples())  # connections, caches
                 await measure(floor, ours_at.claims, Samples())
                 for number in range(count):
                     step.detail = f"round {number + 1}"
-                    await measure(ours_at.caller, ours_at.claims, ours)
+                    await measure(ours_at.target, ours_at.claims, ours)
                     if number % FLOOR_EVERY == 0:
                         await measure(floor, ours_at.claims, bare)
 
-        await alternate(rounds.one_after_another, counts.rounds, "one after another")
+        await alternate(prepare_rounds.one_after_another, counts.rounds, "one after another")
         spent = await _steps(ours_at)
-        await alternate(rounds.all_at_once, counts.bursts, "eight at once")
+        await alternate(prepare_rounds.all_at_once, counts.bursts, "eight at once")
         done = WIDTH * (counts.rounds + counts.bursts + 2 + TRACED)
         with progress.step(f"{counts.prepares} prepares, for the resident set"):
-            weights = await growth.measure(ours_at, done, counts.prepares)
+            weights = await memory_growth.measure(ours_at, done, counts.prepares)
     return {
         "plugin": ours.summary(WIDTH),
         "floor": bare.summary(WIDTH),
@@ -83,31 +83,33 @@ async def prepares(
     }
 
 
-async def beside_shares(
+async def beside_admin_claims(
     server: ApiServer, directory: Path, program: Path, count: int, progress: Progress
 ) -> dict[str, Any]:
-    """Ordinary prepares while one GPU is held by many admin results."""
-    async with station(server, directory / "shares", program, "shares") as at:
+    """Measure ordinary prepares while one GPU has many results with admin access."""
+    async with run_plugin_under_test(server, directory / "shares", program, "shares") as at:
         with progress.step(f"{count} rounds beside 1, 64 and 256 results held on one GPU"):
-            return await shares.measure(at, server, "shares", count)
+            return await admin_access.measure(at, server, "shares", count)
 
 
 async def exporting(
     server: ApiServer, directory: Path, program: Path, count: int, progress: Progress
 ) -> dict[str, Any]:
-    """Prepares with every span sent to a collector on this machine, and without; in turns."""
-    with otlp.receiver() as collector:
+    """Measure prepares with and without export of spans to a local collector, in turns."""
+    with otlp_receiver.receiver() as collector:
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint}
         async with (
-            station(server, directory / "export", program, "export", variables) as with_,
-            station(server, directory / "silent", program, "silent") as without,
+            run_plugin_under_test(
+                server, directory / "export", program, "export", variables
+            ) as with_,
+            run_plugin_under_test(server, directory / "silent", program, "silent") as without,
         ):
             samples = {"on": (with_, Samples()), "off": (without, Samples())}
             with progress.step(f"{count} rounds with OTLP export, and as many without"):
                 for number in range(count + 1):
                     for at, kept in samples.values():
                         into = Samples() if number == 0 else kept
-                        await rounds.one_after_another(at.caller, at.claims, into)
+                        await prepare_rounds.one_after_another(at.target, at.claims, into)
     received = len(collector.spans())
     return {
         **{name: {"p50": _median(kept.prepare)} for name, (_, kept) in samples.items()},
@@ -115,12 +117,12 @@ async def exporting(
     }
 
 
-async def _steps(at: Station) -> dict[str, float]:
+async def _steps(at: PluginUnderTest) -> dict[str, float]:
     uids: list[str] = []
     for _ in range(TRACED):
-        held = await rounds.one_after_another(at.caller, at.claims, Samples())
+        held = await prepare_rounds.one_after_another(at.target, at.claims, Samples())
         uids += [claim.uid for claim in held]
-    return steps.medians_ms(at.process, uids)
+    return prepare_steps.medians_ms(at.process, uids)
 
 
 def _median(samples: list[float]) -> float:

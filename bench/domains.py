@@ -1,8 +1,8 @@
-"""`python -m bench.domains`: how soon domains have what they are given, and how soon it is gone.
+"""`python -m bench.domains`: how fast the controller creates and deletes the objects of domains.
 
-One controller at default settings beside a real API server whose etcd syncs its writes. Domains are
-created and deleted together; the clock runs from the first request until a watch has seen the last
-object. Then the controller's memory. Exits with 1 where a target is missed.
+One controller with default settings uses a real API server whose etcd syncs its writes. All domains
+are created and deleted at once; the time is from the first request until a watch has reported the
+last object. The controller's memory is measured, too. Exits with 1 if a target is missed.
 """
 
 import argparse
@@ -16,17 +16,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import apiserver
-import controller
-import domains
-from apiserver import ApiServer
-from controller import Controller
-from nvdra_api.runtime.kube import client
-from nvdra_api.runtime.kube.client import Client, KubeSettings
-from nvdra_api.runtime.kube.reflector import Reflector
-from waiting import until
+from nvdra_runtime.kube import client
+from nvdra_runtime.kube.client import Client, KubeSettings
+from nvdra_runtime.kube.informer import Informer
+from nvdra_testing.control_plane import apiserver, controller, domain_objects
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.control_plane.controller import ControllerProcess
+from nvdra_testing.polling import wait_until
 
-MADE_S, GONE_S, MEMORY_MIB = 1.0, 2.0, 95.0
+CREATED_S, GONE_S, MEMORY_MIB = 1.0, 2.0, 95.0
 LONGEST_S = 120.0
 REST_S = 2.5
 
@@ -35,30 +33,30 @@ TEMPLATES = "/apis/resource.k8s.io/v1/resourceclaimtemplates"
 
 
 class Round(NamedTuple):
-    """One round: seconds, those of processor time until all was made among them, and MiB."""
+    """The results of one round: seconds of elapsed and processor time, MiB, number of writes."""
 
-    made_s: float
-    told_s: float
-    made_cpu_s: float
-    made_server_cpu_s: float
+    created_s: float
+    status_s: float
+    created_cpu_s: float
+    created_server_cpu_s: float
     gone_s: float
     memory_mib: float
     writes: float
 
 
 class Measured(NamedTuple):
-    """The rounds; and seconds until domains are Ready whose daemons another process plays."""
+    """The rounds, and the seconds until domains are Ready whose daemons are simulated."""
 
     rounds: list[Round]
     formed_s: float
 
 
 class Watched(NamedTuple):
-    """What the bench sees of the cluster."""
+    """The informers of the benchmark."""
 
-    domains: Reflector
-    daemonsets: Reflector
-    templates: Reflector
+    domains: Informer
+    daemonsets: Informer
+    templates: Informer
 
 
 def main() -> int:
@@ -68,38 +66,39 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="nvb-") as name:
         rounds, formed_s = measured(Path(name), given.domains, given.rounds)
-    print(f"{given.domains} domains   made s  (controller's, API server's processor)   told s")
+    print(f"{given.domains} domains   created s  (controller's, API server's processor)   status s")
     for each in rounds:
         print(
-            f"{each.made_s:19.2f} {each.made_cpu_s:13.2f} {each.made_server_cpu_s:13.2f} "
-            f"{each.told_s:20.2f}   gone {each.gone_s:.2f} s   {each.memory_mib:.0f} MiB   "
+            f"{each.created_s:19.2f} {each.created_cpu_s:13.2f} {each.created_server_cpu_s:13.2f} "
+            f"{each.status_s:20.2f}   gone {each.gone_s:.2f} s   {each.memory_mib:.0f} MiB   "
             f"{each.writes:.0f} writes"
         )
-    made, gone = _median(rounds, lambda r: r.made_s), _median(rounds, lambda r: r.gone_s)
+    created, gone = _median(rounds, lambda r: r.created_s), _median(rounds, lambda r: r.gone_s)
     memory = max(each.memory_mib for each in rounds)
     print(
-        f"median: made {made:.2f} s (target {MADE_S:g}), gone {gone:.2f} s (target {GONE_S:g}); "
+        f"median: created {created:.2f} s (target {CREATED_S:g}), "
+        f"gone {gone:.2f} s (target {GONE_S:g}); "
         f"most memory {memory:.0f} MiB (target {MEMORY_MIB:g}); load {os.getloadavg()[0]:.1f}\n"
-        f"Ready with a daemon each, played by another process: {formed_s:.2f} s"
+        f"Ready with one simulated daemon each: {formed_s:.2f} s"
     )
-    return int(made > MADE_S or gone > GONE_S or memory > MEMORY_MIB)
+    return int(created > CREATED_S or gone > GONE_S or memory > MEMORY_MIB)
 
 
 def measured(directory: Path, count: int, rounds: int, *, kubernetes: str = "") -> Measured:
-    """All of it, with a controller and an API server of their own in a folder."""
-    with apiserver.started(directory, kubernetes=kubernetes, etcd_flags=()) as server:
-        domains.define(server)
+    """Run the benchmark with its own controller and API server in a directory."""
+    with apiserver.run_apiserver(directory, kubernetes=kubernetes, etcd_flags=()) as server:
+        domain_objects.install_crds(server)
         return asyncio.run(_measured(server, directory, count, rounds))
 
 
 def summary(measured: Measured, count: int) -> dict[str, Any]:
-    """What the report has of it: medians in seconds, most memory in MiB."""
+    """The results for the report: medians in seconds, maximum memory in MiB."""
     rounds = measured.rounds
     return {
         "count": count,
         "rounds": len(rounds),
-        "made_s": _median(rounds, lambda each: each.made_s),
-        "told_s": _median(rounds, lambda each: each.told_s),
+        "made_s": _median(rounds, lambda each: each.created_s),
+        "told_s": _median(rounds, lambda each: each.status_s),
         "formed_s": measured.formed_s,
         "gone_s": _median(rounds, lambda each: each.gone_s),
         "writes_each": _median(rounds, lambda each: each.writes) / count,
@@ -108,64 +107,71 @@ def summary(measured: Measured, count: int) -> dict[str, Any]:
 
 
 async def _measured(server: ApiServer, directory: Path, count: int, rounds: int) -> Measured:
-    driver, team = domains.namespace(server, "nvdra"), domains.namespace(server)
+    driver, team = (
+        domain_objects.create_namespace(server, "nvdra"),
+        domain_objects.create_namespace(server),
+    )
     settings = KubeSettings(str(server.kubeconfig), qps=10_000, burst=10_000)
-    async with client.connected(settings) as api, _watching(api, driver) as seen:
-        with controller.started(server, directory, driver, "-v=2") as running:
-            await until(running.is_ready, 30)
+    async with client.connect(settings) as api, _watching(api, driver) as seen:
+        with controller.run_controller(server, directory, driver, "-v=2") as running:
+            await wait_until(running.is_ready, 30)
             pids = running.process.pid, server.process.pid if server.process else 0
-            made = [await _round(api, seen, running, pids, team, count) for _ in range(rounds)]
+            results = [await _round(api, seen, running, pids, team, count) for _ in range(rounds)]
             await asyncio.sleep(REST_S)
-            return Measured(made, await _formed_s(api, server, seen, driver, team, count))
+            return Measured(results, await _formed_s(api, server, seen, driver, team, count))
 
 
 async def _round(
     api: Client,
     seen: Watched,
-    running: Controller,
+    running: ControllerProcess,
     pids: tuple[int, int],
     team: str,
     count: int,
 ) -> Round:
-    path = domains.domains_path(team)
+    path = domain_objects.domains_path(team)
     deadline = asyncio.get_running_loop().time() + LONGEST_S
     names = [f"ring-{number}" for number in range(count)]
-    # The controller's own rate limit fills up again, as on any quiet day.
+    # The controller's client-side rate limit recovers.
     await asyncio.sleep(REST_S)
     before, spent = _writes(running), [_processor_s(pid) for pid in pids]
-    began = time.monotonic()
-    await _each(names, lambda name: api.create(path, domains.domain(name), deadline))
-    await until(lambda: _children(seen) == 3 * count, LONGEST_S)
-    made_s = time.monotonic() - began
+    started = time.monotonic()
+    await _each(names, lambda name: api.create(path, domain_objects.domain(name), deadline))
+    await wait_until(lambda: _children(seen) == 3 * count, LONGEST_S)
+    created_s = time.monotonic() - started
     cpu_s, server_cpu_s = (_processor_s(pid) - was for pid, was in zip(pids, spent, strict=True))
-    await until(lambda: _ready(seen) == count, LONGEST_S)
-    told_s = time.monotonic() - began
+    await wait_until(lambda: _ready(seen) == count, LONGEST_S)
+    status_s = time.monotonic() - started
     await asyncio.sleep(REST_S)
     memory = _resident_mib(running.process.pid)
-    began = time.monotonic()
+    started = time.monotonic()
     await _each(names, lambda name: api.delete(f"{path}/{name}", deadline))
-    await until(lambda: not seen.domains.snapshot() and not _children(seen), LONGEST_S)
-    gone_s = time.monotonic() - began
-    return Round(made_s, told_s, cpu_s, server_cpu_s, gone_s, memory, _writes(running) - before)
+    await wait_until(lambda: not seen.domains.snapshot() and not _children(seen), LONGEST_S)
+    gone_s = time.monotonic() - started
+    return Round(
+        created_s, status_s, cpu_s, server_cpu_s, gone_s, memory, _writes(running) - before
+    )
 
 
 async def _formed_s(
     api: Client, server: ApiServer, seen: Watched, driver: str, team: str, count: int
 ) -> float:
-    """From the first create until every domain is told Ready with its one node."""
-    argv = [sys.executable, "-m", "bench.daemons", str(server.kubeconfig), driver]
+    """Seconds from the first create until every domain is Ready with its one node."""
+    argv = [sys.executable, "-m", "bench.played_daemons", str(server.kubeconfig), driver]
     deadline = asyncio.get_running_loop().time() + LONGEST_S
-    wanted = [domains.domain(f"formed-{number}", numNodes=1) for number in range(count)]
+    wanted = [domain_objects.domain(f"formed-{number}", numNodes=1) for number in range(count)]
     player = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
     try:
         assert player.stdout is not None
-        assert await player.stdout.readline(), "the player of daemons ended at its start"
-        began = time.monotonic()
+        assert await player.stdout.readline(), (
+            "the process that simulates the daemons ended at its start"
+        )
+        started = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for each in wanted:
-                group.create_task(api.create(domains.domains_path(team), each, deadline))
-        await until(lambda: _ready(seen) == count, LONGEST_S)
-        return time.monotonic() - began
+                group.create_task(api.create(domain_objects.domains_path(team), each, deadline))
+        await wait_until(lambda: _ready(seen) == count, LONGEST_S)
+        return time.monotonic() - started
     finally:
         player.terminate()
         await player.wait()
@@ -190,27 +196,27 @@ def _ready(seen: Watched) -> int:
 
 @asynccontextmanager
 async def _watching(api: Client, driver: str) -> AsyncIterator[Watched]:
-    def reflector(path: str, params: dict[str, str]) -> Reflector:
+    def informer(path: str, params: dict[str, str]) -> Informer:
         async def locate(deadline: float, is_lost: bool) -> str:
             del deadline, is_lost
             return path
 
-        return Reflector(api, locate, params, lambda _: None)
+        return Informer(api, locate, params, lambda _: None)
 
     seen = Watched(
-        reflector(f"{domains.API}/computedomains", {}),
-        reflector(f"/apis/apps/v1/namespaces/{driver}/daemonsets", LABELLED),
-        reflector(TEMPLATES, LABELLED),
+        informer(f"{domain_objects.API}/computedomains", {}),
+        informer(f"/apis/apps/v1/namespaces/{driver}/daemonsets", LABELLED),
+        informer(TEMPLATES, LABELLED),
     )
     async with AsyncExitStack() as stack:
         for each in seen:
             await stack.enter_async_context(each.running())
-            await each.synced()
+            await each.wait_for_sync()
         yield seen
 
 
-def _writes(running: Controller) -> float:
-    """Requests that change something, as the controller counts them."""
+def _writes(running: ControllerProcess) -> float:
+    """Number of write requests, from the controller's metrics."""
     return sum(
         float(line.rpartition(" ")[2])
         for line in running.get("/metrics").splitlines()

@@ -1,4 +1,4 @@
-"""Samples → the figures we quote. Pure."""
+"""Statistics of samples. Pure."""
 
 import statistics
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Summary:
-    """What is said of many durations.
+    """The statistics of a series of durations.
 
     Attributes:
         p50: Median, in the unit of the samples.
-        p99: The value that one in a hundred exceeds.
-        samples: How many there were.
+        p99: 99th percentile.
+        samples: Number of samples.
     """
 
     p50: float
@@ -28,13 +28,13 @@ class Summary:
 
 @dataclass
 class Samples:
-    """Durations of one series of rounds, in milliseconds.
+    """Durations of a series of rounds, in milliseconds.
 
     Attributes:
-        prepare: Of claims prepared one after another.
-        unprepare: Likewise.
-        burst: From the first of eight calls at once to the last answer.
-        burst_call: Of each of those calls.
+        prepare: Prepares of claims one after another.
+        unprepare: Unprepares of claims one after another.
+        burst: Time from the first of eight concurrent calls to the last answer.
+        burst_call: Each of those calls.
     """
 
     prepare: list[float] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Samples:
     burst_call: list[float] = field(default_factory=list)
 
     def summary(self, width: int) -> dict[str, object]:
-        """As JSON; `width` calls make a burst."""
+        """The statistics as JSON. `width` is the number of calls in a burst."""
         burst_ms = statistics.median(self.burst)
         return {
             "prepare_ms": vars(Summary.of(self.prepare)),

@@ -1,8 +1,8 @@
-"""The bare floor: what one prepare costs with nothing in it but what cannot be left out.
+"""The floor: a server that does only what every prepare must do, for comparison with the plugin.
 
-One grpc.aio call on a Unix socket whose handler reads a claim (one TLS GET on a kept connection)
-and commits it (one synced SQLite transaction, on a thread). A program, run by the plugin's own
-interpreter: `python floor.py SOCKET STATE SERVER AUTHORITY TOKEN`.
+One grpc.aio call on a Unix socket, whose handler reads a claim (one TLS GET on a kept connection)
+and commits it (one synced SQLite transaction on a thread). The plugin's interpreter runs it:
+`python floor.py SOCKET STATE SERVER AUTHORITY TOKEN`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ CLAIM = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/"
 
 
 class Floor:
-    """Both calls; a request is `<name> <uid>` of a claim, and the answer is empty."""
+    """Both calls. A request is the `<name> <uid>` of a claim, the answer is empty."""
 
     def __init__(self, session: aiohttp.ClientSession, server: str, state: str) -> None:
         self._session = session
@@ -32,7 +32,7 @@ class Floor:
         self._state.execute("CREATE TABLE records (uid TEXT PRIMARY KEY, payload BLOB NOT NULL)")
 
     async def prepare(self, request: bytes, context: Any) -> bytes:
-        """Read the claim, commit it."""
+        """Read the claim and commit it."""
         name, _, uid = request.decode().partition(" ")
         async with self._session.get(f"{self._server}{CLAIM}{name}") as response:
             body = await response.read()
@@ -40,7 +40,7 @@ class Floor:
         return b""
 
     async def unprepare(self, request: bytes, context: Any) -> bytes:
-        """Forget the claim."""
+        """Delete the claim."""
         uid = request.decode().partition(" ")[2]
         await self._commit("DELETE FROM records WHERE uid = ?", (uid,))
         return b""

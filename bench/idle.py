@@ -1,7 +1,7 @@
-"""`python -m bench.idle`: what an idle plugin asks of the API server, request by request.
+"""`python -m bench.idle`: counts the API requests of an idle plugin.
 
-All its requests go through the tests' interposer, which forwards them and keeps count. Exits with 1
-if there was anything but a watch, its renewals and one GET per held claim in ten minutes.
+All requests pass a counting proxy. Exits with 1 if there are others than a watch, its renewals and
+one GET per prepared claim in ten minutes.
 """
 
 import argparse
@@ -13,17 +13,17 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-import apiserver
-import interposer
-import kubelet_client
-import plugin
-from apiserver import ApiServer
 from nvdra_gpu_plugin.__about__ import __version__
-from rig import Rig
+from nvdra_testing.control_plane import apiserver
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.faults import api_proxy
+from nvdra_testing.kubelet import kubelet_client
+from nvdra_testing.node import plugin
+from nvdra_testing.node.rig import Rig
 
 NODE = "idle"
 SETTLE_S = 10
-"""After the last prepare: spans and Events of it are written."""
+"""Time after the last prepare, until its spans and Events are written."""
 
 WATCH = re.compile(r"GET .*/resourceslices\?.*watch=true")
 CLAIM = re.compile(r"GET .*/resourceclaims/[^?]+$")
@@ -39,7 +39,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="nvb-") as name:
         directory = Path(name)
         (directory / "api").mkdir()
-        with apiserver.started(directory / "api") as server:
+        with apiserver.run_apiserver(directory / "api") as server:
             asked = asyncio.run(_asked(server, directory, given.minutes * 60, given.claims))
     kinds = Counter(_kind(what) for what in asked)
     for kind, count in sorted(kinds.items()):
@@ -56,23 +56,23 @@ def main() -> int:
 
 
 async def _asked(server: ApiServer, directory: Path, seconds: float, claims: int) -> list[str]:
-    """What was asked in that time, once everything had come to rest."""
+    """The requests in that time, after the plugin has become idle."""
     with ExitStack() as stack:
-        node = stack.enter_context(plugin.node(directory, NODE))
-        plugin.register(server, NODE)
+        node = stack.enter_context(plugin.simulated_node(directory, NODE))
+        plugin.create_node_object(server, NODE)
         async with (
-            kubelet_client.kubelet(node.kubelet) as kubelet,
-            interposer.interposed(server, directory) as proxy,
+            kubelet_client.run_kubelet(node.kubelet) as kubelet,
+            api_proxy.run_proxy(server, directory) as proxy,
         ):
             rig = Rig(server, node, kubelet, stack)
             await rig.start(f"--kubeconfig={proxy.kubeconfig}")
-            held = [rig.claim(f"gpu-{minor}") for minor in range(claims)]
+            held = [rig.create_claim(f"gpu-{minor}") for minor in range(claims)]
             answers = await rig.dra.prepare(held)
             assert not any(answer.error for answer in answers.values())
             await asyncio.sleep(SETTLE_S)
-            before = len(proxy.asked)
+            before = len(proxy.requests)
             await asyncio.sleep(seconds)
-            return [what for _, what in proxy.asked[before:]]
+            return [what for _, what in proxy.requests[before:]]
 
 
 def _kind(what: str) -> str:

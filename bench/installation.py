@@ -1,24 +1,25 @@
-"""The plugin as a user installs it: wheels of the checkout in an environment of their own."""
+"""Installs the plugin as a user does: wheels of the checkout in a virtual environment."""
 
 import hashlib
 import shutil
 import tempfile
 from pathlib import Path
 
-from nvdra_lab import commands, wheels
+from nvdra_lab import subprocesses
+from nvdra_lab.artifacts import wheels
 from nvdra_lab.environment import Environment
 
 PACKAGES = ("nvdra-api", "nvdra-cdi", "nvdra-gpu-plugin")
 
 
 def program(environment: Environment) -> Path:
-    """The plugin's program, installed from wheels of what is in the checkout now.
+    """Install the plugin from wheels of the checkout. Returns the path of its program.
 
-    The environment is kept in the build cache and used again while wheels and lock file say the
-    same. Byte code is compiled, as in the image.
+    The environment is in the build cache and is reused until the wheels or the lock file change.
+    Byte code is compiled, as in the image.
 
     Raises:
-        LabError: The words of the program that failed.
+        LabError: A program failed; the message has its output.
     """
     path = f"{environment.repository / '.tools/bin'}:{environment.path}"
     uv = shutil.which("uv", path=path) or "uv"
@@ -31,10 +32,10 @@ def program(environment: Environment) -> Path:
         target = environment.cache.root / "bench" / _digest([lock, *built], environment.python)
         if not (target / "complete").exists():
             shutil.rmtree(target.parent, ignore_errors=True)
-            commands.run([uv, "venv", "--quiet", "--python", environment.python, target])
+            subprocesses.run([uv, "venv", "--quiet", "--python", environment.python, target])
             python = f"--python={target / 'bin/python'}"
             install = [uv, "pip", "install", "--quiet", "--compile-bytecode", python]
-            commands.run(
+            subprocesses.run(
                 [*install, *built], env={**environment.variables, "UV_CONSTRAINT": str(lock)}
             )
             (target / "complete").touch()

@@ -1,36 +1,36 @@
-"""Two real nodes with the driver installed by helm, while something is measured on them."""
+"""A lab with two real nodes and the driver installed by helm."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cluster import GPUS, Cluster, Component
-from labtool import LAB, STATE, Lab
 from nvdra_lab.progress import Progress
+from nvdra_testing.cluster.installation import GPU_PLUGIN, Cluster, Component
+from nvdra_testing.cluster.lab_command import LAB_PROGRAM, STATE_DIR, Lab
 
 NAME = "bench"
 
 
 @contextmanager
 def running(
-    progress: Progress, profile: str, *settings: str, component: Component = GPUS
+    progress: Progress, profile: str, *settings: str, component: Component = GPU_PLUGIN
 ) -> Iterator[Cluster]:
-    """A lab of its own, which is taken down again; needs root.
+    """Run a lab while the block runs. Needs root.
 
     Args:
-        progress: Told how far it is.
-        profile: Hardware of each node.
+        progress: Shows the progress.
+        profile: Hardware profile of each node.
         settings: Flags of helm.
-        component: The plugin whose pods are looked at.
+        component: The plugin that is measured.
     """
     _lab("image", "build")
-    if (STATE / NAME).exists():
+    if (STATE_DIR / NAME).exists():
         _lab("down", "--name", NAME)
     _lab("up", "--name", NAME, "--nodes", "2", "--profile", profile)
     try:
         _lab("image", "load", "--name", NAME)
-        cluster = Cluster.of(Lab(NAME), component)
+        cluster = Cluster.from_lab(Lab(NAME), component)
         with progress.step("helm install nvdra"):
             cluster.install(*settings)
         yield cluster
@@ -39,7 +39,7 @@ def running(
 
 
 def _lab(*arguments: str) -> None:
-    """Run `lab`, which says itself how far it is."""
-    done = subprocess.run([LAB, *arguments], check=False)
+    """Run the `lab` command, which prints its own progress."""
+    done = subprocess.run([LAB_PROGRAM, *arguments], check=False)
     if done.returncode != 0:
         sys.exit(f"lab {' '.join(arguments)} failed, see above")

@@ -1,4 +1,4 @@
-"""What was measured, on what: processor, kernel, versions."""
+"""Describes the machine and the versions that are measured."""
 
 import datetime
 import os
@@ -11,12 +11,12 @@ STACK = ("grpcio", "aiohttp", "kubernetes", "pydantic", "protobuf")
 
 
 def facts(program: Path, etcd_flags: tuple[str, ...], directory: Path) -> dict[str, object]:
-    """For the head of the report.
+    """The description for the report.
 
     Args:
-        program: The plugin's.
-        etcd_flags: Beyond those that say where it listens and stores.
-        directory: Where state files lie; its file system syncs them.
+        program: The plugin's program.
+        etcd_flags: etcd's flags, without those for its addresses and its data directory.
+        directory: Directory of the state files; its file system is reported.
     """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),

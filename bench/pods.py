@@ -1,32 +1,32 @@
-"""From a pod's creation to its container running, on two real nodes, with a claim and without.
+"""Measures the start of pods on two real nodes, with a claim and without.
 
-What a watcher sees: the pod appears, then its container runs. The difference between pods with a
-claim and pods without is what the claim costs its user: allocation, the kubelet's calls, the
-prepare, the injection.
+The time is from the event that a pod is added to the event that its container runs. The difference
+between pods with a claim and pods without is the cost of the claim: its allocation, the kubelet's
+calls, the prepare, and the CDI injection.
 """
 
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-import workloads
 import yaml
-from cluster import Cluster
-from kubectl import Kubectl
-from nvdra_api.types import keys
 from nvdra_lab.progress import Progress
+from nvdra_runtime.telemetry import keys
+from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
 
-from bench import watching
+from bench import cluster_watch
 from bench.figures import Summary
 
 PROFILE = "dgx-h100"
 TEMPLATE = "gpu"
 GPUS = 16
-"""Of two nodes of the profile: so many pods can hold one each."""
+"""Number of GPUs on two nodes of the profile."""
 
 WAIT_S = 60
 SETTLE_S = 1.0
-"""Between two measurements, so that the pods before have been cleaned away."""
+"""Time between two measurements, in which the previous pods are cleaned up."""
 
 
 class _Took(NamedTuple):
@@ -37,7 +37,7 @@ class _Took(NamedTuple):
 
 
 def measure(cluster: Cluster, rounds: int, bursts: int, progress: Progress) -> dict[str, Any]:
-    """Seconds until pods run, one at a time and sixteen at once; both kinds take turns."""
+    """Measure the seconds until pods run, one at a time and sixteen at once."""
     with cluster.kubectl.fresh_namespace() as kubectl:
         kubectl.apply(workloads.template(TEMPLATE, workloads.gpus()))
         measured = {}
@@ -50,7 +50,7 @@ def measure(cluster: Cluster, rounds: int, bursts: int, progress: Progress) -> d
 
 
 def _prepares(cluster: Cluster) -> tuple[float, float]:
-    """Seconds that the kubelets have waited for answers to their prepares, and how many; so far."""
+    """The plugins' total seconds of prepare calls so far, and their number."""
     samples = [item for node in cluster.nodes() for item in cluster.metrics(node).items()]
 
     def total(suffix: str) -> float:
@@ -65,7 +65,7 @@ def _prepares(cluster: Cluster) -> tuple[float, float]:
 
 
 def _compared(kubectl: Kubectl, count: int, rounds: int, progress: Progress) -> dict[str, Any]:
-    """With the claim and without, and the medians of the differences of neighbours."""
+    """Measure pods with and without a claim in turns, and the differences between neighbours."""
     plain: list[_Took] = []
     claimed: list[_Took] = []
     with progress.step(f"{rounds} times {count} pods, with a claim and without") as step:
@@ -91,19 +91,19 @@ def _summary(seconds: Iterable[float]) -> dict[str, Any]:
 
 
 def _until_running(kubectl: Kubectl, count: int, templates: Sequence[str]) -> _Took:
-    """Until the last pod has its node, and the last container runs; then all are gone."""
+    """Measure until the last pod is scheduled and the last container runs, then delete the pods."""
     names = [f"p{index}" for index in range(count)]
     manifests = [workloads.pod(name, templates=templates) for name in names]
-    with watching.events(kubectl, pods_of(kubectl.namespace)) as events:
+    with cluster_watch.events(kubectl, pods_of(kubectl.namespace)) as events:
         kubectl.run("create", "-f", "-", text=yaml.safe_dump_all(manifests))
         at, event = events.get(timeout=WAIT_S)
         began = scheduled = at
-        homeless, waiting = set(names), set(names)
+        unscheduled, waiting = set(names), set(names)
         while waiting:
             pod = event["object"]
             name = pod["metadata"]["name"]
-            if name in homeless and pod["spec"].get("nodeName"):
-                homeless.discard(name)
+            if name in unscheduled and pod["spec"].get("nodeName"):
+                unscheduled.discard(name)
                 scheduled = at
             if is_running(pod):
                 waiting.discard(name)

@@ -1,4 +1,4 @@
-"""Results → `results.json` and the tables of `RESULTS.md`."""
+"""Writes the results to `results.json` and to the tables of `RESULTS.md`."""
 
 import json
 import textwrap
@@ -9,11 +9,11 @@ from typing import Any
 HERE = Path(__file__).parent
 
 MOST_MIB = {"nvdra-cd-plugin": 95, "nvdra-cd-controller": 95, "nvdra-imex-daemon": 80}
-"""What the programs of compute domains may have resident."""
+"""Target of the resident set of each component, in MiB."""
 
 
 def write(results: dict[str, Any]) -> str:
-    """Write both files; the second one's text."""
+    """Write both files. Returns the text of `RESULTS.md`."""
     (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     text = "\n".join(_lines(results)) + "\n"
     (HERE / "RESULTS.md").write_text(text)
@@ -37,8 +37,8 @@ def _lines(results: dict[str, Any]) -> Iterable[str]:
         ("step", "median"), ((name, f"{value:.2f} ms") for name, value in steps.items())
     )
     yield ""
-    yield "From the plugin's traces. `prepare` is all of it; what its caller sees beyond that is"
-    yield "gRPC at both ends."
+    yield "From the plugin's traces. `prepare` is the sum; its caller also waits for gRPC at both"
+    yield "ends."
     if "pods" in results:
         yield ""
         yield "## Pods on two nodes"
@@ -105,7 +105,7 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
 
 
 def _shares(shares: dict[str, Any]) -> Iterable[Sequence[str]]:
-    """The first row is what the others are measured by."""
+    """The first row is the baseline of the others."""
     alone = shares["1"]["p50"]
     for held, summary in shares.items():
         what = "one claim" if held == "1" else f"{held} admin results"
@@ -148,12 +148,12 @@ def _pods(pods: dict[str, Any]) -> Iterable[str]:
     yield from _table(head, rows)
     yield ""
     yield from textwrap.wrap(
-        "From the pod's appearance in a watch to its container running; for sixteen, from the "
-        "first to the last. Pods with a claim and without take turns; the difference is the median "
-        "of neighbours'. Until it is scheduled a pod waits for its claim to be made and allocated, "
-        "which is Kubernetes' own work; the plugin's part is the mean time of a prepare as its "
-        "metrics have it; the rest is the kubelet, the container runtime and the hooks of the "
-        "CDI spec.",
+        "The time from the event that a pod is added until its container runs; for sixteen pods, "
+        "from the first to the last. Pods with and without a claim alternate; the difference is "
+        "the median of the differences of neighbours. Until it is scheduled, a pod waits for its "
+        "claim to be created and allocated, which Kubernetes does. The plugin's part is the mean "
+        "time of a prepare in its metrics. The rest is spent by the kubelet, the container runtime "
+        "and the hooks of the CDI spec.",
         100,
     )
 
@@ -161,21 +161,21 @@ def _pods(pods: dict[str, Any]) -> Iterable[str]:
 def _domains(found: dict[str, Any]) -> Iterable[str]:
     count = found["count"]
     rows = (
-        (f"{count} domains have all that they are given", f"{found['made_s']:.2f} s", "≤ 1 s"),
-        ("and their users are told a status", f"{found['told_s']:.2f} s", ""),
-        (f"{count} domains are Ready with a daemon each", f"{found['formed_s']:.2f} s", ""),
+        (f"{count} domains have all their objects", f"{found['made_s']:.2f} s", "≤ 1 s"),
+        ("and all have a status", f"{found['told_s']:.2f} s", ""),
+        (f"{count} domains are Ready with one daemon each", f"{found['formed_s']:.2f} s", ""),
         (f"{count} deleted domains are gone", f"{found['gone_s']:.2f} s", "≤ 2 s"),
-        ("writes for a domain's whole life", f"{found['writes_each']:.1f}", ""),
-        ("resident set of the controller, at most", f"{found['resident_mib']:.0f} MiB", "≤ 95 MiB"),
+        ("writes in the life of a domain", f"{found['writes_each']:.1f}", ""),
+        ("maximum resident set of the controller", f"{found['resident_mib']:.0f} MiB", "≤ 95 MiB"),
     )
     yield from _table(("measure", "median", "target"), rows)
     yield ""
     yield from textwrap.wrap(
-        f"All {count} are made, and deleted, at once; the median of {found['rounds']} rounds. The "
-        "clock runs from the first request until a watch has seen the last object: a DaemonSet and "
-        "two claim templates for each. The controller is a process of its own at default settings, "
-        "etcd syncs; no kubelet is there, so no daemon joins but where that is said: "
-        "then another process labels a node and writes the pod and entry of its daemon.",
+        f"All {count} are created, and deleted, at once; medians of {found['rounds']} rounds. The "
+        "time is from the first request until a watch has reported the last object: a DaemonSet "
+        "and two claim templates per domain. The controller is a separate process with default "
+        "settings; etcd syncs. There is no kubelet, so no daemon starts. For the row with daemons, "
+        "another process labels a node and writes the pod and the clique entry of its daemon.",
         100,
     )
 
@@ -188,9 +188,9 @@ def _rack(rack: dict[str, Any]) -> Iterable[str]:
     yield from _table(("one domain over two nodes, until both are", "median", "times"), rows)
     yield ""
     yield from textwrap.wrap(
-        "On two real nodes, trays of one rack: from the appearance in a watch of the first of two "
-        "pods, whose domain is there and has its claim templates, to both containers running. Each "
-        "step is when it had come true for both nodes.",
+        "On two real nodes of one rack: from the event that the first of two pods is added until "
+        "both containers run. The domain and its claim templates exist before. Each time is when "
+        "both nodes have reached the step.",
         100,
     )
     yield ""
@@ -198,7 +198,7 @@ def _rack(rack: dict[str, Any]) -> Iterable[str]:
         (name, f"{mib:.0f} MiB", f"≤ {MOST_MIB[name]} MiB")
         for name, mib in rack["resident_mib"].items()
     )
-    yield from _table(("resident set there, children left out", "at most", "target"), sizes)
+    yield from _table(("resident set there, without child processes", "maximum", "target"), sizes)
 
 
 def _times(ours: float, other: float) -> str:
@@ -211,7 +211,7 @@ def _conditions(results: dict[str, Any]) -> Iterable[str]:
     flags = " ".join(machine["etcd_flags"]) or "none beyond where it listens and stores: it syncs"
     for condition in (
         f"Machine: {machine['cpu']}, {machine['cores']} cores shared by plugin, API server, etcd "
-        f"and client, nothing pinned; load {machine['load_before']} before the run; kernel "
+        f"and client, without pinning; load {machine['load_before']} before the run; kernel "
         f"{machine['kernel']}, {machine['filesystem']}.",
         f"Versions: {machine['plugin']} ({machine['commit']}), Python {machine['python']}, "
         f"Kubernetes {machine['kubernetes']}, {stack}.",
@@ -220,14 +220,14 @@ def _conditions(results: dict[str, Any]) -> Iterable[str]:
         "export unless a row says so, a fresh process on a simulated dgx-h100 with eight GPUs.",
         f"{rounds['sequential']} rounds of eight new claims prepared one after another, then "
         f"unprepared; {rounds['bursts']} rounds of eight new claims in eight calls at once. Claims "
-        "are made and allocated through the API before the clock starts; times are those of a "
-        "grpc.aio client, its own work included. The start is the median of "
-        f"{results['first_slice_s']['samples']}, on nodes never served before, seen by a watch.",
-        "Beside it, where nothing else is said, the floor: a server with one grpc.aio handler that "
-        "does one TLS GET of a claim on a kept connection and one synced SQLite commit (unprepare: "
-        "the commit alone), called by the same client, in every third round.",
-        'A target with "at" belongs to a machine on which the floor is that; on a slower or a '
-        "faster one the ratios compare.",
+        "are created and allocated through the API before the measurement; times are those of a "
+        "grpc.aio client, including its own work. The start is the median of "
+        f"{results['first_slice_s']['samples']} starts on new nodes, observed by a watch.",
+        'The column "beside" is the floor, unless it says otherwise: a server with one grpc.aio '
+        "handler that does one TLS GET of a claim on a kept connection and one synced SQLite "
+        "commit (unprepare: the commit only), called by the same client in every third round.",
+        'A target with "at" is for a machine whose floor has that value; on other machines compare '
+        "the ratios.",
     ):
         yield from textwrap.wrap(condition, 100, initial_indent="- ", subsequent_indent="  ")
 

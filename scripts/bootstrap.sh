@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes a bare Debian 12 ready for `make`: system packages, and Go where it is missing or too old.
+# Prepares Debian 12 for `make`: installs system packages, and Go if it is missing or too old.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

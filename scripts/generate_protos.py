@@ -1,10 +1,10 @@
-"""Make the protobuf modules of nvdra-api from its .proto files.
+"""Generates the protobuf modules of nvdra-api from its .proto files.
 
     python scripts/generate_protos.py [DIRECTORY]
 
-Writes to nvdra_api/runtime/_generated, or below DIRECTORY (a test compares the two). The compiler
-is the one in grpcio-tools; the code it makes runs with its protobuf release or a later one, which
-`nvdra-api[kubelet]` asks for.
+Writes to nvdra_runtime/_generated, or below DIRECTORY (a test compares the two). The compiler
+is the one in grpcio-tools. The generated code needs its protobuf release or a later one, which
+`nvdra-api[kubelet]` requires.
 """
 
 import sys
@@ -14,15 +14,15 @@ from grpc_tools import protoc
 
 _PACKAGE = Path(__file__).resolve().parent.parent / "packages" / "nvdra-api"
 SOURCES = _PACKAGE / "proto"
-GENERATED = _PACKAGE / "src" / "nvdra_api" / "runtime" / "_generated"
+GENERATED = _PACKAGE / "src" / "nvdra_runtime" / "_generated"
 _NOTE = '"""Made by scripts/generate_protos.py from proto/; do not edit."""\n'
 
 
 def generate(target: Path) -> None:
     """Compile every .proto file; each directory becomes a package.
 
-    Messages only: the two services are bound by name in `runtime/kubelet`, v1beta1 with v1's
-    messages.
+    Only messages are generated. `nvdra_runtime.kubeletplugin` binds the services by name, and uses
+    the messages of v1 for v1beta1.
     """
     files = sorted(str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.proto"))
     target.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-{{/* What the controller's and the plugin's chart must agree on about compute domains. */}}
+{{/* Definitions that the charts of the controller and of the ComputeDomain plugin share. */}}
 
-{{/* As JSON: where IMEX daemons may be, the driver's namespace first. */}}
+{{/* As JSON: the namespaces in which IMEX daemons may be, the driver's first. */}}
 {{- define "nvdra.managedNamespaces" -}}
 {{- prepend .Values.global.additionalNamespaces (include "nvdra.namespace" .) | uniq | toJson -}}
 {{- end -}}

@@ -1,6 +1,6 @@
-{{/* What components may reach, where a chart is told to say it. */}}
+{{/* Rules of the network policies. */}}
 
-{{/* The ways out that every component needs. */}}
+{{/* The connections that every component needs. */}}
 {{- define "nvdra.egress" -}}
 # The API server.
 - ports:

@@ -3,22 +3,22 @@ What admission policies have in common: who asks, from which node and pod, and h
 force. What a token says of pod and node is signed by the API server (ServiceAccountTokenPodNodeInfo).
 */}}
 
-{{/* Who asks is the account of the chart's own pods. */}}
+{{/* The request comes from the service account of the chart's own pods. */}}
 {{- define "nvdra.isTheAccount" -}}
 request.userInfo.username == 'system:serviceaccount:{{ include "nvdra.namespace" . }}:{{ include "nvdra.serviceAccountName" . }}'
 {{- end -}}
 
-{{/* The node that the pod of whoever asks runs on, as its token says. */}}
+{{/* The node of the requesting pod, from its token. */}}
 {{- define "nvdra.userNodeName" -}}
 request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
 {{- end -}}
 
-{{/* The pod that whoever asks runs in, likewise: its `name` or `uid`. */}}
+{{/* The requesting pod's `name` or `uid`, from its token. */}}
 {{- define "nvdra.userPod" -}}
 request.userInfo.?extra[?'authentication.kubernetes.io/pod-{{ . }}'][0].orValue('')
 {{- end -}}
 
-{{/* Of an object nothing is changed but labels; who asks must be allowed those beside. */}}
+{{/* Only labels of the object are changed. Which ones may be changed is checked separately. */}}
 {{- define "nvdra.nothingButLabels" -}}
 object.spec == oldObject.spec
 && object.metadata.?annotations.orValue({}) == oldObject.metadata.?annotations.orValue({})
@@ -26,7 +26,7 @@ object.spec == oldObject.spec
 && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
 {{- end -}}
 
-{{/* Takes the root context and the policy's `name`. */}}
+{{/* Arguments: the root context and the policy's `name`. */}}
 {{- define "nvdra.policyBinding" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

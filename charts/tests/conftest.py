@@ -1,4 +1,4 @@
-"""What the charts' tests share: helm itself, and the charts of this repository."""
+"""Fixtures of the charts' tests: helm, and the charts of this repository."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ def charts() -> Path:
 
 @pytest.fixture(scope="session")
 def binaries() -> Path:
-    """The cache of built programs, `<name>-<version>/<program>`."""
+    """The directory of built programs, `<name>-<version>/<program>`."""
     caches = Path(os.getenv("XDG_CACHE_HOME") or Path.home() / ".cache")
     return caches / "nvdra" / "bin"
 

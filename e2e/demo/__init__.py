@@ -1,9 +1,4 @@
-"""`make demo`: from a bare machine to pods that hold simulated GPUs, and what one sees of it.
+"""`make demo`: from a bare machine to pods that hold simulated GPUs.
 
-It acts on a cluster through the test harness (`e2e/harness`), which is made importable here.
+It acts on a cluster through the test framework, `nvdra_testing`.
 """
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "harness"))

@@ -1,4 +1,4 @@
-"""The command: which cluster, and what to say when a step fails."""
+"""The command: arguments, the chapters in order, and the message if a step fails."""
 
 import argparse
 import signal
@@ -6,43 +6,43 @@ import subprocess
 import sys
 from types import FrameType
 
-from kubectl import WaitedInVain
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_lab import environment, state
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
-from nvdra_lab.providers.local import Wishes
+from nvdra_lab.providers.local import LabRequest
+from nvdra_testing.cluster.kubectl import WaitTimeout
 
-from e2e.demo import afterwards, domain, quickstarts, setting, tables, trace
-from e2e.demo.domain import RACK
+from e2e.demo import claim_trace, domain_chapter, environment_setup, next_steps, quickstarts, tables
+from e2e.demo.domain_chapter import RACK
 from e2e.demo.screen import Screen
 
-FAILURES = (LabError, WaitedInVain, AssertionError, subprocess.SubprocessError, OSError)
+FAILURES = (LabError, WaitTimeout, AssertionError, subprocess.SubprocessError, OSError)
 """A command that failed, a fact that did not come true, an answer that did not come."""
 
 
 def main() -> int:
-    """Tell the story; 1 when it cannot be told to its end."""
+    """Run the demo; return 1 if a step fails."""
     signal.signal(signal.SIGTERM, _interrupt)
-    wishes, screen, here = _wishes(), Screen(), environment.read()
+    wishes, screen, here = _parse_arguments(), Screen(), environment.read()
     try:
-        _tell(screen, here, wishes)
+        _run_chapters(screen, here, wishes)
     except FAILURES as error:
         screen.failure(str(error))
-        if _is_up(here, wishes):
-            afterwards.where_to_look(screen, wishes.name)
+        if _is_running(here, wishes):
+            next_steps.where_to_look(screen, wishes.name)
         return 1
     except KeyboardInterrupt:
-        stays = f"lab {wishes.name} stays up until: {afterwards.stop(wishes.name)}"
+        stays = f"lab {wishes.name} stays up until: {next_steps.stop(wishes.name)}"
         screen.blank()
-        screen.note(f"interrupted; {stays if _is_up(here, wishes) else 'nothing is up'}")
+        screen.note(f"interrupted; {stays if _is_running(here, wishes) else 'nothing is up'}")
         return 130
     return 0
 
 
-def _tell(screen: Screen, here: Environment, wishes: Wishes) -> None:
-    cluster = setting.cluster(screen, here, wishes)
-    setting.driver(screen, here, cluster)
+def _run_chapters(screen: Screen, here: Environment, wishes: LabRequest) -> None:
+    cluster = environment_setup.start_cluster(screen, here, wishes)
+    environment_setup.install_driver(screen, here, cluster)
     screen.chapter(
         "What the driver publishes",
         "A ResourceSlice per node. Claims select by these attributes, and by more.",
@@ -51,12 +51,12 @@ def _tell(screen: Screen, here: Environment, wishes: Wishes) -> None:
     screen.commands(["kubectl get resourceslices -o yaml"])
     screen.show(tables.devices(devices))
     quickstarts.run(screen, cluster, devices)
-    trace.run(screen, cluster)
-    domain.run(screen, cluster)
-    afterwards.tell(screen, cluster, devices)
+    claim_trace.run(screen, cluster)
+    domain_chapter.run(screen, cluster)
+    next_steps.show(screen, cluster, devices)
 
 
-def _wishes() -> Wishes:
+def _parse_arguments() -> LabRequest:
     parser = argparse.ArgumentParser(prog="python -m e2e.demo", description="See: make demo")
     release = f"%(prog)s of nvdra-gpu-plugin {__version__}"
     parser.add_argument("--version", action="version", version=release)
@@ -65,10 +65,10 @@ def _wishes() -> Wishes:
     parser.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release")
     parser.add_argument("--name", default="lab", help="the lab to use")
     options = parser.parse_args()
-    return Wishes(options.name, options.nodes, options.profile, options.kube)
+    return LabRequest(options.name, options.nodes, options.profile, options.kube)
 
 
-def _is_up(here: Environment, wishes: Wishes) -> bool:
+def _is_running(here: Environment, wishes: LabRequest) -> bool:
     return state.load(here, wishes.name) is not None
 
 

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import served
-import workloads
 import yaml
-from cluster import Cluster, Device
-from kubectl import Kubectl
 from nvdra_lab.errors import LabError
+from nvdra_testing.cluster import api_versions, workloads
+from nvdra_testing.cluster.installation import Cluster, Device
+from nvdra_testing.cluster.kubectl import Kubectl
 
 from e2e.demo.screen import Screen
 from e2e.demo.tables import PCIE_ROOT
@@ -46,13 +45,13 @@ def parse(file: str, text: str) -> Quickstart:
     return Quickstart(file, title, tuple(names))
 
 
-def unserved(devices: Sequence[Device], release: tuple[int, int]) -> set[str]:
+def pending_quickstarts(devices: Sequence[Device], release: tuple[int, int]) -> set[str]:
     """The quickstarts (by number) that must stay pending on that hardware and Kubernetes."""
     roots = Counter((device.node, device.attributes.get(PCIE_ROOT)) for device in devices)
     has_pair = any(count > 1 for (_, root), count in roots.items() if root)
     products = [device.attributes["productName"] for device in devices]
     has_chosen = any(name in product for name in ("H100", "GB200") for product in products)
-    has_extended = release >= served.EXTENDED_RESOURCES
+    has_extended = release >= api_versions.EXTENDED_RESOURCES_SINCE
     is_served = {"4": has_chosen, "5": has_pair, "6": False, "7": has_extended}
     return {number for number, is_so in is_served.items() if not is_so}
 
@@ -75,8 +74,9 @@ def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
         )
     with screen.step(f"an empty namespace {NAMESPACE}"):
         _empty(cluster)
-    if cluster.kubectl.dra != "v1":
-        screen.prose(f"Claims are written in {served.GROUP}/{cluster.kubectl.dra} here.", indent=2)
+    if cluster.kubectl.resource_api_version != "v1":
+        version = f"{api_versions.GROUP}/{cluster.kubectl.resource_api_version}"
+        screen.prose(f"Claims are written in {version} here.", indent=2)
     files = sorted(file for file in FOLDER.glob("*.yaml") if file.name != DOMAIN)
     for file in files:
         quickstart = parse(file.name, file.read_text())
@@ -84,10 +84,10 @@ def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
             screen,
             cluster,
             quickstart,
-            is_served=file.name[0] not in unserved(devices, cluster.release),
+            is_served=file.name[0] not in pending_quickstarts(devices, cluster.release),
         )
         if len(devices) < FOR_ALL and file not in (files[0], files[-1]):
-            pods = cluster.kubectl.within(NAMESPACE)
+            pods = cluster.kubectl.in_namespace(NAMESPACE)
             pods.run("delete", "-f", str(file), "--wait")
 
 
@@ -95,28 +95,28 @@ def _empty(cluster: Cluster) -> None:
     """The namespace, without what an earlier demo left in it."""
     if cluster.kubectl.exists("namespace", NAMESPACE):
         kinds = "pods,computedomains,resourceclaimtemplates,resourceclaims"
-        cluster.kubectl.within(NAMESPACE).run("delete", kinds, "--all", "--wait")
+        cluster.kubectl.in_namespace(NAMESPACE).run("delete", kinds, "--all", "--wait")
     else:
         cluster.kubectl.run("create", "namespace", NAMESPACE)
 
 
 def _show(screen: Screen, cluster: Cluster, quickstart: Quickstart, *, is_served: bool) -> None:
-    pods = cluster.kubectl.within(NAMESPACE)
+    pods = cluster.kubectl.in_namespace(NAMESPACE)
     screen.heading(quickstart.title)
     screen.commands([f"kubectl -n {NAMESPACE} apply -f {SHOWN}/{quickstart.file}"])
     pods.apply(FOLDER / quickstart.file)
     if not is_served:
         for name in quickstart.pods:
-            _refused(screen, pods, name)
+            _show_pending(screen, pods, name)
         return
     with screen.step(f"{' and '.join(quickstart.pods)}: Running"):
         pods.wait_running(*quickstart.pods)
     for name in quickstart.pods:
-        _look_inside(screen, pods, name)
-        _neighbours(screen, cluster, pods, name)
+        _show_containers(screen, pods, name)
+        _show_topology(screen, cluster, pods, name)
 
 
-def _look_inside(screen: Screen, pods: Kubectl, name: str) -> None:
+def _show_containers(screen: Screen, pods: Kubectl, name: str) -> None:
     """Every container's own view of the hardware."""
     spec = pods.get("pod", name)["spec"]
     for container in spec["containers"]:
@@ -127,28 +127,30 @@ def _look_inside(screen: Screen, pods: Kubectl, name: str) -> None:
         screen.prose(" ".join(files), indent=6)
 
 
-def _neighbours(screen: Screen, cluster: Cluster, pods: Kubectl, name: str) -> None:
+def _show_topology(screen: Screen, cluster: Cluster, pods: Kubectl, name: str) -> None:
     """Where the GPUs of a pod with several hang."""
     for claim in workloads.claims_of(pods, name):
-        given = cluster.allocated(claim)
+        given = cluster.allocated_devices(claim)
         if len(given) > 1:
             places = [f"{device.name} below {device.attributes[PCIE_ROOT]}" for device in given]
             screen.prose(f"{given[0].node}: {', '.join(places)}", indent=6)
 
 
-def _refused(screen: Screen, pods: Kubectl, name: str) -> None:
+def _show_pending(screen: Screen, pods: Kubectl, name: str) -> None:
     """A pod that waits: what `kubectl describe` tells its user."""
-    pods.wait(lambda: None if _verdict(pods, name) else "nothing yet", "the scheduler's verdict")
+    pods.wait(
+        lambda: None if _scheduler_message(pods, name) else "nothing yet", "the scheduler's verdict"
+    )
     facts = [f"{name} is {pods.get('pod', name)['status']['phase']}"]
     for claim in workloads.claims_of(pods, name):
         is_allocated = "allocation" in claim.get("status", {})
         facts.append(f"its claim {'allocated' if is_allocated else 'not allocated'}")
     screen.prose(f"{', '.join(facts)}; its user is told:", style="yellow")
     screen.commands([f"kubectl -n {NAMESPACE} describe pod {name}"])
-    screen.prose(f"Warning  FailedScheduling  {_verdict(pods, name)}", indent=6)
+    screen.prose(f"Warning  FailedScheduling  {_scheduler_message(pods, name)}", indent=6)
 
 
-def _verdict(pods: Kubectl, name: str) -> str:
+def _scheduler_message(pods: Kubectl, name: str) -> str:
     """Why the scheduler finds no node: the message of its last event about the pod."""
     said = [message for reason, message in pods.events(name) if reason == "FailedScheduling"]
     return said[-1] if said else ""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from cluster import Device
+from nvdra_testing.cluster.installation import Device
 from rich.table import Table
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"

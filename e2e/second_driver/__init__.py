@@ -1,5 +1,5 @@
-"""A second, small DRA driver over nvdra-api alone, for tests of the kubelet's part.
+"""A second, small DRA driver on nvdra-api alone, for tests of the kubelet's behaviour.
 
-`driver` is the program that runs on a node, `orders` what tests tell it. It imports nothing of the
-GPU plugin: what it needs to be a driver is what nvdra-api offers to any.
+`driver` is the program that runs on a node, `control_files` the instructions from the tests. It
+imports nothing of the GPU plugin: nvdra-api offers everything that a driver needs.
 """

@@ -1,7 +1,7 @@
 """`python -m e2e.second_driver.driver NODE KUBECONFIG FOLDER`: virtual devices on a node.
 
-A device is an environment variable. Every claim it is asked for is noted, and orders may make a
-call fail or hang.
+A device is an environment variable. The driver records every call, and instructions can make a call
+fail or hang.
 """
 
 import asyncio
@@ -10,75 +10,81 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from nvdra_api.protocol import allocation
-from nvdra_api.runtime.kube import client
-from nvdra_api.runtime.kube.client import Client, KubeSettings
-from nvdra_api.runtime.kube.publisher import Publisher
-from nvdra_api.runtime.kubelet import server
-from nvdra_api.runtime.process import app
-from nvdra_api.types.claims import ClaimRef
-from nvdra_api.types.errors import DriverError
-from nvdra_api.types.ids import ClaimUID, DeviceName, NodeName, PoolName
-from nvdra_api.types.prepared import PreparedClaim, PreparedDevice
-from nvdra_api.types.slices import Device, Pool, Slice
+from nvdra_api.errors import DriverError
+from nvdra_api.ids import ClaimUID, DeviceName, NodeName, PoolName
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_api.resource.slices import Device
 from nvdra_cdi import files, version
 from nvdra_cdi.model import ContainerEdits, Spec
 from nvdra_cdi.model import Device as CdiDevice
+from nvdra_runtime.claims import allocation
+from nvdra_runtime.claims.prepare_result import PreparedDevice, PrepareResult
+from nvdra_runtime.kube import client
+from nvdra_runtime.kube.client import Client, KubeSettings
+from nvdra_runtime.kubeletplugin import server
+from nvdra_runtime.process import app
+from nvdra_runtime.resourceslices.pool import Pool, Slice
+from nvdra_runtime.resourceslices.publisher import Publisher
 
-from e2e.second_driver.orders import DRIVER, ENV, Call, Desk
+from e2e.second_driver.control_files import DRIVER, ENV_PREFIX, ControlDir, RecordedCall
 
 DEVICES = tuple(DeviceName(f"thing-{index}") for index in range(32))
 KIND = f"{DRIVER}/thing"
 PLUGINS = Path("/var/lib/kubelet/plugins")
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 CDI = Path("/var/run/cdi")
-LOOK_S = 0.1
+POLL_S = 0.1
 
 
-class _Heard(NamedTuple):
+class _CallOutcome(NamedTuple):
     ref: ClaimRef
     failure: str | None
 
 
-class Second:
-    """What the kubelet's calls come to: a `Handler`."""
+class SecondDriver:
+    """Handles the kubelet's calls: a `ClaimHandler`."""
 
-    def __init__(self, api: Client, desk: Desk) -> None:
+    def __init__(self, api: Client, desk: ControlDir) -> None:
         self._api = api
         self._desk = desk
 
     async def prepare(
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
-    ) -> Mapping[ClaimUID, PreparedClaim | str]:
-        """The claims' devices, unless other orders were given."""
+    ) -> Mapping[ClaimUID, PrepareResult | str]:
+        """Return the claims' devices, or the errors of the instructions."""
         return {
             each.ref.uid: each.failure or await self._devices(each.ref, deadline)
-            for each in await self._heard("prepare", claims)
+            for each in await self._follow_instructions("prepare", claims)
         }
 
     async def unprepare(
         self, claims: Sequence[ClaimRef], deadline: float, traceparent: str | None
     ) -> Mapping[ClaimUID, str | None]:
-        """Nothing has to be taken back."""
-        return {each.ref.uid: each.failure for each in await self._heard("unprepare", claims)}
+        """Succeed, except for the errors of the instructions."""
+        return {
+            each.ref.uid: each.failure
+            for each in await self._follow_instructions("unprepare", claims)
+        }
 
-    async def _heard(self, method: str, claims: Sequence[ClaimRef]) -> list["_Heard"]:
-        """Note the call, hang as long as we are told to, and learn who is to fail."""
-        calls = [(ref, Call(method, ref.name, ref.uid)) for ref in claims]
+    async def _follow_instructions(
+        self, method: str, claims: Sequence[ClaimRef]
+    ) -> list["_CallOutcome"]:
+        """Record the call, wait while it is blocked, and look up the errors."""
+        calls = [(ref, RecordedCall(method, ref.name, ref.uid)) for ref in claims]
         for _, call in calls:
-            self._desk.note(call)
+            self._desk.record_call(call)
         while any(call.order in self._desk.read().block for _, call in calls):  # noqa: ASYNC110 - a file has no event
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         orders = self._desk.read()
-        return [_Heard(ref, orders.fail.get(call.order)) for ref, call in calls]
+        return [_CallOutcome(ref, orders.fail.get(call.order)) for ref, call in calls]
 
-    async def _devices(self, ref: ClaimRef, deadline: float) -> PreparedClaim | str:
+    async def _devices(self, ref: ClaimRef, deadline: float) -> PrepareResult | str:
         try:
-            claim = await self._api.claim(ref, deadline)
+            claim = await self._api.get_claim(ref, deadline)
         except DriverError as error:
             return str(error)
         results = allocation.results(claim, DRIVER)
-        return PreparedClaim(
+        return PrepareResult(
             tuple(
                 PreparedDevice(
                     (result.base_request,),
@@ -93,28 +99,28 @@ class Second:
 
 async def main(node: NodeName, kubeconfig: str, folder: Path, stop: asyncio.Event) -> None:
     """Serve until told to stop."""
-    desk = Desk(folder)
+    desk = ControlDir(folder)
     CDI.mkdir(parents=True, exist_ok=True)
     files.write(_spec(), CDI / f"{DRIVER}.json")
-    pool = Pool(PoolName(node), (Slice(tuple(Device(name) for name in DEVICES)),))
+    pool = Pool(PoolName(node), (Slice(tuple(Device(name=name) for name in DEVICES)),))
     plugin_dir = PLUGINS / DRIVER
     plugin_dir.mkdir(parents=True, exist_ok=True)
-    async with client.connected(KubeSettings(kubeconfig=kubeconfig)) as api:
+    async with client.connect(KubeSettings(kubeconfig=kubeconfig)) as api:
         publisher = Publisher(api, DRIVER, node)
         async with (
             publisher.running(),
-            server.serving(DRIVER, plugin_dir, REGISTRY, Second(api, desk)) as kubelet,
+            server.serve(DRIVER, plugin_dir, REGISTRY, SecondDriver(api, desk)) as kubelet,
         ):
             publisher.publish(pool)
             while not (kubelet.is_registered and publisher.state.is_published):  # noqa: ASYNC110 - neither tells
-                await asyncio.sleep(LOOK_S)
-            desk.open()
+                await asyncio.sleep(POLL_S)
+            desk.mark_registered()
             await stop.wait()
 
 
 def _spec() -> Spec:
     devices = tuple(
-        CdiDevice(name, ContainerEdits(env=(f"{ENV}{index}={name}",)))
+        CdiDevice(name, ContainerEdits(env=(f"{ENV_PREFIX}{index}={name}",)))
         for index, name in enumerate(DEVICES)
     )
     return version.with_minimum(Spec(KIND, devices))

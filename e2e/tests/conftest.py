@@ -1,11 +1,11 @@
 """The clusters of the end-to-end tests: labs of two nodes each, with the driver from its chart.
 
-One lab has nodes of eight H100 with gpu.nvidia.com alone, and a collector of traces. The other, for
-the tests of compute domains, has two trays of one NVL72 rack, and both drivers as a plain install
-makes them, and a collector too. Each is brought up when its first test comes.
+One lab has nodes with eight H100, with gpu.nvidia.com only. The other one, for ComputeDomains, has
+two trays of one NVL72 rack and both drivers, as in a default installation. Each has a collector of
+traces, and is started for the first test that needs it.
 
-`--keep-lab` leaves the labs up for a look at them: `eval "$(lab env --name e2e)"`, `lab status
---name e2e` (or `cd`). The next run begins anew.
+`--keep-lab` leaves the labs up for inspection: `eval "$(lab env --name e2e)"`, `lab status --name
+e2e` (or `cd`). The next run starts new labs.
 """
 
 import json
@@ -14,19 +14,26 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import members
-import otlp
 import pytest
-from cluster import DOMAINS, GPUS, GPUS_ALONE, RELEASE, Cluster, Component
-from kubectl import Kubectl
-from labtool import LAB, STATE, Lab
-from otlp import Receiver
+from nvdra_testing.cluster import compute_domains
+from nvdra_testing.cluster.installation import (
+    CD_PLUGIN,
+    GPU_PLUGIN,
+    GPUS_ONLY,
+    RELEASE,
+    Cluster,
+    Component,
+)
+from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.cluster.lab_command import LAB_PROGRAM, STATE_DIR, Lab
+from nvdra_testing.telemetry import otlp_receiver
+from nvdra_testing.telemetry.otlp_receiver import Receiver
 
 PROFILE = "dgx-h100"
 RACK = "gb200-nvl72"
 OTLP_PORT = 4318
 TEST_S = 120
-"""How long a test may take; what a whole session shares is brought up outside of that."""
+"""The time limit of a test; fixtures of the session are not included."""
 
 EXPORT_SOON = [{"name": "OTEL_BSP_SCHEDULE_DELAY", "value": "200"}]
 LOG_LINES = 40
@@ -49,57 +56,63 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def bare(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A new cluster with the project's images on its nodes, and no driver yet."""
-    with lab(request.config, request.config.getoption("--lab"), PROFILE, GPUS) as cluster:
+    """A new cluster with the project's images on its nodes, without the driver."""
+    with lab(request.config, request.config.getoption("--lab"), PROFILE, GPU_PLUGIN) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def bare_rack(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Two trays of one rack, joined by NVLink, with the project's images and no driver yet."""
-    with lab(request.config, request.config.getoption("--rack"), RACK, DOMAINS) as cluster:
+    """Two trays of one rack, connected by NVLink.
+
+    With the project's images and without the driver.
+    """
+    with lab(request.config, request.config.getoption("--rack"), RACK, CD_PLUGIN) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def rack_collector(bare_rack: Cluster) -> Iterator[Receiver]:
-    """Receives the traces of the rack: those of controller, plugins and daemons."""
-    with otlp.receiver(bare_rack.host_address, OTLP_PORT) as receiver:
+    """Receives the traces of controller, plugins and daemons in the rack."""
+    with otlp_receiver.receiver(bare_rack.host_address, OTLP_PORT) as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="session")
 def rack_settings(rack_collector: Receiver) -> list[str]:
-    """How the driver is installed there: plainly, but for where traces go."""
-    return [*members.SETTINGS, f"--set-string=global.otlp.endpoint={rack_collector.endpoint}"]
+    """The helm flags for the rack: the defaults, and the endpoint for traces."""
+    return [
+        *compute_domains.HELM_FLAGS,
+        f"--set-string=global.otlp.endpoint={rack_collector.endpoint}",
+    ]
 
 
 @pytest.fixture(scope="session")
 def rack(
     request: pytest.FixtureRequest, bare_rack: Cluster, rack_settings: list[str]
 ) -> Iterator[Cluster]:
-    """The rack with the driver as a plain install makes it, compute domains included.
+    """The rack with a default installation of the driver, including ComputeDomains.
 
-    When all tests are through, nothing may be left of any domain, in the API and on the nodes.
+    After all tests, nothing of any domain may be left in the API and on the nodes.
     """
     with speaking(request.config):
         print("▸ helm install nvdra, compute domains included", flush=True)
         bare_rack.install(*rack_settings)
     yield bare_rack
-    members.wait_nothing_left(bare_rack)
+    compute_domains.wait_nothing_left(bare_rack)
 
 
 @contextmanager
 def lab(config: pytest.Config, name: str, profile: str, component: Component) -> Iterator[Cluster]:
-    """A lab with the project's images on its nodes, until the block is left."""
+    """Run a lab with the project's images on its nodes until the block is left."""
     with speaking(config):
         say("image", "build")
-        if (STATE / name).exists():  # an earlier run kept it, or was killed
+        if (STATE_DIR / name).exists():  # an earlier run left it, or was killed
             say("down", "--name", name)
         kube = config.getoption("--kube")
         say("up", "--name", name, "--nodes", "2", "--profile", profile, "--kube", kube)
         say("image", "load", "--name", name)
-    yield Cluster.of(Lab(name), component)
+    yield Cluster.from_lab(Lab(name), component)
     if not config.getoption("--keep-lab"):
         with speaking(config):
             say("down", "--name", name)
@@ -108,16 +121,16 @@ def lab(config: pytest.Config, name: str, profile: str, component: Component) ->
 @pytest.fixture(scope="session")
 def collector(bare: Cluster) -> Iterator[Receiver]:
     """Receives the plugins' traces."""
-    with otlp.receiver(bare.host_address, OTLP_PORT) as receiver:
+    with otlp_receiver.receiver(bare.host_address, OTLP_PORT) as receiver:
         yield receiver
 
 
 @pytest.fixture(scope="session")
 def settings(collector: Receiver) -> list[str]:
-    """How the driver is installed for these tests, as flags of helm."""
+    """The helm flags with which the driver is installed for these tests."""
     env = "nvdra-gpu-plugin.kubeletPlugin.containers.gpus.env"
     return [
-        GPUS_ALONE,
+        GPUS_ONLY,
         f"--set-string=global.otlp.endpoint={collector.endpoint}",
         f"--set-json={env}={json.dumps(EXPORT_SOON)}",
     ]
@@ -125,7 +138,7 @@ def settings(collector: Receiver) -> list[str]:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, bare: Cluster, settings: list[str]) -> Cluster:
-    """The cluster with the driver installed and ready on every node."""
+    """The cluster with the driver installed and ready on all nodes."""
     with speaking(request.config):
         print("▸ helm install nvdra", flush=True)
         bare.install(*settings)
@@ -134,21 +147,21 @@ def cluster(request: pytest.FixtureRequest, bare: Cluster, settings: list[str]) 
 
 @pytest.fixture
 def pods(cluster: Cluster) -> Iterator[Kubectl]:
-    """A namespace of the test's own, with the driver at work."""
+    """A namespace for one test in the cluster with the driver."""
     with cluster.kubectl.fresh_namespace() as kubectl:
         yield kubectl
 
 
 @pytest.fixture
 def team(rack: Cluster) -> Iterator[Kubectl]:
-    """A namespace of the test's own in the rack."""
+    """A namespace for one test in the rack."""
     with rack.kubectl.fresh_namespace() as kubectl:
         yield kubectl
 
 
 @pytest.fixture
 def idle(cluster: Cluster) -> Cluster:
-    """The cluster once nobody holds a GPU any more: tests before this one are still going."""
+    """The cluster after the claims of earlier tests are gone."""
     cluster.kubectl.wait(
         lambda: cluster.kubectl.run("get", "resourceclaims", "-A", "--no-headers") or None,
         "the claims of earlier tests to be gone",
@@ -161,20 +174,22 @@ def idle(cluster: Cluster) -> Cluster:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows what the driver's programs said meanwhile."""
+    """Add the logs of the driver's components to the report of a failed test."""
     report = yield
     arguments = getattr(item, "funcargs", {})
     used = arguments.get("cluster") or arguments.get("rack")
     if report.failed and call.when == "call" and isinstance(used, Cluster):
         since = f"--since={int(call.duration) + 2}s"
         chosen = ["-l", f"app.kubernetes.io/instance={RELEASE}", "--max-log-requests=10"]
-        log = used.driver.attempt("logs", *chosen, "--prefix", f"--tail={LOG_LINES}", since).stdout
+        log = used.driver_namespace.run_unchecked(
+            "logs", *chosen, "--prefix", f"--tail={LOG_LINES}", since
+        ).stdout
         report.sections.append(("the driver's logs", log))
     return report
 
 
 def speaking(config: pytest.Config) -> ExitStack:
-    """What is printed in the block reaches the terminal: the user waits for it."""
+    """Output in the block goes to the terminal, because the user waits for it."""
     stack = ExitStack()
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is not None:
@@ -184,7 +199,7 @@ def speaking(config: pytest.Config) -> ExitStack:
 
 
 def say(*arguments: str) -> None:
-    """Run `lab`, which says itself how far it is."""
-    done = subprocess.run([LAB, *arguments], check=False)
+    """Run `lab`, which prints its progress."""
+    done = subprocess.run([LAB_PROGRAM, *arguments], check=False)
     if done.returncode != 0:
         pytest.fail(f"lab {' '.join(arguments)} failed, see above", pytrace=False)

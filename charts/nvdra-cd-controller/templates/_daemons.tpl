@@ -1,13 +1,13 @@
-{{/* What the daemons' rights follow from. */}}
+{{/* Definitions for the permissions of the daemons. */}}
 
-{{/* Do daemons meet in the domain's status, and not in cliques? As the gates say, the beta ones together too. */}}
+{{/* Whether daemons are listed in the domain's status and not in cliques, according to the feature gates. */}}
 {{- define "nvdra-cd-controller.isStatusMode" -}}
 {{- $gates := .Values.global.featureGates -}}
 {{- $all := ternary $gates.AllBeta true (hasKey $gates "AllBeta") -}}
 {{- if not (ternary $gates.ComputeDomainCliques $all (hasKey $gates "ComputeDomainCliques")) }}true{{ end -}}
 {{- end -}}
 
-{{/* As JSON: the users that daemons are, in every namespace where there may be some. */}}
+{{/* As JSON: the daemons' users, in every namespace in which there may be daemons. */}}
 {{- define "nvdra-cd-controller.daemonUsers" -}}
 {{- $users := list -}}
 {{- range include "nvdra.managedNamespaces" . | fromJsonArray -}}

@@ -3,7 +3,7 @@ What every component's chart has in common: names, labels, the image, the featur
 links this file into its templates, so a packaged chart contains it.
 */}}
 
-{{/* Every object of a chart is called as `fullname` says, but for those whose names are fixed. */}}
+{{/* The name of every object of a chart, except those whose names are fixed. */}}
 {{- define "nvdra.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
@@ -19,12 +19,12 @@ links this file into its templates, so a packaged chart contains it.
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
 
-{{/* The one source of the account's name: for the pods, the role bindings and the admission policies. */}}
+{{/* The service account's name, for the pods, the role bindings and the admission policies. */}}
 {{- define "nvdra.serviceAccountName" -}}
 {{- default (include "nvdra.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
-{{/* A selector cannot change, so nothing but the chart's and the release's name may enter it. */}}
+{{/* A selector is immutable, so it contains only the names of the chart and of the release. */}}
 {{- define "nvdra.selectorLabels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -38,7 +38,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* The image of one program: takes the root context and its `image` value. */}}
+{{/* The image of one program. Arguments: the root context and its `image` value. */}}
 {{- define "nvdra.image" -}}
 {{- with .root.Values.global.imageRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
 {{- .image.repository }}:{{ default .root.Chart.AppVersion .image.tag -}}

@@ -1,6 +1,6 @@
-{{/* What the node plugins' charts have in common: the node's roots, their mounts, the version of classes. */}}
+{{/* Definitions that the charts of the node plugins share: directories, mounts, the version of device classes. */}}
 
-{{/* Group and version of the device classes; empty where the cluster serves none. */}}
+{{/* Group and version of the device classes; empty if the cluster serves none. */}}
 {{- define "nvdra.resourceApiVersion" -}}
 {{- $served := list -}}
 {{- range list "v1" "v1beta2" "v1beta1" -}}
@@ -12,7 +12,7 @@
 {{- default (append $served "" | first) .Values.global.resourceApiVersion -}}
 {{- end -}}
 
-{{/* As JSON: the node's file systems whose place was changed, each with the name of its volume. */}}
+{{/* As JSON: the file systems of the node in other directories than the default, each with its volume's name. */}}
 {{- define "nvdra.movedRoots" -}}
 {{- $moved := list -}}
 {{- range tuple (list "proc" "/proc") (list "sys" "/sys") (list "dev" "/dev") -}}
@@ -24,7 +24,7 @@
 {{- toJson $moved -}}
 {{- end -}}
 
-{{/* The settings that say where things are on the node: variables of every node plugin. */}}
+{{/* The directories of the node, as environment variables of every node plugin. */}}
 {{- define "nvdra.nodeEnvironment" -}}
 - name: NODE_NAME
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
@@ -69,7 +69,7 @@
   value: void
 {{- end -}}
 
-{{/* The fields of a plugin's pod that are values: account, priority, where it runs. */}}
+{{/* The fields of a plugin's pod that are set by values: account, priority, scheduling. */}}
 {{- define "nvdra.podFields" -}}
 {{- $plugin := .Values.kubeletPlugin -}}
 serviceAccountName: {{ include "nvdra.serviceAccountName" . }}
@@ -177,7 +177,7 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
-{{/* The rule by which the plugin on a node may write slices of that node, of one driver, and no others. */}}
+{{/* The rule that a plugin may write only its own driver's slices of its own node. */}}
 {{- define "nvdra.slicesPolicy" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -212,17 +212,17 @@ spec:
       message: this user may only modify resourceslices of the driver {{ .driver }}
 {{- end -}}
 
-{{/* Who asks is the plugin. */}}
+{{/* The request comes from the plugin. */}}
 {{- define "nvdra.isTheAccount" -}}
 request.userInfo.username == 'system:serviceaccount:{{ include "nvdra.namespace" . }}:{{ include "nvdra.serviceAccountName" . }}'
 {{- end -}}
 
-{{/* The node that the pod of whoever asks runs on, as its token says. */}}
+{{/* The node of the requesting pod, from its token. */}}
 {{- define "nvdra.userNodeName" -}}
 request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
 {{- end -}}
 
-{{/* Takes the root context and the policy's `name`. */}}
+{{/* Arguments: the root context and the policy's `name`. */}}
 {{- define "nvdra.policyBinding" -}}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -264,7 +264,7 @@ What a values.schema.json cannot say: rules about several values, and about the 
 {{- end -}}
 {{- end -}}
 
-{{/* Lets the plugin out to the API server and the collector only. Takes no ingress rules: probes come from the node. */}}
+{{/* Allows connections to the API server and the collector only. It has no ingress rules, as probes come from the node. */}}
 {{- define "nvdra.networkPolicy" -}}
 {{- if .Values.kubeletPlugin.networkPolicy.enabled }}
 apiVersion: networking.k8s.io/v1

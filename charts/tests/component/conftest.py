@@ -1,4 +1,4 @@
-"""A real API server with etcd: it checks every object and runs the admission policy.
+"""A real API server with etcd: it validates every object and enforces the admission policies.
 
 Of the controllers, only the one that checks the types in admission policies.
 """
@@ -16,10 +16,10 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-import apiserver
-import ports
 import pytest
 import yaml
+from nvdra_testing import ports
+from nvdra_testing.control_plane import apiserver
 
 READY_TIMEOUT_S = 60.0
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
@@ -27,7 +27,7 @@ PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a test does to the API server, as its administrator."""
+    """An API server with the requests of an administrator."""
 
     kubeconfig: Path
     helm_program: str
@@ -80,13 +80,13 @@ class Cluster:
 
 Serving = Callable[..., Cluster]
 Programs = dict[str, str]
-"""Where each of `PROGRAMS` is."""
+"""The directory of each of `PROGRAMS`."""
 
 
 @pytest.fixture(scope="session")
 def serving(helm: str, charts: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """Start an API server; the argument is its --runtime-config."""
-    programs = apiserver.programs(*PROGRAMS)
+    programs = apiserver.program_paths(*PROGRAMS)
     with ExitStack() as running:
 
         def start(runtime_config: str = "") -> Cluster:
@@ -99,7 +99,7 @@ def serving(helm: str, charts: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @contextmanager
 def _api_server(programs: Programs, folder: Path, runtime_config: str) -> Iterator[Path]:
-    etcd_port, peer_port, api_port = ports.free(3)
+    etcd_port, peer_port, api_port = ports.free_ports(3)
     key = folder / "sa.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], capture_output=True, check=True)
     tokens = folder / "tokens.csv"

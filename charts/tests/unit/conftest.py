@@ -1,4 +1,4 @@
-"""Charts rendered without a cluster."""
+"""Charts that are rendered without a cluster."""
 
 import functools
 import subprocess
@@ -41,7 +41,7 @@ def template(helm: str, charts: Path) -> Template:
 
 @pytest.fixture(scope="session")
 def render(template: Template) -> Callable[..., Objects]:
-    """Chart and values → kind → name → object."""
+    """Render a chart with values: objects by kind and name."""
 
     def objects(chart: str, values: Values | None = None, *flags: str, **named: str) -> Objects:
         done = template(chart, values, *flags, **named)
@@ -58,7 +58,7 @@ def render(template: Template) -> Callable[..., Objects]:
 
 @pytest.fixture(scope="session")
 def refusal(template: Template) -> Callable[..., str]:
-    """Chart and values that helm must not accept → what it tells the user."""
+    """Render a chart with invalid values: the error of helm."""
 
     def text(chart: str, values: Values | None = None, *flags: str, **named: str) -> str:
         done = template(chart, values, *flags, **named)

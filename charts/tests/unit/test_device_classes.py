@@ -1,4 +1,4 @@
-"""The classes that users name in their claims."""
+"""The device classes that users name in their claims."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def test_each_class_selects_one_kind_of_device(render: Render) -> None:
         )
 
 
-def test_v1_is_taken_where_it_is_served(render: Render) -> None:
+def test_v1_is_used_if_it_is_served(render: Render) -> None:
     versions = ("--api-versions", "resource.k8s.io/v1beta1,resource.k8s.io/v1beta2")
     for item in render("nvdra-gpu-plugin", None, *versions)["DeviceClass"].values():
         assert item["apiVersion"] == "resource.k8s.io/v1"
@@ -37,7 +37,7 @@ def test_only_whole_gpus_are_an_extended_resource(render: Render) -> None:
 
 
 @pytest.mark.parametrize("version", ["resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"])
-def test_an_older_version_knows_no_extended_resource(render: Render, version: str) -> None:
+def test_an_older_version_has_no_extended_resource(render: Render, version: str) -> None:
     values = {"global": {"resourceApiVersion": version}}
     for item in render("nvdra-gpu-plugin", values)["DeviceClass"].values():
         assert item["apiVersion"] == version

@@ -1,4 +1,5 @@
-/* The configuration file: KEY=VALUE lines, `#` comments, every documented key (compute-domain.md §8.3). */
+/* The configuration file: KEY=VALUE lines, `#` comments, every documented key (docs/reference/imex.md, "The run
+   command"). */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /*
- * Event sets (spec §8): made, filled, waited for and freed. What happens on the node is in the ring of the state file;
- * a set remembers how far it has read, so that every event goes to one waiter of each set that asked for it.
+ * Event sets (nvml-simulator.md §8): made, filled, waited for and freed. What happens on the node is in the ring of the
+ * state file; a set remembers how far it has read, so that every event goes to one waiter of each set that asked for
+ * it.
  */
 #include <time.h>
 

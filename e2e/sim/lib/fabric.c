@@ -1,4 +1,4 @@
-/* The NVLink fabric as one GPU sees it (spec §9), in the four shapes the question has had. */
+/* The NVLink fabric as one GPU sees it (nvml-simulator.md §9), in the four shapes the question has had. */
 #include <time.h>
 
 #include "sim.h"

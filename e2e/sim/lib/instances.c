@@ -1,6 +1,6 @@
 /*
- * Handles of MIG instances (spec §7.10): a table that only grows, so that no slot ever stands for something else than
- * it did when it was handed out. A foreign pointer is refused without looking behind it.
+ * Handles of MIG instances (nvml-simulator.md §7.10): a table that only grows, so that no slot ever stands for
+ * something else than it did when it was handed out. A foreign pointer is refused without looking behind it.
  */
 #include "sim.h"
 

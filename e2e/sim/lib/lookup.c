@@ -1,4 +1,4 @@
-/* How devices are found: GPUs counted, and GPUs and MIG devices looked up by what names them (spec §6.2). */
+/* How devices are found: GPUs counted, and GPUs and MIG devices looked up by what names them (nvml-simulator.md §6.2). */
 #include <ctype.h>
 #include <stdlib.h>
 #include <strings.h>

@@ -1,4 +1,4 @@
-/* Memory of a GPU, and the processes that use it (spec §6.3). */
+/* Memory of a GPU, and the processes that use it (nvml-simulator.md §6.3). */
 #include "sim.h"
 
 static uint64_t bytes(uint64_t mib)

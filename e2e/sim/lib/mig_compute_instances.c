@@ -1,4 +1,5 @@
-/* Compute instances (spec §6.4, §7.5): how a GPU instance can be cut, what exists in it, what more would fit. */
+/* Compute instances (nvml-simulator.md §6.4, §7.5): how a GPU instance can be cut, what exists in it, what more would
+   fit. */
 #include <stdio.h>
 
 #include "mig.h"

@@ -1,6 +1,7 @@
 /*
- * MIG devices (spec §6.4, §7.6-7.8): compute instances seen as devices. Which there are, who may see them, what they
- * are called, and how they are looked up. GPU and compute instances themselves are in mig_gpu_instances.c and mig_compute_instances.c.
+ * MIG devices (nvml-simulator.md §6.4, §7.6-7.8): compute instances seen as devices. Which there are, who may see them,
+ * what they are called, and how they are looked up. GPU and compute instances themselves are in mig_gpu_instances.c and
+ * mig_compute_instances.c.
  */
 #include <stdio.h>
 

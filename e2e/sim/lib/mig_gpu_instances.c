@@ -1,4 +1,5 @@
-/* GPU instances (spec §6.4, §7.3): which exist, and what more would fit. Their profiles are in mig_profiles.c. */
+/* GPU instances (nvml-simulator.md §6.4, §7.3): which exist, and what more would fit. Their profiles are in
+   mig_profiles.c. */
 #include "mig.h"
 
 /* ---- GPU instances ------------------------------------------------------------------------------------ */

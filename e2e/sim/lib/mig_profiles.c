@@ -1,6 +1,6 @@
 /*
- * What can be asked about MIG without any instance: whether it is on, and the static table of profiles (spec §6.4,
- * §7.1), which answers regardless of the mode.
+ * What can be asked about MIG without any instance: whether it is on, and the static table of profiles
+ * (nvml-simulator.md §6.4, §7.1), which answers regardless of the mode.
  */
 #include "mig.h"
 
@@ -123,7 +123,7 @@ EXPORT nvml_code nvmlDeviceGetGpuInstanceProfileInfoByIdV(
     RETURN(answer_versioned(profile_by_id(&gpu, id), info));
 }
 
-/* `count` says how many fit into the array: 0 means enough (spec §6.4). */
+/* `count` says how many fit into the array: 0 means enough (nvml-simulator.md §6.4). */
 EXPORT nvml_code nvmlDeviceGetGpuInstancePossiblePlacements_v2(
     nvml_device device, unsigned id, nvml_placement *placements, unsigned *count)
 {

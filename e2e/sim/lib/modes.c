@@ -1,4 +1,4 @@
-/* Modes of a GPU: those that can be set live in the shared state (spec §6.3). */
+/* Modes of a GPU: those that can be set live in the shared state (nvml-simulator.md §6.3). */
 #include "sim.h"
 
 EXPORT nvml_code nvmlDeviceGetPersistenceMode(nvml_device device, unsigned *mode)

@@ -1,5 +1,5 @@
 /*
- * The part of NVML's binary interface that this library answers: types, codes and structures (spec §5).
+ * The part of NVML's binary interface that this library answers: types, codes and structures (nvml-simulator.md §5).
  * Written from the layouts alone; every size and every field that callers rely on is asserted here.
  * The names of functions are in names.txt.
  */

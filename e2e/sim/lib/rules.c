@@ -1,4 +1,4 @@
-/* Fault rules (spec §11): which of them apply to a call, and what they do to it. */
+/* Fault rules (nvml-simulator.md §11): which of them apply to a call, and what they do to it. */
 #include <errno.h>
 #include <fnmatch.h>
 #include <signal.h>

@@ -1,9 +1,9 @@
 /*
  * What the files of this library share: the mapped state, the course of one call, and views of one GPU.
  *
- * A call runs in the order of spec §4: CALL() asks whether NVML is initialised, REQUIRE() checks arguments, then
- * version words, GPU() or DEVICE() checks the handle, applies fault rules and reports a lost device, and what follows
- * answers.
+ * A call runs in the order of nvml-simulator.md §4: CALL() asks whether NVML is initialised, REQUIRE() checks
+ * arguments, then version words, GPU() or DEVICE() checks the handle, applies fault rules and reports a lost device,
+ * and what follows answers.
  */
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "functions.h" /* rendered from names.txt: enum function, FUNCTION_COUNT */
-#include "layout.h"    /* rendered from nvdra_sim/layout.py: the state file */
+#include "layout.h"    /* generated from nvdra_sim/state_file/layout.py: the state file */
 #include "nvml_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -67,7 +67,7 @@ struct boot_id {
 /* The boot that the state belongs to; false: the node boots by itself, not with this machine. */
 bool read_boot_id(struct boot_id *boot_id);
 
-/* What a boot does (spec §10.6). Fault rules stay, they are the tester's. */
+/* What a boot does (nvml-simulator.md §10.6). Fault rules stay, they are the tester's. */
 nvml_code boot(const struct boot_id *boot_id);
 
 /* ---- the session of this process (session.c) ---------------------------------------------------------- */

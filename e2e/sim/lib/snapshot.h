@@ -1,5 +1,5 @@
 /*
- * The state file as every program reads it that maps it, without a lock (spec §10.2).
+ * The state file as every program reads it that maps it, without a lock (nvml-simulator.md §10.2).
  *
  * There are two copies of the changing state. The low bit of `generation` names the published one; a writer fills
  * the other and then adds one, so that readers only repeat when two writes passed while they copied.
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "layout.h" /* rendered from nvdra_sim/layout.py */
+#include "layout.h" /* generated from nvdra_sim/state_file/layout.py */
 
 enum { SNAPSHOT_POLL_NS = 10000000 };
 

@@ -1,5 +1,5 @@
 /*
- * The state file: finding it, mapping it, reading it without locks and changing it with one (spec §10).
+ * The state file: finding it, mapping it, reading it without locks and changing it with one (nvml-simulator.md §10).
  *
  * How a copy is read while others write is in snapshot.h; a writer fills the unpublished copy under flock.
  */

@@ -1,4 +1,4 @@
-/* Questions to the driver as a whole, and the words for return codes (spec §6.1). */
+/* Questions to the driver as a whole, and the words for return codes (nvml-simulator.md §6.1). */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

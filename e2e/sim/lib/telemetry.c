@@ -1,5 +1,5 @@
 /*
- * What the tables of monitoring tools show (spec §3, tier B): an idle GPU with the limits of its model.
+ * What the tables of monitoring tools show (nvml-simulator.md §3, tier B): an idle GPU with the limits of its model.
  * Everything else about load, clocks and counters is not supported.
  */
 #include "sim.h"

@@ -1,4 +1,4 @@
-/* How GPUs lie to each other and to the processors: PCI roots, NUMA nodes, NVLinks (spec §6.3). */
+/* How GPUs lie to each other and to the processors: PCI roots, NUMA nodes, NVLinks (nvml-simulator.md §6.3). */
 #include "sim.h"
 
 enum { P2P_INDEX_NVLINK = 2, P2P_INDEX_COUNT = 5, P2P_OK = 0, P2P_NOT_SUPPORTED = 5 };

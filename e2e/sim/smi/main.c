@@ -1,4 +1,5 @@
-/* nvidia-smi of the simulated driver: an ordinary NVML client. Commands and exit codes: spec/nvml-simulator.md §15. */
+/* nvidia-smi of the simulated driver: an ordinary NVML client. Commands and exit codes:
+   docs/reference/nvml-simulator.md §15. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

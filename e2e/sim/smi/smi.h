@@ -8,7 +8,7 @@
 
 enum { MAX_DEVICES = 64, TEXT = 128 };
 
-/* Exit codes beyond NVML's own (spec §15). */
+/* Exit codes beyond NVML's own (nvml-simulator.md §15). */
 enum { EXIT_BAD_ARGUMENT = 2, EXIT_OTHER = 255 };
 
 enum command { COMMAND_TABLE, COMMAND_LIST, COMMAND_QUERY_GPU, COMMAND_LOG, COMMAND_VERSION, COMMAND_HELP, COMMAND_FIELDS };

@@ -1,4 +1,4 @@
-"""What each command of `lab` does. One function per command; gives the exit status."""
+"""The commands of `lab`, one function each; they return the exit status."""
 
 import argparse
 import os
@@ -8,50 +8,45 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nvdra_lab import (
-    binaries,
-    images,
-    processes,
-    projects,
-    report,
-    requirements,
-    state,
-    versions,
-)
+from nvdra_lab import state, status_report, versions
+from nvdra_lab.artifacts import binaries, images, project_images
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
-from nvdra_lab.kubectl import Kubectl
+from nvdra_lab.kubernetes.kubectl import Kubectl
 from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
+from nvdra_lab.machines import processes, requirements
 from nvdra_lab.model import Lab
 from nvdra_lab.progress import Progress
 from nvdra_lab.providers import existing, local
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Action: TypeAlias = Callable[[Environment, argparse.Namespace, Progress], int]
-"""One command: gives the exit status."""
+"""One command, which returns the exit status."""
 
 
 def up(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """Bring a lab up and say how to use it."""
+    """Start a lab, and print how to use it."""
     if options.provider == "existing":
         if options.kubeconfig is None:
             raise LabError("--provider existing needs --kubeconfig FILE")
         existing.up(environment, options.name, Path(options.kubeconfig), progress)
     else:
         gates = versions.parse_gates(options.feature_gates)
-        wishes = local.Wishes(options.name, options.nodes, options.profile, options.kube, gates)
+        wishes = local.LabRequest(options.name, options.nodes, options.profile, options.kube, gates)
         local.up(environment, wishes, progress)
     suffix = "" if options.name == "lab" else f" --name {options.name}"
-    progress.say(f'lab {options.name} is up. Next: eval "$(lab env{suffix})"; kubectl get nodes')
+    progress.print_line(
+        f'lab {options.name} is up. Next: eval "$(lab env{suffix})"; kubectl get nodes'
+    )
     return 0
 
 
 def down(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """Take a lab down, however far it came; one that is not there is down already."""
+    """Stop a lab, whatever state its start reached."""
     lab = state.load(environment, options.name)
     if lab is None:
         state.remove(environment, options.name)
-        progress.say(f"lab {options.name} is not up")
+        progress.print_line(f"lab {options.name} is not up")
         return 0
     with progress.step(f"lab {lab.name} down"):
         (existing if lab.provider == "existing" else local).down(environment, lab)
@@ -59,11 +54,11 @@ def down(environment: Environment, options: argparse.Namespace, progress: Progre
 
 
 def status(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
-    """Print the state of everything; 1 when something is not as it should be."""
+    """Print the state of everything; return 1 if something is wrong."""
     lab = state.required(environment, options.name)
-    facts = report.gather(environment, lab, _kubectl(environment, lab))
-    print(report.as_json(facts) if options.json else report.as_table(facts))
-    return 0 if report.is_well(facts) else 1
+    facts = status_report.gather(environment, lab, _kubectl(environment, lab))
+    print(status_report.as_json(facts) if options.json else status_report.as_table(facts))
+    return 0 if status_report.is_healthy(facts) else 1
 
 
 def env(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
@@ -89,13 +84,13 @@ def logs(environment: Environment, options: argparse.Namespace, _: Progress) -> 
     machine, unit = _component(options.component)
     file = where.machine(machine).log_of(unit)
     if not file.exists():
-        raise LabError(f"{options.component} has no log; `lab logs` lists those there are")
+        raise LabError(f"{options.component} has no log; `lab logs` lists the logs")
     follow = ["--follow"] if options.follow else []
     return subprocess.run(["tail", "--lines=+1", *follow, file], check=False).returncode
 
 
 def restart(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """End a component's process and wait until its machine has started another."""
+    """End a component's process, and wait until its machine has started it again."""
     lab = _local(environment, options.name)
     machine, unit = _component(options.component)
     with progress.step(f"{options.component} again"):
@@ -104,7 +99,7 @@ def restart(environment: Environment, options: argparse.Namespace, progress: Pro
 
 
 def reboot(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """End everything in a node and start it anew."""
+    """End everything on a node and start it again."""
     lab = _local(environment, options.name)
     with progress.step(f"{options.node} again"):
         local.reboot(environment, lab, options.node)
@@ -112,7 +107,7 @@ def reboot(environment: Environment, options: argparse.Namespace, progress: Prog
 
 
 def programs(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """Build what is missing and print where the programs are."""
+    """Build missing programs, and print the paths of all."""
     kubernetes = versions.resolve(options.kube, binaries.releases(environment, "kubernetes"))
     wanted = options.program or binaries.PROGRAMS
     for name, path in binaries.ensure(environment, kubernetes, progress, wanted).items():
@@ -121,26 +116,28 @@ def programs(environment: Environment, options: argparse.Namespace, progress: Pr
 
 
 def execute(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
-    """Run a command inside a node, with this terminal."""
+    """Run a command on a node, with this terminal."""
     lab = _local(environment, options.name)
     folder = _machine(environment, lab, options.node)
     return _inside(environment, lab, folder, options.command or ["sh"])
 
 
 def sim(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
-    """Run nvdra-simctl inside a node."""
+    """Run nvdra-simctl on a node."""
     lab = _local(environment, options.name)
     folder = _machine(environment, lab, lab.node(options.node).name)
     return _inside(environment, lab, folder, ["nvdra-simctl", *options.command])
 
 
 def build_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """Build the project's images and print where they are."""
+    """Build the project's images, and print their paths."""
     requirements.check(environment)
     name = "nvidia-cdi-hook"
     hook = Path(binaries.ensure(environment, versions.DEFAULT, progress, [name])[name])
     images.ensure_small(environment, progress)
-    for reference, archive in projects.build(environment, options.base, hook, progress).items():
+    for reference, archive in project_images.build(
+        environment, options.base, hook, progress
+    ).items():
         print(f"{reference:44} {archive}")
     return 0
 
@@ -155,7 +152,7 @@ def load_images(environment: Environment, options: argparse.Namespace, progress:
 
 
 def client(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
-    """Run kubectl or helm against the lab, in this process's place."""
+    """Replace this process with kubectl or helm for the lab."""
     lab = state.required(environment, options.name)
     program = _programs(environment, lab)[options.program]
     ours = _client_variables(state.folder(environment, lab.name))
@@ -163,14 +160,14 @@ def client(environment: Environment, options: argparse.Namespace, _: Progress) -
 
 
 def _client_variables(where: LabDir) -> dict[str, str]:
-    """What makes kubectl and helm talk to a lab."""
+    """The environment variables with which kubectl and helm use a lab."""
     return {"KUBECONFIG": str(where.admin_kubeconfig), "KUBECACHEDIR": str(where.kubectl_cache)}
 
 
 def _local(environment: Environment, name: str) -> Lab:
     lab = state.required(environment, name)
     if lab.provider != "local":
-        raise LabError(f"lab {name} is an existing cluster: its machines are not ours to enter")
+        raise LabError(f"lab {name} is an existing cluster: lab cannot enter its machines")
     return lab
 
 

@@ -1,4 +1,4 @@
-"""The `lab` command: arguments in, exit status out."""
+"""The command line of `lab`."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from textwrap import indent
 from types import FrameType
 
-from nvdra_sim.hardware import profile_names
+from nvdra_sim.configuration.hardware_catalog import profile_names
 
 from nvdra_lab import actions, environment
 from nvdra_lab.__about__ import __version__
@@ -35,7 +35,7 @@ command: lab up --name two, lab kubectl --name two get nodes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command; errors become one message and exit status 1."""
+    """Run one command; an error becomes one message and exit status 1."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     options = parse(list(sys.argv[1:] if arguments is None else arguments))
@@ -45,13 +45,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"lab: {error}")
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # `lab status | head -3`: the reader has seen enough
+    except BrokenPipeError:  # `lab status | head -3` closes the pipe early
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of a command line; `action` does it, `command` is what others get untouched."""
+    """Parse a command line; `action` runs the command, `command` is passed on to other programs."""
     given, command = _split(arguments)
     options = parser().parse_args(given)
     options.command = [*getattr(options, "command", []), *command]
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
-    named.add_argument("--name", default="lab", help="the lab, when there are several (lab)")
+    named.add_argument("--name", default="lab", help="name of the lab (lab)")
     _cluster_commands(commands, named)
     _node_commands(commands, named)
     _image_commands(commands, named)
@@ -80,20 +80,20 @@ def parser() -> argparse.ArgumentParser:
 def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     _up_command(commands, named)
     _command(
-        commands, "down", actions.down, "take a lab down; nothing is left of it",
-        "lab down\nlab down --name two            the other labs stay up",
+        commands, "down", actions.down, "stop a lab; nothing is left of it",
+        "lab down\nlab down --name two            other labs stay up",
         named,
     )  # fmt: skip
 
     status = _command(
-        commands, "status", actions.status, "components and nodes, and how they are",
+        commands, "status", actions.status, "show the state of components and nodes",
         "lab status\nlab status --json | jq .nodes",
         named,
     )  # fmt: skip
-    status.add_argument("--json", action="store_true", help="for programs")
+    status.add_argument("--json", action="store_true", help="print JSON")
 
     _command(
-        commands, "env", actions.env, 'for a shell: eval "$(lab env)"',
+        commands, "env", actions.env, 'print shell commands: eval "$(lab env)"',
         'eval "$(lab env)"; kubectl get nodes\neval "$(lab env --name two)"',
         named,
     )  # fmt: skip
@@ -101,11 +101,11 @@ def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentPars
 
     programs = _command(
         commands, "binaries", actions.programs,
-        "build the programs that are missing and list them",
-        "lab binaries\nlab binaries --kube 1.34       those of another Kubernetes\n"
-        "lab binaries etcd kube-apiserver   no more than these",
+        "build missing programs, and list all programs",
+        "lab binaries\nlab binaries --kube 1.34       programs of another Kubernetes release\n"
+        "lab binaries etcd kube-apiserver   only these",
     )  # fmt: skip
-    programs.add_argument("program", nargs="*", help="the ones that are needed (all)")
+    programs.add_argument("program", nargs="*", help="needed programs (all)")
     programs.add_argument(
         "--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)"
     )
@@ -113,7 +113,7 @@ def _cluster_commands(commands: "actions.Commands", named: argparse.ArgumentPars
 
 def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     up = _command(
-        commands, "up", actions.up, "bring a lab up; nothing is left if it fails",
+        commands, "up", actions.up, "start a lab; nothing is left if it fails",
         "lab up                         two nodes with eight simulated H100 each\n"
         "lab up --name two --nodes 1 --profile gb200-nvl72\n"
         "lab up --kube 1.34 --feature-gates DRAExtendedResource=true\n"
@@ -121,37 +121,37 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         f"profiles: {', '.join(profile_names())}",
         named,
     )  # fmt: skip
-    up.add_argument("--nodes", type=int, default=2, metavar="N", help="how many nodes (2)")
+    up.add_argument("--nodes", type=int, default=2, metavar="N", help="number of nodes (2)")
     up.add_argument("--profile", default="dgx-h100", help="the hardware of each node (dgx-h100)")
     up.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release (1.36)")
     up.add_argument(
         "--feature-gates",
         default="",
         metavar="A=true,B=false",
-        help="of Kubernetes, besides those that the release needs",
+        help="Kubernetes feature gates in addition to those that the release needs",
     )
     up.add_argument(
         "--provider",
         choices=("local", "existing"),
         default="local",
-        help="local: a new cluster on this machine; existing: the one of --kubeconfig",
+        help="local: a new cluster on this machine; existing: the cluster of --kubeconfig",
     )
-    up.add_argument("--kubeconfig", metavar="FILE", help="with --provider existing")
+    up.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for --provider existing")
 
 
 def _component_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     logs = _command(
-        commands, "logs", actions.logs, "a component's log; without one, which there are",
-        "lab logs                       which there are\nlab logs node-1/kubelet -f",
+        commands, "logs", actions.logs, "show a component's log, or list the logs",
+        "lab logs                       list the logs\nlab logs node-1/kubelet -f",
         named,
     )  # fmt: skip
     logs.add_argument(
         "component", nargs="?", help="kube-apiserver, node-1/kubelet, node-1/containerd, …"
     )
-    logs.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
+    logs.add_argument("-f", "--follow", action="store_true", help="follow the log")
 
     restart = _command(
-        commands, "restart", actions.restart, "end a component; its machine starts it again",
+        commands, "restart", actions.restart, "restart a component",
         "lab restart node-1/kubelet\nlab restart kube-apiserver",
         named,
     )  # fmt: skip
@@ -160,7 +160,7 @@ def _component_commands(commands: "actions.Commands", named: argparse.ArgumentPa
 
 def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     execute = _command(
-        commands, "exec", actions.execute, "run a command in a node: lab exec node-1 -- nvidia-smi",
+        commands, "exec", actions.execute, "run a command on a node: lab exec node-1 -- nvidia-smi",
         "lab exec node-1 -- nvidia-smi -L\nlab exec control-plane -- ss -tln",
         named,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser)
 
     reboot = _command(
         commands, "reboot", actions.reboot,
-        "start a node anew, as after a power cut: lab reboot node-1",
+        "restart a node as after a power failure: lab reboot node-1",
         "lab reboot node-1",
         named,
     )  # fmt: skip
@@ -182,14 +182,14 @@ def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser)
     )  # fmt: skip
     sim.add_argument("node", help="node-1, …")
     sim.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="of nvdra-simctl"
+        "command", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="arguments of nvdra-simctl"
     )
 
 
 def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     image = _command(
-        commands, "image", None, "the project's images: build them, load them into nodes",
-        "lab image build\nlab image load                 all that was built, into every node",
+        commands, "image", None, "build the project's images, and load them into nodes",
+        "lab image build\nlab image load                 load all built images into every node",
     )  # fmt: skip
     verbs = image.add_subparsers(required=True, metavar="VERB")
     build = _command(
@@ -206,15 +206,13 @@ def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser
         "lab image load\nlab image load my-image.tar --name two",
         named,
     )  # fmt: skip
-    load.add_argument(
-        "archive", nargs="*", help="OCI archives; default: all that `lab image build` made"
-    )
+    load.add_argument("archive", nargs="*", help="OCI archives (all archives of `lab image build`)")
 
 
 def _client_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     for program, asked in (("kubectl", "get pods -A"), ("helm", "list -A")):
         client = _command(
-            commands, program, actions.client, f"{program}, talking to the lab",
+            commands, program, actions.client, f"run {program} against the lab",
             f"lab {program} {asked}\nlab {program} --name two {asked}",
             named,
         )  # fmt: skip
@@ -226,7 +224,7 @@ def _command(
     commands: "actions.Commands", name: str, action: actions.Action | None, summary: str,
     examples: str, *parents: argparse.ArgumentParser,
 ) -> argparse.ArgumentParser:  # fmt: skip
-    """A command with help that shows how it is used; without an action it has commands below."""
+    """Add a command with its usage in the help; without an action it has sub-commands."""
     command = commands.add_parser(
         name,
         parents=parents,
@@ -240,7 +238,10 @@ def _command(
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is for `lab`, and what for another program: after `kubectl`, `helm` or `--`."""
+    """Split the arguments for `lab` from those for another program.
+
+    After `kubectl`, `helm` or `--`.
+    """
     command, *rest = arguments or [""]
     if command in ("kubectl", "helm"):
         ours = 2 if rest[:1] == ["--name"] else 1 if "".join(rest[:1]).startswith("--name=") else 0

@@ -1,4 +1,4 @@
-"""The one place where `lab` reads its environment."""
+"""The only module of `lab` that reads the environment."""
 
 import dataclasses
 import os
@@ -11,16 +11,16 @@ from nvdra_lab.layout import CacheDir
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """What the caller's environment says, read once at the start.
+    """The environment of the caller, read once at the start.
 
     Attributes:
         path: The search path for programs.
-        is_root: Whether we may make namespaces.
-        cache: Where builds are kept.
-        state: The folder of all labs.
-        assets: `KUBEBUILDER_ASSETS`, a folder that may hold binaries already.
-        source: The project's folder of the lab, `e2e/cluster`; the tool runs from its checkout.
-        variables: All of it, for programs that we start.
+        is_root: Whether namespaces can be created.
+        cache: The directory of builds.
+        state: The directory of all labs.
+        assets: `KUBEBUILDER_ASSETS`, a directory that may contain binaries.
+        source: The directory `e2e/cluster`; `lab` runs from its checkout.
+        variables: All variables, for programs that are started.
     """
 
     path: str
@@ -38,7 +38,7 @@ class Environment:
 
     @property
     def python(self) -> str:
-        """The interpreter we run in, which has the simulator installed."""
+        """The interpreter of this process, in which the simulator is installed."""
         return sys.executable
 
 

@@ -1,19 +1,19 @@
-"""What `lab` tells its user when it cannot go on. No effects live here."""
+"""The errors of `lab` for its user."""
 
 from pathlib import Path
 
 
 class LabError(Exception):
-    """One failure in the user's words: what is wrong, and what to do about it."""
+    """A failure with a message for the user: what is wrong and what to do about it."""
 
 
 class ComponentError(LabError):
-    """A component of the cluster did not start or died while the lab came up.
+    """A component of the cluster did not start, or ended while the lab was starting.
 
     Args:
-        component: Its name as `lab logs` takes it, as `kube-apiserver` or `node-1/kubelet`.
-        reason: What happened to it, one clause.
-        log: The file its output went to.
+        component: Its name for `lab logs`, such as `kube-apiserver` or `node-1/kubelet`.
+        reason: What happened, as one clause.
+        log: The file with its output.
     """
 
     def __init__(self, component: str, reason: str, log: Path) -> None:

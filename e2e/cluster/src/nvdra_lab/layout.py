@@ -1,18 +1,18 @@
-"""Where a lab keeps its things: the folder of one lab, and the cache that outlives labs. Pure.
+"""The paths of a lab: its state directory, and the cache, which stays when labs are removed.
 
 /var/lib/nvdra-lab/<name>/
-  lab.json               what was decided (model.Lab)
-  kernel.json            settings of the kernel before this lab, for `down`
+  lab.json               the decisions of its start (model.Lab)
+  kernel.json            the kernel's settings before this lab, for `down`
   net                    the cluster's network namespace, a bind mount
-  admin.kubeconfig       what `lab env` points to
-  kubectl-cache/         what kubectl remembers of what is served
+  admin.kubeconfig       the kubeconfig of `lab env`
+  kubectl-cache/         the discovery cache of kubectl
   machines/<m>/          control-plane, node-1, …
-    plan.json              what its init does (machine.Machine)
-    status.json            what its init has done: units, their process ids, restarts
+    plan.json              the steps of its init (machine_spec.Machine)
+    status.json            the status of its init: units, process ids, restarts
     pid                    the init's process id on the host and its start time
     log/                   one file per unit and step
-    var-lib/ var-log/ run/ what the machine sees at /var/lib, /var/log and /run
-    etc/                   what differs in the machine's /etc from the host's: /etc/kubernetes
+    var-lib/ var-log/ run/ the machine's /var/lib, /var/log and /run
+    etc/                   changes of the machine's /etc: /etc/kubernetes
 """
 
 from pathlib import Path
@@ -58,7 +58,7 @@ class MachineDir:
         self.etc_work = root / "etc-work"
 
     def on_host(self, path: str) -> Path:
-        """Where a file of the machine lies on the host: one below its own folders."""
+        """The path on the host of a file below one of the machine's own directories."""
         for inside, outside in (("/var/lib", self.var_lib), ("/run", self.run), ("/etc", self.etc)):
             if path.startswith(f"{inside}/"):
                 return outside / path.removeprefix(f"{inside}/")
@@ -70,7 +70,7 @@ class MachineDir:
 
 
 class CacheDir:
-    """What is built once and kept: Go if need be, binaries, images, logs of failed starts."""
+    """Builds that are kept: Go if needed, binaries, images; and logs of failed starts."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

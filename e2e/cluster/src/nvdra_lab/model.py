@@ -1,7 +1,7 @@
-"""A lab as data: its nodes, its addresses, the versions it runs. Pure; every plan is made from it.
+"""A lab as data: its nodes, its addresses and the versions it runs.
 
-Labs are told apart by their name, and on the network by their index: lab `i` takes the addresses
-that carry `i`, so several labs live on one machine without meeting.
+Labs differ by their name, and on the network by their index: lab `i` uses addresses that contain
+`i`, so that several labs run on one machine independently.
 """
 
 import ipaddress
@@ -19,8 +19,8 @@ MAX_NODES = 200
 API_PORT = 6443
 GPU_NODE_LABEL = "nvidia.com/gpu.present=true"
 
-# Where a node's simulated driver, procfs and sysfs lie inside the node; the same on every node of
-# every lab, so that one chart release with the same four values serves them all.
+# The paths of a node's simulated driver, procfs and sysfs. They are the same on every node of every
+# lab, so that one chart release with the same four values works for all.
 DRIVER_ROOT = "/run/nvidia/driver"
 PROC_ROOT = "/run/nvidia/proc"
 SYS_ROOT = "/run/nvidia/sys"
@@ -55,9 +55,9 @@ class Network(BaseModel):
 
 
 class Lab(BaseModel):
-    """Everything that was decided when a lab was brought up; kept in its state as `lab.json`.
+    """All decisions of a lab's start; stored in its state as `lab.json`.
 
-    `gates` are those that every component of Kubernetes is told; for others its defaults hold.
+    `gates` are set on every component of Kubernetes; other gates have their defaults.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -77,7 +77,7 @@ class Lab(BaseModel):
 
     @property
     def network(self) -> Network:
-        """The network of a local lab; an existing cluster has none of ours."""
+        """The network of a local lab; an existing cluster has none."""
         return network(self.index)
 
     def node(self, name: str) -> Node:
@@ -129,7 +129,7 @@ def plan(
 
 
 def check_name(name: str) -> None:
-    """A lab's name becomes part of paths and cgroups, so it is a short DNS label.
+    """Check that a lab's name is a short DNS label, because it is used in paths and cgroups.
 
     Raises:
         LabError: It is not one.
@@ -173,8 +173,8 @@ def free_index(taken: Collection[int], routes: Iterable[str]) -> int:
         if not any(mine.overlaps(theirs) for mine in ours for theirs in routed):
             return index
     raise LabError(
-        f"no address range is left for another lab: {len(taken)} labs exist, and of the ranges "
-        "10.95-10.111/16 and 10.128-10.143/16 the host's own routes use the rest"
+        f"no address range is left for another lab: {len(taken)} labs exist, and the host's own "
+        "routes use the rest of the ranges 10.95-10.111/16 and 10.128-10.143/16"
     )
 
 

@@ -1,4 +1,4 @@
-"""Saying what goes on, to a person at a terminal or to a log. Effects: standard error."""
+"""Reports progress to a terminal or to a log, on standard error."""
 
 import contextlib
 import shutil
@@ -13,7 +13,7 @@ REFRESH_S = 0.2
 
 
 class Step:
-    """One thing in progress; `detail` may be set at any time and is shown while it lasts."""
+    """One step in progress; `detail` may be set at any time and is shown while it lasts."""
 
     def __init__(self, title: str, expected: str) -> None:
         self.title = title
@@ -27,7 +27,7 @@ class Step:
         return time.monotonic() - self.began
 
     def line(self) -> str:
-        """The step in one line, while it lasts."""
+        """The step as one line."""
         facts = [f"{self.elapsed_s:.0f} s", self.expected, self.detail]
         return f"… {self.title} ({', '.join(fact for fact in facts if fact)})"
 
@@ -64,14 +64,14 @@ class Progress:
         ticker.join()
         self._print(f"✓ {title} ({step.elapsed_s:.1f} s)")
 
-    def say(self, text: str) -> None:
-        """One line that stays."""
+    def print_line(self, text: str) -> None:
+        """Print one line."""
         self._print(text)
 
     def _tick(self, step: Step, ended: threading.Event) -> None:
         while not ended.wait(REFRESH_S if self._is_live else REMIND_S):
             if self._is_live:
-                # A line that wraps could not be cleared.
+                # A wrapped line could not be cleared.
                 width = shutil.get_terminal_size().columns - 1
                 self._stream.write(f"\r\x1b[2K{step.line()[:width]}")
                 self._stream.flush()

@@ -1,4 +1,4 @@
-"""The labs of this machine: their folders and what was decided for each. Effects: files."""
+"""The labs of this machine: their directories, and the decisions of each."""
 
 import contextlib
 import fcntl
@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from nvdra_lab import removal
+from nvdra_lab import file_removal
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.layout import LabDir
+from nvdra_lab.machines.mounts import mount_points
 from nvdra_lab.model import Lab, check_name
-from nvdra_lab.mounts import mount_points
 
 
 def folder(environment: Environment, name: str) -> LabDir:
@@ -20,7 +20,7 @@ def folder(environment: Environment, name: str) -> LabDir:
 
 
 def load(environment: Environment, name: str) -> Lab | None:
-    """A lab that was begun and not taken down, or None."""
+    """A lab that was started and not stopped; None if there is none."""
     try:
         return Lab.model_validate_json(folder(environment, name).lab_file.read_text())
     except FileNotFoundError:
@@ -28,20 +28,20 @@ def load(environment: Environment, name: str) -> Lab | None:
 
 
 def required(environment: Environment, name: str) -> Lab:
-    """A lab that must be there.
+    """A lab that must exist.
 
     Raises:
-        LabError: It is not.
+        LabError: It does not exist.
     """
     lab = load(environment, name)
     if lab is None:
-        others = ", ".join(other.name for other in every(environment)) or "none"
+        others = ", ".join(other.name for other in all_labs(environment)) or "none"
         whose = "" if environment.is_root else ", of yours: those of root are for root"
         raise LabError(f"there is no lab {name!r} (labs: {others}{whose}); start one: lab up")
     return lab
 
 
-def every(environment: Environment) -> list[Lab]:
+def all_labs(environment: Environment) -> list[Lab]:
     """All labs of this user, by name."""
     if not environment.state.is_dir():
         return []
@@ -50,9 +50,9 @@ def every(environment: Environment) -> list[Lab]:
 
 
 def save(environment: Environment, lab: Lab, kernel_settings: dict[str, str]) -> LabDir:
-    """Begin a lab: its folder, the kernel's settings before it, and what was decided.
+    """Create a lab's directory, and save the kernel's settings and the decisions.
 
-    `lab.json` comes last and whole: a folder without it is one in which nothing has begun.
+    `lab.json` is written last and completely; a directory without it has nothing started.
     """
     where = folder(environment, lab.name)
     where.root.mkdir(parents=True, mode=0o700)
@@ -64,7 +64,7 @@ def save(environment: Environment, lab: Lab, kernel_settings: dict[str, str]) ->
 
 
 def kernel_settings(where: LabDir) -> dict[str, str]:
-    """The kernel's settings before that lab; none when it never came so far."""
+    """The kernel's settings before that lab; empty if they were not saved."""
     try:
         settings: dict[str, str] = json.loads(where.kernel_file.read_text())
     except FileNotFoundError:
@@ -73,13 +73,12 @@ def kernel_settings(where: LabDir) -> dict[str, str]:
 
 
 def remove(environment: Environment, name: str) -> None:
-    """Remove a lab's folder, and the folder of all labs with the last one.
+    """Remove a lab's directory, and the directory of all labs with the last one.
 
-    What was decided goes last, so that a removal that is interrupted can be taken up again.
+    The decisions are removed last, so that an interrupted removal can be repeated.
 
     Raises:
-        LabError: The name is none, or something is still mounted below the folder; removing would
-            reach elsewhere.
+        LabError: The name is invalid, or something is still mounted below the directory.
     """
     check_name(name)
     root = folder(environment, name).root
@@ -88,14 +87,14 @@ def remove(environment: Environment, name: str) -> None:
         raise LabError(f"still mounted below {root}: {', '.join(sorted(mounted))}")
     for part in (folder(environment, name).machines, root):
         if part.exists():
-            removal.tree(part)
+            file_removal.remove_tree(part)
     with contextlib.suppress(OSError):
         environment.state.rmdir()
 
 
 @contextlib.contextmanager
 def locked(environment: Environment) -> Iterator[None]:
-    """One `lab` at a time chooses addresses and writes the host's settings."""
+    """Hold a lock, so that only one `lab` at a time chooses addresses and changes host settings."""
     environment.cache.lock.parent.mkdir(parents=True, exist_ok=True)
     with environment.cache.lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,15 +1,15 @@
-"""The Kubernetes releases a lab can run, and what each must be told. Pure."""
+"""The Kubernetes releases that a lab can run, and their settings."""
 
 import re
 from collections.abc import Iterable, Mapping
 
 from nvdra_lab.errors import LabError
 
-# What everything runs on unless it is told another; the others are built only when asked for.
+# The default release; the others are built only on request.
 DEFAULT = "1.36.3"
 
-# Feature gates that the driver needs, with the minor release that first knows each and the
-# one that first has it on by default. In between a lab sets it.
+# Feature gates that the driver needs, with the first minor release that knows each gate and the
+# first one that enables it by default. A lab enables it in between.
 DRA = "DynamicResourceAllocation"
 GATES = {
     DRA: (26, 34),
@@ -24,8 +24,8 @@ GATES = {
     "ResourceHealthStatus": (31, 36),
 }
 
-# Versions of resource.k8s.io that a minor release has but does not serve by itself. From 1.34 v1 is
-# served; there v1alpha3 has the DeviceTaintRules that the scheduler waits for with DRADeviceTaints.
+# Versions of resource.k8s.io that a minor release has but does not serve by default. v1 is served
+# from 1.34 on; DRADeviceTaints needs the DeviceTaintRules of v1alpha3.
 API_GROUP = "resource.k8s.io"
 APIS = {
     32: ("v1beta1",),
@@ -38,29 +38,30 @@ def resolve(wanted: str, known: Iterable[str]) -> str:
     """The patch release that "1.36", "v1.36" or "1.36.3" means.
 
     Args:
-        wanted: What the user typed.
-        known: Patch releases that can be built.
+        wanted: The user's input.
+        known: The patch releases that can be built.
 
     Raises:
-        LabError: It is none of them; the message lists them.
+        LabError: There is no such release; the message lists the known ones.
     """
     releases = sorted(known, key=numbers)
     version = wanted.removeprefix("v")
     matching = [release for release in releases if f"{release}.".startswith(f"{version}.")]
     if not matching or not re.fullmatch(r"\d+\.\d+(\.\d+)?", version):
         raise LabError(
-            f"--kube {wanted}: not a release a lab can run; known: {', '.join(releases)}"
+            f"--kube {wanted}: a lab cannot run this release; known: {', '.join(releases)}"
         )
     return matching[-1]
 
 
 def gates(kubernetes: str, wanted: Mapping[str, bool]) -> dict[str, bool]:
-    """The feature gates a lab of that release sets on every component.
+    """The feature gates that a lab of that release sets on every component.
 
     Args:
         kubernetes: The patch release.
-        wanted: What the user asked for, which wins. Without dynamic resource allocation none of
-            the gates that build on it is set: the components would refuse to start.
+        wanted: The user's gates, which take precedence. Without dynamic resource allocation, none
+            of
+            the gates that depend on it is set, because the components would refuse to start.
     """
     minor = numbers(kubernetes)[1]
     ours = {gate: True for gate, (since, on) in GATES.items() if since <= minor < on}
@@ -70,17 +71,17 @@ def gates(kubernetes: str, wanted: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def runtime_config(kubernetes: str, set_gates: Mapping[str, bool]) -> tuple[str, ...]:
-    """The API versions that the API server is told to serve, besides those it serves anyhow."""
+    """The additional API versions that the API server must be told to serve."""
     if not set_gates.get(DRA, True):
         return ()
     return tuple(f"{API_GROUP}/{version}" for version in APIS.get(numbers(kubernetes)[1], ()))
 
 
 def parse_gates(text: str) -> dict[str, bool]:
-    """The gates of "A=true,B=false", as Kubernetes' own programs take them.
+    """The gates of "A=true,B=false", in the syntax of Kubernetes' own programs.
 
     Raises:
-        LabError: It is not of that form.
+        LabError: The syntax is wrong.
     """
     found = {}
     for setting in filter(None, text.split(",")):

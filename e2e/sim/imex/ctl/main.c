@@ -1,4 +1,4 @@
-/* nvidia-imex-ctl of the simulated driver: asks a daemon how it is, and how its domain is (spec §16.2). */
+/* nvidia-imex-ctl of the simulated driver: asks a daemon how it is, and how its domain is (nvml-simulator.md §16.2). */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #include <poll.h>
 
 #include "imex.h"
-#include "layout.h" /* rendered from nvdra_sim/layout.py: the state file */
+#include "layout.h" /* generated from nvdra_sim/state_file/layout.py: the state file */
 
 enum { MAX_NODES = SIM_MAX_IMEX_NODES, MAX_GUESTS = 2 * MAX_NODES, MAX_CLIENTS = 64, UNKNOWN = -1 };
 enum { MAX_POLLS = MAX_NODES + MAX_GUESTS + MAX_CLIENTS + 8 };

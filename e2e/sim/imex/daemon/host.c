@@ -14,7 +14,7 @@
 
 #define PROGRAM "/proc/self/exe"
 
-enum { CAPABILITY_MINOR = 4323 }; /* fabric-imex-mgmt (spec §14.4) */
+enum { CAPABILITY_MINOR = 4323 }; /* fabric-imex-mgmt (nvml-simulator.md §14.4) */
 
 static const int64_t A_MINUTE_NS = INT64_C(60000000000);
 

@@ -1,4 +1,4 @@
-/* nvidia-imex of the simulated driver: its states, and the loop that everything happens in (spec §16.1). */
+/* nvidia-imex of the simulated driver: its states, and the loop that everything happens in (nvml-simulator.md §16.1). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

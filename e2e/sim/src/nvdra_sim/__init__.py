@@ -1,1 +1,1 @@
-"""A simulated NVIDIA driver installation, below an unmodified pynvml."""
+"""A simulated NVIDIA driver installation that works with an unmodified pynvml."""

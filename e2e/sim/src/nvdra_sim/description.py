@@ -1,7 +1,8 @@
-"""What one simulated node is: every fact resolved, nothing left to default.
+"""The complete description of one simulated node, without defaults.
 
-Values only. Enumerations are NVML's numbers (spec/nvml-simulator.md §5), so that the state file,
-the trees and the library need no second table. `nvdra_sim.config` is the only builder.
+Enumerations are the numbers of NVML (docs/reference/nvml-simulator.md §5), so that the state file,
+the trees and the library need no second table. Only `configuration.node_config` creates
+descriptions.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ Layout = Literal["debian", "rhel", "cos"]
 
 
 class Frozen(BaseModel):
-    """A value: no attribute can be set, no unknown field is accepted."""
+    """An immutable model without unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DeviceNumber(Frozen):
-    """Major and minor of a character device."""
+    """The major and minor number of a character device."""
 
     major: int
     minor: int
 
 
 class BusAddress(Frozen):
-    """A PCI address; function 0, as all NVIDIA GPUs have it."""
+    """A PCI address. The function is 0, as for all NVIDIA GPUs."""
 
     domain: int
     bus: int
@@ -41,7 +42,7 @@ class BusAddress(Frozen):
 
     @classmethod
     def parse(cls, text: str) -> BusAddress:
-        """Reads `dddd:bb:dd.0`, hexadecimal; raises ValueError on anything else."""
+        """Parses `dddd:bb:dd.0`, hexadecimal. Raises ValueError for anything else."""
         head, _, function = text.partition(".")
         fields = head.split(":")
         if len(fields) != 3 or function != "0":
@@ -56,12 +57,12 @@ class BusAddress(Frozen):
 
     @property
     def sort_key(self) -> tuple[int, int, int]:
-        """Bus order, which is NVML's index order."""
+        """The key for bus order, which is the index order of NVML."""
         return self.domain, self.bus, self.device
 
 
 class MigProfile(Frozen):
-    """One GPU instance profile of a board (spec §7.1). Sizes and starts count memory slices."""
+    """A GPU instance profile (nvml-simulator.md §7.1). Sizes and starts are in memory slices."""
 
     name: str  # "3g.40gb", without NVML's "MIG " in front
     enum: int  # NVML_GPU_INSTANCE_PROFILE_*
@@ -81,14 +82,14 @@ class MigProfile(Frozen):
 
 
 class MigTable(Frozen):
-    """How a board can be cut into instances."""
+    """The MIG profiles of a GPU model."""
 
     compute_slices: int
     memory_slices: int
     profiles: tuple[MigProfile, ...]
 
     def profile(self, name: str) -> MigProfile:
-        """The profile of that name; raises KeyError."""
+        """The profile with this name. Raises KeyError."""
         for profile in self.profiles:
             if profile.name == name:
                 return profile
@@ -96,7 +97,7 @@ class MigTable(Frozen):
 
 
 class ComputeInstance(Frozen):
-    """A compute instance, which is a MIG device. Start and size count its GPU instance's slices."""
+    """A compute instance, which is a MIG device. Start and size are in compute slices."""
 
     id: int
     profile_id: int
@@ -107,7 +108,7 @@ class ComputeInstance(Frozen):
 
 
 class MigInstance(Frozen):
-    """A GPU instance that exists from the start. Start and size count memory slices."""
+    """An initial GPU instance. Start and size are in memory slices."""
 
     id: int
     profile: str
@@ -118,7 +119,7 @@ class MigInstance(Frozen):
 
 
 class Mig(Frozen):
-    """The MIG side of one board: what it can do, and how it starts."""
+    """The MIG capabilities of a GPU, and its initial MIG mode and instances."""
 
     table: MigTable
     enabled: bool = False
@@ -126,7 +127,7 @@ class Mig(Frozen):
 
 
 class Fabric(Frozen):
-    """NVLink fabric facts of one GPU (spec §9)."""
+    """The NVLink fabric state of a GPU (nvml-simulator.md §9)."""
 
     state: int  # 0 not supported, 1 not started, 2 in progress, 3 completed
     status: int  # an NVML return code, meaningful when completed
@@ -137,7 +138,7 @@ class Fabric(Frozen):
 
 
 class Platform(Frozen):
-    """Where a board sits in its rack (`nvmlDeviceGetPlatformInfo`)."""
+    """The location of a GPU in its rack (`nvmlDeviceGetPlatformInfo`)."""
 
     ib_guid: UUID  # 16 bytes, in order
     rack_guid: UUID
@@ -149,7 +150,7 @@ class Platform(Frozen):
 
 
 class Gpu(Frozen):
-    """One board: the columns of its model, its place in the node, and what it starts as."""
+    """A GPU: the columns of its model, its place in the node, and its initial state."""
 
     index: int  # in bus order, over all boards
     model: str  # the model's key, "h100"
@@ -203,12 +204,12 @@ class Gpu(Frozen):
 
     @property
     def bus_id(self) -> str:
-        """`0000:3b:00.0`, as sysfs spells it."""
+        """The PCI address as in sysfs: `0000:3b:00.0`."""
         return str(self.bus)
 
     @property
     def cores(self) -> int:
-        """CUDA cores of the whole board."""
+        """The number of CUDA cores."""
         return self.sms * self.cores_per_sm
 
 
@@ -223,12 +224,12 @@ class Driver(Frozen):
 
     @property
     def nvml_version(self) -> str:
-        """`<cuda major>.<driver version>`, e.g. `13.580.95.05`."""
+        """`<CUDA major>.<driver version>`, for example `13.580.95.05`."""
         return f"{self.cuda_version // 1000}.{self.version}"
 
 
 class Majors(Frozen):
-    """Majors that the kernel hands out at module load."""
+    """The major numbers that the kernel assigns when modules are loaded."""
 
     nvidia_uvm: int
     nvidia_caps: int
@@ -236,7 +237,7 @@ class Majors(Frozen):
 
 
 class Iommu(Frozen):
-    """Whether the node has an IOMMU, and the newer interface to it."""
+    """Whether the node has an IOMMU, and whether it has iommufd."""
 
     enabled: bool
     iommufd: bool
@@ -254,7 +255,10 @@ class Imex(Frozen):
 
 
 class MigBehaviour(Frozen):
-    """Choices the real library leaves open around MIG (spec §§7, 12)."""
+    """MIG behaviour that differs between versions of the real library.
+
+    Source: docs/reference/nvml-simulator.md §§7, 12.
+    """
 
     uuid: Literal["stable", "fresh"]
     gi_id_order: Literal["normal", "reversed"]
@@ -268,7 +272,7 @@ class MigBehaviour(Frozen):
 
 
 class FabricBehaviour(Frozen):
-    """How fabric queries answer and come up."""
+    """The results of fabric queries, and how long the fabric takes to come up."""
 
     call: Literal["success", "not_supported"]
     bring_up_ms: int
@@ -276,7 +280,10 @@ class FabricBehaviour(Frozen):
 
 
 class Fault(Frozen):
-    """One rule of spec §11. `gpu` None matches all; codes are NVML's numbers."""
+    """A fault rule. `gpu` None matches all GPUs. Return codes are numbers of NVML.
+
+    Source: docs/reference/nvml-simulator.md §11.
+    """
 
     function: str  # a glob
     gpu: int | None
@@ -291,7 +298,7 @@ class Fault(Frozen):
 
 
 class Render(Frozen):
-    """How files are laid out."""
+    """The layout of the installed files."""
 
     layout: Layout
     ldcache: bool
@@ -299,7 +306,7 @@ class Render(Frozen):
 
 
 class NodeDescription(Frozen):
-    """One node, complete. GPUs are in bus order."""
+    """One complete node. GPUs are in bus order."""
 
     name: str
     profile: str | None
@@ -322,6 +329,6 @@ class NodeDescription(Frozen):
     mig: MigBehaviour
     event_early_timeout_probability: float
     gpu_lost_wait: Literal["error", "error_once", "xid_only"]
-    latency_ms: dict[str, int]  # class → delay; classes of spec §11
+    latency_ms: dict[str, int]  # class → delay; classes of nvml-simulator.md §11
     faults: tuple[Fault, ...]
     render: Render

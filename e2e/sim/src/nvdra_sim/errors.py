@@ -1,4 +1,4 @@
-"""What can be wrong with a description of hardware."""
+"""The errors of configuration files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong; `path` is its place in the file, with dots, empty for the file."""
+    """One problem. `path` is its place in the file, with dots, or empty for the whole file."""
 
     path: str
     message: str
@@ -20,7 +20,7 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """A node or cluster file that describes nothing we can simulate."""
+    """A node or cluster file is invalid."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
@@ -28,13 +28,13 @@ class ConfigError(ValueError):
 
     @classmethod
     def raise_for(cls, problems: Sequence[Problem]) -> None:
-        """Raises when there are problems."""
+        """Raises the error if there are problems."""
         if problems:
             raise cls(problems)
 
     @classmethod
     def from_validation(cls, error: ValidationError, prefix: str = "") -> ConfigError:
-        """Every error of pydantic, with the path from the file's root."""
+        """Converts all errors of pydantic, with paths from the root of the file."""
         return cls(
             [
                 Problem(
@@ -47,11 +47,13 @@ class ConfigError(ValueError):
 
 
 def duplicates(path: str, values: Iterable[object], places: Iterable[object]) -> list[Problem]:
-    """A problem for every value that an earlier place has too; `path` has `{}` for the place."""
+    """One problem for each repeated value. `{}` in `path` is replaced with its place."""
     first: dict[object, object] = {}
     problems = []
     for value, place in zip(values, places, strict=True):
         if value in first:
-            problems.append(Problem(path.format(place), f"{value} is also {first[value]}'s"))
+            problems.append(
+                Problem(path.format(place), f"{value} is already used by {first[value]}")
+            )
         first.setdefault(value, place)
     return problems

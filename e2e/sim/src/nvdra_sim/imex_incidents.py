@@ -1,16 +1,16 @@
-"""What disturbs `nvidia-imex` on a node (spec/nvml-simulator.md §16.1).
+"""Disturb `nvidia-imex` on a node (docs/reference/nvml-simulator.md §16.1).
 
-Each function is one transaction on the state file, which a running daemon follows at once.
+Each function is one transaction on the state file. It affects a running daemon at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from nvdra_sim import layout
-from nvdra_sim.state import State, StateError
+from nvdra_sim.state_file import layout
+from nvdra_sim.state_file.state import State, StateError
 
-EVERYBODY = frozenset(range(layout.MAX_IMEX_NODES))
+ALL_NODES = frozenset(range(layout.MAX_IMEX_NODES))
 
 
 def disturb(
@@ -24,25 +24,25 @@ def disturb(
     version: str | None = None,
     refused: Collection[int] | None = None,
 ) -> None:
-    """Changes what disturbs the daemon; what is None stays.
+    """Changes the disturbances of the daemon. None means no change.
 
     Args:
-        state: The node.
-        slow_start_ms: How long it is INITIALIZING after its start.
-        crash_after_ms: When after its start it is killed, every time; 0: not at all.
-        never_ready: It says NOT_READY where it would say READY.
-        hang: It does nothing, and answers nobody.
+        state: The state of the node.
+        slow_start_ms: How long the daemon is INITIALIZING after its start.
+        crash_after_ms: How long after each start it is killed; 0 means never.
+        never_ready: It reports NOT_READY instead of READY.
+        hang: It does nothing and does not respond.
         dns_stale: It keeps the first address of each name and ignores SIGUSR1.
-        version: What it tells the others; empty for the driver's.
-        refused: Numbers of the node list that it neither calls nor lets in.
+        version: The version that it sends to its peers; empty for that of the driver.
+        refused: The indices in the node list of the peers that it does not connect to.
 
     Raises:
-        StateError: A number or the version is more than the state file holds.
+        StateError: An index is too large, or the version is too long.
     """
-    if refused is not None and not EVERYBODY.issuperset(refused):
-        raise StateError(f"nodes have numbers from 0 to {layout.MAX_IMEX_NODES - 1}")
+    if refused is not None and not ALL_NODES.issuperset(refused):
+        raise StateError(f"nodes have indices from 0 to {layout.MAX_IMEX_NODES - 1}")
     if version is not None and len(version.encode()) >= layout.Imex.version.size:
-        raise StateError(f"a version has less than {layout.Imex.version.size} bytes")
+        raise StateError(f"a version must be shorter than {layout.Imex.version.size} bytes")
     changes = {
         "slow_start_ms": slow_start_ms,
         "crash_after_ms": crash_after_ms,
@@ -56,18 +56,18 @@ def disturb(
             if value is not None:
                 setattr(now.imex, name, value)
         if refused is not None:
-            for number in EVERYBODY:
+            for number in ALL_NODES:
                 now.imex.refused[number] = number in refused
 
 
 def crash(state: State) -> None:
-    """The daemon that runs now is killed."""
+    """Kills the running daemon."""
     with state.transaction() as now:
         now.imex.crashes += 1
 
 
-def calm(state: State) -> None:
-    """Nothing disturbs the daemon any more."""
+def clear(state: State) -> None:
+    """Ends all disturbances."""
     with state.transaction() as now:
         crashes = now.imex.crashes
         now.imex = layout.Imex(crashes=crashes)

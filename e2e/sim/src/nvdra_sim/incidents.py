@@ -1,7 +1,9 @@
-"""What happens to the hardware of a node: errors, losses, resets, boots.
+"""Simulate hardware incidents on a node: errors, losses, resets, boots.
 
-Each function is one transaction on the state file, seen by every process at once. Files of the node
-are not touched; the commands do that where they say so. Source: spec/nvml-simulator.md §§8-11.
+Each function is one transaction on the state file, which all processes see at once. The files of
+the node do not change; some commands of `simctl` change them.
+
+Source: docs/reference/nvml-simulator.md §§8-11.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID, uuid4
 
-from nvdra_sim import image, layout
 from nvdra_sim.description import Gpu
-from nvdra_sim.state import State, StateError
+from nvdra_sim.state_file import encoding, layout
+from nvdra_sim.state_file.state import State, StateError
 
 XID_EVENT = 0x8
 ECC_EVENTS = {"sbe": 0x1, "dbe": 0x2}
@@ -23,43 +25,45 @@ FABRIC_STATES = {"not_supported": 0, "not_started": 1, "in_progress": 2, "comple
 
 
 @dataclass(frozen=True)
-class Instance:
-    """The MIG instance that something concerns; the whole GPU without one."""
+class InstanceRef:
+    """A reference to a MIG instance or, by default, to the whole GPU."""
 
     gpu_instance: int = layout.NO_INSTANCE
     compute_instance: int = layout.NO_INSTANCE
 
 
-WHOLE_GPU = Instance()
+WHOLE_GPU = InstanceRef()
 
 
 # Errors
 
 
-def xid(state: State, gpu: Gpu, number: int, where: Instance = WHOLE_GPU) -> None:
-    """The driver reports an Xid for the GPU or for one of its MIG instances."""
+def report_xid(state: State, gpu: Gpu, number: int, where: InstanceRef = WHOLE_GPU) -> None:
+    """Lets the driver report an Xid for the GPU or for one of its MIG instances."""
     with state.transaction() as now:
-        state.announce(_event(now, gpu, XID_EVENT, number, where))
+        state.append_event(_event(now, gpu, XID_EVENT, number, where))
 
 
 def lose_with_xid(state: State, gpu: Gpu, number: int) -> None:
-    """The GPU falls off the bus, and the driver says so with an Xid (79)."""
+    """Makes the GPU fall off the bus, and lets the driver report an Xid (79)."""
     with state.transaction() as now:
         now.gpus[gpu.index].lost = 1
-        state.announce(_event(now, gpu, XID_EVENT, number, WHOLE_GPU))
+        state.append_event(_event(now, gpu, XID_EVENT, number, WHOLE_GPU))
 
 
-def ecc(state: State, gpu: Gpu, kind: Literal["sbe", "dbe"], count: int = 1) -> None:
-    """So many single-bit (corrected) or double-bit errors: counters, and one event for each."""
+def report_ecc_errors(state: State, gpu: Gpu, kind: Literal["sbe", "dbe"], count: int = 1) -> None:
+    """Reports single-bit (corrected) or double-bit errors: counters, and one event for each."""
     place = list(ECC_EVENTS).index(kind)
     with state.transaction() as now:
         now.gpus[gpu.index].ecc_volatile[place] += count
         now.gpus[gpu.index].ecc_aggregate[place] += count
         for _ in range(min(count, layout.MAX_EVENTS)):
-            state.announce(_event(now, gpu, ECC_EVENTS[kind], 0, WHOLE_GPU))
+            state.append_event(_event(now, gpu, ECC_EVENTS[kind], 0, WHOLE_GPU))
 
 
-def _event(now: layout.NodeState, gpu: Gpu, kind: int, data: int, where: Instance) -> layout.Event:
+def _event(
+    now: layout.NodeState, gpu: Gpu, kind: int, data: int, where: InstanceRef
+) -> layout.Event:
     return layout.Event(
         time_ns=clock_ns(now),
         type=kind,
@@ -74,17 +78,17 @@ def _event(now: layout.NodeState, gpu: Gpu, kind: int, data: int, where: Instanc
 
 
 def unplug(state: State, gpu: Gpu) -> None:
-    """The GPU leaves the bus: it is no longer counted, and nothing finds it."""
+    """Removes the GPU from the bus: it is no longer counted and cannot be found."""
     with state.transaction() as now:
         now.gpus[gpu.index].unplugged = 1
         now.gpus[gpu.index].bound_to_nvidia = 0
 
 
 def plug(state: State, gpu: Gpu) -> None:
-    """An unplugged GPU is back, as after a boot.
+    """Returns an unplugged GPU to the bus, as after a boot.
 
     Raises:
-        StateError: It is there.
+        StateError: The GPU is plugged in.
     """
     with state.transaction() as now:
         if not now.gpus[gpu.index].unplugged:
@@ -92,7 +96,7 @@ def plug(state: State, gpu: Gpu) -> None:
         _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
 
 
-def fabric(
+def set_fabric(
     state: State,
     gpus: Iterable[Gpu],
     *,
@@ -103,16 +107,16 @@ def fabric(
     health: int | None = None,
     summary: int | None = None,
 ) -> None:
-    """Changes what GPUs say of their NVLink fabric; what is None stays.
+    """Changes the NVLink fabric state of GPUs. None means no change.
 
     Args:
-        state: The node.
-        gpus: Which.
+        state: The state of the node.
+        gpus: The GPUs.
         fabric_state: A key of `FABRIC_STATES`.
         status: An NVML return code.
-        clique: The clique's number.
-        uuid: Of the cluster.
-        health: The health mask of spec §5.
+        clique: The clique id.
+        uuid: The UUID of the cluster.
+        health: The health mask of nvml-simulator.md §5.
         summary: 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity.
     """
     changes = {
@@ -135,10 +139,10 @@ def fabric(
 
 
 def fabric_state(state: State, gpu: Gpu) -> int:
-    """What NVML says of the GPU's fabric now: a value of `FABRIC_STATES`."""
+    """The fabric state that NVML currently reports for the GPU, a value of `FABRIC_STATES`."""
     now = state.snapshot().gpus[gpu.index]
     passed_ns = time.time_ns() - now.fabric_since_ns
-    whole_ns = state.node().fabric.bring_up_ms * 1_000_000
+    whole_ns = state.description().fabric.bring_up_ms * 1_000_000
     comes_up = now.fabric_since_ns and now.fabric_state == FABRIC_STATES["completed"]
     if not comes_up or passed_ns >= whole_ns:
         return int(now.fabric_state)
@@ -154,12 +158,12 @@ def add_process(
     pid: int,
     memory_mib: int = 0,
     kind: str = "compute",
-    where: Instance = WHOLE_GPU,
+    where: InstanceRef = WHOLE_GPU,
 ) -> None:
-    """A process holds the GPU, or one of its MIG instances.
+    """Adds a process that uses the GPU or one of its MIG instances.
 
     Raises:
-        StateError: There is no room for another.
+        StateError: There is no room for another process.
     """
     with state.transaction() as now:
         for record in now.tables[gpu.index].processes:
@@ -173,12 +177,12 @@ def add_process(
 
 
 def remove_process(state: State, gpu: Gpu, pid: int) -> None:
-    """A process lets go of the GPU; raises StateError when it does not hold it."""
+    """Removes a process from the GPU. Raises StateError if it does not use the GPU."""
     with state.transaction() as now:
-        held = [record for record in now.tables[gpu.index].processes if record.pid == pid]
-        if not held:
-            raise StateError(f"process {pid} does not hold GPU {gpu.index}")
-        for record in held:
+        records = [record for record in now.tables[gpu.index].processes if record.pid == pid]
+        if not records:
+            raise StateError(f"process {pid} does not use GPU {gpu.index}")
+        for record in records:
             record.pid = 0
 
 
@@ -186,10 +190,10 @@ def remove_process(state: State, gpu: Gpu, pid: int) -> None:
 
 
 def reset(state: State, gpu: Gpu) -> None:
-    """The GPU is reset: modes as configured, no MIG instance left, a pending MIG mode in force.
+    """Resets the GPU: configured modes, no MIG instances, and a pending MIG mode is applied.
 
     Raises:
-        StateError: Processes hold the GPU, or it is lost and does not hear of it.
+        StateError: Processes use the GPU, or it is lost.
     """
     with state.transaction() as now:
         if now.gpus[gpu.index].lost:
@@ -200,32 +204,32 @@ def reset(state: State, gpu: Gpu) -> None:
 
 
 def reboot(state: State) -> str:
-    """The machine starts anew, and from now on does so by itself; fault rules stay.
+    """Reboots the node. Fault rules are kept. The node no longer follows boots of this machine.
 
     Returns:
         The new boot id.
     """
     boot_id = str(uuid4())
     with state.transaction() as now:
-        for gpu in state.node().gpus:
+        for gpu in state.description().gpus:
             _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
         now.module_loaded = state.initial().module_loaded
         now.boot_id = boot_id.encode()
         now.follows_host_boot = 0
-        state.forget_events()
+        state.discard_events()
     return boot_id
 
 
 def unload_driver(state: State) -> None:
-    """The kernel module is gone: every call that would ask it answers DRIVER_NOT_LOADED."""
+    """Unloads the kernel module: calls that need it return DRIVER_NOT_LOADED."""
     with state.transaction() as now:
         now.module_loaded = 0
 
 
 def load_driver(state: State) -> None:
-    """The kernel module is loaded (again): GPUs as after a boot; what is lost stays lost."""
+    """Loads the kernel module. GPUs are as after a boot, but lost ones stay lost."""
     with state.transaction() as now:
-        for gpu in state.node().gpus:
+        for gpu in state.description().gpus:
             lost, unplugged = now.gpus[gpu.index].lost, now.gpus[gpu.index].unplugged
             _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
             now.gpus[gpu.index].lost = lost
@@ -235,11 +239,11 @@ def load_driver(state: State) -> None:
 
 
 def _keeps_mig_mode(gpu: Gpu) -> bool:
-    return gpu.architecture == image.AMPERE
+    return gpu.architecture == encoding.AMPERE
 
 
 def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: bool) -> None:
-    """As configured, but for what firmware keeps and what tells instances from earlier ones."""
+    """Resets a GPU to its configuration, except for what firmware keeps and instance counters."""
     before = layout.GpuState.from_buffer_copy(now.gpus[gpu.index])
     now.gpus[gpu.index] = state.initial().gpus[gpu.index]
     after = now.gpus[gpu.index]
@@ -247,7 +251,7 @@ def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: 
     after.incarnation = before.incarnation + 1
     after.instances_made = before.instances_made
     after.ecc_aggregate = before.ecc_aggregate
-    if state.node().fabric.bring_up_ms:
+    if state.description().fabric.bring_up_ms:
         after.fabric_since_ns = time.time_ns()
     now.tables[gpu.index] = layout.GpuTables()
 
@@ -256,13 +260,13 @@ def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: 
 
 
 def freeze_clock(state: State) -> None:
-    """Events carry one and the same time from now on."""
+    """Stops the clock: all later events have the same time."""
     with state.transaction() as now:
         now.clock_frozen_ns = clock_ns(now)
 
 
 def step_clock(state: State, milliseconds: int) -> None:
-    """Moves the clock on, or back; a frozen one stays frozen there."""
+    """Moves the clock forward, or back if negative. A frozen clock stays frozen."""
     with state.transaction() as now:
         if now.clock_frozen_ns:
             now.clock_frozen_ns += milliseconds * 1_000_000
@@ -271,7 +275,7 @@ def step_clock(state: State, milliseconds: int) -> None:
 
 
 def run_clock(state: State) -> None:
-    """The clock goes on from where it stands."""
+    """Continues a frozen clock from its current time."""
     with state.transaction() as now:
         if now.clock_frozen_ns:
             now.clock_offset_ns = now.clock_frozen_ns - time.time_ns()
@@ -279,5 +283,5 @@ def run_clock(state: State) -> None:
 
 
 def clock_ns(now: layout.NodeState) -> int:
-    """What an event carries as its time, in nanoseconds since 1970."""
+    """The current time for events, in nanoseconds since 1970."""
     return int(now.clock_frozen_ns or time.time_ns() + now.clock_offset_ns)

@@ -1,4 +1,4 @@
-"""NVML's return codes by name and number, as people write them: `GPU_IS_LOST`, `15`."""
+"""The return codes of NVML by name and number: `GPU_IS_LOST`, `15`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ BY_NUMBER = {value: key for key, value in BY_NAME.items()}
 
 
 def number(text: str) -> int:
-    """The code of a name, with or without `NVML_ERROR_`, or of digits; raises ValueError."""
+    """Parses a name, with or without `NVML_ERROR_`, or a number. Raises ValueError."""
     if text.isdigit():
         return int(text)
     try:
         return BY_NAME[text.upper().removeprefix(_PREFIX)]
     except KeyError:
         known = ", ".join(sorted(BY_NAME))
-        raise ValueError(f"{text!r} is no NVML return code; known are {known}") from None
+        raise ValueError(f"{text!r} is not an NVML return code; known are {known}") from None
 
 
 def name(code: int) -> str:
-    """The name of a code, or its digits when NVML has none."""
+    """The name of a code, or its number if NVML has no name for it."""
     return BY_NUMBER.get(code, str(code))

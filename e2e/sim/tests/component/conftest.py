@@ -1,4 +1,4 @@
-from nvdra_sim.imex_fixtures import rack
-from nvdra_sim.nvml_fixtures import nvml_on
+from nvdra_sim.testing.imex_fixtures import rack
+from nvdra_sim.testing.nvml_fixtures import nvml_on
 
 __all__ = ["nvml_on", "rack"]

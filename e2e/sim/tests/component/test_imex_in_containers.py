@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from nvdra_sim import driverroot, imex_incidents
-from nvdra_sim.imex_fixtures import CONFIG, MakeTray, Tray, until
+from nvdra_sim import imex_incidents
+from nvdra_sim.filesystem import driver_root
+from nvdra_sim.testing.imex_fixtures import CONFIG, MakeTray, Tray, wait_until
 
 IP = "10.64.0.10"
 REAL_NODES = {"render": {"nodes": "real"}, "node": {"imex": {"needs_capability": True}}}
@@ -19,8 +20,8 @@ class Container:
 
     def __init__(self, tray: Tray, name: str, devices: str = "nvidia-caps") -> None:
         self.tray, self.root = tray, tray.directory / name
-        programs = driverroot.program_directory(tray.node.description)
-        state = driverroot.state_path(tray.node.description)
+        programs = driver_root.program_directory(tray.node.description)
+        state = driver_root.state_path(tray.node.description)
         driver = tray.node.roots.driver
         for program in ("nvidia-imex", "nvidia-imex-ctl"):
             self._mount(driver / programs / program, f"usr/bin/{program}")
@@ -41,7 +42,9 @@ class Container:
         self.tray.run("mount", "--bind", "-o", "ro", source, target).check_returncode()
 
     def start(self, stack: ExitStack) -> subprocess.Popen[bytes]:
-        command = self.tray.inside("chroot", self.root, "nvidia-imex", "-c", "/imexd/imexd.cfg")
+        command = self.tray.host_command(
+            "chroot", self.root, "nvidia-imex", "-c", "/imexd/imexd.cfg"
+        )
         with self.log.open("wb") as log:
             started = subprocess.Popen(command, env={"PATH": "/usr/sbin:/usr/bin"}, stderr=log)
         stack.callback(started.wait, 20)
@@ -57,7 +60,9 @@ class Container:
         return self.tray.run(*command).stdout.strip()
 
     def becomes(self, word: str) -> None:
-        until(lambda: self.word() == word, lambda: f"{self.root.name}: {word}, not {self.word()!r}")
+        wait_until(
+            lambda: self.word() == word, lambda: f"{self.root.name}: {word}, not {self.word()!r}"
+        )
 
 
 @pytest.fixture

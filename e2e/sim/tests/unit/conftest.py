@@ -1,5 +1,5 @@
-from nvdra_sim.fixtures import sim_node, standing_node
-from nvdra_sim.imex_fixtures import lone_tray
-from nvdra_sim.nvml_fixtures import nvml_on
+from nvdra_sim.testing.imex_fixtures import local_tray
+from nvdra_sim.testing.node_fixtures import shared_node, sim_node
+from nvdra_sim.testing.nvml_fixtures import nvml_on
 
-__all__ = ["lone_tray", "nvml_on", "sim_node", "standing_node"]
+__all__ = ["local_tray", "nvml_on", "shared_node", "sim_node"]

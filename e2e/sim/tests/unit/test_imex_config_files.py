@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from nvdra_sim.imex_fixtures import CONFIG, MakeTray, Tray, until
+from nvdra_sim.testing.imex_fixtures import CONFIG, MakeTray, Tray, wait_until
 
 HERE, ELSEWHERE = "127.0.0.1", "203.0.113.9"
 
@@ -19,7 +19,7 @@ def fails(tray: Tray, *arguments: str) -> str:
 def starts(tray: Tray) -> str:
     """Starts nvidia-imex, which is ready and then stopped; what it said."""
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
     assert tray.kill(signal.SIGTERM) == 0
     return tray.log()
 
@@ -28,8 +28,8 @@ def add(tray: Tray, text: str) -> None:
     tray.config.write_text(tray.config.read_text() + text)
 
 
-def test_every_key_of_the_drivers_configuration_is_known(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_every_key_of_the_drivers_configuration_is_known(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE])
     keys = {line.split("=")[0] for line in CONFIG.splitlines() if "=" in line}
     assert len(keys) == 31
@@ -38,25 +38,25 @@ def test_every_key_of_the_drivers_configuration_is_known(lone_tray: MakeTray) ->
     assert "ERROR" not in said
 
 
-def test_comments_blank_lines_and_blanks_around_words_mean_nothing(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_comments_blank_lines_and_blanks_around_words_mean_nothing(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE])
     add(tray, "\n   \n#LOG_LEVEL=what\n  # SERVER_PORT=x\n\tLOG_LEVEL =  4 \r\nLOG_FILE_NAME=\n")
     assert "state READY" in starts(tray)
 
 
-def test_the_last_of_two_equal_keys_counts(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_the_last_of_two_equal_keys_counts(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE])
     add(tray, f"LOG_FILE_NAME={tray.directory}/first\nLOG_FILE_NAME={tray.directory}/second\n")
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
     assert not (tray.directory / "first").exists()
     assert "state READY" in (tray.directory / "second").read_text()
 
 
-def test_a_key_that_nobody_knows_is_told_and_ignored(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_key_that_nobody_knows_is_told_and_ignored(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE])
     add(tray, "IMEX_COLOUR=green\n")
     line = len(tray.config.read_text().splitlines())
@@ -92,17 +92,17 @@ def test_a_key_that_nobody_knows_is_told_and_ignored(lone_tray: MakeTray) -> Non
     ],
 )
 def test_a_wrong_line_is_named_with_what_would_be_right(
-    lone_tray: MakeTray, line: str, problem: str
+    local_tray: MakeTray, line: str, problem: str
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     tray.configure([HERE])
     number = len(tray.config.read_text().splitlines()) + 1
     add(tray, f"{line}\n")
     assert f"{tray.config}:{number}: {problem}\n" in fails(tray)
 
 
-def test_all_wrong_lines_are_named_at_once(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_all_wrong_lines_are_named_at_once(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE])
     add(tray, "LOG_LEVEL=9\nnonsense\nDAEMONIZE=2\n")
     said = fails(tray)
@@ -113,23 +113,23 @@ def test_all_wrong_lines_are_named_at_once(lone_tray: MakeTray) -> None:
     ]
 
 
-def test_a_missing_configuration_is_named(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_missing_configuration_is_named(local_tray: MakeTray) -> None:
+    tray = local_tray()
     assert f"cannot read the configuration {tray.config}: No such file" in fails(tray)
 
 
 @pytest.mark.parametrize("arguments", [["--colour"], ["-c"]])
 def test_a_wrong_command_line_shows_the_right_one(
-    lone_tray: MakeTray, arguments: list[str]
+    local_tray: MakeTray, arguments: list[str]
 ) -> None:
-    done = lone_tray().run(lone_tray("other").program("nvidia-imex"), *arguments)
+    done = local_tray().run(local_tray("other").program("nvidia-imex"), *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert f'"{arguments[0]}" is no option' in done.stderr
     assert "--require-cap" in done.stderr
 
 
-def test_help_and_version_need_no_configuration(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_help_and_version_need_no_configuration(local_tray: MakeTray) -> None:
+    tray = local_tray()
     assert "-c FILE" in tray.run(tray.program("nvidia-imex"), "--help").stdout
     version = tray.run(tray.program("nvidia-imex"), "--version")
     assert (version.returncode, version.stdout) == (0, "IMEX version is: 580.95.05\n")
@@ -138,11 +138,11 @@ def test_help_and_version_need_no_configuration(lone_tray: MakeTray) -> None:
 # The node list
 
 
-def test_the_place_in_the_list_is_the_number_of_the_node(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_the_place_in_the_list_is_the_number_of_the_node(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure(["# the rack", "", ELSEWHERE, "  localhost", "# the end", "198.51.100.7"])
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
     nodes = tray.domain()["nodes"]
     assert [(number, node["host"]) for number, node in nodes.items() if node["local"]] == [
         ("1", "localhost")
@@ -150,17 +150,17 @@ def test_the_place_in_the_list_is_the_number_of_the_node(lone_tray: MakeTray) ->
     assert [node["host"] for node in nodes.values()] == [ELSEWHERE, "localhost", "198.51.100.7"]
 
 
-def test_a_daemon_whose_node_is_not_in_the_list_ends(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_daemon_whose_node_is_not_in_the_list_ends(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([ELSEWHERE, "198.51.100.7"])
     assert f"no address of this host is in the node list {tray.directory}/nodes.cfg" in fails(tray)
 
 
-def test_names_that_do_not_resolve_are_tolerated(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_names_that_do_not_resolve_are_tolerated(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure(["nobody.invalid", HERE, "nobody-else.invalid"])
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
     statuses = [node["status"] for node in tray.domain()["nodes"].values()]
     assert statuses == ["UNAVAILABLE", "READY", "UNAVAILABLE"]
 
@@ -175,15 +175,15 @@ def test_names_that_do_not_resolve_are_tolerated(lone_tray: MakeTray) -> None:
     ],
 )
 def test_a_node_list_that_is_of_no_use_is_refused(
-    lone_tray: MakeTray, nodes: list[str], problem: str
+    local_tray: MakeTray, nodes: list[str], problem: str
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     tray.configure(nodes)
     assert problem in fails(tray)
 
 
-def test_a_missing_node_list_is_named(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_missing_node_list_is_named(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE], IMEX_NODE_CONFIG_FILE="/nowhere/nodes.cfg")
     assert "cannot read the node list /nowhere/nodes.cfg: No such file" in fails(tray)
 
@@ -205,25 +205,25 @@ def test_a_missing_node_list_is_named(lone_tray: MakeTray) -> None:
     ],
 )
 def test_an_address_that_cannot_be_had_ends_the_daemon(
-    lone_tray: MakeTray, settings: dict[str, str], problem: str
+    local_tray: MakeTray, settings: dict[str, str], problem: str
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     tray.configure([HERE], **settings)
     assert problem in fails(tray)
 
 
-def test_a_node_is_found_by_the_address_of_its_network_interface(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_node_is_found_by_the_address_of_its_network_interface(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE], BIND_INTERFACE_IP="", NETWORK_INTERFACE="lo")
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
 
 
 # The log and the background
 
 
-def test_the_log_level_hides_what_is_less_important(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_the_log_level_hides_what_is_less_important(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE], LOG_LEVEL="2")
     assert starts(tray) == ""
     tray.configure([ELSEWHERE], LOG_LEVEL="2")
@@ -232,9 +232,9 @@ def test_the_log_level_hides_what_is_less_important(lone_tray: MakeTray) -> None
 
 @pytest.mark.parametrize(("appends", "starts_logged"), [("0", 1), ("1", 2)])
 def test_a_log_file_is_begun_anew_or_continued(
-    lone_tray: MakeTray, appends: str, starts_logged: int
+    local_tray: MakeTray, appends: str, starts_logged: int
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     file = tray.directory / "imex.log"
     tray.configure([HERE], LOG_FILE_NAME=str(file), LOG_APPEND_TO_LOG=appends)
     for _ in range(2):
@@ -242,21 +242,21 @@ def test_a_log_file_is_begun_anew_or_continued(
     assert file.read_text().count("nvidia-imex starts with") == starts_logged
 
 
-def test_a_log_file_that_cannot_be_written_ends_the_daemon(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_log_file_that_cannot_be_written_ends_the_daemon(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE], LOG_FILE_NAME="/nowhere/imex.log")
     assert "cannot write the log /nowhere/imex.log" in fails(tray)
 
 
-def test_in_the_background_the_start_ends_when_the_daemon_is_up(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_in_the_background_the_start_ends_when_the_daemon_is_up(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE], DAEMONIZE="1", LOG_FILE_NAME=str(tray.directory / "log"))
     done = tray.run(tray.program("nvidia-imex"), "-c", tray.config)  # until its output is closed
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    tray.becomes("READY")
+    tray.wait_status("READY")
     (pid,) = [pid for pid in processes() if str(tray.config) in command_line(pid)]
     os.kill(pid, signal.SIGTERM)
-    until(lambda: tray.word() == "", lambda: f"{pid} has ended")
+    wait_until(lambda: tray.status() == "", lambda: f"{pid} has ended")
 
 
 def processes() -> list[int]:
@@ -270,7 +270,7 @@ def command_line(pid: int) -> list[str]:
         return []
 
 
-def test_in_the_background_a_start_that_fails_says_so(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_in_the_background_a_start_that_fails_says_so(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([ELSEWHERE], DAEMONIZE="1")
     assert "no address of this host" in fails(tray)

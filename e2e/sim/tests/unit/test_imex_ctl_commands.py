@@ -11,19 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvdra_sim import imex_incidents
-from nvdra_sim.imex_fixtures import CONFIG, MakeTray, Tray
+from nvdra_sim.testing.imex_fixtures import CONFIG, MakeTray, Tray
 
 HERE = "127.0.0.1"
 WORDS = [b"QUERY\n", b"NODES\n", b"PING\n", b"HELLO 1 0 0 0 1 ", b"0 0 ", b"580.95.05\n", b"\n"]
 
 
 @pytest.fixture
-def tray(lone_tray: MakeTray) -> Tray:
+def tray(local_tray: MakeTray) -> Tray:
     """A tray whose daemon is ready, the only one of its list."""
-    made = lone_tray()
+    made = local_tray()
     made.configure([HERE])
     made.start()
-    made.becomes("READY")
+    made.wait_status("READY")
     return made
 
 
@@ -59,12 +59,12 @@ def test_a_domain_of_one_node_is_up(tray: Tray) -> None:
 
 
 def test_the_table_has_a_legend_the_nodes_their_connections_and_the_domain(
-    lone_tray: MakeTray,
+    local_tray: MakeTray,
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     tray.configure([HERE, "203.0.113.9"])
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
     done = tray.ctl("-N")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -91,13 +91,13 @@ def test_host_names_are_shown_on_request(tray: Tray) -> None:
 
 
 def test_a_unix_socket_of_the_configuration_is_used_instead_of_the_port(
-    lone_tray: MakeTray,
+    local_tray: MakeTray,
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     path = tray.directory / "ctl.sock"
     tray.configure([HERE], IMEX_CMD_UNIX_DOMAIN_PATH=str(path))
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
     assert path.is_socket()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((HERE, int(tray.defaults["IMEX_CMD_PORT"])), timeout=5)
@@ -105,31 +105,31 @@ def test_a_unix_socket_of_the_configuration_is_used_instead_of_the_port(
     assert not path.exists()
 
 
-def test_a_socket_can_be_given_without_a_configuration(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_socket_can_be_given_without_a_configuration(local_tray: MakeTray) -> None:
+    tray = local_tray()
     path = tray.directory / "ctl.sock"
     tray.configure([HERE], IMEX_CMD_UNIX_DOMAIN_PATH=str(path))
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
     done = tray.run(tray.program("nvidia-imex-ctl"), "-q", f"--u={path}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "READY\n", "")
 
 
-def test_the_socket_that_a_killed_daemon_left_is_replaced(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_the_socket_that_a_killed_daemon_left_is_replaced(local_tray: MakeTray) -> None:
+    tray = local_tray()
     path = tray.directory / "ctl.sock"
     tray.configure([HERE], IMEX_CMD_UNIX_DOMAIN_PATH=str(path))
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
     assert tray.kill(signal.SIGKILL) == -9
     assert path.is_socket()
-    assert tray.word() == ""
+    assert tray.status() == ""
     tray.start()
-    tray.becomes("READY")
+    tray.wait_status("READY")
 
 
-def test_a_socket_that_somebody_else_listens_on_is_left_alone(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_socket_that_somebody_else_listens_on_is_left_alone(local_tray: MakeTray) -> None:
+    tray = local_tray()
     path = tray.directory / "ctl.sock"
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(path))
@@ -141,9 +141,9 @@ def test_a_socket_that_somebody_else_listens_on_is_left_alone(lone_tray: MakeTra
 
 
 def test_a_daemon_of_the_host_can_be_asked_from_inside_its_driver_root(
-    lone_tray: MakeTray,
+    local_tray: MakeTray,
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     directory = tray.node.roots.driver / "etc/nvidia-imex"
     directory.mkdir()
     with TemporaryDirectory() as short:  # the name of a socket has room for 107 characters
@@ -151,7 +151,7 @@ def test_a_daemon_of_the_host_can_be_asked_from_inside_its_driver_root(
         path = Path(short) / "imex/imex_ctrl.sock"
         tray.configure([HERE], IMEX_CMD_UNIX_DOMAIN_PATH=str(path))
         tray.start()
-        tray.becomes("READY")
+        tray.wait_status("READY")
         command = ["nvidia-imex-ctl", "-q", "--u=/etc/nvidia-imex/imex_ctrl.sock"]
         done = tray.run("chroot", tray.node.roots.driver, *command)
         assert (done.returncode, done.stdout, done.stderr) == (0, "READY\n", "")
@@ -163,9 +163,9 @@ def test_a_daemon_of_the_host_can_be_asked_from_inside_its_driver_root(
 
 
 def test_without_a_daemon_it_fails_and_says_nothing_on_standard_output(
-    lone_tray: MakeTray,
+    local_tray: MakeTray,
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     tray.configure([HERE])
     done = tray.ctl("-q")
     assert (done.returncode, done.stdout) == (1, "")
@@ -173,15 +173,15 @@ def test_without_a_daemon_it_fails_and_says_nothing_on_standard_output(
 
 
 @pytest.mark.parametrize("arguments", [["-c", "/nowhere/imexd.cfg"], ["--u=/nowhere/ctl.sock"]])
-def test_what_is_not_there_is_no_daemon(lone_tray: MakeTray, arguments: list[str]) -> None:
-    tray = lone_tray()
+def test_what_is_not_there_is_no_daemon(local_tray: MakeTray, arguments: list[str]) -> None:
+    tray = local_tray()
     done = tray.run(tray.program("nvidia-imex-ctl"), "-q", *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("nvidia-imex-ctl: ")
 
 
-def test_a_daemon_without_command_service_cannot_be_asked(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_daemon_without_command_service_cannot_be_asked(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE], IMEX_CMD_ENABLED="0")
     done = tray.ctl("-q")
     assert (done.returncode, done.stdout) == (1, "")
@@ -192,17 +192,17 @@ def test_a_daemon_without_command_service_cannot_be_asked(lone_tray: MakeTray) -
     "arguments", [[], ["-j"], ["-q", "-N"], ["-x"], ["-q", "-c"], ["-q", "--u="]]
 )
 def test_a_wrong_command_line_exits_with_2_and_shows_the_right_one(
-    lone_tray: MakeTray, arguments: list[str]
+    local_tray: MakeTray, arguments: list[str]
 ) -> None:
-    tray = lone_tray()
+    tray = local_tray()
     done = tray.run(tray.program("nvidia-imex-ctl"), *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "<-q|-N>" in done.stderr
 
 
 @pytest.mark.parametrize(("option", "word"), [("-h", "--u=SOCKET"), ("-v", "simulated driver")])
-def test_help_and_version_need_no_daemon(lone_tray: MakeTray, option: str, word: str) -> None:
-    tray = lone_tray()
+def test_help_and_version_need_no_daemon(local_tray: MakeTray, option: str, word: str) -> None:
+    tray = local_tray()
     done = tray.run(tray.program("nvidia-imex-ctl"), option)
     assert done.returncode == 0
     assert word in done.stdout
@@ -213,22 +213,22 @@ def test_help_and_version_need_no_daemon(lone_tray: MakeTray, option: str, word:
 
 def test_a_daemon_that_never_gets_ready_says_not_ready_and_not_ready_alone(tray: Tray) -> None:
     imex_incidents.disturb(tray.state, never_ready=True)
-    tray.becomes("NOT_READY")
+    tray.wait_status("NOT_READY")
     assert tray.ctl("-q").returncode == 0
     assert tray.domain()["nodes"]["0"]["status"] == "NOT_READY"
-    imex_incidents.calm(tray.state)
-    tray.becomes("READY")
+    imex_incidents.clear(tray.state)
+    tray.wait_status("READY")
 
 
-def test_a_slow_start_is_initializing_until_it_is_over(lone_tray: MakeTray) -> None:
-    tray = lone_tray()
+def test_a_slow_start_is_initializing_until_it_is_over(local_tray: MakeTray) -> None:
+    tray = local_tray()
     tray.configure([HERE])
     imex_incidents.disturb(tray.state, slow_start_ms=3_600_000)
     tray.start()
-    tray.becomes("INITIALIZING")
+    tray.wait_status("INITIALIZING")
     assert tray.domain()["status"] == "DOWN"
     imex_incidents.disturb(tray.state, slow_start_ms=0)
-    tray.becomes("READY")
+    tray.wait_status("READY")
 
 
 def test_a_client_that_talks_nonsense_is_hung_up_on_and_harms_nobody(tray: Tray) -> None:
@@ -236,7 +236,7 @@ def test_a_client_that_talks_nonsense_is_hung_up_on_and_harms_nobody(tray: Tray)
     for nonsense in (b"WHAT\n", b"\n", b"x" * 5000, b"\0\0\n", b"QUERY", b""):
         with socket.create_connection((HERE, port), timeout=10) as client:
             assert hangs_up(client, nonsense)
-    assert tray.word() == "READY"
+    assert tray.status() == "READY"
 
 
 def hangs_up(other: socket.socket, words: bytes) -> bool:
@@ -258,7 +258,7 @@ def test_a_stranger_on_the_port_of_the_nodes_is_hung_up_on_and_harms_nobody(tray
     with socket.create_connection((HERE, port), timeout=10) as stranger:
         stranger.sendall(b"HELLO 1 0 0 0 1 0 0 1.2.3\n")
         assert stranger.recv(100) == b"REFUSED VERSION\n"
-    assert tray.word() == "READY"
+    assert tray.status() == "READY"
 
 
 @settings(
@@ -271,7 +271,7 @@ def test_a_stranger_on_the_port_of_the_nodes_is_hung_up_on_and_harms_nobody(tray
 def test_whatever_is_sent_to_it_the_daemon_lives(tray: Tray, port: str, words: bytes) -> None:
     with socket.create_connection((HERE, int(tray.defaults[port])), timeout=10) as other:
         hangs_up(other, words)
-    assert tray.word() == "READY"
+    assert tray.status() == "READY"
 
 
 @settings(

@@ -1,7 +1,7 @@
 """Structures have the sizes of the real interface, and other versions are refused.
 
 The library asserts its own layouts when it is compiled; here the other side, pynvml, is held
-against the same numbers (spec/nvml-simulator.md §5).
+against the same numbers (docs/reference/nvml-simulator.md §5).
 """
 
 import ctypes
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pynvml
 import pytest
-from nvdra_sim.nvml_fixtures import NvmlOn
+from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
 SIZES = {
     pynvml.nvmlPciInfo_t: 68,

@@ -1,4 +1,7 @@
-"""What goes wrong, and in which order the library finds it (spec/nvml-simulator.md §4)."""
+"""What goes wrong, and in which order the library finds it.
+
+Source: docs/reference/nvml-simulator.md §4.
+"""
 
 import ctypes
 from pathlib import Path
@@ -6,8 +9,8 @@ from typing import Any
 
 import pynvml
 import pytest
-from nvdra_sim import names
-from nvdra_sim.nvml_fixtures import NvmlOn
+from nvdra_sim.native import nvml_functions
+from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
 UNINITIALIZED, INVALID, NOT_SUPPORTED = 1, 2, 3
 NO_PERMISSION, TOO_SMALL, NOT_LOADED, FUNCTION_NOT_FOUND, LOST = 4, 7, 9, 13, 15
@@ -27,13 +30,13 @@ def handle(c: ctypes.CDLL) -> Any:
 
 def test_every_function_but_init_wants_init_first(c: ctypes.CDLL) -> None:
     pynvml.nvmlShutdown()
-    gated = [one.name for one in names.functions() if one.name not in NOT_GATED]
+    gated = [one.name for one in nvml_functions.functions() if one.name not in NOT_GATED]
     answers = {name: c[name](None, None, None, None) for name in gated}
     assert {name for name, code in answers.items() if code != UNINITIALIZED} == set()
 
 
 def test_a_function_of_the_third_tier_is_not_supported(c: ctypes.CDLL) -> None:
-    third = [one.name for one in names.functions() if one.tier == "C"]
+    third = [one.name for one in nvml_functions.functions() if one.tier == "C"]
     assert len(third) > 300
     assert {c[name](None, None, None, None) for name in third} == {NOT_SUPPORTED}
 
@@ -236,7 +239,7 @@ def test_the_fabric_may_be_unknown_to_nvml(nvml_on: NvmlOn) -> None:
 
 def test_a_gpu_of_another_driver_is_not_there(nvml_on: NvmlOn) -> None:
     node = nvml_on("t4", overrides={"gpus": [{"index": 1, "bound_driver": "vfio-pci"}]})
-    uuids = [gpu.uuid for gpu in node.node().gpus]
+    uuids = [gpu.uuid for gpu in node.description().gpus]
     seen = [
         pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
         for index in range(pynvml.nvmlDeviceGetCount())

@@ -9,7 +9,7 @@ import time
 
 import pynvml
 import pytest
-from nvdra_sim.nvml_fixtures import NvmlOn
+from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
 HEALTH = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
 

@@ -7,10 +7,12 @@ from uuid import UUID
 
 import pynvml
 import pytest
-from nvdra_sim import clusters, incidents, state
-from nvdra_sim.imex_fixtures import until
-from nvdra_sim.nodefile import API_VERSION
-from nvdra_sim.nvml_fixtures import NvmlOn
+from nvdra_sim import incidents
+from nvdra_sim.configuration import cluster_config
+from nvdra_sim.configuration.file_schema import API_VERSION
+from nvdra_sim.state_file import state
+from nvdra_sim.testing.imex_fixtures import wait_until
+from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
 NOT_SUPPORTED, NOT_STARTED, IN_PROGRESS, COMPLETED = range(4)
 NIL = UUID(int=0)
@@ -46,7 +48,7 @@ def fabric(index: int = 0) -> tuple[int, int, UUID, int, int, int]:
 def test_every_board_of_a_platform_says_the_same_of_its_fabric(
     nvml_on: NvmlOn, profile: str, expected: tuple[object, ...]
 ) -> None:
-    node = nvml_on(profile).node()
+    node = nvml_on(profile).description()
     assert {fabric(gpu.index) for gpu in node.gpus} == {expected}
 
 
@@ -74,7 +76,7 @@ def test_trays_of_one_rack_have_one_cluster_and_the_cliques_of_the_cluster_file(
         ],
     }
     told = []
-    for node in clusters.expand(file):
+    for node in cluster_config.expand(file):
         nvml_on(node["profile"], fabric=node["fabric"], overrides=node["overrides"])
         told.append(fabric()[2:4])
     assert [clique for _, clique in told] == [1, 32766, 1]
@@ -125,7 +127,7 @@ def test_the_fourth_shape_has_one_clique_of_type_0_once_the_fabric_is_up(nvml_on
         return [(one.type, one.id) for one in info.cliques[: info.numCliques]]
 
     assert cliques() == [(0, 2)]
-    incidents.fabric(node, node.node().gpus, fabric_state="in_progress")
+    incidents.set_fabric(node, node.description().gpus, fabric_state="in_progress")
     assert cliques() == []
 
 
@@ -136,25 +138,25 @@ def test_health_flips_while_programs_run_and_the_place_in_the_fabric_stays(
     nvml_on: NvmlOn,
 ) -> None:
     node = nvml_on("gb200-nvl72")
-    incidents.fabric(node, [node.node().gpus[1]], health=0xA6, summary=2)
+    incidents.set_fabric(node, [node.description().gpus[1]], health=0xA6, summary=2)
     assert fabric(1) == (COMPLETED, 0, RACK, 2, 0xA6, 2)
     assert fabric(0) == (COMPLETED, 0, RACK, 2, 0xAA, 1)
 
 
 def test_a_board_registers_again_after_a_fault(nvml_on: NvmlOn) -> None:
     node = nvml_on("gb200-nvl72")
-    gpu = node.node().gpus[0]
-    incidents.fabric(node, [gpu], fabric_state="completed", status=999)
+    gpu = node.description().gpus[0]
+    incidents.set_fabric(node, [gpu], fabric_state="completed", status=999)
     assert fabric()[:2] == (COMPLETED, 999)
-    incidents.fabric(node, [gpu], fabric_state="not_started", status=0)
+    incidents.set_fabric(node, [gpu], fabric_state="not_started", status=0)
     assert fabric()[:2] == (NOT_STARTED, 0)
-    incidents.fabric(node, [gpu], fabric_state="completed", clique=3)
+    incidents.set_fabric(node, [gpu], fabric_state="completed", clique=3)
     assert fabric()[:4] == (COMPLETED, 0, RACK, 3)
 
 
 def test_a_reboot_undoes_what_was_changed(nvml_on: NvmlOn) -> None:
     node = nvml_on("gb200-nvl72")
-    incidents.fabric(node, node.node().gpus, fabric_state="in_progress", clique=9)
+    incidents.set_fabric(node, node.description().gpus, fabric_state="in_progress", clique=9)
     incidents.reboot(node)
     assert fabric() == (COMPLETED, 0, RACK, 2, 0xAA, 1)
 
@@ -176,7 +178,7 @@ def test_a_fabric_that_comes_up_has_no_cluster_before_it_is_up(nvml_on: NvmlOn) 
 
 def test_a_fabric_comes_up_by_itself(nvml_on: NvmlOn) -> None:
     nvml_on("gb200-nvl72", fabric={"bring_up_ms": SHORT_MS})
-    until(lambda: fabric()[0] == COMPLETED, lambda: str(fabric()))
+    wait_until(lambda: fabric()[0] == COMPLETED, lambda: str(fabric()))
     assert fabric()[2:4] == (RACK, 2)
 
 
@@ -191,7 +193,7 @@ def test_a_fabric_comes_up_again_after_a(
     happens: dict[str, Callable[[state.State], object]] = {
         "reboot": incidents.reboot,
         "load": incidents.load_driver,
-        "reset": lambda node: incidents.reset(node, node.node().gpus[0]),
+        "reset": lambda node: incidents.reset(node, node.description().gpus[0]),
     }
     happens[again](node)
     assert fabric() == (NOT_STARTED, 0, NIL, 0, 0xAA, 1)
@@ -209,7 +211,7 @@ def test_a_machines_own_boot_brings_the_fabric_up_anew(nvml_on: NvmlOn) -> None:
 
 def test_what_the_control_tool_says_of_the_fabric_is_what_nvml_says(nvml_on: NvmlOn) -> None:
     node = nvml_on("gb200-nvl72", fabric={"bring_up_ms": LONG_MS})
-    gpu = node.node().gpus[0]
+    gpu = node.description().gpus[0]
     for passed_ms in (0, LONG_MS * 6 // 10, LONG_MS * 4 // 10):
         with node.transaction() as now:
             now.gpus[0].fabric_since_ns -= passed_ms * 1_000_000
@@ -218,7 +220,7 @@ def test_what_the_control_tool_says_of_the_fabric_is_what_nvml_says(nvml_on: Nvm
 
 def test_a_state_set_by_hand_ends_the_coming_up(nvml_on: NvmlOn) -> None:
     node = nvml_on("gb200-nvl72", fabric={"bring_up_ms": LONG_MS})
-    incidents.fabric(node, node.node().gpus, fabric_state="completed")
+    incidents.set_fabric(node, node.description().gpus, fabric_state="completed")
     assert fabric()[:4] == (COMPLETED, 0, RACK, 2)
 
 

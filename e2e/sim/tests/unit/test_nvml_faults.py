@@ -1,4 +1,4 @@
-"""Rules make running processes fail or wait, from their next call on (spec §11)."""
+"""Rules make running processes fail or wait, from their next call on (nvml-simulator.md §11)."""
 
 import threading
 import time
@@ -7,9 +7,9 @@ from typing import Any
 
 import pynvml
 import pytest
-from nvdra_sim import image, state
 from nvdra_sim.description import Fault
-from nvdra_sim.nvml_fixtures import NvmlOn
+from nvdra_sim.state_file import encoding, state
+from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
 
 def fault(function: str, **fields: Any) -> Fault:
@@ -136,7 +136,7 @@ def test_a_spent_rule_makes_room_for_another(nvml_on: NvmlOn) -> None:
     node.add_rule(fault("nvmlDeviceGetName", result=4, times=1))
     for _ in range(31):
         node.add_rule(fault("nvmlDeviceGetSerial", result=4))
-    with pytest.raises(state.StateError, match="32 rules are in force"):
+    with pytest.raises(state.StateError, match="there are 32 rules"):
         node.add_rule(fault("nvmlDeviceGetSerial", result=4))
     assert codes_of_names() == [4, 0, 0, 0]
     newest = node.add_rule(fault("nvmlDeviceGetName", result=5))
@@ -155,7 +155,7 @@ def test_a_rule_that_would_be_without_effect_is_refused(
     nvml_on: NvmlOn, fields: dict[str, Any]
 ) -> None:
     node = nvml_on("t4")
-    with pytest.raises(image.UnsupportedError, match=next(iter(fields))):
+    with pytest.raises(encoding.UnsupportedError, match=next(iter(fields))):
         node.add_rule(fault("nvmlDeviceGetName", **fields))
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pynvml
 import pytest
-from nvdra_sim import incidents, library
-from nvdra_sim.incidents import Instance
-from nvdra_sim.layout import MAX_EVENTS, NO_INSTANCE
-from nvdra_sim.nvml_fixtures import NvmlOn
+from nvdra_sim import incidents
+from nvdra_sim.incidents import InstanceRef
+from nvdra_sim.native import nvml_library
+from nvdra_sim.state_file.layout import MAX_EVENTS, NO_INSTANCE
+from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
 XID, SBE, DBE = 0x8, 0x1, 0x2
 TIMEOUT, LOST, INVALID, NOT_LOADED = 10, 15, 2, 9
@@ -49,17 +50,17 @@ def test_a_set_gets_what_it_registered_for_and_nothing_else(nvml_on: NvmlOn) -> 
     node = nvml_on("dgx-h100")
     events = event_set(0, 2)
     for index, number in ((1, 48), (2, 31), (0, 79), (2, 13)):
-        incidents.xid(node, node.gpu(str(index)), number)
-    incidents.ecc(node, node.gpu("0"), "dbe")
+        incidents.report_xid(node, node.gpu(str(index)), number)
+    incidents.report_ecc_errors(node, node.gpu("0"), "dbe")
     assert drained(events) == [(2, 31), (0, 79), (2, 13), END]
 
 
 def test_what_happened_before_is_not_told(nvml_on: NvmlOn) -> None:
     node = nvml_on("t4")
     events = event_set(0)
-    incidents.xid(node, node.gpu("1"), 48)
+    incidents.report_xid(node, node.gpu("1"), 48)
     pynvml.nvmlDeviceRegisterEvents(handle(1), XID, events)
-    incidents.xid(node, node.gpu("1"), 94)
+    incidents.report_xid(node, node.gpu("1"), 94)
     assert drained(events) == [(1, 94), END]
 
 
@@ -68,16 +69,16 @@ def test_registering_again_adds_types(nvml_on: NvmlOn) -> None:
     events = event_set(0)
     pynvml.nvmlDeviceRegisterEvents(handle(0), DBE, events)
     pynvml.nvmlDeviceRegisterEvents(handle(0), 0, events)
-    incidents.ecc(node, node.gpu("0"), "sbe", 3)
-    incidents.ecc(node, node.gpu("0"), "dbe")
-    incidents.xid(node, node.gpu("0"), 63)
+    incidents.report_ecc_errors(node, node.gpu("0"), "sbe", 3)
+    incidents.report_ecc_errors(node, node.gpu("0"), "dbe")
+    incidents.report_xid(node, node.gpu("0"), 63)
     assert drained(events) == [(0, 0), (0, 63), END]
 
 
 def test_an_event_of_the_whole_gpu_names_no_instance(nvml_on: NvmlOn) -> None:
     node = nvml_on("t4")
     events = event_set(3)
-    incidents.xid(node, node.gpu("3"), 4711)
+    incidents.report_xid(node, node.gpu("3"), 4711)
     event = pynvml.nvmlEventSetWait_v2(events, 0)
     assert (event.eventType, event.eventData) == (XID, 4711)
     assert (event.gpuInstanceId, event.computeInstanceId) == (NO_INSTANCE, NO_INSTANCE)
@@ -86,7 +87,7 @@ def test_an_event_of_the_whole_gpu_names_no_instance(nvml_on: NvmlOn) -> None:
 def test_several_sets_get_every_event(nvml_on: NvmlOn) -> None:
     node = nvml_on("t4")
     one, other = event_set(0), event_set(0, 1)
-    incidents.xid(node, node.gpu("0"), 45)
+    incidents.report_xid(node, node.gpu("0"), 45)
     assert (drained(one), drained(other)) == ([(0, 45), END], [(0, 45), END])
 
 
@@ -100,7 +101,7 @@ def test_of_two_threads_on_one_set_each_event_goes_to_one(nvml_on: NvmlOn) -> No
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(collect) for _ in range(2)]
         for number in range(100):
-            incidents.xid(node, node.gpu("0"), number)
+            incidents.report_xid(node, node.gpu("0"), number)
         got = [future.result() for future in waiting]
     assert sorted(got[0] + got[1]) == list(range(100))
     assert got[0] == sorted(got[0])
@@ -124,7 +125,7 @@ except pynvml.NVMLError as error:
 
 def waiter(timeout_ms: int, *command: str) -> subprocess.Popen[str]:
     """Another process that waits for Xids of GPU 0 and prints each at once."""
-    script = WAITER.format(library=str(library.build()), timeout_ms=timeout_ms)
+    script = WAITER.format(library=str(nvml_library.build()), timeout_ms=timeout_ms)
     process = subprocess.Popen(
         [*command, sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True
     )
@@ -143,7 +144,7 @@ def test_processes_are_woken_at_once(nvml_on: NvmlOn) -> None:
         delays = []
         for number in range(1, 21):
             begin = time.monotonic()
-            incidents.xid(node, node.gpu("0"), number)
+            incidents.report_xid(node, node.gpu("0"), number)
             assert said(one).split()[0] == str(number)
             delays.append(time.monotonic() - begin)
             assert said(other).split()[0] == str(number)
@@ -158,8 +159,8 @@ def test_an_error_of_one_instance_is_for_the_privileged(nvml_on: NvmlOn) -> None
     board = {"model": "h100", "bus_id": "0000:10:00.0", "mig": mig}
     node = nvml_on(None, gpus=[board], node={"privilege": "euid"})
     with waiter(60_000) as root, waiter(60_000, "unshare", "--map-user=65534") as nobody:
-        incidents.xid(node, node.gpu("0"), 13, Instance(1, 0))
-        incidents.xid(node, node.gpu("0"), 79)
+        incidents.report_xid(node, node.gpu("0"), 13, InstanceRef(1, 0))
+        incidents.report_xid(node, node.gpu("0"), 79)
         assert said(root) == "13 1 0"
         assert said(root) == said(nobody) == f"79 {NO_INSTANCE} {NO_INSTANCE}"
         incidents.unload_driver(node)
@@ -191,7 +192,7 @@ def test_whoever_reads_too_late_loses_the_oldest_events(nvml_on: NvmlOn) -> None
     node = nvml_on("t4")
     events, gpu = event_set(0), node.gpu("0")
     for number in range(MAX_EVENTS + 10):
-        incidents.xid(node, gpu, number)
+        incidents.report_xid(node, gpu, number)
     assert drained(events) == [(0, number) for number in range(10, MAX_EVENTS + 10)] + [END]
     assert node.events_dropped == 10
     assert len(node.events()) == MAX_EVENTS
@@ -199,12 +200,12 @@ def test_whoever_reads_too_late_loses_the_oldest_events(nvml_on: NvmlOn) -> None
 
 def test_a_reader_beside_a_restless_writer_gets_whole_events_in_order(nvml_on: NvmlOn) -> None:
     node = nvml_on("dgx-h100")
-    events, gpus = event_set(*range(8)), node.node().gpus
+    events, gpus = event_set(*range(8)), node.description().gpus
     done = threading.Event()
 
     def write() -> None:
         for number in range(1500):
-            incidents.xid(node, gpus[number % 8], number)
+            incidents.report_xid(node, gpus[number % 8], number)
         done.set()
 
     writer = threading.Thread(target=write)
@@ -261,8 +262,9 @@ def test_a_forked_child_gets_events_of_its_own(nvml_on: NvmlOn) -> None:
     script = f"""
     import ctypes, os, pynvml
     from pathlib import Path
-    ctypes.CDLL({str(library.build())!r}, ctypes.RTLD_GLOBAL)
-    from nvdra_sim import incidents, state
+    ctypes.CDLL({str(nvml_library.build())!r}, ctypes.RTLD_GLOBAL)
+    from nvdra_sim import incidents
+    from nvdra_sim.state_file import state
     pynvml.nvmlInit()
     events = pynvml.nvmlEventSetCreate()
     pynvml.nvmlDeviceRegisterEvents(pynvml.nvmlDeviceGetHandleByIndex(0), 8, events)
@@ -270,7 +272,7 @@ def test_a_forked_child_gets_events_of_its_own(nvml_on: NvmlOn) -> None:
     node = state.load(Path(os.environ["NVDRA_SIM_STATE"]))
     if child == 0:
         os._exit(pynvml.nvmlEventSetWait_v2(events, 60000).eventData)
-    incidents.xid(node, node.gpu("0"), 48)
+    incidents.report_xid(node, node.gpu("0"), 48)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     print(pynvml.nvmlEventSetWait_v2(events, 0).eventData)
     """

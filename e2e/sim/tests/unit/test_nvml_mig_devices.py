@@ -1,4 +1,7 @@
-"""MIG devices of the node file as unmodified pynvml sees them (spec/nvml-simulator.md §7)."""
+"""MIG devices of the node file as unmodified pynvml sees them.
+
+Source: docs/reference/nvml-simulator.md §7.
+"""
 
 import ctypes
 import subprocess
@@ -9,13 +12,16 @@ from uuid import UUID, uuid5
 
 import pynvml
 import pytest
-from nvdra_sim import config, hardware, library
+from nvdra_sim.configuration import hardware_catalog, node_config
 from nvdra_sim.description import MigProfile
 from nvdra_sim.errors import ConfigError
-from nvdra_sim.nvml_fixtures import NvmlOn
-from nvdra_sim.state import State
+from nvdra_sim.native import nvml_library
+from nvdra_sim.state_file.state import State
+from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
-BOARDS = [key for key, model in hardware.gpu_models().items() if model.mig_table is not None]
+BOARDS = [
+    key for key, model in hardware_catalog.gpu_models().items() if model.mig_table is not None
+]
 CUT = [
     {"profile": "3g.40gb", "start": 4, "compute": ["2c", "1c"]},
     {"profile": "2g.20gb", "start": 0, "compute": ["1c", "1c"]},
@@ -69,8 +75,8 @@ def code(call: Any, *arguments: Any) -> int:
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_every_profile_at_every_place_is_what_its_table_says(nvml_on: NvmlOn, board: str) -> None:
-    model = hardware.gpu_models()[board]
-    table = hardware.mig_tables()[str(model.mig_table)]
+    model = hardware_catalog.gpu_models()[board]
+    table = hardware_catalog.mig_tables()[str(model.mig_table)]
     first_id = {1: 0, 2: 1, 4: 3, 8: 7}[table.memory_slices // table.profiles[0].placement_size]
     seen = set()
     for profile in table.profiles:
@@ -330,7 +336,7 @@ def test_compute_instances_leave_room_for_others(nvml_on: NvmlOn) -> None:
 @pytest.mark.parametrize("board", BOARDS)
 def test_what_still_fits_is_what_the_node_file_would_accept(nvml_on: NvmlOn, board: str) -> None:
     """The library's rules against those of the configuration, which were written apart."""
-    table = hardware.mig_tables()[str(hardware.gpu_models()[board].mig_table)]
+    table = hardware_catalog.mig_tables()[str(hardware_catalog.gpu_models()[board].mig_table)]
     for first in table.profiles:
         there = [{"profile": first.name, "start": first.placement_starts[-1]}]
         with_mig(nvml_on, there, board)
@@ -347,7 +353,9 @@ def accepted_beside(there: list[dict[str, Any]], board: str, profile: MigProfile
         more = [*accepted, {"profile": profile.name, "start": start}]
         mig = {"mode": True, "instances": more}
         try:
-            config.load({**head, "gpus": [{"model": board, "bus_id": "0000:10:00.0", "mig": mig}]})
+            node_config.load(
+                {**head, "gpus": [{"model": board, "bus_id": "0000:10:00.0", "mig": mig}]}
+            )
         except ConfigError:
             continue
         accepted = more
@@ -390,7 +398,7 @@ try:
 except pynvml.NVMLError as error:
     print(error.value)
 """
-    script = script.replace("LIBRARY", repr(str(library.build())))
+    script = script.replace("LIBRARY", repr(str(nvml_library.build())))
     nobody = ("unshare", "--map-user=65534", sys.executable, "-c", script)
     done = subprocess.run(nobody, capture_output=True, text=True, check=True)
     assert done.stdout == "4\n"

@@ -1,4 +1,7 @@
-"""One node for all processes: what one changes, the others see, whole and at once (spec §10)."""
+"""One node for all processes: what one changes, the others see, whole and at once.
+
+Source: docs/reference/nvml-simulator.md §10.
+"""
 
 import ctypes
 import signal
@@ -14,14 +17,19 @@ import pynvml
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nvdra_sim import config, incidents, library, state
-from nvdra_sim.nvml_fixtures import NvmlOn
+from nvdra_sim import incidents
+from nvdra_sim.configuration import node_config
+from nvdra_sim.native import nvml_library
+from nvdra_sim.state_file import state
+from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
-LOAD = f"import ctypes, os, pynvml; ctypes.CDLL({str(library.build())!r}, ctypes.RTLD_GLOBAL)\n"
+LOAD = (
+    f"import ctypes, os, pynvml; ctypes.CDLL({str(nvml_library.build())!r}, ctypes.RTLD_GLOBAL)\n"
+)
 # Writes one number into all of GPU 0's fabric facts, again and again.
 RESTLESS_WRITER = """
 from pathlib import Path
-from nvdra_sim import state
+from nvdra_sim.state_file import state
 node = state.load(Path(os.environ["NVDRA_SIM_STATE"]))
 print("ready", flush=True)
 for number in range(1, {times}):
@@ -133,7 +141,7 @@ def test_writers_of_several_processes_do_not_undo_each_other(nvml_on: NvmlOn) ->
 
 def test_threads_of_one_process_do_not_undo_each_other(nvml_on: NvmlOn) -> None:
     node = nvml_on("dgx-h100")
-    uuids = [gpu.uuid for gpu in node.node().gpus]
+    uuids = [gpu.uuid for gpu in node.description().gpus]
 
     def work(index: int) -> None:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index % 8)
@@ -279,16 +287,16 @@ def test_a_file_is_filled_anew_under_those_who_have_it_mapped(nvml_on: NvmlOn) -
     node = nvml_on("t4")
     assert pynvml.nvmlDeviceGetCount() == 4
     state.create(
-        node.path, config.from_profile("dgx-h100", "other", {"node": {"visibility": "all"}})
+        node.path, node_config.from_profile("dgx-h100", "other", {"node": {"visibility": "all"}})
     )
     assert pynvml.nvmlDeviceGetCount() == 8
-    assert node.node().name == "other"
+    assert node.description().name == "other"
 
 
 def test_the_description_comes_back_from_the_file(nvml_on: NvmlOn) -> None:
     node = nvml_on("gb200-nvl72", initialize=False)
-    again = state.load(node.path).node()
-    wanted = config.from_profile(
+    again = state.load(node.path).description()
+    wanted = node_config.from_profile(
         "gb200-nvl72", "node-0", {"node": {"visibility": "all", "privilege": "none"}}
     )
     assert again == wanted
@@ -297,9 +305,9 @@ def test_the_description_comes_back_from_the_file(nvml_on: NvmlOn) -> None:
 def test_a_foreign_file_is_not_overwritten(tmp_path: Path) -> None:
     foreign = tmp_path / "letter"
     foreign.write_text("dear all")
-    with pytest.raises(state.StateError, match="is no state file"):
-        state.create(foreign, config.from_profile("t4", "n"))
-    with pytest.raises(state.StateError, match="is no state file"):
+    with pytest.raises(state.StateError, match="is not a state file"):
+        state.create(foreign, node_config.from_profile("t4", "n"))
+    with pytest.raises(state.StateError, match="is not a state file"):
         state.load(foreign)
     assert foreign.read_text() == "dear all"
 

@@ -5,10 +5,16 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from shutil import copy
+from typing import Any
 
 import pytest
-from nvdra_sim import config, hardware, incidents, state
+from nvdra_sim import incidents
+from nvdra_sim.configuration import hardware_catalog, node_config
+from nvdra_sim.state_file import state
+from nvdra_sim.testing.node_fixtures import MakeNode, SimulatedNode
 
 WIDTH = 91
 
@@ -17,15 +23,17 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text))]
 
 
-def query(node, fields: str, *arguments: str) -> list[list[str]]:
+def query(node: SimulatedNode, fields: str, *arguments: str) -> list[list[str]]:
     done = node.run(node.smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits", *arguments)
     assert done.returncode == 0, done.stdout
     return rows(done.stdout)
 
 
-@pytest.mark.parametrize("profile", [name for name in hardware.profile_names() if name != "none"])
-def test_the_list_names_every_gpu_of_the_profile(profile, standing_node):
-    node = standing_node(profile)
+@pytest.mark.parametrize(
+    "profile", [name for name in hardware_catalog.profile_names() if name != "none"]
+)
+def test_the_list_names_every_gpu_of_the_profile(profile: str, shared_node: MakeNode) -> None:
+    node = shared_node(profile)
     done = node.run(node.smi, "-L")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
@@ -33,9 +41,13 @@ def test_the_list_names_every_gpu_of_the_profile(profile, standing_node):
     ]
 
 
-@pytest.mark.parametrize("profile", [name for name in hardware.profile_names() if name != "none"])
-def test_a_query_answers_with_the_columns_of_the_profile(profile, standing_node):
-    node = standing_node(profile)
+@pytest.mark.parametrize(
+    "profile", [name for name in hardware_catalog.profile_names() if name != "none"]
+)
+def test_a_query_answers_with_the_columns_of_the_profile(
+    profile: str, shared_node: MakeNode
+) -> None:
+    node = shared_node(profile)
     fields = "index,name,uuid,minor,serial,memory.total,power.max_limit,clocks.max.sm,compute_cap"
     assert query(node, fields) == [
         [
@@ -53,9 +65,11 @@ def test_a_query_answers_with_the_columns_of_the_profile(profile, standing_node)
     ]
 
 
-@pytest.mark.parametrize("profile", [name for name in hardware.profile_names() if name != "none"])
-def test_every_line_of_the_table_has_the_same_width(profile, standing_node):
-    node = standing_node(profile)
+@pytest.mark.parametrize(
+    "profile", [name for name in hardware_catalog.profile_names() if name != "none"]
+)
+def test_every_line_of_the_table_has_the_same_width(profile: str, shared_node: MakeNode) -> None:
+    node = shared_node(profile)
     done = node.run(node.smi)
     assert done.returncode == 0
     date, *table = done.stdout.splitlines()
@@ -63,7 +77,7 @@ def test_every_line_of_the_table_has_the_same_width(profile, standing_node):
     assert {len(line) for line in table if line} == {WIDTH}
 
 
-def test_the_table_shows_what_people_look_for(sim_node):
+def test_the_table_shows_what_people_look_for(sim_node: MakeNode) -> None:
     node = sim_node("dgx-h100", overrides={"gpu_count": 1})
     _, rule, versions, *lines = node.run(node.smi).stdout.splitlines()
     assert set(rule) == {"+", "-"}
@@ -82,18 +96,18 @@ def test_the_table_shows_what_people_look_for(sim_node):
     assert "No running processes found" in lines[-2]
 
 
-def test_a_board_without_mig_shows_none(standing_node):
-    node = standing_node("t4")
+def test_a_board_without_mig_shows_none(shared_node: MakeNode) -> None:
+    node = shared_node("t4")
     assert query(node, "mig.mode.current,mig.mode.pending")[0] == ["[N/A]", "[N/A]"]
     assert "Disabled" not in node.run(node.smi).stdout
 
 
-def test_a_long_name_is_cut(standing_node):
-    node = standing_node("rtx-pro-6000")
+def test_a_long_name_is_cut(shared_node: MakeNode) -> None:
+    node = shared_node("rtx-pro-6000")
     assert "  0  NVIDIA RTX PRO 6000 Blac...  " in node.run(node.smi).stdout
 
 
-def test_a_query_has_headings_and_units_unless_told_otherwise(sim_node):
+def test_a_query_has_headings_and_units_unless_told_otherwise(sim_node: MakeNode) -> None:
     node = sim_node("t4", overrides={"gpu_count": 1})
     done = node.run(node.smi, "--query-gpu=name,memory.total,power.draw", "--format=csv")
     assert done.stdout.splitlines() == [
@@ -102,7 +116,7 @@ def test_a_query_has_headings_and_units_unless_told_otherwise(sim_node):
     ]
 
 
-def test_every_field_that_help_lists_can_be_queried(sim_node):
+def test_every_field_that_help_lists_can_be_queried(sim_node: MakeNode) -> None:
     node = sim_node("dgx-h100", overrides={"gpu_count": 1})
     listed = node.run(node.smi, "--help-query-gpu").stdout.splitlines()
     names = [name for line in listed for name in line.split(" or ")]
@@ -113,8 +127,8 @@ def test_every_field_that_help_lists_can_be_queried(sim_node):
     assert len(heading) == len(row) == len(names)
 
 
-def test_an_unknown_field_is_named(standing_node):
-    node = standing_node("t4")
+def test_an_unknown_field_is_named(shared_node: MakeNode) -> None:
+    node = shared_node("t4")
     done = node.run(node.smi, "--query-gpu=name,colour", "--format=csv")
     assert done.returncode == 2
     assert '"colour" is not a valid field to query' in done.stdout
@@ -130,16 +144,16 @@ def test_an_unknown_field_is_named(standing_node):
         ["--query-gpu=name", "--format=noheader"],
     ],
 )
-def test_a_wrong_command_line_exits_with_2(arguments, standing_node):
-    node = standing_node("t4")
+def test_a_wrong_command_line_exits_with_2(arguments: list[str], shared_node: MakeNode) -> None:
+    node = shared_node("t4")
     done = node.run(node.smi, *arguments)
     assert done.returncode == 2
     assert "nvidia-smi -h" in done.stdout
 
 
 @pytest.mark.parametrize("form", ["index", "uuid", "short bus id", "long bus id"])
-def test_a_gpu_can_be_chosen_by(form, standing_node):
-    node = standing_node("dgx-h100")
+def test_a_gpu_can_be_chosen_by(form: str, shared_node: MakeNode) -> None:
+    node = shared_node("dgx-h100")
     gpu = node.description.gpus[4]
     chosen = {
         "index": "4",
@@ -152,14 +166,14 @@ def test_a_gpu_can_be_chosen_by(form, standing_node):
 
 
 @pytest.mark.parametrize("chosen", ["17", "GPU-9d3c1a52-6b0e-5f4d-8c7a-20f1e4b7a911", "nonsense"])
-def test_a_gpu_that_does_not_exist_is_not_found(chosen, standing_node):
-    node = standing_node("t4")
+def test_a_gpu_that_does_not_exist_is_not_found(chosen: str, shared_node: MakeNode) -> None:
+    node = shared_node("t4")
     done = node.run(node.smi, "-i", chosen)
     assert (done.returncode, done.stdout) == (6, "No devices were found\n")
 
 
-def test_without_gpus_no_devices_are_found(standing_node):
-    node = standing_node("none")
+def test_without_gpus_no_devices_are_found(shared_node: MakeNode) -> None:
+    node = shared_node("none")
     assert node.run(node.smi).stdout == "No devices were found\n"
     assert node.run(node.smi).returncode == 6
     assert node.run(node.smi, "-L").stdout == "No devices found.\n"
@@ -173,7 +187,7 @@ def test_without_gpus_no_devices_are_found(standing_node):
         ("a30", {"gpus": [{"index": index, "bound_driver": "vfio-pci"} for index in (0, 1)]}),
     ],
 )
-def test_versions_need_no_gpu(profile, overrides, sim_node):
+def test_versions_need_no_gpu(profile: str, overrides: dict[str, Any], sim_node: MakeNode) -> None:
     node = sim_node(profile, overrides=overrides)
     done = node.run(node.smi, "--version")
     assert done.returncode == 0
@@ -185,30 +199,32 @@ def test_versions_need_no_gpu(profile, overrides, sim_node):
     ]
 
 
-def test_without_the_kernel_module_it_says_so(sim_node):
+def test_without_the_kernel_module_it_says_so(sim_node: MakeNode) -> None:
     node = sim_node("t4", driver={"module_loaded": False})
     done = node.run(node.smi)
     assert done.returncode == 9
     assert "couldn't communicate with the NVIDIA driver" in done.stdout
 
 
-def test_a_driver_of_another_version_is_reported(sim_node):
+def test_a_driver_of_another_version_is_reported(sim_node: MakeNode) -> None:
     rule = {"match": {"function": "nvmlInit*"}, "result": "LIB_RM_VERSION_MISMATCH"}
     node = sim_node("t4")
-    state.load(node.state).add_rule(config.from_profile("t4", "n", {"faults": [rule]}).faults[0])
+    state.load(node.state).add_rule(
+        node_config.from_profile("t4", "n", {"faults": [rule]}).faults[0]
+    )
     done = node.run(node.smi, "-L")
     assert done.returncode == 255
     assert re.fullmatch(r"Failed to initialize NVML: .*version mismatch.*\n", done.stdout)
 
 
-def test_without_the_library_it_says_so(standing_node, tmp_path):
-    alone = copy(standing_node("t4").smi, tmp_path / "nvidia-smi")
+def test_without_the_library_it_says_so(shared_node: MakeNode, tmp_path: Path) -> None:
+    alone = copy(shared_node("t4").smi, tmp_path / "nvidia-smi")
     done = subprocess.run([alone], env={}, capture_output=True, text=True, check=False)
     assert done.returncode == 12
     assert "couldn't find libnvidia-ml.so" in done.stdout
 
 
-def test_a_lost_gpu_is_reported_beside_the_others(sim_node):
+def test_a_lost_gpu_is_reported_beside_the_others(sim_node: MakeNode) -> None:
     node = sim_node("t4")
     state.load(node.state).lose(node.description.gpus[2])
     table = node.run(node.smi)
@@ -217,7 +233,7 @@ def test_a_lost_gpu_is_reported_beside_the_others(sim_node):
     assert table.stdout.count("Tesla T4") == 3
 
 
-def test_a_change_in_another_process_is_seen_at_once(sim_node):
+def test_a_change_in_another_process_is_seen_at_once(sim_node: MakeNode) -> None:
     node = sim_node("t4", overrides={"gpu_count": 1})
     program = (
         "import pynvml; pynvml.nvmlInit(); h = pynvml.nvmlDeviceGetHandleByIndex(0);"
@@ -234,8 +250,8 @@ def python() -> str:
     return sys.executable
 
 
-def test_everything_known_about_a_gpu_is_one_fact_per_line(standing_node):
-    node = standing_node("gb200-nvl72")
+def test_everything_known_about_a_gpu_is_one_fact_per_line(shared_node: MakeNode) -> None:
+    node = shared_node("gb200-nvl72")
     done = node.run(node.smi, "-q", "-i", "1")
     assert done.returncode == 0
     facts = dict(re.findall(r"^ *(.+?) +: (.*)$", done.stdout, re.MULTILINE))
@@ -249,32 +265,32 @@ def test_everything_known_about_a_gpu_is_one_fact_per_line(standing_node):
     assert f"GPU 00000000:{gpu.bus.bus:02X}:00.0" in done.stdout
 
 
-def test_it_needs_no_environment(standing_node):
-    node = standing_node("t4")
+def test_it_needs_no_environment(shared_node: MakeNode) -> None:
+    node = shared_node("t4")
     done = subprocess.run([node.smi, "-L"], env={}, capture_output=True, text=True, check=True)
     assert done.stdout.count("Tesla T4") == 4
 
 
-def test_it_runs_in_its_own_root(standing_node):
-    node = standing_node("t4")
-    command = ["/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L"]
+def test_it_runs_in_its_own_root(shared_node: MakeNode) -> None:
+    node = shared_node("t4")
+    command = ("/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L")
     done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
     assert done.stdout.count("Tesla T4") == 4
 
 
-def test_in_a_container_it_sees_the_gpus_whose_nodes_it_was_given(sim_node):
+def test_in_a_container_it_sees_the_gpus_whose_nodes_it_was_given(sim_node: MakeNode) -> None:
     node = sim_node("dgx-h100-shuffled", node={"visibility": "auto"})
     dev, given = node.roots.driver / "dev", node.description.gpus[2]
     dev.mkdir()
     os.mknod(dev / "nvidiactl", stat.S_IFCHR, os.makedev(195, 255))
     os.mknod(dev / f"nvidia{given.minor}", stat.S_IFCHR, os.makedev(195, given.minor))
-    command = ["/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L"]
+    command = ("/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L")
     done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
     assert done.stdout == f"GPU 0: {given.name} (UUID: {given.uuid})\n"
 
 
-def test_help_describes_the_options(standing_node):
-    node = standing_node("t4")
+def test_help_describes_the_options(shared_node: MakeNode) -> None:
+    node = shared_node("t4")
     done = node.run(node.smi, "--help")
     assert done.returncode == 0
     assert "--query-gpu" in done.stdout
@@ -289,18 +305,20 @@ CUT = [
 ]
 
 
-def cut_node(sim_node, *modes, **sections):
+def cut_node(sim_node: MakeNode, *modes: Mapping[str, object], **sections: object) -> SimulatedNode:
     """A node with an H100 for each given `mig` of the node file."""
     gpus = [{"index": place, "mig": mig} for place, mig in enumerate(modes)]
     return sim_node("dgx-h100", overrides={"gpu_count": len(modes), "gpus": gpus}, **sections)
 
 
-def mig_uuids(node):
-    (first, second) = sorted(node.description.gpus[0].mig.instances, key=lambda one: one.id)
+def mig_uuids(node: SimulatedNode) -> list[str]:
+    mig = node.description.gpus[0].mig
+    assert mig is not None
+    (first, second) = sorted(mig.instances, key=lambda one: one.id)
     return [f"MIG-{compute.uuid}" for one in (first, second) for compute in one.compute]
 
 
-def test_the_list_shows_mig_devices_below_their_gpu(sim_node):
+def test_the_list_shows_mig_devices_below_their_gpu(sim_node: MakeNode) -> None:
     node = cut_node(sim_node, {"mode": True, "instances": CUT}, {})
     first, second = node.description.gpus
     assert node.run(node.smi, "-L").stdout.splitlines() == [
@@ -315,10 +333,10 @@ def test_the_list_shows_mig_devices_below_their_gpu(sim_node):
     ]
 
 
-def test_the_table_has_a_row_per_mig_device_and_their_processes(sim_node):
+def test_the_table_has_a_row_per_mig_device_and_their_processes(sim_node: MakeNode) -> None:
     node = cut_node(sim_node, {"mode": True, "instances": CUT}, {"mode": True})
     file = state.load(node.state)
-    incidents.add_process(file, file.gpu("0"), 999_999, 512, "compute", incidents.Instance(2, 0))
+    incidents.add_process(file, file.gpu("0"), 999_999, 512, "compute", incidents.InstanceRef(2, 0))
     done = node.run(node.smi)
     lines = done.stdout.splitlines()
     assert {len(line) for line in lines[1:] if line} == {WIDTH}
@@ -334,19 +352,21 @@ def test_the_table_has_a_row_per_mig_device_and_their_processes(sim_node):
     ]
 
 
-def test_the_table_says_when_there_is_no_mig_device(sim_node):
+def test_the_table_says_when_there_is_no_mig_device(sim_node: MakeNode) -> None:
     assert "No MIG devices found" in run_table(cut_node(sim_node, {"mode": True}))
 
 
-def test_the_table_does_not_speak_of_mig_where_it_is_off(standing_node):
-    assert "MIG devices" not in run_table(standing_node("dgx-h100"))
+def test_the_table_does_not_speak_of_mig_where_it_is_off(shared_node: MakeNode) -> None:
+    assert "MIG devices" not in run_table(shared_node("dgx-h100"))
 
 
-def run_table(node) -> str:
+def run_table(node: SimulatedNode) -> str:
     return node.run(node.smi).stdout
 
 
-def test_a_container_sees_the_mig_device_whose_capabilities_it_was_given(sim_node):
+def test_a_container_sees_the_mig_device_whose_capabilities_it_was_given(
+    sim_node: MakeNode,
+) -> None:
     node = cut_node(sim_node, {"mode": True, "instances": CUT}, {}, node={"visibility": "auto"})
     given = node.description.gpus[0]
     dev = node.roots.driver / "dev"
@@ -356,7 +376,7 @@ def test_a_container_sees_the_mig_device_whose_capabilities_it_was_given(sim_nod
         os.mknod(dev / name, stat.S_IFCHR, os.makedev(major, minor))
 
     def seen() -> list[str]:
-        command = ["/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L"]
+        command = ("/usr/sbin/chroot", node.roots.driver, "/usr/bin/nvidia-smi", "-L")
         done = subprocess.run(command, env={}, capture_output=True, text=True, check=True)
         return re.findall(r"UUID: (\S+)\)", done.stdout)
 

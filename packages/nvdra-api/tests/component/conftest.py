@@ -6,22 +6,22 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import apiserver
 import pytest
-from nvdra_api.runtime.kube import client
+from nvdra_runtime.kube import client
+from nvdra_testing.control_plane import apiserver
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apiserver.ApiServer]:
     """One real API server for the whole run; tests use nodes and names of their own."""
-    with apiserver.started(tmp_path_factory.mktemp("apiserver")) as running:
+    with apiserver.run_apiserver(tmp_path_factory.mktemp("apiserver")) as running:
         yield running
 
 
 @pytest.fixture
 async def api(server: apiserver.ApiServer) -> AsyncIterator[client.Client]:
     """A client with the administrator's rights."""
-    async with client.connected(client.KubeSettings(str(server.kubeconfig))) as connected:
+    async with client.connect(client.KubeSettings(str(server.kubeconfig))) as connected:
         yield connected
 
 

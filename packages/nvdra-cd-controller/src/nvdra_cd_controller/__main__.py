@@ -1,10 +1,10 @@
-"""`nvdra-cd-controller`, and `python -m nvdra_cd_controller`."""
+"""The command `nvdra-cd-controller`, also run as `python -m nvdra_cd_controller`."""
 
 import sys
 
-from nvdra_api.runtime.process import app as process
-from nvdra_api.runtime.process import settings as process_settings
-from nvdra_api.runtime.telemetry import logs
+from nvdra_runtime.process import app as process
+from nvdra_runtime.settings import loader as process_settings
+from nvdra_runtime.telemetry import logs
 
 from nvdra_cd_controller import app
 from nvdra_cd_controller.__about__ import __version__
@@ -12,9 +12,9 @@ from nvdra_cd_controller.settings import Settings
 
 
 def main() -> None:
-    """Read the settings, then run until told to stop."""
+    """Read the settings, then run until a signal says to stop."""
     settings = process_settings.load(Settings, program=app.PROGRAM, version=__version__)
-    logging = logs.configure(logs.Format(settings.logging_format), settings.v, app.PROGRAM)
+    logging = logs.configure(logs.LogFormat(settings.logging_format), settings.v, app.PROGRAM)
     sys.exit(process.run(lambda stop: app.main(settings, logging, stop)))
 
 

@@ -1,4 +1,4 @@
-"""The wiring: what the controller is made of, in the order of its start."""
+"""The controller's start: creates its parts in order and stops them in the opposite order."""
 
 import asyncio
 import random
@@ -6,56 +6,56 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from nvdra_api.runtime.http import ports
-from nvdra_api.runtime.kube import client as kube
-from nvdra_api.runtime.kube import leases, observation
-from nvdra_api.runtime.kube.client import Client
-from nvdra_api.runtime.kube.connection import KubeSettings
-from nvdra_api.runtime.kube.events import Events
-from nvdra_api.runtime.kube.leases import Lease, LeaseSettings
-from nvdra_api.runtime.kube.workqueue import WorkQueue
-from nvdra_api.runtime.process import background
-from nvdra_api.runtime.process import settings as process_settings
-from nvdra_api.runtime.process.clock import SystemClock
-from nvdra_api.runtime.telemetry import logs, traces
-from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.types.errors import DriverError
-from nvdra_api.types.ids import DomainUID, NodeName
+from nvdra_api.errors import DriverError
+from nvdra_api.ids import DomainUID, NodeName
+from nvdra_runtime.http import servers
+from nvdra_runtime.kube import client as kube
+from nvdra_runtime.kube import leader_election, request_observer
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.connection import KubeSettings
+from nvdra_runtime.kube.event_recorder import EventRecorder
+from nvdra_runtime.kube.leader_election import LeaderElectionSettings, LeaderElector
+from nvdra_runtime.kube.workqueue import WorkQueue
+from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.clock import SystemClock
+from nvdra_runtime.settings import loader as process_settings
+from nvdra_runtime.telemetry import instrumentation, logs
+from nvdra_runtime.telemetry.logs import ConfiguredLogging
 
 from nvdra_cd_controller.__about__ import __version__
-from nvdra_cd_controller.children import Making
-from nvdra_cd_controller.cluster import Cluster
+from nvdra_cd_controller.children import ChildConfig
+from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.metrics import DomainMetrics
-from nvdra_cd_controller.reconcile import Reconciler
-from nvdra_cd_controller.report import Report
+from nvdra_cd_controller.object_writer import ObjectWriter
+from nvdra_cd_controller.reconciler import Reconciler
 from nvdra_cd_controller.settings import Settings
-from nvdra_cd_controller.writes import Writes
+from nvdra_cd_controller.status_report import StatusReport
 
 PROGRAM = "nvdra-cd-controller"
 
 LOG = logs.logger(__name__)
 
-HANDED_ON: Final = (
+DAEMON_OTEL_VARIABLES: Final = (
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
     "OTEL_METRICS_EXPORTER",
     "OTEL_TRACES_SAMPLER_ARG",
 )
-"""What the daemons are told of telemetry; headers may be secret, and stay here."""
+"""OpenTelemetry variables that daemons get as well; not those of headers, which may be secret."""
 
-CALM_S: Final = 0.1
-"""Between two looks at one domain: what its daemons say together is one status."""
+MIN_RECONCILE_INTERVAL_S: Final = 0.1
+"""Between two reconciliations of one domain, so that reports of several daemons make one status."""
 
 _RESYNC_S: Final = 600.0
-_RESYNC_SPREAD_S: Final = 60.0
-"""A second look at everything, from memory: only what turns out to be wrong is written."""
+_RESYNC_JITTER_S: Final = 60.0
+"""Every domain is reconciled this often from the informers' caches, even if nothing changes."""
 
 
-async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> None:
+async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Event) -> None:
     """Serve ComputeDomains until `stop` is set or the lease is lost.
 
-    What was made for domains stays when it ends: daemons and workloads run on.
+    The children of domains stay when the controller stops: daemons and workloads keep running.
     """
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
     clock, metrics = SystemClock(), DomainMetrics()
@@ -63,116 +63,124 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         telemetry = await enter(
-            traces.of_process(
+            instrumentation.for_process(
                 PROGRAM, __version__, node, settings.pod_uid, clock=clock, metrics=metrics
             )
         )
         api = await enter(
-            kube.connected(
-                KubeSettings.of(settings, PROGRAM, __version__),
-                observation.counted(metrics.process),
+            kube.connect(
+                KubeSettings.from_flags(settings, PROGRAM, __version__),
+                request_observer.count_and_log(metrics.process),
             )
         )
-        events = await enter(Events(api, PROGRAM, node, clock.now).running())
+        events = await enter(EventRecorder(api, PROGRAM, node, clock.now).running())
         lease = _lease(settings, api, clock)
         queue = WorkQueue[DomainUID](
-            lambda uid: reconciler.reconcile(uid), observe_failure=_note_failure, calm_s=CALM_S
+            lambda uid: reconciler.reconcile(uid),  # created below: it needs the informers
+            on_failure=_log_failure,
+            min_interval_s=MIN_RECONCILE_INTERVAL_S,
         )
-        cluster = Cluster(
+        informers = DomainInformers(
             api,
             settings.managed_namespaces,
             queue.add,
             metrics.process.watch_restart,
             is_host_managed=settings.is_host_managed,
         )
+        writer = ObjectWriter(api, informers)
         reconciler = Reconciler(
-            cluster, Writes(api, cluster), _making(settings), events, telemetry, clock
+            informers, writer, _child_config(settings), events, telemetry, clock
         )
-        report = Report(cluster, queue, lease)
-        metrics.watch(report.statuses, report.queue)
+        report = StatusReport(informers, queue, lease)
+        metrics.register_gauges(report.domain_statuses, report.queue_counts)
         await enter(
-            ports.public(
+            servers.serve_public(
                 settings.http_endpoint, report.checks(), metrics.registry, settings.metrics_path
             )
         )
         await enter(
-            ports.private(
+            servers.serve_debug(
                 settings.debug_endpoint, telemetry.recorder, logging, clock, report.document
             )
         )
-        async with _leading(lease, stop) as is_over:
-            async with cluster.watched():
-                if await _synced(cluster, is_over):
-                    async with queue.running(), _resyncing(cluster, queue):
+        async with _hold_lease(lease, stop) as is_over:
+            async with informers.running():
+                if await _wait_synced(informers, is_over):
+                    async with queue.running(), _resync_periodically(informers, queue):
                         await is_over.wait()
                         if lease is not None and lease.lost.is_set():
-                            queue.drop()  # another controller may be at the same domains by now
-            LOG.info("Stopping; what was made for domains stays")
+                            queue.skip_drain()  # another controller may already be the leader
+            LOG.info("Stopping; the children of all ComputeDomains stay in place")
 
 
 @asynccontextmanager
-async def _leading(lease: Lease | None, stop: asyncio.Event) -> AsyncIterator[asyncio.Event]:
-    """Wait for our turn; in the block it is ours, until the event that it gives is set.
+async def _hold_lease(
+    lease: LeaderElector | None, stop: asyncio.Event
+) -> AsyncIterator[asyncio.Event]:
+    """Acquire the lease, then yield an event that is set once the controller must stop.
 
-    The event is set from the start where `stop` came first. Leaving the block gives the lease back.
+    The event is set when `stop` is set or the lease is lost. It is already set if `stop` came
+    before the lease was acquired. The lease is released when the block ends.
     """
-    if lease is None or not await lease.acquired(stop):
+    if lease is None or not await lease.acquire(stop):
         yield stop
         return
-    over = asyncio.Event()
+    is_over = asyncio.Event()
 
-    async def either(event: asyncio.Event) -> None:
+    async def set_after(event: asyncio.Event) -> None:
         await event.wait()
-        over.set()
+        is_over.set()
 
-    async with leases.kept(lease), asyncio.TaskGroup() as group:
-        watchers = [group.create_task(either(event)) for event in (stop, lease.lost)]
+    async with leader_election.hold(lease), asyncio.TaskGroup() as group:
+        watchers = [group.create_task(set_after(event)) for event in (stop, lease.lost)]
         try:
-            yield over
+            yield is_over
         finally:
             for watcher in watchers:
                 watcher.cancel()
 
 
-async def _synced(cluster: Cluster, over: asyncio.Event) -> bool:
-    """Wait until everything has been listed; False when it is over before that."""
+async def _wait_synced(informers: DomainInformers, is_over: asyncio.Event) -> bool:
+    """Wait until the informers have synced. Returns False if the controller must stop first."""
     async with asyncio.TaskGroup() as group:
-        first = {group.create_task(cluster.synced()), group.create_task(over.wait())}
-        _, rest = await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        for task in rest:
+        tasks = {group.create_task(informers.wait_synced()), group.create_task(is_over.wait())}
+        _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
             task.cancel()
-    return not over.is_set()
+    return not is_over.is_set()
 
 
 @asynccontextmanager
-async def _resyncing(cluster: Cluster, queue: WorkQueue[DomainUID]) -> AsyncIterator[None]:
+async def _resync_periodically(
+    informers: DomainInformers, queue: WorkQueue[DomainUID]
+) -> AsyncIterator[None]:
     async def resync() -> None:
         while True:
-            spread = random.random() * _RESYNC_SPREAD_S  # noqa: S311 - spreads load
-            await asyncio.sleep(_RESYNC_S + spread)
-            for uid in cluster.uids():
+            jitter_s = random.random() * _RESYNC_JITTER_S  # noqa: S311 - spreads load
+            await asyncio.sleep(_RESYNC_S + jitter_s)
+            for uid in informers.domain_uids():
                 queue.add(uid)
 
-    async with background.tasks(resync=resync()):
+    async with background_tasks.running(resync=resync()):
         yield
 
 
-def _lease(settings: Settings, api: Client, clock: SystemClock) -> Lease | None:
+def _lease(settings: Settings, api: Client, clock: SystemClock) -> LeaderElector | None:
     if not settings.leader_election_enabled:
         return None
-    lease = LeaseSettings(
+    election = LeaderElectionSettings(
         settings.leader_election_lease_lock_namespace,
         settings.leader_election_lease_lock_name,
         settings.leader_election_lease_duration,
         settings.leader_election_renew_deadline,
         settings.leader_election_retry_period,
     )
-    return Lease(api, lease, settings.pod_name, clock.now)
+    return LeaderElector(api, election, settings.pod_name, clock.now)
 
 
-def _making(settings: Settings) -> Making:
-    variables = process_settings.variables("OTEL_")
-    return Making(
+def _child_config(settings: Settings) -> ChildConfig:
+    variables = process_settings.environment_variables("OTEL_")
+    return ChildConfig(
         namespace=settings.namespace,
         image=settings.image_name,
         pull_policy=settings.cd_daemon_image_pull_policy,
@@ -183,10 +191,10 @@ def _making(settings: Settings) -> Making:
         max_nodes=settings.max_nodes_per_imex_domain,
         gates=settings.feature_gates,
         http_endpoint=settings.cd_daemon_http_endpoint,
-        variables={name: variables[name] for name in HANDED_ON if name in variables},
+        variables={name: variables[name] for name in DAEMON_OTEL_VARIABLES if name in variables},
         is_host_managed=settings.is_host_managed,
     )
 
 
-def _note_failure(uid: DomainUID, error: DriverError, retry_s: float) -> None:
-    LOG.v(4, "A domain is looked at again", uid=uid, retry_s=round(retry_s, 2), error=str(error))
+def _log_failure(uid: DomainUID, error: DriverError, retry_s: float) -> None:
+    LOG.v(4, "Retrying a domain", uid=uid, retry_s=round(retry_s, 2), error=str(error))

@@ -1,19 +1,21 @@
-"""What a domain is given: a DaemonSet, its daemons' claim template, its workload's claim template.
+"""The children of a domain: a DaemonSet, its daemons' and its workload's claim template.
 
-As JSON in the shape of resource.k8s.io/v1 and apps/v1, and how what is stored differs from it. What
-we write is ours and put back when somebody changes it; fields that we do not write are left to
-whoever set them. Source: spec/compute-domain.md §6.7, §13.2.
+They are JSON in the form of resource.k8s.io/v1 and apps/v1. This module says what they should be
+and how the stored objects differ. A field that we write is set back when somebody changes it; a
+field that we do not write keeps the value that somebody else gave it.
+Source: docs/reference/compute-domain.md, "Generated objects", "What the controller creates".
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nvdra_api.protocol.apiversions import JsonObject
-from nvdra_api.types import names
-from nvdra_api.types.domains import AllocationMode, ComputeDomain
-from nvdra_api.types.gates import Gates
-from nvdra_api.types.ids import DomainUID
+from nvdra_api import names
+from nvdra_api.gates import FeatureGates
+from nvdra_api.ids import DomainUID
+from nvdra_api.meta import JsonObject
+from nvdra_api.v1beta1 import ComputeDomain
+from nvdra_api.v1beta1.compute_domain import AllocationMode
 
 _RESOURCE_API: Final = f"{names.RESOURCE_GROUP}/v1"
 _DAEMON_REQUEST: Final = "daemon"
@@ -21,34 +23,34 @@ _CHANNEL_REQUEST: Final = "channel"
 _POD_CLAIM: Final = "compute-domain-daemon"
 _EFFECTS: Final = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 
-_OUTGOING: Final = {
+_LOCAL_PORT_RANGE: Final = {
     "name": "net.ipv4.ip_local_port_range",
     "value": f"32768 {min(names.IMEX_PORTS) - 1}",
 }
-"""Otherwise the kernel gives IMEX's ports, too, to connections that begin in the pod: the daemon's
-own to the API server might have one for good, and IMEX would never start."""
+"""Keeps the kernel from giving IMEX's ports to outgoing connections of the pod. The daemon's
+connection to the API server could otherwise hold one of them, and IMEX would never start."""
 
-_WHOLE: Final = frozenset({"nodeSelector", "matchLabels"})
-"""Maps of which no other key is tolerated: one more would keep daemons from their nodes."""
+_EXACT_MAPS: Final = frozenset({"nodeSelector", "matchLabels"})
+"""Maps that must have exactly our keys: an additional one would keep daemons off their nodes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
-    """What all domains' children have in common; from the settings.
+class ChildConfig:
+    """What the children of all domains have in common, taken from the settings.
 
     Attributes:
-        namespace: The driver's, where DaemonSets are made.
-        image: Of the daemons.
-        pull_policy: When it is pulled; empty leaves that to the API server.
-        pull_secrets: Names of the secrets for it.
-        priority_class: Of the daemons' pods; empty for none.
+        namespace: Namespace of the driver, in which DaemonSets are created.
+        image: Image of the daemons.
+        pull_policy: The image's pull policy; empty leaves the default to the API server.
+        pull_secrets: Names of the image pull secrets.
+        priority_class: Priority class of the daemons' pods; empty for none.
         resources: `requests` and `limits` of the daemons, quantities as the API server writes them.
         verbosity: `-v` of the daemons.
-        max_nodes: Most nodes of a domain in one clique.
-        gates: Handed on to the daemons.
-        http_endpoint: `host:port` of their probes and metrics; empty for none.
-        variables: More of their environment, by name: how they export traces.
-        is_host_managed: There are no daemons of ours.
+        max_nodes: Maximum number of a domain's nodes in one clique.
+        gates: Feature gates, which are passed on to the daemons.
+        http_endpoint: `host:port` of the daemons' probes and metrics; empty for none.
+        variables: Further environment variables of the daemons: how they export telemetry.
+        is_host_managed: Whether the hosts run IMEX, so that domains have no daemons.
     """
 
     namespace: str
@@ -59,31 +61,31 @@ class Making:
     resources: Mapping[str, Mapping[str, str]]
     verbosity: int
     max_nodes: int
-    gates: Gates
+    gates: FeatureGates
     http_endpoint: str
     variables: Mapping[str, str]
     is_host_managed: bool
 
 
-def daemon_template(uid: DomainUID, namespace: str) -> JsonObject:
-    """Template of the claims of a domain's daemons."""
+def daemon_claim_template(uid: DomainUID, namespace: str) -> JsonObject:
+    """The claim template of a domain's daemons."""
     config = {"kind": "ComputeDomainDaemonConfig", "domainID": uid}
     metadata = {"name": names.daemon_name(uid), "namespace": namespace}
-    return _template(
+    return _claim_template(
         uid, metadata, names.TARGET_DAEMON, _DAEMON_REQUEST, names.DAEMON_CLASS, config
     )
 
 
-def workload_template(domain: ComputeDomain, making: Making) -> JsonObject:
-    """Template of the claims of a domain's workload, in the domain's namespace.
+def workload_claim_template(domain: ComputeDomain, child_config: ChildConfig) -> JsonObject:
+    """The claim template of a domain's workload, in the domain's namespace.
 
     Raises:
-        ValueError: the domain has no spec; only the reference's definition lets one through.
+        ValueError: The domain has no `spec.channel`. Only the reference driver's CRD allows that.
     """
     channel = domain.spec.channel
     if channel is None:
         raise ValueError("spec.channel is missing")
-    mode = AllocationMode.SINGLE.value if making.is_host_managed else channel.allocation_mode
+    mode = AllocationMode.SINGLE.value if child_config.is_host_managed else channel.allocation_mode
     config = {
         "kind": "ComputeDomainChannelConfig",
         "domainID": domain.uid,
@@ -93,7 +95,7 @@ def workload_template(domain: ComputeDomain, making: Making) -> JsonObject:
         "name": channel.resource_claim_template.name,
         "namespace": domain.metadata.namespace,
     }
-    return _template(
+    return _claim_template(
         domain.uid,
         metadata,
         names.TARGET_WORKLOAD,
@@ -103,40 +105,40 @@ def workload_template(domain: ComputeDomain, making: Making) -> JsonObject:
     )
 
 
-def daemonset(uid: DomainUID, namespace: str, making: Making) -> JsonObject:
+def daemonset(uid: DomainUID, namespace: str, child_config: ChildConfig) -> JsonObject:
     """A domain's DaemonSet: one daemon on each node that is labelled with the domain's UID.
 
-    Pods are replaced only once they are deleted: a change of ours, such as another image, must not
-    tear a running domain apart. There are no probes; the daemon says in its clique whether it is
-    ready, and ends when it cannot go on.
+    The update strategy is OnDelete, because an update such as another image must not restart the
+    daemons of a running domain. There are no probes: a daemon reports in its clique whether it is
+    ready, and exits when it cannot continue.
     """
     labels = {names.DOMAIN_LABEL: uid}
     claim = names.daemon_name(uid)
     container: JsonObject = {
         "name": names.DAEMON_CONTAINER,
-        "image": making.image,
+        "image": child_config.image,
         "command": [names.DAEMON_CONTAINER, "-v", "$(LOG_VERBOSITY)", "run"],
-        "env": _environment(making),
-        "resources": {"claims": [{"name": _POD_CLAIM}], **making.resources},
+        "env": _environment(child_config),
+        "resources": {"claims": [{"name": _POD_CLAIM}], **child_config.resources},
         **dict.fromkeys(("startupProbe", "livenessProbe", "readinessProbe")),
     }
-    if making.pull_policy:
-        container["imagePullPolicy"] = making.pull_policy
-    if making.http_endpoint:
-        port = int(making.http_endpoint.rpartition(":")[2])
+    if child_config.pull_policy:
+        container["imagePullPolicy"] = child_config.pull_policy
+    if child_config.http_endpoint:
+        port = int(child_config.http_endpoint.rpartition(":")[2])
         container["ports"] = [{"name": "http", "containerPort": port, "protocol": "TCP"}]
     pod: JsonObject = {
         "serviceAccountName": names.DAEMON_SERVICE_ACCOUNT,
         "nodeSelector": labels,
         "tolerations": [{"operator": "Exists", "effect": effect} for effect in _EFFECTS],
         "resourceClaims": [{"name": _POD_CLAIM, "resourceClaimTemplateName": claim}],
-        "securityContext": {"sysctls": [_OUTGOING]},
+        "securityContext": {"sysctls": [_LOCAL_PORT_RANGE]},
         "containers": [container],
     }
-    if making.pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in making.pull_secrets]
-    if making.priority_class:
-        pod["priorityClassName"] = making.priority_class
+    if child_config.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in child_config.pull_secrets]
+    if child_config.priority_class:
+        pod["priorityClassName"] = child_config.priority_class
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -154,42 +156,44 @@ def daemonset(uid: DomainUID, namespace: str, making: Making) -> JsonObject:
     }
 
 
-def created(wanted: JsonObject) -> JsonObject:
-    """The object to send for what is not there yet: what must be absent is left out."""
-    bare: JsonObject = _without_absent(wanted)
-    return bare
+def creation_body(desired: JsonObject) -> JsonObject:
+    """The object to create: the desired one without the fields that must be absent (None)."""
+    body: JsonObject = _without_none(desired)
+    return body
 
 
-def healed(stored: JsonObject, wanted: JsonObject) -> JsonObject | None:
-    """The stored object with what we want laid over it; None where nothing differs.
+def corrected(stored: JsonObject, desired: JsonObject) -> JsonObject | None:
+    """The stored object with the desired fields set; None if nothing differs.
 
-    Labels and finalizers of others stay, and every field that we do not write. What we want to be
-    absent (None) is taken out. The API server's defaults do not count as a difference.
+    Labels and finalizers of others stay, as does every field that is not in `desired`. A desired
+    value of None removes the field. Defaults of the API server do not count as a difference.
     """
-    laid: JsonObject = _laid(stored, wanted, "")
-    return None if laid == stored else laid
+    merged: JsonObject = _merge(stored, desired, "")
+    return None if merged == stored else merged
 
 
-def is_ours(stored: JsonObject, wanted: JsonObject) -> bool:
-    """Is an object of a child's name the domain's own, that only lost its label?
+def belongs_to_domain(stored: JsonObject, desired: JsonObject) -> bool:
+    """Whether an object with a child's name belongs to the domain and only lost its label.
 
-    A DaemonSet and a daemon's template have the UID in their names. A workload's template is ours
-    only if it says what we wrote: anybody may have made one of that name.
+    A DaemonSet and a daemons' template have the domain's UID in their names. A workload's template
+    belongs to the domain only if its spec is the desired one: anybody may use that name.
     """
-    uid = wanted["metadata"]["labels"][names.DOMAIN_LABEL]
+    uid = desired["metadata"]["labels"][names.DOMAIN_LABEL]
     label = (stored["metadata"].get("labels") or {}).get(names.DOMAIN_LABEL)
     if label is not None:
         return bool(label == uid)
-    return stored["metadata"]["name"] == names.daemon_name(uid) or not changes_spec(stored, wanted)
+    return stored["metadata"]["name"] == names.daemon_name(uid) or not differs_in_spec(
+        stored, desired
+    )
 
 
-def changes_spec(stored: JsonObject, wanted: JsonObject) -> bool:
-    """Does what is stored differ in its spec? That of a claim template can only be made anew."""
-    healed_ = healed(stored, wanted)
-    return healed_ is not None and healed_.get("spec") != stored.get("spec")
+def differs_in_spec(stored: JsonObject, desired: JsonObject) -> bool:
+    """Whether the stored spec differs from the desired one. A claim template's is immutable."""
+    merged = corrected(stored, desired)
+    return merged is not None and merged.get("spec") != stored.get("spec")
 
 
-def _template(
+def _claim_template(
     uid: DomainUID,
     metadata: JsonObject,
     target: str,
@@ -199,7 +203,7 @@ def _template(
 ) -> JsonObject:
     opaque = {
         "driver": names.COMPUTE_DOMAIN_DRIVER,
-        "parameters": {"apiVersion": names.CONFIG_API_VERSION, **config},
+        "parameters": {"apiVersion": names.NVIDIA_API_VERSION, **config},
     }
     return {
         "apiVersion": _RESOURCE_API,
@@ -220,7 +224,7 @@ def _template(
     }
 
 
-def _environment(making: Making) -> list[JsonObject]:
+def _environment(child_config: ChildConfig) -> list[JsonObject]:
     fields = {
         "NODE_NAME": "spec.nodeName",
         "POD_IP": "status.podIP",
@@ -228,39 +232,44 @@ def _environment(making: Making) -> list[JsonObject]:
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
     }
-    gates = "".join(f"{name}={str(on).lower()}," for name, on in making.gates.as_map().items())
+    gates = "".join(
+        f"{name}={str(on).lower()}," for name, on in child_config.gates.as_map().items()
+    )
     first = {
-        "LOG_VERBOSITY": str(making.verbosity),
-        "MAX_NODES_PER_IMEX_DOMAIN": str(making.max_nodes),
+        "LOG_VERBOSITY": str(child_config.verbosity),
+        "MAX_NODES_PER_IMEX_DOMAIN": str(child_config.max_nodes),
     }
     last = {"NVIDIA_VISIBLE_DEVICES": "void", "FEATURE_GATES": gates}
-    if making.http_endpoint:
-        last["HTTP_ENDPOINT"] = making.http_endpoint
+    if child_config.http_endpoint:
+        last["HTTP_ENDPOINT"] = child_config.http_endpoint
     return [
         *({"name": name, "value": value} for name, value in first.items()),
         *(
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
             for name, path in fields.items()
         ),
-        *({"name": name, "value": value} for name, value in {**last, **making.variables}.items()),
+        *(
+            {"name": name, "value": value}
+            for name, value in {**last, **child_config.variables}.items()
+        ),
     ]
 
 
-def _without_absent(value: Any) -> Any:
+def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_absent(each) for key, each in value.items() if each is not None}
+        return {key: _without_none(each) for key, each in value.items() if each is not None}
     if isinstance(value, list):
-        return [_without_absent(each) for each in value]
+        return [_without_none(each) for each in value]
     return value
 
 
-def _laid(stored: Any, wanted: Any, key: str) -> Any:
-    if isinstance(wanted, dict) and isinstance(stored, dict) and key not in _WHOLE:
-        over = {name: _laid(stored.get(name), each, name) for name, each in wanted.items()}
+def _merge(stored: Any, desired: Any, key: str) -> Any:
+    if isinstance(desired, dict) and isinstance(stored, dict) and key not in _EXACT_MAPS:
+        over = {name: _merge(stored.get(name), each, name) for name, each in desired.items()}
         merged = {**stored, **over}
-        return {name: each for name, each in merged.items() if wanted.get(name, each) is not None}
+        return {name: each for name, each in merged.items() if desired.get(name, each) is not None}
     if key == "finalizers" and isinstance(stored, list):
-        return [*stored, *(each for each in wanted if each not in stored)]
-    if isinstance(wanted, list) and isinstance(stored, list) and len(stored) == len(wanted):
-        return [_laid(one, other, "") for one, other in zip(stored, wanted, strict=True)]
-    return _without_absent(wanted)
+        return [*stored, *(each for each in desired if each not in stored)]
+    if isinstance(desired, list) and isinstance(stored, list) and len(stored) == len(desired):
+        return [_merge(one, other, "") for one, other in zip(stored, desired, strict=True)]
+    return _without_none(desired)

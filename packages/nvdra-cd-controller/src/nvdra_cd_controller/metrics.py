@@ -1,17 +1,18 @@
-"""What the controller counts and measures, beside what every component does.
+"""The controller's own metrics, beside those of every component.
 
-How many domains there are is taken from what is watched at each scrape, so that it is right after a
-restart and forgets what is gone.
-Source: spec/tracing.md §5, spec/compute-domain.md §14.2 (KW-21, 22).
+The numbers of domains and members are computed from the informers' caches at each scrape, so that
+they are right after a restart and do not include deleted domains.
+Source: docs/reference/tracing.md, "Metrics", docs/reference/compute-domain.md, "Races and
+correctness" (KW-21, 22).
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from nvdra_api.runtime.telemetry.process_metrics import ProcessMetrics
-from nvdra_api.types import keys
-from nvdra_api.types.domains import ComputeDomainStatus, Readiness
-from nvdra_api.types.names import COMPUTE_DOMAIN_DRIVER
+from nvdra_api.names import COMPUTE_DOMAIN_DRIVER
+from nvdra_api.v1beta1.compute_domain import ComputeDomainStatus, Readiness
+from nvdra_runtime.telemetry import keys
+from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -26,12 +27,12 @@ class DomainMetrics:
     """The metrics of one controller.
 
     Attributes:
-        process: Those of any component.
+        process: The metrics that every component has.
     """
 
     def __init__(self) -> None:
         self.process = ProcessMetrics(driver=COMPUTE_DOMAIN_DRIVER)
-        self.process.show_idle(RECONCILE, TEARDOWN)
+        self.process.initialize_operations(RECONCILE, TEARDOWN)
         self._formation = Histogram(
             keys.DOMAIN_FORMATION_SECONDS,
             "Time from a domain's creation until it was Ready with its nodes for the first time.",
@@ -40,8 +41,8 @@ class DomainMetrics:
         )
         self._phases = Histogram(
             keys.DOMAIN_PHASE_SECONDS,
-            "Time from a domain's creation until its children were there, and from its deletion "
-            "until it was gone.",
+            "Time from a domain's creation until its children existed, and from the request to "
+            "delete it until it was deleted.",
             (keys.LABEL_PHASE,),
             buckets=_BUCKETS_S,
             registry=self.registry,
@@ -49,48 +50,48 @@ class DomainMetrics:
 
     @property
     def registry(self) -> CollectorRegistry:
-        """What `/metrics` shows."""
+        """The registry that `/metrics` shows."""
         return self.process.registry
 
     def operation_started(self, operation: str) -> None:
-        """A piece of work on a domain begins."""
+        """Count the start of an operation on a domain."""
         self.process.operation_started(operation)
 
     def operation_ended(self, operation: str) -> None:
-        """A piece of work on a domain is over."""
+        """Count the end of an operation on a domain."""
         self.process.operation_ended(operation)
 
     def step(self, step: str, seconds: float) -> None:
-        """One step of it took this long."""
+        """Record the duration of one step of an operation."""
         self.process.step(step, seconds)
 
     def spans_dropped(self, reason: str, count: int = 1) -> None:
-        """Spans that no collector will see."""
+        """Count spans that were not exported."""
         self.process.spans_dropped(reason, count)
 
-    def formed(self, seconds: float) -> None:
-        """A domain is Ready with its nodes, so long after its creation."""
+    def observe_formation(self, seconds: float) -> None:
+        """Record how long after its creation a domain was Ready with its nodes."""
         self._formation.observe(seconds)
 
-    def phase(self, phase: str, seconds: float) -> None:
-        """A domain's children were there so long after its creation, or it was gone."""
+    def observe_phase(self, phase: str, seconds: float) -> None:
+        """Record how long a domain took to get its children, or to be deleted."""
         self._phases.labels(phase).observe(seconds)
 
-    def watch(
+    def register_gauges(
         self,
         statuses: Callable[[], Iterable[ComputeDomainStatus]],
         queue: Callable[[], tuple[int, int]],
     ) -> None:
-        """Show from now on how many domains there are and how much there is to do.
+        """Register gauges that are computed at each scrape.
 
         Args:
-            statuses: Of all domains, as watched.
-            queue: How many domains are being worked on or next, and how many failed last.
+            statuses: The statuses of all domains.
+            queue: The number of domains in the workqueue, and of those whose last attempt failed.
         """
-        self.registry.register(_Scraped(statuses, queue))
+        self.registry.register(_DomainCollector(statuses, queue))
 
 
-class _Scraped(Collector):
+class _DomainCollector(Collector):
     def __init__(
         self,
         statuses: Callable[[], Iterable[ComputeDomainStatus]],
@@ -100,9 +101,9 @@ class _Scraped(Collector):
         self._queue = queue
 
     def collect(self) -> Iterator[Metric]:
-        """What is so now."""
-        found = list(self._statuses())
-        counts = Counter(status.status or Readiness.NOT_READY.value for status in found)
+        """The current values of the gauges."""
+        all_statuses = list(self._statuses())
+        counts = Counter(status.status or Readiness.NOT_READY.value for status in all_statuses)
         for name, text in (
             (keys.DOMAIN_INFO, "ComputeDomains by status."),
             (keys.REFERENCE_DOMAIN_INFO, "[ALPHA] ComputeDomains by status."),
@@ -114,15 +115,17 @@ class _Scraped(Collector):
         members = GaugeMetricFamily(
             keys.DOMAIN_MEMBERS, "Nodes in ComputeDomains by state.", labels=[keys.LABEL_STATE]
         )
-        ready = sum(status.ready_nodes for status in found)
-        expected = sum(status.expected_nodes for status in found)
+        ready = sum(status.ready_nodes for status in all_statuses)
+        expected = sum(status.expected_nodes for status in all_statuses)
         members.add_metric(["ready"], ready)
         members.add_metric(["lacking"], expected - ready)
         yield members
         depth, failing = self._queue()
         yield GaugeMetricFamily(
-            keys.WORKQUEUE_DEPTH, "Domains that are being worked on, or next.", value=depth
+            keys.WORKQUEUE_DEPTH,
+            "Domains that are being reconciled or waiting for it.",
+            value=depth,
         )
         yield GaugeMetricFamily(
-            keys.WORKQUEUE_FAILING, "Domains that the last try on failed.", value=failing
+            keys.WORKQUEUE_FAILING, "Domains whose last reconciliation failed.", value=failing
         )

@@ -1,7 +1,9 @@
-"""Members and the state of the children → a domain's status, as it should be stored.
+"""The status of a domain, computed from its members and the state of its children.
 
-One pure function; nothing else writes a status. The same facts give the same status, and a status
-that says what is stored already is not written again. Source: spec/compute-domain.md §6.8.2, §14.
+`desired` is a pure function, and nothing else decides what a status says. The same inputs give the
+same status, so that a status which is stored already is not written again.
+Source: docs/reference/compute-domain.md, "Aggregate status", "Known weaknesses of the reference
+driver".
 """
 
 from collections import Counter
@@ -11,237 +13,254 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
-from nvdra_api.protocol.apiversions import JsonObject
-from nvdra_api.types.domains import (
+from nvdra_api.errors import DriverError, Reason
+from nvdra_api.ids import CliqueID
+from nvdra_api.meta import Condition, JsonObject
+from nvdra_api.v1beta1 import ComputeDomain
+from nvdra_api.v1beta1.compute_domain import (
     NO_CLIQUE,
-    ComputeDomain,
     ComputeDomainStatus,
-    Condition,
     ConditionType,
     Readiness,
 )
-from nvdra_api.types.errors import DriverError, Reason
-from nvdra_api.types.ids import CliqueID
 
 from nvdra_cd_controller.members import Member
 
-MOST_LISTED: Final = 2048
-"""What the definition allows in `status.nodes`; the counters go on."""
+MAX_LISTED_NODES: Final = 2048
+"""Maximum length of `status.nodes` in the CRD. The counters count all nodes."""
 
-_REFUSALS: Final = (Reason.NAME_TAKEN, Reason.INVALID_CONFIG)
-"""What a user must change something for; any other failure is a call's."""
+_NOT_ACCEPTED: Final = (Reason.NAME_TAKEN, Reason.INVALID_CONFIG)
+"""Failures for which a user must change an object; all others are failures of a call."""
 
-_MOST_NAMED = 5
-_LONGEST_MESSAGE = 4096
+_MAX_NAMED_MEMBERS = 5
+_MAX_MESSAGE_LENGTH = 4096
 
 
-class Because(StrEnum):
-    """Reasons of conditions that are no failure of a call; those are a `Reason`."""
+class ConditionReason(StrEnum):
+    """Reasons of conditions that do not come from a failed call; those are a `Reason`."""
 
     ACCEPTED = "Accepted"
     CHILDREN_READY = "ChildrenReady"
     CHILDREN_MISSING = "ChildrenMissing"
-    """Not made, or not made again, yet."""
+    """The children have not been created yet, or not created again."""
     NO_NODES_YET = "NoNodesYet"
-    """Ready, and no workload has come to a node."""
+    """Ready, and no node has a workload of the domain."""
     ALL_NODES_READY = "AllNodesReady"
     HOST_MANAGED = "HostManaged"
-    """Ready as far as we know: the host runs IMEX."""
+    """Ready as far as the controller can know, because the hosts run IMEX."""
     NODES_MISSING = "NodesMissing"
-    """Fewer members than `numNodes`."""
+    """There are fewer members than `numNodes`."""
     DAEMONS_NOT_READY = "DaemonsNotReady"
     DELETING = "Deleting"
     AS_EXPECTED = "AsExpected"
     DAEMON_PODS_FAILING = "DaemonPodsFailing"
-    """Pods cannot be scheduled or started, or do not stay up."""
+    """Pods of daemons cannot be scheduled or started, or do not stay up."""
     CLIQUE_FULL = "CliqueFull"
-    """More nodes of one clique than IMEX is configured for."""
+    """A clique has more nodes than IMEX is configured for."""
     INDEX_CONFLICT = "IndexConflict"
-    """Two daemons at one place, or one beyond the last."""
+    """Two daemons have the same index, or one has an index that is too high."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a status is made of, beside the domain itself.
+class StatusInputs:
+    """What a status is computed from, besides the domain itself.
 
     Attributes:
-        members: Of `members.of`.
-        failure: What keeps the domain from being served or its children from being made.
-        are_children_there: Both templates and the DaemonSet are as they should be.
-        waits_for: While the domain is being deleted: what that waits for.
-        is_host_managed: There are no daemons of ours.
-        max_nodes: Most nodes of one clique.
+        members: The members, from `members.current`.
+        failure: Why the domain is not accepted, or its children could not be created.
+        all_children_exist: Whether both claim templates and the DaemonSet exist as desired.
+        waits_for: What the deletion of the domain waits for; empty if it is not being deleted.
+        is_host_managed: Whether the hosts run IMEX, so that the domain has no daemons.
+        max_nodes: Maximum number of nodes in one clique.
     """
 
     members: tuple[Member, ...] = ()
     failure: DriverError | None = None
-    are_children_there: bool = True
+    all_children_exist: bool = True
     waits_for: str = ""
     is_host_managed: bool = False
     max_nodes: int = 18
 
 
-class Verdict(NamedTuple):
-    """What a condition says, before anybody knows since when."""
+class ConditionValue(NamedTuple):
+    """What a condition says, without the time of its last transition."""
 
-    is_so: bool
+    is_true: bool
     reason: str
     message: str
 
 
-class News(NamedTuple):
-    """Something worth an Event."""
+class StatusEvent(NamedTuple):
+    """An Event to emit about a domain."""
 
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
 
 
-def wanted(domain: ComputeDomain, facts: Facts, now: datetime) -> JsonObject:
-    """The whole `status`, as JSON.
+def desired(domain: ComputeDomain, inputs: StatusInputs, now: datetime) -> JsonObject:
+    """The whole `status` as JSON.
 
     Args:
-        domain: With the status that is stored: unchanged conditions keep their time.
-        facts: What is known.
-        now: For conditions that change.
+        domain: The domain with its stored status, from which unchanged conditions take their time.
+        inputs: What is known about the domain.
+        now: The time of conditions that change.
     """
-    members = facts.members
-    verdicts = _verdicts(domain, facts)
-    is_ready = verdicts[ConditionType.READY].is_so
-    nodes = [_node(member) for member in members if member.is_listed][:MOST_LISTED]
+    members = inputs.members
+    values = _condition_values(domain, inputs)
+    is_ready = values[ConditionType.READY].is_true
+    nodes = [_node(member) for member in members if member.is_listed][:MAX_LISTED_NODES]
     return {
         "status": (Readiness.READY if is_ready else Readiness.NOT_READY).value,
         "readyNodes": sum(member.is_ready for member in members),
-        "expectedNodes": max(len(members), 0 if facts.is_host_managed else domain.spec.num_nodes),
+        "expectedNodes": max(len(members), 0 if inputs.is_host_managed else domain.spec.num_nodes),
         "cliques": len({member.clique for member in members} - {NO_CLIQUE}),
-        # As the reference: who looks for the field means "is anybody there?"
+        # Absent if empty, as with the reference driver: its users test whether the field exists.
         **({"nodes": nodes} if nodes else {}),
-        "conditions": [
-            _condition(domain, kind, verdict, now) for kind, verdict in verdicts.items()
-        ],
+        "conditions": [_condition(domain, kind, value, now) for kind, value in values.items()],
     }
 
 
 def is_formed(status: ComputeDomainStatus) -> bool:
-    """Is it Ready with at least one node? An empty domain is Ready, and nothing has formed."""
+    """Whether the domain is Ready with at least one node. A domain without nodes is Ready too."""
     return status.status == Readiness.READY and status.ready_nodes > 0
 
 
-def news(before: ComputeDomainStatus, after: ComputeDomainStatus) -> Iterator[News]:
-    """What people should hear of when the one status follows the other."""
+def events(before: ComputeDomainStatus, after: ComputeDomainStatus) -> Iterator[StatusEvent]:
+    """The Events to emit when a status changes."""
     for condition in after.conditions:
         old = before.condition(ConditionType(condition.type))
-        said = old and (old.status, old.reason, old.message)
-        if said == (condition.status, condition.reason, condition.message):
+        old_value = old and (old.status, old.reason, old.message)
+        if old_value == (condition.status, condition.reason, condition.message):
             continue
         is_new = old is None or (old.status, old.reason) != (condition.status, condition.reason)
-        if is_new and _is_trouble(condition):
-            yield News("Warning", condition.reason, condition.message)
+        if is_new and _needs_action(condition):
+            yield StatusEvent("Warning", condition.reason, condition.message)
     if is_formed(after) and not is_formed(before):
         ready = after.condition(ConditionType.READY)
-        yield News("Normal", Because.ALL_NODES_READY, ready.message if ready else "")
+        yield StatusEvent("Normal", ConditionReason.ALL_NODES_READY, ready.message if ready else "")
 
 
-def _is_trouble(condition: Condition) -> bool:
-    """Is it something that somebody must do something about?"""
+def _needs_action(condition: Condition) -> bool:
+    """Whether somebody must act on the condition."""
     if condition.type == ConditionType.ACCEPTED:
         return condition.status == "False"
     return condition.type == ConditionType.DEGRADED and condition.status == "True"
 
 
-def _verdicts(domain: ComputeDomain, facts: Facts) -> dict[ConditionType, Verdict]:
+def _condition_values(
+    domain: ComputeDomain, inputs: StatusInputs
+) -> dict[ConditionType, ConditionValue]:
     return {
-        ConditionType.ACCEPTED: _accepted(facts.failure),
-        ConditionType.CHILDREN_READY: _children(facts),
-        ConditionType.READY: _ready(domain, facts),
-        ConditionType.DEGRADED: _degraded(facts),
+        ConditionType.ACCEPTED: _accepted(inputs.failure),
+        ConditionType.CHILDREN_READY: _children_ready(inputs),
+        ConditionType.READY: _ready(domain, inputs),
+        ConditionType.DEGRADED: _degraded(inputs),
     }
 
 
-def _accepted(failure: DriverError | None) -> Verdict:
-    if failure is not None and failure.reason in _REFUSALS:
-        return Verdict(False, failure.reason, failure.advice)
-    return Verdict(True, Because.ACCEPTED, "nothing speaks against the domain")
+def _accepted(failure: DriverError | None) -> ConditionValue:
+    if failure is not None and failure.reason in _NOT_ACCEPTED:
+        return ConditionValue(False, failure.reason, failure.event_text)
+    return ConditionValue(True, ConditionReason.ACCEPTED, "the domain is accepted")
 
 
-def _children(facts: Facts) -> Verdict:
-    if facts.waits_for:
-        return Verdict(False, Because.DELETING, f"waiting for {facts.waits_for}")
-    if facts.failure is not None:
-        return Verdict(False, facts.failure.reason, facts.failure.advice)
-    if not facts.are_children_there:
-        return Verdict(False, Because.CHILDREN_MISSING, "they are being made")
-    what = "claim template" if facts.is_host_managed else "DaemonSet and both claim templates"
-    return Verdict(True, Because.CHILDREN_READY, f"the {what} are there")
+def _children_ready(inputs: StatusInputs) -> ConditionValue:
+    if inputs.waits_for:
+        return ConditionValue(False, ConditionReason.DELETING, f"waiting for {inputs.waits_for}")
+    if inputs.failure is not None:
+        return ConditionValue(False, inputs.failure.reason, inputs.failure.event_text)
+    if not inputs.all_children_exist:
+        return ConditionValue(
+            False, ConditionReason.CHILDREN_MISSING, "the children are being created"
+        )
+    what = (
+        "claim template exists"
+        if inputs.is_host_managed
+        else "DaemonSet and both claim templates exist"
+    )
+    return ConditionValue(True, ConditionReason.CHILDREN_READY, f"the {what}")
 
 
-def _ready(domain: ComputeDomain, facts: Facts) -> Verdict:
-    members = facts.members
-    if facts.waits_for:
-        return Verdict(False, Because.DELETING, f"waiting for {facts.waits_for}")
-    if facts.failure is not None:
-        return Verdict(False, facts.failure.reason, facts.failure.advice)
-    if not facts.are_children_there:
-        return Verdict(False, Because.CHILDREN_MISSING, "DaemonSet and templates are being made")
-    if facts.is_host_managed:
-        return Verdict(True, Because.HOST_MANAGED, "the hosts run IMEX; nothing is known of them")
-    lacking = [member for member in members if not member.is_ready]
+def _ready(domain: ComputeDomain, inputs: StatusInputs) -> ConditionValue:
+    members = inputs.members
+    if inputs.waits_for:
+        return ConditionValue(False, ConditionReason.DELETING, f"waiting for {inputs.waits_for}")
+    if inputs.failure is not None:
+        return ConditionValue(False, inputs.failure.reason, inputs.failure.event_text)
+    if not inputs.all_children_exist:
+        return ConditionValue(
+            False, ConditionReason.CHILDREN_MISSING, "the children are being created"
+        )
+    if inputs.is_host_managed:
+        return ConditionValue(
+            True, ConditionReason.HOST_MANAGED, "the hosts run IMEX; its state is not known"
+        )
+    not_ready = [member for member in members if not member.is_ready]
     expected = max(len(members), domain.spec.num_nodes)
-    count = f"{len(members) - len(lacking)} of {expected} {_plural(expected, 'node')} ready"
-    if lacking:
-        return Verdict(False, Because.DAEMONS_NOT_READY, _fitting(f"{count}; {_named(lacking)}"))
+    count = f"{len(members) - len(not_ready)} of {expected} {_plural(expected, 'node')} ready"
+    if not_ready:
+        return ConditionValue(
+            False,
+            ConditionReason.DAEMONS_NOT_READY,
+            _truncate(f"{count}; {_list_members(not_ready)}"),
+        )
     if len(members) < domain.spec.num_nodes:
-        text = f"{count}; the others are still without a workload of the domain"
-        return Verdict(False, Because.NODES_MISSING, text)
+        text = f"{count}; the other nodes do not have a workload of the domain yet"
+        return ConditionValue(False, ConditionReason.NODES_MISSING, text)
     if not members:
-        return Verdict(True, Because.NO_NODES_YET, "no workload has come to a node yet")
-    return Verdict(True, Because.ALL_NODES_READY, count)
+        return ConditionValue(
+            True, ConditionReason.NO_NODES_YET, "no node has a workload of the domain yet"
+        )
+    return ConditionValue(True, ConditionReason.ALL_NODES_READY, count)
 
 
-def _degraded(facts: Facts) -> Verdict:
-    failing = [member for member in facts.members if member.trouble]
+def _degraded(inputs: StatusInputs) -> ConditionValue:
+    failing = [member for member in inputs.members if member.pod_problem]
     if failing:
-        return Verdict(True, Because.DAEMON_PODS_FAILING, _fitting(_named(failing)))
-    wrong = sorted(_wrong_places(facts))
-    if wrong:
-        return Verdict(True, Because.INDEX_CONFLICT, _fitting("; ".join(wrong)))
-    full = sorted(_full_cliques(facts))
-    waiting = [member for member in facts.members if not member.is_listed]
+        return ConditionValue(
+            True, ConditionReason.DAEMON_PODS_FAILING, _truncate(_list_members(failing))
+        )
+    conflicts = sorted(_index_conflicts(inputs))
+    if conflicts:
+        return ConditionValue(True, ConditionReason.INDEX_CONFLICT, _truncate("; ".join(conflicts)))
+    full = sorted(_full_cliques(inputs))
+    waiting = [member for member in inputs.members if not member.is_listed]
     if full and waiting:
         text = (
-            f"{', '.join(full)} has {facts.max_nodes} daemons, as many as there may be; "
-            f"{_named(waiting)}"
+            f"{', '.join(full)} has {inputs.max_nodes} daemons, which is the maximum; "
+            f"{_list_members(waiting)}"
         )
-        return Verdict(True, Because.CLIQUE_FULL, _fitting(text))
-    return Verdict(False, Because.AS_EXPECTED, "nothing is wrong")
+        return ConditionValue(True, ConditionReason.CLIQUE_FULL, _truncate(text))
+    return ConditionValue(False, ConditionReason.AS_EXPECTED, "nothing is wrong")
 
 
-def _full_cliques(facts: Facts) -> Iterator[CliqueID]:
-    sizes = Counter(member.clique for member in facts.members if member.clique != NO_CLIQUE)
-    yield from (clique for clique, size in sizes.items() if size >= facts.max_nodes)
+def _full_cliques(inputs: StatusInputs) -> Iterator[CliqueID]:
+    sizes = Counter(member.clique for member in inputs.members if member.clique != NO_CLIQUE)
+    yield from (clique for clique, size in sizes.items() if size >= inputs.max_nodes)
 
 
-def _wrong_places(facts: Facts) -> Iterator[str]:
-    fabric = [member for member in facts.members if member.clique != NO_CLIQUE]
-    taken = Counter((member.clique, member.index) for member in fabric)
-    for member in fabric:
-        if not 0 <= member.index < facts.max_nodes:
-            yield f"{member.node} has index {member.index}, the last is {facts.max_nodes - 1}"
-        elif taken[member.clique, member.index] > 1:
-            yield f"{member.node} has index {member.index} of clique {member.clique} with others"
+def _index_conflicts(inputs: StatusInputs) -> Iterator[str]:
+    members = [member for member in inputs.members if member.clique != NO_CLIQUE]
+    used = Counter((member.clique, member.index) for member in members)
+    for member in members:
+        if not 0 <= member.index < inputs.max_nodes:
+            yield f"{member.node} has index {member.index}, the maximum is {inputs.max_nodes - 1}"
+        elif used[member.clique, member.index] > 1:
+            yield f"{member.node} shares index {member.index} of clique {member.clique}"
 
 
 def _condition(
-    domain: ComputeDomain, kind: ConditionType, verdict: Verdict, now: datetime
+    domain: ComputeDomain, kind: ConditionType, value: ConditionValue, now: datetime
 ) -> JsonObject:
-    said = "True" if verdict.is_so else "False"
+    status = "True" if value.is_true else "False"
     stored = domain.status.condition(kind)
-    since = stored.last_transition_time if stored and stored.status == said else None
+    since = stored.last_transition_time if stored and stored.status == status else None
     return {
         "type": kind.value,
-        "status": said,
-        "reason": str(verdict.reason),
-        "message": verdict.message,
+        "status": status,
+        "reason": str(value.reason),
+        "message": value.message,
         "lastTransitionTime": (since or now).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "observedGeneration": domain.metadata.generation,
     }
@@ -257,8 +276,11 @@ def _node(member: Member) -> JsonObject:
     }
 
 
-def _named(members: Sequence[Member]) -> str:
-    first = [f"{member.node}: {member.trouble or member.lacks}" for member in members[:_MOST_NAMED]]
+def _list_members(members: Sequence[Member]) -> str:
+    first = [
+        f"{member.node}: {member.pod_problem or member.not_ready_because}"
+        for member in members[:_MAX_NAMED_MEMBERS]
+    ]
     rest = len(members) - len(first)
     return "; ".join([*first, *([f"and {rest} more"] if rest else [])])
 
@@ -267,5 +289,5 @@ def _plural(count: int, noun: str) -> str:
     return f"{noun} is" if count == 1 else f"{noun}s are"
 
 
-def _fitting(text: str) -> str:
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_MESSAGE_LENGTH else f"{text[: _MAX_MESSAGE_LENGTH - 1]}…"

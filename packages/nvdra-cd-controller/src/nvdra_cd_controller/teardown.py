@@ -1,68 +1,69 @@
-"""What is still there of a domain that goes → the next things to do, or what to wait for.
+"""The teardown of a domain: from what is left of it to the next actions, or what to wait for.
 
-A table of phases, worked through from the top each time something has changed. There is no state:
-a controller that starts in the middle goes on where the other stopped, and a child that is missing
-is a phase that is done. Source: spec/compute-domain.md §6.5, §14.1 (KW-10, KW-11).
+The phases of a table are checked from the top each time something has changed. There is no state: a
+controller that starts in the middle continues where the other one stopped, and a phase without
+objects is complete. Source: docs/reference/compute-domain.md, "Reconcile of a domain", "Scalability
+and latency" (KW-10, KW-11).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from nvdra_api.types import names
-from nvdra_api.types.ids import NodeName
+from nvdra_api import names
+from nvdra_api.ids import NodeName
 
-from nvdra_cd_controller.view import Child, View
+from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Ask the API server to delete a child."""
+    """Delete a child."""
 
     child: Child
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """Take our finalizer from a child that is being deleted."""
+class RemoveFinalizer:
+    """Remove our finalizer from a terminating child."""
 
     child: Child
 
 
 @dataclass(frozen=True, slots=True)
-class Unlabel:
-    """Take the domain's label from a node."""
+class RemoveNodeLabel:
+    """Remove the domain's label from a node."""
 
     node: NodeName
 
 
 @dataclass(frozen=True, slots=True)
-class Dismiss:
-    """Take our finalizer from the domain itself: the end."""
+class RemoveDomainFinalizer:
+    """Remove our finalizer from the domain itself, which completes the teardown."""
 
 
-Action = Delete | Release | Unlabel | Dismiss
+Action = Delete | RemoveFinalizer | RemoveNodeLabel | RemoveDomainFinalizer
 
 
 class Step(NamedTuple):
-    """What to do next.
+    """The next step of a teardown.
 
     Attributes:
-        actions: To be done together; none when there is nothing to do but to wait.
-        waits_for: What must happen first, for people; empty when nothing is left at all.
+        actions: Actions to perform concurrently; empty if there is nothing to do but wait.
+        waits_for: What the deletion waits for, as text; empty if nothing is left.
     """
 
     actions: tuple[Action, ...]
     waits_for: str
 
 
-def next_step(view: View) -> Step:
-    """The first phase that is not done: what to do in it, or what it waits for."""
+def next_step(snapshot: DomainSnapshot) -> Step:
+    """The actions of the first incomplete phase, or what that phase waits for."""
     for phase in _PHASES:
-        actions = tuple(phase.actions(view))
+        actions = tuple(phase.actions(snapshot))
         if actions:
-            return Step(actions, phase.text(view))
-        waits_for = phase.waits_for(view)
+            return Step(actions, phase.describe(snapshot))
+        waits_for = phase.waits_for(snapshot)
         if waits_for:
             return Step((), waits_for)
     return Step((), "")
@@ -70,80 +71,92 @@ def next_step(view: View) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """One row: actions first; when there are none left, what must be gone before the next row."""
+    """One phase: it is complete when it has no actions and waits for nothing.
 
-    text: Callable[[View], str]
-    actions: Callable[[View], Iterator[Action]]
-    waits_for: Callable[[View], str]
+    Attributes:
+        describe: What the phase is about while it has actions, as text.
+        actions: What to do now.
+        waits_for: What must happen once there is nothing to do, as text; empty if nothing.
+    """
+
+    describe: Callable[[DomainSnapshot], str]
+    actions: Callable[[DomainSnapshot], Iterator[Action]]
+    waits_for: Callable[[DomainSnapshot], str]
 
 
-def _deletion(of: Callable[[View], Sequence[Child]]) -> _Phase:
-    def actions(view: View) -> Iterator[Action]:
-        return (Delete(child) for child in of(view) if not child.is_leaving)
+def _delete_phase(children_of: Callable[[DomainSnapshot], Sequence[Child]]) -> _Phase:
+    def actions(snapshot: DomainSnapshot) -> Iterator[Action]:
+        return (Delete(child) for child in children_of(snapshot) if not child.is_terminating)
 
-    return _Phase(lambda view: _listed(of(view)), actions, lambda _: "")
+    def describe(snapshot: DomainSnapshot) -> str:
+        return _describe_children(children_of(snapshot))
+
+    return _Phase(describe, actions, lambda _: "")
 
 
-def _departure(of: Callable[[View], Sequence[Child]]) -> _Phase:
-    def actions(view: View) -> Iterator[Action]:
+def _remove_finalizer_phase(children_of: Callable[[DomainSnapshot], Sequence[Child]]) -> _Phase:
+    def actions(snapshot: DomainSnapshot) -> Iterator[Action]:
         return (
-            Release(child)
-            for child in of(view)
-            if child.is_leaving and names.DOMAIN_FINALIZER in child.finalizers
+            RemoveFinalizer(child)
+            for child in children_of(snapshot)
+            if child.is_terminating and names.DOMAIN_FINALIZER in child.finalizers
         )
 
-    def text(view: View) -> str:
-        return _listed(of(view))
+    def describe(snapshot: DomainSnapshot) -> str:
+        return _describe_children(children_of(snapshot))
 
-    return _Phase(text, actions, text)
-
-
-def _workload(view: View) -> Sequence[Child]:
-    return view.workload_templates
+    return _Phase(describe, actions, describe)
 
 
-def _daemons(view: View) -> Sequence[Child]:
-    return (*view.daemon_templates, *view.daemonsets)
+def _workload_children(snapshot: DomainSnapshot) -> Sequence[Child]:
+    return snapshot.workload_templates
 
 
-def _unlabelled(view: View) -> Iterator[Action]:
-    return (Unlabel(node) for node in view.nodes)
+def _daemon_children(snapshot: DomainSnapshot) -> Sequence[Child]:
+    return (*snapshot.daemon_templates, *snapshot.daemonsets)
 
 
-def _nodes(view: View) -> str:
-    return f"the label of {', '.join(view.nodes)} to go"
+def _label_removals(snapshot: DomainSnapshot) -> Iterator[Action]:
+    return (RemoveNodeLabel(node) for node in snapshot.nodes)
 
 
-def _dismissed(view: View) -> Iterator[Action]:
-    if view.domain is not None and names.DOMAIN_FINALIZER in _finalizers(view):
-        yield Dismiss()
+def _describe_labels(snapshot: DomainSnapshot) -> str:
+    return f"removal of the label from {', '.join(snapshot.nodes)}"
 
 
-def _others(view: View) -> str:
-    others = [name for name in _finalizers(view) if name != names.DOMAIN_FINALIZER]
-    return f"the finalizers {', '.join(others)} of others" if others else ""
+def _domain_finalizer_removal(snapshot: DomainSnapshot) -> Iterator[Action]:
+    if snapshot.domain is not None and names.DOMAIN_FINALIZER in _finalizers(snapshot):
+        yield RemoveDomainFinalizer()
 
 
-def _finalizers(view: View) -> Sequence[str]:
-    return view.stored.get("metadata", {}).get("finalizers") or ()
+def _describe_other_finalizers(snapshot: DomainSnapshot) -> str:
+    others = [name for name in _finalizers(snapshot) if name != names.DOMAIN_FINALIZER]
+    return f"other finalizers of the domain: {', '.join(others)}" if others else ""
 
 
-def _listed(children: Sequence[Child]) -> str:
-    return ", ".join(map(_described, children))
+def _finalizers(snapshot: DomainSnapshot) -> Sequence[str]:
+    return snapshot.stored.get("metadata", {}).get("finalizers") or ()
 
 
-def _described(child: Child) -> str:
+def _describe_children(children: Sequence[Child]) -> str:
+    return "deletion of " + ", ".join(map(_describe_child, children)) if children else ""
+
+
+def _describe_child(child: Child) -> str:
     others = [name for name in child.finalizers if name != names.DOMAIN_FINALIZER]
-    kept = f", which the finalizers {', '.join(others)} keep" if others else ""
-    return f"{child} to go{kept}"
+    blocked = f" (blocked by other finalizers: {', '.join(others)})" if others else ""
+    return f"{child}{blocked}"
 
 
 _PHASES: Final = (
-    # No new claims first; then no daemons that a node could still be labelled for.
-    _deletion(_workload),
-    _deletion(_daemons),
-    _Phase(_nodes, _unlabelled, lambda _: ""),
-    _departure(_workload),
-    _departure(_daemons),
-    _Phase(lambda _: "the domain itself", _dismissed, _others),
+    # The templates go first, so that there are no new claims; then the daemons, so that none is
+    # left for which a node could still be labelled.
+    _delete_phase(_workload_children),
+    _delete_phase(_daemon_children),
+    _Phase(_describe_labels, _label_removals, lambda _: ""),
+    _remove_finalizer_phase(_workload_children),
+    _remove_finalizer_phase(_daemon_children),
+    _Phase(
+        lambda _: "the domain's deletion", _domain_finalizer_removal, _describe_other_finalizers
+    ),
 )

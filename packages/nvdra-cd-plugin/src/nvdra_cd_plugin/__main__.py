@@ -1,9 +1,9 @@
-"""`nvdra-cd-plugin`, and `python -m nvdra_cd_plugin`."""
+"""The command `nvdra-cd-plugin`, also run by `python -m nvdra_cd_plugin`."""
 
 import sys
 
-from nvdra_api.runtime.plugin import status
-from nvdra_api.runtime.plugin.status import Column
+from nvdra_runtime.kubeletplugin import status_command
+from nvdra_runtime.kubeletplugin.status_command import Column
 
 from nvdra_cd_plugin.__about__ import __version__
 
@@ -12,32 +12,30 @@ COLUMNS = (Column("DOMAIN", "domain"), Column("CLIQUE", "clique"))
 COMMANDS = """
 Commands:
   status
-      Prints what the plugin that runs here knows: channel and daemon, for which domain, who holds
-      them, the last failures. nvdra-cd-plugin status --help says more.
+      Prints the channel and the daemon of this node, the domain and the claims that use them, and
+      the last failures of the running plugin. See nvdra-cd-plugin status --help.
 """
 
 
 def main() -> None:
-    """Read the settings, then run until told to stop; or print the status of the one that runs."""
+    """Run the plugin until it is stopped, or print the status of the plugin that runs here."""
     if sys.argv[1:2] == ["status"]:
-        sys.exit(status.main(sys.argv[2:], PROGRAM, __version__, COLUMNS))
+        sys.exit(status_command.main(sys.argv[2:], PROGRAM, __version__, COLUMNS))
     _serve()
 
 
 def _serve() -> None:
-    # Imported here: half a second that `status` has no use for.
-    from nvdra_api.runtime.process import app as process
-    from nvdra_api.runtime.process import settings as process_settings
-    from nvdra_api.runtime.telemetry import logs
+    # Imported here, because it takes half a second that the command `status` can save.
+    from nvdra_runtime.process import app as process_app
+    from nvdra_runtime.settings import loader
+    from nvdra_runtime.telemetry import logs
 
     from nvdra_cd_plugin import app
     from nvdra_cd_plugin.settings import Settings
 
-    settings = process_settings.load(
-        Settings, program=app.PROGRAM, version=__version__, epilogue=COMMANDS
-    )
-    logging = logs.configure(logs.Format(settings.logging_format), settings.v, app.PROGRAM)
-    sys.exit(process.run(lambda stop: app.main(settings, logging, stop)))
+    settings = loader.load(Settings, program=app.PROGRAM, version=__version__, epilogue=COMMANDS)
+    logging = logs.configure(logs.LogFormat(settings.logging_format), settings.v, app.PROGRAM)
+    sys.exit(process_app.run(lambda stop: app.main(settings, logging, stop)))
 
 
 if __name__ == "__main__":

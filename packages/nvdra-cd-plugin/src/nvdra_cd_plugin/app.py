@@ -1,212 +1,254 @@
-"""The wiring: what a ComputeDomain plugin is made of, in the order of its start."""
+"""Creates the parts of the plugin and starts them in order."""
 
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 
-from nvdra_api.runtime.plugin import foundation, front, slices
-from nvdra_api.runtime.plugin.fetching import Claims
-from nvdra_api.runtime.plugin.foundation import Foundation, Program
-from nvdra_api.runtime.plugin.front import Driver
-from nvdra_api.runtime.plugin.held import HeldClaims
-from nvdra_api.runtime.plugin.rebuild import Rebuild
-from nvdra_api.runtime.plugin.turns import Turns
-from nvdra_api.runtime.process import background
-from nvdra_api.runtime.process import settings as process_settings
-from nvdra_api.runtime.telemetry import logs
-from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.types.gates import Feature
+from nvdra_api.gates import Feature
 from nvdra_cdi.errors import CDIError
-from nvdra_cdi.host import Host as CdiHost
-from nvdra_cdi.nvidia import roots as driver_roots
+from nvdra_cdi.nvidia import driver_root
 from nvdra_cdi.nvidia.options import Options
+from nvdra_cdi.rooted_files import RootedFiles
+from nvdra_runtime.claims.claim_reader import ClaimReader
+from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.kubeletplugin import plugin_context, slice_publisher, wiring
+from nvdra_runtime.kubeletplugin.plugin_context import PluginContext, Program
+from nvdra_runtime.kubeletplugin.wiring import Driver
+from nvdra_runtime.process import background_tasks
+from nvdra_runtime.settings import loader
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.logs import ConfiguredLogging
 
-from nvdra_cd_plugin import devices, fabric_watch
+from nvdra_cd_plugin import status_report
 from nvdra_cd_plugin.__about__ import __version__
-from nvdra_cd_plugin.adoption import Adoption
-from nvdra_cd_plugin.cdi_specs import SpecFiles
-from nvdra_cd_plugin.channel_claims import Channels, DomainChannels, HostChannels
-from nvdra_cd_plugin.daemon_claims import DaemonClaims
-from nvdra_cd_plugin.daemon_watch import DaemonWatch
-from nvdra_cd_plugin.disk import Disk
-from nvdra_cd_plugin.domain_files import DomainFiles
-from nvdra_cd_plugin.domains import Domains
-from nvdra_cd_plugin.edits import Place
-from nvdra_cd_plugin.fabric_watch import FabricWatch, NvmlLook, Rules
-from nvdra_cd_plugin.host_imex import HostImex
-from nvdra_cd_plugin.joining import Membership
-from nvdra_cd_plugin.label_watch import LabelWatch
-from nvdra_cd_plugin.node_devices import NodeDevices
-from nvdra_cd_plugin.node_label import NodeLabels
-from nvdra_cd_plugin.prepare import Preparer
-from nvdra_cd_plugin.publish import Publication
-from nvdra_cd_plugin.records import DomainHolding
+from nvdra_cd_plugin.cdi.channel_specs import ChannelSpecs
+from nvdra_cd_plugin.cdi.daemon_specs import DaemonSpecs
+from nvdra_cd_plugin.cdi.edits import DevRoot
+from nvdra_cd_plugin.cdi.spec_files import SpecFiles
+from nvdra_cd_plugin.claims.domain_channel import DomainChannelStrategy
+from nvdra_cd_plugin.claims.domain_daemon import DomainDaemonStrategy
+from nvdra_cd_plugin.claims.host_channel import HostChannelStrategy
+from nvdra_cd_plugin.claims.periodic_cleanup import PeriodicCleanup
+from nvdra_cd_plugin.claims.preparer import Preparer
+from nvdra_cd_plugin.claims.record_builder import RecordBuilder
+from nvdra_cd_plugin.claims.record_writer import RecordWriter
+from nvdra_cd_plugin.claims.strategy import ClaimStrategy
+from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
+from nvdra_cd_plugin.daemon.host_imex import HostImex
+from nvdra_cd_plugin.daemon.pod_admission import PodAdmission
+from nvdra_cd_plugin.daemon.readiness_watch import ReadinessWatch
+from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
+from nvdra_cd_plugin.domains.lookup import DomainLookup
+from nvdra_cd_plugin.fabric import monitor
+from nvdra_cd_plugin.fabric.monitor import FabricMonitor
+from nvdra_cd_plugin.fabric.nvml_query import FabricPolicy, FabricQuery
+from nvdra_cd_plugin.membership.domain_spans import DomainSpans
+from nvdra_cd_plugin.membership.label_watch import LabelWatch
+from nvdra_cd_plugin.membership.node_labels import NodeLabels
+from nvdra_cd_plugin.membership.node_membership import NodeMembership
+from nvdra_cd_plugin.node.file_worker import FileWorker
+from nvdra_cd_plugin.node.imex_devices import ImexDevices
+from nvdra_cd_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_cd_plugin.settings import Settings
-from nvdra_cd_plugin.story import Story
-from nvdra_cd_plugin.sweeping import Sweeping
 
 PROGRAM = "nvdra-cd-plugin"
 
 LOG = logs.logger(__name__)
 
 
-async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> None:
+async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Event) -> None:
     """Serve the node until `stop` is set.
 
-    The slice, labels, CDI specs and prepared channels stay when it ends: pods keep running.
+    The slice, the labels, the CDI specs and the prepared channels stay: pods keep running.
     """
-    LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
+    LOG.info("Starting", version=__version__, **loader.as_flags(settings))
     program = Program(PROGRAM, __version__, devices="IMEX channels")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        base = await enter(foundation.laid(program, settings, stop))
-        if base is None:
+        context = await enter(plugin_context.open_context(program, settings, stop))
+        if context is None:
             return
-        nodes = NodeDevices(base.host)
-        look = NvmlLook(base.host, _rules(settings, nodes), base.note_nvml_call)
-        fabric = await enter(fabric_watch.running(look, base.threads.started("nvml")))
-        publisher = await enter(slices.publisher(base).running())
-        labels = NodeLabels(base.node, base.api)
-        publication = Publication(
-            base.node,
+        devices = ImexDevices(context.host)
+        query = FabricQuery(
+            context.host, _fabric_policy(settings, devices), context.record_nvml_call
+        )
+        fabric = await enter(monitor.running(query, context.threads.start_worker("nvml")))
+        publisher = await enter(slice_publisher.create_publisher(context).running())
+        labels = NodeLabels(context.node, context.api)
+        pool_updater = PoolUpdater(
+            context.node,
             fabric,
             publisher,
-            base.events,
-            base.metrics,
+            context.events,
+            context.metrics,
             labels if settings.gpu_clique_label_enabled else None,
             is_host_managed=settings.is_host_managed,
         )
 
-        held = HeldClaims(base.store, DomainHolding, base.metrics.held)
-        turns = Turns(held.released)
-        claims = Claims(base.api, turns, base.telemetry)
-        domains, disk = Domains(base.api), Disk(base.files)
-        joining = Membership(labels, held, domains)
-        options = partial(_cdi_options, settings, base.home.hook_path)
-        specs, directories = SpecFiles(settings.cdi_root, options), DomainFiles(settings.plugin_dir)
-        preparer = _preparer(
-            settings, base, claims, domains, fabric, held, turns, joining, nodes, directories,
-            specs, options, disk,
-        )  # fmt: skip
-        adoption = Adoption(
-            base.node,
-            settings.feature_gates,
-            claims.fetch,
+        prepared_claims = PreparedClaims(
+            context.store, DomainClaimRecord, context.metrics.set_prepared
+        )
+        waits = DeviceWaitQueue(prepared_claims.wait_removed)
+        claims = ClaimReader(context.api, waits, context.telemetry)
+        domains = DomainLookup(context.api, waits)
+        membership = NodeMembership(labels, prepared_claims, domains, waits)
+        files = FileWorker(context.files)
+        options = partial(_cdi_options, settings, context.state_dir.hook_path)
+        specs = SpecFiles(settings.cdi_root, options)
+        directories = DomainDirectories(settings.plugin_dir)
+        preparer = _create_preparer(
+            settings,
+            context,
             domains,
             fabric,
-            nodes,
-            disk,
+            membership,
+            prepared_claims,
+            waits,
+            devices,
+            directories,
+            specs,
+            files,
+            options,
+        )
+        builder = RecordBuilder(
+            context.node,
+            settings.feature_gates,
+            claims,
+            domains,
+            fabric,
+            devices,
+            files,
             is_host_managed=settings.is_host_managed,
         )
-        records = Rebuild(
-            base.driver,
-            base.node,
-            base.store,
-            held,
-            base.evidence,
-            adoption.adopt,
-            base.events,
+        recovery = RecordRecovery(
+            context.driver,
+            context.node,
+            context.store,
+            prepared_claims,
+            context.checkpoint,
+            builder.build,
+            context.events,
         )
-        sweeping = Sweeping(
-            held,
-            preparer.busy,
-            records.done,
+        cleanup = PeriodicCleanup(
+            prepared_claims,
+            preparer.in_progress,
+            recovery.done,
             specs,
             directories,
-            disk,
-            None if settings.is_host_managed else joining,
+            files,
+            None if settings.is_host_managed else membership,
         )
         if not settings.is_host_managed:
-            watch = LabelWatch(base.node, base.api, joining, base.metrics.watch_restart)
-            await enter(background.tasks(label_watch=watch.run()))
+            watch = LabelWatch(context.node, context.api, membership, context.metrics.watch_restart)
+            await enter(background_tasks.running(label_watch=watch.run()))
         await enter(
-            background.tasks(
-                publication=publication.run(),
-                clique_label=publication.show_clique(),
-                sweeping=sweeping.run(),
+            background_tasks.running(
+                pool_updater=pool_updater.run(),
+                clique_label=pool_updater.run_clique_label(),
+                cleanup=cleanup.run(),
             )
         )
         driver = Driver(
-            held=held,
-            records=records,
-            turns=turns,
-            claims=claims,
+            prepared_claims=prepared_claims,
+            recovery=recovery,
+            wait_queue=waits,
+            claim_reader=claims,
             preparer=preparer,
             publisher=publisher,
-            devices=partial(devices.rows, fabric, held, is_host_managed=settings.is_host_managed),
-            check={"fabric": partial(devices.fabric, fabric)},
-            chore=specs.keep,
-            failures=(OSError, CDIError),
+            describe_devices=partial(
+                status_report.rows,
+                fabric,
+                prepared_claims,
+                is_host_managed=settings.is_host_managed,
+            ),
+            readiness_checks={"fabric": partial(status_report.fabric_check, fabric)},
+            restore_files=specs.restore,
+            restore_errors=(OSError, CDIError),
         )
-        await enter(front.serving(base, settings, driver, logging))
+        await enter(wiring.serve(context, settings, driver, logging))
         await stop.wait()
 
 
-def _preparer(
+def _create_preparer(
     settings: Settings,
-    base: Foundation,
-    claims: Claims,
-    domains: Domains,
-    fabric: FabricWatch,
-    held: HeldClaims[DomainHolding],
-    turns: Turns,
-    joining: Membership,
-    nodes: NodeDevices,
-    directories: DomainFiles,
+    context: PluginContext,
+    domains: DomainLookup,
+    fabric: FabricMonitor,
+    membership: NodeMembership,
+    prepared_claims: PreparedClaims[DomainClaimRecord],
+    waits: DeviceWaitQueue,
+    devices: ImexDevices,
+    directories: DomainDirectories,
     specs: SpecFiles,
+    files: FileWorker,
     options: partial[Options],
-    disk: Disk,
 ) -> Preparer:
-    node, api, telemetry = base.node, base.api, base.telemetry
-    gates, managed = settings.feature_gates, settings.managed_namespaces
-    story = Story(node, telemetry, base.clock, base.store)
+    node, api, telemetry = context.node, context.api, context.telemetry
+    gates, namespaces = settings.feature_gates, settings.managed_namespaces
+    spans = DomainSpans(node, telemetry, context.clock, context.store)
+    records = RecordWriter(node, prepared_claims, specs, files, telemetry)
+    readiness = ReadinessWatch(
+        node, api, namespaces, gates, prepared_claims, waits, telemetry.metrics.watch_restart
+    )
 
-    def place() -> Place:
-        return Place(options().target_dev_root)
+    def dev_root() -> DevRoot:
+        return DevRoot(options().target_dev_root)
 
-    channels = Channels(nodes, specs, place, disk)
-    watch = DaemonWatch(node, api, managed, gates, held, turns, telemetry.metrics.watch_restart)
-    giving: DomainChannels | HostChannels
+    channel_specs = ChannelSpecs(devices, specs, dev_root, files)
+    channels: ClaimStrategy
     if settings.is_host_managed:
         imex = HostImex(settings.container_driver_root, settings.imex_host_socket_path)
-        giving = HostChannels(channels, fabric, imex, turns, telemetry)
+        channels = HostChannelStrategy(
+            domains, records, fabric, imex, channel_specs, waits, telemetry
+        )
     else:
-        giving = DomainChannels(channels, fabric, joining, watch, turns, story, telemetry)
-    return Preparer(
-        node,
-        gates,
-        claims,
+        channels = DomainChannelStrategy(
+            domains,
+            records,
+            membership,
+            fabric,
+            readiness,
+            channel_specs,
+            waits,
+            spans,
+            telemetry,
+        )
+    daemons = DomainDaemonStrategy(
         domains,
-        held,
-        turns,
+        PodAdmission(node, api, namespaces, waits),
+        records,
+        fabric,
+        readiness,
+        DaemonSpecs(devices, directories, specs, dev_root, files),
+        waits,
+        spans,
         telemetry,
-        story,
-        joining,
-        channels,
-        giving,
-        DaemonClaims(node, api, managed, fabric, turns, nodes, directories, specs, place, disk),
-        watch,
-        specs,
-        disk,
+    )
+    return Preparer(
+        node, gates, channels, daemons, telemetry, is_host_managed=settings.is_host_managed
     )
 
 
-def _rules(settings: Settings, nodes: NodeDevices) -> Rules:
+def _fabric_policy(settings: Settings, devices: ImexDevices) -> FabricPolicy:
     gates = settings.feature_gates
-    return Rules(
-        is_strict=gates.is_on(Feature.CRASH_ON_FABRIC_ERRORS),
-        tolerates_unfinished=gates.is_on(Feature.FABRIC_PARTITIONING) and nodes.has_local_fabric(),
-        needs_names=not settings.is_host_managed and gates.is_on(Feature.IMEX_DNS_NAMES),
+    has_partitions = gates.is_enabled(Feature.FABRIC_PARTITIONING) and devices.has_local_fabric()
+    uses_names = not settings.is_host_managed and gates.is_enabled(Feature.IMEX_DNS_NAMES)
+    return FabricPolicy(
+        is_strict=gates.is_enabled(Feature.CRASH_ON_FABRIC_ERRORS),
+        tolerates_unfinished=has_partitions,
+        requires_dns_names=uses_names,
     )
 
 
 def _cdi_options(settings: Settings, hook_path: str) -> Options:
-    """Where CDI generation looks, and what the host calls it."""
-    driver_root = str(settings.container_driver_root)
+    """Where CDI generation looks for files, and their paths on the host."""
+    root = str(settings.container_driver_root)
     return Options(
-        driver_root=driver_root,
+        driver_root=root,
         target_driver_root=str(settings.nvidia_driver_root),
-        dev_root=driver_roots.device_tree(CdiHost(), driver_root, str(settings.dev_root)),
+        dev_root=driver_root.resolve_dev_root(RootedFiles(), root, str(settings.dev_root)),
         sys_root=str(settings.sys_root),
         hook_path=hook_path,
     )

@@ -1,4 +1,4 @@
-"""A real API server that knows ComputeDomains; for each test a simulated node and the plugin."""
+"""A real API server with the CRDs; for each test a simulated node and the plugin."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -6,21 +6,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
-import apiserver
-import domain_rig
-import domains
-import kubelet_client
-import plugin
 import pytest
 import pytest_asyncio
-from apiserver import ApiServer
-from domain_rig import DomainRig
+from nvdra_testing.control_plane import apiserver, domain_objects
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.kubelet import kubelet_client
+from nvdra_testing.node import domain_rig, plugin
+from nvdra_testing.node.domain_rig import DomainRig
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with apiserver.started(tmp_path_factory.mktemp("api")) as running:
-        domains.define(running)
+    with apiserver.run_apiserver(tmp_path_factory.mktemp("api")) as running:
+        domain_objects.install_crds(running)
         yield running
 
 
@@ -28,12 +26,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterator[DomainRig]:
     """A node; the profile is gb200-nvl72, or what the test's parameter says."""
     profile = getattr(request, "param", "gb200-nvl72")
-    name, namespace = f"node-{uuid4().hex[:6]}", domains.namespace(server, "nvdra")
+    name, namespace = f"node-{uuid4().hex[:6]}", domain_objects.create_namespace(server, "nvdra")
     clique = domain_rig.CLIQUE if profile == "gb200-nvl72" else ""
     # Sockets have at most 107 bytes of path: pytest's own directories are too long. In memory, for
     # on the disk every commit would wait for what else is being written, and a call has its time.
     with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
-        node = stack.enter_context(plugin.node(Path(directory), name, profile))
-        plugin.register(server, name)
-        async with kubelet_client.kubelet(node.kubelet) as kubelet:
+        node = stack.enter_context(plugin.simulated_node(Path(directory), name, profile))
+        plugin.create_node_object(server, name)
+        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
             yield DomainRig(server, node, kubelet, stack, namespace=namespace, clique=clique)

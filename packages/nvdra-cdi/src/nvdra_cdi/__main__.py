@@ -1,4 +1,4 @@
-"""`python -m nvdra_cdi`: the same as the command `nvdra-cdi`."""
+"""`python -m nvdra_cdi` runs the command `nvdra-cdi`."""
 
 from nvdra_cdi.cli.main import main
 

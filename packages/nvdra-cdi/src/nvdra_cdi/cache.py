@@ -1,8 +1,8 @@
-"""Spec directories as devices by name, up to date whenever they are asked for (spec/cdi.md §7).
+"""A cache of the devices in spec directories, up to date at every query (docs/reference/cdi.md §7).
 
-No thread watches: each query compares the directories with what was read last, which costs one
-`stat` per file and misses nothing that happened before it. A broken file is an error under its path
-and takes nothing from the others.
+There is no watcher thread. Each query compares the directories with the last scan, which costs one
+`stat` call per file, and so sees every earlier change. A broken file is reported as an error under
+its path and does not affect the others.
 """
 
 import os
@@ -18,20 +18,20 @@ from nvdra_cdi.index import CachedDevice, Index, LoadedSpec
 from nvdra_cdi.model import ContainerEdits, Spec
 
 DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-"""Hand-written specs, and above them generated ones."""
+"""The directory for manually written specs, and the one for generated specs, which wins."""
 
 _Stamp = tuple[int, int, int, int]  # device, inode, size, time of change in ns
 
 
 @dataclass(frozen=True)
 class _Directory:
-    """What a directory looked like: enough to tell whether it has changed.
+    """The result of a directory scan. Two scans of an unchanged directory are equal.
 
     Attributes:
-        files: The stamp by name of what may be a spec, in order; None where a link leads nowhere.
-        stamp: The directory's own; None when there is none.
-        error: Why it cannot be looked at.
-        is_missing: It is not there, which nobody but auto refresh minds.
+        files: The stamps of possible spec files by name, in order; None for a broken link.
+        stamp: The stamp of the directory, or None if it does not exist.
+        error: The reason why the directory cannot be read, or empty.
+        is_missing: Whether the directory does not exist, which is an error only for auto refresh.
     """
 
     files: Mapping[str, _Stamp | None]
@@ -47,13 +47,13 @@ class _File:
 
 
 class Cache:
-    """The devices that some spec directories define.
+    """The devices that the specs in some directories define.
 
-    Safe to use from several threads. It reads files, and so blocks.
+    Methods are safe to call from several threads. They read files, and so they block.
 
     Args:
-        directories: A later one has the higher priority; they need not exist.
-        auto_refresh: Look for changes at every query; otherwise only `refresh` does.
+        directories: The directories, lowest priority first. They need not exist.
+        auto_refresh: Whether every query looks for changes. If not, only `refresh` does.
     """
 
     def __init__(
@@ -66,30 +66,30 @@ class Cache:
         self._directories = tuple(os.path.normpath(directory) for directory in chosen)
         self._auto_refresh = auto_refresh
         self._lock = threading.Lock()
-        self._seen: tuple[_Directory, ...] = ()
+        self._scanned: tuple[_Directory, ...] = ()
         self._files: dict[str, _File] = {}
         self._index = index.build(())
         self.refresh()
 
     def refresh(self) -> tuple[CDIError, ...]:
-        """Read every file anew, changed or not.
+        """Read all files again, changed or not.
 
         Returns:
-            What is wrong with files; whatever is good is served all the same.
+            The errors of files. The devices of all valid files can be resolved nevertheless.
         """
         with self._lock:
-            self._load(tuple(map(_look, self._directories)), known={})
+            self._load(tuple(map(_scan, self._directories)), known={})
             return tuple(chain.from_iterable(self._file_errors().values()))
 
     def get_device(self, qualified: str) -> CachedDevice | None:
-        """The device of this name; None when there is none, or several."""
+        """The device with this name, or None if no spec or several specs define it."""
         return self._find([qualified]).get(qualified)
 
     def resolve(self, names: Sequence[str]) -> ContainerEdits:
-        """All edits for these devices: those of a spec before its first device, once.
+        """All edits for these devices. The edits of each spec come once, before its first device.
 
         Raises:
-            UnresolvedDevicesError: With every name that nobody defines.
+            UnresolvedDevicesError: Some names are not defined. The error contains all of them.
         """
         found = self._find(names)
         missing = tuple(name for name in names if name not in found)
@@ -106,7 +106,7 @@ class Cache:
         return edits
 
     def list_devices(self) -> list[str]:
-        """The qualified names that can be asked for, sorted."""
+        """The qualified names of all devices that can be resolved, sorted."""
         return sorted(self._current().devices)
 
     def list_vendors(self) -> list[str]:
@@ -114,22 +114,22 @@ class Cache:
         return sorted(self._current().specs)
 
     def list_classes(self) -> list[str]:
-        """The classes of all specs, sorted, each once."""
+        """The classes of all specs, sorted, without duplicates."""
         specs = chain.from_iterable(self._current().specs.values())
         return sorted({spec.class_ for spec in specs})
 
     def get_vendor_specs(self, vendor: str) -> tuple[LoadedSpec, ...]:
-        """A vendor's specs, those of the lowest directory first."""
+        """The specs of a vendor, those of the lowest priority first."""
         return self._current().specs.get(vendor, ())
 
     def get_spec_errors(self, spec: LoadedSpec) -> tuple[CDIError, ...]:
-        """What is wrong with this spec's file: conflicts, since it was read."""
+        """The errors of the spec's file. As the file was readable, these are conflicts."""
         self._current()
         with self._lock:
             return self._file_errors().get(spec.path, ())
 
     def get_errors(self) -> dict[str, tuple[CDIError, ...]]:
-        """What is wrong, by path, with files and directories."""
+        """All errors of files and directories, by path."""
         self._current()
         with self._lock:
             errors = self._file_errors()
@@ -142,7 +142,7 @@ class Cache:
         return self._directories
 
     def get_spec_dir_errors(self) -> dict[str, CDIError]:
-        """What is wrong with directories, by path; a missing one only matters to auto refresh."""
+        """All errors of directories, by path. A missing one is an error only with auto refresh."""
         self._current()
         with self._lock:
             return self._directory_errors()
@@ -152,31 +152,31 @@ class Cache:
 
         Args:
             spec: The document.
-            name: Of the file; `.yaml` is added unless it ends in that or `.json`.
+            name: The name of the file. `.yaml` is appended unless the name ends in it or `.json`.
 
         Raises:
             ValidationError: The spec breaks a rule.
-            FileError: The system refused.
+            FileError: The file cannot be written.
         """
         path = self._path(name)
         files.write(spec, path)
         return path
 
     def remove_spec(self, name: str) -> None:
-        """Remove a spec from the directory of the highest priority; that it is gone is fine.
+        """Remove a spec from the directory of the highest priority, if it exists.
 
         Raises:
-            FileError: The system refused.
+            FileError: The file cannot be removed.
         """
         files.remove(self._path(name))
 
     def _path(self, name: str) -> Path:
         if not name or "/" in name or "\0" in name:
-            raise FileError(f"{name!r} is no name of a file")
+            raise FileError(f"{name!r} is not a file name")
         return Path(self._directories[-1], files.with_extension(name))
 
     def _find(self, names: Iterable[str]) -> Mapping[str, CachedDevice]:
-        """Those of the devices that there are; before one is given up, everything is read anew."""
+        """The devices that exist, by name. If one is missing, all files are read again first."""
         wanted = list(names)
         devices = self._current().devices
         if self._auto_refresh and not all(name in devices for name in wanted):
@@ -187,8 +187,8 @@ class Cache:
     def _current(self) -> Index:
         with self._lock:
             if self._auto_refresh:
-                seen = tuple(map(_look, self._directories))
-                if seen != self._seen:
+                seen = tuple(map(_scan, self._directories))
+                if seen != self._scanned:
                     self._load(seen, known=self._files)
             return self._index
 
@@ -202,7 +202,7 @@ class Cache:
             read[path] = file
             if isinstance(file.content, Spec):
                 loaded.append(LoadedSpec(file.content, path, priority))
-        self._seen, self._files, self._index = seen, read, index.build(loaded)
+        self._scanned, self._files, self._index = seen, read, index.build(loaded)
 
     def _file_errors(self) -> dict[str, tuple[CDIError, ...]]:
         errors: dict[str, tuple[CDIError, ...]] = {
@@ -217,18 +217,18 @@ class Cache:
     def _directory_errors(self) -> dict[str, CDIError]:
         return {
             directory: FileError(f"{directory}: {seen.error}")
-            for directory, seen in zip(self._directories, self._seen, strict=True)
+            for directory, seen in zip(self._directories, self._scanned, strict=True)
             if seen.error and (self._auto_refresh or not seen.is_missing)
         }
 
 
 def spec_files(directory: str) -> list[str]:
-    """The paths in a directory that a cache would read, in its order.
+    """The paths of the files in a directory that a cache reads, in the same order.
 
     Raises:
         FileError: The directory cannot be read.
     """
-    found = _look(os.path.normpath(directory))
+    found = _scan(os.path.normpath(directory))
     if found.error:
         raise FileError(f"{directory}: {found.error}")
     return [os.path.join(directory, name) for name in found.files]  # noqa: PTH118 - text, as given
@@ -249,7 +249,7 @@ def _candidates(
             yield priority, os.path.join(directory, name), stamp  # noqa: PTH118 - text, as configured
 
 
-def _look(directory: str) -> _Directory:
+def _scan(directory: str) -> _Directory:
     try:
         stamp = _stamp(os.stat(directory))  # noqa: PTH116 - once per query, on text
     except OSError as error:

@@ -1,18 +1,18 @@
-"""CDI documents as bytes: YAML and compact JSON, written and read (spec/cdi.md §5).
+"""Read and write CDI documents as YAML and compact JSON (docs/reference/cdi.md §5).
 
-Reading is strict, and types follow the field: `name: 0` is the name "0", `fileMode: 0666` is
-octal. JSON goes through the same parser, being YAML. Writing is deterministic. Nothing here checks
-a rule of the document; that is `validate`.
+Reading is strict, and the field determines the type: `name: 0` is the name "0", `fileMode: 0666` is
+octal. One parser reads both formats, because JSON is valid YAML. Writing is deterministic. The
+rules of a document are checked in `validation`.
 """
 
 import hashlib
 import json
 from typing import Any, Literal
 
-from nvdra_cdi import decoding, yamltext
-from nvdra_cdi.fields import FIELDS, Items, Object, TextMap
+from nvdra_cdi.encoding import decoder, yaml_writer
+from nvdra_cdi.encoding.fields import FIELDS, ListOf, Object, StringMap
+from nvdra_cdi.encoding.yaml_writer import PlainData
 from nvdra_cdi.model import ContainerEdits, Device, Spec
-from nvdra_cdi.yamltext import Plain
 
 Format = Literal["yaml", "json"]
 
@@ -21,51 +21,51 @@ def loads(data: bytes) -> Spec:
     """The first document in `data`, YAML or JSON.
 
     Raises:
-        CodecError: It is empty, malformed, too large, has an unknown or doubled field, or a value
-            of the wrong type; each such thing with its place.
+        CodecError: The document is empty, malformed or too large, or has unknown fields, duplicate
+            fields or values of the wrong type. The error contains all problems with their paths.
     """
-    return decoding.spec(data)
+    return decoder.decode(data)
 
 
 def dumps(spec: Spec, fmt: Format = "yaml") -> bytes:
-    """The document, byte for byte the same for equal input.
+    """The encoded document. Equal input gives equal bytes.
 
     Args:
-        spec: Written as it is; `files.write` sets the version and validates.
+        spec: Encoded unchanged and unchecked; `files.write` sets the version and validates.
         fmt: `yaml`, starting with `---`, or `json`, compact without a trailing newline.
     """
     value = as_data(spec)
-    return (yamltext.document(value) if fmt == "yaml" else _compact(value)).encode()
+    return (yaml_writer.document(value) if fmt == "yaml" else _compact_json(value)).encode()
 
 
 def digest(*edits: ContainerEdits) -> str:
-    """A name for what the edits do: 64 hexadecimal digits, equal for equal edits in equal order."""
-    return hashlib.sha256(_compact([as_data(each) for each in edits]).encode()).hexdigest()
+    """A SHA-256 digest of the edits, 64 hexadecimal digits. Equal edits have equal digests."""
+    return hashlib.sha256(_compact_json([as_data(each) for each in edits]).encode()).hexdigest()
 
 
-def as_data(value: Spec | Device | ContainerEdits) -> dict[str, Plain]:
-    """A part of a document as plain data, with the fields and the order it is written in."""
+def as_data(value: Spec | Device | ContainerEdits) -> dict[str, PlainData]:
+    """A part of a document as dictionaries and lists, with JSON names, in the written order."""
     return _data(value)
 
 
-def _compact(value: Plain) -> str:
-    # YAML parsers read it too: they refuse some characters that JSON allows, and fold at others.
+def _compact_json(value: PlainData) -> str:
+    # YAML parsers read it, too. They refuse some characters that JSON allows, and fold others.
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return "".join(map(yamltext.escaped, text))
+    return "".join(map(yaml_writer.escaped, text))
 
 
-def _data(value: Any) -> dict[str, Plain]:
-    plain: dict[str, Plain] = {}
+def _data(value: Any) -> dict[str, PlainData]:
+    plain: dict[str, PlainData] = {}
     for field in FIELDS[type(value)]:
         item = getattr(value, field.attribute)
         if item is None or not (item or field.keeps_zero):
             continue
-        if isinstance(field.kind, Items):
-            nested = isinstance(field.kind.of, Object)
+        if isinstance(field.type, ListOf):
+            nested = isinstance(field.type.item_type, Object)
             plain[field.key] = [_data(each) for each in item] if nested else list(item)
-        elif isinstance(field.kind, Object):
+        elif isinstance(field.type, Object):
             plain[field.key] = _data(item)
-        elif isinstance(field.kind, TextMap):
+        elif isinstance(field.type, StringMap):
             plain[field.key] = dict(sorted(item.items()))
         else:
             plain[field.key] = item

@@ -1,30 +1,30 @@
-"""The errors of nvdra-cdi. All derive from `CDIError`; each says what is wrong with which value.
+"""The errors of nvdra-cdi. All are subclasses of `CDIError`.
 
 CDIError
 ├── NameError_              a vendor, class or device name breaks its rule
-├── VersionError            `cdiVersion` is unknown or too low for what the document uses
-├── DocumentError           a document is not as it should be; carries every problem
-│   ├── CodecError          bytes that are no CDI document
-│   └── ValidationError     a document that breaks the rules
+├── VersionError            `cdiVersion` is unknown, or too low for a field of the document
+├── DocumentError           a document has problems; contains all of them
+│   ├── CodecError          the bytes cannot be decoded as a CDI document
+│   └── ValidationError     the document breaks rules
 ├── FileError               a spec file or directory could not be read, written or removed
 ├── ConflictError           two spec files of one priority define the same device
-├── UnresolvedDevicesError  nobody defines these devices
-├── InjectionError          a container's configuration cannot take the edits
-├── AnnotationError         an annotation that asks for devices is malformed
-├── TransformError          a document cannot be rewritten as asked
-└── DiscoveryError          the driver or a device node is not where it has to be
+├── UnresolvedDevicesError  no spec defines these devices
+├── InjectionError          the edits cannot be applied to a container's configuration
+├── AnnotationError         an annotation that requests devices is malformed
+├── TransformError          a document cannot be transformed as requested
+└── DiscoveryError          the driver or a device node was not found
 """
 
 from dataclasses import dataclass
 
-_LONGEST_MESSAGE = 500  # characters: an offending value may be megabytes long
+_MAX_MESSAGE_CHARACTERS = 500  # the value that a message quotes can be megabytes long
 
 
 class CDIError(Exception):
-    """The family."""
+    """Base class of all errors of nvdra-cdi."""
 
 
-class NameError_(CDIError):
+class InvalidNameError(CDIError):
     """A part of a qualified device name breaks its rule."""
 
 
@@ -37,14 +37,14 @@ class FileError(CDIError):
 
 
 class ConflictError(CDIError):
-    """Two spec files of equal priority define one device; which is meant, nobody can tell."""
+    """Two spec files of equal priority define the same device, so its name is ambiguous."""
 
 
 class UnresolvedDevicesError(CDIError):
-    """No spec defines these devices, or several do.
+    """No spec defines these devices, or several specs of equal priority do.
 
     Attributes:
-        names: All of them, in the order they were asked for.
+        names: The names of all such devices, in the order of the request.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -57,15 +57,15 @@ class InjectionError(CDIError):
 
 
 class AnnotationError(CDIError):
-    """An annotation that asks for devices breaks its rule."""
+    """An annotation that requests devices is malformed."""
 
 
 class TransformError(CDIError):
-    """A document cannot be rewritten as asked."""
+    """A document cannot be transformed as requested."""
 
 
 class DiscoveryError(CDIError):
-    """What generation cannot do without was not found on this machine."""
+    """Something that generation requires was not found on this machine."""
 
 
 @dataclass(frozen=True)
@@ -73,18 +73,19 @@ class Problem:
     """One broken rule.
 
     Attributes:
-        path: Where, in the document's field names: `devices[0].containerEdits.env[2]`.
-        message: The rule and the offending value.
-        device: The name of the device the path lies in, empty outside devices.
-        is_extra: The CDI standard or its reference library tolerates this; we refuse to write it.
-        line: The line of the document, from 1; 0 where there is no text.
-        remedy: What to do about it.
+        path: The place, in JSON field names: `devices[0].containerEdits.env[2]`.
+        message: The rule and the value that breaks it.
+        device: The name of the device that contains the path, or empty.
+        is_warning: Whether the CDI specification or its reference library tolerates the problem.
+            nvdra-cdi reads such a document, but does not write it.
+        line: The line in the document, counted from 1, or 0 if it is unknown.
+        remedy: How to solve the problem.
     """
 
     path: str
     message: str
     device: str = ""
-    is_extra: bool = False
+    is_warning: bool = False
     line: int = 0
     remedy: str = ""
 
@@ -95,11 +96,11 @@ class Problem:
 
 
 class DocumentError(CDIError):
-    """A document is not as it should be.
+    """A document has problems.
 
     Attributes:
-        problems: All of them, in document order.
-        source: The file the document came from or goes to, empty when there is none.
+        problems: All problems, in document order.
+        source: The file that the document was read from or would be written to, or empty.
     """
 
     def __init__(self, problems: tuple[Problem, ...], source: str = "") -> None:
@@ -109,7 +110,7 @@ class DocumentError(CDIError):
 
 
 class CodecError(DocumentError):
-    """Bytes that do not decode to a CDI document."""
+    """The bytes cannot be decoded as a CDI document."""
 
 
 class ValidationError(DocumentError):
@@ -117,8 +118,8 @@ class ValidationError(DocumentError):
 
 
 def one_line(text: str) -> str:
-    """Text for a message: short, and no value can break out of its line."""
-    if len(text) > _LONGEST_MESSAGE:
-        half = _LONGEST_MESSAGE // 2
+    """The text for a message: shortened, with control characters and line breaks escaped."""
+    if len(text) > _MAX_MESSAGE_CHARACTERS:
+        half = _MAX_MESSAGE_CHARACTERS // 2
         text = f"{text[:half]} … {text[-half:]}"
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

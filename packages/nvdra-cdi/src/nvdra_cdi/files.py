@@ -1,7 +1,7 @@
-"""Spec files: their names, atomic writes, reads and removal (spec/cdi.md §6).
+"""Name, read, write and remove spec files (docs/reference/cdi.md §6).
 
-A runtime that scans the directory at any moment, or after a power cut, sees the old document or the
-new one, complete and readable, never a part.
+Writes are atomic: at any moment, and after a power failure, a runtime that reads the directory sees
+either the old document or the new one.
 """
 
 import os
@@ -9,32 +9,32 @@ import secrets
 import stat
 from pathlib import Path
 
-from nvdra_cdi import codec, diagnosis, validate, version
-from nvdra_cdi.composing import MAX_BYTES
+from nvdra_cdi import codec, diagnostics, validation, version
+from nvdra_cdi.encoding.yaml_nodes import MAX_BYTES
 from nvdra_cdi.errors import CodecError, FileError, ValidationError
 from nvdra_cdi.model import Spec
 
-_MODE = 0o644  # runtimes may read as another user
+_MODE = 0o644  # a runtime may run as another user
 _DIRECTORY_MODE = 0o755
 _MAX_NAME_BYTES = 255
 _SUFFIXES = (".yaml", ".json")
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # nothing that is there blocks us
-_TEMPORARY = "spec.{}.tmp"  # an extension that no reader of the directory looks at
-_OWNER_CHARACTERS = 48  # of the spec's name in its temporary file's; it must stay a legal name
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # opening must never block
+_TEMPORARY = "spec.{}.tmp"  # runtimes ignore this extension
+_SPEC_NAME_CHARACTERS = 48  # characters of the spec's name in the name of its temporary file
 
 
 def spec_name(vendor: str, class_: str) -> str:
-    """The file name of a vendor's and class's spec."""
+    """The file name of the spec of a vendor and class."""
     return f"{vendor}-{class_}.yaml"
 
 
 def transient_name(vendor: str, class_: str, id_: str) -> str:
-    """The file name of a spec that lives as long as some other object.
+    """The file name of a spec with the lifetime of another object.
 
     Args:
-        vendor: `k8s.gpu.nvidia.com`, for instance.
-        class_: `claim`, for instance.
-        id_: The object's id, a claim's UID for instance; a slash becomes `_`.
+        vendor: For example `k8s.gpu.nvidia.com`.
+        class_: For example `claim`.
+        id_: The id of the object, for example the UID of a claim. A slash is replaced with `_`.
 
     Raises:
         FileError: The id cannot be part of a file name.
@@ -46,71 +46,73 @@ def transient_name(vendor: str, class_: str, id_: str) -> str:
 
 
 def is_spec_name(name: str) -> bool:
-    """Whether readers of a spec directory look at a file of this name."""
+    """Whether readers of a spec directory read files with this name."""
     return name.endswith(_SUFFIXES)
 
 
 def with_extension(name: str) -> str:
-    """The name, with `.yaml` behind it unless readers look at it already."""
+    """The name with `.yaml` appended, unless it has the extension of a spec file."""
     return name if is_spec_name(name) else f"{name}.yaml"
 
 
 def write(spec: Spec, path: Path | str, *, overwrite: bool = True) -> None:
-    """Validate a spec and put it at `path`: one step, synced, mode 0644.
+    """Validate a spec and write it to `path` atomically, synced to disk, with mode 0644.
 
-    `cdiVersion` becomes the lowest version that the content needs, so that old runtimes can read
-    it. A missing directory is made (0755). The extension, `.yaml` or `.json`, decides the format.
+    `cdiVersion` is set to the lowest version that the document needs, so that old runtimes can read
+    it. A missing directory is created with mode 0755. The extension, `.yaml` or `.json`, selects
+    the format.
 
     Args:
         spec: The document.
         path: The file.
-        overwrite: Replace what is there; else that something is there is an error.
+        overwrite: Whether to replace an existing file. If not, an existing file is an error.
 
     Raises:
-        ValidationError: The spec breaks a rule; nothing was written.
-        FileError: The system refused, or the extension is another; what was there is untouched.
+        ValidationError: The spec breaks a rule. No file was written.
+        FileError: The file cannot be written, or has another extension. An existing file is
+            unchanged.
     """
     path = Path(path)
     if not is_spec_name(path.name):
-        raise FileError(f"{path}: a spec file ends in .yaml or .json, or no runtime reads it")
+        raise FileError(f"{path}: runtimes read only files that end in .yaml or .json")
     spec = version.with_minimum(spec)
-    validate.check(spec, source=str(path))
+    validation.check(spec, source=str(path))
     data = codec.dumps(spec, "json" if path.name.endswith(".json") else "yaml")
     try:
         path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-        _put(path, data, overwrite=overwrite)
+        _write_atomically(path, data, overwrite=overwrite)
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def read(path: Path | str) -> Spec:
-    """The spec in a file, checked against the standard's rules but not our extra ones.
+    """Read and validate the spec in a file. Warnings are ignored.
 
     Raises:
-        FileError: It cannot be read, or is no regular file.
-        CodecError: It is no CDI document.
-        ValidationError: It breaks a rule of the standard.
+        FileError: The file cannot be read, or is not a regular file.
+        CodecError: The file is not a CDI document.
+        ValidationError: The document breaks a rule of the CDI specification.
     """
-    data = contents(path)
+    data = read_bytes(path)
     try:
         spec = codec.loads(data)
-        validate.check(spec, strict=False)
+        validation.check(spec, strict=False)
     except (CodecError, ValidationError) as error:
-        raise type(error)(diagnosis.placed(error.problems, data), str(path)) from error
+        raise type(error)(diagnostics.with_lines(error.problems, data), str(path)) from error
     return spec
 
 
-def contents(path: Path | str) -> bytes:
-    """The bytes of a file, one more than a document may have at most.
+def read_bytes(path: Path | str) -> bytes:
+    """Read a file, up to one byte more than the maximum size of a document.
 
-    Neither a FIFO nor a device is opened: the one would block, the other may do something.
+    FIFOs and devices are not opened, because that could block or have side effects.
 
     Raises:
-        FileError: It cannot be read, or is no regular file.
+        FileError: The file cannot be read, or is not a regular file.
     """
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise FileError(f"cannot read {path}: it is no regular file")
+            raise FileError(f"cannot read {path}: it is not a regular file")
         with os.fdopen(os.open(path, _READ), "rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
@@ -120,10 +122,10 @@ def contents(path: Path | str) -> bytes:
 
 
 def remove(path: Path | str) -> None:
-    """Remove a spec file; that it is not there is fine.
+    """Remove a spec file, if it exists.
 
     Raises:
-        FileError: The system refused.
+        FileError: The file cannot be removed.
     """
     path = Path(path)
     try:
@@ -134,19 +136,22 @@ def remove(path: Path | str) -> None:
         raise FileError(f"cannot remove {path}: {error.strerror}") from error
 
 
-def remove_abandoned(directory: Path | str, before: float, owner: str = "") -> None:
-    """Remove the temporary files of writers that died.
+def remove_temporary_files(directory: Path | str, before: float, name_prefix: str = "") -> None:
+    """Remove the temporary files that killed writers left behind.
 
     Args:
-        directory: Where specs are written; it may be missing.
-        before: Only files last changed before this moment, in seconds since the epoch.
-        owner: Only files of specs whose names begin so; `k8s.gpu.nvidia.com-device`, for instance.
+        directory: The spec directory. It need not exist.
+        before: Remove only files last modified before this time, in seconds since the epoch.
+        name_prefix: Remove only files of specs whose names start with this prefix, for example
+            `k8s.gpu.nvidia.com-device`.
 
     Raises:
-        FileError: The system refused.
+        FileError: A file cannot be removed.
     """
     try:
-        for path in Path(directory).glob(_TEMPORARY.format(f"{owner[:_OWNER_CHARACTERS]}*")):
+        for path in Path(directory).glob(
+            _TEMPORARY.format(f"{name_prefix[:_SPEC_NAME_CHARACTERS]}*")
+        ):
             if path.lstat().st_mtime < before:
                 path.unlink(missing_ok=True)
     except OSError as error:
@@ -154,29 +159,33 @@ def remove_abandoned(directory: Path | str, before: float, owner: str = "") -> N
 
 
 def rewrite(path: Path | str, data: bytes) -> None:
-    """Replace what a file holds, in one step; its mode and its owner stay.
+    """Replace the content of a file atomically. Mode and owner stay the same.
 
     Raises:
-        FileError: It is not there, or the system refused.
+        FileError: The file does not exist or cannot be written.
     """
     path = Path(path).resolve()
     try:
-        _put(path, data, overwrite=True, like=path.stat())
+        _write_atomically(path, data, overwrite=True, attributes=path.stat())
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _put(path: Path, data: bytes, *, overwrite: bool, like: os.stat_result | None = None) -> None:
-    whose = f"{path.stem[:_OWNER_CHARACTERS]}.{secrets.token_hex(8)}"
+def _write_atomically(
+    path: Path, data: bytes, *, overwrite: bool, attributes: os.stat_result | None = None
+) -> None:
+    whose = f"{path.stem[:_SPEC_NAME_CHARACTERS]}.{secrets.token_hex(8)}"
     temporary = path.parent / _TEMPORARY.format(whose)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-            if like is not None:
-                os.fchown(file.fileno(), like.st_uid, like.st_gid)
-            os.fchmod(file.fileno(), stat.S_IMODE(like.st_mode) if like is not None else _MODE)
+            if attributes is not None:
+                os.fchown(file.fileno(), attributes.st_uid, attributes.st_gid)
+            os.fchmod(
+                file.fileno(), stat.S_IMODE(attributes.st_mode) if attributes is not None else _MODE
+            )
             file.flush()
             os.fsync(file.fileno())
         if overwrite:

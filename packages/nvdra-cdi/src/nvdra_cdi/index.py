@@ -1,8 +1,8 @@
-"""Loaded specs to the devices that containers can ask for: priorities and conflicts.
+"""Index the devices of loaded specs by name, with priorities and conflicts.
 
-A device of a higher directory hides one of the same name below. Two of one directory are a
-conflict, and while that directory is the highest that has the name, nobody can ask for it
-(spec/cdi.md §7).
+A device in a directory of higher priority hides one with the same name. If the directory of the
+highest priority that has a name defines it twice, this is a conflict, and the name cannot be
+resolved (docs/reference/cdi.md §7).
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from nvdra_cdi.model import Device, Spec
 
 @dataclass(frozen=True, slots=True)
 class LoadedSpec:
-    """A spec with its place.
+    """A spec and the file that it was loaded from.
 
     Attributes:
         spec: The document.
-        path: Its file.
-        priority: The place of its directory among those configured; higher wins.
+        path: The path of the file.
+        priority: The index of its directory in the list of directories. The highest wins.
     """
 
     spec: Spec
@@ -29,12 +29,12 @@ class LoadedSpec:
 
     @property
     def vendor(self) -> str:
-        """The part of its kind before the slash."""
+        """The part of the kind before the slash."""
         return names.parse_qualifier(self.spec.kind)[0]
 
     @property
     def class_(self) -> str:
-        """The part of its kind behind the slash."""
+        """The part of the kind after the slash."""
         return names.parse_qualifier(self.spec.kind)[1]
 
 
@@ -47,18 +47,18 @@ class CachedDevice:
 
     @property
     def qualified_name(self) -> str:
-        """What containers ask for: `vendor/class=device`."""
+        """The name that containers request: `vendor/class=device`."""
         return f"{self.spec.spec.kind}={self.device.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What a set of specs offers.
+    """The devices and conflicts of a set of specs.
 
     Attributes:
-        devices: By qualified name, those that can be asked for.
-        specs: By vendor, all of them in the order given.
-        conflicts: By file, one error for each definition that meets another one.
+        devices: The devices that can be resolved, by qualified name.
+        specs: All specs by vendor, in the order given.
+        conflicts: The conflicts by file, one error for each conflicting definition.
     """
 
     devices: Mapping[str, CachedDevice]
@@ -67,7 +67,7 @@ class Index:
 
 
 def build(loaded: Iterable[LoadedSpec]) -> Index:
-    """The index of these specs, whatever their order; of one priority the first is met first."""
+    """The index of these specs, in any order."""
     specs: dict[str, list[LoadedSpec]] = {}
     defined: dict[str, dict[int, list[CachedDevice]]] = {}
     for spec in loaded:

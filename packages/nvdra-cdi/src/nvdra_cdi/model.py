@@ -1,8 +1,10 @@
-"""The CDI document as immutable values: a spec, its devices and their edits (spec/cdi.md §1).
+"""A CDI document as immutable values: a spec, its devices and their edits.
 
-Nothing here checks a rule or knows a format; `validate` and `codec` do. Sequences are tuples, so
-that edits can be compared, hashed and shared without anybody changing them underneath. `None`
-stands for "absent" where the document tells absent from zero; elsewhere zero and empty mean absent.
+This module checks no rules and knows no file format: see `validation` and `codec`. Sequences are
+tuples, so that edits can be compared, hashed and shared safely. Where the document distinguishes
+an absent value from zero, `None` means absent. Elsewhere, zero and empty values mean absent.
+
+Source: docs/reference/cdi.md §1.
 """
 
 from collections.abc import Mapping
@@ -15,15 +17,18 @@ class DeviceNode:
     """A device node in the container.
 
     Attributes:
-        path: Where, in the container.
-        host_path: Where on the host, when that differs.
-        type: `b`, `c`, `u` (unbuffered character) or `p` (FIFO); empty: the runtime asks the host.
-        major: Device number; 0 with `minor` 0 means "ask the host".
-        minor: Device number; runtimes take an absent one as 0 when type and major are present.
-        file_mode: Permission bits, 0o666 for instance.
-        permissions: Cgroup access: letters of `rwm`, or `none`; empty means `rwm`.
-        uid: Owner; absent: the container's user.
-        gid: Group; absent: the container's group.
+        path: The path in the container.
+        host_path: The path on the host, if it is different.
+        type: `b`, `c`, `u` (unbuffered character) or `p` (FIFO). If it is empty, the runtime looks
+            the type up on the host.
+        major: The major device number. If `major` and `minor` are 0, the runtime looks both up on
+            the host.
+        minor: The minor device number. Runtimes read an absent minor as 0 if type and major are
+            present.
+        file_mode: The permission bits, for example 0o666.
+        permissions: The cgroup access: letters of `rwm`, or `none`. Empty means `rwm`.
+        uid: The owner. None means the container's user.
+        gid: The group. None means the container's group.
     """
 
     path: str
@@ -39,7 +44,7 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True)
 class NetDevice:
-    """A network interface of the host that moves into the container."""
+    """A network interface of the host that the runtime moves into the container."""
 
     host_interface_name: str
     name: str
@@ -47,15 +52,15 @@ class NetDevice:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A program run by the runtime at one point of a container's life.
+    """A program that the runtime runs at one point of the container's lifecycle.
 
     Attributes:
         hook_name: `prestart`, `createRuntime`, `createContainer`, `startContainer`, `poststart`
             or `poststop`.
-        path: The executable, on the host except for `startContainer`.
-        args: The whole argument vector, with argv[0].
+        path: The executable, on the host. A `startContainer` hook runs one of the container.
+        args: The whole argument vector, including argv[0].
         env: `NAME=value` entries.
-        timeout: Seconds.
+        timeout: In seconds.
     """
 
     hook_name: str
@@ -77,10 +82,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class IntelRdt:
-    """A cache and memory bandwidth class.
+    """A class of Intel RDT, which controls cache and memory bandwidth.
 
-    `enable_cmt` and `enable_mbm` exist from 0.7.0 to 1.0.0 only, `schemata` and `enable_monitoring`
-    from 1.1.0; a `schemata` that is present but empty counts as used.
+    `enable_cmt` and `enable_mbm` exist only in versions 0.7.0 to 1.0.0. `schemata` and
+    `enable_monitoring` exist since 1.1.0; an empty `schemata` counts as present.
     """
 
     clos_id: str = ""
@@ -94,9 +99,9 @@ class IntelRdt:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEdits:
-    """What is done to a container.
+    """The changes that a runtime makes to a container.
 
-    Edits add up with `+`, in order; a later `intel_rdt` replaces an earlier one.
+    `+` concatenates edits in order. A later `intel_rdt` replaces an earlier one.
     """
 
     env: tuple[str, ...] = ()
@@ -119,7 +124,7 @@ class ContainerEdits:
         )
 
     def __bool__(self) -> bool:
-        """Whether there is any edit."""
+        """Whether there are any edits."""
         return self != _NO_EDITS
 
 
@@ -132,12 +137,12 @@ def _frozen(pairs: Mapping[str, str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device that containers can ask for by name.
+    """A device that containers can request by name.
 
     Attributes:
-        name: Unique inside the spec.
+        name: Unique within the spec.
         container_edits: At least one edit.
-        annotations: For people; never injected.
+        annotations: Information for people. Runtimes do not inject it.
     """
 
     name: str
@@ -154,10 +159,10 @@ class Spec:
 
     Attributes:
         kind: `vendor/class`.
-        devices: At least one.
-        container_edits: Applied once per container as soon as it asks for any of the devices.
-        annotations: For people; never injected.
-        version: `cdiVersion`; `version.minimum_required` computes the lowest possible one.
+        devices: At least one device.
+        container_edits: Applied once to each container that requests any of the devices.
+        annotations: Information for people. Runtimes do not inject it.
+        version: The `cdiVersion`. `version.minimum_required` computes the lowest possible one.
     """
 
     kind: str

@@ -1,12 +1,13 @@
-"""Qualified device names, `vendor/class=device`: parse, build, check.
+"""Parse, build and check qualified device names: `vendor/class=device`.
 
-ASCII only. The rules are those of the CDI standard and its reference library (spec/cdi.md §3).
-Lengths are a matter of validation (`validate`), because the reference library does not limit them.
+Names are ASCII. The rules are those of the CDI specification and its reference library
+(docs/reference/cdi.md §3). `validation` checks lengths, because the reference library does not
+limit them.
 """
 
 import re
 
-from nvdra_cdi.errors import NameError_
+from nvdra_cdi.errors import InvalidNameError
 
 _LETTERS = "A-Za-z"
 QUALIFIER_PATTERN = rf"[{_LETTERS}](?:[{_LETTERS}0-9_.-]*[{_LETTERS}0-9])?"
@@ -20,37 +21,37 @@ _DEVICE = re.compile(DEVICE_PATTERN, re.ASCII)
 
 
 def validate_vendor(vendor: str) -> None:
-    """Check the part before the slash, such as `nvidia.com`.
+    """Check the part before the slash, for example `nvidia.com`.
 
     Raises:
-        NameError_: It is empty, or breaks the rule.
+        InvalidNameError: The vendor is empty or malformed.
     """
     _check("vendor", vendor, _QUALIFIER)
 
 
 def validate_class(class_: str) -> None:
-    """Check the part between slash and equals sign, such as `gpu`.
+    """Check the part between the slash and the equals sign, for example `gpu`.
 
     Raises:
-        NameError_: It is empty, or breaks the rule.
+        InvalidNameError: The class is empty or malformed.
     """
     _check("class", class_, _QUALIFIER)
 
 
 def validate_device(device: str) -> None:
-    """Check the part after the equals sign, such as `0:1`.
+    """Check the part after the equals sign, for example `0:1`.
 
     Raises:
-        NameError_: It is empty, or breaks the rule.
+        InvalidNameError: The device is empty or malformed.
     """
     _check("device", device, _DEVICE)
 
 
 def parse_device(text: str) -> tuple[str, str, str]:
-    """Split into vendor, class and device; never raises.
+    """Split a name into vendor, class and device, without checking them.
 
-    What is no qualified name comes back whole as the device, with vendor and class empty: a plain
-    device path, for instance.
+    If the text is not a qualified name, for example a device path, vendor and class are empty and
+    the device is the whole text.
     """
     qualifier, equals, device = text.partition("=")
     vendor, slash, class_ = qualifier.partition("/")
@@ -60,7 +61,7 @@ def parse_device(text: str) -> tuple[str, str, str]:
 
 
 def parse_qualifier(kind: str) -> tuple[str, str]:
-    """Split a kind into vendor and class; one without both sides is all class, its vendor empty."""
+    """Split a kind into vendor and class. Without both parts, the whole text is the class."""
     vendor, _, class_ = kind.partition("/")
     return (vendor, class_) if vendor and class_ else ("", kind)
 
@@ -69,41 +70,41 @@ def parse_qualified_name(text: str) -> tuple[str, str, str]:
     """Split and check `vendor/class=device`.
 
     Raises:
-        NameError_: A part is missing or breaks its rule; the message quotes the whole text.
+        InvalidNameError: A part is missing or malformed. The message quotes the whole text.
     """
     vendor, class_, device = parse_device(text)
     if not vendor:
-        raise NameError_(f'"{text}" is not of the form vendor/class=device')
+        raise InvalidNameError(f'"{text}" is not of the form vendor/class=device')
     try:
         validate_vendor(vendor)
         validate_class(class_)
         validate_device(device)
-    except NameError_ as error:
-        raise NameError_(f'"{text}" is no qualified device name: {error}') from error
+    except InvalidNameError as error:
+        raise InvalidNameError(f'"{text}" is not a qualified device name: {error}') from error
     return vendor, class_, device
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether `parse_qualified_name` accepts it."""
+    """Whether the text is a valid qualified name."""
     try:
         parse_qualified_name(text)
-    except NameError_:
+    except InvalidNameError:
         return False
     return True
 
 
 def qualified_name(vendor: str, class_: str, device: str) -> str:
-    """The three parts as one name, unchecked."""
+    """The qualified name of the three parts, which are not checked."""
     return f"{vendor}/{class_}={device}"
 
 
 def _check(part: str, value: str, rule: re.Pattern[str]) -> None:
     if not value:
-        raise NameError_(f"empty {part}")
+        raise InvalidNameError(f"empty {part}")
     if not rule.fullmatch(value):
         first = "a letter or digit" if part == "device" else "a letter"
         inner = '"_", "-", ".", ":"' if part == "device" else '"_", "-", "."'
-        raise NameError_(
+        raise InvalidNameError(
             f'{part} "{value}" must start with {first}, end with a letter or digit,'
-            f" and hold only those and {inner}"
+            f" and contain only those and {inner}"
         )

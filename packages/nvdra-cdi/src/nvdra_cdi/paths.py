@@ -1,14 +1,14 @@
-"""Paths as text: cleaned and counted as the reference library does it, without any file system."""
+"""Functions on path strings, with the results of the CDI reference library. No file access."""
 
 import posixpath
 
 
 def clean(path: str) -> str:
-    """The shortest way to write a path: no `.`, no `..` it can do without, no doubled slash."""
+    """The shortest equivalent path, like Go's `path.Clean`."""
     cleaned = posixpath.normpath(path) if path else "."
     return f"/{cleaned.lstrip('/')}" if cleaned.startswith("/") else cleaned
 
 
 def depth(path: str) -> int:
-    """How many slashes the cleaned path has; a parent has no more than what lies in it."""
+    """The number of slashes in the cleaned path. A parent's depth is at most its children's."""
     return clean(path).count("/")

@@ -1,7 +1,7 @@
-"""Edits applied to an OCI runtime specification, as JSON data (spec/cdi.md §8).
+"""Apply edits to an OCI runtime specification in JSON form (docs/reference/cdi.md §8).
 
-Device nodes must be complete: `oci` asks the host. What is edited is copied, everything else is
-shared with the given document, known to us or not, and nothing that was given changes.
+Device nodes must be complete: `oci` looks missing values up on the host. The input is not modified.
+The result shares all unmodified parts with it, including parts that this module does not know.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ Json = dict[str, Any]
 _ID_MAPPED = ("idmap", "ridmap")
 
 
-def edited(config: Mapping[str, Any], edits: ContainerEdits) -> Json:
-    """The configuration of a container, with the edits in the order of the reference library.
+def with_edits(config: Mapping[str, Any], edits: ContainerEdits) -> Json:
+    """The configuration with the edits, applied in the order of the reference library.
 
     Raises:
-        InjectionError: What has to be edited is not what an OCI runtime specification has there.
+        InjectionError: A field has a type that the OCI runtime specification does not allow.
     """
     document = dict(config)
     _set_variables(document, edits.env)
@@ -55,17 +55,17 @@ def _add_device(document: Json, node: DeviceNode) -> None:
     linux = _object(document, "linux")
     devices = _objects(linux, "devices")
     _drop_first(devices, "path", node.path)
-    again = _drop_first(devices, "path", node.path)  # a path was there twice: the second's place
+    again = _drop_first(devices, "path", node.path)  # a duplicate: the node takes its place
     devices.insert(
         len(devices) if again is None else again,
-        _present(
+        _without_none(
             path=node.path,
             type=node.type,
             major=node.major,
             minor=node.minor,
             fileMode=node.file_mode,
-            uid=_of_user(document, "uid") if node.uid is None else node.uid,
-            gid=_of_user(document, "gid") if node.gid is None else node.gid,
+            uid=_process_user_id(document, "uid") if node.uid is None else node.uid,
+            gid=_process_user_id(document, "gid") if node.gid is None else node.gid,
         ),
     )
     if node.type in ("b", "c"):
@@ -75,8 +75,8 @@ def _add_device(document: Json, node: DeviceNode) -> None:
         rules.append({**rule, "access": access} if access else rule)
 
 
-def _of_user(document: Json, key: str) -> int | None:
-    """The container's user or group, which owns nodes that name no owner; None for root."""
+def _process_user_id(document: Json, key: str) -> int | None:
+    """The container's user or group, the default owner of device nodes. None means root."""
     process = document.get("process")
     user = process.get("user") if isinstance(process, dict) else None
     found = user.get(key) if isinstance(user, dict) else None
@@ -91,20 +91,20 @@ def _add_net_device(document: Json, device: NetDevice) -> None:
 def _add_mounts(document: Json, mounts: Iterable[Mount]) -> None:
     if not mounts:
         return
-    there = _objects(document, "mounts")
+    existing = _objects(document, "mounts")
     has_user_namespace = _has_user_namespace(document)
     for mount in mounts:
-        _drop_first(there, "destination", mount.container_path)
+        _drop_first(existing, "destination", mount.container_path)
         options = _id_mapped(mount) if has_user_namespace else mount.options
-        there.append(
-            _present(
+        existing.append(
+            _without_none(
                 destination=mount.container_path,
                 type=mount.type or None,
                 source=mount.host_path,
                 options=list(options) or None,
             )
         )
-    there.sort(key=lambda mount: paths.depth(str(mount.get("destination") or "")))
+    existing.sort(key=lambda mount: paths.depth(str(mount.get("destination") or "")))
 
 
 def _has_user_namespace(document: Json) -> bool:
@@ -115,7 +115,7 @@ def _has_user_namespace(document: Json) -> bool:
 
 
 def _id_mapped(mount: Mount) -> tuple[str, ...]:
-    """A bind mount's options, with its owners mapped into the user namespace."""
+    """The mount's options, with id mapping into the user namespace for bind mounts."""
     if any(option in _ID_MAPPED for option in mount.options):
         return mount.options
     binds = [option for option in mount.options if option in ("bind", "rbind")]
@@ -125,7 +125,7 @@ def _id_mapped(mount: Mount) -> tuple[str, ...]:
 
 
 def _hook(hook: Hook) -> Json:
-    return _present(
+    return _without_none(
         path=hook.path,
         args=list(hook.args) or None,
         env=list(hook.env) or None,
@@ -134,7 +134,7 @@ def _hook(hook: Hook) -> Json:
 
 
 def _intel_rdt(rdt: IntelRdt) -> Json:
-    return _present(
+    return _without_none(
         closID=rdt.clos_id or None,
         schemata=list(rdt.schemata or ()) or None,
         l3CacheSchema=rdt.l3_cache_schema or None,
@@ -149,45 +149,47 @@ def _add_groups(document: Json, groups: Iterable[int]) -> None:
     wanted = [group for group in groups if group != 0]
     if not wanted:
         return
-    there = _list(_object(_object(document, "process"), "user"), "additionalGids")
-    there.extend(group for group in dict.fromkeys(wanted) if group not in there)
+    existing = _list(_object(_object(document, "process"), "user"), "additionalGids")
+    existing.extend(group for group in dict.fromkeys(wanted) if group not in existing)
 
 
-def _present(**fields: Any) -> Json:
+def _without_none(**fields: Any) -> Json:
     return {key: value for key, value in fields.items() if value is not None}
 
 
 def _object(parent: Json, key: str) -> Json:
-    """The object under a key, copied, made where it is missing."""
+    """A copy of the object under a key, stored in the parent. A missing object is created."""
     found = parent.get(key)
     if not isinstance(found, dict | None):
-        raise InjectionError(f"no OCI runtime specification: {key} is no object")
+        raise InjectionError(f"not an OCI runtime specification: {key} is not an object")
     child: Json = dict(found or {})
     parent[key] = child
     return child
 
 
 def _list(parent: Json, key: str) -> list[Any]:
-    """The list under a key, copied, made where it is missing."""
+    """A copy of the list under a key, stored in the parent. A missing list is created."""
     found = parent.get(key)
     if not isinstance(found, list | None):
-        raise InjectionError(f"no OCI runtime specification: {key} is no list")
+        raise InjectionError(f"not an OCI runtime specification: {key} is not a list")
     child = list(found or [])
     parent[key] = child
     return child
 
 
 def _objects(parent: Json, key: str) -> list[Json]:
-    """The list of objects under a key, copied, made where it is missing."""
+    """A copy of the list of objects under a key. See `_list`."""
     items = _list(parent, key)
     for index, item in enumerate(items):
         if not isinstance(item, dict):
-            raise InjectionError(f"no OCI runtime specification: {key}[{index}] is no object")
+            raise InjectionError(
+                f"not an OCI runtime specification: {key}[{index}] is not an object"
+            )
     return items
 
 
 def _drop_first(items: list[Json], key: str, value: str) -> int | None:
-    """Where the first was that has this value; None when there is none."""
+    """Remove the first item with this value and return its index, or None."""
     for index, item in enumerate(items):
         if item.get(key) == value:
             del items[index]

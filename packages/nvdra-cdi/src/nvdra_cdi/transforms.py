@@ -1,7 +1,7 @@
-"""Documents rewritten: other roots, no repetitions, a fixed order, a device that is all of them.
+"""Transform documents: deduplicate, simplify, sort, add an "all" device, change roots.
 
-Pure functions from a document to another (spec/cdi.md §§18, 19). None touches the version: what
-comes out may need another, see `version.with_minimum`.
+Each function returns a new document (docs/reference/cdi.md §§18, 19) with the same version. The new
+document may need another version: see `version.with_minimum`.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,49 +15,54 @@ from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, Mount, Spe
 _T = TypeVar("_T", bound=Hashable)
 _Rename = Callable[[str], str]
 
-_IN_CONTAINER = ("createContainer", "startContainer")  # their arguments name its paths
+_CONTAINER_HOOKS = ("createContainer", "startContainer")  # arguments are paths in the container
 
 
 def deduplicate(spec: Spec) -> Spec:
-    """Without repetitions inside one set of edits; groups also sorted."""
-    return _edit(spec, _once_each)
+    """The document without repeated edits. Additional groups are also sorted."""
+    return _map_edits(spec, _deduplicated)
 
 
 def simplify(spec: Spec) -> Spec:
-    """Without what devices repeat of the spec's own edits.
+    """The document without the edits of devices that the spec itself also has.
 
-    A device of which nothing would be left keeps its edits: it must have one.
+    A device keeps its edits if none would be left, because a device must have an edit.
     """
     return replace(
         spec,
         devices=tuple(
-            replace(device, container_edits=_without(spec.container_edits, device.container_edits))
+            replace(
+                device,
+                container_edits=_without_common(spec.container_edits, device.container_edits),
+            )
             for device in spec.devices
         ),
     )
 
 
 def order(spec: Spec) -> Spec:
-    """Nodes and mounts with parents before what lies in them, devices by name."""
-    ordered = _edit(spec, _in_order)
+    """The document with sorted parts: nodes and mounts parents first, devices by name."""
+    ordered = _map_edits(spec, _ordered)
     return replace(ordered, devices=tuple(sorted(ordered.devices, key=_name)))
 
 
 def merge(spec: Spec, name: str = "all", *, skip_existing: bool = False) -> Spec:
-    """With one more device that stands for all the others; then tidy again.
+    """The document with an additional device that has the edits of all others.
+
+    The result is deduplicated, simplified and sorted.
 
     Args:
         spec: The document.
-        name: Of the new device.
-        skip_existing: Where the name is taken, leave the document as it is.
+        name: The name of the new device.
+        skip_existing: Whether to return the document unchanged if the name exists.
 
     Raises:
-        TransformError: The name is taken.
+        TransformError: The name exists, and `skip_existing` is false.
     """
     if any(device.name == name for device in spec.devices):
         if skip_existing:
             return spec
-        raise TransformError(f'there is a device "{name}" already: choose another name')
+        raise TransformError(f'a device "{name}" already exists: choose another name')
     edits = sum((device.container_edits for device in spec.devices), ContainerEdits())
     merged = replace(spec, devices=(*spec.devices, Device(name, edits)))
     return order(simplify(deduplicate(merged)))
@@ -66,59 +71,61 @@ def merge(spec: Spec, name: str = "all", *, skip_existing: bool = False) -> Spec
 def reroot(
     spec: Spec, source: str, target: str, relative_to: Literal["host", "container"] = "host"
 ) -> Spec:
-    """With every path below `source` at the same place below `target`.
+    """The document with every path below `source` moved to the same place below `target`.
 
     Args:
         spec: The document.
-        source: The root to leave.
-        target: The root to enter.
-        relative_to: Whether the paths are the host's or the container's. An argument of a hook is a
-            path of the container when the hook runs in its namespaces.
+        source: The old root.
+        target: The new root.
+        relative_to: Whether to move the paths on the host or in the container. Arguments of a hook
+            are paths in the container if the hook runs in the container's namespaces.
     """
     source, target = paths.clean(source), paths.clean(target)
     if source == target:
         return spec
 
     def rename(path: str) -> str:
-        inside = _inside(path, source)
+        inside = _relative_path(path, source)
         return path if inside is None else paths.clean(f"{target}/{inside}")
 
     on_host = relative_to == "host"
-    return _edit(
+    return _map_edits(
         spec,
         lambda edits: replace(
             edits,
-            device_nodes=tuple(_moved_node(node, rename, on_host) for node in edits.device_nodes),
-            mounts=tuple(_moved_mount(mount, rename, on_host) for mount in edits.mounts),
-            hooks=tuple(_moved_hook(hook, rename, on_host) for hook in edits.hooks),
+            device_nodes=tuple(
+                _rerooted_node(node, rename, on_host) for node in edits.device_nodes
+            ),
+            mounts=tuple(_rerooted_mount(mount, rename, on_host) for mount in edits.mounts),
+            hooks=tuple(_rerooted_hook(hook, rename, on_host) for hook in edits.hooks),
         ),
     )
 
 
-def _inside(path: str, root: str) -> str | None:
-    """The rest of a path below a root; None when it is not below it."""
+def _relative_path(path: str, root: str) -> str | None:
+    """The path relative to a root, or None if the path is not below the root."""
     if path == root:
         return ""
     prefix = root if root.endswith("/") else f"{root}/"
     return path.removeprefix(prefix) if path.startswith(prefix) else None
 
 
-def _moved_node(node: DeviceNode, rename: _Rename, on_host: bool) -> DeviceNode:
+def _rerooted_node(node: DeviceNode, rename: _Rename, on_host: bool) -> DeviceNode:
     if not on_host:
         return replace(node, path=rename(node.path))
     host_path = rename(node.host_path or node.path)
     return replace(node, host_path="" if host_path == node.path else host_path)
 
 
-def _moved_mount(mount: Mount, rename: _Rename, on_host: bool) -> Mount:
+def _rerooted_mount(mount: Mount, rename: _Rename, on_host: bool) -> Mount:
     if on_host:
         return replace(mount, host_path=rename(mount.host_path))
     return replace(mount, container_path=rename(mount.container_path))
 
 
-def _moved_hook(hook: Hook, rename: _Rename, on_host: bool) -> Hook:
+def _rerooted_hook(hook: Hook, rename: _Rename, on_host: bool) -> Hook:
     path_is_hosts = hook.hook_name != "startContainer"
-    args_are_hosts = hook.hook_name not in _IN_CONTAINER
+    args_are_hosts = hook.hook_name not in _CONTAINER_HOOKS
     return replace(
         hook,
         path=rename(hook.path) if path_is_hosts == on_host else hook.path,
@@ -129,7 +136,7 @@ def _moved_hook(hook: Hook, rename: _Rename, on_host: bool) -> Hook:
     )
 
 
-def _edit(spec: Spec, edit: Callable[[ContainerEdits], ContainerEdits]) -> Spec:
+def _map_edits(spec: Spec, edit: Callable[[ContainerEdits], ContainerEdits]) -> Spec:
     return replace(
         spec,
         container_edits=edit(spec.container_edits),
@@ -139,38 +146,38 @@ def _edit(spec: Spec, edit: Callable[[ContainerEdits], ContainerEdits]) -> Spec:
     )
 
 
-def _once_each(edits: ContainerEdits) -> ContainerEdits:
+def _deduplicated(edits: ContainerEdits) -> ContainerEdits:
     return replace(
         edits,
-        env=_once(edits.env),
-        device_nodes=_once(edits.device_nodes),
-        net_devices=_once(edits.net_devices),
-        hooks=_once(edits.hooks),
-        mounts=_once(edits.mounts),
+        env=_unique(edits.env),
+        device_nodes=_unique(edits.device_nodes),
+        net_devices=_unique(edits.net_devices),
+        hooks=_unique(edits.hooks),
+        mounts=_unique(edits.mounts),
         additional_gids=tuple(sorted(set(edits.additional_gids))),
     )
 
 
-def _without(common: ContainerEdits, edits: ContainerEdits) -> ContainerEdits:
+def _without_common(common: ContainerEdits, edits: ContainerEdits) -> ContainerEdits:
     own = replace(
         edits,
-        env=_minus(edits.env, common.env),
-        device_nodes=_minus(edits.device_nodes, common.device_nodes),
-        hooks=_minus(edits.hooks, common.hooks),
-        mounts=_minus(edits.mounts, common.mounts),
+        env=_difference(edits.env, common.env),
+        device_nodes=_difference(edits.device_nodes, common.device_nodes),
+        hooks=_difference(edits.hooks, common.hooks),
+        mounts=_difference(edits.mounts, common.mounts),
     )
     return own or edits
 
 
-def _in_order(edits: ContainerEdits) -> ContainerEdits:
+def _ordered(edits: ContainerEdits) -> ContainerEdits:
     return replace(
         edits,
-        device_nodes=tuple(sorted(edits.device_nodes, key=lambda node: _place(node.path))),
-        mounts=tuple(sorted(edits.mounts, key=lambda mount: _place(mount.container_path))),
+        device_nodes=tuple(sorted(edits.device_nodes, key=lambda node: _sort_key(node.path))),
+        mounts=tuple(sorted(edits.mounts, key=lambda mount: _sort_key(mount.container_path))),
     )
 
 
-def _place(path: str) -> tuple[int, bytes]:
+def _sort_key(path: str) -> tuple[int, bytes]:
     return paths.depth(path), path.encode()
 
 
@@ -178,10 +185,10 @@ def _name(device: Device) -> bytes:
     return device.name.encode()
 
 
-def _once(items: tuple[_T, ...]) -> tuple[_T, ...]:
+def _unique(items: tuple[_T, ...]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(items))
 
 
-def _minus(items: tuple[_T, ...], others: tuple[_T, ...]) -> tuple[_T, ...]:
+def _difference(items: tuple[_T, ...], others: tuple[_T, ...]) -> tuple[_T, ...]:
     there = set(others)
     return tuple(item for item in items if item not in there)

@@ -1,6 +1,8 @@
-"""Versions of the CDI standard and the lowest one that a document needs (spec/cdi.md §2).
+"""Versions of the CDI specification, and the lowest one that a document needs.
 
-The table is read newest first and the first row that applies decides.
+The first row of the table whose condition applies gives the version. Newer versions come first.
+
+Source: docs/reference/cdi.md §2.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,26 +26,27 @@ KNOWN_VERSIONS = (
 CURRENT = KNOWN_VERSIONS[-1]
 
 EARLIEST = "0.3.0"
-"""The first that a document may state."""
+"""The lowest version that a document may have."""
 
 _LAST_WITH_CMT = "1.0.0"
-_DIGITS = frozenset("0123456789")  # str.isdigit knows those of every script
+_DIGITS = frozenset("0123456789")  # str.isdigit accepts digits of other scripts, too
 
 
 def minimum_required(spec: Spec) -> str:
-    """The lowest version in which the document can be expressed, whatever `spec.version` says."""
+    """The lowest version that has all features of the document. `spec.version` is ignored."""
     return next((version for version, applies in _TABLE if applies(spec)), EARLIEST)
 
 
 def with_minimum(spec: Spec) -> Spec:
-    """The document in that version, so that the oldest runtimes that can read it do."""
+    """The document in its lowest version, so that as many runtimes as possible can read it."""
     return replace(spec, version=minimum_required(spec))
 
 
 def problem(spec: Spec) -> str | None:
-    """What is wrong with the document's version, or None.
+    """The problem with the document's version, or None.
 
-    A version higher than needed is fine, except that `enableCMT` and `enableMBM` ended with 1.0.0.
+    A version may be higher than needed, except that 1.0.0 is the last with `enableCMT` and
+    `enableMBM`.
     """
     version = spec.version.removeprefix("v")
     if version not in KNOWN_VERSIONS:
@@ -62,7 +65,7 @@ def validate_version(spec: Spec) -> None:
     """Check `spec.version`.
 
     Raises:
-        VersionError: It is unknown, or lower than the content needs.
+        VersionError: The version is unknown, or lower than the document needs.
     """
     if found := problem(spec):
         raise VersionError(found)

@@ -1,6 +1,6 @@
 """Documents for every rule and field of the CDI standard, and the reference library to ask.
 
-table           rules and fields, by the numbers of spec/cdi.md
+table           rules and fields, by the numbers of docs/reference/cdi.md
 rules, fields   documents for each; mixtures: for all at once; notations: by hand
 containers      spec directories and what is injected into; words: names and annotations
 corpus          all documents, from one seed

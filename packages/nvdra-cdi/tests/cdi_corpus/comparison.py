@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nvdra_cdi import codec, validate, version
+from nvdra_cdi import codec, validation, version
 from nvdra_cdi.model import Spec
 
 from cdi_corpus import differences, nodes, verdicts
@@ -89,7 +89,7 @@ def _compared(document: Document, ours: Reading, spec: Spec | None, theirs: Read
         explained = _explaining(READING, seen)
     if spec is None or ours.verdict != VALID:
         return Compared(document, ours, theirs, None, explained)
-    problems = map(str, validate.problems(spec))
+    problems = map(str, validation.problems(spec))
     unwritable = {problem: _explaining(WRITING, problem) for problem in problems}
     return Compared(document, ours, theirs, spec, explained, unwritable)
 

@@ -110,7 +110,7 @@ def _null_keys(seen: Seen) -> bool:
 def _limits(seen: Seen) -> bool:
     return (
         seen.only_they_read
-        and re.search(r"limit|allowed|levels deep|more than", seen.ours.message) is not None
+        and re.search(r"exceeds|expanded|levels deep|more than", seen.ours.message) is not None
     )
 
 
@@ -221,22 +221,22 @@ WRITING = tuple(
             "is not absolute",
             "the standard asks for it, a runtime fails at it; §4",
         ),
-        ("timeouts", "is not above 0 s", "the standard asks for it; §4"),
+        ("timeouts", "is not positive", "the standard asks for it; §4"),
         (
             "control characters",
             "a NUL or a line break",
             "no path, variable or option can have them; §4",
         ),
-        ("mode and device numbers", "is not in 0…", "the kernel has no such numbers; §4"),
+        ("mode and device numbers", "is not between 0", "the kernel has no such numbers; §4"),
         (
             "one place twice",
-            "deviceNodes.* is there twice|mounts.* is there twice",
+            "deviceNodes.* is defined twice|mounts.* is defined twice",
             "one hides the other; §4",
         ),
         ("FIFO with a major number", "a FIFO has no major", "it says two things; §4"),
         (
             "annotations",
-            "is no annotation key|bytes are over",
+            "is not a valid annotation key|bytes exceed",
             "the reference means to check them too; §23.1",
         ),
         (
@@ -244,7 +244,7 @@ WRITING = tuple(
             "is one character",
             "library 1.1.0 and older, which runtimes have inside, crash at them; §3",
         ),
-        ("long names", "is over (253|63) characters", "the standard's text limits them; §3"),
+        ("long names", "is longer than (253|63) characters", "the standard's text limits them; §3"),
     )
 )
 

@@ -71,7 +71,7 @@ class Case:
 
     Attributes:
         subject: The rule or field it is for.
-        is_valid: Whether a reader must take it, by spec/cdi.md.
+        is_valid: Whether a reader must take it, by docs/reference/cdi.md.
         tree: What it says.
         is_writable: Whether a writer must take it too; `None`: our extra rules are not its subject.
     """

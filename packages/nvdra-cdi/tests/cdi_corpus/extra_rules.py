@@ -1,4 +1,6 @@
-"""Rules of ours beyond the standard, spec/cdi.md §4: such documents are read, and not written."""
+"""Rules of ours beyond the standard, docs/reference/cdi.md §4: such documents are read, and not
+written.
+"""
 
 from collections.abc import Callable
 

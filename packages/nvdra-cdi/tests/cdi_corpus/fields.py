@@ -1,4 +1,5 @@
-"""Documents for each field of spec/cdi.md §1: values it may have, in every notation, and others.
+"""Documents for each field of docs/reference/cdi.md §1: values it may have, in every notation, and
+others.
 
 What is wrong with a broken one is the field itself: its type, its spelling, its number, or that it
 is not there. Rules about values are in `rules`.

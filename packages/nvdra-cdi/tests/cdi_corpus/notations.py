@@ -1,4 +1,4 @@
-"""One small document in many notations, and what looks like it: spec/cdi.md §5.
+"""One small document in many notations, and what looks like it: docs/reference/cdi.md §5.
 
 Written by hand: what matters here is how it is written.
 """

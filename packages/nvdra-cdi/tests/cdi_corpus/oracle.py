@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nvdra_lab import binaries, environment
+from nvdra_lab import environment
+from nvdra_lab.artifacts import binaries
 
 SOURCE = Path(__file__).parents[1] / "oracle"
 REFERENCE = "go.mod"

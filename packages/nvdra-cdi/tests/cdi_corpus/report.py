@@ -61,13 +61,13 @@ def _subjects(compared: Sequence[Compared]) -> Iterator[str]:
         if (case := each.document.case) is not None:
             is_good = case.is_valid if case.is_writable is None else case.is_writable
             (good if is_good else bad)[case.subject] += 1
-    yield "## Fields, spec/cdi.md §1\n"
+    yield "## Fields, docs/reference/cdi.md §1\n"
     yield "| § | field | right | wrong | all |"
     yield "|---|---|---|---|---|"
     for field in FIELDS:
         right, wrong = good[field.name], bad[field.name]
         yield f"| {field.section} | `{field.name}` | {right} | {wrong} | {right + wrong} |"
-    yield "\n## Rules, spec/cdi.md §4\n"
+    yield "\n## Rules, docs/reference/cdi.md §4\n"
     yield "What breaks a rule of ours, beyond the standard, is read and not written.\n"
     yield "| § | rule | says | kept | broken | all |"
     yield "|---|---|---|---|---|---|"
@@ -87,7 +87,7 @@ def _differences(compared: Sequence[Compared], tallies: list[Tally]) -> Iterator
     for tally in tallies:
         met.update(tally.explained)
     yield "## Intended differences\n"
-    yield "| about | what | met | the reference library 1.1.1 | nvdra-cdi | why (§: spec/cdi.md) |"
+    yield "| about | what | met | the reference library 1.1.1 | nvdra-cdi | why (§: cdi.md) |"
     yield "|---|---|---|---|---|---|"
     for found in differences.EVERY:
         sides = f"{found.reference} | {found.ours} | {found.reason}"

@@ -1,4 +1,6 @@
-"""Documents for each rule of spec/cdi.md §4: such as keep it and such as break it, and only it."""
+"""Documents for each rule of docs/reference/cdi.md §4: such as keep it and such as break it, and
+only it.
+"""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Rules about names and entities, spec/cdi.md §§3 and 4."""
+"""Rules about names and entities, docs/reference/cdi.md §§3 and 4."""
 
 from typing import Any
 

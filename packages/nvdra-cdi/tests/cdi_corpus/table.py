@@ -1,4 +1,4 @@
-"""What the corpus must cover: every field of spec/cdi.md §1 and every rule of its §4.
+"""What the corpus must cover: every field of docs/reference/cdi.md §1 and every rule of its §4.
 
 The one list: generators are looked up by these names, the report counts by them.
 """
@@ -19,7 +19,7 @@ class Field:
     """One field.
 
     Attributes:
-        section: Of spec/cdi.md.
+        section: Of docs/reference/cdi.md.
         owner: The object it belongs to.
         key: Its name in a document.
         type: What its value is.
@@ -51,7 +51,7 @@ class Rule:
     """One rule.
 
     Attributes:
-        section: Of spec/cdi.md.
+        section: Of docs/reference/cdi.md.
         name: The generator's.
         says: The rule, in short.
         is_extra: One of ours beyond the standard: such a document is read, and not written.

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from nvdra_cdi import codec, validate, version
+from nvdra_cdi import codec, validation, version
 from nvdra_cdi.errors import CodecError, Problem
 from nvdra_cdi.model import Spec
 
@@ -97,7 +97,7 @@ def ours(document: bytes) -> tuple[Reading, Spec | None]:
     except CodecError as error:
         return Reading("decode", "", str(error)), None
     minimum = version.minimum_required(spec)
-    broken = [problem for problem in validate.problems(spec) if not problem.is_extra]
+    broken = [problem for problem in validation.problems(spec) if not problem.is_warning]
     if not broken:
         return Reading(VALID, minimum), spec
     return Reading(_rule_of(broken[0]), minimum, str(broken[0])), spec

@@ -1,4 +1,4 @@
-"""Rules about versions, spec/cdi.md §2."""
+"""Rules about versions, docs/reference/cdi.md §2."""
 
 from cdi_corpus import documents
 from cdi_corpus.documents import Tree

@@ -1,4 +1,4 @@
-"""Names, and annotations, on and beside their rules (spec/cdi.md §§3 and 9)."""
+"""Names, and annotations, on and beside their rules (docs/reference/cdi.md §§3 and 9)."""
 
 import random
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ _IDS = ("0", "gpu/0", "a/b/c", "", "a-", "/", "x" * 30, "x" * 22, "x" * 23, "ü"
 
 
 def names(seed: str, count: int) -> Iterator[str]:
-    """Those of spec/cdi.md §22, and as many more of parts and separators in any order."""
+    """Those of docs/reference/cdi.md §22, and as many more of parts and separators in any order."""
     yield from _VECTORS
     rng = random.Random(f"{seed}/names")
     for _ in range(count):

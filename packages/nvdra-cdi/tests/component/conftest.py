@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from nvdra_lab import binaries, environment, versions
+from nvdra_lab import environment, versions
+from nvdra_lab.artifacts import binaries
 from nvdra_lab.progress import Progress
-from nvdra_sim.fixtures import sim_node
+from nvdra_sim.testing.node_fixtures import sim_node
 
 __all__ = ["sim_node"]
 

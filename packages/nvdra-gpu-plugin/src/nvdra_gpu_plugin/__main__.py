@@ -2,29 +2,29 @@
 
 import sys
 
-from nvdra_gpu_plugin import status
+from nvdra_gpu_plugin import status_command
 from nvdra_gpu_plugin.__about__ import __version__
 
 COMMANDS = """
 Commands:
   status
-      Prints what the plugin that runs here knows: devices, who holds them, the last failures.
-      nvdra-gpu-plugin status --help says more.
+      Prints the devices, the claims that hold them and the last failures of the running plugin.
+      See nvdra-gpu-plugin status --help.
 """
 
 
 def main() -> None:
-    """Read the settings, then run until told to stop; or print the status of the one that runs."""
+    """Run the plugin until it is stopped, or print the status of the running plugin."""
     if sys.argv[1:2] == ["status"]:
-        sys.exit(status.main(sys.argv[2:]))
+        sys.exit(status_command.main(sys.argv[2:]))
     _serve()
 
 
 def _serve() -> None:
-    # Imported here: half a second that `status` has no use for.
-    from nvdra_api.runtime.process import app as process
-    from nvdra_api.runtime.process import settings as process_settings
-    from nvdra_api.runtime.telemetry import logs
+    # Imported here, because it takes half a second and `status` does not need it.
+    from nvdra_runtime.process import app as process
+    from nvdra_runtime.settings import loader as process_settings
+    from nvdra_runtime.telemetry import logs
 
     from nvdra_gpu_plugin import app
     from nvdra_gpu_plugin.settings import Settings
@@ -32,7 +32,7 @@ def _serve() -> None:
     settings = process_settings.load(
         Settings, program=app.PROGRAM, version=__version__, epilogue=COMMANDS
     )
-    logging = logs.configure(logs.Format(settings.logging_format), settings.v, app.PROGRAM)
+    logging = logs.configure(logs.LogFormat(settings.logging_format), settings.v, app.PROGRAM)
     sys.exit(process.run(lambda stop: app.main(settings, logging, stop)))
 
 

@@ -1,131 +1,144 @@
-"""The wiring: what a GPU plugin is made of, in the order of its start."""
+"""Creates and starts the parts of the GPU plugin, in this order."""
 
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 
-from nvdra_api.runtime.http.probes import Remark
-from nvdra_api.runtime.plugin import foundation, front, slices
-from nvdra_api.runtime.plugin.fetching import Claims
-from nvdra_api.runtime.plugin.foundation import Program
-from nvdra_api.runtime.plugin.front import Driver
-from nvdra_api.runtime.plugin.held import HeldClaims
-from nvdra_api.runtime.plugin.rebuild import Rebuild
-from nvdra_api.runtime.plugin.turns import Turns
-from nvdra_api.runtime.process import background
-from nvdra_api.runtime.process import settings as process_settings
-from nvdra_api.runtime.telemetry import logs
-from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.types.gates import GATES, Feature
+from nvdra_api.gates import KNOWN_FEATURES, Feature
 from nvdra_cdi.errors import FileError
-from nvdra_cdi.host import Host as CdiHost
-from nvdra_cdi.nvidia import roots as driver_roots
+from nvdra_cdi.nvidia import driver_root as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
+from nvdra_cdi.rooted_files import RootedFiles as CdiHost
+from nvdra_runtime.claims.claim_reader import ClaimReader
+from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.http.probes import PassingRemark
+from nvdra_runtime.kubeletplugin import plugin_context, slice_publisher, wiring
+from nvdra_runtime.kubeletplugin.plugin_context import Program
+from nvdra_runtime.kubeletplugin.wiring import Driver
+from nvdra_runtime.process import background_tasks
+from nvdra_runtime.settings import loader as process_settings
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.logs import ConfiguredLogging
 
-from nvdra_gpu_plugin import hardware, publish, report, retirement
+from nvdra_gpu_plugin import status_report
 from nvdra_gpu_plugin.__about__ import __version__
-from nvdra_gpu_plugin.adoption import Adoption
-from nvdra_gpu_plugin.cdi_specs import SpecFiles
-from nvdra_gpu_plugin.conflicts import Holdings
-from nvdra_gpu_plugin.hardware import Hardware
-from nvdra_gpu_plugin.prepare import Preparer
-from nvdra_gpu_plugin.publish import Publication
-from nvdra_gpu_plugin.records import GpuHolding
+from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
+from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
+from nvdra_gpu_plugin.claims.preparer import Preparer
+from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.hardware import device_monitor
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.hardware.verification import GpuVerifier
+from nvdra_gpu_plugin.publishing import pool_updater
+from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_gpu_plugin.settings import Settings
 
 PROGRAM = "nvdra-gpu-plugin"
 
 GATES_IN_USE = frozenset({Feature.LIST_ATTRIBUTES, Feature.TIME_SLICING, Feature.MPS})
-"""Gates that change something here: attributes, and which configs are valid."""
+"""The gates that have an effect in this plugin."""
 
 LOG = logs.logger(__name__)
 
 
-async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> None:
+async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Event) -> None:
     """Serve the node until `stop` is set.
 
-    Slices, CDI specs and prepared devices stay when it ends: pods keep running.
+    ResourceSlices, CDI specs and prepared claims stay afterwards, so that pods keep running.
     """
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
-    _warn_of_idle_gates(settings)
+    _warn_about_unused_gates(settings)
     gates = settings.feature_gates
     program = Program(PROGRAM, __version__, devices="GPUs")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        base = await enter(foundation.laid(program, settings, stop))
-        if base is None:
+        context = await enter(plugin_context.open_context(program, settings, stop))
+        if context is None:
             return
-        specs = SpecFiles(settings.cdi_root, base.clock)
-        gpus = await enter(
-            hardware.running(
-                base.host,
-                partial(_cdi_options, settings, base.home.hook_path),
-                specs,
-                base.note_nvml_call,
-                base.clock,
-                base.threads,
-                base.files,
+        node, api, telemetry = context.node, context.api, context.telemetry
+        spec_files = SpecFiles(settings.cdi_root, context.clock)
+        monitor = await enter(
+            device_monitor.running(
+                context.host,
+                partial(_cdi_options, settings, context.state_dir.hook_path),
+                spec_files,
+                context.record_nvml_call,
+                context.clock,
+                context.threads,
+                context.files,
             )
         )
-        publisher = await enter(slices.publisher(base).running())
-        publication = Publication(base.node, gates, gpus, publisher, base.events, base.metrics)
+        gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
+        publisher = await enter(slice_publisher.create_publisher(context).running())
+        updater = PoolUpdater(node, gates, gpus, publisher, context.events, context.metrics)
 
-        holdings = Holdings()
-        held = HeldClaims(base.store, GpuHolding, base.metrics.held, holdings)
-        turns = Turns(held.released)
-        claims = Claims(base.api, turns, base.telemetry)
-        preparer = Preparer(base.node, gates, claims, gpus, held, holdings, base.telemetry)
-        records = Rebuild(
-            base.driver,
-            base.node,
-            base.store,
-            held,
-            base.evidence,
-            Adoption(gpus, claims.fetch).adopt,
-            base.events,
+        claim_index = GpuClaimIndex()
+        prepared_claims = PreparedClaims(
+            context.store, GpuClaimRecord, context.metrics.set_prepared, claim_index
+        )
+        wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
+        claim_reader = ClaimReader(api, wait_queue, telemetry)
+        specs = NodeSpecs(gpus, spec_files, context.files, prepared_claims)
+        preparer = Preparer(
+            node, gates, gpus, verifier, specs, prepared_claims, claim_index, telemetry
+        )
+        recovery = RecordRecovery(
+            context.driver,
+            node,
+            context.store,
+            prepared_claims,
+            context.checkpoint,
+            RecordBuilder(gpus, claim_reader).build,
+            context.events,
         )
         await enter(
-            background.tasks(
-                publication=publication.run(), retirement=retirement.run(gpus, held, records)
+            background_tasks.running(
+                pool_updater=updater.run(), spec_cleanup=specs.run_cleanup(recovery)
             )
         )
         driver = Driver(
-            held=held,
-            records=records,
-            turns=turns,
-            claims=claims,
+            prepared_claims=prepared_claims,
+            recovery=recovery,
+            wait_queue=wait_queue,
+            claim_reader=claim_reader,
             preparer=preparer,
             publisher=publisher,
-            devices=partial(report.devices, gpus, held),
-            check={"driver": partial(_driver_problem, gpus)},
-            chore=specs.keep,
-            failures=(OSError, FileError),
+            describe_devices=partial(status_report.devices, gpus, prepared_claims),
+            readiness_checks={"driver": partial(_driver_problem, gpus)},
+            restore_files=spec_files.restore,
+            restore_errors=(OSError, FileError),
         )
-        await enter(front.serving(base, settings, driver, logging))
+        await enter(wiring.serve(context, settings, driver, logging))
         await stop.wait()
 
 
-def _warn_of_idle_gates(settings: Settings) -> None:
-    """A gate that is on and does nothing yet is told, or somebody waits for its feature."""
-    on = {feature for feature in GATES if settings.feature_gates.is_on(feature)}
-    idle = sorted(on - GATES_IN_USE - {gate for gate in GATES if GATES[gate].default})
-    if idle:
-        LOG.warning("Feature gates that are on have no effect in this version", gates=idle)
+def _warn_about_unused_gates(settings: Settings) -> None:
+    """Warn about gates that are enabled and have no effect, so that nobody waits for a feature."""
+    enabled = {feature for feature in KNOWN_FEATURES if settings.feature_gates.is_enabled(feature)}
+    unused = sorted(
+        enabled - GATES_IN_USE - {gate for gate in KNOWN_FEATURES if KNOWN_FEATURES[gate].default}
+    )
+    if unused:
+        LOG.warning("Feature gates that are on have no effect in this version", gates=unused)
 
 
 def _cdi_options(settings: Settings, hook_path: str) -> Options:
-    """Where CDI generation looks, and what the host calls it."""
+    """Where CDI generation looks for files, and which paths it writes for the host."""
     driver_root = str(settings.container_driver_root)
     return Options(
         driver_root=driver_root,
         target_driver_root=str(settings.nvidia_driver_root),
-        dev_root=driver_roots.device_tree(CdiHost(), driver_root, str(settings.dev_root)),
+        dev_root=driver_roots.resolve_dev_root(CdiHost(), driver_root, str(settings.dev_root)),
         sys_root=str(settings.sys_root),
         hook_path=hook_path,
         disabled_hooks=NEW_IN_1_20,
     )
 
 
-def _driver_problem(gpus: Hardware) -> str | None:
-    """Why there are no GPUs to give, or that there are none."""
-    return gpus.problem or (Remark(publish.NO_GPU) if gpus.is_empty else None)
+def _driver_problem(gpus: NodeGpus) -> str | None:
+    """Why no GPU can be used, or a remark that there is none."""
+    return gpus.problem or (PassingRemark(pool_updater.NO_GPU) if gpus.is_empty else None)

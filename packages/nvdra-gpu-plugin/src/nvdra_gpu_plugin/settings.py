@@ -6,12 +6,12 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from nvdra_api.runtime.plugin import node_settings
-from nvdra_api.runtime.plugin.node_settings import NodeSettings
-from nvdra_api.types import names
+from nvdra_api import names
+from nvdra_runtime.kubeletplugin import settings
+from nvdra_runtime.kubeletplugin.settings import PluginSettings
 
 
-class Settings(NodeSettings):
+class Settings(PluginSettings):
     """DRA driver gpu.nvidia.com: hands the node's NVIDIA GPUs to pods that claim them.
 
     It publishes the GPUs as ResourceSlices, prepares claims for the kubelet and describes devices
@@ -20,7 +20,7 @@ class Settings(NodeSettings):
 
     driver = names.GPU_DRIVER
     left_out: ClassVar[Mapping[str, str]] = {
-        **node_settings.LEFT_OUT,
+        **settings.LEFT_OUT,
         **dict.fromkeys(
             (
                 "--image-name",

@@ -6,13 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
-import apiserver
-import kubelet_client
-import plugin
 import pytest
 import pytest_asyncio
-from apiserver import ApiServer
-from rig import Rig
+from nvdra_testing.control_plane import apiserver
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.kubelet import kubelet_client
+from nvdra_testing.node import plugin
+from nvdra_testing.node.rig import Rig
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with apiserver.started(tmp_path_factory.mktemp("api")) as running:
+    with apiserver.run_apiserver(tmp_path_factory.mktemp("api")) as running:
         plugin.allow_admin_access(running)
         yield running
 
@@ -35,7 +35,7 @@ async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterato
     # Sockets have at most 107 bytes of path: pytest's own directories are too long. In memory, for
     # on the disk every commit would wait for what else is being written, and a call has its time.
     with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
-        node = stack.enter_context(plugin.node(Path(directory), name, profile))
-        plugin.register(server, name)
-        async with kubelet_client.kubelet(node.kubelet) as kubelet:
+        node = stack.enter_context(plugin.simulated_node(Path(directory), name, profile))
+        plugin.create_node_object(server, name)
+        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
             yield Rig(server, node, kubelet, stack)

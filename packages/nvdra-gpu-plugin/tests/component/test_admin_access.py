@@ -1,16 +1,16 @@
-"""Monitoring access: beside whoever has the GPU, as often as one likes, and in nobody's way."""
+"""Admin access: any number of claims beside the holder of a GPU."""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-import plugin
-from nvdra_api.types.claims import ClaimRef
-from nvdra_api.types.ids import ClaimUID
+from nvdra_api.ids import ClaimUID
+from nvdra_api.resource.claims import ClaimRef
 from nvdra_cdi import oci
 from nvdra_cdi.cache import Cache
-from rig import Rig, cdi_names
+from nvdra_testing.node import plugin
+from nvdra_testing.node.rig import Rig, cdi_names
 
 Result = tuple[str, str, bool]
 """Request, device, whether it is for monitoring."""
@@ -63,7 +63,7 @@ def claim_of(rig: Rig, *results: Result) -> ClaimRef:
         },
         "reservedFor": [{"resource": "pods", "name": "p", "uid": str(uuid4())}],
     }
-    rig.server.call("PUT", f"{plugin.CLAIMS}/{name}/status", claim)
+    rig.server.request("PUT", f"{plugin.CLAIMS}/{name}/status", claim)
     return ClaimRef("default", name, ClaimUID(claim["metadata"]["uid"]))
 
 
@@ -72,18 +72,18 @@ async def test_a_gpu_is_monitored_while_a_claim_has_it_and_had_while_it_is_monit
 ) -> None:
     await rig.start()
     first, used, last = (
-        rig.claim("gpu-0", admin=True),
-        rig.claim("gpu-0"),
-        rig.claim("gpu-0", admin=True),
+        rig.create_claim("gpu-0", admin=True),
+        rig.create_claim("gpu-0"),
+        rig.create_claim("gpu-0", admin=True),
     )
     for claim in (first, used, last):
         assert not (await answer(rig, claim, timeout_s=4)).error
-    assert (await answer(rig, rig.claim("gpu-0"), timeout_s=4)).error.startswith(
+    assert (await answer(rig, rig.create_claim("gpu-0"), timeout_s=4)).error.startswith(
         f"DeviceInUse: gpu-0 is held by claim default/{used.name}"
     )
     # The monitors' end is not the user's.
     assert not any(e.error for e in (await rig.dra.unprepare([first, last])).values())
-    assert set(rig.held()) == {used.uid}
+    assert set(rig.recorded_claims()) == {used.uid}
 
 
 async def test_both_claims_for_one_gpu_in_one_container_name_it_once_and_the_same(
@@ -91,7 +91,7 @@ async def test_both_claims_for_one_gpu_in_one_container_name_it_once_and_the_sam
 ) -> None:
     """The kubelet hands on both names; a runtime that is told one name twice must not care."""
     await rig.start()
-    used, monitor = rig.claim("gpu-0"), rig.claim("gpu-0", admin=True)
+    used, monitor = rig.create_claim("gpu-0"), rig.create_claim("gpu-0", admin=True)
     answers = await rig.dra.prepare([used, monitor])
     names = [*cdi_names(answers[used.uid]), *cdi_names(answers[monitor.uid])]
     assert len(names) == 2
@@ -116,7 +116,9 @@ async def test_one_claim_may_have_a_gpu_and_monitor_it_in_another_request(rig: R
     got = await answer(rig, claim)
     assert [list(device.request_names) for device in got.devices] == [["work"], ["watch"]]
     assert len(set(cdi_names(got))) == 1
-    assert (await answer(rig, rig.claim("gpu-0"), timeout_s=4)).error.startswith("DeviceInUse: ")
+    assert (await answer(rig, rig.create_claim("gpu-0"), timeout_s=4)).error.startswith(
+        "DeviceInUse: "
+    )
     assert await answer(rig, claim) == got
 
 
@@ -135,17 +137,17 @@ async def test_requests_that_repeat_a_device_are_each_answered_in_their_order(ri
 
 async def test_sixty_four_claims_in_one_call_are_each_answered(rig: Rig) -> None:
     await rig.start()
-    used = [rig.claim(f"gpu-{minor}") for minor in range(8)]
-    monitors = [rig.claim(f"gpu-{number % 8}", admin=True) for number in range(56)]
+    used = [rig.create_claim(f"gpu-{minor}") for minor in range(8)]
+    monitors = [rig.create_claim(f"gpu-{number % 8}", admin=True) for number in range(56)]
     claims = [*used, *monitors]
     answers = await rig.dra.prepare(claims)
     assert len(answers) == 64
     assert not [each.error for each in answers.values() if each.error]
-    assert set(rig.held()) == {claim.uid for claim in claims}
+    assert set(rig.recorded_claims()) == {claim.uid for claim in claims}
     assert await rig.dra.prepare(claims) == answers
     ended = await rig.dra.unprepare(claims)
     assert not [each.error for each in ended.values() if each.error]
-    assert not rig.held()
+    assert not rig.recorded_claims()
 
 
 async def test_256_monitors_of_one_gpu_stand_in_nobodys_way_and_survive_a_restart(
@@ -160,18 +162,18 @@ async def test_256_monitors_of_one_gpu_stand_in_nobodys_way_and_survive_a_restar
     assert len({name for each in before.values() for name in cdi_names(each)}) == 1
     await _all_usable(rig)
     assert rig.process.stop() == 0
-    await rig.kubelet.gone(plugin.DRIVER)
+    await rig.kubelet.wait_deregistered(plugin.DRIVER)
     await rig.start()
     assert await rig.dra.prepare(monitors) == before
     await _all_usable(rig)
     ended = await rig.dra.unprepare(monitors)
     assert not any(each.error for each in ended.values())
-    assert not rig.held()
+    assert not rig.recorded_claims()
 
 
 async def _all_usable(rig: Rig) -> None:
     """Every GPU, the monitored one too, can be had and given back, all at once."""
-    claims = [rig.claim(f"gpu-{minor}") for minor in range(8)]
+    claims = [rig.create_claim(f"gpu-{minor}") for minor in range(8)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(answer(rig, claim)) for claim in claims]
     assert not [task.result().error for task in tasks if task.result().error]

@@ -1,10 +1,10 @@
-"""`nvdra-imex-daemon run` and `check`, and `python -m nvdra_imex_daemon`."""
+"""The commands `nvdra-imex-daemon run` and `check`, also run as `python -m nvdra_imex_daemon`."""
 
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from nvdra_api.runtime.process import settings as process_settings
+from nvdra_runtime.settings import loader as process_settings
 
 from nvdra_imex_daemon.__about__ import __version__
 from nvdra_imex_daemon.settings import Settings
@@ -15,11 +15,12 @@ COMMANDS: Final = ("run", "check")
 USAGE: Final = """
 Commands, after the flags:
   run
-      Joins the clique, runs nvidia-imex and keeps it running, tells its peers apart by name, and
-      says in the clique whether it is READY. Ends with 0 when told to stop, with 1 on a failure.
+      Joins the node's clique, runs nvidia-imex and restarts it when it ends, tells it about its
+      peers, and reports in the clique whether it is READY. Exits with 0 when it is told to stop,
+      and with 1 on a failure.
   check
-      Asks the nvidia-imex of this container once: 0 when it is READY (or there is none to run,
-      because --cliqueid is empty), else 1 with what it said. For exec probes.
+      Asks the nvidia-imex of this container once. Exits with 0 if it is READY, or if --cliqueid
+      is empty, as then none runs. Otherwise prints its answer and exits with 1. For exec probes.
 
 Example, as in the pods that the controller makes:
   nvdra-imex-daemon -v 2 run
@@ -27,42 +28,42 @@ Example, as in the pods that the controller makes:
 
 
 def main() -> None:
-    """Read command and settings, then do it."""
-    command, flags = _split(sys.argv[1:])
+    """Read the command and the settings, then run the command."""
+    command, flags = _split_command(sys.argv[1:])
     settings = process_settings.load(
         Settings, program=PROGRAM, version=__version__, argv=flags, epilogue=USAGE
     )
     if command == "check":
-        from nvdra_imex_daemon import checking
+        from nvdra_imex_daemon import check_command
 
-        sys.exit(checking.main(settings))
-    problems = list(settings.missing())
+        sys.exit(check_command.main(settings))
+    problems = list(settings.missing_settings())
     if not command:
         problems = [f"a command is missing: {' or '.join(COMMANDS)}, after the flags"]
     if problems:
         sys.stderr.writelines(f"Error: {problem}\n" for problem in problems)
-        sys.stderr.write(f"{PROGRAM} --help explains every flag.\n")
+        sys.stderr.write(f"{PROGRAM} --help describes every flag.\n")
         sys.exit(1)
     _run(settings)
 
 
 def _run(settings: Settings) -> None:
-    # Imported here: half a second that a probe has no use for.
-    from nvdra_api.runtime.process import app as process
-    from nvdra_api.runtime.telemetry import logs
+    # Imported here because it takes half a second, which a probe need not spend.
+    from nvdra_runtime.process import app as process
+    from nvdra_runtime.telemetry import logs
 
     from nvdra_imex_daemon import app
 
-    logging = logs.configure(logs.Format(settings.logging_format), settings.v, PROGRAM)
+    logging = logs.configure(logs.LogFormat(settings.logging_format), settings.v, PROGRAM)
     sys.exit(process.run(lambda stop: app.main(settings, logging, stop)))
 
 
-def _split(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The command, which stands behind the flags or before them, and the flags."""
+def _split_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The command, which is the first or the last argument, and the flags."""
     for at in (-1, 0):
-        if words and words[at] in COMMANDS:
-            return words[at], [*words[:at], *words[at:][1:]]
-    return "", list(words)
+        if arguments and arguments[at] in COMMANDS:
+            return arguments[at], [*arguments[:at], *arguments[at:][1:]]
+    return "", list(arguments)
 
 
 if __name__ == "__main__":

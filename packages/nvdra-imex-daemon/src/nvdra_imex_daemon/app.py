@@ -1,52 +1,59 @@
-"""The wiring: what a daemon is made of, in the order of its start."""
+"""The daemon's start: creates its parts in order and stops them in the opposite order."""
 
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
-from nvdra_api.runtime.http import debug, ports, probes
-from nvdra_api.runtime.kube import client as kube
-from nvdra_api.runtime.kube import observation
-from nvdra_api.runtime.kube.client import Client
-from nvdra_api.runtime.kube.connection import KubeSettings
-from nvdra_api.runtime.kube.events import Events, Subject
-from nvdra_api.runtime.process import settings as process_settings
-from nvdra_api.runtime.process.clock import SystemClock
-from nvdra_api.runtime.process.worker import Worker
-from nvdra_api.runtime.telemetry import logs, traces
-from nvdra_api.runtime.telemetry.logs import Logging
-from nvdra_api.runtime.telemetry.process_metrics import ProcessMetrics
-from nvdra_api.types import names
-from nvdra_api.types.errors import DriverError
+from nvdra_api import names
+from nvdra_api.errors import DriverError
+from nvdra_runtime.http import debug_endpoint, probes, servers
+from nvdra_runtime.kube import client as kube
+from nvdra_runtime.kube import request_observer
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.connection import KubeSettings
+from nvdra_runtime.kube.event_recorder import EventRecorder, ObjectReference
+from nvdra_runtime.process.clock import SystemClock
+from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.settings import loader as process_settings
+from nvdra_runtime.telemetry import instrumentation, logs
+from nvdra_runtime.telemetry.logs import ConfiguredLogging
+from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
 
-from nvdra_imex_daemon import ctl, labelling, report
+from nvdra_imex_daemon import status_report
 from nvdra_imex_daemon.__about__ import __version__
-from nvdra_imex_daemon.daemon import Daemon, Listeners
-from nvdra_imex_daemon.entries import Member
-from nvdra_imex_daemon.imex import Imex
-from nvdra_imex_daemon.imex_files import ImexFiles
+from nvdra_imex_daemon.configuration.imex_files import ImexFiles
+from nvdra_imex_daemon.configuration.peer_configurator import PeersByAddress, PeersByName
+from nvdra_imex_daemon.daemon import Daemon, MembershipCallbacks
+from nvdra_imex_daemon.domain_spans import DomainReference, DomainSpans
+from nvdra_imex_daemon.membership import clique_label
+from nvdra_imex_daemon.membership.entries import MemberIdentity
+from nvdra_imex_daemon.membership.index_file import IndexFile
+from nvdra_imex_daemon.membership.member_list import MemberList
+from nvdra_imex_daemon.membership.member_store import (
+    CliqueMemberStore,
+    MemberStore,
+    Pod,
+    StatusMemberStore,
+)
 from nvdra_imex_daemon.metrics import ImexMetrics
-from nvdra_imex_daemon.peering import ByAddress, ByName
-from nvdra_imex_daemon.place import Place
-from nvdra_imex_daemon.register import Register
-from nvdra_imex_daemon.report import Report
+from nvdra_imex_daemon.process import imex_query
+from nvdra_imex_daemon.process.imex_monitor import ImexMonitor
+from nvdra_imex_daemon.process.supervisor import Supervisor
 from nvdra_imex_daemon.settings import Settings
-from nvdra_imex_daemon.shapes import CliqueShape, Pod, Shape, StatusShape
-from nvdra_imex_daemon.story import Domain, Story
-from nvdra_imex_daemon.supervisor import Supervisor
+from nvdra_imex_daemon.status_report import StatusReport
 
 PROGRAM: Final = "nvdra-imex-daemon"
 
 _QPS: Final = 20
 _BURST: Final = 40
-"""One daemon of thousands: it writes when it joins, when it gets ready, and when it leaves."""
+"""Low limits for one of thousands of daemons: it writes when it joins, is ready, and leaves."""
 
 LOG = logs.logger(__name__)
 
 
-async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> None:
-    """Be the domain's daemon on this node until `stop` is set."""
+async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Event) -> None:
+    """Run a domain's daemon on this node until `stop` is set."""
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
     clock = SystemClock()
     began = clock.now()
@@ -54,125 +61,133 @@ async def main(settings: Settings, logging: Logging, stop: asyncio.Event) -> Non
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         telemetry = await enter(
-            traces.of_process(
+            instrumentation.for_process(
                 PROGRAM, __version__, settings.node, settings.pod_uid, clock=clock, metrics=metrics
             )
         )
         api = await enter(
-            kube.connected(
+            kube.connect(
                 KubeSettings(settings.kubeconfig, _QPS, _BURST, f"{PROGRAM}/{__version__}"),
-                observation.counted(metrics),
+                request_observer.count_and_log(metrics),
             )
         )
         await enter(
-            labelling.running(api, settings.pod_namespace, settings.pod_name, settings.clique)
+            clique_label.set_in_background(
+                api, settings.pod_namespace, settings.pod_name, settings.clique
+            )
         )
-        story = Story(telemetry, clock, _domain(settings), settings.clique, settings.node)
+        spans = DomainSpans(
+            telemetry, clock, _domain_reference(settings), settings.clique, settings.node
+        )
         if settings.clique:
-            ready, status = await _join(stack, settings, api, story, clock, metrics)
+            check, status = await _run_member(stack, settings, api, spans, clock, metrics)
         else:
             LOG.info("This node has no NVLink fabric: there is no IMEX to run")
-            ready, status = _idle, partial(report.identity, settings)
+            check, status = _check_without_fabric, partial(status_report.identity, settings)
         await enter(
-            ports.public(
-                settings.http_endpoint, {"imex": ready}, metrics.registry, settings.metrics_path
+            servers.serve_public(
+                settings.http_endpoint, {"imex": check}, metrics.registry, settings.metrics_path
             )
         )
         await enter(
-            ports.private(settings.debug_endpoint, telemetry.recorder, logging, clock, status)
+            servers.serve_debug(settings.debug_endpoint, telemetry.recorder, logging, clock, status)
         )
-        story.over("start daemon", began)
+        spans.record("start daemon", began)
         await stop.wait()
         LOG.info("Stopping")
 
 
-async def _join(
+async def _run_member(
     stack: AsyncExitStack,
     settings: Settings,
     api: Client,
-    story: Story,
+    spans: DomainSpans,
     clock: SystemClock,
     metrics: ProcessMetrics,
-) -> tuple[probes.Check, debug.Status]:
-    """Everything of a node with fabric; how to see whether it is ready, and what it knows."""
+) -> tuple[probes.Check, debug_endpoint.StatusSource]:
+    """Start what a node with fabric needs. Returns its readiness check and its status document."""
     enter = stack.enter_async_context
     imex_metrics = ImexMetrics(metrics.registry)
-    events = await enter(Events(api, PROGRAM, settings.node, clock.now).running())
+    events = await enter(EventRecorder(api, PROGRAM, settings.node, clock.now).running())
     thread = await enter(Worker("files"))
-    member = Member(
+    member = MemberIdentity(
         settings.clique,
         settings.node,
         settings.pod_ip,
         settings.pod,
         settings.max_nodes_per_imex_domain,
     )
-    shape = _shape(settings, member)
-    files = _files(settings)
-    # The three tell each other what moved; whoever is made first hears of it through these.
+    store = _member_store(settings, member)
+    files = _imex_files(settings)
+    # Supervisor, monitor and daemon notify each other; the lambdas refer to objects created below.
     supervisor = Supervisor(
         ("nvidia-imex", "-c", str(settings.config_path)),
-        partial(thread.run, files.prepare),
-        partial(story.operation, "start imex"),
-        lambda: imex.child_moved(),
-        imex_metrics.restarted,
+        partial(thread.run, files.write_start_files),
+        partial(spans.operation, "start imex"),
+        lambda: imex.child_changed(),
+        imex_metrics.count_restart,
     )
-    imex = Imex(partial(ctl.lack, settings.config_path), lambda: daemon.wake(), story, clock)
-    place = Place(settings.place_path, settings.clique)
-    former = await thread.run(place.last)
-    register = Register(api, shape, member, metrics.watch_restart, former)
-    way = ByName if settings.has_names else ByAddress
+    imex = ImexMonitor(
+        partial(imex_query.query_status, settings.config_path), lambda: daemon.wake(), spans, clock
+    )
+    index_file = IndexFile(settings.index_path, settings.clique)
+    last_index = await thread.run(index_file.read)
+    member_list = MemberList(api, store, member, metrics.watch_restart, last_index)
+    configurator = PeersByName if settings.uses_dns_names else PeersByAddress
     daemon = Daemon(
-        register,
+        member_list,
         imex,
-        way(member, files, thread, shape.key, supervisor),
+        configurator(member, files, thread, store.node_field, supervisor),
         supervisor,
-        Listeners(
-            imex_metrics.peers,
-            partial(_complain, events, _subjects(settings), story, settings.node),
-            lambda index: thread.run(place.keep, index),
+        MembershipCallbacks(
+            imex_metrics.set_peers,
+            partial(_emit_problem, events, _event_subjects(settings), spans, settings.node),
+            lambda index: thread.run(index_file.write, index),
         ),
-        story,
+        spans,
         clock,
     )
     await enter(supervisor.running())
     await enter(imex.running(supervisor))
-    await enter(register.running())
+    await enter(member_list.running())
     await enter(daemon.running())
-    document = Report(settings, daemon, register, supervisor, clock).document
-    return lambda: _lacking(daemon.complaint.lack), document
+    document = StatusReport(settings, daemon, member_list, supervisor, clock).document
+    return lambda: _describe_problem(daemon.problem_tracker.error), document
 
 
-def _domain(settings: Settings) -> Domain:
-    return Domain(settings.compute_domain_namespace, settings.compute_domain_name, settings.domain)
+def _domain_reference(settings: Settings) -> DomainReference:
+    return DomainReference(
+        settings.compute_domain_namespace, settings.compute_domain_name, settings.domain
+    )
 
 
-def _shape(settings: Settings, member: Member) -> Shape:
-    """Where members meet."""
-    if settings.has_cliques:
+def _member_store(settings: Settings, member: MemberIdentity) -> MemberStore:
+    """The object in which the members of the domain are listed."""
+    if settings.uses_cliques:
         pod = Pod(settings.pod_namespace, settings.pod_name, settings.pod_uid)
-        return CliqueShape(settings.domain, member, pod)
-    return StatusShape(
+        return CliqueMemberStore(settings.domain, member, pod)
+    return StatusMemberStore(
         settings.domain, settings.compute_domain_namespace, settings.compute_domain_name
     )
 
 
-def _files(settings: Settings) -> ImexFiles:
+def _imex_files(settings: Settings) -> ImexFiles:
     return ImexFiles(
         template=settings.template_path,
         config=settings.config_path,
         nodes=settings.nodes_path,
-        hosts_file=settings.hosts_file,
+        hosts=settings.hosts_file,
         pod_ip=settings.pod_ip,
-        names=settings.max_nodes_per_imex_domain if settings.has_names else 0,
+        name_count=settings.max_nodes_per_imex_domain if settings.uses_dns_names else 0,
     )
 
 
-def _subjects(settings: Settings) -> tuple[Subject, ...]:
-    """Who is told what keeps us from being ready: our pod, and the domain, which users look at."""
+def _event_subjects(settings: Settings) -> tuple[ObjectReference, ...]:
+    """The objects that get Events: this pod, and the domain, which users look at."""
     return (
-        Subject("v1", "Pod", settings.pod_name, settings.pod_uid, settings.pod_namespace),
-        Subject(
-            names.CONFIG_API_VERSION,
+        ObjectReference("v1", "Pod", settings.pod_name, settings.pod_uid, settings.pod_namespace),
+        ObjectReference(
+            names.NVIDIA_API_VERSION,
             names.DOMAIN_KIND,
             settings.compute_domain_name,
             settings.compute_domain_uuid,
@@ -181,16 +196,20 @@ def _subjects(settings: Settings) -> tuple[Subject, ...]:
     )
 
 
-def _complain(
-    events: Events, subjects: tuple[Subject, ...], story: Story, node: str, lack: DriverError
+def _emit_problem(
+    events: EventRecorder,
+    subjects: tuple[ObjectReference, ...],
+    spans: DomainSpans,
+    node: str,
+    problem: DriverError,
 ) -> None:
-    text = f"node {node}: {lack.advice}"
-    events.emit(subjects, "Warning", lack.reason, text, story.trace)
+    text = f"node {node}: {problem.event_text}"
+    events.emit(subjects, "Warning", problem.reason, text, spans.trace)
 
 
-def _lacking(lack: DriverError | None) -> str | None:
-    return None if lack is None else f"{lack.reason}: {lack.advice}"
+def _describe_problem(problem: DriverError | None) -> str | None:
+    return None if problem is None else f"{problem.reason}: {problem.event_text}"
 
 
-def _idle() -> str | None:
-    return probes.Remark("no NVLink fabric on this node: nothing to run")
+def _check_without_fabric() -> str | None:
+    return probes.PassingRemark("no NVLink fabric on this node: nothing to run")

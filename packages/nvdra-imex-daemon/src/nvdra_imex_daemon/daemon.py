@@ -1,7 +1,8 @@
-"""One membership, start to end: join, tell the peers to IMEX, say whether it is READY, leave.
+"""The daemon's membership in one clique: join, configure IMEX's peers, report readiness, leave.
 
-Level-triggered: every look compares what should be with what is, whatever the reason to look was.
-Source: spec/compute-domain.md §8; §14.2 (KW-24 to 30).
+It is level-triggered: each reconciliation compares the whole desired state with the current one,
+whatever has changed. Source: docs/reference/imex.md, "The daemon";
+docs/reference/compute-domain.md, "Races and correctness" (KW-24 to 30).
 """
 
 import asyncio
@@ -13,92 +14,91 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from nvdra_api.protocol.backoff import Backoff
-from nvdra_api.runtime.process.clock import Clock
-from nvdra_api.runtime.process.waiting import within
-from nvdra_api.runtime.telemetry import logs
-from nvdra_api.types import keys
-from nvdra_api.types.errors import DriverError, Reason, RetryableError
+from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_runtime.process.backoff import Backoff
+from nvdra_runtime.process.clock import Clock
+from nvdra_runtime.process.timeouts import wait_for_event
+from nvdra_runtime.telemetry import keys, logs
 
-from nvdra_imex_daemon import standing
-from nvdra_imex_daemon.entries import Report
-from nvdra_imex_daemon.imex import Imex
-from nvdra_imex_daemon.peering import Peering
-from nvdra_imex_daemon.peers import Roster
-from nvdra_imex_daemon.register import Register, Superseded
-from nvdra_imex_daemon.standing import Complaint
-from nvdra_imex_daemon.story import Story
-from nvdra_imex_daemon.supervisor import Supervisor
+from nvdra_imex_daemon.configuration.peer_configurator import PeerConfigurator
+from nvdra_imex_daemon.configuration.peers import PeerList
+from nvdra_imex_daemon.domain_spans import DomainSpans
+from nvdra_imex_daemon.membership import problems
+from nvdra_imex_daemon.membership.entries import MemberStatus
+from nvdra_imex_daemon.membership.member_list import MemberList, Superseded
+from nvdra_imex_daemon.membership.problems import ProblemTracker
+from nvdra_imex_daemon.process.imex_monitor import ImexMonitor
+from nvdra_imex_daemon.process.supervisor import Supervisor
 
 LOG = logs.logger(__name__)
 
-_LOOK_S: Final = 30.0
-"""Between looks that nothing asked for: they cost a read of the hosts file."""
-_FAILED: Final = Backoff(first_s=0.2, ceiling_s=10.0)
+_RESYNC_S: Final = 30.0
+"""Interval of reconciliations without a change. Each reads the hosts file."""
+_FAILURE_BACKOFF: Final = Backoff(first_s=0.2, ceiling_s=10.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Listeners:
-    """Who else hears of the membership.
+class MembershipCallbacks:
+    """Functions to call when the membership changes.
 
     Attributes:
-        count_peers: Told how many peers are ready, and how many are not.
-        complain: Told what is missing, for people.
-        keep_place: Told our index, for a successor.
+        count_peers: Gets the numbers of ready peers and of others.
+        report_problem: Gets an error to show to people.
+        save_index: Gets our index, to store it for the next daemon on this node.
     """
 
     count_peers: Callable[[int, int], None]
-    complain: Callable[[DriverError], None]
-    keep_place: Callable[[int], Awaitable[None]]
+    report_problem: Callable[[DriverError], None]
+    save_index: Callable[[int], Awaitable[None]]
 
 
 class Daemon:
     """Our membership in one clique.
 
     Attributes:
-        index: Our place; None before we have one.
-        roster: The members as IMEX was last told.
-        complaint: What keeps us from being ready, since when.
+        index: Our index in the clique; None before we have joined.
+        peer_list: The peers that IMEX is configured with.
+        problem_tracker: Why we are not ready, and since when.
     """
 
     def __init__(
         self,
-        register: Register,
-        imex: Imex,
-        peering: Peering,
+        member_list: MemberList,
+        imex: ImexMonitor,
+        peer_configurator: PeerConfigurator,
         supervisor: Supervisor,
-        listeners: Listeners,
-        story: Story,
+        callbacks: MembershipCallbacks,
+        spans: DomainSpans,
         clock: Clock,
     ) -> None:
-        self._register = register
+        self._member_list = member_list
         self._imex = imex
-        self._peering = peering
+        self._peer_configurator = peer_configurator
         self._supervisor = supervisor
-        self._listeners = listeners
-        self._story = story
+        self._callbacks = callbacks
+        self._spans = spans
         self._clock = clock
-        self._moved = asyncio.Event()
-        self._said: Report | None = None
-        self._said_at = 0.0
+        self._changed = asyncio.Event()
+        self._written_status: MemberStatus | None = None
+        self._written_at = 0.0
         self._failures = 0
         self.index: int | None = None
-        self.roster = Roster((), ())
-        # The first look may take its time, where the API server is away: not ready before it.
-        self.complaint = Complaint(_not_joined(), clock.now(), clock.monotonic())
+        self.peer_list = PeerList((), ())
+        # Not ready until the first reconciliation, which takes long if the API server is away.
+        self.problem_tracker = ProblemTracker(_not_joined(), clock.now(), clock.monotonic())
 
     def wake(self) -> None:
-        """Something may have changed: look again."""
-        self._moved.set()
+        """Reconcile soon, because something may have changed."""
+        self._changed.set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Daemon"]:
-        """Be a member until the block is left; then leave, and end IMEX, whatever else failed."""
+        """Be a member for the block. At its end leave the clique and stop IMEX, both at once."""
         began = self._clock.now()
         async with asyncio.TaskGroup() as group:
             tasks = {
-                group.create_task(self._follow(), name="members"),
-                group.create_task(self._look_on(began), name="membership"),
+                group.create_task(self._watch_members(), name="members"),
+                group.create_task(self._reconcile_loop(began), name="membership"),
             }
             try:
                 yield self
@@ -106,87 +106,91 @@ class Daemon:
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
-                async with asyncio.TaskGroup() as ending:
-                    ending.create_task(self._leave(began), name="leave")
-                    ending.create_task(self._supervisor.stop(), name="end of nvidia-imex")
+                async with asyncio.TaskGroup() as shutdown:
+                    shutdown.create_task(self._leave(began), name="leave")
+                    shutdown.create_task(self._supervisor.stop(), name="end of nvidia-imex")
 
-    async def _follow(self) -> None:
+    async def _watch_members(self) -> None:
         serial = 0
         while True:
-            serial = await self._register.changed_since(serial)
+            serial = await self._member_list.changed_since(serial)
             self.wake()
 
-    async def _look_on(self, began: datetime) -> None:
+    async def _reconcile_loop(self, began: datetime) -> None:
         while True:
-            self._moved.clear()
-            obstacle: DriverError | None = None
+            self._changed.clear()
+            failure: DriverError | None = None
             try:
-                pause_s = await self._look(began)
+                pause_s = await self._reconcile(began)
             except DriverError as error:
                 if isinstance(error, Superseded):
-                    self._supervisor.rest()  # a node has one IMEX, and it is the successor's
+                    self._supervisor.pause()  # a node has one IMEX, which is our successor's now
                 self._failures += 1
-                pause_s = _FAILED.delay(self._failures, random.random())  # noqa: S311
-                obstacle = error
-                LOG.v(2, "Cannot be a member now", error=error, retry_s=round(pause_s, 1))
+                pause_s = _FAILURE_BACKOFF.delay(self._failures, random.random())  # noqa: S311
+                failure = error
+                LOG.v(2, "Reconciling failed", error=error, retry_s=round(pause_s, 1))
             else:
                 self._failures = 0
-            complain_s = self._complain(obstacle or self._imex.lack)
-            await within(self._moved, min(pause_s, complain_s))
+            report_in_s = self._report_problem(failure or self._imex.problem)
+            await wait_for_event(self._changed, min(pause_s, report_in_s))
 
-    async def _look(self, began: datetime) -> float:
-        """Make everything as it should be; seconds until the next look that nobody asks for."""
+    async def _reconcile(self, began: datetime) -> float:
+        """Bring everything up to date. Returns the seconds until the next reconciliation."""
         now = asyncio.get_running_loop().time()
-        report = standing.report(self._imex.lack)
-        wait_s = standing.held_back_s(self._said, report, self._said_at, now)
-        await self._say(self._said if wait_s and self._said is not None else report, began)
+        status = problems.member_status(self._imex.problem)
+        delay_s = problems.write_delay_s(self._written_status, status, self._written_at, now)
+        if delay_s and self._written_status is not None:
+            status = self._written_status
+        await self._write_status(status, began)
         assert self.index is not None
-        found, expected = self._register.entries(), self._register.expected()
-        roster = await self._peering.apply(found, expected, self.index)
-        self._note(roster)
-        return wait_s or _LOOK_S
+        entries, expected = self._member_list.entries(), self._member_list.expected_nodes()
+        peer_list = await self._peer_configurator.apply(entries, expected, self.index)
+        self._store_peer_list(peer_list)
+        return delay_s or _RESYNC_S
 
-    async def _say(self, report: Report, began: datetime) -> None:
-        index = await self._register.tell(report)
+    async def _write_status(self, status: MemberStatus, began: datetime) -> None:
+        index = await self._member_list.report(status)
         if self.index is None:
-            self._story.over("join clique", began, attributes={keys.INDEX: index})
-        if report != self._said:
-            self._said, self._said_at = report, asyncio.get_running_loop().time()
+            self._spans.record("join clique", began, attributes={keys.INDEX: index})
+        if status != self._written_status:
+            self._written_status, self._written_at = status, asyncio.get_running_loop().time()
         if index != self.index:
-            await self._listeners.keep_place(index)
+            await self._callbacks.save_index(index)
         self.index = index
 
-    def _note(self, roster: Roster) -> None:
-        for problem in roster.problems:
-            if problem not in self.roster.problems:
-                LOG.warning("Left an entry of the clique out", problem=problem)
-        self.roster = roster
-        ready = sum(peer.is_ready for peer in roster.peers)
-        self._listeners.count_peers(ready, len(roster.peers) - ready)
+    def _store_peer_list(self, peer_list: PeerList) -> None:
+        for problem in peer_list.problems:
+            if problem not in self.peer_list.problems:
+                LOG.warning("Ignoring an entry of the clique", problem=problem)
+        self.peer_list = peer_list
+        ready = sum(peer.is_ready for peer in peer_list.peers)
+        self._callbacks.count_peers(ready, len(peer_list.peers) - ready)
 
-    def _complain(self, lack: DriverError | None) -> float:
-        """Tell people what is missing, when it is time to; seconds until it is."""
+    def _report_problem(self, error: DriverError | None) -> float:
+        """Report the problem to people if it is time to. Returns the seconds until it is."""
         now = asyncio.get_running_loop().time()
-        was_told = bool(self.complaint.told)
-        self.complaint = self.complaint.after(lack, self._clock.now(), now)
-        if lack is None:
-            if was_told:
+        was_reported = bool(self.problem_tracker.reported)
+        self.problem_tracker = self.problem_tracker.updated(error, self._clock.now(), now)
+        if error is None:
+            if was_reported:
                 LOG.info("nvidia-imex is READY again", index=self.index)
             return math.inf
-        due_s = self.complaint.due_s(now)
+        due_s = self.problem_tracker.report_due_s(now)
         if due_s is None or due_s > 0:
             return math.inf if due_s is None else due_s
-        lack.since = lack.since or self.complaint.since
-        LOG.warning("Not ready", reason=lack.reason.value, error=lack.message)
-        self._listeners.complain(lack)
-        self.complaint = self.complaint.said()
+        error.since = error.since or self.problem_tracker.since
+        LOG.warning("Not ready", reason=error.reason.value, error=error.message)
+        self._callbacks.report_problem(error)
+        self.problem_tracker = self.problem_tracker.marked_reported()
         return math.inf
 
     async def _leave(self, began: datetime) -> None:
         if self.index is None:
-            self._story.over("join clique", began, self.complaint.lack or asyncio.CancelledError())
+            self._spans.record(
+                "join clique", began, self.problem_tracker.error or asyncio.CancelledError()
+            )
         try:
-            if await self._register.leave():
+            if await self._member_list.leave():
                 LOG.info("Left the domain", index=self.index)
         except DriverError as error:
             LOG.warning("Could not leave the domain", reason=error.reason.value, error=error)
@@ -196,5 +200,5 @@ def _not_joined() -> DriverError:
     return RetryableError(
         Reason.DAEMON_NOT_READY,
         "this daemon has not joined its clique yet",
-        "see whether the API server can be reached from this node",
+        "check whether the API server can be reached from this node",
     )

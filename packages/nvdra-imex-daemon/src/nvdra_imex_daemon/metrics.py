@@ -1,36 +1,36 @@
-"""The metrics of IMEX on this node, beside those that every component has.
+"""The metrics of IMEX on this node, in addition to those of every component.
 
-Source: spec/tracing.md §5.
+Source: docs/reference/tracing.md, "Metrics".
 """
 
-from nvdra_api.types import keys
+from nvdra_runtime.telemetry import keys
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class ImexMetrics:
-    """How often nvidia-imex had to be started again, and how many peers there are."""
+    """How often nvidia-imex was restarted, and how many peers it has."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Beside what every component measures, in its registry."""
+        """Register the metrics in the component's registry."""
         self._restarts = Counter(
             keys.IMEX_RESTARTS,
-            "Times that nvidia-imex was gone and is started again, by why: exit, signal, refused, "
+            "Restarts of nvidia-imex by reason: exit, signal, refused (it could not be started), "
             "replaced.",
             (keys.LABEL_REASON,),
             registry=registry,
         )
         self._peers = Gauge(
             keys.IMEX_PEERS,
-            "Daemons of the clique, this one among them, by state: ready, not_ready.",
+            "Daemons of the clique, including this one, by state: ready, not_ready.",
             (keys.LABEL_STATE,),
             registry=registry,
         )
 
-    def restarted(self, reason: str) -> None:
-        """The child is gone, or could not be started."""
+    def count_restart(self, reason: str) -> None:
+        """Count an end of the child, or a failed start."""
         self._restarts.labels(reason).inc()
 
-    def peers(self, ready: int, not_ready: int) -> None:
-        """How many daemons the clique has."""
+    def set_peers(self, ready: int, not_ready: int) -> None:
+        """Set the number of daemons in the clique."""
         self._peers.labels("ready").set(ready)
         self._peers.labels("not_ready").set(not_ready)

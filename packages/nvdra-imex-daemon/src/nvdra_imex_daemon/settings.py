@@ -1,8 +1,8 @@
-"""Every flag of this component; the only description of them.
+"""All flags of the daemon.
 
-`process.settings.load` fills the model once, from flags and environment; nothing else reads them.
-Names and defaults are the reference's (spec/compute-domain.md §8.1); what identifies domain and
-clique comes into the environment by CDI, the rest by the DaemonSet.
+`nvdra_runtime.settings.loader` fills the model once, from flags and environment variables. Names
+and defaults are the reference driver's (docs/reference/imex.md, "Invocation"). The variables that
+identify domain and clique are set by CDI, the others by the DaemonSet.
 """
 
 import ipaddress
@@ -11,29 +11,29 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from nvdra_api.runtime.process import fields
-from nvdra_api.runtime.process.settings import Flag
-from nvdra_api.types.gates import Feature, Gates
-from nvdra_api.types.ids import CliqueID, DomainUID, NodeName, PodUID
+from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
+from nvdra_runtime.settings import fields
+from nvdra_runtime.settings.loader import Flag
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 CONFIG = "imexd.cfg"
 TEMPLATE = "imexd.cfg.tmpl"
 NODES = "nodes.cfg"
-PLACE = "place.json"
+INDEX = "place.json"
 
 _UID = re.compile(r"[0-9a-zA-Z-]{1,63}")
 _CLIQUE = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z.-]{0,62}")
 
 
 class Settings(BaseModel):
-    """The daemon of a ComputeDomain on one node: runs nvidia-imex, tells its peers, says READY.
+    """The daemon of a ComputeDomain on one node. Runs nvidia-imex and reports when it is READY.
 
-    It works in the pods that the ComputeDomain controller makes, one on each node of a domain.
+    It runs in the pods that the ComputeDomain controller creates, one on each node of a domain.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    left_out: ClassVar[Mapping[str, str]] = fields.LEFT_OUT
+    left_out: ClassVar[Mapping[str, str]] = fields.UNSUPPORTED_FLAGS
 
     cliqueid: Annotated[str, Flag(group="Domain", env=("CLIQUE_ID",))] = Field(
         default="",
@@ -41,50 +41,52 @@ class Settings(BaseModel):
         "fabric, where there is no IMEX to run.",
     )
     compute_domain_uuid: str = Field(default="", description="UID of the ComputeDomain.")
-    compute_domain_name: str = Field(default="", description="Its name.")
-    compute_domain_namespace: str = Field(default="default", description="Its namespace.")
+    compute_domain_name: str = Field(default="", description="Name of the ComputeDomain.")
+    compute_domain_namespace: str = Field(
+        default="default", description="Namespace of the ComputeDomain."
+    )
     max_nodes_per_imex_domain: int = Field(
         default=0,
         ge=0,
         le=10_000,
-        description="How many nodes one clique may have: indexes are 0 to one less. 0 has room for "
-        "nobody.",
+        description="Maximum number of nodes in one clique; their indexes are less than this. With "
+        "0 no node can join.",
     )
 
     node_name: Annotated[str, Flag(group="Pod")] = Field(
-        default="", description="Node we run on; names our entry in the clique."
+        default="", description="Name of this node, which identifies its entry in the clique."
     )
-    pod_ip: str = Field(default="", description="IP of our pod, where peers reach IMEX.")
-    pod_uid: str = Field(default="", description="UID of our pod.")
-    pod_name: str = Field(default="", description="Name of our pod.")
-    pod_namespace: str = Field(
-        default="", description="Namespace of our pod; the clique is kept there."
+    pod_ip: str = Field(
+        default="", description="IP address of this pod, where its peers reach IMEX."
     )
+    pod_uid: str = Field(default="", description="UID of this pod.")
+    pod_name: str = Field(default="", description="Name of this pod.")
+    pod_namespace: str = Field(default="", description="Namespace of this pod and of its clique.")
 
     imex_dir: Annotated[Path, Flag(group="Files")] = Field(
         default=Path("/imexd"),
-        description="The domain's directory, mounted by CDI: the plugin's imexd.cfg.tmpl, and "
-        "imexd.cfg, nodes.cfg and place.json, which we make.",
+        description="The domain's directory, mounted by CDI. It contains imexd.cfg.tmpl, which the "
+        "plugin writes, and imexd.cfg, nodes.cfg and place.json, which the daemon writes.",
     )
     hosts_file: Path = Field(
-        default=Path("/etc/hosts"), description="Where the peers' DNS names are written."
+        default=Path("/etc/hosts"), description="File to which the peers' DNS names are written."
     )
 
     kubeconfig: fields.Kubeconfig = ""
 
-    feature_gates: Annotated[Gates, Flag(group="Behaviour")] = Field(
-        default=Gates(), description="Switches for features that are not settled yet."
+    feature_gates: Annotated[FeatureGates, Flag(group="Behaviour")] = Field(
+        default=FeatureGates(), description="Switches for features that are not stable yet."
     )
 
     http_endpoint: fields.HttpEndpoint = ""
     metrics_path: fields.MetricsPath = "/metrics"
     debug_endpoint: fields.Address = Field(
         default="127.0.0.1:6060",
-        description="host:port of /debug/traces, /debug/status and /debug/flags/v; keep it on the "
-        "loopback. Empty serves none.",
+        description="host:port of /debug/traces, /debug/status and /debug/flags/v. Keep it on the "
+        "loopback interface. Empty disables it.",
     )
     v: fields.Verbosity = Field(
-        default=0, description="Log verbosity: 0, 2 (each change), 4 (why), 6."
+        default=0, description="Log verbosity: 0, 2 (each change), 4 (causes), 6."
     )
     logging_format: fields.LoggingFormat = "text"
 
@@ -107,13 +109,13 @@ class Settings(BaseModel):
     def _is_ip(cls, text: str) -> str:
         return str(ipaddress.ip_address(text)) if text else text
 
-    def missing(self) -> Iterator[str]:
-        """What `run` cannot do without, a sentence each; `check` needs none of it."""
+    def missing_settings(self) -> Iterator[str]:
+        """An error for each missing setting that `run` needs; `check` needs none of them."""
         if not self.compute_domain_uuid:
             yield (
                 "--compute-domain-uuid (variable COMPUTE_DOMAIN_UUID) is required. It is set by "
-                "the CDI devices of the pod's claim: see whether the container runtime has CDI "
-                "switched on, and whether the pod has a claim of class "
+                "the CDI devices of the pod's claim: check whether CDI is enabled in the container "
+                "runtime, and whether the pod has a claim of class "
                 "compute-domain-daemon.nvidia.com"
             )
         needed = ["pod_name", "pod_namespace", "node_name"]
@@ -131,28 +133,28 @@ class Settings(BaseModel):
 
     @property
     def clique(self) -> CliqueID:
-        """Our clique; empty without fabric."""
+        """Clique of this node; empty without fabric."""
         return CliqueID(self.cliqueid)
 
     @property
     def node(self) -> NodeName:
-        """Our node."""
+        """Name of this node."""
         return NodeName(self.node_name)
 
     @property
     def pod(self) -> PodUID:
-        """Our incarnation."""
+        """UID of this pod."""
         return PodUID(self.pod_uid)
 
     @property
-    def has_names(self) -> bool:
-        """Whether IMEX gets DNS names, which stay, rather than addresses, which change."""
-        return self.feature_gates.is_on(Feature.IMEX_DNS_NAMES)
+    def uses_dns_names(self) -> bool:
+        """Whether IMEX is configured with its peers' DNS names, rather than their addresses."""
+        return self.feature_gates.is_enabled(Feature.IMEX_DNS_NAMES)
 
     @property
-    def has_cliques(self) -> bool:
-        """Whether members meet in a ComputeDomainClique rather than in the domain's status."""
-        return self.feature_gates.is_on(Feature.CLIQUES)
+    def uses_cliques(self) -> bool:
+        """Whether members are listed in a ComputeDomainClique, not in the domain's status."""
+        return self.feature_gates.is_enabled(Feature.CLIQUES)
 
     @property
     def config_path(self) -> Path:
@@ -161,7 +163,7 @@ class Settings(BaseModel):
 
     @property
     def template_path(self) -> Path:
-        """What it is made from."""
+        """Template of IMEX's configuration."""
         return self.imex_dir / TEMPLATE
 
     @property
@@ -170,6 +172,6 @@ class Settings(BaseModel):
         return self.imex_dir / NODES
 
     @property
-    def place_path(self) -> Path:
-        """Where our index is kept for a successor."""
-        return self.imex_dir / PLACE
+    def index_path(self) -> Path:
+        """File with our index for the next daemon on this node."""
+        return self.imex_dir / INDEX

@@ -1,1 +1,1 @@
-"""Where a lab's cluster comes from: made here (`local`), or there already (`existing`)."""
+"""The provider of a lab's cluster: created here (`local`) or an existing one (`existing`)."""

@@ -1,12 +1,14 @@
-"""A cluster that is there already: we keep its kubeconfig and start nothing. Effects."""
+"""An existing cluster: only its kubeconfig is kept, and nothing is started."""
 
 import tempfile
 from pathlib import Path
 
-from nvdra_lab import binaries, model, nodes, state, versions
+from nvdra_lab import model, state, versions
+from nvdra_lab.artifacts import binaries
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
-from nvdra_lab.kubectl import Kubectl
+from nvdra_lab.kubernetes import node_objects
+from nvdra_lab.kubernetes.kubectl import Kubectl
 from nvdra_lab.model import Lab, Node
 from nvdra_lab.progress import Progress
 
@@ -14,14 +16,14 @@ API_GROUP = "resource.k8s.io"
 
 
 def up(environment: Environment, name: str, kubeconfig: Path, progress: Progress) -> Lab:
-    """Take the cluster of a kubeconfig as lab `name`.
+    """Use the cluster of a kubeconfig as lab `name`.
 
     Raises:
         LabError: It does not answer, no node is Ready, or it has no dynamic resource allocation.
     """
     model.check_name(name)
     if state.load(environment, name) is not None:
-        raise LabError(f"lab {name} is there already; `lab down --name {name}` forgets it")
+        raise LabError(f"lab {name} exists already; `lab down --name {name}` removes it")
     if not kubeconfig.is_file():
         raise LabError(f"--kubeconfig {kubeconfig}: there is no such file")
     programs = binaries.ensure(environment, versions.DEFAULT, progress)
@@ -39,7 +41,7 @@ def up(environment: Environment, name: str, kubeconfig: Path, progress: Progress
 
 
 def down(environment: Environment, lab: Lab) -> None:
-    """Forget the cluster; it goes on."""
+    """Forget the cluster, which goes on running."""
     state.remove(environment, lab.name)
 
 
@@ -49,7 +51,7 @@ def _inspect(name: str, kubernetes: str, kubectl: Kubectl) -> Lab:
         raise LabError(
             f"the cluster does not serve {API_GROUP}: it has no dynamic resource allocation"
         )
-    known = nodes.facts(kubectl.get("nodes"))
+    known = node_objects.facts(kubectl.get("nodes"))
     ready = [node for node in known if node.is_ready]
     if not ready:
         raise LabError(f"none of the cluster's {len(known)} nodes is Ready")

@@ -1,39 +1,33 @@
-"""A cluster from nothing: every component a process of this machine. Effects."""
+"""A new cluster whose components are processes of this machine."""
 
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from nvdra_lab import (
-    binaries,
-    cgroups,
-    hardware,
-    images,
-    kernel,
-    layout,
-    machine,
-    model,
-    network,
-    postmortem,
-    processes,
-    readiness,
-    removal,
-    requirements,
-    state,
-    versions,
-    writing,
-)
+from nvdra_lab import file_removal, layout, model, state, versions
+from nvdra_lab.artifacts import binaries, images
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import ComponentError, LabError
-from nvdra_lab.kubectl import Kubectl
+from nvdra_lab.kubernetes import files, readiness
+from nvdra_lab.kubernetes.kubectl import Kubectl
 from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
+from nvdra_lab.machines import (
+    cgroups,
+    failed_start,
+    hardware,
+    kernel,
+    machine_spec,
+    network,
+    processes,
+    requirements,
+)
 from nvdra_lab.model import Lab
 from nvdra_lab.progress import Progress
 
 
 @dataclasses.dataclass(frozen=True)
-class Wishes:
-    """What the user asked for; `kube` may be short, "1.36"; `gates` win over the release's."""
+class LabRequest:
+    """The options of the user; `kube` may be short, "1.36", and `gates` override the release's."""
 
     name: str
     node_count: int
@@ -42,25 +36,25 @@ class Wishes:
     gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
 
 
-def up(environment: Environment, wishes: Wishes, progress: Progress) -> Lab:
-    """Bring a lab up, or leave nothing of it.
+def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab:
+    """Start a lab, or leave nothing of it.
 
     Raises:
-        LabError: What failed, with the end of its log and where the whole log is.
+        LabError: The failure, with the end of the log and the path of the whole log.
     """
-    kubernetes = versions.resolve(wishes.kube, binaries.releases(environment, "kubernetes"))
+    kubernetes = versions.resolve(request.kube, binaries.releases(environment, "kubernetes"))
     requirements.check(environment)
-    _check(wishes, kubernetes)
+    _check(request, kubernetes)
     programs = binaries.ensure(environment, kubernetes, progress)
     archives = images.ensure_small(environment, progress)
     with progress.step("the simulated driver"):
         hardware.compile_programs()
-    with _begun(environment, wishes, kubernetes) as lab:
+    with _begin_lab(environment, request, kubernetes) as lab:
         where = state.folder(environment, lab.name)
         with progress.step(f"{len(lab.nodes) + 1} machines in their namespaces"):
-            writing.write(environment, lab, where, programs, archives)
+            files.write_lab(environment, lab, where, programs, archives)
             network.create(lab, where.net_namespace)
-            variables = writing.machine_environment(environment, programs)
+            variables = files.machine_environment(environment, programs)
             for folder in _machines(lab, where):
                 processes.start(folder, where.net_namespace, environment.python, variables)
         kubectl = Kubectl(
@@ -71,62 +65,62 @@ def up(environment: Environment, wishes: Wishes, progress: Progress) -> Lab:
 
 
 def down(environment: Environment, lab: Lab) -> None:
-    """Take a lab down: processes, cgroups, network, kernel settings, files, in that order."""
+    """Stop a lab: processes, cgroups, network, kernel settings and files, in that order."""
     where = state.folder(environment, lab.name)
     for folder in _machines(lab, where):
         processes.kill(folder)
     cgroups.remove(layout.cgroup(lab.name))
     network.remove(lab, where.net_namespace)
-    others = [other for other in state.every(environment) if other.name != lab.name]
+    others = [other for other in state.all_labs(environment) if other.name != lab.name]
     if not any(other.provider == "local" for other in others):
         kernel.restore(state.kernel_settings(where))
     state.remove(environment, lab.name)
 
 
 def reboot(environment: Environment, lab: Lab, name: str) -> None:
-    """Start a node anew: every process ends, /run and /dev are empty, the other files stay.
+    """Restart a node: all processes end, /run and /dev are emptied, other files stay.
 
     Raises:
         LabError: There is no such node.
-        ComponentError: It does not come up again.
+        ComponentError: It does not start again.
     """
     where = state.folder(environment, lab.name)
     folder = where.machine(lab.node(name).name)
     processes.kill(folder)
     cgroups.remove(layout.cgroup(lab.name, name))
-    removal.tree(folder.run)
+    file_removal.remove_tree(folder.run)
     folder.run.mkdir()
     folder.status_file.unlink()
-    variables = machine.decode(folder.plan_file.read_text()).environment
+    variables = machine_spec.decode(folder.plan_file.read_text()).environment
     processes.start(folder, where.net_namespace, environment.python, variables)
     readiness.wait_for_machine(where, name)
 
 
-def _check(wishes: Wishes, kubernetes: str) -> None:
-    """Refuse what cannot be before anything is built for it."""
-    lab = _planned(wishes, 0, kubernetes)
-    hardware.describe(wishes.profile, lab.nodes[0].name)
+def _check(request: LabRequest, kubernetes: str) -> None:
+    """Reject impossible requests before anything is built for them."""
+    lab = _planned(request, 0, kubernetes)
+    hardware.describe(request.profile, lab.nodes[0].name)
 
 
-def _planned(wishes: Wishes, index: int, kubernetes: str) -> Lab:
+def _planned(request: LabRequest, index: int, kubernetes: str) -> Lab:
     return model.plan(
-        wishes.name, index, wishes.node_count, wishes.profile, kubernetes, wishes.gates
+        request.name, index, request.node_count, request.profile, kubernetes, request.gates
     )
 
 
 @contextlib.contextmanager
-def _begun(environment: Environment, wishes: Wishes, kubernetes: str) -> Iterator[Lab]:
-    """A lab with its folder and addresses, taken down again when the block fails."""
+def _begin_lab(environment: Environment, request: LabRequest, kubernetes: str) -> Iterator[Lab]:
+    """Create a lab with its directory and addresses; it is stopped if the block fails."""
     with state.locked(environment):
-        _refuse_or_clear(environment, wishes.name)
-        labs = state.every(environment)
+        _clear_dead_lab(environment, request.name)
+        labs = state.all_labs(environment)
         index = model.free_index({lab.index for lab in labs}, network.host_routes())
-        lab = _planned(wishes, index, kubernetes)
+        lab = _planned(request, index, kubernetes)
         state.save(environment, lab, _settings_before(environment, labs))
     try:
         yield lab
     except ComponentError as failure:
-        told = postmortem.keep(environment, lab, failure)
+        told = failed_start.keep_logs(environment, lab, failure)
         down(environment, lab)
         raise told from failure
     except BaseException:
@@ -134,8 +128,8 @@ def _begun(environment: Environment, wishes: Wishes, kubernetes: str) -> Iterato
         raise
 
 
-def _refuse_or_clear(environment: Environment, name: str) -> None:
-    """A lab that lives is left alone; what a reboot or a kill left is removed."""
+def _clear_dead_lab(environment: Environment, name: str) -> None:
+    """Reject a name whose lab runs, and remove what a reboot or a kill left of one."""
     old = state.load(environment, name)
     if old is None:
         state.remove(environment, name)
@@ -151,7 +145,7 @@ def _is_alive(environment: Environment, lab: Lab) -> bool:
 
 
 def _settings_before(environment: Environment, labs: list[Lab]) -> dict[str, str]:
-    """The kernel's settings before the first lab: a later one finds them changed."""
+    """The kernel's settings before the first lab; later labs find them changed."""
     for lab in labs:
         if settings := state.kernel_settings(state.folder(environment, lab.name)):
             return settings

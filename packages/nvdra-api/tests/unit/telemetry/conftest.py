@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from nvdra_api.runtime.telemetry import logs
-from nvdra_api.runtime.telemetry.metrics import Metrics
-from nvdra_api.runtime.telemetry.recorder import Recorder
-from nvdra_api.runtime.telemetry.traces import Telemetry
-from nvdra_api.types.claims import ClaimRef
-from nvdra_api.types.ids import ClaimUID, NodeName
+from nvdra_api.ids import ClaimUID, NodeName
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.instrumentation import Telemetry
+from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
+from nvdra_runtime.telemetry.recent_traces.recorder import TraceRecorder
 
 
 class Clock:
@@ -39,13 +39,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics(driver="gpu.nvidia.com", node=NodeName("node-a"))
+def metrics() -> PluginMetrics:
+    return PluginMetrics(driver="gpu.nvidia.com", node=NodeName("node-a"))
 
 
 @pytest.fixture
-def telemetry(clock: Clock, metrics: Metrics) -> Telemetry:
-    return Telemetry(clock, metrics, Recorder())
+def telemetry(clock: Clock, metrics: PluginMetrics) -> Telemetry:
+    return Telemetry(clock, metrics, TraceRecorder())
 
 
 @pytest.fixture
@@ -54,13 +54,13 @@ def ref() -> ClaimRef:
 
 
 @pytest.fixture
-def configured() -> Iterator[Callable[..., tuple[logs.Logging, io.StringIO]]]:
+def configured() -> Iterator[Callable[..., tuple[logs.ConfiguredLogging, io.StringIO]]]:
     """Sets up the log as a component does, into memory, and takes it down again."""
-    made: list[logs.Logging] = []
+    made: list[logs.ConfiguredLogging] = []
 
     def configure(
-        verbosity: int, format_: logs.Format = logs.Format.JSON
-    ) -> tuple[logs.Logging, io.StringIO]:
+        verbosity: int, format_: logs.LogFormat = logs.LogFormat.JSON
+    ) -> tuple[logs.ConfiguredLogging, io.StringIO]:
         stream = io.StringIO()
         made.append(logs.configure(format_, verbosity, "nvdra-test", stream))
         return made[-1], stream
@@ -72,7 +72,7 @@ def configured() -> Iterator[Callable[..., tuple[logs.Logging, io.StringIO]]]:
 
 @pytest.fixture
 def records(
-    configured: Callable[..., tuple[logs.Logging, io.StringIO]],
+    configured: Callable[..., tuple[logs.ConfiguredLogging, io.StringIO]],
 ) -> Callable[[], list[dict[str, Any]]]:
     """What has been logged so far, at verbosity 4, as JSON gives it back."""
     _, stream = configured(4)

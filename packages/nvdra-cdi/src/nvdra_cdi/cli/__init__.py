@@ -1,4 +1,4 @@
-"""The command `nvdra-cdi`: each subcommand is a module, from arguments to an answer.
+"""The command `nvdra-cdi`. Each subcommand is a module with a function `run`.
 
 Nothing outside this package imports it.
 """

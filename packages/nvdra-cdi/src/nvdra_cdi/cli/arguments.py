@@ -1,4 +1,4 @@
-"""The arguments of `nvdra-cdi`, and the help that teaches them."""
+"""The command-line arguments of `nvdra-cdi` and their help texts."""
 
 import argparse
 from collections.abc import Callable
@@ -7,26 +7,26 @@ from nvdra_cdi.__about__ import __version__
 from nvdra_cdi.cache import DEFAULT_DIRECTORIES
 
 _ABOUT = """\
-Container Device Interface specs: what devices are there, is a spec good, what does a container get.
+List, validate, resolve, inject and generate Container Device Interface (CDI) specs.
 
-A spec describes devices that containers ask for by name, vendor/class=device. Container runtimes
-read the specs in /etc/cdi and /var/run/cdi; so does this command.
+A spec defines devices that containers request by name, vendor/class=device. Container runtimes read
+the specs in /etc/cdi and /var/run/cdi. This command reads the same directories.
 """
 _EXAMPLES = """\
 examples:
-  nvdra-cdi list                                   the devices that containers can ask for
-  nvdra-cdi resolve nvidia.com/gpu=0               what a container gets with one of them
-  nvdra-cdi validate                               what is wrong with the specs of this machine
+  nvdra-cdi list                                   list the devices that containers can request
+  nvdra-cdi resolve nvidia.com/gpu=0               show what a container gets with a device
+  nvdra-cdi validate                               report the problems of this machine's specs
   nvdra-cdi generate --output /var/run/cdi/nvidia.com-gpu.yaml
-  nvdra-cdi inject nvidia.com/gpu=0 < config.json  the container's configuration with the device
+  nvdra-cdi inject nvidia.com/gpu=0 < config.json  inject a device into an OCI configuration
 
-Exit status: 0 done, 1 something is wrong with specs, names or the machine, 2 wrong arguments.
+Exit status: 0 success, 1 a problem with specs, names or the machine, 2 wrong arguments.
 """
 _LIST_EXAMPLES = """\
 examples:
   nvdra-cdi list
   nvdra-cdi list specs                             the files, their versions, how many devices
-  nvdra-cdi list -o name | grep nvidia.com/gpu     one name a line
+  nvdra-cdi list -o name | grep nvidia.com/gpu     one name per line
   nvdra-cdi list -o json | jq -r '.devices[].spec' | sort -u
   nvdra-cdi list --spec-dir ./specs                instead of /etc/cdi and /var/run/cdi
 """
@@ -37,15 +37,15 @@ examples:
   nvdra-cdi generate | nvdra-cdi validate --strict -
   nvdra-cdi validate -o json | jq '.files[] | select(.valid | not)'
 
-An error keeps runtimes from using the file. A warning is about what runtimes accept and containers
-then stumble over; with --strict it counts as an error.
+Runtimes do not use a file with an error. They accept a file with a warning, but containers that use
+its devices may fail. With --strict, warnings count as errors.
 """
 _INJECT_EXAMPLES = """\
 examples:
   nvdra-cdi inject vendor.com/class=a vendor.com/class=b < config.json
   nvdra-cdi inject --config bundle/config.json --in-place vendor.com/class=a
 
-Device nodes are looked up on this machine. If a name is unknown, nothing is applied.
+Device nodes are looked up on this machine. If a name is unknown, no device is injected.
 """
 _RESOLVE_EXAMPLES = """\
 examples:
@@ -61,26 +61,27 @@ _GENERATE_EXAMPLES = """\
 examples:
   nvdra-cdi generate                               GPUs and MIG devices, by index and by UUID
   nvdra-cdi generate --device-id 0 --device-id 1:0
-                                                   only these: a GPU, a MIG device of another
+                                                   only a GPU, and a MIG device of another GPU
   nvdra-cdi generate --device-name-strategy uuid --no-all-device --format json
   nvdra-cdi generate --mode imex --class imex-channel
   nvdra-cdi generate --driver-root /run/nvidia/driver --output /var/run/cdi/nvidia.yaml
 
-Mode nvml asks NVML for the GPUs: pip install 'nvdra-cdi[generate]'. Modes imex (the channels of
-/dev/nvidia-caps-imex-channels) and management (everything, for the administrator's tools) do not.
-The arguments are those of `nvidia-ctk cdi generate` where it has them.
+Mode nvml queries NVML, which requires: pip install 'nvdra-cdi[generate]'. Mode imex describes the
+channels in /dev/nvidia-caps-imex-channels. Mode management describes all device nodes of the
+driver, for administrative tools. The arguments have the same names as those of
+`nvidia-ctk cdi generate`.
 
 Hooks: create-symlinks, chmod, update-ldcache, enable-cuda-compat, disable-device-node-modification,
 update-application-profile, apply-cuda-memory-limits.
 Feature flags: enable-explicit-driver-libraries, enable-coherent-annotations,
 no-additional-gids-for-device-nodes, disable-ipc-discoverer.
 """
-_VENDOR = "of the device names, NAME/class=device; default: nvidia.com"
-_CLASS = "of the device names, vendor/NAME=device; default: gpu"
+_VENDOR = "the vendor in device names, NAME/class=device; default: nvidia.com"
+_CLASS = "the class in device names, vendor/NAME=device; default: gpu"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command."""
+    """The argument parser of the command."""
     command = argparse.ArgumentParser(
         prog="nvdra-cdi",
         description=_ABOUT,
@@ -146,32 +147,32 @@ def _generate(command: argparse.ArgumentParser) -> None:
         *("--mode", "--discovery-mode"),
         choices=("auto", "nvml", "imex", "management"),
         default="auto",
-        help="what to describe; auto (default) is nvml",
+        help="which devices to describe; auto (default) is nvml",
     )
-    add("--format", choices=("yaml", "json"), help="of what is printed; default: yaml")
-    add("--output", metavar="FILE", help="write a file, .yaml or .json, instead of printing")
+    add("--format", choices=("yaml", "json"), help="the format of printed specs; default: yaml")
+    add("--output", metavar="FILE", help="write a .yaml or .json file instead of printing the spec")
     add("--vendor", "--cdi-vendor", default="nvidia.com", metavar="NAME", help=_VENDOR)
     add("--class", "--cdi-class", dest="class_", default="gpu", metavar="NAME", help=_CLASS)
     add(
         *("--device-id", "--device-ids", "--device", "--devices"),
         action="append",
         metavar="ID",
-        help="describe only this: an index, index:mig, a UUID, channelN, all; repeatable",
+        help="describe only this device: an index, index:mig, a UUID, channelN, all; repeatable",
     )
     add(
         "--device-name-strategy",
         action="append",
         choices=("index", "type-index", "uuid"),
-        help="how devices are called; repeatable; default: index and uuid",
+        help="how devices are named; repeatable; default: index and uuid",
     )
-    add("--no-all-device", action="store_true", help='no device "all" that is all of them')
+    add("--no-all-device", action="store_true", help='do not add the device "all"')
     add("--driver-root", default="/", metavar="DIR", help="root of the driver's files; default: /")
     add(
         "--target-driver-root",
         metavar="DIR",
-        help="where the host sees that directory; default: at the same place",
+        help="the path of the driver root on the host; default: the same path",
     )
-    add("--dev-root", metavar="DIR", help="the directory with dev/; found out if not given")
+    add("--dev-root", metavar="DIR", help="the directory that contains dev/; detected by default")
     add("--sys-root", metavar="DIR", help="default: /sys")
     add("--proc-root", metavar="DIR", help="default: /proc")
     add(
@@ -179,13 +180,21 @@ def _generate(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the hook program on the host; default: /usr/bin/nvidia-cdi-hook",
     )
-    add("--ldconfig-path", metavar="FILE", help="ldconfig on the host, which hooks call")
+    add("--ldconfig-path", metavar="FILE", help="ldconfig on the host, for the hooks")
     for flags, metavar, effect in (
-        (("--disable-hook", "--disable-hooks"), "NAME", "leave out this hook, see below, or all"),
-        (("--enable-hook", "--enable-hooks"), "NAME", "put in this hook"),
-        (("--feature-flag", "--feature-flags"), "NAME", "switch something, see below"),
-        (("--library-search-path",), "DIR", "where libraries are, instead of the usual places"),
-        (("--config-search-path",), "DIR", "where configuration files are, likewise"),
+        (
+            ("--disable-hook", "--disable-hooks"),
+            "NAME",
+            "leave out this hook (see below), or all hooks",
+        ),
+        (("--enable-hook", "--enable-hooks"), "NAME", "include this hook"),
+        (("--feature-flag", "--feature-flags"), "NAME", "set a feature flag (see below)"),
+        (
+            ("--library-search-path",),
+            "DIR",
+            "search libraries here instead of the default directories",
+        ),
+        (("--config-search-path",), "DIR", "search configuration files here, likewise"),
     ):
         add(*flags, action="append", metavar=metavar, help=f"{effect}; repeatable")
 
@@ -197,7 +206,7 @@ def _resolve(command: argparse.ArgumentParser) -> None:
 
 
 def _schema(_: argparse.ArgumentParser) -> None:
-    """It has no arguments."""
+    """The schema command has no arguments."""
 
 
 def _spec_dir(command: argparse.ArgumentParser) -> None:
@@ -206,7 +215,7 @@ def _spec_dir(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="where specs are, repeatable, the last wins; default: "
+        help="a spec directory; repeatable, the last one has priority; default: "
         + " and ".join(DEFAULT_DIRECTORIES),
     )
 
@@ -224,12 +233,12 @@ _COMMANDS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]]
     ("list", "list devices, vendors, classes or spec files", _LIST_EXAMPLES, _list),
     (
         "validate",
-        "tell what is wrong with spec files, and what to do",
+        "report the problems of spec files, with remedies",
         _VALIDATE_EXAMPLES,
         _validate,
     ),
-    ("inject", "put devices into a container's OCI configuration", _INJECT_EXAMPLES, _inject),
+    ("inject", "inject devices into a container's OCI configuration", _INJECT_EXAMPLES, _inject),
     ("generate", "describe the NVIDIA devices of this node", _GENERATE_EXAMPLES, _generate),
     ("schema", "print the JSON schema of specs, for editors", _SCHEMA_EXAMPLES, _schema),
-    ("resolve", "tell what a device name stands for", _RESOLVE_EXAMPLES, _resolve),
+    ("resolve", "show what a container gets with a device", _RESOLVE_EXAMPLES, _resolve),
 )

@@ -1,4 +1,4 @@
-"""The way in: arguments to an answer, errors to one line, never a traceback."""
+"""The entry point of `nvdra-cdi`. Errors are printed as one line, without a traceback."""
 
 import logging
 import os
@@ -7,66 +7,76 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nvdra_cdi.cli import arguments
-from nvdra_cdi.cli.answers import FAILED, MISUSED, Answer, UsageError
+from nvdra_cdi.cli.output import EXIT_FAILURE, EXIT_USAGE, CommandOutput, UsageError
 from nvdra_cdi.errors import CDIError, one_line
 
-_INTERRUPTED = 130  # as shells have it: 128 and the signal's number
+_EXIT_INTERRUPTED = 130  # the convention of shells: 128 plus the number of the signal
 
 
 def main() -> None:
-    """Run `nvdra-cdi` with the process's arguments and end the process."""
+    """Run `nvdra-cdi` with the arguments of the process, then exit."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a TextIO has it
-    if logging.lastResort is not None:  # what discovery leaves out, it logs as a warning
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # a TextIO has this method
+    if logging.lastResort is not None:  # discovery logs a warning for each file it leaves out
         logging.lastResort.setFormatter(logging.Formatter("warning: %(message)s"))
     try:
         try:
-            code = _say(_answer(sys.argv[1:]))
-        finally:  # also behind --help, which leaves at once
+            code = _write(_run(sys.argv[1:]))
+        finally:  # also after --help, which exits in the parser
             sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads the rest
-        code = FAILED
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone
+        code = EXIT_FAILURE
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or exit flushes it again
-        sys.stderr.write(f"error: cannot write the answer: {error.strerror}\n")
-        code = FAILED
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # else the exit flushes again
+        sys.stderr.write(f"error: cannot write the output: {error.strerror}\n")
+        code = EXIT_FAILURE
     except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = _EXIT_INTERRUPTED
     sys.exit(code)
 
 
-def _answer(argv: Sequence[str]) -> Answer:
+def _run(argv: Sequence[str]) -> CommandOutput:
     given = arguments.parser().parse_args(argv)
     try:
-        return _command(given.command)(given)
+        return _command_function(given.command)(given)
     except UsageError as error:
-        return Answer(remarks=(f"error: {one_line(str(error))}",), code=MISUSED)
+        return CommandOutput(stderr_lines=(f"error: {one_line(str(error))}",), exit_code=EXIT_USAGE)
     except CDIError as error:
-        return Answer(remarks=(f"error: {one_line(str(error))}",), code=FAILED)
+        return CommandOutput(
+            stderr_lines=(f"error: {one_line(str(error))}",), exit_code=EXIT_FAILURE
+        )
 
 
-def _command(name: str) -> Callable[[Any], Answer]:
-    """A command's function; generation alone brings pydantic, so it is imported when asked for."""
+def _command_function(name: str) -> Callable[[Any], CommandOutput]:
+    """The function of a subcommand. Only `generate` needs pydantic, which is slow to import."""
     if name == "generate":
-        from nvdra_cdi.cli import generating
+        from nvdra_cdi.cli import generate_command
 
-        return generating.run
-    from nvdra_cdi.cli import checking, injecting, listing, resolving, schemas
+        return generate_command.run
+    from nvdra_cdi.cli import (
+        inject_command,
+        list_command,
+        resolve_command,
+        schema_command,
+        validate_command,
+    )
 
     return {
-        "list": listing.run,
-        "validate": checking.run,
-        "inject": injecting.run,
-        "resolve": resolving.run,
-        "schema": schemas.run,
+        "list": list_command.run,
+        "validate": validate_command.run,
+        "inject": inject_command.run,
+        "resolve": resolve_command.run,
+        "schema": schema_command.run,
     }[name]
 
 
-def _say(answer: Answer) -> int:
-    if answer.text:
-        sys.stdout.write(answer.text if answer.text.endswith("\n") else f"{answer.text}\n")
+def _write(output: CommandOutput) -> int:
+    if output.stdout:
+        sys.stdout.write(output.stdout if output.stdout.endswith("\n") else f"{output.stdout}\n")
     sys.stdout.flush()
-    for remark in answer.remarks:
-        sys.stderr.write(f"{remark}\n")
-    return answer.code
+    for line in output.stderr_lines:
+        sys.stderr.write(f"{line}\n")
+    return output.exit_code

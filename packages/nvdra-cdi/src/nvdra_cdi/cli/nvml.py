@@ -1,6 +1,6 @@
-"""What NVML says about this node: its driver's version, its GPUs, their MIG devices.
+"""Query NVML for the driver version, the GPUs and the MIG devices of this node.
 
-The only door of this package to pynvml, which comes with the extra `generate`.
+This is the only module of the package that imports pynvml, which the extra `generate` installs.
 """
 
 import ctypes
@@ -10,27 +10,30 @@ from types import ModuleType
 from typing import Any
 
 from nvdra_cdi.errors import DiscoveryError
-from nvdra_cdi.host import Host
-from nvdra_cdi.nvidia import roots
+from nvdra_cdi.nvidia import driver_root as roots
 from nvdra_cdi.nvidia.options import Gpu, MigDevice
+from nvdra_cdi.rooted_files import RootedFiles
 
 _LIBRARY = "libnvidia-ml.so.1"
-_GRAPHICS = "+gfx"  # in the profile that a MIG device's name ends with
+_GRAPHICS = "+gfx"  # part of the profile, with which the name of a MIG device ends
 
 
 class Session:
-    """One NVML session; see `opened`."""
+    """An NVML session. See `open_session`."""
 
     def __init__(self, pynvml: ModuleType) -> None:
         self._nvml: Any = pynvml
-        self._absent = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
+        self._not_supported_errors = (
+            pynvml.NVMLError_NotSupported,
+            pynvml.NVMLError_FunctionNotFound,
+        )
 
     def driver_version(self) -> str:
-        """`580.95.05`, for instance."""
+        """The version of the driver, for example `580.95.05`."""
         return str(self._nvml.nvmlSystemGetDriverVersion())
 
     def devices(self) -> list[Gpu | MigDevice]:
-        """Whole GPUs by index, each followed by its MIG devices."""
+        """All GPUs by index, each followed by its MIG devices."""
         found: list[Gpu | MigDevice] = []
         for index in range(self._nvml.nvmlDeviceGetCount()):
             handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
@@ -50,14 +53,14 @@ class Session:
     def _has_mig_mode(self, handle: Any) -> bool:
         try:
             current, _ = self._nvml.nvmlDeviceGetMigMode(handle)
-        except self._absent:
+        except self._not_supported_errors:
             return False
         return bool(current == self._nvml.NVML_DEVICE_MIG_ENABLE)
 
     def _is_coherent(self, handle: Any) -> bool:
         try:
             mode = self._nvml.nvmlDeviceGetAddressingMode(handle)
-        except self._absent:
+        except self._not_supported_errors:
             return False
         return bool(mode == self._nvml.NVML_DEVICE_ADDRESSING_MODE_ATS)
 
@@ -78,17 +81,17 @@ class Session:
 
 
 @contextmanager
-def opened(driver_root: str) -> Iterator[Session]:
-    """A session with the driver below a root.
+def open_session(driver_root: str) -> Iterator[Session]:
+    """Open an NVML session with the driver below a root.
 
     Raises:
-        DiscoveryError: pynvml is not installed, or the driver is not there or does not answer.
+        DiscoveryError: pynvml is not installed, or there is no driver, or NVML returns an error.
     """
     try:
         import pynvml
     except ImportError as error:
         raise DiscoveryError(
-            "asking NVML needs the package nvidia-ml-py: pip install 'nvdra-cdi[generate]'"
+            "querying NVML requires the package nvidia-ml-py: pip install 'nvdra-cdi[generate]'"
         ) from error
     try:
         if driver_root != "/":
@@ -100,12 +103,12 @@ def opened(driver_root: str) -> Iterator[Session]:
             pynvml.nvmlShutdown()
     except (pynvml.NVMLError, OSError) as error:
         raise DiscoveryError(
-            f"NVML of the driver below {driver_root}: {error}; --driver-root names another place"
+            f"NVML of the driver below {driver_root}: {error}; set --driver-root if it is elsewhere"
         ) from error
 
 
 def _library(driver_root: str) -> str:
-    root = Host(driver_root)
+    root = RootedFiles(driver_root)
     found = roots.find_libraries(root, _LIBRARY)
     if not found:
         raise DiscoveryError(f"no {_LIBRARY} below {driver_root}: is the driver installed there?")

@@ -1,5 +1,5 @@
-"""What a container needs to use NVIDIA GPUs, MIG devices and IMEX channels, as CDI edits.
+"""CDI edits and specs for NVIDIA GPUs, MIG devices and IMEX channels.
 
-`generator` is the way in. Stands in for the NVIDIA container toolkit's modes `nvml`, `imex` and
-`management` (behaviour of 1.20.1).
+Callers use `generator`. It implements the modes `nvml`, `imex` and `management` of the NVIDIA
+Container Toolkit, with the behaviour of version 1.20.1.
 """

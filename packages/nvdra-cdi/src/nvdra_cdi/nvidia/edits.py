@@ -1,7 +1,7 @@
-"""Found facts to container edits (spec/cdi.md §§13.6, 14, 16, 17).
+"""Create container edits from discovered facts (docs/reference/cdi.md §§13.6, 14, 16, 17).
 
-A path inside a root is the path in the container; on the host it lies below the target root. So no
-document is rewritten from one root to another: it is written for the host in the first place.
+A path within a root is the path in the container; its path on the host is below the target root.
+The edits are thus created with paths of the host, and need not be rerooted.
 """
 
 import posixpath
@@ -9,19 +9,21 @@ from collections.abc import Iterable, Sequence
 
 from nvdra_cdi.model import ContainerEdits, DeviceNode, Hook, Mount
 from nvdra_cdi.nvidia import hooks
-from nvdra_cdi.nvidia.facts import Capability, Driver, File, GpuNodes, Node
-from nvdra_cdi.nvidia.options import Feature, Gpu, HookName, Options, joined
+from nvdra_cdi.nvidia.facts import Capability, CharacterDevice, Driver, File, GpuDeviceNodes
+from nvdra_cdi.nvidia.options import Feature, Gpu, HookName, Options, join_root
 
-_FILE = ("ro", "nosuid", "nodev", "rbind", "rprivate")
-_SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
-_NODE_FOLDERS = ("/dev/dri", "/dev/nvidia-caps")
+_FILE_MOUNT_OPTIONS = ("ro", "nosuid", "nodev", "rbind", "rprivate")
+_SOCKET_MOUNT_OPTIONS = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
+_DEVICE_FOLDERS = ("/dev/dri", "/dev/nvidia-caps")
 _WORLD_READ_WRITE = 0o006
-_ONLY_CDI = ("NVIDIA_VISIBLE_DEVICES=void",)
-"""Or the NVIDIA runtime injects GPUs a second time."""
+_VOID_VISIBLE_DEVICES = ("NVIDIA_VISIBLE_DEVICES=void",)
+"""Without this variable, the NVIDIA runtime would inject GPUs a second time."""
 
 
-def common(options: Options, driver: Driver, control_nodes: Iterable[Node]) -> ContainerEdits:
-    """What every container with a GPU needs, whichever GPU it is."""
+def common(
+    options: Options, driver: Driver, control_nodes: Iterable[CharacterDevice]
+) -> ContainerEdits:
+    """The edits for every container with a GPU."""
     return (
         _nodes(options, control_nodes)
         + _graphics(options, driver)
@@ -31,29 +33,37 @@ def common(options: Options, driver: Driver, control_nodes: Iterable[Node]) -> C
 
 
 def imex() -> ContainerEdits:
-    """What every container with an IMEX channel needs."""
-    return ContainerEdits(env=_ONLY_CDI)
+    """The edits for every container with an IMEX channel."""
+    return ContainerEdits(env=_VOID_VISIBLE_DEVICES)
 
 
-def imex_channel(options: Options, node: Node) -> ContainerEdits:
-    """A channel's node. Its numbers are left to the runtime, as the toolkit does (§17.1)."""
-    host_path = joined(options.target_dev_root, node.source)
+def imex_channel(options: Options, node: CharacterDevice) -> ContainerEdits:
+    """The edits for an IMEX channel. As with the toolkit, the runtime finds its numbers.
+
+    Source: docs/reference/cdi.md §17.1.
+    """
+    host_path = join_root(options.target_dev_root, node.source)
     return ContainerEdits(device_nodes=(DeviceNode(path=node.path, host_path=host_path, type="c"),))
 
 
 def management_common(options: Options, driver: Driver) -> ContainerEdits:
-    """The driver's files for a container that manages the node (§17.2)."""
+    """The driver's files, for a container that manages the node (docs/reference/cdi.md §17.2)."""
     off = options.disabled_hooks | {HookName.DISABLE_DEVICE_NODE_MODIFICATION}
     return _driver(options.model_copy(update={"disabled_hooks": off}), driver)
 
 
-def management(options: Options, nodes: Sequence[Node]) -> ContainerEdits:
-    """Every node of the driver's."""
+def management(options: Options, nodes: Sequence[CharacterDevice]) -> ContainerEdits:
+    """All device nodes of the driver, for a container that manages the node.
+
+    Source: docs/reference/cdi.md §17.2.
+    """
     return _nodes(options, nodes) + ContainerEdits(hooks=_folder_permissions(options, nodes))
 
 
-def mig(options: Options, found: GpuNodes, capabilities: Iterable[Capability]) -> ContainerEdits:
-    """What a container needs to use a MIG device: its GPU's nodes, and the right to its part."""
+def mig(
+    options: Options, found: GpuDeviceNodes, capabilities: Iterable[Capability]
+) -> ContainerEdits:
+    """The edits for a MIG device: the nodes of its GPU and of its capabilities."""
     return (
         _nodes(options, found.nodes)
         + ContainerEdits(device_nodes=tuple(_capability(one) for one in capabilities))
@@ -61,36 +71,36 @@ def mig(options: Options, found: GpuNodes, capabilities: Iterable[Capability]) -
     )
 
 
-def gpu(options: Options, board: Gpu, found: GpuNodes) -> ContainerEdits:
-    """What a container needs to use this GPU."""
+def gpu(options: Options, gpu: Gpu, found: GpuDeviceNodes) -> ContainerEdits:
+    """The edits for a whole GPU."""
     return _nodes(options, found.nodes) + ContainerEdits(
         hooks=(
             *_links(options, found),
             *_folder_permissions(options, found.nodes),
-            *hooks.apply_cuda_memory_limits(options, board.uuid),
+            *hooks.apply_cuda_memory_limits(options, gpu.uuid),
         )
     )
 
 
-def _links(options: Options, found: GpuNodes) -> tuple[Hook, ...]:
+def _links(options: Options, found: GpuDeviceNodes) -> tuple[Hook, ...]:
     links = (f"{target}::{path}" for path, target in found.by_path)
     return hooks.create_symlinks(options, links)
 
 
-def _folder_permissions(options: Options, nodes: Iterable[Node]) -> tuple[Hook, ...]:
+def _folder_permissions(options: Options, nodes: Iterable[CharacterDevice]) -> tuple[Hook, ...]:
     folders = {posixpath.dirname(node.path) for node in nodes}
-    return hooks.chmod(options, (folder for folder in _NODE_FOLDERS if folder in folders))
+    return hooks.chmod(options, (folder for folder in _DEVICE_FOLDERS if folder in folders))
 
 
 def _graphics(options: Options, driver: Driver) -> ContainerEdits:
-    # The allocator is a driver library too, and only its link comes from here.
+    # The allocator is also one of the driver's libraries. Only its link is added here.
     allocator = f"libnvidia-allocator.so.{driver.version}"
     mounted = [
         file for file in driver.graphics_libraries if posixpath.basename(file.path) != allocator
     ]
     return ContainerEdits(
         hooks=hooks.create_symlinks(options, hooks.graphics_links(driver)),
-        mounts=_mounts(options, (*mounted, *driver.graphics_files), _FILE),
+        mounts=_mounts(options, (*mounted, *driver.graphics_files), _FILE_MOUNT_OPTIONS),
     )
 
 
@@ -99,9 +109,9 @@ def _driver(options: Options, driver: Driver) -> ContainerEdits:
     return ContainerEdits(
         env=(
             f"NVIDIA_CTK_LIBCUDA_DIR={':'.join(driver.directories)}",
-            *_ONLY_CDI,
+            *_VOID_VISIBLE_DEVICES,
         ),
-        # Links come before the cache: ldconfig has to see them.
+        # Links are created before the linker's cache is updated: ldconfig must see them.
         hooks=(
             *hooks.create_symlinks(options, hooks.driver_links(driver.libraries)),
             *hooks.enable_cuda_compat(options, driver.version),
@@ -109,9 +119,9 @@ def _driver(options: Options, driver: Driver) -> ContainerEdits:
             *hooks.disable_device_node_modification(options),
         ),
         mounts=(
-            *_mounts(options, libraries, _FILE),
-            *_mounts(options, _ipc(options, driver), _SOCKET),
-            *_mounts(options, driver.files, _FILE),
+            *_mounts(options, libraries, _FILE_MOUNT_OPTIONS),
+            *_mounts(options, _ipc(options, driver), _SOCKET_MOUNT_OPTIONS),
+            *_mounts(options, driver.files, _FILE_MOUNT_OPTIONS),
         ),
     )
 
@@ -128,7 +138,7 @@ def _mounts(
 ) -> tuple[Mount, ...]:
     return tuple(
         Mount(
-            host_path=joined(options.target_driver_root, file.source),
+            host_path=join_root(options.target_driver_root, file.source),
             container_path=file.path,
             options=mount_options,
         )
@@ -136,23 +146,23 @@ def _mounts(
     )
 
 
-def _nodes(options: Options, nodes: Iterable[Node]) -> ContainerEdits:
+def _nodes(options: Options, nodes: Iterable[CharacterDevice]) -> ContainerEdits:
     found = tuple(nodes)
     return ContainerEdits(
         device_nodes=tuple(_node(options, node) for node in found),
-        additional_gids=tuple(node.gid for node in found if _needs_its_group(options, node)),
+        additional_gids=tuple(node.gid for node in found if _needs_group(options, node)),
     )
 
 
 def _capability(found: Capability) -> DeviceNode:
-    """The runtime makes it by its numbers: the host often has no such node."""
+    """The device node with its numbers, so that the runtime creates it if the host has none."""
     return DeviceNode(
         path=found.path, type="c", major=found.major, minor=found.minor, file_mode=found.mode
     )
 
 
-def _node(options: Options, node: Node) -> DeviceNode:
-    host_path = joined(options.target_dev_root, node.source)
+def _node(options: Options, node: CharacterDevice) -> DeviceNode:
+    host_path = join_root(options.target_dev_root, node.source)
     return DeviceNode(
         path=node.path,
         host_path=host_path if host_path != node.path else "",
@@ -165,7 +175,7 @@ def _node(options: Options, node: Node) -> DeviceNode:
     )
 
 
-def _needs_its_group(options: Options, node: Node) -> bool:
+def _needs_group(options: Options, node: CharacterDevice) -> bool:
     if Feature.NO_ADDITIONAL_GIDS in options.features:
         return False
     is_open_to_all = node.mode & _WORLD_READ_WRITE == _WORLD_READ_WRITE

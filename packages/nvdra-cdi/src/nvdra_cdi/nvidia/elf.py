@@ -1,7 +1,7 @@
-"""The soname of a shared library, out of its dynamic section.
+"""Read the soname of a shared library from its dynamic section.
 
-Only what that takes of the ELF format (System V ABI, chapter 5): program headers, the dynamic
-table, one string. Libraries are up to 200 MB, so the file is sought through, never read whole.
+This module reads only the necessary parts of the ELF format (System V ABI, chapter 5): program
+headers, the dynamic table and one string. Libraries have up to 200 MB and are not read completely.
 """
 
 import struct
@@ -10,19 +10,19 @@ from typing import BinaryIO
 _MAGIC = b"\x7fELF"
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NULL, _DT_STRTAB, _DT_SONAME = 0, 5, 14
-_MAX_DYNAMIC = 1 << 16  # bytes; real tables have some hundred
-_MAX_NAME = 256  # bytes; a file name has at most 255
+_MAX_DYNAMIC = 1 << 16  # bytes; real tables have some hundred bytes
+_MAX_NAME = 256  # bytes; file names have at most 255
 
 
 class ElfError(Exception):
-    """The file is no ELF file that we can read."""
+    """The file is not a readable ELF file."""
 
 
 def soname(file: BinaryIO) -> str:
-    """What the library calls itself; empty when it does not say.
+    """The soname of a library, or empty if it has none.
 
     Raises:
-        ElfError: It is no ELF file, or a damaged one.
+        ElfError: The file is not an ELF file, or is damaged.
     """
     try:
         return _soname(file)
@@ -33,28 +33,29 @@ def soname(file: BinaryIO) -> str:
 def _soname(file: BinaryIO) -> str:
     ident = file.read(16)
     if ident[:4] != _MAGIC or ident[4:5] not in (b"\1", b"\2") or ident[5:6] not in (b"\1", b"\2"):
-        raise ElfError("no ELF file")
+        raise ElfError("not an ELF file")
     is_64, order = ident[4] == 2, "<" if ident[5] == 1 else ">"
     segments = _segments(file, is_64, order)
     dynamic = next((segment for segment in segments if segment[0] == _PT_DYNAMIC), None)
     if dynamic is None:
         return ""
     _, offset, _, size = dynamic
-    entries = _dynamic(_at(file, offset, min(size, _MAX_DYNAMIC)), is_64, order)
+    entries = _dynamic(_read_at(file, offset, min(size, _MAX_DYNAMIC)), is_64, order)
     if _DT_SONAME not in entries or _DT_STRTAB not in entries:
         return ""
     strings = _file_offset(entries[_DT_STRTAB], segments)
-    name, _, _ = _at(file, strings + entries[_DT_SONAME], _MAX_NAME).partition(b"\0")
+    name, _, _ = _read_at(file, strings + entries[_DT_SONAME], _MAX_NAME).partition(b"\0")
     return name.decode()
 
 
 def _segments(file: BinaryIO, is_64: bool, order: str) -> list[tuple[int, int, int, int]]:
-    """Type, file offset, address and size in the file of each segment."""
+    """The type, file offset, address and file size of each segment."""
     header = struct.Struct(f"{order}{'16xQ14xHH' if is_64 else '12xI10xHH'}")
-    start, entry_size, count = header.unpack(_at(file, 16, header.size))
+    start, entry_size, count = header.unpack(_read_at(file, 16, header.size))
     entry = struct.Struct(f"{order}{'I4xQQ8xQ16x' if is_64 else 'III4xI12x'}")
     return [
-        entry.unpack(_at(file, start + index * entry_size, entry.size)) for index in range(count)
+        entry.unpack(_read_at(file, start + index * entry_size, entry.size))
+        for index in range(count)
     ]
 
 
@@ -75,6 +76,6 @@ def _file_offset(address: int, segments: list[tuple[int, int, int, int]]) -> int
     raise ElfError(f"address {address:#x} is in no segment")
 
 
-def _at(file: BinaryIO, offset: int, size: int) -> bytes:
+def _read_at(file: BinaryIO, offset: int, size: int) -> bytes:
     file.seek(offset)
     return file.read(size)

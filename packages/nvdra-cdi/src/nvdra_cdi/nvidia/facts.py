@@ -1,9 +1,9 @@
-"""What discovery finds, before it becomes edits. Paths are absolute inside their root."""
+"""The facts that discovery collects as input of `edits`. Paths are absolute within their root."""
 
 from dataclasses import dataclass
 
 CAPABILITY_NODES = "/dev/nvidia-caps"
-"""Of the nodes of capabilities."""
+"""The directory of the device nodes of capabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,8 +11,8 @@ class File:
     """A file of the driver.
 
     Attributes:
-        path: Where the container gets it.
-        source: Where it is below the driver root, all links followed.
+        path: The path in the container.
+        source: The path within the driver root, all links resolved.
     """
 
     path: str
@@ -21,13 +21,13 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library of the driver, at the same path in the container.
+    """A library of the driver. It has the same path in the container.
 
     Attributes:
-        path: All links followed.
-        soname: From its dynamic section; the file name when it states none; None when it is no
-            ELF file.
-        links: Which links named after the soname exist beside it on the host.
+        path: The path, all links resolved.
+        soname: The soname from its dynamic section, or its file name if it has no soname. None if
+            it is not an ELF file.
+        links: The links named after the soname that exist in its directory.
     """
 
     path: str
@@ -36,16 +36,16 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A character device.
+class CharacterDevice:
+    """The node of a character device.
 
     Attributes:
-        path: Where the container gets it.
-        source: Where it is below the dev root, all links followed.
-        major: Device number.
-        minor: Device number.
-        mode: Permission bits, 12 of them.
-        gid: Its group.
+        path: The path in the container.
+        source: The path within the dev root, all links resolved.
+        major: The major device number.
+        minor: The minor device number.
+        mode: The 12 permission bits.
+        gid: The group.
     """
 
     path: str
@@ -58,12 +58,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """The right to use a MIG instance: a device node that need not exist on the host.
+    """A device node that gives access to a MIG instance. It need not exist on the host.
 
     Attributes:
-        major: Device number.
-        minor: Device number; it names the node, too.
-        mode: Permission bits.
+        major: The major device number.
+        minor: The minor device number, which is also part of the path.
+        mode: The permission bits.
     """
 
     major: int
@@ -72,7 +72,7 @@ class Capability:
 
     @property
     def path(self) -> str:
-        """Where the container gets it."""
+        """The path in the container."""
         return f"{CAPABILITY_NODES}/nvidia-cap{self.minor}"
 
 
@@ -81,14 +81,15 @@ class Driver:
     """An installed driver.
 
     Attributes:
-        version: `580.95.05`.
-        directories: The directories of its libraries, in the order found.
-        libraries: In mount order: main directories first, then their `vdpau`.
-        graphics_libraries: EGL platforms, those that only get a link, X.Org modules, in this order.
+        version: For example `580.95.05`.
+        directories: The directories with its libraries, in the order found.
+        libraries: The libraries in mount order: main directories, then their `vdpau` directories.
+        graphics_libraries: EGL platforms, libraries that only need a link, and X.Org modules, in
+            this order.
         files: Programs and firmware.
         graphics_files: Configuration of graphics loaders, and the X.Org tool.
-        sockets: Of the driver's services.
-        mps_pipe: The directory of a host's MPS daemon.
+        sockets: The sockets of the driver's services.
+        mps_pipe: The pipe directory of an MPS daemon on the host, if there is one.
     """
 
     version: str
@@ -102,13 +103,13 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuNodes:
+class GpuDeviceNodes:
     """The device nodes of one GPU.
 
     Attributes:
-        nodes: Its own first, then its DRM nodes.
-        by_path: `/dev/dri/by-path` links to those nodes: path and target as stored.
+        nodes: The GPU's own node, then its DRM nodes.
+        by_path: The links in `/dev/dri/by-path` to these nodes: path and target as stored.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[CharacterDevice, ...]
     by_path: tuple[tuple[str, str], ...]

@@ -1,20 +1,19 @@
-"""Generate CDI edits and specs of NVIDIA devices: the way into this subpackage.
+"""Generate CDI edits and specs for NVIDIA devices.
 
-`nvml`, `imex` and `management` answer whole specs, as `nvidia-ctk cdi generate` does. Callers with
-names and specs of their own take the parts: `common_edits` once, `gpu_edits` or `mig_edits` per
-device, `assemble.assemble` for the spec. All read files and block: run them on a worker thread.
-They keep nothing: call them again when the driver has changed.
+`nvml_spec`, `imex_spec` and `management_spec` generate whole specs, like `nvidia-ctk cdi generate`.
+Callers with their own device names combine the parts: `common_edits` once, `gpu_edits` or
+`mig_edits` per device, and `assembly.assemble` for the spec. All functions read files and block:
+call them on a worker thread. They cache nothing: call them again after the driver has changed.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from nvdra_cdi.errors import DiscoveryError
-from nvdra_cdi.host import Entry, Host
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Spec
-from nvdra_cdi.nvidia import discover, edits, nodes, nvcaps
-from nvdra_cdi.nvidia.assemble import assemble
-from nvdra_cdi.nvidia.facts import GpuNodes
+from nvdra_cdi.nvidia import device_nodes, driver_files, edits, nvcaps
+from nvdra_cdi.nvidia.assembly import assemble
+from nvdra_cdi.nvidia.facts import GpuDeviceNodes
 from nvdra_cdi.nvidia.options import (
     AnyDevice,
     Feature,
@@ -23,129 +22,134 @@ from nvdra_cdi.nvidia.options import (
     Naming,
     NoDevice,
     Options,
-    joined,
-    split_off,
+    join_root,
+    strip_root,
 )
+from nvdra_cdi.rooted_files import FileInfo, RootedFiles
 
-_HERE = Host()
+_THIS_HOST = RootedFiles()
 _CHANNEL = "0*[0-9]{1,7}"
 _LAST_CHANNEL = 2**20 - 1
 """The largest minor of a device node."""
-_NOTHING = ContainerEdits(env=("NVCT_EMPTY_DEVICE=",))
+_NO_DEVICE_EDITS = ContainerEdits(env=("NVCT_EMPTY_DEVICE=",))
 
 
-def common_edits(options: Options, host: Host = _HERE) -> ContainerEdits:
-    """What every container with a GPU needs: control nodes, driver files, hooks, environment.
+def common_edits(options: Options, host: RootedFiles = _THIS_HOST) -> ContainerEdits:
+    """The edits for every container with a GPU: control nodes, driver files, hooks, environment.
 
     Raises:
-        DiscoveryError: No driver below `options.driver_root`, or of another version than
+        DiscoveryError: There is no driver below `options.driver_root`, or its version is not
             `options.driver_version`.
     """
-    root, sysfs = host.under(options.driver_root), host.under(options.sys_root)
-    driver = discover.driver(root, sysfs, options)
-    return edits.common(options, driver, nodes.control_nodes(host.under(options.dev_root)))
+    root, sysfs = host.subtree(options.driver_root), host.subtree(options.sys_root)
+    driver = driver_files.discover(root, sysfs, options)
+    return edits.common(options, driver, device_nodes.control_nodes(host.subtree(options.dev_root)))
 
 
-def gpu_edits(options: Options, gpu: Gpu, host: Host = _HERE) -> ContainerEdits:
-    """What a container needs to use this GPU: its nodes, and links to them.
-
-    Raises:
-        DiscoveryError: The GPU's device node is not below `options.dev_root`.
-    """
-    devices, sysfs = host.under(options.dev_root), host.under(options.sys_root)
-    return edits.gpu(options, gpu, nodes.gpu_nodes(devices, sysfs, gpu))
-
-
-def mig_edits(options: Options, device: MigDevice, host: Host = _HERE) -> ContainerEdits:
-    """What a container needs to use this MIG device: its GPU's node, and the right to its part.
+def gpu_edits(options: Options, gpu: Gpu, host: RootedFiles = _THIS_HOST) -> ContainerEdits:
+    """The edits for a GPU: its device nodes and links to them.
 
     Raises:
-        DiscoveryError: The GPU's device node is not below `options.dev_root`, or the kernel module
-            does not know the instance.
+        DiscoveryError: The GPU's device node does not exist below `options.dev_root`.
     """
-    devices, sysfs = host.under(options.dev_root), host.under(options.sys_root)
-    capabilities = nvcaps.of_mig_device(host.under(options.proc_root), device)
+    devices, sysfs = host.subtree(options.dev_root), host.subtree(options.sys_root)
+    return edits.gpu(options, gpu, device_nodes.gpu_nodes(devices, sysfs, gpu))
+
+
+def mig_edits(
+    options: Options, device: MigDevice, host: RootedFiles = _THIS_HOST
+) -> ContainerEdits:
+    """The edits for a MIG device: the device nodes of its GPU and of its capabilities.
+
+    Raises:
+        DiscoveryError: The GPU's device node does not exist below `options.dev_root`, or the kernel
+            module does not know the instance.
+    """
+    devices, sysfs = host.subtree(options.dev_root), host.subtree(options.sys_root)
+    capabilities = nvcaps.mig_capabilities(host.subtree(options.proc_root), device)
     if device.is_graphics:
-        found = nodes.gpu_nodes(devices, sysfs, device.parent)
+        found = device_nodes.gpu_nodes(devices, sysfs, device.parent)
     else:
-        found = GpuNodes((nodes.gpu_node(devices, device.parent),), ())
+        found = GpuDeviceNodes((device_nodes.gpu_node(devices, device.parent),), ())
     return edits.mig(options, found, capabilities)
 
 
-def nvml(
+def nvml_spec(
     options: Options,
     devices: Iterable[AnyDevice],
     namings: Sequence[Naming] = (Naming.INDEX, Naming.UUID),
     kind: str = "nvidia.com/gpu",
-    host: Host = _HERE,
+    host: RootedFiles = _THIS_HOST,
 ) -> Spec:
-    """A spec of GPUs and MIG devices, each once per naming; see `select` for which.
+    """A spec of GPUs and MIG devices, each once per naming. `select` selects devices.
 
     Raises:
-        DiscoveryError: There is no device; or see `common_edits`, `gpu_edits` and `mig_edits`.
+        DiscoveryError: There are no devices, or as for `common_edits`, `gpu_edits`, `mig_edits`.
     """
     common = common_edits(options, host)
     found = [
         Device(name, made, annotations=_annotations(options, device))
         for device in devices
-        for made in (_edits_of(options, device, host),)
+        for made in (_device_edits(options, device, host),)
         for name in dict.fromkeys(device.name(naming) for naming in namings)
     ]
     if not found:
-        raise DiscoveryError("no GPU and no MIG device on this node: are they bound to the driver?")
+        raise DiscoveryError("no GPUs or MIG devices on this node: are they bound to the driver?")
     return assemble(kind, common, found)
 
 
 def select(devices: Iterable[Gpu | MigDevice], identifiers: Sequence[str] = ()) -> list[AnyDevice]:
-    """The devices that identifiers mean, in their order, each once (spec/cdi.md §13.2).
+    """The devices with these identifiers, in order, without duplicates.
 
     Args:
-        devices: All of the node: each GPU, and its MIG devices.
-        identifiers: `0`, `0:1`, a UUID in any of its forms, `all` or `none`; the first of the last
-            two wins over everything else. None at all is `all`: GPUs without MIG mode, then MIG
-            devices.
+        devices: All devices of the node: each GPU, followed by its MIG devices.
+        identifiers: `0`, `0:1`, a UUID in any of its forms, `all` or `none`. The first `all` or
+            `none` overrides all other identifiers. No identifiers mean `all`: GPUs without MIG
+            mode, then MIG devices.
 
     Raises:
-        DiscoveryError: There is no such device.
+        DiscoveryError: The node does not have such a device.
+
+    Source: docs/reference/cdi.md §13.2.
     """
     known = list(devices)
-    word = next((name for name in identifiers if name in ("all", "none")), None)
-    if word == "none":
+    keyword = next((name for name in identifiers if name in ("all", "none")), None)
+    if keyword == "none":
         return [NoDevice()]
-    if word == "all" or not identifiers:
+    if keyword == "all" or not identifiers:
         whole = [one for one in known if isinstance(one, Gpu) and not one.has_mig_mode]
         return [*whole, *(one for one in known if isinstance(one, MigDevice))]
     by_name = _identifiers(known)
     unknown = [name for name in identifiers if name not in by_name]
     if unknown:
-        there = ", ".join(one.name(Naming.INDEX) for one in known) or "none"
-        raise DiscoveryError(f"no device {', '.join(unknown)} on this node; it has {there}")
+        existing = ", ".join(one.name(Naming.INDEX) for one in known) or "none"
+        raise DiscoveryError(f"no device {', '.join(unknown)} on this node; it has {existing}")
     return list(dict.fromkeys(by_name[name] for name in identifiers))
 
 
-def imex(
+def imex_spec(
     options: Options,
     identifiers: Sequence[str] = ("all",),
     kind: str = "nvidia.com/imex-channel",
-    host: Host = _HERE,
+    host: RootedFiles = _THIS_HOST,
 ) -> Spec:
-    """A spec of IMEX channels, each called by its number.
+    """A spec of IMEX channels. Their numbers are the device names.
 
     Args:
-        options: Of them only the dev root and its target count.
-        identifiers: `7`, `channel7`, or `all` for every channel that has a node.
+        options: Only `dev_root` and `target_dev_root` are used.
+        identifiers: `7`, `channel7`, or `all` for every channel that has a device node.
         kind: `vendor/class`.
-        host: Where to look.
+        host: The files of the host.
 
     Raises:
-        DiscoveryError: An identifier names no channel, or a channel has no node.
+        DiscoveryError: An identifier is not a channel, or a channel has no device node.
     """
-    devices = host.under(options.dev_root)
+    devices = host.subtree(options.dev_root)
     found: dict[int, Device] = {}
-    for number in _channels(identifiers, devices):
-        node = nodes.imex_channel(devices, number)
+    for number in _channel_numbers(identifiers, devices):
+        node = device_nodes.imex_channel(devices, number)
         if node is None:
-            path = joined(options.dev_root, nodes.channel_path(number))
+            path = join_root(options.dev_root, device_nodes.channel_path(number))
             raise DiscoveryError(f"no device node {path}: is IMEX channel {number} created?")
         found[number] = Device(str(number), edits.imex_channel(options, node))
     if not found:
@@ -153,32 +157,32 @@ def imex(
     return assemble(kind, edits.imex(), found.values())
 
 
-def management(
-    options: Options, kind: str = "management.nvidia.com/gpu", host: Host = _HERE
+def management_spec(
+    options: Options, kind: str = "management.nvidia.com/gpu", host: RootedFiles = _THIS_HOST
 ) -> Spec:
-    """A spec of one device, `all`: every node of the driver's, for who manages GPUs.
+    """A spec with one device, `all`: all device nodes of the driver, for tools that manage GPUs.
 
-    NVML need not work, and no GPU need be there.
+    NVML and GPUs are not required.
 
     Raises:
-        DiscoveryError: There is no driver, or it has no device node.
+        DiscoveryError: There is no driver, or it has no device nodes.
     """
-    root, sysfs = host.under(options.driver_root), host.under(options.sys_root)
-    driver = discover.driver(root, sysfs, options)
-    devices = host.under(options.dev_root)
-    found = nodes.management_nodes(devices)
+    root, sysfs = host.subtree(options.driver_root), host.subtree(options.sys_root)
+    driver = driver_files.discover(root, sysfs, options)
+    devices = host.subtree(options.dev_root)
+    found = device_nodes.management_nodes(devices)
     if not found:
         raise DiscoveryError(f"no NVIDIA device node below {devices}: is the driver loaded?")
     together = Device("all", edits.management(options, found))
     return assemble(kind, edits.management_common(options, driver), [together])
 
 
-def _edits_of(options: Options, device: AnyDevice, host: Host) -> ContainerEdits:
+def _device_edits(options: Options, device: AnyDevice, host: RootedFiles) -> ContainerEdits:
     if isinstance(device, Gpu):
         return gpu_edits(options, device, host)
     if isinstance(device, MigDevice):
         return mig_edits(options, device, host)
-    return _NOTHING
+    return _NO_DEVICE_EDITS
 
 
 def _annotations(options: Options, device: AnyDevice) -> Mapping[str, str]:
@@ -196,46 +200,47 @@ def _identifiers(devices: Iterable[Gpu | MigDevice]) -> dict[str, Gpu | MigDevic
     return found
 
 
-def _channels(identifiers: Sequence[str], devices: Host) -> list[int]:
+def _channel_numbers(identifiers: Sequence[str], devices: RootedFiles) -> list[int]:
     numbers: list[int] = []
     for identifier in identifiers:
         if identifier == "all":
-            numbers += nodes.imex_channels(devices)
+            numbers += device_nodes.imex_channels(devices)
             continue
         digits = identifier.removeprefix("channel")
         if not re.fullmatch(_CHANNEL, digits) or int(digits) > _LAST_CHANNEL:
             raise DiscoveryError(
-                f"{identifier!r} is no IMEX channel: give 0 to {_LAST_CHANNEL}, channel0 to "
+                f"{identifier!r} is not an IMEX channel: use 0 to {_LAST_CHANNEL}, channel0 to "
                 f"channel{_LAST_CHANNEL}, or all"
             )
         numbers.append(int(digits))
     return numbers
 
 
-def missing(options: Options, written: ContainerEdits, host: Host = _HERE) -> list[str]:
-    """What our edits name and the host no longer has: paths, as the host sees them.
+def missing_paths(
+    options: Options, container_edits: ContainerEdits, host: RootedFiles = _THIS_HOST
+) -> list[str]:
+    """The files of generated edits that the host no longer has, as paths on the host.
 
-    A device node that became another device counts as missing, and so does what lies outside the
-    roots; a capability of MIG does not, since the runtime makes its node. Asked at every prepare:
-    one `lstat` per entry and no other call to the system, since generated edits name what is behind
-    no links.
+    Device nodes with another number and files outside the roots count as missing. Capabilities of
+    MIG do not, because the runtime creates their nodes. As this is called at every prepare, it only
+    makes one `lstat` call per file: paths in generated edits contain no links.
     """
-    devices, root = host.under(options.dev_root), host.under(options.driver_root)
+    devices, root = host.subtree(options.dev_root), host.subtree(options.driver_root)
     gone: list[str] = []
-    for node in written.device_nodes:
+    for node in container_edits.device_nodes:
         path = node.host_path or node.path
-        inside = split_off(options.target_dev_root, path)
+        inside = strip_root(options.target_dev_root, path)
         if nvcaps.is_capability(node):
             continue
         if inside is None or not _is_device(devices.lstat(inside), node):
             gone.append(path)
-    for mount in written.mounts:
-        inside = split_off(options.target_driver_root, mount.host_path)
-        if inside is None or not root.has(inside):
+    for mount in container_edits.mounts:
+        inside = strip_root(options.target_driver_root, mount.host_path)
+        if inside is None or not root.lexists(inside):
             gone.append(mount.host_path)
     return gone
 
 
-def _is_device(entry: Entry | None, node: DeviceNode) -> bool:
+def _is_device(entry: FileInfo | None, node: DeviceNode) -> bool:
     numbers = (node.major, node.minor)
     return entry is not None and entry.is_character_device and (entry.major, entry.minor) == numbers

@@ -1,7 +1,7 @@
-"""The hooks of `nvidia-cdi-hook` and their arguments (spec/cdi.md §15).
+"""The hooks of `nvidia-cdi-hook` and their arguments (docs/reference/cdi.md §15).
 
-Each function answers a tuple: empty when the hook is off or has nothing to do. The links that are
-made in a container are decided here too, from what discovery found.
+Each function returns a tuple, which is empty if the hook is disabled or has nothing to do. This
+module also determines the links that hooks create in a container.
 """
 
 import posixpath
@@ -19,51 +19,53 @@ _SO = re.compile(r"(?P<so>.*?\.so)(?:\.[^.]*)*")
 
 
 def create_symlinks(options: Options, links: Iterable[str]) -> tuple[Hook, ...]:
-    """Make links; each is `<target>::<link>`, with the target taken literally."""
-    return _with_each(options, HookName.CREATE_SYMLINKS, "--link", links)
+    """Create links. Each is `<target>::<link>`; the target is not resolved."""
+    return _hook_with_repeated_flag(options, HookName.CREATE_SYMLINKS, "--link", links)
 
 
 def chmod(options: Options, folders: Iterable[str]) -> tuple[Hook, ...]:
-    """Make the folders of device nodes accessible; a work-around for old versions of crun."""
-    return _with_each(options, HookName.CHMOD, "--path", folders, "--mode", "755")
+    """Make the folders of device nodes accessible, a workaround for old versions of crun."""
+    return _hook_with_repeated_flag(options, HookName.CHMOD, "--path", folders, "--mode", "755")
 
 
 def update_ldcache(options: Options, folders: Iterable[str]) -> tuple[Hook, ...]:
-    """Make the libraries in these folders known to the container's dynamic linker."""
+    """Add the libraries in these folders to the cache of the container's dynamic linker."""
     ldconfig = ("--ldconfig-path", options.ldconfig_path) if options.ldconfig_path else ()
-    return _with_each(options, HookName.UPDATE_LDCACHE, "--folder", folders, *ldconfig)
+    return _hook_with_repeated_flag(
+        options, HookName.UPDATE_LDCACHE, "--folder", folders, *ldconfig
+    )
 
 
 def enable_cuda_compat(options: Options, version: str) -> tuple[Hook, ...]:
-    """Prefer the image's CUDA compatibility libraries where they are newer than the driver."""
+    """Prefer the image's CUDA compatibility libraries if they are newer than the driver."""
     return _hook(options, HookName.ENABLE_CUDA_COMPAT, f"--host-driver-version={version}")
 
 
 def disable_device_node_modification(options: Options) -> tuple[Hook, ...]:
-    """Keep the driver's libraries from making device nodes in the container."""
+    """Keep the driver's libraries from creating device nodes in the container."""
     return _hook(options, HookName.DISABLE_DEVICE_NODE_MODIFICATION)
 
 
 def update_application_profile(options: Options) -> tuple[Hook, ...]:
-    """Restrict EGL and Vulkan to the GPUs in the container."""
+    """Restrict EGL and Vulkan to the GPUs of the container."""
     return _hook(options, HookName.UPDATE_APPLICATION_PROFILE)
 
 
 def apply_cuda_memory_limits(options: Options, uuid: str) -> tuple[Hook, ...]:
-    """Limit GPU memory by the container's cgroup; runs on the host."""
+    """Limit GPU memory by the container's cgroup. This hook runs on the host."""
     root = options.target_driver_root
     arguments = ("--driver-root", root, "--gpu-id", uuid)
     return _hook(options, HookName.APPLY_CUDA_MEMORY_LIMITS, *arguments)
 
 
 def driver_links(libraries: Sequence[Library]) -> list[str]:
-    """The links that programs open the driver's libraries by, each once, in mount order."""
+    """The links that programs use to open the driver's libraries, in mount order."""
     links = (link for library in libraries for link in _links_of(library))
     return list(dict.fromkeys(links))
 
 
 def graphics_links(driver: Driver) -> list[str]:
-    """The links that graphics loaders look for."""
+    """The links that graphics loaders use."""
     links: list[str] = []
     for file in driver.graphics_libraries:
         directory, name = posixpath.split(file.path)
@@ -77,13 +79,13 @@ def graphics_links(driver: Driver) -> list[str]:
 
 
 def library_folders(libraries: Sequence[Library]) -> list[str]:
-    """The folders that the dynamic linker has to search, each once, in mount order."""
+    """The folders that the dynamic linker must search, in mount order, without duplicates."""
     folders = (posixpath.split(library.path) for library in libraries)
     return list(dict.fromkeys(folder for folder, name in folders if _is_library(name)))
 
 
 def so_name(name: str) -> str:
-    """What a linker calls the library: `libcuda.so` for `libcuda.so.1`; empty when it is none."""
+    """The name that linkers use: `libcuda.so` for `libcuda.so.1`. Empty for other names."""
     match = _SO.fullmatch(name)
     return match["so"] if match else ""
 
@@ -110,12 +112,12 @@ def _links_of(library: Library) -> list[str]:
 
 
 def _is_library(name: str) -> bool:
-    """As the toolkit decides: something after `lib`, only dotted parts after the last `.so`."""
+    """The toolkit's rule: something after `lib`, only dotted parts after the last `.so`."""
     _, so, rest = name.rpartition(".so")
     return bool(_LIBRARY.match(name)) and bool(so) and (not rest or rest.startswith("."))
 
 
-def _with_each(
+def _hook_with_repeated_flag(
     options: Options, name: HookName, flag: str, values: Iterable[str], *first: str
 ) -> tuple[Hook, ...]:
     repeated = [part for value in values for part in (flag, value)]

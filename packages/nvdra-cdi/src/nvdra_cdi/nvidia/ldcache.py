@@ -1,14 +1,14 @@
-"""The dynamic linker's cache, `/etc/ld.so.cache`, as a list of library paths (spec/cdi.md §13.7).
+"""Read the dynamic linker's cache, `/etc/ld.so.cache` (docs/reference/cdi.md §13.7).
 
-Looked at only when a library is in none of the usual directories. A missing or damaged cache is an
-empty one: driver containers often have none.
+The cache is used only for libraries that are in none of the default directories. A missing or
+damaged cache is treated as empty: driver containers often have none.
 """
 
 import fnmatch
 import logging
 import struct
 
-from nvdra_cdi.host import Host
+from nvdra_cdi.rooted_files import RootedFiles
 
 _PATH = "/etc/ld.so.cache"
 _OLD_MAGIC = b"ld.so-1.7.0"
@@ -24,8 +24,8 @@ _MAX_LINKS = 40
 _log = logging.getLogger(__name__)
 
 
-def locate(root: Host, pattern: str) -> list[str]:
-    """The libraries for which any name on the way to the file fits, links followed, each once."""
+def locate(root: RootedFiles, pattern: str) -> list[str]:
+    """The resolved libraries that match the pattern by their own name or that of a link to them."""
     data = root.read(_PATH)
     if data is None:
         _log.debug("no %s in %s", _PATH, root)
@@ -41,11 +41,11 @@ def locate(root: Host, pattern: str) -> list[str]:
 
 
 def libraries(data: bytes) -> list[str]:
-    """The paths of all 64-bit libraries in a cache file, in its order; empty when it is damaged."""
+    """The paths of all 64-bit libraries in a cache file, in its order. Empty if it is damaged."""
     try:
         return _libraries(data)
     except (struct.error, UnicodeDecodeError, ValueError) as error:
-        _log.warning("%s is damaged and not used: %s", _PATH, error)
+        _log.warning("%s is damaged and ignored: %s", _PATH, error)
         return []
 
 
@@ -74,7 +74,7 @@ def _text(data: bytes, offset: int) -> str:
     return data[offset:end].decode()
 
 
-def _names(root: Host, path: str) -> list[str]:
+def _names(root: RootedFiles, path: str) -> list[str]:
     names = [path.rpartition("/")[2]]
     while len(names) <= _MAX_LINKS and (target := root.readlink(path)) is not None:
         path = target if target.startswith("/") else f"{path.rpartition('/')[0]}/{target}"

@@ -1,17 +1,19 @@
-"""The capabilities of MIG instances: which device node opens which instance (spec/cdi.md §16.2).
+"""The capabilities of MIG instances: the device nodes that give access to them.
 
 A container gets the node of the GPU instance and that of the compute instance. The kernel module
-says in procfs which minors these are; the nodes themselves need not exist on the host, as the
-runtime makes them by their numbers.
+lists their minor numbers in procfs. The nodes need not exist on the host, because the runtime
+creates them from their numbers.
+
+Source: docs/reference/cdi.md §16.2.
 """
 
 import logging
 
 from nvdra_cdi.errors import DiscoveryError
-from nvdra_cdi.host import Host
 from nvdra_cdi.model import DeviceNode
 from nvdra_cdi.nvidia.facts import CAPABILITY_NODES, Capability
 from nvdra_cdi.nvidia.options import MigDevice
+from nvdra_cdi.rooted_files import RootedFiles
 
 MAJOR_NAME = "nvidia-caps"
 _CAPABILITIES = "/driver/nvidia/capabilities"
@@ -21,38 +23,40 @@ _ACCESS_MODE = 0o444
 _log = logging.getLogger(__name__)
 
 
-def of_mig_device(proc: Host, device: MigDevice) -> tuple[Capability, Capability]:
+def mig_capabilities(proc: RootedFiles, device: MigDevice) -> tuple[Capability, Capability]:
     """The capabilities of a MIG device's GPU instance and compute instance.
 
     Raises:
-        DiscoveryError: The kernel module does not know the instance, or registered no major for
-            capabilities.
+        DiscoveryError: The kernel module does not know the instance, or has not registered a major
+            number for capabilities.
     """
     major = character_major(proc, MAJOR_NAME)
     minor, instance, compute = device.parent.minor, device.gpu_instance, device.compute_instance
     directory = f"{_CAPABILITIES}/gpu{minor}/mig/gi{instance}"
     computed = access_minor(minor, instance)
     return (
-        _access(proc, device, f"{directory}/access", major, computed),
-        _access(proc, device, f"{directory}/ci{compute}/access", major, computed + 1 + compute),
+        _read_capability(proc, device, f"{directory}/access", major, computed),
+        _read_capability(
+            proc, device, f"{directory}/ci{compute}/access", major, computed + 1 + compute
+        ),
     )
 
 
 def access_minor(gpu_minor: int, gpu_instance: int) -> int:
-    """The minor of a GPU instance's access node; that of a compute instance c is 1 + c more."""
+    """The minor of a GPU instance's node. The minor of its compute instance c is 1 + c higher."""
     return 3 + 135 * gpu_minor + 9 * gpu_instance
 
 
 def is_capability(node: DeviceNode) -> bool:
-    """Whether edits name this node for a capability, and not because it is on the host."""
+    """Whether generated edits contain this node as a capability."""
     return node.path.startswith(f"{CAPABILITY_NODES}/") and not node.permissions
 
 
-def character_major(proc: Host, name: str) -> int:
-    """The major that a kernel module registered for character devices of this name.
+def character_major(proc: RootedFiles, name: str) -> int:
+    """The major number that a kernel module registered for character devices with this name.
 
     Raises:
-        DiscoveryError: It is not in `/proc/devices`.
+        DiscoveryError: The name is not in `/proc/devices`.
     """
     text = (proc.read(_DEVICES) or b"").decode(errors="replace")
     section = ""
@@ -65,23 +69,25 @@ def character_major(proc: Host, name: str) -> int:
     raise DiscoveryError(f"no character device {name} in {_DEVICES} below {proc}")
 
 
-def _access(
-    proc: Host, device: MigDevice, path: str, major: int, computed_minor: int
+def _read_capability(
+    proc: RootedFiles, device: MigDevice, path: str, major: int, computed_minor: int
 ) -> Capability:
     content = proc.read(path)
     if content is None and proc.follow(_CAPABILITIES) is None:
-        _log.info("no %s below %s: %s gets the computed minor", _CAPABILITIES, proc, device.uuid)
+        _log.info("no %s below %s: the minor of %s is computed", _CAPABILITIES, proc, device.uuid)
         return Capability(major, computed_minor, _ACCESS_MODE)
     if content is None:
-        raise DiscoveryError(f"no {path} below {proc} for {device.uuid}: its instance is gone")
+        raise DiscoveryError(
+            f"no {path} below {proc} for {device.uuid}: its MIG instance does not exist"
+        )
     lines = (line.partition(":") for line in content.decode(errors="replace").splitlines())
     facts = {key: value.strip() for key, _, value in lines}
     try:
         found = Capability(major, int(facts["DeviceFileMinor"]), int(facts["DeviceFileMode"]))
     except (KeyError, ValueError) as error:
         raise DiscoveryError(
-            f"{path} below {proc} does not say which minor and mode its node has"
+            f"{path} below {proc} does not contain the minor and mode of its device node"
         ) from error
     if found.minor != computed_minor:
-        _log.warning("%s says minor %d, not %d", path, found.minor, computed_minor)
+        _log.warning("%s contains minor %d, expected %d", path, found.minor, computed_minor)
     return found

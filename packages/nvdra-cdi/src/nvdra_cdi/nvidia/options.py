@@ -1,8 +1,8 @@
-"""What a caller tells the generator: where things are, and what to leave out or to add.
+"""The input of the generator: options, and the devices as NVML describes them.
 
-A *root* is a directory with a tree in it. The same tree may have two places: where we read it, from
-inside a container perhaps, and where the container runtime on the host finds it (`target_…`). Here
-are also the devices that edits are wanted for, as NVML describes them.
+A *root* is the top directory of a file tree. The same tree can have two paths: the one at which the
+generator reads it, perhaps in a container, and the one on the host, which container runtimes use
+(`target_…`).
 """
 
 import posixpath
@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 
 class HookName(StrEnum):
-    """The sub-commands of `nvidia-cdi-hook` (spec/cdi.md §15.2)."""
+    """The sub-commands of `nvidia-cdi-hook` (docs/reference/cdi.md §15.2)."""
 
     CREATE_SYMLINKS = "create-symlinks"
     CHMOD = "chmod"
@@ -26,11 +26,17 @@ class HookName(StrEnum):
 
 
 NEW_IN_1_20 = frozenset((HookName.UPDATE_APPLICATION_PROFILE, HookName.APPLY_CUDA_MEMORY_LIMITS))
-"""The hooks that the reference driver, built on toolkit 1.19, lacks: off in claims' devices."""
+"""Hooks that the reference driver does not have, because it uses toolkit 1.19.
+
+They are disabled for the devices of claims.
+"""
 
 
 class Feature(StrEnum):
-    """What can be switched from the usual, by the toolkit's names (spec/cdi.md §13.1)."""
+    """Feature flags, with the names of the NVIDIA Container Toolkit.
+
+    Source: docs/reference/cdi.md §13.1.
+    """
 
     EXPLICIT_DRIVER_LIBRARIES = "enable-explicit-driver-libraries"
     COHERENT_ANNOTATIONS = "enable-coherent-annotations"
@@ -53,27 +59,29 @@ def _target_dev_root(data: dict[str, Any]) -> str:
 
 
 class Options(BaseModel):
-    """Where to look, what to write. All paths are absolute.
+    """The options of the generator. All paths are absolute.
 
     Attributes:
-        driver_root: The driver's libraries, programs and files, as we read them.
-        target_driver_root: The same tree as the host sees it; default: `driver_root`.
-        dev_root: The tree whose `dev/` has the device nodes; default: `driver_root`, and
-            `roots.dev_root` finds out.
-        target_dev_root: The same tree as the host sees it; default: that of the driver root where
-            both are one, else `dev_root`.
-        sys_root: sysfs, for a GPU's DRM nodes and the kernel's firmware path.
-        proc_root: procfs, for the capabilities of MIG instances.
-        library_search_paths: Directories inside the driver root that replace the usual ones.
-        config_search_paths: The same for configuration files.
-        hook_path: `nvidia-cdi-hook` on the host.
-        ldconfig_path: Passed to the `update-ldcache` hook; default: the hook's own.
-        driver_version: As NVML says, and then the libraries must agree; default: the libraries'.
-        disabled_hooks: Hooks to leave out; `all` leaves out every one. `chmod` is always out.
-        enabled_hooks: Hooks to put in whatever `disabled_hooks` says.
-        features: What else is not as usual.
-        mps_pipe: `auto` mounts the directory of a host's MPS daemon where there is one; it would
-            let every container in, so `off` is the default.
+        driver_root: The root of the driver's libraries, programs and files, as the generator sees
+            it.
+        target_driver_root: The path of the same tree on the host. Default: `driver_root`.
+        dev_root: The root whose `dev/` contains the device nodes. Default: `driver_root`. The
+            function `driver_root.dev_root` detects it.
+        target_dev_root: The path of the same tree on the host. Default: `target_driver_root` if
+            both roots are the same, else `dev_root`.
+        sys_root: sysfs, to find the DRM nodes of a GPU and the kernel's firmware path.
+        proc_root: procfs, to find the capabilities of MIG instances.
+        library_search_paths: Directories in the driver root that replace the default ones.
+        config_search_paths: Directories for configuration files that replace the default ones.
+        hook_path: The path of `nvidia-cdi-hook` on the host.
+        ldconfig_path: Passed to the `update-ldcache` hook. Default: the hook chooses.
+        driver_version: The version that NVML reports, which the libraries must have. Default: the
+            version of the libraries.
+        disabled_hooks: Hooks to leave out; `all` means every hook. `chmod` is always disabled.
+        enabled_hooks: Hooks to include. Takes precedence over `disabled_hooks`.
+        features: The feature flags that are set.
+        mps_pipe: `auto` mounts the pipe directory of an MPS daemon on the host, if there is one.
+            The default is `off`, because with `auto` every container could use the daemon.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -95,13 +103,13 @@ class Options(BaseModel):
     mps_pipe: Literal["off", "auto"] = "off"
 
     def allows(self, hook: HookName) -> bool:
-        """Whether this hook may be written; enabling wins over disabling."""
+        """Whether this hook is enabled. Enabling takes precedence over disabling."""
         off = hook is HookName.CHMOD or hook in self.disabled_hooks or "all" in self.disabled_hooks
         return hook in self.enabled_hooks or not off
 
 
 class Naming(StrEnum):
-    """How devices of a spec are called (spec/cdi.md §13.3): `0:1`, `mig0:1` or by UUID."""
+    """How devices of a spec are named (docs/reference/cdi.md §13.3): `0:1`, `mig0:1` or by UUID."""
 
     INDEX = "index"
     TYPE_INDEX = "type-index"
@@ -114,11 +122,12 @@ class Gpu:
 
     Attributes:
         uuid: `GPU-…`.
-        minor: NVML's minor number, not its index: the N of `/dev/nvidiaN`.
-        pci_bus_id: `0000:3b:00.0`, or in NVML's eight-digit upper-case form.
-        index: NVML's, for its name.
-        has_mig_mode: Whether MIG mode is on: then it is no device by itself, unless asked for.
-        is_coherent: Whether its addressing mode is ATS.
+        minor: The minor number that NVML reports, which is the N of `/dev/nvidiaN`. It may differ
+            from the index.
+        pci_bus_id: `0000:3b:00.0`, or the eight-digit upper-case form of NVML.
+        index: The index that NVML reports, for the device name.
+        has_mig_mode: Whether MIG mode is enabled. Such a GPU is a device only on request.
+        is_coherent: Whether the addressing mode is ATS.
     """
 
     uuid: str
@@ -129,18 +138,18 @@ class Gpu:
     is_coherent: bool = False
 
     @property
-    def node(self) -> str:
-        """Its own device node."""
+    def device_node_path(self) -> str:
+        """The path of the GPU's device node."""
         return f"/dev/nvidia{self.minor}"
 
     @property
     def pci_address(self) -> str:
-        """The PCI address in sysfs' form: `0000:3b:00.0`."""
+        """The PCI address as in sysfs: `0000:3b:00.0`."""
         domain, _, rest = self.pci_bus_id.lower().partition(":")
         return f"{int(domain, 16):04x}:{rest}"
 
     def name(self, naming: Naming) -> str:
-        """What it is called in a spec."""
+        """The name of the device in a spec."""
         index = str(self.index)
         return {Naming.INDEX: index, Naming.TYPE_INDEX: f"gpu{index}", Naming.UUID: self.uuid}[
             naming
@@ -153,11 +162,11 @@ class MigDevice:
 
     Attributes:
         uuid: `MIG-…`.
-        parent: Its GPU.
-        gpu_instance: Id of the GPU instance.
-        compute_instance: Id of the compute instance in it.
-        index: NVML's index of the device on its GPU.
-        is_graphics: Whether its profile has the graphics attribute (`+gfx`).
+        parent: The GPU.
+        gpu_instance: The id of the GPU instance.
+        compute_instance: The id of the compute instance in the GPU instance.
+        index: The index of the MIG device on its GPU, as NVML reports it.
+        is_graphics: Whether the profile has the graphics attribute (`+gfx`).
     """
 
     uuid: str
@@ -169,11 +178,11 @@ class MigDevice:
 
     @property
     def legacy_uuid(self) -> str:
-        """How drivers before 470 called it."""
+        """The UUID in the form of drivers before 470."""
         return f"MIG-{self.parent.uuid}/{self.gpu_instance}/{self.compute_instance}"
 
     def name(self, naming: Naming) -> str:
-        """What it is called in a spec."""
+        """The name of the device in a spec."""
         index = f"{self.parent.index}:{self.index}"
         return {Naming.INDEX: index, Naming.TYPE_INDEX: f"mig{index}", Naming.UUID: self.uuid}[
             naming
@@ -182,23 +191,23 @@ class MigDevice:
 
 @dataclass(frozen=True, slots=True)
 class NoDevice:
-    """What `none` stands for: a device that gives nothing but a mark."""
+    """The device `none`, which only sets an environment variable in the container."""
 
     def name(self, _: Naming) -> str:
-        """What it is called in a spec."""
+        """The name of the device in a spec."""
         return "none"
 
 
 AnyDevice = Gpu | MigDevice | NoDevice
 
 
-def joined(root: str, path: str) -> str:
-    """A path inside a root as a path outside it."""
+def join_root(root: str, path: str) -> str:
+    """The full path of a path within a root."""
     return path if root == "/" else root + path
 
 
-def split_off(root: str, path: str) -> str | None:
-    """A path outside a root as a path inside it; None when it is not in there."""
+def strip_root(root: str, path: str) -> str | None:
+    """The path within a root of a full path, or None if it is not below the root."""
     if root == "/":
         return path
     inside = path.removeprefix(root)

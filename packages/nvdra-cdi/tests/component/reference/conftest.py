@@ -33,18 +33,18 @@ def runtimes_library() -> Iterator[oracle.Oracle]:
 
 
 @pytest.fixture(scope="session")
-def compared(reference) -> list[comparison.Compared]:
+def compared(reference: oracle.Oracle) -> list[comparison.Compared]:
     """Every document of the corpus with what both sides say."""
     return comparison.compare(corpus.documents(), reference)
 
 
 @pytest.fixture(scope="session")
-def injected(reference, tmp_path_factory) -> tally.Tally:
+def injected(reference: oracle.Oracle, tmp_path_factory: pytest.TempPathFactory) -> tally.Tally:
     """Every cache and injection with what both sides say."""
     return injections.compared(corpus.SEED, tmp_path_factory.mktemp("injections"), reference)
 
 
 @pytest.fixture(scope="session")
-def named(reference) -> tally.Tally:
+def named(reference: oracle.Oracle) -> tally.Tally:
     """Every name and annotation with what both sides say."""
     return namings.compared(corpus.SEED, reference)

@@ -1,0 +1,204 @@
+"""helm installs the umbrella chart, and the API server enforces the plugin's permissions."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+Cluster = Any  # conftest.Cluster; a conftest cannot be imported
+
+NAME = "nvdra-nvdra-gpu-plugin"
+ACCOUNT = f"system:serviceaccount:nvdra-system:{NAME}"
+GPUS_ALONE = "--set=resources.computeDomains.enabled=false"
+
+
+@pytest.fixture(scope="module")
+def installed(serving: Callable[..., Cluster]) -> Cluster:
+    cluster = serving()
+    done = cluster.install("nvdra", GPUS_ALONE)
+    assert done.returncode == 0, done.stderr
+    until_the_policy_acts(cluster)
+    return cluster
+
+
+def until_the_policy_acts(cluster: Cluster) -> None:
+    """Wait for a new policy, which takes effect within a second or two."""
+    deadline = time.monotonic() + 30
+    while (
+        write(cluster, "create", node_slice("node-b"), "node-a", "--dry-run=server").returncode == 0
+    ):
+        assert time.monotonic() < deadline, "the admission policy never denied anything"
+        time.sleep(0.2)
+
+
+def node_slice(
+    node: str, name: str = "", driver: str = "gpu.nvidia.com", **spec: Any
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name or f"slice-of-{node}"},
+        "spec": {
+            "driver": driver,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}],
+            **(spec or {"nodeName": node}),
+        },
+    }
+
+
+def write(
+    cluster: Cluster, verb: str, item: dict[str, Any], node: str | None, *flags: str
+) -> subprocess.CompletedProcess[str]:
+    """Requests with a token of the plugin on a node."""
+    extra = [f"--as-user-extra=authentication.kubernetes.io/node-name={node}"] if node else []
+    done: subprocess.CompletedProcess[str] = cluster.kubectl(
+        verb, f"--as={ACCOUNT}", *extra, *flags, "-f", "-", stdin=item
+    )
+    return done
+
+
+@pytest.fixture
+def published(installed: Cluster) -> Any:
+    """Create slices as the administrator; they are deleted after the test."""
+    made: list[str] = []
+
+    def publish(item: dict[str, Any]) -> dict[str, Any]:
+        assert installed.kubectl("create", "-f", "-", stdin=item).returncode == 0
+        made.append(item["metadata"]["name"])
+        return item
+
+    yield publish
+    for name in made:
+        installed.kubectl("delete", "resourceslice", name, "--ignore-not-found")
+
+
+def test_the_api_server_accepts_every_object(installed: Cluster) -> None:
+    manifest = installed.helm("get", "manifest", "nvdra", "-n", "nvdra-system").stdout
+    kinds = [item["kind"] for item in yaml.safe_load_all(manifest) if item]
+    assert sorted(kinds) == sorted(
+        ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]
+        + ["DeviceClass"] * 3
+        + ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    )
+
+
+def test_the_policys_expressions_are_well_typed(installed: Cluster) -> None:
+    get = ("get", "validatingadmissionpolicy", NAME, "-o", "jsonpath={.status}")
+    deadline = time.monotonic() + 30
+    while not (status := yaml.safe_load(installed.kubectl(*get).stdout)):
+        assert time.monotonic() < deadline, "the policy's types were never checked"
+        time.sleep(0.2)
+    assert status == {"observedGeneration": 1, "typeChecking": {}}
+
+
+def test_the_user_is_warned_about_a_device_plugin_on_the_same_nodes(installed: Cluster) -> None:
+    notes = installed.helm("get", "notes", "nvdra", "-n", "nvdra-system").stdout
+    assert "WARNING: do not run NVIDIA's device plugin" in notes
+    assert "kubectl -n nvdra-system exec POD -- nvdra-gpu-plugin status" in notes
+
+
+def test_an_upgrade_with_the_same_values_does_not_change_the_daemonset(
+    installed: Cluster,
+) -> None:
+    get = ("get", "daemonset", NAME, "-n", "nvdra-system", "-o", "jsonpath={.metadata.generation}")
+    before = installed.kubectl(*get).stdout
+    chart = str(installed.charts / "nvdra")
+    done = installed.helm("upgrade", "nvdra", chart, "-n", "nvdra-system", "--reuse-values")
+    assert done.returncode == 0, done.stderr
+    assert installed.kubectl(*get).stdout == before == "1"
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "allowed"),
+    [
+        ("get", "resourceclaims.resource.k8s.io", "yes"),
+        ("list", "resourceclaims.resource.k8s.io", "no"),
+        ("watch", "resourceslices.resource.k8s.io", "yes"),
+        ("create", "resourceslices.resource.k8s.io", "yes"),
+        ("get", "nodes", "yes"),
+        ("update", "nodes", "no"),
+        ("get", "pods", "yes"),
+        ("list", "pods", "no"),
+        ("create", "events", "yes"),
+        ("get", "secrets", "no"),
+    ],
+)
+def test_the_account_has_these_permissions_in_every_namespace(
+    installed: Cluster, verb: str, resource: str, allowed: str
+) -> None:
+    argv = ("auth", "can-i", verb, resource, "--all-namespaces", f"--as={ACCOUNT}")
+    assert installed.kubectl(*argv).stdout.strip() == allowed
+
+
+def test_the_plugin_writes_slices_of_its_own_node(installed: Cluster) -> None:
+    mine = node_slice("node-a")
+    assert write(installed, "create", mine, "node-a").returncode == 0
+    mine["spec"]["pool"]["generation"] = 2
+    assert write(installed, "replace", mine, "node-a").returncode == 0
+    assert write(installed, "delete", mine, "node-a").returncode == 0
+
+
+@pytest.mark.protocol("S9")
+def test_it_does_not_create_slices_of_another_node(installed: Cluster) -> None:
+    done = write(installed, "create", node_slice("node-b"), "node-a")
+    assert "this user running on node 'node-a' may not modify" in done.stderr
+
+
+@pytest.mark.protocol("S9")
+def test_it_does_not_create_slices_for_all_nodes(installed: Cluster) -> None:
+    done = write(installed, "create", node_slice("node-a", allNodes=True), "node-a")
+    assert "this user running on node 'node-a' may not modify" in done.stderr
+
+
+@pytest.mark.protocol("S9")
+@pytest.mark.parametrize("verb", ["replace", "delete"])
+def test_it_does_not_change_slices_of_another_node(
+    installed: Cluster, published: Any, verb: str
+) -> None:
+    theirs = published(node_slice("node-b"))
+    theirs["spec"]["pool"]["generation"] = 2
+    done = write(installed, verb, theirs, "node-a")
+    assert "this user running on node 'node-a' may not modify" in done.stderr
+
+
+def test_it_does_not_publish_for_another_driver(installed: Cluster) -> None:
+    done = write(installed, "create", node_slice("node-a", driver="other.example.com"), "node-a")
+    assert "may only modify resourceslices of the driver gpu.nvidia.com" in done.stderr
+
+
+def test_its_account_without_a_node_writes_nothing(installed: Cluster) -> None:
+    done = write(installed, "create", node_slice("node-a"), None)
+    assert "no node association found for user" in done.stderr
+
+
+def test_other_users_are_not_restricted(published: Any) -> None:
+    assert published(node_slice("node-c", driver="other.example.com"))
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
+def test_classes_are_created_in_the_newest_version_that_is_served(
+    serving: Callable[..., Cluster], version: str
+) -> None:
+    served = f"resource.k8s.io/v1=false,resource.k8s.io/v1beta1=true,resource.k8s.io/{version}=true"
+    cluster = serving(served)
+    done = cluster.install("nvdra")
+    assert done.returncode == 0, done.stderr
+    manifest = cluster.helm("get", "manifest", "nvdra", "-n", "nvdra-system").stdout
+    classes = [
+        item for item in yaml.safe_load_all(manifest) if item and item["kind"] == "DeviceClass"
+    ]
+    assert {item["apiVersion"] for item in classes} == {f"resource.k8s.io/{version}"}
+    assert not any("extendedResourceName" in item["spec"] for item in classes)
+
+
+def test_a_cluster_without_dynamic_allocation_is_an_error_with_advice(
+    serving: Callable[..., Cluster],
+) -> None:
+    done = serving("resource.k8s.io/v1=false").install("nvdra")
+    assert done.returncode != 0
+    assert "serves none of resource.k8s.io/v1, v1beta2 and v1beta1" in done.stderr
+    assert "DynamicResourceAllocation" in done.stderr

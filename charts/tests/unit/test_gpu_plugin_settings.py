@@ -1,0 +1,127 @@
+"""The environment variables of the GPU plugin's container."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nvdra_gpu_plugin.settings import Settings
+from nvdra_runtime.settings import flags, loader
+
+Render = Callable[..., dict[str, dict[str, Any]]]
+
+
+def environment(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By variable: its value, or the field of the pod that it comes from."""
+    (daemonset,) = objects["DaemonSet"].values()
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    entries = container["env"]
+    assert len({entry["name"] for entry in entries}) == len(entries)
+    return {
+        entry["name"]: entry["value"]
+        if "value" in entry
+        else entry["valueFrom"]["fieldRef"]["fieldPath"]
+        for entry in entries
+    }
+
+
+DEFAULTS = {
+    "NODE_NAME": "spec.nodeName",
+    "POD_NAME": "metadata.name",
+    "POD_UID": "metadata.uid",
+    "NVIDIA_DRIVER_ROOT": "/",
+    "DRIVER_ROOT_CTR_PATH": "/driver-root",
+    "PROC_ROOT": "/proc",
+    "SYS_ROOT": "/sys",
+    "DEV_ROOT": "/dev",
+    "CDI_ROOT": "/var/run/cdi",
+    "KUBELET_REGISTRAR_DIRECTORY_PATH": "/var/lib/kubelet/plugins_registry",
+    "KUBELET_PLUGINS_DIRECTORY_PATH": "/var/lib/kubelet/plugins",
+    "HTTP_ENDPOINT": ":8080",
+    "METRICS_PATH": "/metrics",
+    "LOGGING_FORMAT": "json",
+    "V": "4",
+    "NVIDIA_VISIBLE_DEVICES": "void",
+}
+
+
+def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> None:
+    assert environment(render("nvdra-gpu-plugin")) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("setting", "changed"),
+    [
+        ({"nvidiaDriverRoot": "/run/nvidia/driver"}, {"NVIDIA_DRIVER_ROOT": "/run/nvidia/driver"}),
+        ({"nvidiaDriverRoot": "/run/nvidia/driver/"}, {"NVIDIA_DRIVER_ROOT": "/run/nvidia/driver"}),
+        ({"nvidiaCDIHookPath": "/usr/bin/h"}, {"NVIDIA_CDI_HOOK_PATH": "/usr/bin/h"}),
+        ({"procRoot": "/run/nvidia/proc"}, {"PROC_ROOT": "/run/nvidia/proc"}),
+        ({"sysRoot": "/run/nvidia/sys"}, {"SYS_ROOT": "/run/nvidia/sys"}),
+        ({"devRoot": "/run/nvidia/dev"}, {"DEV_ROOT": "/run/nvidia/dev"}),
+        (
+            {"featureGates": {"MPSSupport": False, "DynamicMIG": True}},
+            {"FEATURE_GATES": "DynamicMIG=true,MPSSupport=false"},
+        ),
+        ({"logVerbosity": 6}, {"V": "6"}),
+        ({"logVerbosity": "0"}, {"V": "0"}),
+        ({"logVerbosity": 0}, {"V": "0"}),
+        (
+            {"otlp": {"endpoint": "http://collector:4318"}},
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"},
+        ),
+    ],
+)
+def test_a_global_value_is_the_setting_of_the_same_name(
+    render: Render, setting: dict[str, Any], changed: dict[str, str]
+) -> None:
+    assert environment(render("nvdra-gpu-plugin", {"global": setting})) == DEFAULTS | changed
+
+
+@pytest.mark.parametrize(
+    ("values", "changed"),
+    [
+        ({"metrics": {"gpuHttpEndpoint": ":9090"}}, {"HTTP_ENDPOINT": ":9090"}),
+        ({"metrics": {"metricsPath": "/m"}}, {"METRICS_PATH": "/m"}),
+        ({"metrics": {"enabled": False}}, {"METRICS_PATH": ""}),
+        ({"kubeletPluginsDirectoryPath": "/k/p"}, {"KUBELET_PLUGINS_DIRECTORY_PATH": "/k/p"}),
+        ({"kubeletRegistrarDirectoryPath": "/k/r"}, {"KUBELET_REGISTRAR_DIRECTORY_PATH": "/k/r"}),
+        (
+            {"containers": {"gpus": {"env": [{"name": "KUBE_API_QPS", "value": "50"}]}}},
+            {"KUBE_API_QPS": "50"},
+        ),
+    ],
+)
+def test_a_value_of_the_plugin_is_its_setting(
+    render: Render, values: dict[str, Any], changed: dict[str, str]
+) -> None:
+    objects = render("nvdra-gpu-plugin", {"kubeletPlugin": values})
+    assert environment(objects) == DEFAULTS | changed
+
+
+# Read by others than the plugin's flags: the container runtime, the set-up of telemetry.
+READ_ELSEWHERE = {"NVIDIA_VISIBLE_DEVICES", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+
+EVERYTHING = {
+    "nvidiaCDIHookPath": "/usr/bin/nvidia-cdi-hook",
+    "featureGates": {"TimeSlicingSettings": True},
+    "otlp": {"endpoint": "http://collector:4318"},
+}
+
+
+def test_every_variable_of_the_chart_is_one_of_the_plugins(render: Render) -> None:
+    known = {variable for entry in flags.flag_table(Settings) for variable in entry.env}
+    assert (
+        set(environment(render("nvdra-gpu-plugin", {"global": EVERYTHING}))) - known
+        == READ_ELSEWHERE
+    )
+
+
+def test_the_plugin_accepts_the_charts_settings(render: Render) -> None:
+    told = environment(
+        render("nvdra-gpu-plugin", {"global": {**EVERYTHING, "devRoot": "/run/nvidia/dev"}})
+    )
+    understood = loader.load_or_raise(Settings, [], told)
+    assert str(understood.dev_root) == "/run/nvidia/dev"
+    assert understood.http_endpoint == ":8080"
+    assert understood.logging_format == "json"
+    assert understood.v == 4
+    assert understood.feature_gates.explicit["TimeSlicingSettings"]

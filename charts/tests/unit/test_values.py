@@ -1,0 +1,348 @@
+"""Values are documented, used and validated, and described in the same way in all charts."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nvdra_api import gates
+
+Render = Callable[..., dict[str, dict[str, Any]]]
+
+PLUGIN = "nvdra-gpu-plugin"
+DOMAINS = "nvdra-cd-plugin"
+CONTROLLER = "nvdra-cd-controller"
+PARTS = (PLUGIN, DOMAINS, CONTROLLER)
+
+# Each value of a part's chart, and another one that must make a difference.
+COMMON: dict[str, Any] = {
+    "global.nvidiaDriverRoot": "/run/nvidia/driver",
+    "global.nvidiaCDIHookPath": "/usr/bin/nvidia-cdi-hook",
+    "global.procRoot": "/run/nvidia/proc",
+    "global.sysRoot": "/run/nvidia/sys",
+    "global.devRoot": "/run/nvidia/dev",
+    "global.featureGates": {"DynamicMIG": True},
+    "global.logVerbosity": "2",
+    "global.imageRegistry": "registry.example.com",
+    "global.imagePullPolicy": "Always",
+    "global.imagePullSecrets": [{"name": "pull"}],
+    "global.resourceApiVersion": "resource.k8s.io/v1beta1",
+    "global.otlp.endpoint": "http://collector:4318",
+    "nameOverride": "agent",
+    "fullnameOverride": "agent",
+    "namespaceOverride": "gpus",
+    "image.repository": "example.com/x",
+    "image.tag": "dev",
+    "serviceAccount.create": False,
+    "serviceAccount.annotations": {"a": "b"},
+    "serviceAccount.name": "mine",
+    "rbac.create": False,
+    "kubeletPlugin.metrics.enabled": False,
+    "kubeletPlugin.metrics.metricsPath": "/m",
+    "kubeletPlugin.priorityClassName": "high",
+    "kubeletPlugin.updateStrategy.type": "OnDelete",
+    "kubeletPlugin.updateStrategy.rollingUpdate.maxUnavailable": 1,
+    "kubeletPlugin.podAnnotations": {"a": "b"},
+    "kubeletPlugin.podSecurityContext": {"runAsUser": 0},
+    "kubeletPlugin.nodeSelector": {"a": "b"},
+    "kubeletPlugin.tolerations": [],
+    "kubeletPlugin.affinity": None,
+    "kubeletPlugin.kubeletRegistrarDirectoryPath": "/k/r",
+    "kubeletPlugin.kubeletPluginsDirectoryPath": "/k/p",
+    "kubeletPlugin.networkPolicy.enabled": True,
+}
+
+
+def container(name: str) -> dict[str, Any]:
+    prefix = f"kubeletPlugin.containers.{name}"
+    return {
+        f"{prefix}.env": [{"name": "A", "value": "b"}],
+        f"{prefix}.securityContext": {"privileged": False},
+        f"{prefix}.resources": {"limits": {"memory": "200Mi"}},
+    }
+
+
+SHARED_BY_ALL = (
+    "global.featureGates",
+    "global.logVerbosity",
+    "global.imageRegistry",
+    "global.imagePullPolicy",
+    "global.imagePullSecrets",
+    "global.otlp.endpoint",
+    "nameOverride",
+    "fullnameOverride",
+    "namespaceOverride",
+    "image.repository",
+    "image.tag",
+    "serviceAccount.create",
+    "serviceAccount.annotations",
+    "serviceAccount.name",
+    "rbac.create",
+)
+
+OTHER: dict[str, dict[str, Any]] = {
+    PLUGIN: {
+        **COMMON,
+        "deviceClasses.extendedResourceName": "",
+        "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
+        **container("gpus"),
+    },
+    DOMAINS: {
+        **COMMON,
+        "global.imex.mode": "hostManaged",
+        "global.imex.isolation": "",
+        "global.imex.hostSocketPath": "/run/imex.sock",
+        "global.additionalNamespaces": ["old"],
+        "kubeletPlugin.metrics.computeDomainHttpEndpoint": ":9090",
+        "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled": True,
+        **container("computeDomains"),
+    },
+    CONTROLLER: {
+        **{path: COMMON[path] for path in SHARED_BY_ALL},
+        "global.imex.mode": "hostManaged",
+        "global.imex.isolation": "",
+        "global.additionalNamespaces": ["old"],
+        "daemon.image.repository": "example.com/d",
+        "daemon.image.tag": "dev",
+        "daemon.logVerbosity": "2",
+        "daemon.priorityClassName": "high",
+        "daemon.resources": {"limits": {"memory": "200Mi"}},
+        "daemon.metrics.enabled": False,
+        "daemon.metrics.httpEndpoint": ":9090",
+        "daemon.networkPolicy.enabled": True,
+        "controller.replicas": 2,
+        "controller.maxNodesPerImexDomain": 36,
+        "controller.leaderElection.leaseDuration": "30s",
+        "controller.leaderElection.renewDeadline": "12s",
+        "controller.leaderElection.retryPeriod": "3s",
+        "controller.metrics.enabled": False,
+        "controller.metrics.httpEndpoint": ":9090",
+        "controller.metrics.metricsPath": "/m",
+        "controller.priorityClassName": "high",
+        "controller.podAnnotations": {"a": "b"},
+        "controller.podSecurityContext": {"runAsUser": 1},
+        "controller.securityContext": {"privileged": True},
+        "controller.nodeSelector": {"a": "b"},
+        "controller.tolerations": [],
+        "controller.affinity": None,
+        "controller.networkPolicy.enabled": True,
+        "controller.env": [{"name": "A", "value": "b"}],
+        "controller.resources": {"limits": {"memory": "200Mi"}},
+    },
+}
+HOST_MANAGED: dict[str, Any] = {
+    "global": {
+        "featureGates": {"HostManagedIMEXDaemon": True},
+        "imex": {"mode": "hostManaged"},
+    },
+}
+FIELDS = {"affinity", "podSecurityContext", "securityContext"}
+"""Fields of the pod: one value each, whatever they contain."""
+
+
+def leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths of the values that a user sets; a field of the pod counts as one."""
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and value and key not in FIELDS:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path
+
+
+def at(path: str, value: Any) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def read(charts: Path, chart: str) -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load((charts / chart / "values.yaml").read_text())
+    return values
+
+
+def schema(charts: Path, chart: str) -> dict[str, Any]:
+    text: dict[str, Any] = json.loads((charts / chart / "values.schema.json").read_text())
+    return text
+
+
+def settable(node: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths that a schema accepts; the feature gates count as one, and so do amounts."""
+    for key, inner in node.get("properties", {}).items():
+        path = f"{prefix}{key}"
+        if "const" in inner:
+            continue
+        if "properties" in inner and key not in ("featureGates", "resources"):
+            yield from settable(inner, f"{path}.")
+        else:
+            yield path
+
+
+@pytest.mark.parametrize("chart", PARTS)
+def test_every_value_of_a_component_chart_is_tested_below(charts: Path, chart: str) -> None:
+    assert set(OTHER[chart]) == set(leaves(read(charts, chart)))
+
+
+@pytest.mark.parametrize(
+    ("chart", "path"), [(chart, path) for chart, values in OTHER.items() for path in sorted(values)]
+)
+def test_the_value_has_an_effect(render: Render, chart: str, path: str) -> None:
+    # Where an account is not made, its name must be given; a mode needs its gate.
+    base: dict[str, Any] = {}
+    changed = at(path, OTHER[chart][path])
+    if path == "serviceAccount.create":
+        base = {"serviceAccount": {"name": "given"}}
+        changed["serviceAccount"] |= base["serviceAccount"]
+    if path == "global.imex.mode":
+        base = {"global": {"featureGates": {"HostManagedIMEXDaemon": True}}}
+        changed["global"] |= base["global"]
+    if path == "global.additionalNamespaces":  # a role and an account of one name in each
+        base = {"global": dict(HOST_MANAGED["global"])}
+        changed["global"] |= base["global"]
+    assert render(chart, changed) != render(chart, base)
+
+
+@pytest.mark.parametrize("chart", PARTS)
+def test_the_schema_of_a_component_chart_has_exactly_its_values(charts: Path, chart: str) -> None:
+    # Under the umbrella a part is given all globals, those of the others too.
+    others = set(leaves({"global": read(charts, "nvdra")["global"]})) - set(OTHER[chart])
+    assert set(settable(schema(charts, chart))) - others == set(OTHER[chart])
+
+
+@pytest.mark.parametrize("chart", [PLUGIN, DOMAINS])
+def test_component_charts_describe_global_values_like_the_umbrella(
+    charts: Path, chart: str
+) -> None:
+    umbrella, part = (
+        (charts / each / "values.yaml").read_text().partition("\n\n")[0]
+        for each in ("nvdra", chart)
+    )
+    assert umbrella.startswith(part)
+    assert "global:" in part
+
+
+@pytest.mark.parametrize("chart", PARTS)
+def test_component_charts_check_global_values_like_the_umbrella(charts: Path, chart: str) -> None:
+    umbrella, part = (
+        schema(charts, each)["properties"]["global"]["properties"] for each in ("nvdra", chart)
+    )
+    assert part.items() <= umbrella.items()
+    assert set(umbrella) == set(read(charts, "nvdra")["global"])
+
+
+def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -> None:
+    umbrella = yaml.safe_load((charts / "nvdra" / "Chart.yaml").read_text())
+    switches = dict(zip(PARTS, ("gpus", "computeDomains", "computeDomains"), strict=True))
+    assert [each["name"] for each in umbrella["dependencies"]] == list(PARTS)
+    for dependency in umbrella["dependencies"]:
+        part = yaml.safe_load((charts / dependency["name"] / "Chart.yaml").read_text())
+        assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
+        assert dependency["condition"] == f"resources.{switches[part['name']]}.enabled"
+
+
+@pytest.mark.parametrize("chart", ["nvdra", *PARTS])
+def test_helm_lint_reports_nothing(helm: str, charts: Path, chart: str) -> None:
+    argv = [helm, "lint", "--strict", "--quiet", "--kube-version", "1.36.3", str(charts / chart)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+
+
+def test_a_packaged_umbrella_contains_its_component_charts(
+    helm: str, charts: Path, tmp_path: Path, render: Render
+) -> None:
+    argv = [helm, "package", str(charts / "nvdra"), "--destination", str(tmp_path)]
+    subprocess.run(argv, capture_output=True, check=True)
+    # An absolute path replaces the charts' folder in front of it.
+    assert render(str(tmp_path / "nvdra-0.1.0.tgz")) == render("nvdra")
+
+
+def test_global_values_of_a_parent_chart_are_allowed(
+    charts: Path, tmp_path: Path, render: Render
+) -> None:
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: theirs\nversion: 1.0.0\n")
+    (tmp_path / "charts" / "nvdra").symlink_to(charts / "nvdra")
+    values = {"global": {"storageClass": "fast", "logVerbosity": 2}}
+    objects = render(str(tmp_path), values)
+    for each in (*objects["DaemonSet"].values(), *objects["Deployment"].values()):
+        (pod,) = each["spec"]["template"]["spec"]["containers"]
+        assert {"name": "V", "value": "2"} in pod["env"]
+
+
+def test_the_schema_has_exactly_the_existing_feature_gates(charts: Path) -> None:
+    known = schema(charts, "nvdra")["properties"]["global"]["properties"]["featureGates"]
+    assert set(known["properties"]) == {*map(str, gates.KNOWN_FEATURES), *gates.AGGREGATES}
+
+
+@pytest.fixture
+def copy(charts: Path, tmp_path: Path) -> Path:
+    """Copies of the charts that a test may change."""
+    ignored = shutil.ignore_patterns("tests")
+    return shutil.copytree(charts, tmp_path / "charts", symlinks=True, ignore=ignored)
+
+
+def document(charts: Path) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, str(charts / "document_values.py")]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def test_the_readme_lists_all_values(charts: Path, copy: Path) -> None:
+    assert document(copy).returncode == 0
+    assert (copy / "README.md").read_text() == (charts / "README.md").read_text()
+
+
+def test_a_change_of_a_chart_changes_its_table(copy: Path) -> None:
+    texts = {file: file.read_text() for file in copy.glob("*/values.yaml")}
+    assert {file.parent.name for file in texts} == {"nvdra", *PARTS}
+    # The second time, a table is replaced that contains a character of the markers around it.
+    for words in ("One <of> three", "Another <of> three"):
+        for file, text in texts.items():
+            new = f"{words} in {file.parent.name}"
+            file.write_text(text.replace("Always, IfNotPresent or Never", new))
+        assert document(copy).returncode == 0
+        readme = (copy / "README.md").read_text()
+        for file in texts:
+            _, _, after = readme.partition(f"<!-- values: {file.parent.name} -->\n")
+            block, _, _ = after.partition("<!-- end -->")
+            assert f"| {words} in {file.parent.name}, for every image" in block
+
+
+@pytest.mark.parametrize(
+    ("marker", "instead"),
+    [
+        (f"<!-- values: {PLUGIN} -->", "<!-- values: other -->"),
+        (f"<!-- values: {PLUGIN} -->", "<!-- values: nvdra -->"),
+        (f"<!-- values: {PLUGIN} -->", ""),
+        ("<!-- end -->", ""),
+    ],
+)
+def test_a_table_that_cannot_be_placed_is_an_error(copy: Path, marker: str, instead: str) -> None:
+    readme = copy / "README.md"
+    broken = readme.read_text().replace(marker, instead, 1)
+    readme.write_text(broken)
+    done = document(copy)
+    assert done.returncode == 1
+    assert f"is needed for each of nvdra, {CONTROLLER}, {DOMAINS}, {PLUGIN}; found: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert readme.read_text() == broken
+
+
+def test_every_value_is_explained_or_is_a_field_of_the_pod(charts: Path) -> None:
+    silent = re.findall(r"^\| `([^`]+)` \| .* \|  \|$", (charts / "README.md").read_text(), re.M)
+    assert {path.rpartition(".")[2] for path in silent} == {
+        "annotations",
+        "priorityClassName",
+        "podAnnotations",
+        "podSecurityContext",
+        "nodeSelector",
+        "tolerations",
+        "resources",
+    }

@@ -1,0 +1,1 @@
+"""Binaries and images that a lab runs, built once."""

@@ -1,0 +1,72 @@
+"""Builds images with buildah, without a daemon and with a store in the cache."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from nvdra_lab import subprocesses
+from nvdra_lab.layout import CacheDir
+
+
+class Buildah:
+    """A buildah with its own store.
+
+    It needs no service and changes nothing outside of the cache.
+    """
+
+    def __init__(self, cache: CacheDir, variables: Mapping[str, str]) -> None:
+        self._root = cache.images
+        self._temporary = cache.images / "tmp"
+        self._temporary.mkdir(parents=True, exist_ok=True)
+        self._variables = {
+            **variables,
+            "TMPDIR": str(self._temporary),
+            "BUILDAH_ISOLATION": "chroot",
+        }
+
+    def build(
+        self, reference: str, dockerfile: Path, context: Path, arguments: Mapping[str, str]
+    ) -> None:
+        """Build `reference` from a Dockerfile."""
+        build_arguments = [f"--build-arg={name}={value}" for name, value in arguments.items()]
+        self._run("bud", "--tag", reference, "--file", dockerfile, *build_arguments, context)
+
+    def prune(self) -> None:
+        """Remove images whose name a newer build has taken."""
+        self._run("rmi", "--prune")
+
+    def save(self, reference: str, archive: Path) -> None:
+        """Write an image to an uncompressed OCI archive, which is read again on this machine."""
+        with tempfile.TemporaryDirectory(dir=self._temporary) as folder:
+            unfinished = Path(folder) / archive.name
+            self._run(
+                "push", "--disable-compression", reference, f"oci-archive:{unfinished}:{reference}"
+            )
+            unfinished.rename(archive)
+
+    def import_tree(self, reference: str, tree: Path) -> None:
+        """Create an image with one layer, the content of `tree`."""
+        container = self._run("from", "scratch").strip()
+        try:
+            self._run("copy", "--quiet", container, tree, "/")
+            self._run("commit", "--quiet", container, reference)
+        finally:
+            self._run("rm", container)
+
+    def exists(self, reference: str) -> bool:
+        """Whether the store has that image."""
+        return bool(self._run("images", "--quiet", "--filter", f"reference={reference}").strip())
+
+    def output_of(self, reference: str, *argv: str) -> str:
+        """The output of a command in a container of the image."""
+        container = self._run("from", "--pull=false", reference).strip()
+        try:
+            return self._run("run", container, "--", *argv)
+        finally:
+            self._run("rm", container)
+
+    def _run(self, command: str, *arguments: str | Path) -> str:
+        store = [f"--root={self._root / 'store'}", f"--runroot={self._root / 'run'}"]
+        return subprocesses.run(
+            ["buildah", *store, "--storage-driver=vfs", command, *arguments], env=self._variables
+        )

@@ -1,0 +1,96 @@
+"""Builds the images of a lab, and loads them into its nodes."""
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from nvdra_lab import state, subprocesses
+from nvdra_lab.artifacts import rootfs
+from nvdra_lab.artifacts.buildah import Buildah
+from nvdra_lab.environment import Environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.kubernetes.node import IMPORT, PAUSE_IMAGE, WORKLOAD_IMAGE
+from nvdra_lab.machines import processes
+from nvdra_lab.model import Lab
+from nvdra_lab.progress import Progress
+
+
+@dataclasses.dataclass(frozen=True)
+class SmallImage:
+    """A small image with files of this machine."""
+
+    name: str
+    reference: str
+    fill: Callable[[Path], None]
+
+
+SMALL = (
+    SmallImage("pause", PAUSE_IMAGE, rootfs.pause),
+    SmallImage("workload", WORKLOAD_IMAGE, rootfs.workload),
+)
+
+
+def archive(environment: Environment, name: str) -> Path:
+    """The archive of an image that `build` makes."""
+    return environment.cache.images / f"{name}.oci.tar"
+
+
+def built(environment: Environment) -> list[Path]:
+    """The archives of all images that were built."""
+    return sorted(environment.cache.images.glob("*.oci.tar"))
+
+
+def ensure_small(environment: Environment, progress: Progress) -> list[Path]:
+    """The archives that every node gets at its start, built if they are missing or outdated."""
+    for image in SMALL:
+        if not _is_current(environment, image):
+            with progress.step(f"image {image.reference}"):
+                _build_small(environment, image)
+    return [archive(environment, image.name) for image in SMALL]
+
+
+def load(
+    environment: Environment, lab: Lab, programs: dict[str, str], file: Path, progress: Progress
+) -> None:
+    """Import an OCI archive into the containerd of every node.
+
+    Raises:
+        LabError: A node is down, or its containerd rejects the archive.
+    """
+    where = state.folder(environment, lab.name)
+    if not file.is_file():
+        raise LabError(f"{file}: there is no such archive")
+
+    def import_into(name: str) -> None:
+        init = processes.init_pid(where.machine(name))
+        if init is None:
+            raise LabError(f"{name} does not run; see: lab status")
+        with file.open("rb") as content:
+            argv = [programs["ctr"], *IMPORT, "-"]
+            subprocesses.run([*processes.enter_argv(init), *argv], stdin=content)
+
+    names = [node.name for node in lab.nodes]
+    with progress.step(f"{file.name} into {', '.join(names)}"), ThreadPoolExecutor(2) as threads:
+        list(threads.map(import_into, names))
+
+
+def _is_current(environment: Environment, image: SmallImage) -> bool:
+    file, recipe = archive(environment, image.name), _recipe(environment, image)
+    sources = (recipe, Path(rootfs.__file__))
+    return file.exists() and all(file.stat().st_mtime >= one.stat().st_mtime for one in sources)
+
+
+def _build_small(environment: Environment, image: SmallImage) -> None:
+    buildah = Buildah(environment.cache, environment.variables)
+    with tempfile.TemporaryDirectory(dir=environment.cache.images / "tmp") as folder:
+        tree = Path(folder) / "rootfs"
+        tree.mkdir()
+        image.fill(tree)
+        buildah.build(image.reference, _recipe(environment, image), Path(folder), {})
+    buildah.save(image.reference, archive(environment, image.name))
+
+
+def _recipe(environment: Environment, image: SmallImage) -> Path:
+    return environment.source / "images" / f"{image.name}.Dockerfile"

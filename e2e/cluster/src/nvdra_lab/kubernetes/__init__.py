@@ -1,0 +1,1 @@
+"""The Kubernetes components that run on the machines."""

@@ -1,0 +1,1 @@
+"""Machines: groups of processes with namespaces of their own."""

@@ -1,0 +1,65 @@
+"""The simulated hardware of a node, at the same paths in every lab.
+
+`python -m nvdra_lab.machines.hardware PROFILE NODE` runs inside the node's mount namespace.
+"""
+
+import sys
+from pathlib import Path
+
+from nvdra_sim import incidents, installation
+from nvdra_sim.configuration import node_config
+from nvdra_sim.description import NodeDescription
+from nvdra_sim.filesystem import driver_root, trees
+from nvdra_sim.native import programs
+from nvdra_sim.native.nvml_library import BuildError
+from nvdra_sim.state_file import state
+
+from nvdra_lab.errors import LabError
+from nvdra_lab.model import DEV_ROOT, DRIVER_ROOT, PROC_ROOT, SYS_ROOT
+
+
+def describe(profile: str, node: str) -> NodeDescription:
+    """The hardware of one node.
+
+    Raises:
+        LabError: There is no such profile; the message is the simulator's.
+    """
+    try:
+        return node_config.from_profile(profile, node)
+    except node_config.ConfigError as error:
+        raise LabError(f"--profile {profile}: {error}") from error
+
+
+def compile_programs() -> None:
+    """Build the simulator's native parts before nodes need them.
+
+    Raises:
+        LabError: The C compiler is missing or failed.
+    """
+    try:
+        programs.build()
+    except BuildError as error:
+        raise LabError(str(error)) from error
+
+
+def login_environment(description: NodeDescription) -> dict[str, str]:
+    """The environment for running the driver's programs on the node."""
+    return installation.environment(Path(DRIVER_ROOT), description)
+
+
+def main() -> None:
+    """Install the hardware as after a boot of this node, with a new boot id."""
+    description = describe(*sys.argv[1:])
+    installation.install(
+        description,
+        driver_root=Path(DRIVER_ROOT),
+        proc_root=Path(PROC_ROOT),
+        sys_root=Path(SYS_ROOT),
+        dev_root=Path(DEV_ROOT),
+    )
+    boot_id = incidents.reboot(state.load(Path(DRIVER_ROOT) / driver_root.state_path(description)))
+    trees.write({"sys/kernel/random/boot_id": trees.text(boot_id, 0o444)}, Path(PROC_ROOT))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Checks that this machine has what a lab needs from Debian."""
+
+import shutil
+from pathlib import Path
+
+from nvdra_lab.environment import Environment
+from nvdra_lab.errors import LabError
+from nvdra_lab.kubernetes.node import CNI_PROGRAMS, RUNC
+
+# Program or file → the Debian package it comes with.
+PACKAGES = {
+    RUNC: "runc",
+    f"{CNI_PROGRAMS}/ptp": "containernetworking-plugins",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "mount": "mount",
+    "busybox": "busybox-static",
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+}
+HIDDEN = ("/run", "/var/lib", "/var/log", "/dev")
+
+
+def check(environment: Environment) -> None:
+    """Check that a local lab can run here.
+
+    Raises:
+        LabError: Not root, a package is missing, or our files are where nodes have theirs.
+    """
+    if not environment.is_root:
+        raise LabError(
+            "a local lab creates namespaces, mounts and devices: run it as root (sudo lab …)"
+        )
+    for path in (environment.source, Path(environment.python), environment.cache.root):
+        hiding = next((folder for folder in HIDDEN if path.is_relative_to(folder)), None)
+        if hiding:
+            raise LabError(
+                f"{path} lies below {hiding}, which every node replaces with its own: move it"
+            )
+    missing = missing_packages(environment)
+    if missing:
+        raise LabError(f"packages are missing: apt-get install {' '.join(missing)}")
+
+
+def missing_packages(environment: Environment) -> list[str]:
+    """The Debian packages to install, in a stable order."""
+    path = f"{environment.path}:/usr/local/sbin:/usr/sbin:/sbin"
+    return [name for program, name in PACKAGES.items() if shutil.which(program, path=path) is None]

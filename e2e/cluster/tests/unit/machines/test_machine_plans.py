@@ -1,0 +1,153 @@
+import tomllib
+from pathlib import Path
+
+from nvdra_lab import model
+from nvdra_lab.kubernetes import control_plane, node, pki
+from nvdra_lab.layout import CONTROL_PLANE, LabDir
+from nvdra_lab.machines import machine_spec
+
+LAB = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {})
+WHERE = LabDir(Path("/var/lib/nvdra-lab/lab"))
+PROGRAMS = {
+    name: f"/bin/{name}"
+    for name in (
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+        "containerd",
+        "ctr",
+        "kubelet",
+    )
+}
+PARTS = node.Parts(PROGRAMS, {"PATH": "/bin"}, {"LD": "x"}, "/bin/python", ("/cache/pause.tar",))
+
+
+def node_plan() -> machine_spec.Machine:
+    return node.machine(LAB, LAB.nodes[0], WHERE.machine("node-1"), PARTS)
+
+
+def control_plane_plan(lab: model.Lab = LAB) -> machine_spec.Machine:
+    return control_plane.machine(lab, WHERE.machine(CONTROL_PLANE), PROGRAMS, {"PATH": "/bin"})
+
+
+def starts(plan: machine_spec.Machine) -> list[str]:
+    return [step.name for step in plan.steps if isinstance(step, machine_spec.Start)]
+
+
+def flags(plan: machine_spec.Machine, unit: str) -> dict[str, str]:
+    (start,) = (s for s in plan.steps if isinstance(s, machine_spec.Start) and s.name == unit)
+    return dict(flag.removeprefix("--").split("=", 1) for flag in start.argv[1:])
+
+
+def test_a_plan_is_read_back_as_it_was_written() -> None:
+    for plan in (node_plan(), control_plane_plan()):
+        assert machine_spec.decode(machine_spec.encode(plan)) == plan
+
+
+def test_the_folders_of_all_mounts_are_reachable_when_they_are_mounted() -> None:
+    for plan in (node_plan(), control_plane_plan()):
+        hidden: list[str] = []
+        for step in plan.steps:
+            if isinstance(step, machine_spec.Bind):
+                assert not any(Path(step.source).is_relative_to(path) for path in hidden), step
+                hidden.append(step.target)
+            if isinstance(step, machine_spec.Overlay):
+                assert not any(Path(step.upper).is_relative_to(path) for path in hidden), step
+
+
+def test_a_kubelet_starts_after_its_hardware_its_runtime_and_the_api_server() -> None:
+    kinds = [getattr(step, "name", "") for step in node_plan().steps]
+    kubelet = kinds.index("kubelet")
+    assert {"hardware", "containerd", "images", "kube-apiserver"} <= set(kinds[:kubelet])
+
+
+def test_the_control_plane_starts_in_the_order_of_its_needs() -> None:
+    assert starts(control_plane_plan())[:2] == ["etcd", "kube-apiserver"]
+    assert set(starts(control_plane_plan())[2:]) == {
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kube-proxy",
+    }
+
+
+def test_etcd_syncs_its_writes_and_asks_its_clients_who_they_are() -> None:
+    given = flags(control_plane_plan(), "etcd")
+    assert "unsafe-no-fsync" not in given
+    assert given["client-cert-auth"] == "true"
+
+
+def test_the_api_server_authorizes_nodes_and_roles_and_checks_its_kubelets() -> None:
+    given = flags(control_plane_plan(), "kube-apiserver")
+    assert given["authorization-mode"] == "Node,RBAC"
+    assert "NodeRestriction" in given["enable-admission-plugins"]
+    assert given["kubelet-certificate-authority"] == f"{pki.PKI}/ca.crt"
+    assert given["service-cluster-ip-range"] == "10.97.0.0/16"
+
+
+def test_every_component_of_an_older_release_is_told_the_gates_that_it_leaves_off() -> None:
+    lab = model.plan("lab", 1, 2, "dgx-h100", "1.32.13", {})
+    plan = control_plane_plan(lab)
+    told = {unit: flags(plan, unit).get("feature-gates") for unit in starts(plan)}
+    gates = "DRAAdminAccess=true,DRAResourceClaimDeviceStatus=true,DynamicResourceAllocation=true"
+    assert told.pop("etcd") is None
+    assert set(told.values()) == {f"{gates},ResourceHealthStatus=true"}
+    assert node.kubelet_config(lab, lab.nodes[0])["featureGates"] == lab.gates
+    assert flags(plan, "kube-apiserver")["runtime-config"] == "resource.k8s.io/v1beta1=true"
+
+
+def test_a_release_that_has_all_of_it_runs_as_it_comes() -> None:
+    given = flags(control_plane_plan(), "kube-apiserver")
+    assert not {"feature-gates", "runtime-config"} & set(given)
+
+
+def test_controllers_act_under_their_own_accounts() -> None:
+    given = flags(control_plane_plan(), "kube-controller-manager")
+    assert given["use-service-account-credentials"] == "true"
+
+
+def test_the_proxy_leaves_the_machines_connection_tracking_alone() -> None:
+    given = flags(control_plane_plan(), "kube-proxy")
+    assert {value for flag, value in given.items() if flag.startswith("conntrack")} == {"0"}
+    assert sum(flag.startswith("conntrack") for flag in given) == 3
+
+
+def test_a_kubelet_lets_nobody_in_unasked() -> None:
+    config = node.kubelet_config(LAB, LAB.nodes[0])
+    assert config["authentication"]["anonymous"]["enabled"] is False
+    assert config["authorization"]["mode"] == "Webhook"
+    assert config["authentication"]["x509"]["clientCAFile"] == f"{pki.PKI}/ca.crt"
+
+
+def test_kubelets_of_one_lab_do_not_share_an_address() -> None:
+    addresses = {node.kubelet_config(LAB, each)["address"] for each in LAB.nodes}
+    health = {node.kubelet_config(LAB, each)["healthzBindAddress"] for each in LAB.nodes}
+    assert len(addresses) == len(health) == len(LAB.nodes)
+
+
+def test_every_node_is_labelled_as_one_with_gpus() -> None:
+    given = flags(node_plan(), "kubelet")
+    assert given["node-labels"] == "nvidia.com/gpu.present=true"
+
+
+def test_containerd_reads_cdi_specs_and_runs_debians_runc() -> None:
+    config = tomllib.loads(node.containerd_config())
+    runtime = config["plugins"]["io.containerd.cri.v1.runtime"]
+    assert runtime["enable_cdi"] is True
+    assert runtime["cdi_spec_dirs"] == ["/etc/cdi", "/var/run/cdi"]
+    options = runtime["containerd"]["runtimes"]["runc"]["options"]
+    assert options["BinaryName"] == "/usr/sbin/runc"
+    images = config["plugins"]["io.containerd.cri.v1.images"]
+    assert images["pinned_images"]["sandbox"].startswith("docker.io/")
+
+
+def test_pods_of_a_node_get_addresses_of_the_nodes_range() -> None:
+    (ptp, _) = node.cni_config(LAB.nodes[1])["plugins"]
+    assert ptp["ipam"]["ranges"] == [[{"subnet": "10.129.2.0/24"}]]
+
+
+def test_every_configuration_file_lies_in_a_folder_of_the_nodes_own() -> None:
+    folder = WHERE.machine("node-1")
+    for path in node.files(LAB, LAB.nodes[0]):
+        assert folder.on_host(path).is_relative_to(folder.root)

@@ -1,0 +1,1 @@
+"""Driver root, procfs, sysfs and device nodes of a simulated node."""

@@ -1,0 +1,213 @@
+"""The files of the NVIDIA kernel modules below /proc.
+
+Source: docs/reference/nvml-simulator.md §14.2, §14.4.
+"""
+
+from __future__ import annotations
+
+from platform import machine
+
+from nvdra_sim.description import NVIDIA_MAJOR, Gpu, NodeDescription
+from nvdra_sim.filesystem.trees import Directory, Entry, File, Tree, text
+
+CONFIG_CAP = 1
+MONITOR_CAP = 2
+FABRIC_MGMT_CAP = 0
+FABRIC_IMEX_CAP = 4323
+FIRST_MIG_CAP = 3
+MIG_GPUS, MIG_GPU_INSTANCES, MIG_COMPUTE_INSTANCES = 32, 15, 8
+
+# What any kernel of our time registers; the rest of /proc/devices is ours.
+CHARACTER_MAJORS = {
+    1: ("mem",),
+    4: ("/dev/vc/0", "tty", "ttyS"),
+    5: ("/dev/tty", "/dev/console", "/dev/ptmx"),
+    10: ("misc",),
+    13: ("input",),
+    128: ("ptm",),
+    136: ("pts",),
+    226: ("drm",),
+}
+BLOCK_MAJORS = {7: "loop", 8: "sd", 259: "blkext"}
+
+PARAMETERS: dict[str, int | str] = {
+    "ResmanDebugLevel": 4294967295,
+    "RmLogonRC": 1,
+    "ModifyDeviceFiles": 1,
+    "DeviceFileUID": 0,
+    "DeviceFileGID": 0,
+    "DeviceFileMode": 438,
+    "InitializeSystemMemoryAllocations": 1,
+    "UsePageAttributeTable": 4294967295,
+    "EnableMSI": 1,
+    "EnablePCIeGen3": 0,
+    "MemoryPoolSize": 0,
+    "KMallocHeapMaxSize": 0,
+    "VMallocHeapMaxSize": 0,
+    "IgnoreMMIOCheck": 0,
+    "EnableStreamMemOPs": 0,
+    "EnableUserNUMAManagement": 1,
+    "NvLinkDisable": 0,
+    "RmProfilingAdminOnly": 1,
+    "PreserveVideoMemoryAllocations": 0,
+    "DynamicPowerManagement": 3,
+    "RegisterPCIDriver": 1,
+    "EnableResizableBar": 0,
+    "EnableGpuFirmware": 18,
+    "EnableGpuFirmwareLogs": 2,
+    "OpenRmEnableUnsupportedGpus": 1,
+    "DmaRemapPeerMmio": 1,
+    "CoherentGPUMemoryMode": "",
+    "RegistryDwords": "",
+    "RegistryDwordsPerDevice": "",
+    "RmMsg": "",
+    "GpuBlacklist": "",
+    "TemporaryFilePath": "",
+    "ExcludedGpus": "",
+}
+
+
+def tree(node: NodeDescription) -> Tree:
+    """All files below the proc root. Without the kernel module, only those of the kernel."""
+    entries: dict[str, Entry] = {
+        "devices": _devices(node),
+        "sys/kernel/random/boot_id": text(node.boot_id, 0o444),
+    }
+    if not node.driver.module_loaded:
+        return entries
+    entries |= _driver(node)
+    entries |= _capabilities()
+    for gpu in node.gpus:
+        if gpu.bound_driver == "nvidia":
+            entries |= _gpu(gpu, node) | mig_capability_files(gpu)
+    for number in range(node.nvswitches):
+        entries[f"driver/nvidia-nvswitch/devices/{number}"] = text(f"Device minor: {number}", 0o444)
+    return entries
+
+
+def mig_capability_files(gpu: Gpu) -> dict[str, Entry]:
+    """The access files of a GPU's MIG instances, which exist as long as the instances."""
+    entries: dict[str, Entry] = {}
+    for instance in gpu.mig.instances if gpu.mig else ():
+        directory = f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi{instance.id}"
+        cap = gpu_instance_cap(gpu.minor, instance.id)
+        entries[f"{directory}/access"] = _capability(cap, 0o444)
+        for compute in instance.compute:
+            path = f"{directory}/ci{compute.id}/access"
+            entries[path] = _capability(cap + 1 + compute.id, 0o444)
+    return entries
+
+
+def gpu_instance_cap(minor: int, gpu_instance: int) -> int:
+    """The minor of a GPU instance's capability (§7.9). Its compute instance c has 1 + c more."""
+    per_gpu = MIG_GPU_INSTANCES * (1 + MIG_COMPUTE_INSTANCES)
+    return FIRST_MIG_CAP + per_gpu * minor + (1 + MIG_COMPUTE_INSTANCES) * gpu_instance
+
+
+def _devices(node: NodeDescription) -> File:
+    majors = dict(CHARACTER_MAJORS)
+    if node.driver.module_loaded:
+        gpu_major = node.control_node.major
+        gpu_names = ("nvidia", "nvidiactl", "nvidia-modeset")
+        majors[gpu_major] = (*majors.get(gpu_major, ()), *gpu_names)
+        majors[node.majors.nvidia_caps] = ("nvidia-caps",)
+        majors[node.majors.nvidia_caps_imex_channels] = ("nvidia-caps-imex-channels",)
+        majors[node.majors.nvidia_uvm] = ("nvidia-uvm",)
+        if gpu_major != NVIDIA_MAJOR:
+            majors[NVIDIA_MAJOR] = ("nvidia-modeset",)
+            majors[gpu_major] = majors[gpu_major][:-1]
+    lines = ["Character devices:"]
+    lines += [f"{major:3d} {name}" for major in sorted(majors) for name in majors[major]]
+    lines += ["", "Block devices:"]
+    lines += [f"{major:3d} {name}" for major, name in BLOCK_MAJORS.items()]
+    return text("\n".join(lines), 0o444)
+
+
+def _driver(node: NodeDescription) -> dict[str, Entry]:
+    parameters = PARAMETERS | {
+        "ImexChannelCount": node.imex.channel_count,
+        "CreateImexChannel0": int(node.imex.create_channel0),
+    }
+    lines = [
+        f'{name}: "{value}"' if isinstance(value, str) else f"{name}: {value}"
+        for name, value in parameters.items()
+    ]
+    version = (
+        f"NVRM version: NVIDIA UNIX Open Kernel Module for {machine()}  {node.driver.version}"
+        "  Release Build  (nvdra-sim)\n"
+        "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)"
+    )
+    return {
+        "driver/nvidia/version": text(version, 0o444),
+        "driver/nvidia/params": text("\n".join(lines), 0o444),
+        "driver/nvidia/registry": text('Binary: ""'),
+        "driver/nvidia/suspend": File(b"", 0o644),
+        "driver/nvidia/gpus": Directory(0o555),
+        "driver/nvidia/patches": Directory(0o555),
+    }
+
+
+def _gpu(gpu: Gpu, node: NodeDescription) -> dict[str, Entry]:
+    facts = {
+        "Model": gpu.name,
+        "IRQ": str(interrupt_number(gpu)),
+        "GPU UUID": gpu.uuid,
+        "Video BIOS": gpu.vbios,
+        "Bus Type": "PCIe",
+        "DMA Size": "52 bits",
+        "DMA Mask": "0xfffffffffffff",
+        "Bus Location": gpu.bus_id,
+        "Device Minor": str(gpu.minor),
+        "GPU Firmware": node.driver.version if gpu.gsp else "N/A",
+        "GPU Excluded": "No",
+    }
+    information = "\n".join(f"{key}:{_tabs(key)} {value}" for key, value in facts.items())
+    entries: dict[str, Entry] = {
+        f"driver/nvidia/gpus/{gpu.bus_id}/information": text(information, 0o444),
+        f"driver/nvidia/gpus/{gpu.bus_id}/registry": text('Binary: ""'),
+    }
+    if gpu.memory_numa_node is not None:
+        status = f"Node:\t\t{gpu.memory_numa_node}\nStatus:\t\tonline"
+        entries[f"driver/nvidia/gpus/{gpu.bus_id}/numa_status"] = text(status)
+    return entries
+
+
+def interrupt_number(gpu: Gpu) -> int:
+    """The interrupt number of the GPU, in procfs and sysfs."""
+    return 18 + gpu.index
+
+
+def _tabs(key: str) -> str:
+    """The tabs after a key. Values start in column 17, after one space."""
+    return "\t\t" if len(key) < 7 else "\t"
+
+
+def _capabilities() -> dict[str, Entry]:
+    return {
+        "driver/nvidia/capabilities/mig/config": _capability(CONFIG_CAP, 0o400),
+        "driver/nvidia/capabilities/mig/monitor": _capability(MONITOR_CAP, 0o444),
+        "driver/nvidia/capabilities/fabric-imex-mgmt": _capability(FABRIC_IMEX_CAP, 0o400),
+        "driver/nvidia-nvlink/capabilities/fabric-mgmt": _capability(FABRIC_MGMT_CAP, 0o400),
+        "driver/nvidia-caps/mig-minors": _mig_minors(),
+        "driver/nvidia-caps/nvlink-minors": text(f"fabric-mgmt {FABRIC_MGMT_CAP}", 0o444),
+        "driver/nvidia-caps/sys-minors": text(f"fabric-imex-mgmt {FABRIC_IMEX_CAP}", 0o444),
+    }
+
+
+def _capability(minor: int, mode: int) -> File:
+    content = f"DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1"
+    return text(content, 0o444)
+
+
+def _mig_minors() -> File:
+    """All possible keys, whether or not the instance exists."""
+    lines = [f"config {CONFIG_CAP}", f"monitor {MONITOR_CAP}"]
+    for minor in range(MIG_GPUS):
+        for instance in range(MIG_GPU_INSTANCES):
+            cap = gpu_instance_cap(minor, instance)
+            lines.append(f"gpu{minor}/gi{instance}/access {cap}")
+            lines += [
+                f"gpu{minor}/gi{instance}/ci{compute}/access {cap + 1 + compute}"
+                for compute in range(MIG_COMPUTE_INSTANCES)
+            ]
+    return text("\n".join(lines), 0o444)

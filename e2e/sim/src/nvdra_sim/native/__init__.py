@@ -1,0 +1,1 @@
+"""The C parts of the simulator, compiled on first use."""

@@ -1,0 +1,125 @@
+"""Compile the programs and libraries of a simulated driver, which `driver_root` copies."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from platform import machine
+
+from nvdra_sim.native import nvml_functions, nvml_library
+from nvdra_sim.state_file import layout
+
+SIM_DIRECTORY = nvml_functions.SOURCES.parent
+LOADERS = {
+    "x86_64": Path("/lib64/ld-linux-x86-64.so.2"),
+    "aarch64": Path("/lib/ld-linux-aarch64.so.1"),
+}
+# Statically linked programs run in any container and after chroot.
+STATIC = (*nvml_library.HARDENING, "-fPIE", "-static-pie", "-s")
+# Libraries that are injected but never called. They only need the right soname.
+PLACEHOLDERS = (
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-nvvm.so.4",
+    "libnvidia-opticalflow.so.1",
+    "libnvidia-allocator.so.1",
+    "libGLX_nvidia.so.0",
+    "libnvidia-cfg.so.1",
+    "libnvidia-egl-gbm.so.1",
+    "libvdpau_nvidia.so.1",
+)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """The dynamic loader: the path that programs use, and the actual file."""
+
+    path: Path
+    source: Path
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The compiled files in the cache, and files of this machine's C library."""
+
+    nvml: Path
+    smi: Path
+    imex: Path
+    imex_ctl: Path
+    cuda: Path
+    placeholders: dict[str, Path]  # by soname
+    loader: Loader
+    c_library: Path
+
+
+def build() -> Programs:
+    """Compiles all parts that are not in the cache.
+
+    Raises:
+        nvml_library.BuildError: `gcc` is missing or failed.
+    """
+    loader = LOADERS[machine()]
+    return Programs(
+        nvml=nvml_library.build(),
+        smi=_smi(),
+        imex=imex(),
+        imex_ctl=imex_ctl(),
+        cuda=_cuda(),
+        placeholders={soname: _placeholder(soname) for soname in PLACEHOLDERS},
+        loader=Loader(loader, loader.resolve(strict=True)),
+        c_library=_c_library(),
+    )
+
+
+def _smi() -> Path:
+    sources = _sources(SIM_DIRECTORY / "smi")
+    sources["nvml_abi.h"] = (nvml_functions.SOURCES / "nvml_abi.h").read_text(encoding="utf-8")
+    position_independent = ("-fPIE", "-pie", "-ldl")
+    flags = (*nvml_library.WARNINGS, *nvml_library.HARDENING, *position_independent)
+    return nvml_library.compile_cached("nvidia-smi", sources, flags)
+
+
+def imex(flags: Sequence[str] = STATIC) -> Path:
+    """Compiles `nvidia-imex` with these additional flags. Raises like `build`."""
+    sources = _imex_sources("daemon")
+    sources["snapshot.h"] = (nvml_functions.SOURCES / "snapshot.h").read_text(encoding="utf-8")
+    sources["layout.h"] = layout.c_header()
+    return nvml_library.compile_cached(
+        "nvidia-imex", sources, (*nvml_library.WARNINGS, "-pthread", *flags)
+    )
+
+
+def imex_ctl(flags: Sequence[str] = STATIC) -> Path:
+    """Compiles `nvidia-imex-ctl` with these additional flags. Raises like `build`."""
+    flags = (*nvml_library.WARNINGS, *flags)
+    return nvml_library.compile_cached("nvidia-imex-ctl", _imex_sources("ctl"), flags)
+
+
+def _imex_sources(program: str) -> dict[str, str]:
+    """The shared sources and those of one program."""
+    return {**_sources(SIM_DIRECTORY / "imex"), **_sources(SIM_DIRECTORY / "imex" / program)}
+
+
+def _cuda() -> Path:
+    shared = ("-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-soname,libcuda.so.1", "-ldl")
+    flags = (*nvml_library.WARNINGS, *nvml_library.HARDENING, *shared)
+    return nvml_library.compile_cached("libcuda.so.1", _sources(SIM_DIRECTORY / "cuda"), flags)
+
+
+def _placeholder(soname: str) -> Path:
+    flags = ("-shared", "-nostdlib", f"-Wl,-soname,{soname}")
+    return nvml_library.compile_cached(soname, {"empty.c": ""}, flags)
+
+
+def _sources(directory: Path) -> dict[str, str]:
+    return {
+        path.name: path.read_text(encoding="utf-8") for path in sorted(directory.glob("*.[ch]"))
+    }
+
+
+def _c_library() -> Path:
+    done = subprocess.run(
+        ["gcc", "-print-file-name=libc.so.6"], capture_output=True, text=True, check=True
+    )
+    return Path(done.stdout.strip()).resolve(strict=True)

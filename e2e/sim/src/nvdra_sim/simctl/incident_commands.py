@@ -1,0 +1,186 @@
+"""The commands of `nvdra-simctl` that disturb GPUs, through `incidents`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from nvdra_sim import incidents, return_codes
+from nvdra_sim.filesystem import sysfs, trees
+from nvdra_sim.simctl import arguments, report
+from nvdra_sim.simctl.gpu_arguments import (
+    GPU_HELP,
+    add_gpu_command,
+    add_instance,
+    add_proc_root,
+    instance,
+    open_state_and_gpu,
+    remove_capability_files,
+)
+
+
+def add_to(commands: Any) -> None:
+    """Adds the commands to the parser."""
+    _add_gpu(commands)
+    _add_errors(commands)
+    _add_fabric(commands)
+
+
+# Commands
+
+
+def _lose(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    if given.xid is None:
+        node.lose(gpu)
+    else:
+        incidents.lose_with_xid(node, gpu, given.xid)
+    return report.gpu(node, gpu)
+
+
+def _restore(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    node.restore(gpu)
+    return report.gpu(node, gpu)
+
+
+def _unplug(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.unplug(node, gpu)
+    if given.sys_root is not None:
+        trees.remove(trees.paths(sysfs.gpu_tree(node.description(), gpu), given.sys_root))
+    return report.gpu(node, gpu)
+
+
+def _plug(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    if given.sys_root is not None:
+        trees.write(sysfs.gpu_tree(node.description(), gpu), given.sys_root)
+    incidents.plug(node, gpu)
+    return report.gpu(node, gpu)
+
+
+def _reset(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.reset(node, gpu)
+    remove_capability_files(node, [gpu], given.proc_root)
+    return report.gpu(node, gpu)
+
+
+def _xid(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.report_xid(node, gpu, given.number, instance(given))
+    return report.events(node)[-1]
+
+
+def _ecc(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.report_ecc_errors(node, gpu, given.kind, given.count)
+    return report.gpu(node, gpu)
+
+
+def _events(given: argparse.Namespace) -> object:
+    return report.events(arguments.open_state(given))
+
+
+def _fabric(given: argparse.Namespace) -> object:
+    node = arguments.open_state(given)
+    gpus = node.description().gpus if given.gpu == "all" else (node.gpu(given.gpu),)
+    incidents.set_fabric(
+        node,
+        gpus,
+        fabric_state=given.fabric_state,
+        status=given.status,
+        clique=given.clique,
+        uuid=given.uuid,
+        health=given.health,
+        summary=given.summary,
+    )
+    return [report.gpu(node, gpu) for gpu in gpus]
+
+
+# Arguments
+
+
+def _add_gpu(commands: Any) -> None:
+    gpu = commands.add_parser("gpu", help="lose, restore, reset, unplug or plug a GPU")
+    arguments.set_help(gpu, f"Changes one GPU. GPU is its {GPU_HELP}.")
+    actions = gpu.add_subparsers(required=True, metavar="ACTION")
+    lose = add_gpu_command(
+        actions, "lose", _lose, "the GPU falls off the bus",
+        "Every call on the GPU returns GPU_IS_LOST. It is still counted and still has a handle.",
+    )  # fmt: skip
+    lose.add_argument(
+        "--xid",
+        type=arguments.count,
+        metavar="N",
+        help="the driver also reports this Xid, for example 79",
+    )
+    add_gpu_command(actions, "restore", _restore, "a lost GPU works again", "Reverts `gpu lose`.")
+    unplug = add_gpu_command(
+        actions, "unplug", _unplug, "the GPU leaves the PCI bus",
+        "The GPU is no longer counted and cannot be found. Its device node remains, as on a\n"
+        "machine without udev.",
+    )  # fmt: skip
+    plug = add_gpu_command(
+        actions,
+        "plug",
+        _plug,
+        "an unplugged GPU is back",
+        "Reverts `gpu unplug`. The GPU is as after a boot.",
+    )
+    for action in (unplug, plug):
+        action.add_argument(
+            "--sys-root", type=Path, metavar="DIR", help="also update this simulated /sys"
+        )
+    reset = add_gpu_command(
+        actions, "reset", _reset, "reset the GPU",
+        "Resets modes to the configured ones, removes MIG instances and applies a pending MIG\n"
+        "mode. Fails if processes use the GPU, or if it is lost.",
+    )  # fmt: skip
+    add_proc_root(reset)
+
+
+def _add_errors(commands: Any) -> None:
+    xid = add_gpu_command(
+        commands, "xid", _xid, "the driver reports an Xid",
+        "Sends an event to all processes that registered for critical Xids of the GPU.",
+        "  nvdra-simctl xid 2 48                 # double-bit ECC error on GPU 2\n"
+        "  nvdra-simctl xid 0 13 --gi 1 --ci 0   # an application error in one MIG device",
+    )  # fmt: skip
+    xid.add_argument("number", type=arguments.count, metavar="XID")
+    add_instance(xid)
+    ecc = add_gpu_command(
+        commands,
+        "ecc",
+        _ecc,
+        "report memory errors",
+        "Increments the counters and sends one event per error.",
+    )
+    ecc.add_argument("kind", choices=tuple(incidents.ECC_EVENTS), help="single or double bit")
+    ecc.add_argument("count", type=arguments.number_of_calls, nargs="?", default=1, metavar="N")
+    events = arguments.add_command(
+        commands, "events", _events, "show the events", "Shows the events since the last boot."
+    )
+    arguments.add_state(events)
+
+
+def _add_fabric(commands: Any) -> None:
+    fabric = arguments.add_command(
+        commands, "fabric", _fabric, "change the NVLink fabric state of GPUs",
+        "Settings that are not given do not change.",
+        "  nvdra-simctl fabric all --fabric-state in_progress\n"
+        "  nvdra-simctl fabric 3 --clique 7",
+    )  # fmt: skip
+    arguments.add_state(fabric)
+    fabric.add_argument("gpu", metavar="GPU", help=f"{GPU_HELP}, or all")
+    fabric.add_argument("--fabric-state", choices=tuple(incidents.FABRIC_STATES))
+    fabric.add_argument(
+        "--status", type=return_codes.number, metavar="CODE", help="an NVML return code"
+    )
+    fabric.add_argument("--clique", type=arguments.count, metavar="N")
+    fabric.add_argument("--uuid", type=UUID, metavar="UUID", help="the UUID of the cluster")
+    fabric.add_argument("--health", type=lambda text: int(text, 0), metavar="MASK")
+    fabric.add_argument("--summary", type=int, choices=(0, 1, 2, 3), help="the health summary")

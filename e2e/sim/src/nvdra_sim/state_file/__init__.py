@@ -1,0 +1,1 @@
+"""The state file of a node, which all processes that use NVML map into memory."""

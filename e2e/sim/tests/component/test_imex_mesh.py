@@ -1,0 +1,354 @@
+"""Several nvidia-imex on a network of their own, known to each other by names (§16.1, §21.14)."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nvdra_sim import imex_incidents
+from nvdra_sim.testing.imex_fixtures import MakeTray, Tray, wait_until
+
+NAMES = [f"compute-domain-daemon-{number:04d}" for number in range(18)]
+HOSTS = {name: f"10.64.0.{number + 10}" for number, name in enumerate(NAMES[:3])}
+ALL = {"n0": "CONNECTED", "n1": "CONNECTED", "n2": "CONNECTED"}
+ELSEWHERE = "10.64.0.99"
+PROMPT = {"node": {"imex": {"signal_window_ms": 0}}}
+
+Start = Callable[..., list[Tray]]
+
+
+@pytest.fixture
+def start(rack: MakeTray) -> Start:
+    """Starts a daemon on each of so many trays, as nodes 0, 1, …; `connected` waits for all."""
+
+    def run(count: int = 3, connected: bool = True, **settings: str) -> list[Tray]:
+        hosts = dict(list(HOSTS.items())[:count])
+        trays = [rack(f"tray-{number}", ip, **PROMPT) for number, ip in enumerate(hosts.values())]
+        for tray, ip in zip(trays, hosts.values(), strict=True):
+            tray.write_hosts(hosts)
+            tray.configure(NAMES[:count], IMEX_CMD_BIND_INTERFACE_IP=ip, **settings)
+            tray.start()
+        for tray in trays:
+            tray.wait_status("READY")
+            if connected:
+                tray.wait_connections(**dict(list(ALL.items())[:count]))
+        return trays
+
+    return run
+
+
+def usr1(tray: Tray) -> None:
+    assert tray.daemon is not None
+    tray.daemon.send_signal(signal.SIGUSR1)
+
+
+def rows(tray: Tray) -> dict[str, list[str]]:
+    """The whole table of connections as this tray's daemon knows it."""
+    return {
+        number: [one["status"] for one in node["connections"].values()]
+        for number, node in tray.domain()["nodes"].items()
+    }
+
+
+def domain_becomes(tray: Tray, status: str) -> None:
+    wait_until(lambda: tray.domain().get("status") == status, lambda: f"{status}: {tray.domain()}")
+
+
+# §21.14
+
+
+def test_three_daemons_with_names_lose_a_member_and_get_it_back_with_another_address(
+    start: Start,
+) -> None:
+    first, second, third = start()
+    for tray in (first, second, third):
+        domain_becomes(tray, "UP")
+        assert [node["status"] for node in tray.domain()["nodes"].values()] == ["READY"] * 3
+
+    assert second.kill(signal.SIGKILL) == -signal.SIGKILL
+    for tray in (first, third):
+        tray.wait_connections(n1="RECOVERING", n0="CONNECTED", n2="CONNECTED")
+        domain_becomes(tray, "DEGRADED")
+        assert tray.domain()["nodes"]["1"]["status"] == "UNAVAILABLE"
+        assert rows(tray)["1"] == ["INVALID"] * 3
+        assert tray.status() == "READY"
+
+    moved = {**HOSTS, NAMES[1]: ELSEWHERE}
+    second.move_to(ELSEWHERE)
+    second.configure(NAMES[:3], IMEX_CMD_BIND_INTERFACE_IP=ELSEWHERE)
+    second.write_hosts(moved)
+    second.start()
+    second.wait_status("READY")
+    second.wait_connections(**ALL)
+    for tray in (first, third):
+        tray.write_hosts(moved)
+        usr1(tray)
+        tray.wait_connections(**ALL)
+        assert tray.domain()["nodes"]["1"]["ip"] == ELSEWHERE
+        tray.wait_log("node 1 (compute-domain-daemon-0001) is a new instance")
+    for tray in (first, second, third):
+        domain_becomes(tray, "UP")
+
+
+def test_a_daemon_with_another_node_list_is_refused_by_the_others(start: Start) -> None:
+    first, second = start(2)
+    second.kill(signal.SIGTERM)
+    second.configure(NAMES[:2][::-1], IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[1]])
+    second.start()
+    second.wait_status("READY")
+    first.wait_connections(n1="NODE_MAP_MISMATCH")
+    second.wait_connections(n1="NODE_MAP_MISMATCH")
+    assert (first.status(), second.status()) == ("READY", "READY")
+    domain_becomes(first, "DOWN")
+
+
+def test_a_daemon_that_is_in_no_place_of_its_node_list_ends(rack: MakeTray) -> None:
+    tray = rack("tray-0", "10.64.0.10")
+    tray.write_hosts({NAMES[1]: ELSEWHERE})
+    tray.configure(NAMES, IMEX_CMD_BIND_INTERFACE_IP="10.64.0.10")
+    assert tray.start().wait(timeout=20) == 1
+    assert "no address of this host is in the node list" in tray.log()
+
+
+def test_nodes_may_be_listed_by_address(rack: MakeTray) -> None:
+    trays = {ip: rack(f"tray-{ip[-1]}", ip) for ip in ("10.64.0.1", "10.64.0.2")}
+    for ip, tray in trays.items():
+        tray.configure(list(trays), IMEX_CMD_BIND_INTERFACE_IP=ip)
+        tray.start()
+    for tray in trays.values():
+        domain_becomes(tray, "UP")
+        assert [node["host"] for node in tray.domain()["nodes"].values()] == list(trays)
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+def test_nodes_may_have_addresses_of_ip_version_6(rack: MakeTray) -> None:
+    trays = {ip: rack(f"tray-{ip[-1]}", f"10.64.0.{ip[-1]}") for ip in ("fd64::1", "fd64::2")}
+    for ip, tray in trays.items():
+        added = tray.run("ip", "address", "add", f"{ip}/64", "dev", "eth0", "nodad")
+        assert added.returncode == 0, added.stderr
+        tray.write_hosts({f"node-{ip[-1]}": ip for ip in trays})
+        tray.configure(["node-1", "node-2"], IMEX_CMD_BIND_INTERFACE_IP=ip)
+        tray.start()
+    for tray in trays.values():
+        domain_becomes(tray, "UP")
+        assert [node["ip"] for node in tray.domain()["nodes"].values()] == list(trays)
+
+
+def test_a_name_server_that_does_not_answer_delays_nobody(rack: MakeTray) -> None:
+    tray = rack("tray-0", HOSTS[NAMES[0]])
+    tray.write_hosts({NAMES[17]: HOSTS[NAMES[0]]})
+    tray.configure(NAMES, IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[0]])
+    (tray.directory / "nsswitch.conf").write_text("hosts: files dns\n")
+    (tray.directory / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    tray.run("mount", "--bind", tray.directory / "resolv.conf", "/etc/resolv.conf")
+    mute = "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', 53))"
+    command = tray.host_command(sys.executable, "-c", f"{mute}; print(flush=True); input()")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stdout.read(1) == b"\n"
+        tray.start()
+        tray.wait_status("READY")
+        assert "the name does not resolve" not in tray.log()
+        assert f"this is node 17 ({NAMES[17]})" in tray.log()
+        server.communicate(b"\n")
+
+
+# Members come and go
+
+
+def test_a_member_that_leaves_in_order_is_disconnected_at_once_and_comes_back(
+    start: Start,
+) -> None:
+    first, second = start(2)
+    assert second.kill(signal.SIGTERM) == 0
+    first.wait_connections(n1="DISCONNECTED")
+    first.wait_log("connection to node 1 (compute-domain-daemon-0001) ended: it shuts down")
+    domain_becomes(first, "DOWN")
+    second.start()
+    first.wait_connections(n1="CONNECTED")
+    domain_becomes(first, "UP")
+
+
+def test_a_lost_member_is_given_up_after_the_grace_time(start: Start) -> None:
+    first, second = start(2, IMEX_NODE_DISCONNECTED_GRACE_TIME="1")
+    second.kill(signal.SIGKILL)
+    first.wait_connections(n1="RECOVERING")
+    first.wait_connections(n1="DISCONNECTED")
+    first.wait_log("did not come back within 1 s")
+
+
+def test_a_name_that_appears_later_is_found_by_a_signal(start: Start, rack: MakeTray) -> None:
+    first, second = start(2)
+    third = rack("tray-2", HOSTS[NAMES[2]])
+    for tray, name in ((first, NAMES[0]), (second, NAMES[1])):
+        tray.configure(NAMES, IMEX_CMD_BIND_INTERFACE_IP=HOSTS[name])
+        usr1(tray)
+        tray.wait_log("the node list has changed")
+    for tray in (first, second):
+        tray.wait_connections(
+            n0="CONNECTED", n1="CONNECTED", n2="NEVER_CONNECTED", n17="NEVER_CONNECTED"
+        )
+        assert tray.status() == "READY"
+    third.write_hosts(HOSTS)
+    third.configure(NAMES, IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[2]])
+    third.start()
+    third.wait_connections(**ALL)
+    for tray in (first, second):
+        tray.write_hosts(HOSTS)
+        usr1(tray)
+        tray.wait_connections(**ALL)
+    wait_until(
+        lambda: rows(third)["0"] == ["CONNECTED"] * 3 + ["NEVER_CONNECTED"] * 15,
+        lambda: str(rows(third)),
+    )
+    domain_becomes(third, "DEGRADED")
+
+
+def test_a_silent_member_is_lost_although_its_host_answers(start: Start) -> None:
+    first, second = start(2)
+    imex_incidents.disturb(second.state, hang=True)
+    first.wait_connections(n1="RECOVERING")
+    first.wait_log("ended: it is silent")
+    imex_incidents.clear(second.state)
+    first.wait_connections(n1="CONNECTED")
+    second.wait_connections(n0="CONNECTED")
+
+
+def test_every_node_sees_the_state_of_the_others(start: Start) -> None:
+    first, second = start(2)
+    imex_incidents.disturb(second.state, never_ready=True)
+    wait_until(
+        lambda: first.domain()["nodes"]["1"]["status"] == "NOT_READY", lambda: str(first.domain())
+    )
+    assert first.status() == "READY"
+
+
+def test_a_slow_start_keeps_the_others_out(start: Start) -> None:
+    first, second = start(2)
+    second.kill(signal.SIGTERM)
+    imex_incidents.disturb(second.state, slow_start_ms=3_600_000)
+    second.start()
+    second.wait_status("INITIALIZING")
+    first.wait_connections(n1="DISCONNECTED")
+    imex_incidents.clear(second.state)
+    second.wait_status("READY")
+    first.wait_connections(n1="CONNECTED")
+
+
+# Signals
+
+
+def test_a_signal_soon_after_another_is_ignored(rack: MakeTray) -> None:
+    tray = rack("tray-0", "10.64.0.10", node={"imex": {"signal_window_ms": 3_600_000}})
+    tray.configure(["10.64.0.10"], IMEX_CMD_BIND_INTERFACE_IP="10.64.0.10")
+    tray.start()
+    tray.wait_status("READY")
+    usr1(tray)
+    tray.wait_log("SIGUSR1: names are looked up again")
+    usr1(tray)
+    tray.wait_log("SIGUSR1 is ignored: it comes too soon after the last")
+    assert tray.log().count("names are looked up again") == 1
+
+
+def test_stale_names_stay_until_the_fault_ends(start: Start) -> None:
+    first, second = start(2)
+    imex_incidents.disturb(first.state, dns_stale=True)
+    second.kill(signal.SIGTERM)
+    moved = {**HOSTS, NAMES[1]: ELSEWHERE}
+    second.move_to(ELSEWHERE)
+    for tray in (first, second):
+        tray.write_hosts(moved)
+    second.configure(NAMES[:2], IMEX_CMD_BIND_INTERFACE_IP=ELSEWHERE)
+    second.start()
+    second.wait_connections(n0="CONNECTED")
+    usr1(first)
+    first.wait_log("SIGUSR1 is ignored")
+    assert first.connections()[1] == "DISCONNECTED"
+    assert first.domain()["nodes"]["1"]["ip"] == HOSTS[NAMES[1]]
+    imex_incidents.clear(first.state)
+    usr1(first)
+    first.wait_connections(n1="CONNECTED")
+    assert first.domain()["nodes"]["1"]["ip"] == ELSEWHERE
+
+
+# Refusals
+
+
+def test_another_version_is_refused_on_both_sides_until_it_is_the_same(start: Start) -> None:
+    first, second = start(2)
+    imex_incidents.disturb(second.state, version="570.86.15")
+    first.wait_connections(n1="VERSION_MISMATCH")
+    second.wait_connections(n0="VERSION_MISMATCH")
+    assert (first.status(), second.status()) == ("READY", "READY")
+    assert second.domain()["nodes"]["1"]["version"] == "570.86.15"
+    imex_incidents.disturb(second.state, version="")
+    first.wait_connections(n1="CONNECTED")
+    second.wait_connections(n0="CONNECTED")
+
+
+def test_authentication_on_one_side_alone_connects_nobody(start: Start) -> None:
+    first, second = start(2)
+    second.kill(signal.SIGTERM)
+    second.configure(
+        NAMES[:2],
+        IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[1]],
+        IMEX_ENABLE_AUTH_ENCRYPTION="1",
+    )
+    second.start()
+    second.wait_log("only one of the two authenticates")
+    assert second.connections()[0] == "NEVER_CONNECTED"
+    assert first.connections()[1] == "DISCONNECTED"
+
+
+def test_a_refused_peer_is_out_on_both_sides_and_the_rest_stays(start: Start) -> None:
+    first, second, third = start()
+    imex_incidents.disturb(first.state, refused=[2])
+    first.wait_connections(n2="RECOVERING", n1="CONNECTED")
+    third.wait_connections(n0="RECOVERING", n1="CONNECTED")
+    domain_becomes(second, "DEGRADED")
+    assert rows(second)["1"] == ["CONNECTED"] * 3
+    imex_incidents.disturb(first.state, refused=[])
+    for tray in (first, second, third):
+        domain_becomes(tray, "UP")
+
+
+# Quorum
+
+
+def test_after_a_crash_a_daemon_waits_for_those_it_was_connected_to(start: Start) -> None:
+    first, second, third = start()
+    third.kill(signal.SIGTERM)
+    first.wait_connections(n2="DISCONNECTED")
+    assert first.kill(signal.SIGKILL) == -signal.SIGKILL
+    second.kill(signal.SIGKILL)
+    first.start()
+    first.wait_status("WAITING_FOR_QUORUM")
+    first.wait_log("waiting for the 1 nodes it was connected to")
+    assert first.connections() == {0: "CONNECTED", 1: "NEVER_CONNECTED", 2: "NEVER_CONNECTED"}
+    second.configure(
+        NAMES[:3], IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[1]], IMEX_WAIT_FOR_QUORUM="NONE"
+    )
+    second.start()
+    first.wait_status("READY")
+    assert second.status() == "READY"
+
+
+def test_after_an_end_in_order_nobody_is_waited_for(start: Start) -> None:
+    first, second = start(2)
+    first.kill(signal.SIGTERM)
+    second.kill(signal.SIGTERM)
+    first.start()
+    first.wait_status("READY")
+    assert "WAITING_FOR_QUORUM" not in first.log()
+
+
+def test_after_a_crash_with_another_node_list_nobody_is_waited_for(start: Start) -> None:
+    first, second = start(2)
+    first.kill(signal.SIGKILL)
+    second.kill(signal.SIGKILL)
+    first.configure(NAMES, IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[0]])
+    first.start()
+    first.wait_status("READY")
+    assert "WAITING_FOR_QUORUM" not in first.log()

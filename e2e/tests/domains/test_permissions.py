@@ -1,0 +1,148 @@
+"""The accounts of plugin, controller and daemons: requests that no role allows are denied."""
+
+from pathlib import Path
+
+import pytest
+from nvdra_api import names
+from nvdra_testing.cluster import compute_domains, rbac
+from nvdra_testing.cluster.compute_domains import Domain
+from nvdra_testing.cluster.installation import CD_PLUGIN, NAMESPACE, RELEASE, Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.cluster.rbac import Account
+from nvdra_testing.control_plane import domain_objects
+
+PLUGIN = Account(NAMESPACE, f"{RELEASE}-{CD_PLUGIN.name}")
+CONTROLLER = Account(NAMESPACE, compute_domains.CONTROLLER_NAME)
+DAEMON = Account(NAMESPACE, "compute-domain-daemon-service-account")
+READING = ("get", "list", "watch")
+NODE, OTHER = "node-1", "node-2"
+NOBODYS = "00000000-0000-4000-8000-000000000000"
+"""The UID of a domain that does not exist."""
+LABELLED = {"labels": {"a": "b"}}
+TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+
+@pytest.mark.parametrize("account", [PLUGIN, CONTROLLER, DAEMON], ids=lambda each: each.name)
+def test_every_verb_that_is_not_granted_is_forbidden(
+    rack: Cluster, team: Kubectl, account: Account
+) -> None:
+    objects = rbac.parse_manifests(rack.helm("get", "manifest", RELEASE, "-n", NAMESPACE))
+    own = rbac.granted_rules(objects, account)
+    assert own
+    granted = [*own, *rbac.rules_of_all_accounts(rack.kubectl)]
+    asked = rbac.all_requests(rack.kubectl, [NAMESPACE, team.namespace])
+    has_right = {each: any(one.covers(each) for one in granted) for each in asked}
+    forbidden = [each for each in asked if not has_right[each]]
+    assert len(forbidden) > 500
+
+    refused = rbac.forbidden(rack.kubectl, account, forbidden)
+    let_through = [each for each, is_so in zip(forbidden, refused, strict=True) if not is_so]
+    assert let_through == []
+    # It can read what it may read, so the account and its roles are the right ones.
+    allowed = [each for each in asked if has_right[each] and each.verb in READING]
+    assert allowed
+    refused = rbac.forbidden(rack.kubectl, account, allowed)
+    assert [each for each, is_so in zip(allowed, refused, strict=True) if is_so] == []
+
+
+def test_the_plugins_own_token_opens_nothing_of_other_nodes_and_no_secret(
+    rack: Cluster, tmp_path: Path
+) -> None:
+    plugin = as_pod(rack, rack.plugin_pod(NODE), tmp_path)
+    label = f"{names.DOMAIN_LABEL}={NOBODYS}"
+    (theirs,) = slices(rack, OTHER)
+    for command, words in (
+        (("label", "node", OTHER, label), f"may not change node '{OTHER}'"),
+        (("label", "node", NODE, "role=control-plane"), "may change no labels of a node but"),
+        (("annotate", "node", NODE, "a=b"), "may change nothing of a node but labels"),
+        (("delete", "resourceslice", theirs), NODE),
+        (("get", "secrets", "-A"), "cannot list resource"),
+        (("get", "pods", "-A"), "cannot list resource"),
+        (("delete", "daemonset", "--all"), "cannot list resource"),
+        (("create", "token", CONTROLLER.name), "cannot create resource"),
+        (("exec", compute_domains.wait_leader(rack), "--", "true"), "cannot create resource"),
+    ):
+        assert words in refused(plugin, *command)
+    assert slices(rack, OTHER) == [theirs]
+
+
+def test_a_daemons_own_token_changes_no_other_pod_and_no_domain(
+    rack: Cluster, team: Kubectl, tmp_path: Path
+) -> None:
+    domain = Domain(rack, compute_domains.create_domain(team, "ring"))
+    team.apply(compute_domains.channel_pod("w", compute_domains.template_name("ring"), NODE))
+    team.wait_running("w")
+    pod = domain.daemons()[NODE]
+    daemon = as_pod(rack, pod, tmp_path)
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    ours = f"/apis/{names.NVIDIA_API_VERSION}/namespaces/{team.namespace}/computedomains/ring"
+    for stranger in (rack.plugin_pod(OTHER), compute_domains.wait_leader(rack)):
+        said = rbac.send_request(daemon, "PATCH", f"{pods}/{stranger}", {"metadata": LABELLED})
+        assert f"an IMEX daemon may label its own pod '{pod}' and no other" in said
+    for path in (
+        ours,
+        f"{ours}/status",
+        f"/api/v1/nodes/{NODE}",
+        f"/api/v1/namespaces/{NAMESPACE}/secrets/x",
+    ):
+        assert "cannot patch resource" in rbac.send_request(daemon, "PATCH", path, {})
+    cliques = f"/apis/{names.NVIDIA_API_VERSION}/namespaces/{NAMESPACE}/computedomaincliques"
+    (clique,) = domain.objects("computedomaincliques")
+    entry = domain_objects.clique_entry(OTHER, 1, cliqueID=clique["daemons"][0]["cliqueID"])
+    change = {"daemons": [*clique["daemons"], entry]}
+    said = rbac.send_request(daemon, "PATCH", f"{cliques}/{clique['metadata']['name']}", change)
+    assert f"an IMEX daemon on node '{NODE}' may not say how another node is" in said
+    said = rbac.send_request(daemon, "POST", cliques, domain_objects.clique(NOBODYS))
+    assert f"the IMEX daemon '{pod}' is not of the ComputeDomain of clique" in said
+    for command, words in (
+        (("get", "secrets"), "cannot list resource"),
+        (("get", "pods"), "cannot list resource"),
+        (("create", "token", PLUGIN.name), "cannot create resource"),
+        (("delete", "pod", pod), "cannot delete resource"),
+    ):
+        assert words in refused(daemon, *command)
+    team.delete("pod", "w")
+    team.delete("computedomain", "ring")
+    domain.wait_gone()
+    compute_domains.wait_released(rack)
+
+
+def test_the_controllers_own_token_makes_no_pod_and_reads_no_secret(
+    rack: Cluster, tmp_path: Path
+) -> None:
+    controller = as_pod(rack, compute_domains.wait_leader(rack), tmp_path)
+    for command, words in (
+        (("get", "secrets", "-A"), "cannot list resource"),
+        (("create", "configmap", "x"), "cannot create resource"),
+        (("run", "x", "--image=x"), "cannot create resource"),
+        (("create", "token", PLUGIN.name), "cannot create resource"),
+        (("create", "clusterrolebinding", "x", "--clusterrole=cluster-admin"), "cannot create"),
+        (("get", "lease", "-n", "kube-system"), "cannot list resource"),
+        (("delete", "node", OTHER), "cannot delete resource"),
+    ):
+        assert words in refused(controller, *command)
+    said = rbac.send_request(controller, "PATCH", f"/api/v1/nodes/{OTHER}", {"metadata": LABELLED})
+    assert "this user may do nothing with labels of a node but take" in said
+
+
+def as_pod(rack: Cluster, pod: str, directory: Path) -> Kubectl:
+    """A kubectl with the token of a pod."""
+    return rbac.kubectl_with_token(
+        rack.driver_namespace, rack.driver_namespace.exec(pod, "cat", TOKEN), directory
+    )
+
+
+def refused(who: Kubectl, *command: str) -> str:
+    done = who.run_unchecked(*command)
+    assert done.returncode != 0, command
+    return done.stderr
+
+
+def slices(rack: Cluster, node: str) -> list[str]:
+    """The names of the slices that the ComputeDomain plugin of a node has published."""
+    return [
+        each["metadata"]["name"]
+        for each in rack.kubectl.get("resourceslices")
+        if (each["spec"].get("nodeName"), each["spec"]["driver"])
+        == (node, names.COMPUTE_DOMAIN_DRIVER)
+    ]

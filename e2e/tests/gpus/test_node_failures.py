@@ -1,0 +1,196 @@
+"""Prepared GPUs survive the sudden end of a node, a kubelet or a pod."""
+
+import shlex
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster.installation import DRIVER, NAMESPACE, RELEASE, Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.cluster.pod_prepares import is_status_rejected, retry_until_ready
+
+NODE = "node-1"
+SLOW_MS = 3000
+"""The duration of an NVML call when a prepare is to be interrupted."""
+
+STUBBORN = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
+"""A process that ends only by SIGKILL, which the kubelet sends after the pod's grace period."""
+
+STUBBORN_S = 8
+"""The grace period: long enough for the next pod to report that its prepare waits."""
+
+CALL_S = 45
+"""The kubelet's deadline for a prepare; the next attempt comes 60 to 90 s later."""
+
+BACK_S = 120
+"""Two attempts of the kubelet."""
+
+
+@pytest.mark.protocol("P13")
+def test_a_pod_starts_although_its_kubelet_was_restarted_during_the_call(
+    idle: Cluster, pods: Kubectl
+) -> None:
+    device = idle.device(NODE, "gpu-1")
+    pods.apply(
+        workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
+    )
+    with idle.slow_gpu(NODE, 1, SLOW_MS):
+        pods.apply(workloads.pod("p", templates=["that"]))
+        pods.wait(lambda: None if prepares(idle) else "no call", "the prepare to be under way")
+        idle.lab.run_checked("restart", f"{NODE}/kubelet")
+        # It may find the pod before the plugin, and would retry a minute later.
+        retry_until_ready(pods, "p")
+    assert workloads.visible_gpus(pods, "p").uuids == {device.uuid}
+    assert idle.prepared_gpu_count(NODE) == 1
+    pods.delete("pod", "p")
+    pods.wait(partial(still_held, idle), "the GPU to be given back")
+
+
+@pytest.mark.protocol("P31")
+@pytest.mark.timeout(2 * BACK_S, func_only=True)
+def test_a_pod_has_its_gpu_again_after_its_node_was_rebooted(idle: Cluster, pods: Kubectl) -> None:
+    device = idle.device(NODE, "gpu-2")
+    pods.apply(
+        workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
+    )
+    pods.apply(workloads.pod("p", templates=["that"]))
+    pods.wait_running("p")
+    before = pods.get("pod", "p")["status"]["containerStatuses"][0]["containerID"]
+    idle.reboot(NODE)
+    # The kubelet found the pod before the plugin was back, and would retry after a minute.
+    pods.run("annotate", "pod", "p", "tests/again=now")
+
+    refused = partial(is_status_rejected, idle, NODE, pods, "p")
+
+    def gone_by() -> str | None:
+        status = pods.get("pod", "p")["status"]["containerStatuses"][0]
+        is_another = status.get("containerID") != before and status["ready"]
+        return None if is_another or refused() else f"{status}; {pods.not_ready('p')}"
+
+    pods.wait(gone_by, "the pod to run in a new container", timeout_s=BACK_S)
+    if not refused():
+        assert workloads.visible_gpus(pods, "p").uuids == {device.uuid}
+    assert idle.prepared_gpu_count(NODE) == 1
+    how = ("--force", "--grace-period=0") if refused() else ()
+    pods.run("delete", "pod", "p", *how)
+    pods.wait(partial(still_held, idle), "the GPU to be given back")
+
+
+@pytest.mark.protocol("P25")
+def test_the_gpu_of_a_force_deleted_pod_is_given_on_as_soon_as_the_kubelet_has_let_go(
+    idle: Cluster, pods: Kubectl
+) -> None:
+    device = idle.device(NODE, "gpu-3")
+    pods.apply(
+        workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
+    )
+    old = workloads.pod("old", templates=["that"])
+    old["spec"]["containers"][0]["command"] = STUBBORN
+    old["spec"]["terminationGracePeriodSeconds"] = STUBBORN_S
+    pods.apply(old)
+    pods.wait_running("old")
+    (claim,) = workloads.claims_of(pods, "old")
+    pods.run("delete", "pod", "old", "--force", "--grace-period=0", "--wait=false")
+    pods.apply(workloads.pod("new", templates=["that"]))
+    pods.wait(partial(silent_about, pods, "new", claim), "an Event that says who holds the GPU")
+    pods.wait_running("new", timeout_s=CALL_S)
+    assert workloads.visible_gpus(pods, "new").uuids == {device.uuid}
+    assert idle.prepared_gpu_count(NODE) == 1
+    assert "it is not known whether a pod" not in idle.driver_namespace.logs(idle.plugin_pod(NODE))
+
+
+@pytest.mark.protocol("P28")
+def test_an_admins_claim_for_the_gpu_that_the_container_has_anyhow_adds_nothing(
+    idle: Cluster, pods: Kubectl
+) -> None:
+    device = idle.device(NODE, "gpu-4")
+    wanted = workloads.is_gpu_with_uuid(device.uuid)
+    workloads.allow_admin_access(pods)
+    pods.apply(workloads.claim("user", workloads.gpus("gpu", wanted)))
+    pods.apply(workloads.claim("admin", workloads.gpus("gpu", wanted, admin=True)))
+    pods.apply(workloads.pod("both", claims=["user", "admin"]))
+    pods.apply(workloads.claim("other-admin", workloads.gpus("gpu", wanted, admin=True)))
+    pods.apply(workloads.pod("watcher", claims=["other-admin"]))
+    pods.wait_running("both", "watcher")
+    alone = workloads.visible_gpus(pods, "watcher")
+    assert workloads.visible_gpus(pods, "both") == alone
+    assert alone.uuids == {device.uuid}
+    mounted = {name: mounts(pods, name) for name in ("both", "watcher")}
+    assert mounted["both"] == mounted["watcher"]
+    assert len(mounted["both"]) == len(set(mounted["both"]))
+    pods.delete("pod", "both")
+    assert workloads.visible_gpus(pods, "watcher") == alone
+
+
+def test_an_uninstall_leaves_pods_running_and_says_what_they_hold(
+    idle: Cluster, pods: Kubectl, settings: list[str]
+) -> None:
+    device = idle.device(NODE, "gpu-5")
+    pods.apply(
+        workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
+    )
+    pods.apply(workloads.pod("p", templates=["that"]))
+    pods.wait_running("p")
+    (claim,) = workloads.claims_of(pods, "p")
+    name = claim["metadata"]["name"]
+    assert f"{pods.namespace} p {name} {DRIVER}" in holders(idle)
+    with ThreadPoolExecutor(1) as thread:
+        log = thread.submit(
+            idle.driver_namespace.run, "logs", "--follow", "--tail=1", idle.plugin_pod(NODE)
+        )
+        idle.uninstall()
+    (farewell,) = [
+        line for line in log.result().splitlines() if "prepared claims stay prepared" in line
+    ]
+    assert f"{pods.namespace}/{name}" in farewell
+    assert workloads.visible_gpus(pods, "p").uuids == {device.uuid}
+    pods.run("delete", "pod", "p", "--wait=false")
+    pods.wait(partial(not_ended, pods, "p"), "the container to end")
+    assert pods.exists("pod", "p"), "who ends a pod that holds a GPU, without the driver?"
+    idle.install(*settings)
+    pods.wait(lambda: "it is" if pods.exists("pod", "p") else None, "the pod to go", CALL_S)
+    assert idle.prepared_gpu_count(NODE) == 0
+
+
+def holders(cluster: Cluster) -> list[str]:
+    """The output of the command that NOTES.txt names: a line per claim, in columns."""
+    notes = cluster.helm("get", "notes", RELEASE, "--namespace", NAMESPACE)
+    (line,) = [line.strip() for line in notes.splitlines() if "get resourceclaims" in line]
+    command, _, pattern = line.removeprefix("kubectl ").partition(" | grep ")
+    lines = cluster.kubectl.run(*shlex.split(command)).splitlines()
+    return [" ".join(line.split()) for line in lines if pattern in line]
+
+
+def not_ended(pods: Kubectl, name: str) -> str | None:
+    states = [each["state"] for each in pods.get("pod", name)["status"]["containerStatuses"]]
+    return None if all("terminated" in state for state in states) else str(states)
+
+
+def prepares(cluster: Cluster) -> float:
+    """The number of prepares in progress."""
+    samples = cluster.metrics(NODE).items()
+    return sum(
+        value
+        for name, value in samples
+        if name.startswith("nvidia_dra_requests_inflight") and "Unprepare" not in name
+    )
+
+
+def still_held(cluster: Cluster) -> str | None:
+    held = cluster.prepared_gpu_count(NODE)
+    return f"{held} are held" if held else None
+
+
+def silent_about(pods: Kubectl, pod: str, claim: workloads.Manifest) -> str | None:
+    """None once an event of the pod names the claim that has its GPU."""
+    told = pods.events(pod)
+    holder = f"{pods.namespace}/{claim['metadata']['name']}"
+    said = [message for reason, message in told if reason == "DeviceInUse"]
+    return None if any(holder in message for message in said) else str(told)
+
+
+def mounts(pods: Kubectl, name: str) -> list[str]:
+    """The mounts of the driver in a container."""
+    lines = pods.exec(name, "cat", "/proc/self/mountinfo").splitlines()
+    return sorted(line.split()[4] for line in lines if "/driver/" in line.split()[3])

@@ -1,0 +1,296 @@
+"""`lab` starts a real cluster in which everything is reachable, and leaves nothing behind.
+
+These tests use labs of their own, beside those that are up.
+"""
+
+import base64
+import contextlib
+import json
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from nvdra_testing.cluster import lab_command
+from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.cluster.lab_command import Lab
+
+pytestmark = pytest.mark.timeout(900)  # the first start on a machine builds the programs
+
+WORKLOAD = "docker.io/nvdra/workload:1"
+
+
+@pytest.fixture(scope="module")
+def kube(request: pytest.FixtureRequest) -> str:
+    """The option for the Kubernetes release of these labs."""
+    return f"--kube={request.config.getoption('--kube')}"
+
+
+@pytest.fixture(scope="module")
+def lab(kube: str) -> Iterator[Lab]:
+    lab = Lab("selftest")
+    lab.run_checked("up", "--nodes", "2", kube)
+    yield lab
+    lab.run_checked("down")
+
+
+@pytest.fixture(scope="module")
+def pods(lab: Lab) -> Kubectl:
+    """Two pods, one on each node."""
+    kubectl = lab.kubectl()
+    kubectl.apply(web("first", "node-1"))
+    kubectl.apply(web("second", "node-2"))
+    kubectl.wait_running("first", "second")
+    return kubectl
+
+
+def web(name: str, node: str) -> dict[str, object]:
+    """A pod on that node that serves its own name."""
+    script = f"mkdir /w && echo {name} > /w/index.html && echo serving && exec httpd -f -h /w"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "web",
+                    "image": WORKLOAD,
+                    "command": ["sh", "-c", script],
+                    "readinessProbe": {"httpGet": {"port": 80}, "periodSeconds": 1},
+                }
+            ],
+        },
+    }
+
+
+def fetch(url: str, context: ssl.SSLContext | None = None) -> str:
+    with urllib.request.urlopen(url, timeout=3, context=context) as answer:
+        return str(answer.read().decode())
+
+
+def cgroups(lab: Lab) -> set[str]:
+    """The cgroups of the lab's processes that are not ours."""
+    found: set[str] = set()
+    for pid in lab.processes():
+        with contextlib.suppress(OSError):  # it has ended since
+            found |= set(Path(f"/proc/{pid}/cgroup").read_text().splitlines())
+    return found - set(Path("/proc/self/cgroup").read_text().splitlines())
+
+
+def containers(lab: Lab) -> set[str]:
+    """The containers of the lab's first node."""
+    listing = ["ctr", "--namespace=k8s.io", "containers", "list", "--quiet"]
+    return set(lab.run_checked("exec", "node-1", "--", *listing).split())
+
+
+def is_unwell(lab: Lab) -> bool:
+    """Whether `lab status` reports a problem."""
+    return lab.run("status").returncode != 0
+
+
+def identity(file: str) -> dict[str, object]:
+    """The claims of a bearer token, without verification."""
+    payload = file.split(".")[1]
+    claims: dict[str, object] = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    return claims
+
+
+def test_a_plain_pod_runs_on_each_node_and_can_be_entered_and_read(pods: Kubectl) -> None:
+    assert pods.exec("first", "hostname").strip() == "first"
+    assert pods.exec("second", "cat", "/w/index.html").strip() == "second"
+    assert pods.logs("second").strip() == "serving"
+
+
+def test_a_service_answers_from_pod_host_and_api_server(pods: Kubectl) -> None:
+    ports = [{"port": 80}]
+    spec = {"selector": {"app": "web"}, "ports": ports}
+    pods.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec})
+    address = pods.get("service", "web")["spec"]["clusterIP"]
+    path = f"/api/v1/namespaces/{pods.namespace}/services/web/proxy/"
+
+    def lacking() -> str | None:
+        try:
+            seen = {fetch(f"http://{address}/").strip() for _ in range(20)}
+        except urllib.error.URLError as error:
+            return str(error)
+        return None if seen == {"first", "second"} else f"only {seen}"
+
+    pods.wait(lacking, "the Service to answer with both its pods from the host")
+    from_pod = {pods.exec("first", "wget", "-qO-", address).strip() for _ in range(20)}
+    from_api_server = {pods.run("get", "--raw", path).strip() for _ in range(20)}
+    assert from_pod == from_api_server == {"first", "second"}
+
+
+def test_a_pod_reaches_the_api_server_under_the_address_it_is_told(pods: Kubectl) -> None:
+    script = "nc -w 3 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT < /dev/null && echo yes"
+    assert pods.exec("first", "sh", "-c", script).strip() == "yes"
+
+
+def test_a_pods_token_is_bound_to_it(pods: Kubectl) -> None:
+    path = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    claims = identity(pods.exec("first", "cat", path))
+    bound = claims["kubernetes.io"]
+    assert isinstance(bound, dict)
+    assert bound["pod"]["name"] == "first"
+    assert bound["node"]["name"] == "node-1"
+
+
+def test_a_kubelet_turns_strangers_away(lab: Lab) -> None:
+    address = lab.kubectl().get("node", "node-1")["status"]["addresses"][0]["address"]
+    stranger = ssl.create_default_context()
+    stranger.check_hostname = False
+    stranger.verify_mode = ssl.CERT_NONE
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        fetch(f"https://{address}:10250/pods", stranger)
+
+
+def test_a_node_may_label_itself_but_not_as_it_likes_and_not_another(lab: Lab) -> None:
+    def label(node: str, label: str) -> tuple[int, str]:
+        kubeconfig = "--kubeconfig=/etc/kubernetes/kubelet.conf"
+        words = ["kubectl", kubeconfig, "label", "node", node, "--overwrite", label]
+        done = lab.run("exec", "node-1", "--", *words)
+        return done.returncode, done.stderr
+
+    assert label("node-1", "example.com/a=b")[0] == 0
+    status, message = label("node-1", "node-restriction.kubernetes.io/a=b")
+    assert status == 1
+    assert "is not allowed to modify labels" in message
+    status, message = label("node-2", "example.com/a=b")
+    assert status == 1
+    assert "only its own Node object" in message
+
+
+def test_each_node_has_gpus_of_its_own(lab: Lab) -> None:
+    listed = [
+        lab.run_checked("exec", node, "--", "nvidia-smi", "-L") for node in ("node-1", "node-2")
+    ]
+    gpus = [line for text in listed for line in text.splitlines()]
+    assert len(gpus) == len(set(gpus)) == 16
+    nodes = lab.run_checked("exec", "node-1", "--", "ls", "/dev").split()
+    assert {f"nvidia{minor}" for minor in range(8)} <= set(nodes)
+    assert not list(Path("/dev").glob("nvidia*"))
+
+
+def test_every_node_is_labelled_and_takes_pods(lab: Lab) -> None:
+    nodes = lab.kubectl().get("nodes", "", "-l", "nvidia.com/gpu.present=true")
+    assert [node["metadata"]["name"] for node in nodes] == ["node-1", "node-2"]
+    status = json.loads(lab.run_checked("status", "--json"))
+    assert {node["is_ready"] for node in status["nodes"]} == {True}
+    assert {part["state"] for part in status["components"]} == {"running"}
+    assert len(status["components"]) == 9
+
+
+def test_a_kubelet_that_is_restarted_keeps_its_pods(lab: Lab, pods: Kubectl) -> None:
+    before = pods.get("pod", "first")["status"]["containerStatuses"][0]["containerID"]
+    lab.run_checked("restart", "node-1/kubelet")
+    assert "Started kubelet" in lab.run_checked("logs", "node-1/kubelet")
+
+    def lacking() -> str | None:
+        return pods.run_unchecked("exec", "first", "--", "true").stderr or None
+
+    pods.wait(lacking, "the new kubelet to know its pods")
+    after = pods.get("pod", "first")["status"]["containerStatuses"][0]["containerID"]
+    assert after == before
+    pods.wait(lambda: lab.run("status").stdout if is_unwell(lab) else None, "all to be well again")
+
+
+def test_another_labs_kubeconfig_makes_an_existing_cluster(lab: Lab) -> None:
+    other = Lab("borrowed")
+    kubeconfig = str(lab.kubectl().kubeconfig)
+    other.run_checked("up", "--provider", "existing", "--kubeconfig", kubeconfig)
+    try:
+        assert len(other.kubectl().get("nodes")) == 2
+        assert json.loads(other.run_checked("status", "--json"))["provider"] == "existing"
+        refused = other.run("exec", "node-1", "--", "true")
+        assert refused.returncode == 1
+        assert "existing cluster" in refused.stderr
+    finally:
+        other.run_checked("down")
+    assert len(lab.kubectl().get("nodes")) == 2
+
+
+def test_a_lab_shares_nothing_with_its_neighbour_and_leaves_nothing(
+    lab: Lab, pods: Kubectl, kube: str
+) -> None:
+    second = Lab("neighbour")
+    before = lab_command.host_snapshot()
+    second.run_checked("up", "--nodes", "2", "--profile", "t4", kube)
+    try:
+        assert second.run("up").returncode == 1, "a lab that is up is not brought up again"
+        assert lab_command.host_snapshot() != before
+        kubectl = second.kubectl()
+        kubectl.apply(web("first", "node-1"))
+        kubectl.wait_running("first")
+        address = kubectl.get("service", "kubernetes")["spec"]["clusterIP"]
+        assert address != lab.kubectl().get("service", "kubernetes")["spec"]["clusterIP"]
+        namespaces = second.namespaces()
+        assert len(second.processes()) > 10
+        assert not namespaces & lab.namespaces()
+        assert not second.processes() & lab.processes()
+        assert cgroups(lab)
+        assert not cgroups(second) & cgroups(lab)
+        ours, theirs = containers(lab), containers(second)
+        assert min(len(ours), len(theirs)) >= 2  # a sandbox and a container
+        assert not ours & theirs
+        assert "t4" in json.loads(second.run_checked("status", "--json"))["profile"]
+        kubectl.delete("pod", "first")
+        assert pods.exec("first", "hostname").strip() == "first"
+    finally:
+        second.run_checked("down")
+
+    assert lab_command.host_snapshot().added_since(before) == {}
+    assert lab_command.processes_in(namespaces) == set()
+    assert second.leftovers() == []
+    assert not second.folder.exists()
+    assert lab.run("status").returncode == 0
+
+
+def test_a_failing_start_names_the_component_and_cleans_up(tmp_path: Path) -> None:
+    broken = tmp_path / "etcd"
+    broken.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exec echo etcd Version: 3.6.15\n'
+        "echo the disk is made of cheese\nexit 7\n"
+    )
+    broken.chmod(0o755)
+    before = lab_command.host_snapshot()
+    failed = Lab("broken").run("up", env={"KUBEBUILDER_ASSETS": str(tmp_path)})
+    assert failed.returncode == 1
+    assert "etcd: ended with 7" in failed.stderr
+    assert "the disk is made of cheese" in failed.stderr
+    (whole,) = [line for line in failed.stderr.splitlines() if line.startswith("the whole log:")]
+    assert "made of cheese" in Path(whole.partition(": ")[2]).read_text()
+    assert lab_command.host_snapshot().added_since(before) == {}
+
+
+def test_a_start_that_is_interrupted_cleans_up() -> None:
+    before = lab_command.host_snapshot()
+    argv = [str(lab_command.LAB_PROGRAM), "up", "--name", "cut"]
+    process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "machines in their namespaces" in line:
+            process.terminate()
+            break
+    rest = process.stderr.read()
+    assert process.wait() == 130, rest
+    process.stderr.close()
+    assert lab_command.host_snapshot().added_since(before) == {}
+
+
+def test_an_unknown_release_is_refused_before_anything_starts() -> None:
+    refused = Lab("old").run("up", "--kube", "1.12")
+    assert refused.returncode == 1
+    assert "known: " in refused.stderr
+
+
+def test_the_kubeconfig_of_a_lab_is_its_owners_alone(lab: Lab) -> None:
+    kubeconfig = lab.kubectl().kubeconfig
+    assert kubeconfig.stat().st_mode & 0o077 == 0
+    assert yaml.safe_load(kubeconfig.read_text())["current-context"] == "nvdra-lab-selftest"

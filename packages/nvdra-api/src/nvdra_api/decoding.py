@@ -1,0 +1,236 @@
+"""Decoding of JSON documents into the kinds of `nvdra_api.v1beta1`.
+
+Strict decoding refuses unknown and duplicate fields, because in a document from a user they are
+mistakes. Tolerant decoding ignores them, because a stored document may have been written by a newer
+release. Neither validates values; see `problems` of each kind for that.
+Source: docs/reference/api-types.md, "Decoding".
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from nvdra_api.meta import ApiModel, WireModel
+from nvdra_api.names import NVIDIA_API_VERSION, NVIDIA_GROUP
+from nvdra_api.quantity import TOLERANT
+from nvdra_api.v1beta1 import (
+    CONFIGS_BY_DRIVER,
+    ComputeDomain,
+    ComputeDomainClique,
+    DeviceConfig,
+)
+
+MAX_REPORTED_FIELDS: Final = 100
+"""How many unknown and duplicate fields one error names."""
+
+_EXPECTED: Final = {
+    "int_type": "integer",
+    "bool_type": "boolean",
+    "string_type": "string",
+    "model_type": "object",
+    "dict_type": "object",
+    "tuple_type": "array",
+    "quantity_type": "quantity",
+}
+_JSON_TYPES: Final = (
+    (bool, "boolean"),
+    (int | float, "number"),
+    (str, "string"),
+    (list, "array"),
+    (Mapping, "object"),
+)
+
+KindT = TypeVar("KindT", bound=WireModel)
+
+
+class DecodeError(ValueError):
+    """A document cannot be decoded. The error texts are those of the Kubernetes API machinery."""
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers its duplicate fields."""
+
+    duplicates: tuple[str, ...] = ()
+
+    @classmethod
+    def from_pairs(cls, pairs: list[tuple[str, Any]]) -> "_Object":
+        made = cls(pairs)
+        if len(made) < len(pairs):
+            counted = Counter(name for name, _ in pairs)
+            made.duplicates = tuple(name for name, times in counted.items() if times > 1)
+        return made
+
+
+class Scheme(Generic[KindT]):
+    """A set of kinds, and the decoder that returns an object of one of them."""
+
+    def __init__(self, kinds: Iterable[type[KindT]]) -> None:
+        self._kinds = {kind.__name__: kind for kind in kinds}
+
+    def decode(self, text: str | bytes, *, strict: bool) -> KindT:
+        """Decode a JSON text.
+
+        Raises:
+            DecodeError: The text is not a document of one of the kinds.
+        """
+        try:
+            value = json.loads(
+                text, object_pairs_hook=_Object.from_pairs, parse_constant=_refuse_constant
+            )
+            raw = text.decode() if isinstance(text, bytes) else text
+            return self._decode(value, raw, strict=strict)
+        except RecursionError as error:
+            raise _unreadable("nested too deeply") from error
+        except DecodeError:
+            raise
+        except ValueError as error:
+            raise _unreadable(str(error)) from error
+
+    def decode_value(self, value: Any, *, strict: bool) -> KindT:
+        """Decode parsed JSON, such as a part of an object from the API server.
+
+        Raises:
+            DecodeError: The value is not a document of one of the kinds.
+        """
+        try:
+            return self._decode(value, json.dumps(value, separators=(",", ":")), strict=strict)
+        except RecursionError as error:
+            raise _unreadable("nested too deeply") from error
+
+    def _decode(self, value: Any, raw: str, *, strict: bool) -> KindT:
+        kind = self._kind(value, raw)
+        try:
+            decoded = _validate(kind, value, strict=strict)
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+            if wrong := [_wrong_type(detail) for detail in details if not _is_unknown(detail)]:
+                raise DecodeError("; ".join(wrong)) from error
+            unknown = [_path(detail["loc"]) for detail in details]
+        else:
+            unknown = []
+        if strict:
+            order = list(_paths(value)) if unknown else []
+            entries = [f'unknown field "{path}"' for path in sorted(unknown, key=order.index)]
+            entries += [f'duplicate field "{path}"' for path in _duplicates(value)]
+            if entries:
+                shown = ", ".join(entries[:MAX_REPORTED_FIELDS])
+                raise DecodeError(f"strict decoding error: {shown}")
+        return decoded
+
+    def _kind(self, value: Any, raw: str) -> type[KindT]:
+        if value is not None and not isinstance(value, Mapping):
+            raise _unreadable(f"expected an object, got {_json_type(value)}")
+        names = {name: (value or {}).get(name) or "" for name in ("kind", "apiVersion")}
+        for name, text in names.items():
+            if not isinstance(text, str):
+                raise _unreadable(f"{name} is {_json_type(text)}, expected string")
+        kind, version = names["kind"], names["apiVersion"]
+        if not kind:
+            raise DecodeError(f"Object 'Kind' is missing in '{raw}'")
+        if not version:
+            raise DecodeError(f"Object 'apiVersion' is missing in '{raw}'")
+        if version.count("/") > 1:
+            raise DecodeError(f"unexpected GroupVersion string: {version}")
+        if version != NVIDIA_API_VERSION or kind not in self._kinds:
+            raise DecodeError(
+                f'no kind "{kind}" is registered for version "{version}" in scheme "{NVIDIA_GROUP}"'
+            )
+        return self._kinds[kind]
+
+
+CONFIGS: Final = Scheme[DeviceConfig](
+    config for configs in CONFIGS_BY_DRIVER.values() for config in configs
+)
+"""The kinds of opaque device configs."""
+OBJECTS: Final = Scheme[ComputeDomain | ComputeDomainClique]((ComputeDomain, ComputeDomainClique))
+"""The kinds of custom resources."""
+
+
+def _validate(kind: type[KindT], value: Mapping[str, Any], *, strict: bool) -> KindT:
+    context = {TOLERANT: not strict}
+    if issubclass(kind, ApiModel):
+        return kind.model_validate_json(
+            json.dumps(_without_nulls(value)),
+            strict=strict,
+            extra="forbid" if strict else None,
+            by_alias=True,
+            by_name=False,
+            context=context,
+        )
+    body = {name: field for name, field in value.items() if name not in ("apiVersion", "kind")}
+    return kind.model_validate(
+        body,
+        extra="forbid" if strict else "ignore",
+        by_alias=True,
+        by_name=False,
+        context=context,
+    )
+
+
+def _without_nulls(value: Any) -> Any:
+    """Drop the fields of objects that are null, which Kubernetes treats as unset."""
+    if isinstance(value, Mapping):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    return value
+
+
+def _wrong_type(detail: ErrorDetails) -> str:
+    if detail["type"] == "quantity":
+        return detail["msg"]
+    if detail["type"] == "missing":
+        return f'missing required field "{_path(detail["loc"])}"'
+    expected = _EXPECTED.get(detail["type"], detail["type"])
+    return (
+        f"cannot decode {_json_type(detail['input'])} into field "
+        f'"{_path(detail["loc"])}": expected {expected}'
+    )
+
+
+def _is_unknown(detail: ErrorDetails) -> bool:
+    return detail["type"] == "extra_forbidden"
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).removeprefix(".")
+
+
+def _children(value: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the value of each field of an object and of each element of an array."""
+    if isinstance(value, Mapping):
+        yield from ((f"{prefix}.{name}" if prefix else name, each) for name, each in value.items())
+    elif isinstance(value, list):
+        yield from ((f"{prefix}[{index}]", each) for index, each in enumerate(value))
+
+
+def _paths(value: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the path of every field, in the order of the document."""
+    for path, child in _children(value, prefix):
+        yield path
+        yield from _paths(child, path)
+
+
+def _duplicates(value: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the path of every field that occurs more than once in its object."""
+    if isinstance(value, _Object):
+        yield from (f"{prefix}.{name}" if prefix else name for name in value.duplicates)
+    for path, child in _children(value, prefix):
+        yield from _duplicates(child, path)
+
+
+def _json_type(value: Any) -> str:
+    return next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), "null")
+
+
+def _unreadable(why: str) -> DecodeError:
+    return DecodeError(f"couldn't get version/kind; json parse error: {why}")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,98 @@
+"""The errors that the driver reports to the kubelet and to users.
+
+Every error has a stable reason. The same string appears in the answer to the kubelet, in Events,
+metrics, log records and spans. `docs/reasons.md` explains each reason.
+Source: docs/reference/tracing.md, "Reason codes".
+"""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from nvdra_api.ids import TraceID
+
+
+class Reason(StrEnum):
+    """Why an operation failed. The values are part of the API and do not change."""
+
+    CLAIM_NOT_FOUND = "ClaimNotFound"
+    CLAIM_UID_CHANGED = "ClaimUIDChanged"
+    NOT_ALLOCATED = "NotAllocated"
+    UNKNOWN_DEVICE = "UnknownDevice"
+    DEVICE_IN_USE = "DeviceInUse"
+    DEVICE_UNHEALTHY = "DeviceUnhealthy"
+    DEVICE_NODE_MISSING = "DeviceNodeMissing"
+    DRIVER_MISMATCH = "DriverMismatch"
+    INVALID_CONFIG = "InvalidConfig"
+    FEATURE_GATE_DISABLED = "FeatureGateDisabled"
+    LOCK_TIMEOUT = "LockTimeout"
+    STATE_CORRUPT = "StateCorrupt"
+    STATE_UNAVAILABLE = "StateUnavailable"
+    API_UNAVAILABLE = "ApiUnavailable"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    DOMAIN_NOT_FOUND = "DomainNotFound"
+    NAMESPACE_MISMATCH = "NamespaceMismatch"
+    NODE_IN_OTHER_DOMAIN = "NodeInOtherDomain"
+    NOT_A_DAEMON = "NotADaemon"
+    DOMAIN_FULL = "DomainFull"
+    DAEMON_NOT_READY = "DaemonNotReady"
+    FABRIC_ERROR = "FabricError"
+    IMEX_BINARY_MISSING = "ImexBinaryMissing"
+    NAME_TAKEN = "NameTaken"
+    INTERNAL = "Internal"
+
+
+class DriverError(Exception):
+    """A failure that the driver can explain.
+
+    Attributes:
+        reason: The stable reason.
+        message: What is wrong, with the objects it is about; no final full stop.
+        remedy: What to do about it; no final full stop. Empty if there is no advice to give.
+        since: When the problem began. If nobody knows, whoever answers the kubelet sets it to the
+            time of the first failure.
+        facts: The objects that the message names, for log records and spans, such as `claim`,
+            `device` and `holder`.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        remedy: str = "",
+        *,
+        since: datetime | None = None,
+        **facts: str,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.remedy = remedy
+        self.since = since
+        self.facts = facts
+
+    def __str__(self) -> str:
+        """Return `<reason>: <message>; <remedy>`."""
+        return f"{self.reason}: {self.event_text}"
+
+    @property
+    def event_text(self) -> str:
+        """The message of an Event: `<message>, since <time>; <remedy>`, without the reason."""
+        text = f"{self.message}, since {_rfc3339(self.since)}" if self.since else self.message
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+    def kubelet_text(self, trace_id: TraceID) -> str:
+        """Return the error text for the kubelet, with the ID of the claim's trace."""
+        return f"{self} (trace {trace_id})"
+
+
+class PermanentError(DriverError):
+    """A retry cannot succeed until somebody changes an object, the node or the hardware."""
+
+
+class RetryableError(DriverError):
+    """The same call can succeed later without any change by a person."""
+
+
+def _rfc3339(time: datetime) -> str:
+    """Format a time as Kubernetes does: UTC, with a precision of one second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

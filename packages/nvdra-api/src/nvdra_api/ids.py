@@ -1,0 +1,36 @@
+"""Types for identifiers, so that a signature shows which string it expects."""
+
+from typing import NewType
+
+ClaimUID = NewType("ClaimUID", str)
+"""UID of a ResourceClaim: a lower-case UUID with dashes."""
+
+DomainUID = NewType("DomainUID", str)
+"""UID of a ComputeDomain."""
+
+PodUID = NewType("PodUID", str)
+"""UID of a Pod."""
+
+NodeName = NewType("NodeName", str)
+"""Name of a Kubernetes node; also the name of the node's resource pool."""
+
+PoolName = NewType("PoolName", str)
+"""Name of a resource pool."""
+
+DeviceName = NewType("DeviceName", str)
+"""Name of a device in a pool: a DNS label such as `gpu-0`."""
+
+GpuUUID = NewType("GpuUUID", str)
+"""UUID of a GPU as NVML reports it: `GPU-` followed by a UUID."""
+
+PciAddress = NewType("PciAddress", str)
+"""PCI address in lower case, `dddd:bb:dd.f`. It identifies a physical GPU on its node."""
+
+CliqueID = NewType("CliqueID", str)
+"""ID of an NVLink clique: `<cluster uuid>.<clique>`."""
+
+TraceID = NewType("TraceID", str)
+"""Trace ID: 32 lower-case hex digits, the UID of the traced object without dashes."""
+
+SpanID = NewType("SpanID", str)
+"""Span ID: 16 lower-case hex digits."""

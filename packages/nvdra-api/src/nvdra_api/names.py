@@ -1,0 +1,88 @@
+"""Names that Kubernetes, the kubelet and CDI know the driver by.
+
+Sources: docs/reference/gpu-devices.md, "Identifiers and constants", docs/reference/gpu-prepare.md,
+"Names and identifiers", docs/reference/kubelet-plugin.md, docs/reference/api-types.md, "Group,
+kinds and registration", docs/reference/compute-domain.md, "Names and constants".
+"""
+
+from typing import Final
+
+from nvdra_api.ids import CliqueID, DomainUID
+
+GPU_DRIVER: Final = "gpu.nvidia.com"
+COMPUTE_DOMAIN_DRIVER: Final = "compute-domain.nvidia.com"
+
+NVIDIA_GROUP: Final = "resource.nvidia.com"
+"""API group of the opaque configs and of ComputeDomains."""
+NVIDIA_VERSION: Final = "v1beta1"
+NVIDIA_API_VERSION: Final = f"{NVIDIA_GROUP}/{NVIDIA_VERSION}"
+
+RESOURCE_GROUP: Final = "resource.k8s.io"
+"""API group of ResourceClaims and ResourceSlices."""
+
+GPU_CDI_VENDOR: Final = "k8s.gpu.nvidia.com"
+GPU_CDI_DEVICE_KIND: Final = f"{GPU_CDI_VENDOR}/device"
+"""Kind of the node's CDI spec, which describes every GPU that was discovered."""
+
+DOMAIN_CDI_VENDOR: Final = "k8s.compute-domain.nvidia.com"
+DOMAIN_CDI_DEVICE_KIND: Final = f"{DOMAIN_CDI_VENDOR}/device"
+"""Kind of the CDI spec with the NVIDIA driver's files for IMEX daemons."""
+DOMAIN_CDI_CLAIM_KIND: Final = f"{DOMAIN_CDI_VENDOR}/claim"
+"""Kind of the CDI spec of a single claim."""
+
+DOMAIN_KIND: Final = "ComputeDomain"
+CLIQUE_KIND: Final = "ComputeDomainClique"
+
+DOMAIN_LABEL: Final = "resource.nvidia.com/computeDomain"
+"""Label with the UID of a ComputeDomain, on its nodes, child objects, pods and cliques."""
+DOMAIN_FINALIZER: Final = DOMAIN_LABEL
+"""Finalizer of a ComputeDomain, its DaemonSet and its claim templates.
+
+The reference driver uses the same string for the label and the finalizer.
+"""
+DOMAIN_TARGET_LABEL: Final = "resource.nvidia.com/computeDomainTarget"
+"""Label of claim templates with the value `TARGET_DAEMON` or `TARGET_WORKLOAD`."""
+TARGET_DAEMON: Final = "Daemon"
+TARGET_WORKLOAD: Final = "Workload"
+CLIQUE_LABEL: Final = "resource.nvidia.com/computeDomain.cliqueID"
+"""Label with a clique ID, on cliques and daemon pods. Empty on a node without NVLink fabric."""
+
+GPU_CLIQUE_LABEL: Final = "nvidia.com/gpu.clique"
+"""Optional node label with the NVLink clique of the node's GPUs."""
+
+CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
+"""DeviceClass of a workload's IMEX channel."""
+DAEMON_CLASS: Final = "compute-domain-daemon.nvidia.com"
+"""DeviceClass of an IMEX daemon's claim."""
+
+DAEMON_SERVICE_ACCOUNT: Final = "compute-domain-daemon-service-account"
+"""ServiceAccount of the daemon pods. The chart creates it in every managed namespace."""
+DAEMON_CONTAINER: Final = "compute-domain-daemon"
+"""Name of the container in a daemon pod, of its claim and of its program."""
+IMEX_PORTS: Final = (50000, 50005)
+"""Ports on which nvidia-imex listens in a daemon pod: for its peers and for nvidia-imex-ctl."""
+
+ATTRIBUTE_PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
+ATTRIBUTE_PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+ATTRIBUTE_NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
+
+TRACEPARENT_ANNOTATION: Final = "tracing.k8s.io/traceparent"
+"""Annotation with a W3C trace context that a user may set on a claim or its pod.
+
+The trace of the claim links to it.
+"""
+TRACE_ANNOTATION: Final = "nvdra.nvidia.com/trace-id"
+"""Annotation with a trace ID, on Events that the driver writes."""
+
+DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
+DEFAULT_CDI_ROOT: Final = "/etc/cdi"
+
+
+def daemon_name(uid: DomainUID) -> str:
+    """Return the name of a domain's DaemonSet and of the claim template of its daemons."""
+    return f"computedomain-daemon-{uid}"
+
+
+def clique_name(uid: DomainUID, clique: CliqueID) -> str:
+    """Return the name of the ComputeDomainClique for a domain and an NVLink clique."""
+    return f"{uid}.{clique}"

@@ -1,1 +1,0 @@
-"""What follows from what exists: pure decisions. No asyncio, no clock, no files."""

@@ -1,0 +1,205 @@
+"""ResourceClaims and their allocation, with the type names of `k8s.io/api/resource/v1`.
+
+The models read v1, v1beta2 and v1beta1. Fields that are not declared here are kept as they are.
+Source: docs/reference/resource-claims.md, "Allocation result".
+"""
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pydantic import Field, model_validator
+
+from nvdra_api.ids import ClaimUID
+from nvdra_api.meta import ApiModel, ObjectMeta
+from nvdra_api.names import RESOURCE_GROUP
+from nvdra_api.quantity import Quantity
+
+
+class ClaimRef(NamedTuple):
+    """A reference to a claim, as the kubelet sends it. The UID alone identifies the claim."""
+
+    namespace: str
+    name: str
+    uid: ClaimUID
+
+    def __str__(self) -> str:
+        """Return `<namespace>/<name>:<uid>`, the form of log records."""
+        return f"{self.namespace}/{self.name}:{self.uid}"
+
+
+class CelDeviceSelector(ApiModel):
+    """A CEL expression that a device must match."""
+
+    expression: str = ""
+
+
+class DeviceSelector(ApiModel):
+    """A condition that a device must meet."""
+
+    cel: CelDeviceSelector | None = None
+
+
+class DeviceSubRequest(ApiModel):
+    """One alternative of a request (`firstAvailable[]`)."""
+
+    name: str
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    """`ExactCount` or `All`."""
+    count: int | None = None
+
+
+class ExactDeviceRequest(ApiModel):
+    """A request without alternatives (`exactly`)."""
+
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    """`ExactCount` or `All`."""
+    count: int | None = None
+    admin_access: bool | None = None
+
+
+class DeviceRequest(ApiModel):
+    """One request of a claim. Exactly one of `exactly` and `first_available` is set."""
+
+    name: str
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_v1beta1(cls, data: Any) -> Any:
+        """Move the fields that v1beta1 has in the request itself to `exactly`."""
+        if isinstance(data, dict) and "deviceClassName" in data:
+            exactly = {name: value for name, value in data.items() if name != "name"}
+            return {"name": data.get("name"), "exactly": exactly}
+        return data
+
+
+class DeviceConstraint(ApiModel):
+    """A condition that the devices of several requests must meet together."""
+
+    requests: tuple[str, ...] | None = None
+    """The requests that the constraint applies to. None or empty means all requests."""
+    match_attribute: str | None = None
+    """The attribute that must have the same value for all devices."""
+
+
+class OpaqueDeviceConfiguration(ApiModel):
+    """Parameters for one driver: any JSON object."""
+
+    driver: str
+    parameters: Any = None
+
+
+class DeviceClaimConfiguration(ApiModel):
+    """One entry of `spec.devices.config`."""
+
+    requests: tuple[str, ...] | None = None
+    """The requests that the entry applies to. None or empty means all requests."""
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClaim(ApiModel):
+    """The devices that a claim asks for (`spec.devices`)."""
+
+    requests: tuple[DeviceRequest, ...] | None = None
+    constraints: tuple[DeviceConstraint, ...] | None = None
+    config: tuple[DeviceClaimConfiguration, ...] | None = None
+
+
+class ResourceClaimSpec(ApiModel):
+    """`spec` of a claim."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceRequestAllocationResult(ApiModel):
+    """One allocated device (`status.allocation.devices.results[]`)."""
+
+    request: str
+    """Name of the request, or `<request>/<subrequest>` for a request with alternatives."""
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    share_id: str | None = Field(default=None, alias="shareID")
+    consumed_capacity: dict[str, Quantity] | None = None
+
+    @property
+    def base_request(self) -> str:
+        """The name of the request without the subrequest, which the kubelet does not know."""
+        return self.request.partition("/")[0]
+
+
+class DeviceAllocationConfiguration(ApiModel):
+    """One entry of `status.allocation.devices.config`. Later entries override earlier ones."""
+
+    source: str = ""
+    """`FromClass` or `FromClaim`."""
+    requests: tuple[str, ...] | None = None
+    """The requests that the entry applies to. None or empty means all requests."""
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceAllocationResult(ApiModel):
+    """The allocated devices of a claim and their configuration."""
+
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] | None = None
+
+
+class AllocationResult(ApiModel):
+    """`status.allocation`. It does not change until the claim is deallocated."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    allocation_timestamp: datetime | None = None
+
+
+class ResourceClaimConsumerReference(ApiModel):
+    """One entry of `status.reservedFor`."""
+
+    api_group: str = ""
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ResourceClaimStatus(ApiModel):
+    """`status` of a claim."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] | None = None
+
+
+class ResourceClaim(ApiModel):
+    """A ResourceClaim as the API server returns it."""
+
+    api_version: str = f"{RESOURCE_GROUP}/v1"
+    kind: str = "ResourceClaim"
+    metadata: ObjectMeta
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: ResourceClaimStatus = ResourceClaimStatus()
+
+    @property
+    def ref(self) -> ClaimRef:
+        """Namespace, name and UID of the claim."""
+        return ClaimRef(self.metadata.namespace, self.metadata.name, ClaimUID(self.metadata.uid))
+
+
+class ResourceClaimTemplateSpec(ApiModel):
+    """`spec` of a template: the claims that are created from it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(ApiModel):
+    """A ResourceClaimTemplate as the API server returns it."""
+
+    api_version: str = f"{RESOURCE_GROUP}/v1"
+    kind: str = "ResourceClaimTemplate"
+    metadata: ObjectMeta
+    spec: ResourceClaimTemplateSpec

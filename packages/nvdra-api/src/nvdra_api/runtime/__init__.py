@@ -1,4 +1,0 @@
-"""What touches the world: processes, the API server, the kubelet, the node.
-
-One extra per subpackage.
-"""

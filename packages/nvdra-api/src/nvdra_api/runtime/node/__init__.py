@@ -1,1 +1,0 @@
-"""The node itself: files and roots, the state store, NVML."""

@@ -1,1 +1,0 @@
-"""What every DRA plugin of a node is made of besides its devices; extra `plugin`."""

@@ -1,1 +1,0 @@
-"""What every component's process needs: loop, settings, threads, locks. No hardware, no network."""

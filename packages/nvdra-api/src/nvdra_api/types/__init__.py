@@ -1,4 +1,0 @@
-"""What exists: names, ids, errors and the API objects.
-
-Imports the standard library and pydantic.
-"""

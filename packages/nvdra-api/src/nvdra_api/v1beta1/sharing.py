@@ -1,0 +1,117 @@
+"""Settings for sharing one GPU or MIG device between several containers.
+
+Source: docs/reference/api-types.md, "GpuSharing, TimeSlicingConfig and MpsConfig", "Quantities and
+MPS memory limits".
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from pydantic import Field, StrictBool, StrictInt, StrictStr
+
+from nvdra_api.errors import Reason
+from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.quantity import Quantity
+from nvdra_api.v1beta1.device_config import ConfigModel
+from nvdra_api.validation import Problem
+
+TIME_SLICING: Final = "TimeSlicing"
+MPS: Final = "MPS"
+STRATEGIES: Final = {TIME_SLICING: Feature.TIME_SLICING, MPS: Feature.MPS}
+"""The feature gate that each strategy requires."""
+INTERVALS: Final = ("Default", "Short", "Medium", "Long")
+
+_DEVICE_KEY: Final = re.compile(r"0|[1-9][0-9]*|(GPU|MIG)-.+")
+_MAX_VALUE: Final = 2**63 - 1
+
+
+class TimeSlicingConfig(ConfigModel):
+    """Settings of the strategy TimeSlicing."""
+
+    interval: StrictStr | None = Field(
+        default=None,
+        description="How long a process may use the GPU before the next one; unset means Default.",
+        json_schema_extra={"enum": [*INTERVALS, None]},
+    )
+
+
+class MpsConfig(ConfigModel):
+    """Settings of the strategy MPS, the CUDA Multi-Process Service."""
+
+    default_active_thread_percentage: StrictInt | None = Field(
+        default=None,
+        description="Share of the GPU's threads that each client may use.",
+        json_schema_extra={"minimum": 0, "maximum": 100},
+    )
+    default_pinned_device_memory_limit: Quantity | None = Field(
+        default=None, description="Memory limit of each client on every device of the claim."
+    )
+    default_per_device_pinned_memory_limit: dict[StrictStr, Quantity] | None = Field(
+        default=None,
+        description="Memory limit of each client for single devices. A key is a device UUID, or "
+        "the index of a device in the sorted UUIDs of the claim's devices.",
+    )
+    multi_user: StrictBool | None = Field(
+        default=None, description="Whether clients of several users may share the GPU."
+    )
+
+    def problems(self, path: str) -> Iterator[Problem]:
+        """Yield everything that is invalid whatever the devices are."""
+        percentage = self.default_active_thread_percentage
+        at = f"{path}.defaultActiveThreadPercentage"
+        if percentage is not None and percentage < 0:
+            yield Problem(at, "active thread percentage must not be negative")
+        if percentage is not None and percentage > 100:
+            yield Problem(at, "active thread percentage must not be greater than 100")
+        limit = self.default_pinned_device_memory_limit
+        if limit is not None and mps_limit_megabytes(limit) < 1:
+            yield Problem(
+                f"{path}.defaultPinnedDeviceMemoryLimit",
+                f"invalid limit: default value set too low: {limit}, the minimum is 1Mi",
+            )
+        for key, limit in (self.default_per_device_pinned_memory_limit or {}).items():
+            at = f"{path}.defaultPerDevicePinnedMemoryLimit.{key}"
+            if not _DEVICE_KEY.fullmatch(key):
+                yield Problem(at, f'invalid device: "{key}" is neither an index nor a UUID')
+            if mps_limit_megabytes(limit) < 1:
+                yield Problem(
+                    at, f"invalid limit: value set too low: {key}: {limit}, the minimum is 1Mi"
+                )
+
+
+def mps_limit_megabytes(limit: Quantity) -> int:
+    """Return the number that the MPS control daemon is given, with the suffix `M`.
+
+    A value below 1 is not a valid limit (docs/reference/api-types.md, "Conversion to mega units").
+    """
+    value = min(-(-limit.amount.numerator // limit.amount.denominator), _MAX_VALUE)
+    return max(value, 0) // 1024 // 1024
+
+
+def strategy_problems(strategy: str, gates: FeatureGates) -> Iterator[Problem]:
+    """Yield a problem if the strategy is unknown or its feature gate is disabled."""
+    if strategy not in STRATEGIES:
+        yield Problem(
+            "sharing.strategy",
+            f"unknown GPU sharing strategy: {strategy}, "
+            f"supported GPU sharing strategies: {', '.join(STRATEGIES)}",
+        )
+    elif not gates.is_enabled(STRATEGIES[strategy]):
+        yield Problem(
+            "sharing.strategy",
+            f'"{strategy}" is selected as the GPU sharing strategy, but the '
+            f'"{STRATEGIES[strategy]}" feature gate is not enabled',
+            Reason.FEATURE_GATE_DISABLED,
+        )
+
+
+def mps_problems(strategy: str, config: MpsConfig | None) -> Iterator[Problem]:
+    """Yield the problems of `sharing.mpsConfig`."""
+    if config is None:
+        return
+    if strategy == TIME_SLICING:
+        yield Problem(
+            "sharing.mpsConfig", f"cannot use MpsConfig with the '{TIME_SLICING}' strategy"
+        )
+    yield from config.problems("sharing.mpsConfig")

@@ -1,0 +1,190 @@
+"""Resolves the opaque parameters of a claim to one config for each allocated device.
+
+A config of the claim takes precedence over a config of a DeviceClass, a later config over an
+earlier one, and any config over the default of its kind. A config applies to the requests that it
+lists, by full name (`main/sub`) or by the name of the main request (`main`). A config that lists no
+request applies to every device that its kind fits. An error names every problem with its field.
+
+Source: docs/reference/resource-claims.md, "Opaque configuration", "Configuration of prioritised
+lists", "Allocation result".
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from nvdra_api import decoding
+from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.gates import FeatureGates
+from nvdra_api.resource.claims import (
+    DeviceAllocationConfiguration,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
+from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER, DeviceConfig
+from nvdra_api.validation import Problem
+
+from nvdra_runtime.claims import allocation
+
+_PRECEDENCE: Final = ("FromClass", "FromClaim")
+_PATH: Final = "status.allocation.devices.config"
+
+ConfigKindSelector = Callable[[DeviceRequestAllocationResult], type[DeviceConfig]]
+"""Returns the kind of config for the device of an allocation result."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredResult:
+    """An allocation result and the config that applies to it.
+
+    Attributes:
+        result: The allocation result.
+        config: The config, normalized and valid.
+        config_index: Index of the config in `status.allocation.devices.config`. Results with the
+            same index are configured together. None for the default of the kind.
+    """
+
+    result: DeviceRequestAllocationResult
+    config: DeviceConfig
+    config_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A decoded entry of `status.allocation.devices.config`."""
+
+    index: int
+    requests: frozenset[str]
+    config: DeviceConfig
+
+    def lists(self, result: DeviceRequestAllocationResult) -> bool:
+        return not self.requests.isdisjoint((result.request, result.base_request))
+
+
+def resolve(
+    claim: ResourceClaim, driver: str, kind_of: ConfigKindSelector, gates: FeatureGates
+) -> tuple[ConfiguredResult, ...]:
+    """Return the config of each device that is allocated from a driver.
+
+    Args:
+        claim: The claim.
+        driver: The driver whose results and configs count.
+        kind_of: Returns the kind of config for a result, or raises for an unknown device.
+        gates: The feature gates.
+
+    Returns:
+        The results of the driver with their configs, in the order of the allocation.
+
+    Raises:
+        RetryableError: `NotAllocated`.
+        PermanentError: `InvalidConfig`, or `FeatureGateDisabled` if a disabled feature gate is the
+            only problem.
+    """
+    results = allocation.results(claim, driver)
+    problems: list[Problem] = []
+    entries = _entries(claim, driver, problems)
+    chosen = [_choose(result, kind_of(result), entries, problems) for result in results]
+    configured = tuple(
+        ConfiguredResult(result, config.normalized(gates), index)
+        for result, (config, index) in zip(results, chosen, strict=True)
+    )
+    problems += _config_problems(configured, gates)
+    if problems:
+        raise _error(claim, problems)
+    return configured
+
+
+def _entries(claim: ResourceClaim, driver: str, problems: list[Problem]) -> list[_Entry]:
+    """Return the decoded entries of the driver, in descending order of precedence."""
+    decoded: list[tuple[int, _Entry]] = []
+    for index, entry in enumerate(allocation.devices(claim).config or ()):
+        try:
+            config = _decode(entry, driver)
+        except decoding.DecodeError as error:
+            problems.append(Problem(_path(index), f"error decoding config parameters: {error}"))
+            continue
+        if config is None:
+            continue
+        if entry.source not in _PRECEDENCE:
+            text = f"invalid config source: {entry.source}, expected {' or '.join(_PRECEDENCE)}"
+            problems.append(Problem(f"{_PATH}[{index}].source", text))
+            continue
+        rank = _PRECEDENCE.index(entry.source)
+        decoded.append((rank, _Entry(index, frozenset(entry.requests or ()), config)))
+    return [entry for _, entry in sorted(decoded, key=lambda item: (item[0], item[1].index))][::-1]
+
+
+def _decode(entry: DeviceAllocationConfiguration, driver: str) -> DeviceConfig | None:
+    """Return the config of an entry, or None if the entry is for another driver."""
+    if entry.opaque is None:
+        raise decoding.DecodeError("only opaque parameters are supported")
+    if entry.opaque.driver != driver:
+        return None
+    config = decoding.CONFIGS.decode_value(entry.opaque.parameters, strict=True)
+    if not isinstance(config, CONFIGS_BY_DRIVER[driver]):
+        kinds = ", ".join(kind.kind for kind in CONFIGS_BY_DRIVER[driver])
+        raise decoding.DecodeError(f"{driver} does not accept {config.kind}, but {kinds}")
+    return config
+
+
+def _choose(
+    result: DeviceRequestAllocationResult,
+    kind: type[DeviceConfig],
+    entries: Sequence[_Entry],
+    problems: list[Problem],
+) -> tuple[DeviceConfig, int | None]:
+    for entry in entries:
+        fits = isinstance(entry.config, kind)
+        if fits and (not entry.requests or entry.lists(result)):
+            return entry.config, entry.index
+        if entry.lists(result):
+            text = (
+                f"cannot apply {entry.config.kind} to device {result.device} of request "
+                f"{result.request}, which needs {kind.kind}"
+            )
+            problems.append(Problem(_path(entry.index), text))
+            break
+    return kind(), None
+
+
+def _config_problems(
+    configured: Sequence[ConfiguredResult], gates: FeatureGates
+) -> Iterator[Problem]:
+    """Yield the problems of the configs, once for each config."""
+    seen: set[int | str] = set()
+    for item in configured:
+        key = item.config.kind if item.config_index is None else item.config_index
+        if key in seen:
+            continue
+        seen.add(key)
+        path = (
+            f"default of {item.result.device}"
+            if item.config_index is None
+            else _path(item.config_index)
+        )
+        for problem in item.config.problems(gates):
+            field = f"{path}.{problem.field}" if problem.field else path
+            yield Problem(field, problem.text, problem.reason)
+
+
+def _error(claim: ResourceClaim, problems: Sequence[Problem]) -> PermanentError:
+    texts = "; ".join(f"{problem.field}: {problem.text}" for problem in problems)
+    only_gates = all(problem.reason is Reason.FEATURE_GATE_DISABLED for problem in problems)
+    remedy = (
+        "ask the administrator to enable the feature gate, or remove the setting and create a new "
+        "claim"
+        if only_gates
+        else "correct the config in the claim, its template or its DeviceClass, and create a new "
+        "claim"
+    )
+    return PermanentError(
+        Reason.FEATURE_GATE_DISABLED if only_gates else Reason.INVALID_CONFIG,
+        f"claim {claim.ref} cannot be configured: {texts}",
+        remedy,
+        claim=str(claim.ref),
+        field=problems[0].field,
+    )
+
+
+def _path(index: int) -> str:
+    return f"{_PATH}[{index}].opaque.parameters"

@@ -1,0 +1,140 @@
+"""The claims that are prepared on this node, in memory and in the state file.
+
+A change is written to the disk before it is made in memory, so that nothing depends on what a crash
+would lose.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+
+from nvdra_api.ids import ClaimUID
+from nvdra_api.resource.claims import ClaimRef
+from pydantic import ValidationError
+
+from nvdra_runtime.claims.record_index import RecordIndex, UidIndex
+from nvdra_runtime.claims.records import RecordT
+from nvdra_runtime.node.record_store import RecordStore
+from nvdra_runtime.telemetry import logs
+
+LOG = logs.logger(__name__)
+
+ReportCounts = Callable[[Mapping[str, int], Mapping[str, int]], None]
+"""Called after each change with the number of claims, and of devices, by kind."""
+
+
+class PreparedClaims(Mapping[ClaimUID, RecordT]):
+    """The records of the prepared claims, by UID.
+
+    Attributes:
+        unreadable: Claims whose records cannot be read, so that their devices are unknown. They are
+            written again when the claim is prepared again, and removed when it is unprepared.
+        incomplete_reason: Why records may be missing; empty if none are.
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        model: type[RecordT],
+        report_counts: ReportCounts,
+        index: RecordIndex[RecordT] | None = None,
+    ) -> None:
+        """Load the records of the store.
+
+        Args:
+            store: The state file.
+            model: The driver's type of records.
+            report_counts: Called after each change.
+            index: An empty index that is kept up to date; by default one by UID alone.
+        """
+        self.unreadable: dict[ClaimUID, ClaimRef] = {}
+        self.incomplete_reason = ""
+        self._store = store
+        self._model = model
+        self._report_counts = report_counts
+        self._index = UidIndex[RecordT]() if index is None else index
+        self._claims: Counter[str] = Counter()
+        self._devices: Counter[str] = Counter()
+        self._waiters: defaultdict[ClaimUID, list[asyncio.Future[None]]] = defaultdict(list)
+        self._load()
+        self._report_counts(self._claims, self._devices)
+
+    def __getitem__(self, uid: ClaimUID) -> RecordT:
+        return self._index[uid]
+
+    def __iter__(self) -> Iterator[ClaimUID]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def prepared_at(self, uid: ClaimUID) -> datetime:
+        """When the claim was first prepared on this node. It must have a record."""
+        return self._store.records()[uid].created
+
+    async def add(self, ref: ClaimRef, claim_record: RecordT) -> None:
+        """Add the claim's record, or replace it. It is on the disk when this returns."""
+        await self._store.put(ref, "prepared", claim_record.model_dump_json())
+        self._unindex(ref.uid)
+        self._index_record(claim_record)
+        self._report_counts(self._claims, self._devices)
+
+    async def remove(self, uid: ClaimUID) -> None:
+        """Remove the claim's record. The disk does not have it any more when this returns."""
+        await self._store.delete(uid)
+        self._unindex(uid)
+        self._report_counts(self._claims, self._devices)
+        for waiter in self._waiters.pop(uid, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_removed(self, uid: ClaimUID) -> None:
+        """Wait until the claim has no record. Returns at once if it has none."""
+        if uid in self or uid in self.unreadable:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters[uid].append(waiter)
+            try:
+                await waiter
+            finally:
+                self._remove_waiter(uid, waiter)
+
+    def _remove_waiter(self, uid: ClaimUID, waiter: asyncio.Future[None]) -> None:
+        others = [each for each in self._waiters.pop(uid, ()) if each is not waiter]
+        if others:
+            self._waiters[uid] = others
+
+    def _index_record(self, record: RecordT) -> None:
+        self._index.put(record)
+        self._claims[record.kind] += 1
+        self._devices.update(device.kind for device in record.devices)
+
+    def _unindex(self, uid: ClaimUID) -> None:
+        self.unreadable.pop(uid, None)
+        record = self._index.remove(uid)
+        if record is not None:
+            self._claims[record.kind] -= 1
+            self._devices.subtract(device.kind for device in record.devices)
+
+    def _load(self) -> None:
+        """Load all records. One that cannot be read does not keep the others from being used."""
+        for uid, stored in self._store.records().items():
+            record = self._parse(stored.payload)
+            if not isinstance(record, str):
+                self._index_record(record)
+                continue
+            self.unreadable[uid] = stored.ref
+            LOG.error(
+                "A record cannot be read: no device is given to another claim until it is known "
+                "which devices this claim holds",
+                claim=str(stored.ref),
+                error=record,
+            )
+
+    def _parse(self, payload: str) -> RecordT | str:
+        """The record, or why it cannot be read."""
+        try:
+            return self._model.model_validate_json(payload)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return f"{'.'.join(map(str, first['loc'])) or 'record'}: {first['msg']}"

@@ -1,0 +1,127 @@
+"""Records of prepared claims.
+
+The record store keeps a record as the JSON of these models. Each driver adds fields for its
+devices. A new field needs a default, so that records of older releases stay readable, and no field
+is ever removed.
+"""
+
+from abc import abstractmethod
+from typing import TypeVar
+
+from nvdra_api.errors import Reason, RetryableError
+from nvdra_api.ids import ClaimUID, DeviceName, PodUID, PoolName
+from nvdra_api.resource.claims import ClaimRef
+from pydantic import BaseModel, ConfigDict
+
+from nvdra_runtime.claims.prepare_result import PreparedDevice, PrepareResult
+
+_MOST_PODS = 3
+"""How many pods an error names. A claim can have 256 pods, and an Event has 1024 bytes."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class DeviceRecord(_Frozen):
+    """One allocated device of a prepared claim."""
+
+    request: str
+    """Name of the request without the subrequest. The kubelet knows requests by this name."""
+    pool: PoolName
+    device: DeviceName
+    kind: str
+    """Kind of the device in telemetry: `gpu`, `channel`."""
+    share_id: str | None = None
+
+    @property
+    def display_name(self) -> str:
+        """The name of the device in texts for people."""
+        return self.device
+
+    @property
+    @abstractmethod
+    def cdi_ids(self) -> tuple[str, ...]:
+        """The qualified CDI names that the container runtime is given."""
+
+
+class PreparedClaimRecord(_Frozen):
+    """The record of a claim that is prepared on this node."""
+
+    namespace: str
+    name: str
+    uid: ClaimUID
+    pods: tuple[PodUID, ...] = ()
+    """UIDs of the pods that the claim was reserved for when it was prepared."""
+    pod_names: tuple[str, ...] = ()
+    """Names of these pods, in the same order. They are in the namespace of the claim."""
+    devices: tuple[DeviceRecord, ...]
+
+    @property
+    def kind(self) -> str:
+        """Kind of the claim's devices in telemetry. Empty if it has none."""
+        return self.devices[0].kind if self.devices else ""
+
+    @property
+    def ref(self) -> ClaimRef:
+        """Namespace, name and UID of the claim."""
+        return ClaimRef(self.namespace, self.name, self.uid)
+
+    @property
+    def pods_text(self) -> str:
+        """The pods that use the claim, for texts: `pod a, b`."""
+        # A recovered record has no names, because the kubelet's checkpoint has UIDs only.
+        known = self.pod_names or tuple(f"with UID {pod}" for pod in self.pods)
+        more = f" and {len(known) - _MOST_PODS} more" if len(known) > _MOST_PODS else ""
+        return f"pod {', '.join(known[:_MOST_PODS])}{more}" if known else "a pod that is not known"
+
+    def prepare_result(self) -> PrepareResult:
+        """Return the answer to the kubelet. It is the same for every call."""
+        return PrepareResult(
+            tuple(
+                PreparedDevice(
+                    requests=(device.request,),
+                    pool=device.pool,
+                    device=device.device,
+                    cdi_ids=device.cdi_ids,
+                    share_id=device.share_id,
+                )
+                for device in self.devices
+            )
+        )
+
+
+RecordT = TypeVar("RecordT", bound=PreparedClaimRecord)
+"""The record type of one driver."""
+
+
+class DeviceInUseError(RetryableError):
+    """Another claim holds an allocated device. The claim waits until the other one is unprepared.
+
+    Attributes:
+        device: Name of the device.
+        holder: The record of the other claim.
+        device_keys: Keys of all devices that the claim needs, such as PCI addresses. Claims that
+            wait for the same key get the device in the order in which they came.
+    """
+
+    def __init__(
+        self,
+        claim: ClaimRef,
+        device: str,
+        holder: PreparedClaimRecord,
+        device_keys: tuple[str, ...],
+    ) -> None:
+        super().__init__(
+            Reason.DEVICE_IN_USE,
+            f"{device} is held by claim {holder.namespace}/{holder.name} "
+            f"(UID {holder.uid}) for {holder.pods_text}",
+            "this claim gets it as soon as the kubelet unprepares the other claim, after its last "
+            "pod on this node has ended; if that pod does not end, find out why",
+            claim=str(claim),
+            device=device,
+            holder=str(holder.ref),
+        )
+        self.device = device
+        self.holder = holder
+        self.device_keys = device_keys

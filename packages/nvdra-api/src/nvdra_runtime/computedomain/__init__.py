@@ -1,0 +1,1 @@
+"""Code shared by the controller, the plugin and the daemon of ComputeDomains."""

@@ -1,0 +1,116 @@
+"""Reads what a domain's status needs from the pod of a daemon. Pure."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nvdra_api import names
+from nvdra_api.gates import Feature, FeatureGateError, FeatureGates
+from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
+from nvdra_api.meta import JsonObject
+
+_FINISHED_PHASES: Final = ("Succeeded", "Failed")
+_NORMAL_REASONS: Final = ("ContainerCreating", "PodInitializing")
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPod:
+    """The pod of one daemon.
+
+    Attributes:
+        name: The pod's name.
+        namespace: The pod's namespace.
+        uid: The pod's UID, which differs from that of its predecessor with the same name.
+        domain: The UID of the domain whose DaemonSet made the pod.
+        node: The pod's node; before it is bound, the only node that its affinity allows.
+        ip: The pod's address; empty until it has one.
+        created: The creation time as the API server writes it. These texts sort by time.
+        is_ready: The pod's condition Ready.
+        is_finished: The pod ended and is not started again.
+        is_terminating: The pod is being deleted.
+        clique: The clique in the pod's label; None without the label, empty on a node without a
+            fabric.
+        writes_status: The daemon is one of the reference driver with cliques disabled, which
+            writes to the domain's status.
+        problem: Why the pod does not start or does not stay up; empty if there is no problem.
+    """
+
+    name: str
+    namespace: str
+    uid: PodUID
+    domain: DomainUID
+    node: NodeName
+    ip: str = ""
+    created: str = ""
+    is_ready: bool = False
+    is_finished: bool = False
+    is_terminating: bool = False
+    clique: CliqueID | None = None
+    writes_status: bool = False
+    problem: str = ""
+
+
+def read(obj: JsonObject) -> DaemonPod:
+    """Read a pod that the API server returned."""
+    metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    labels = metadata.get("labels") or {}
+    clique = labels.get(names.CLIQUE_LABEL)
+    return DaemonPod(
+        name=metadata["name"],
+        namespace=metadata.get("namespace", ""),
+        uid=PodUID(metadata.get("uid", "")),
+        domain=DomainUID(labels.get(names.DOMAIN_LABEL, "")),
+        node=NodeName(spec.get("nodeName") or _target_node(spec)),
+        ip=status.get("podIP") or "",
+        created=metadata.get("creationTimestamp") or "",
+        is_ready=_condition(status, "Ready").get("status") == "True",
+        is_finished=status.get("phase") in _FINISHED_PHASES,
+        is_terminating=bool(metadata.get("deletionTimestamp")),
+        clique=None if clique is None else CliqueID(clique),
+        writes_status=_writes_status(spec),
+        problem=_problem(status),
+    )
+
+
+def _target_node(spec: JsonObject) -> str:
+    """The node for which the DaemonSet made the pod, before the scheduler binds it."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field.get("key") == "metadata.name" and len(field.get("values") or ()) == 1:
+                return str(field["values"][0])
+    return ""
+
+
+def _condition(status: JsonObject, kind: str) -> JsonObject:
+    found = (each for each in status.get("conditions") or () if each.get("type") == kind)
+    return dict(next(found, {}))
+
+
+def _writes_status(spec: JsonObject) -> bool:
+    containers: list[Any] = spec.get("containers") or []
+    for variable in (each for container in containers for each in container.get("env") or ()):
+        if variable.get("name") == "FEATURE_GATES":
+            try:
+                return not FeatureGates.parse(variable.get("value") or "").is_enabled(
+                    Feature.CLIQUES
+                )
+            except FeatureGateError:
+                return False  # gates of a later release, which has cliques
+    return False
+
+
+def _problem(status: JsonObject) -> str:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return _reason_and_message(scheduled)
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") and waiting["reason"] not in _NORMAL_REASONS:
+            return _reason_and_message(waiting)
+    return ""
+
+
+def _reason_and_message(source: JsonObject) -> str:
+    reason, message = source.get("reason") or "", " ".join((source.get("message") or "").split())
+    return ": ".join(filter(None, (reason, message)))

@@ -1,0 +1,125 @@
+"""`/debug`: the most recent traces, the component's status, and the verbosity of the log.
+
+It is served on the loopback only, because traces name other tenants' claims (docs/design.md,
+"Settled"). Programs get JSON, browsers get HTML, `?format=text` gets text.
+Source: docs/reference/tracing.md, "Spans", "Logs".
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from aiohttp import web
+
+from nvdra_runtime.process.clock import Clock
+from nvdra_runtime.telemetry import logs, trace_ids
+from nvdra_runtime.telemetry.logs import ConfiguredLogging
+from nvdra_runtime.telemetry.recent_traces import recorder, trace_page, trace_view, waterfall
+from nvdra_runtime.telemetry.recent_traces.recorder import Trace, TraceRecorder
+
+LOG: Final = logs.logger(__name__)
+
+_FORMATS: Final = ("json", "text", "html")
+_PAGE_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+
+
+StatusSource = Callable[[], Mapping[str, Any]]
+"""Returns the component's status as a JSON document, without blocking."""
+
+
+def routes(
+    traces: TraceRecorder, logging_: ConfiguredLogging, clock: Clock, status: StatusSource
+) -> Sequence[web.RouteDef]:
+    """The routes below `/debug`."""
+    return (*_trace_routes(traces, clock), _status_route(status), *_verbosity_routes(logging_))
+
+
+def _status_route(status: StatusSource) -> web.RouteDef:
+    async def show(request: web.Request) -> web.Response:
+        del request
+        return _json(status())
+
+    return web.get("/debug/status", show)
+
+
+def _trace_routes(traces: TraceRecorder, clock: Clock) -> Sequence[web.RouteDef]:
+    async def list_(request: web.Request) -> web.Response:
+        kept = traces.traces()
+        lines = [trace_view.summarize(trace) for trace in kept]
+        return _respond(
+            request,
+            json_=lambda: [trace_view.summary_json(line) for line in lines],
+            text=lambda: waterfall.render_index(kept, clock.now()),
+            html=lambda: trace_page.render_index(kept, clock.now()),
+        )
+
+    async def show(request: web.Request) -> web.Response:
+        trace = _find_trace(traces, request.match_info["id"])
+        return _respond(
+            request,
+            json_=lambda: trace_view.trace_json(trace),
+            text=lambda: waterfall.render(trace),
+            html=lambda: trace_page.render(trace),
+        )
+
+    return web.get("/debug/traces", list_), web.get("/debug/traces/{id}", show)
+
+
+def _verbosity_routes(logging_: ConfiguredLogging) -> Sequence[web.RouteDef]:
+    async def get(request: web.Request) -> web.Response:
+        del request
+        return web.Response(text=f"{logging_.verbosity}\n")
+
+    async def put(request: web.Request) -> web.Response:
+        body = (await request.text()).strip()
+        if not body.isascii() or not body.isdigit():
+            text = f"{body!r} is not a verbosity; send a number: curl -X PUT -d 4 …{request.path}\n"
+            raise web.HTTPBadRequest(text=text)
+        before = logging_.verbosity
+        logging_.set_verbosity(int(body))
+        LOG.info("Changed the verbosity of the log", before=before, now=logging_.verbosity)
+        return web.Response(text=f"verbosity is {logging_.verbosity}, was {before}\n")
+
+    return web.get("/debug/flags/v", get), web.put("/debug/flags/v", put)
+
+
+def _find_trace(traces: TraceRecorder, asked: str) -> Trace:
+    """Find a trace by its ID, or by the UID of its claim or domain."""
+    trace = traces.trace(trace_ids.trace_id(asked))
+    if trace is None:
+        kept = len(traces.traces())
+        raise web.HTTPNotFound(
+            text=f"Trace {asked} is not in memory. A trace ID is the UID of a claim or a domain,"
+            " with or without dashes."
+            f" This process keeps its last {recorder.MAX_TRACES} traces ({kept} now) until it ends."
+            " See /debug/traces for the list. The claim may have been prepared on another node; a"
+            " domain has members on several nodes.\n"
+        )
+    return trace
+
+
+def _respond(
+    request: web.Request,
+    *,
+    json_: Callable[[], object],
+    text: Callable[[], str],
+    html: Callable[[], str],
+) -> web.Response:
+    """Respond in the format of `?format=`, or in the one that the client accepts."""
+    is_browser = "text/html" in request.headers.get("Accept", "")
+    wanted = request.query.get("format", "html" if is_browser else "json")
+    if wanted == "json":
+        return _json(json_())
+    if wanted == "text":
+        return web.Response(text=text())
+    if wanted == "html":
+        return web.Response(text=html(), content_type="text/html", headers=_PAGE_HEADERS)
+    raise web.HTTPBadRequest(text=f"format={wanted} is not one of {', '.join(_FORMATS)}\n")
+
+
+def _json(document: object) -> web.Response:
+    return web.json_response(text=json.dumps(document, indent=2, ensure_ascii=False) + "\n")

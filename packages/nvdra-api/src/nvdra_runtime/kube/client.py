@@ -1,0 +1,365 @@
+"""A client for the API server: it takes paths and JSON, returns JSON, and raises our errors.
+
+Every call has a deadline, counts against the client-side rate limit and is observed once per
+attempt. A call is retried in two cases: after 401 once, with credentials that are read again, and
+after 429 at most five times, if its Retry-After lies within the deadline. All other retries are up
+to the caller.
+
+A claim's GET takes 0.94 ms p50 over a kept connection to an API server on the same two cores, of
+which 0.31 ms are our processor time: 0.12 the send, 0.03 decoding, the rest aiohttp and asyncio.
+Source: docs/reference/api-server.md, "API version detection", "The Python Kubernetes client";
+docs/design.md, "Settled".
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.meta import JsonObject
+from nvdra_api.resource.claims import ClaimRef, ResourceClaim
+
+from nvdra_runtime.kube import apiversions
+from nvdra_runtime.kube.connection import YAML_CONTENT_TYPE, Connection, KubeSettings
+from nvdra_runtime.kube.errors import (
+    DraDisabled,
+    NotFound,
+    NotServed,
+    error_for_status,
+    invalid_response,
+    translate_errors,
+)
+from nvdra_runtime.kube.rate_limiter import RateLimiter
+from nvdra_runtime.kube.request_observer import (
+    FinishedRequest,
+    RequestObserver,
+    ignore_request,
+    resource_of_path,
+)
+from nvdra_runtime.process import backoff
+
+__all__ = ["Client", "FinishedRequest", "KubeSettings", "RequestObserver", "connect"]
+
+_log = logging.getLogger(__name__)
+
+_MAX_RETRIES: Final = 5
+
+
+class Client:
+    """Calls one API server. `connect` creates it."""
+
+    def __init__(
+        self, connection: Connection, rate_limiter: RateLimiter, observe: RequestObserver
+    ) -> None:
+        self._connection = connection
+        self._rate_limiter = rate_limiter
+        self._observe = observe
+        self._dra_api_version: str | None = None
+
+    @property
+    def host(self) -> str:
+        """`https://<host>:<port>`, for error messages."""
+        return self._connection.host
+
+    async def get(
+        self, path: str, deadline: float, params: Mapping[str, str] | None = None
+    ) -> JsonObject:
+        """Read an object or a list.
+
+        Args:
+            path: Starts with `/api` or `/apis`.
+            deadline: Monotonic seconds of the loop's clock.
+            params: Query parameters, not encoded.
+
+        Raises:
+            NotFound: The object does not exist.
+            RetryableError: Any other error, or no answer by the deadline.
+        """
+        return _decode_object("GET", path, await self._call("GET", path, deadline, params))
+
+    async def create(
+        self, path: str, body: JsonObject, deadline: float, *, normalized: bool = False
+    ) -> JsonObject:
+        """Create an object. Returns the stored object.
+
+        Args:
+            path: Path of the collection.
+            body: The object.
+            deadline: Monotonic seconds of the loop's clock.
+            normalized: Make the server write embedded documents, such as opaque parameters, in its
+                own form. Otherwise it stores them as they are sent, blanks included, and later
+                takes its own form for a change: an update of an immutable spec fails.
+
+        Raises:
+            Invalid: The server rejects the object.
+            Conflict: The object exists.
+        """
+        return _decode_object(
+            "POST",
+            path,
+            await self._call(
+                "POST",
+                path,
+                deadline,
+                None,
+                body,
+                YAML_CONTENT_TYPE if normalized else "application/json",
+            ),
+        )
+
+    async def replace(self, path: str, body: JsonObject, deadline: float) -> JsonObject:
+        """Replace an object. If it has a resourceVersion and another one is stored: Conflict."""
+        return _decode_object("PUT", path, await self._call("PUT", path, deadline, body=body))
+
+    async def patch(
+        self,
+        path: str,
+        body: Any,
+        deadline: float,
+        content_type: str = "application/merge-patch+json",
+        params: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        """Patch an object. Returns the stored object."""
+        answer = await self._call("PATCH", path, deadline, params, body, content_type)
+        return _decode_object("PATCH", path, answer)
+
+    async def delete(
+        self, path: str, deadline: float, *, uid: str = "", resource_version: str = ""
+    ) -> JsonObject:
+        """Delete an object.
+
+        Args:
+            path: Path of the object.
+            deadline: Monotonic seconds of the loop's clock.
+            uid: Delete it only if it has this UID.
+            resource_version: Delete it only if it has this resourceVersion.
+
+        Returns:
+            The object, if finalizers keep it. If it is gone: its last state, or a Status, depending
+            on its type.
+
+        Raises:
+            NotFound: The object does not exist.
+            Conflict: It has another UID or resourceVersion.
+        """
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {key: value for key, value in conditions.items() if value},
+        }
+        return _decode_object("DELETE", path, await self._call("DELETE", path, deadline, body=body))
+
+    async def get_claim(self, ref: ClaimRef, deadline: float) -> ResourceClaim:
+        """Read the claim that the kubelet refers to, never another claim of the same name.
+
+        Raises:
+            PermanentError: ClaimNotFound, ClaimUIDChanged.
+            RetryableError: ApiUnavailable.
+        """
+        try:
+            body = await self._get_claim(ref, deadline)
+        except NotFound as error:
+            raise PermanentError(
+                Reason.CLAIM_NOT_FOUND,
+                f"claim {ref} does not exist",
+                "nothing to do if its pod is being deleted; otherwise create the claim again and "
+                "delete the pod",
+                claim=str(ref),
+            ) from error
+        with invalid_response("GET", f"claim {ref}"):
+            claim = ResourceClaim.model_validate_json(body)
+        if claim.metadata.uid != ref.uid:
+            raise PermanentError(
+                Reason.CLAIM_UID_CHANGED,
+                f"claim {ref.namespace}/{ref.name} was replaced: its UID is now "
+                f"{claim.metadata.uid}, but the kubelet requests {ref.uid}",
+                "delete the pod that still refers to the old claim",
+                claim=str(ref),
+            )
+        return claim
+
+    async def _get_claim(self, ref: ClaimRef, deadline: float) -> bytes:
+        version = await self.dra_api_version(deadline)
+        path = apiversions.claim_path(version, ref.namespace, ref.name)
+        try:
+            return await self._call("GET", path, deadline)
+        except NotServed:
+            newer = await self.dra_api_version(deadline, stale=version)
+            path = apiversions.claim_path(newer, ref.namespace, ref.name)
+            return await self._call("GET", path, deadline)
+
+    async def dra_api_version(self, deadline: float, *, stale: str = "") -> str:
+        """The version of resource.k8s.io to use: `v1`, `v1beta2` or `v1beta1`.
+
+        It is discovered once. A caller that got 404 for a path of the known version passes that
+        version as `stale`, and it is discovered again.
+
+        Raises:
+            DraDisabled: The server has none of them.
+        """
+        if self._dra_api_version is not None and self._dra_api_version != stale:
+            return self._dra_api_version
+        try:
+            group = await self.get(apiversions.GROUP_PATH, deadline)
+        except (NotFound, NotServed) as error:
+            raise DraDisabled(f"{self.host} serves no resource.k8s.io API") from error
+        self._dra_api_version = apiversions.preferred_version(group)
+        if self._dra_api_version is None:
+            raise DraDisabled(f"{self.host} serves no stable or beta version of resource.k8s.io")
+        _log.info("using resource.k8s.io version=%s", self._dra_api_version)
+        return self._dra_api_version
+
+    async def watch(
+        self, path: str, params: Mapping[str, str], deadline: float
+    ) -> AsyncGenerator[bytes]:
+        """Watch a collection. Yields the server's JSON lines until the server ends the watch.
+
+        Close the generator (`contextlib.aclosing`), because it holds a connection.
+
+        Args:
+            path: Path of the collection.
+            params: Selectors, resourceVersion and timeoutSeconds; `watch` is added.
+            deadline: When to end a watch that the server does not end.
+
+        Raises:
+            Gone: The resourceVersion is too old.
+            NotServed: The server no longer serves the collection's API version.
+            RetryableError: The connection broke, or the deadline passed.
+        """
+        response = await self._send_with_retries(
+            "WATCH", path, deadline, {**params, "watch": "true"}
+        )
+        rest = b""
+        try:
+            # The timeout is around each read: around a yield it would cancel the consumer.
+            while chunk := await self._read_chunk(response, path, deadline):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line
+        finally:
+            response.close()
+
+    async def _read_chunk(
+        self, response: aiohttp.ClientResponse, path: str, deadline: float
+    ) -> bytes:
+        with translate_errors("WATCH", path, self.host):
+            async with asyncio.timeout_at(deadline):
+                return await response.content.readany()
+
+    async def _call(
+        self,
+        verb: str,
+        path: str,
+        deadline: float,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        response = await self._send_with_retries(verb, path, deadline, params, body, content_type)
+        with translate_errors(verb, path, self.host):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await response.read()
+            finally:
+                response.release()
+
+    async def _send_with_retries(
+        self,
+        verb: str,
+        path: str,
+        deadline: float,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> aiohttp.ClientResponse:
+        """Send a request until it is answered with 2xx. The body is not read yet.
+
+        Raises:
+            DriverError: The server answered otherwise, or not at all.
+        """
+        method = "GET" if verb == "WATCH" else verb
+        target = f"{path}?{urlencode(params)}" if params else path
+        is_reloaded = False
+        for attempt in range(_MAX_RETRIES + 1):
+            generation = self._connection.credentials_generation
+            with translate_errors(verb, path, self.host):
+                async with asyncio.timeout_at(deadline):
+                    response = await self._send_once(
+                        verb, method, target, deadline, body, content_type
+                    )
+                    if response.status < 300:
+                        return response
+                    text = await response.read()
+            if response.status == 401 and not is_reloaded:
+                is_reloaded = True
+                if await self._connection.reload_credentials(generation):
+                    continue
+            retry_after_s = _retry_after_s(response)
+            pause_s = 1.0 if retry_after_s is None else retry_after_s
+            now = asyncio.get_running_loop().time()
+            is_last = attempt == _MAX_RETRIES or not backoff.fits(pause_s, now, deadline)
+            if response.status != 429 or is_last:
+                raise error_for_status(verb, path, response.status, text, retry_after_s)
+            await asyncio.sleep(pause_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _send_once(
+        self,
+        verb: str,
+        method: str,
+        target: str,
+        deadline: float,
+        body: Any,
+        content_type: str,
+    ) -> aiohttp.ClientResponse:
+        await self._rate_limiter.acquire(deadline)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        status = 0
+        try:
+            response = await self._connection.request(method, target, body, content_type)
+            status = response.status
+            return response
+        finally:
+            self._observe(
+                FinishedRequest(verb, resource_of_path(target), status, loop.time() - started)
+            )
+
+
+@asynccontextmanager
+async def connect(
+    settings: KubeSettings, observe: RequestObserver = ignore_request
+) -> AsyncIterator[Client]:
+    """Create a client for the API server. No request is sent yet.
+
+    Args:
+        settings: The API server and the rate limit.
+        observe: Called with every finished attempt.
+
+    Raises:
+        RetryableError: ApiUnavailable: The configuration cannot be read.
+    """
+    connection = Connection(settings)
+    try:
+        await connection.open()
+        yield Client(connection, RateLimiter(settings.qps, settings.burst), observe)
+    finally:
+        await connection.close()
+
+
+def _decode_object(verb: str, path: str, body: bytes) -> JsonObject:
+    with invalid_response(verb, path):
+        document: JsonObject = json.loads(body)
+    return document
+
+
+def _retry_after_s(response: aiohttp.ClientResponse) -> float | None:
+    """The Retry-After header in seconds. The API server never sends a date."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else None

@@ -1,0 +1,173 @@
+"""Translates the API server's answers and the transport's exceptions into our errors.
+
+    DriverError
+    ├── NotFound (permanent)     404: the object does not exist
+    ├── NotServed (retryable)    404: the path does not exist; the kind may not be defined yet
+    ├── Invalid (permanent)      422: the server rejects the object
+    ├── Conflict (retryable)     409: the object has changed or exists, or a precondition fails
+    ├── Gone (retryable)         410: the resourceVersion is too old; list again
+    ├── Overloaded (retryable)   429, and 503 with Retry-After: not before `retry_after_s`
+    ├── DraDisabled (retryable)  the cluster serves no version of resource.k8s.io that we support
+    └── RetryableError           401, 403, 5xx, no connection, no answer in time
+
+All have the reason ApiUnavailable. A caller that knows what the request was for replaces it.
+"""
+
+import json
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+
+_MAX_TEXT_LENGTH = 2000
+
+
+class NotFound(PermanentError):
+    """The object does not exist; the server serves its kind."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.API_UNAVAILABLE, message)
+
+
+class NotServed(RetryableError):
+    """The server does not serve the path. Whether the object exists is unknown.
+
+    The kind's CustomResourceDefinition is not installed yet, the API version is no longer served,
+    or a proxy has answered. The caller may repeat the discovery.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            Reason.API_UNAVAILABLE,
+            message,
+            "it is retried; if this lasts, check whether the cluster has the driver's "
+            "CustomResourceDefinitions, and whether a proxy answers for the API server",
+        )
+
+
+class Invalid(PermanentError):
+    """The server rejects the object; `server_text` is its message."""
+
+    def __init__(self, message: str, server_text: str) -> None:
+        super().__init__(Reason.API_UNAVAILABLE, message)
+        self.server_text = server_text
+
+
+class Conflict(RetryableError):
+    """The object has changed since it was read, exists already, or has another UID."""
+
+
+class Gone(RetryableError):
+    """The server no longer has the resourceVersion; the caller must list again."""
+
+
+class Overloaded(RetryableError):
+    """The server accepts no requests for `retry_after_s` seconds."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(
+            Reason.API_UNAVAILABLE, message, "the API server is overloaded; it is retried"
+        )
+        self.retry_after_s = retry_after_s
+
+
+class DraDisabled(RetryableError):
+    """The API server serves no version of resource.k8s.io that we support."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            Reason.API_UNAVAILABLE,
+            message,
+            "Kubernetes 1.34 or later serves it; before, enable the DynamicResourceAllocation gate "
+            "and resource.k8s.io/v1beta1 on the API server",
+        )
+
+
+def error_for_status(
+    verb: str, path: str, status: int, body: bytes, retry_after_s: float | None = None
+) -> DriverError:
+    """The error for an answer other than 2xx.
+
+    Args:
+        verb: HTTP method.
+        path: Path without the host, for the message.
+        status: HTTP status.
+        body: A Kubernetes Status, or any text of a proxy.
+        retry_after_s: Value of the Retry-After header.
+    """
+    document = _parse_status(body)
+    text = _message(document, body)
+    message = f"{verb} {path}: {status}" + (f": {text}" if text else "")
+    if status == 404:
+        return NotFound(message) if document.get("details") else NotServed(message)
+    if status == 422:
+        return Invalid(message, text)
+    if status == 409:
+        return Conflict(Reason.API_UNAVAILABLE, message)
+    if status == 410:
+        return Gone(Reason.API_UNAVAILABLE, message)
+    if status == 429 or (status == 503 and retry_after_s is not None):
+        return Overloaded(message, 1.0 if retry_after_s is None else retry_after_s)
+    return RetryableError(Reason.API_UNAVAILABLE, message, _ADVICE_BY_STATUS.get(status, ""))
+
+
+_UNREACHABLE_ADVICE = (
+    "it is retried; if this lasts, check whether this node can reach the API server"
+)
+
+_ADVICE_BY_STATUS = {
+    401: "check the credentials in the kubeconfig or the pod's service account token",
+    403: "grant the driver's service account this verb on this resource",
+}
+
+
+@contextmanager
+def translate_errors(verb: str, path: str, host: str) -> Iterator[None]:
+    """Translate the transport's exceptions. The cause stays attached."""
+    call = f"{verb} {path} at {host}"
+    try:
+        yield
+    except TimeoutError as error:
+        raise RetryableError(
+            Reason.API_UNAVAILABLE,
+            f"{call}: {str(error) or 'no answer in time'}",
+            _UNREACHABLE_ADVICE,
+        ) from error
+    except (aiohttp.ClientSSLError, aiohttp.ClientConnectorCertificateError, ssl.SSLError) as error:
+        raise RetryableError(
+            Reason.API_UNAVAILABLE, f"{call}: {error}", "check the cluster's CA in the kubeconfig"
+        ) from error
+    except (aiohttp.ClientError, OSError) as error:
+        what = str(error) or type(error).__name__
+        raise RetryableError(
+            Reason.API_UNAVAILABLE, f"{call}: {what}", _UNREACHABLE_ADVICE
+        ) from error
+
+
+@contextmanager
+def invalid_response(verb: str, what: str) -> Iterator[None]:
+    """Translate the error of decoding a 2xx answer, which may come from a proxy."""
+    try:
+        yield
+    except ValueError as error:
+        raise RetryableError(
+            Reason.API_UNAVAILABLE,
+            f"{verb} {what}: the answer is not valid: {error}",
+            "check whether a proxy answers for the API server",
+        ) from error
+
+
+def _parse_status(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) and document.get("kind") == "Status" else {}
+
+
+def _message(document: dict[str, Any], body: bytes) -> str:
+    text = str(document.get("message", "")) or body.decode(errors="replace").strip()
+    return text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_TEXT_LENGTH]}…"

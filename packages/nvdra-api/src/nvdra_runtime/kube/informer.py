@@ -1,0 +1,230 @@
+"""An informer: a local copy of a collection that list and watch keep up to date.
+
+It lists once, then watches and resumes; it lists again only if it must. Read the objects with
+`snapshot()` or `get(key)`, wait with `wait_for_change`, or pass `on_change` to be called with the
+changed keys. `informer_cache` interprets the answers. Source: docs/reference/api-server.md, "List
+and watch".
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from nvdra_api.errors import DriverError
+from nvdra_api.meta import JsonObject
+
+from nvdra_runtime.kube import informer_cache
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import DraDisabled, Gone, NotServed
+from nvdra_runtime.kube.informer_cache import WatchResult
+from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.backoff import Backoff
+
+_log = logging.getLogger(__name__)
+
+_LIST_TIMEOUT_S = 30.0
+_WATCH_TIMEOUT_S = 300
+_WATCH_TIMEOUT_JITTER_S = 60
+_MIN_WATCH_INTERVAL_S = 1.0
+_WATCH_GRACE_S = 30.0
+"""How much longer than requested a server may keep a watch open before we close it."""
+
+_LIST_BACKOFF = Backoff(first_s=0.5, ceiling_s=30)
+_BACKOFF_RESET_S = 60.0
+"""After this time without a failure the back-off is reset."""
+
+_MISSING_API_RETRY_S = 30.0
+"""Time between two discoveries of an API that the cluster does not serve."""
+
+
+def _ignore_change(_: frozenset[str]) -> None:
+    """Do nothing with the changed keys."""
+
+
+class Informer:
+    """A local copy of one collection."""
+
+    def __init__(
+        self,
+        api: Client,
+        find_path: Callable[[float, bool], Awaitable[str]],
+        params: Mapping[str, str],
+        on_watch_restart: Callable[[str], None],
+        *,
+        on_change: Callable[[frozenset[str]], None] = _ignore_change,
+        transform: Callable[[JsonObject], JsonObject] = informer_cache.keep_whole_object,
+    ) -> None:
+        """Create an informer. `running` lists and watches.
+
+        Args:
+            api: The API server.
+            find_path: Returns the collection's path by the deadline. It is called before each list,
+                because an upgrade of the control plane may change the API version. True means that
+                the last path was answered with 404.
+            params: Selectors.
+            on_watch_restart: Called with the collection's name, such as `resourceslices`, whenever
+                a watch replaces one that ended.
+            on_change: Called with the keys of added, changed and deleted objects, including our own
+                writes, before `wait_for_change` returns.
+            transform: Returns the part of an object to keep: at least name, namespace, UID and
+                resourceVersion.
+        """
+        self._api = api
+        self._find_path = find_path
+        self._params = params
+        self._on_watch_restart = on_watch_restart
+        self._on_change = on_change
+        self._has_watched = False
+        self._cache = informer_cache.InformerCache(transform)
+        self._changed = asyncio.Condition()
+        self._is_path_missing = False
+        self.change_count = 0
+        """Increases with every change."""
+        self.error = ""
+        """Why the copy may be out of date; empty if it is not."""
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the collection has been listed."""
+        return self._cache.is_listed
+
+    def snapshot(self) -> Mapping[str, JsonObject]:
+        """The objects by key, in the API version of `find_path`, including our own writes."""
+        return self._cache.objects()
+
+    def get(self, key: str) -> JsonObject | None:
+        """One object by its key, `<namespace>/<name>` or `<name>`, including our own writes."""
+        return self._cache.get(key)
+
+    async def wait_for_sync(self) -> None:
+        """Wait until the collection has been listed."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.has_synced)
+
+    async def wait_for_change(self, seen_count: int) -> int:
+        """Wait until `change_count` is above `seen_count`. Returns the new `change_count`."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.change_count > seen_count)
+            return self.change_count
+
+    def record_write(self, obj: JsonObject) -> None:
+        """Apply our own create or replace before the watch reports it."""
+        self._cache.record_write(obj)
+        self._notify_changed_keys()
+
+    def record_delete(self, obj: JsonObject) -> None:
+        """Apply our own delete before the watch reports it."""
+        self._cache.record_delete(obj)
+        self._notify_changed_keys()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Informer"]:
+        """List and watch while the block runs."""
+        async with background_tasks.running(reflector=self._list_and_watch()):
+            yield self
+
+    async def _list_and_watch(self) -> None:
+        clock = asyncio.get_running_loop().time
+        failures, failed_at = 0, -math.inf
+        while True:
+            try:
+                await self._watch_until_relist(await self._list())
+            except DriverError as error:
+                failures = 1 if clock() - failed_at > _BACKOFF_RESET_S else failures + 1
+                failed_at = clock()
+                self._is_path_missing = isinstance(error, NotServed)
+                delay = self._log_failure(error, failures)
+                await self._wake_waiters(str(error))
+                await asyncio.sleep(delay)
+
+    async def _list(self) -> str:
+        deadline = asyncio.get_running_loop().time() + _LIST_TIMEOUT_S
+        path = await self._find_path(deadline, self._is_path_missing)
+        self._is_path_missing = False
+        is_changed = self._cache.replace(await self._api.get(path, deadline, self._params))
+        self._notify_changed_keys()
+        _log.log(logging.INFO - 2, "listed path=%s", path)
+        if is_changed or self.error or self.change_count == 0:
+            await self._wake_waiters("")
+        return path
+
+    async def _watch_until_relist(self, path: str) -> None:
+        """Watch, and resume where each watch ended, until a list is necessary.
+
+        A watch starts at most once a second, even if a proxy ends each watch at once or the server
+        rejects every resourceVersion as too old.
+        """
+        clock = asyncio.get_running_loop().time
+        outcome = WatchResult.UNCHANGED
+        while outcome is not WatchResult.RELIST:
+            started = clock()
+            outcome = await self._watch_once(path)
+            await asyncio.sleep(max(0.0, started + _MIN_WATCH_INTERVAL_S - clock()))
+
+    async def _watch_once(self, path: str) -> WatchResult:
+        """Run one watch. A connection that breaks after an event counts as the end of a watch."""
+        before = self._cache.resource_version
+        try:
+            return await self._read_watch(path)
+        except Gone:
+            return WatchResult.RELIST
+        except NotServed:
+            raise
+        except DriverError as error:
+            if self._cache.resource_version == before:
+                raise
+            _log.debug("resuming a broken watch path=%s error=%s", path, error)
+            return WatchResult.UNCHANGED
+
+    async def _read_watch(self, path: str) -> WatchResult:
+        if self._has_watched:
+            self._on_watch_restart(path.rpartition("/")[2])
+        self._has_watched = True
+        timeout_s = _WATCH_TIMEOUT_S + random.randrange(_WATCH_TIMEOUT_JITTER_S)  # noqa: S311 - spreads load
+        params = {
+            **self._params,
+            "resourceVersion": self._cache.resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(timeout_s),
+        }
+        deadline = asyncio.get_running_loop().time() + timeout_s + _WATCH_GRACE_S
+        _log.log(logging.INFO - 3, "watching path=%s timeout_s=%d", path, timeout_s)
+        async with contextlib.aclosing(self._api.watch(path, params, deadline)) as lines:
+            async for line in lines:
+                outcome = self._cache.apply_watch_line(line)
+                if outcome is WatchResult.RELIST:
+                    return outcome
+                if outcome is WatchResult.CHANGED:
+                    self._notify_changed_keys()
+                    await self._wake_waiters("")
+        return WatchResult.UNCHANGED
+
+    def _notify_changed_keys(self) -> None:
+        if changed := self._cache.take_changed_keys():
+            self._on_change(changed)
+
+    async def _wake_waiters(self, error: str) -> None:
+        async with self._changed:
+            self.error = error
+            self.change_count += 1
+            self._changed.notify_all()
+
+    def _log_failure(self, error: DriverError, failures: int) -> float:
+        """Log a failure; repeated ones as warnings. Returns the seconds until the next list."""
+        if isinstance(error, DraDisabled):
+            _log.warning(
+                "the API server serves no DRA API retry_s=%.0f error=%s",
+                _MISSING_API_RETRY_S,
+                error,
+            )
+            return _MISSING_API_RETRY_S
+        delay = _LIST_BACKOFF.delay(failures, random.random())  # noqa: S311 - spreads load
+        level = logging.WARNING if failures > 1 else logging.INFO
+        _log.log(
+            level, "cannot list or watch failures=%d retry_s=%.1f error=%s", failures, delay, error
+        )
+        return delay

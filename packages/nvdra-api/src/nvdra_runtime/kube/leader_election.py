@@ -1,0 +1,183 @@
+"""Leader election: of several processes one leads, the others wait for its Lease.
+
+`lease_record` interprets the Lease. A process that stops ends its work before it releases the
+lease, so that two never work at the same time. Source: docs/reference/compute-domain.md, "Leader
+election", "Races and correctness" (KW-40).
+"""
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from nvdra_api.errors import DriverError
+
+from nvdra_runtime.kube import lease_record
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import Conflict, NotFound
+from nvdra_runtime.kube.lease_record import ObservedLease
+from nvdra_runtime.process import timeouts
+
+_log = logging.getLogger(__name__)
+
+_RELEASE_TIMEOUT_S: Final = 3.0
+_JITTER_FACTOR: Final = 1.2
+"""A wait is extended by up to this share of the retry period, as in client-go."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElectionSettings:
+    """Which lease to use, and the times of client-go's leader election.
+
+    Attributes:
+        namespace: Namespace of the lease.
+        name: Name of the lease.
+        duration_s: How long others wait for a holder that does not renew.
+        renew_deadline_s: How long the leader retries to renew before it stops leading.
+        retry_period_s: Time between two attempts.
+    """
+
+    namespace: str
+    name: str
+    duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_period_s: float = 2.0
+
+
+class LeaderElector:
+    """Acquires, renews and releases the lease for this process.
+
+    Attributes:
+        identity: `<name>-<random UUID>`, so that a restarted process never has the identity of its
+            predecessor.
+        is_leader: Whether this process holds the lease.
+        lost: Set when this process has lost the lease and another one may lead.
+    """
+
+    def __init__(
+        self, api: Client, settings: LeaderElectionSettings, name: str, now: Callable[[], datetime]
+    ) -> None:
+        self.identity = f"{name}-{uuid.uuid4()}"
+        self.is_leader = False
+        self.lost = asyncio.Event()
+        self._api = api
+        self._settings = settings
+        self._now = now
+        self._observed = ObservedLease()
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{settings.namespace}/leases"
+        self._path = f"{self._collection}/{settings.name}"
+
+    @property
+    def holder(self) -> str:
+        """Identity of the last observed holder; empty if there is none."""
+        return self._observed.holder
+
+    async def acquire(self, stop: asyncio.Event) -> bool:
+        """Wait until this process leads. Returns False if `stop` is set first."""
+        while not stop.is_set():
+            try:
+                if await self._try_acquire_or_renew():
+                    self.is_leader = True
+                    _log.info("acquired the lease lease=%s identity=%s", self._path, self.identity)
+                    return True
+            except DriverError as error:
+                _log.warning("cannot acquire the lease lease=%s error=%s", self._path, error)
+            spread = 1 + _JITTER_FACTOR * random.random()  # noqa: S311 - spreads load
+            await timeouts.wait_for_event(stop, self._settings.retry_period_s * spread)
+        return False
+
+    async def renew(self) -> None:
+        """Renew the lease until that fails for the renew deadline; then set `lost`."""
+        clock = asyncio.get_running_loop().time
+        renewed_at = clock()
+        while True:
+            await asyncio.sleep(self._settings.retry_period_s)
+            try:
+                is_renewed = await self._try_acquire_or_renew(
+                    renewed_at + self._settings.renew_deadline_s
+                )
+            except DriverError as error:
+                _log.warning("cannot renew the lease lease=%s error=%s", self._path, error)
+                if clock() - renewed_at < self._settings.renew_deadline_s:
+                    continue
+                is_renewed = False
+            if not is_renewed:
+                self.is_leader = False
+                self.lost.set()
+                _log.error("lost the lease lease=%s holder=%s", self._path, self.holder)
+                return
+            renewed_at = clock()
+
+    async def release(self) -> None:
+        """Release the lease, so that the next leader need not wait until it expires."""
+        if not self.is_leader:
+            return
+        self.is_leader = False
+        try:
+            deadline = asyncio.get_running_loop().time() + _RELEASE_TIMEOUT_S
+            await self._read_lease(deadline)
+            if self.holder != self.identity:
+                return
+            settings = self._settings
+            lease = lease_record.released_lease(
+                self._observed, self._now(), settings.namespace, settings.name
+            )
+            await self._api.replace(self._path, lease, deadline)
+            _log.info("released the lease lease=%s", self._path)
+        except DriverError as error:
+            _log.warning("cannot release the lease lease=%s error=%s", self._path, error)
+
+    async def _try_acquire_or_renew(self, deadline: float | None = None) -> bool:
+        """Read the lease, and acquire or renew it if possible. Returns whether we hold it."""
+        clock = asyncio.get_running_loop().time
+        limit = clock() + self._settings.renew_deadline_s if deadline is None else deadline
+        before = self.holder
+        await self._read_lease(limit)
+        if not lease_record.can_acquire(self._observed, self.identity, clock()):
+            if self.holder != before:
+                _log.info("another process leads lease=%s holder=%s", self._path, self.holder)
+            return False
+        settings = self._settings
+        lease = lease_record.acquired_lease(
+            self._observed,
+            self.identity,
+            settings.duration_s,
+            self._now(),
+            settings.namespace,
+            settings.name,
+        )
+        try:
+            if self._observed.lease is None:
+                stored = await self._api.create(self._collection, lease, limit)
+            else:
+                stored = await self._api.replace(self._path, lease, limit)
+        except Conflict:
+            return False  # another process was faster
+        self._observed = lease_record.observe(self._observed, stored, clock())
+        return True
+
+    async def _read_lease(self, deadline: float) -> None:
+        try:
+            stored = await self._api.get(self._path, deadline)
+        except NotFound:
+            stored = None
+        self._observed = lease_record.observe(
+            self._observed, stored, asyncio.get_running_loop().time()
+        )
+
+
+@asynccontextmanager
+async def hold(elector: LeaderElector) -> AsyncIterator[LeaderElector]:
+    """Renew an acquired lease while the block runs, and release it afterwards."""
+    async with asyncio.TaskGroup() as group:
+        keeper = group.create_task(elector.renew(), name="lease")
+        try:
+            yield elector
+        finally:
+            keeper.cancel()
+            await elector.release()

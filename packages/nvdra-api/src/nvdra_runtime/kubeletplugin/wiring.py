@@ -1,0 +1,175 @@
+"""Starts what every plugin serves: the kubelet's sockets, the probes, metrics and the debug port.
+
+It is started last and stopped first, so that no call is answered before the driver is ready for it.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic
+
+from nvdra_api.ids import ClaimUID
+
+from nvdra_runtime.claims import root_spans
+from nvdra_runtime.claims.claim_reader import ClaimReader
+from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
+from nvdra_runtime.claims.failures import FailureRecorder
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.claims.records import RecordT
+from nvdra_runtime.claims.service import ClaimService, Preparer
+from nvdra_runtime.claims.stale_claims import StaleClaimCleanup
+from nvdra_runtime.http import servers
+from nvdra_runtime.http.probes import Check
+from nvdra_runtime.kubeletplugin import cdi_hook, readiness_checks
+from nvdra_runtime.kubeletplugin import server as kubelet_server
+from nvdra_runtime.kubeletplugin.file_restorer import CheckErrors, FileCheck, FileRestorer
+from nvdra_runtime.kubeletplugin.plugin_context import PluginContext
+from nvdra_runtime.kubeletplugin.settings import PluginSettings
+from nvdra_runtime.kubeletplugin.status_report import DescribeDevices, StatusReport
+from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.single_flight import SingleFlight
+from nvdra_runtime.resourceslices.publisher import Publisher
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.logs import ConfiguredLogging
+
+LOG = logs.logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Driver(Generic[RecordT]):
+    """The parts of one driver.
+
+    Attributes:
+        prepared_claims: The claims that are prepared on this node.
+        recovery: Recovers records that were lost.
+        wait_queue: The prepares that wait.
+        claim_reader: Reads claims from the API server.
+        preparer: Prepares and unprepares claims.
+        publisher: Publishes the node's ResourceSlices.
+        describe_devices: Describes the devices for the command `status`.
+        readiness_checks: What this driver needs to be ready, by name; shown first.
+        restore_files: Restores files of this driver that were removed.
+        restore_errors: The exceptions that `restore_files` raises if it cannot restore a file.
+    """
+
+    prepared_claims: PreparedClaims[RecordT]
+    recovery: RecordRecovery[RecordT]
+    wait_queue: DeviceWaitQueue
+    claim_reader: ClaimReader
+    preparer: Preparer[RecordT]
+    publisher: Publisher
+    describe_devices: DescribeDevices
+    readiness_checks: Mapping[str, Check]
+    restore_files: FileCheck
+    restore_errors: CheckErrors
+
+
+@asynccontextmanager
+async def serve(
+    context: PluginContext,
+    settings: PluginSettings,
+    driver: Driver[RecordT],
+    logging: ConfiguredLogging,
+) -> AsyncIterator[None]:
+    """Serve the node until the block is left.
+
+    Prepared claims stay prepared, and pods keep running.
+    """
+    prepared_claims, wait_queue = driver.prepared_claims, driver.wait_queue
+    failures = FailureRecorder(context.node, context.events, context.telemetry, context.clock)
+    file_restorer = FileRestorer(
+        context.files,
+        (
+            context.state_dir.lock.reacquire_if_replaced,
+            partial(cdi_hook.restore, settings.nvidia_cdi_hook_path, settings.plugin_dir),
+            driver.restore_files,
+        ),
+        driver.restore_errors,
+    )
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        claim_service = ClaimService(
+            context.node,
+            driver.claim_reader,
+            driver.preparer,
+            prepared_claims,
+            driver.recovery,
+            wait_queue,
+            await enter(SingleFlight[ClaimUID]()),
+            await enter(
+                root_spans.running(context.node, context.api, context.store, context.telemetry)
+            ),
+            failures,
+            context.telemetry,
+            context.clock,
+        )
+        stale_claims = StaleClaimCleanup(
+            context.driver,
+            context.api,
+            prepared_claims,
+            wait_queue,
+            context.checkpoint,
+            claim_service.unprepare_stale,
+        )
+        await enter(
+            background_tasks.running(
+                file_restorer=file_restorer.run(),
+                record_recovery=driver.recovery.run(),
+                stale_claims=stale_claims.run_periodically(),
+                blocking_claims=stale_claims.check_blocking_claims(),
+            )
+        )
+        kubelet = await enter(
+            kubelet_server.serve(
+                context.driver,
+                settings.plugin_dir,
+                settings.kubelet_registrar_directory_path,
+                claim_service,
+            )
+        )
+        checks: Mapping[str, Check] = {
+            **driver.readiness_checks,
+            "slices": readiness_checks.slices_check(driver.publisher),
+            "state": readiness_checks.state_check(context.store, prepared_claims),
+            "files": lambda: file_restorer.problem or None,
+            "kubelet": readiness_checks.registration_check(kubelet),
+        }
+        await enter(
+            servers.serve_public(
+                settings.http_endpoint, checks, context.metrics.registry, settings.metrics_path
+            )
+        )
+        status = StatusReport(
+            context.driver,
+            context.program.version,
+            context.node,
+            driver.describe_devices,
+            prepared_claims,
+            failures,
+            checks,
+            context.clock,
+        )
+        await enter(
+            servers.serve_debug(
+                settings.debug_endpoint,
+                context.telemetry.recorder,
+                logging,
+                context.clock,
+                status.document,
+            )
+        )
+        try:
+            yield
+        finally:
+            LOG.info(
+                "Stopping; prepared claims stay prepared, and their pods keep running",
+                claims=_describe_claims(prepared_claims),
+            )
+            wait_queue.close()
+
+
+def _describe_claims(prepared_claims: PreparedClaims[RecordT]) -> list[str]:
+    """Each claim and the pods that use it."""
+    return [f"{claim.ref} of {', '.join(claim.pod_names)}" for claim in prepared_claims.values()]

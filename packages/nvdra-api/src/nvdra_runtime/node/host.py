@@ -1,0 +1,89 @@
+"""The node's directories proc, sys and dev, and the root of the driver installation.
+
+By default they are `/proc`, `/sys`, `/dev` and `/driver-root`; flags change them. Nothing is
+cached. Source: docs/reference/gpu-devices.md, "Locating driver files",
+docs/reference/gpu-prepare.md, "Boot id".
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+LIBRARY_DIRS: Final = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+)
+
+MAX_LINKS = 40
+"""The kernel's limit for symbolic links in a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The paths of the host's directories, as this process sees them.
+
+    Attributes:
+        proc: The host's /proc.
+        sys: The host's /sys.
+        dev: The host's /dev.
+        driver_root: Root of the driver installation: `/`, or its mount point in a pod.
+    """
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    dev: Path = Path("/dev")
+    driver_root: Path = Path("/driver-root")
+
+    def boot_id(self) -> str:
+        """ID of the current boot. Hardware state of an earlier boot is gone."""
+        return (self.proc / "sys/kernel/random/boot_id").read_text().strip()
+
+    def find_library(self, name: str) -> Path:
+        """Find a library of the driver, with its links resolved inside the driver root.
+
+        Raises:
+            FileNotFoundError: The library is in none of the directories; the message lists them.
+        """
+        for directory in ("", *LIBRARY_DIRS):
+            found = resolve_in_root(self.driver_root, Path(directory, name))
+            if found is not None and found.is_file():
+                return found
+        raise FileNotFoundError(
+            f"{name} is not in the driver root {self.driver_root}, nor in its directories "
+            f"{', '.join(LIBRARY_DIRS)}; check that the driver is installed and that "
+            "--container-driver-root is its mount point"
+        )
+
+
+def resolve_in_root(root: Path, path: Path) -> Path | None:
+    """Resolve every link as a process with the root directory `root` would; None if it is broken.
+
+    An absolute link inside a driver root is relative to that root; the kernel would resolve it in
+    the container (docs/reference/gpu-devices.md, "Locating driver files").
+    """
+    pending = list(reversed(path.parts))
+    found: list[str] = []
+    links = 0
+    while pending:
+        part = pending.pop()
+        if part == "/":
+            found.clear()
+        elif part == "..":
+            del found[-1:]
+        else:
+            try:
+                target = root.joinpath(*found, part).readlink()
+            except FileNotFoundError:
+                return None
+            except OSError:  # not a link
+                found.append(part)
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                return None
+            pending.extend(reversed(target.parts))
+    return root.joinpath(*found)

@@ -1,0 +1,400 @@
+"""The SQLite file of `record_store`: its schema, opening it, its transactions.
+
+The functions block; the store's thread calls them. Times are ISO 8601 texts in UTC, so they sort.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any, Final, Literal, NamedTuple
+
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_api.ids import ClaimUID
+from nvdra_api.resource.claims import ClaimRef
+
+from nvdra_runtime.node import files
+
+SCHEMA_VERSION: Final = 1
+
+_SCHEMA: Final = f"""
+BEGIN;
+CREATE TABLE records (
+    uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL,
+    boot_id TEXT NOT NULL, created TEXT NOT NULL, updated TEXT NOT NULL, payload TEXT NOT NULL
+);
+CREATE TABLE roots (uid TEXT PRIMARY KEY, forget TEXT NOT NULL);
+PRAGMA user_version = {SCHEMA_VERSION};
+COMMIT;
+"""
+
+RecordState = Literal["started", "prepared"]
+
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """The record of a claim that this node has prepared or started to prepare.
+
+    Attributes:
+        ref: Namespace, name and UID of the claim.
+        state: `started` until all steps are done, then `prepared`.
+        boot_id: The boot in which it was last written. Hardware state of an earlier boot is gone.
+        created: When it was first written, UTC.
+        updated: When it was last written, UTC.
+        payload: JSON text of the component.
+    """
+
+    ref: ClaimRef
+    state: RecordState
+    boot_id: str
+    created: datetime
+    updated: datetime
+    payload: str
+
+    @property
+    def uid(self) -> ClaimUID:
+        """The claim's UID, which is the primary key."""
+        return self.ref.uid
+
+
+class Statement(NamedTuple):
+    """One SQL statement with its values."""
+
+    sql: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryMarker:
+    """Marks that a state file could not be read and its records have not been recovered yet.
+
+    The marker is a file beside the state file. It outlives the process, but not the boot.
+
+    Attributes:
+        path: The marker's file. An administrator who removes it confirms that no pod of the node
+            uses a device any longer.
+        corrupt_file: The corrupt state file.
+        boot_id: The boot in which it was found.
+    """
+
+    path: Path
+    corrupt_file: Path
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedDatabase:
+    """An open file and its content.
+
+    Attributes:
+        connection: For the thread that opened it.
+        file_identity: Device and inode of the file.
+        records: In no particular order.
+        root_spans: UIDs of the objects whose root span is written, and when each entry expires once
+            the object has no record.
+        recovery_marker: Not None if records may be missing.
+    """
+
+    connection: Connection
+    file_identity: tuple[int, int]
+    records: Sequence[StoredRecord]
+    root_spans: Mapping[str, datetime]
+    recovery_marker: RecoveryMarker | None
+
+
+class CorruptDatabaseError(Exception):
+    """The file is corrupt or gone."""
+
+
+def open_or_replace_corrupt(path: Path, boot_id: str, now: datetime) -> OpenedDatabase:
+    """Open and read the file. A corrupt one is renamed to `<name>.corrupt-<time>` and replaced.
+
+    Raises:
+        PermanentError: `StateCorrupt`: A newer release wrote the file.
+        RetryableError: `StateUnavailable`: The disk cannot be read or written.
+    """
+    try:
+        try:
+            opened = _open(path)
+        except CorruptDatabaseError:
+            _move_corrupt_file(path, boot_id, now)
+            opened = _open(path)
+        return replace(opened, recovery_marker=_read_recovery_marker(path, boot_id))
+    except (sqlite3.Error, OSError, CorruptDatabaseError) as error:
+        raise unavailable_error(path, error) from error
+
+
+def rebuild(
+    path: Path,
+    statements: Sequence[Statement],
+    recovery_marker: RecoveryMarker | None,
+    boot_id: str,
+    now: datetime,
+) -> OpenedDatabase:
+    """Write a new file in place of one that is corrupt or gone.
+
+    Args:
+        path: Path of the file.
+        statements: The statements that write all known content.
+        recovery_marker: The existing marker, if earlier records are still missing.
+        boot_id: The current boot.
+        now: For the name of the corrupt file.
+
+    Raises:
+        RetryableError: `StateUnavailable`: The disk cannot be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        _move_corrupt_file(path, boot_id, now)
+        _create(path, statements)
+        opened = _open(path)
+        if recovery_marker is None:
+            _recovery_marker_path(path).unlink(missing_ok=True)
+    except (sqlite3.Error, OSError, CorruptDatabaseError) as error:
+        raise unavailable_error(path, error) from error
+    return opened
+
+
+def remove_recovery_marker(recovery_marker: RecoveryMarker) -> None:
+    """Remove the marker, because the records of the corrupt file are recovered."""
+    recovery_marker.path.unlink(missing_ok=True)
+
+
+def commit(
+    connection: Connection,
+    path: Path,
+    file_identity: tuple[int, int],
+    statements: Sequence[Statement],
+) -> None:
+    """Execute the statements in one transaction, with one fsync of the log.
+
+    Raises:
+        CorruptDatabaseError: Nothing is written, because the file is corrupt, gone or replaced.
+        sqlite3.Error: Nothing is written, because the disk cannot be written.
+    """
+    # SQLite would continue to write into a file that was removed.
+    if _file_identity(path) != file_identity:
+        raise CorruptDatabaseError("the file is gone or was replaced")
+    try:
+        _write(connection, statements)
+    except sqlite3.DatabaseError as error:
+        if _is_corruption(error):
+            raise CorruptDatabaseError(str(error)) from error
+        raise
+
+
+def put_record(record: StoredRecord) -> Statement:
+    """The statement that adds or replaces a record."""
+    ref = record.ref
+    return Statement(
+        "REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            ref.uid,
+            ref.namespace,
+            ref.name,
+            record.state,
+            record.boot_id,
+            _timestamp(record.created),
+            _timestamp(record.updated),
+            record.payload,
+        ),
+    )
+
+
+def delete_record(uid: ClaimUID) -> Statement:
+    """The statement that deletes a record."""
+    return Statement("DELETE FROM records WHERE uid = ?", (uid,))
+
+
+def put_root_span(uid: str, forget: datetime) -> Statement:
+    """The statement that notes that an object's root span is written."""
+    return Statement("REPLACE INTO roots VALUES (?, ?)", (uid, _timestamp(forget)))
+
+
+def delete_expired_root_spans(now: datetime) -> Statement:
+    """The statement that deletes the expired root spans of claims without a record."""
+    return Statement(
+        "DELETE FROM roots WHERE forget <= ? AND uid NOT IN (SELECT uid FROM records)",
+        (_timestamp(now),),
+    )
+
+
+def unavailable_error(path: Path, error: BaseException) -> DriverError:
+    """The error for a file that cannot be read or written."""
+    if isinstance(error, DriverError):
+        return error
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return RetryableError(
+        Reason.STATE_UNAVAILABLE,
+        f"the state file {path} cannot be written: {why}",
+        "check that its disk is writable and has free space; the driver then continues, and "
+        "prepared claims stay prepared meanwhile",
+        file=str(path),
+    )
+
+
+def _open(path: Path) -> OpenedDatabase:
+    if not path.exists():
+        _create(path, ())
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        return _read(path, connection)
+    except (sqlite3.DatabaseError, ValueError) as error:
+        connection.close()
+        if isinstance(error, ValueError) or _is_corruption(error):
+            raise CorruptDatabaseError(str(error)) from error
+        raise
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _create(path: Path, statements: Sequence[Statement]) -> None:
+    """Create the file under another name first, so that an empty file is always a corrupt one."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    for log in _wal_files(path):  # of a removed file; SQLite would replay them into the new one
+        log.unlink(missing_ok=True)
+    # Created here so that only we can read it: SQLite would use the umask.
+    os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.executescript(_SCHEMA)
+        _write(connection, statements)
+    new.replace(path)
+    files.fsync_directory(path.parent)
+
+
+def _read(path: Path, connection: Connection) -> OpenedDatabase:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    verdict = _fetch_one(connection, "PRAGMA quick_check(1)")
+    if verdict != "ok":
+        raise CorruptDatabaseError(str(verdict))
+    version = int(_fetch_one(connection, "PRAGMA user_version"))
+    if version > SCHEMA_VERSION:
+        raise PermanentError(
+            Reason.STATE_CORRUPT,
+            f"the state file {path} has version {version}, this release reads {SCHEMA_VERSION}",
+            "install the newer release again, or drain the node and remove the file",
+            file=str(path),
+        )
+    if version == 0:
+        raise CorruptDatabaseError("it is empty")
+    roots = connection.execute("SELECT uid, forget FROM roots")
+    return OpenedDatabase(
+        connection=connection,
+        file_identity=_file_identity(path),
+        records=tuple(_records(connection)),
+        root_spans={uid: datetime.fromisoformat(forget) for uid, forget in roots},
+        recovery_marker=None,
+    )
+
+
+def _records(connection: Connection) -> Iterator[StoredRecord]:
+    columns = "uid, namespace, name, state, boot_id, created, updated, payload"
+    for uid, namespace, name, state, boot_id, created, updated, payload in connection.execute(
+        f"SELECT {columns} FROM records"  # noqa: S608 - the names above, nothing from outside
+    ):
+        if state not in ("started", "prepared"):
+            raise CorruptDatabaseError(f"claim {uid} has state {state}")
+        yield StoredRecord(
+            ref=ClaimRef(namespace, name, ClaimUID(uid)),
+            state=state,
+            boot_id=boot_id,
+            created=datetime.fromisoformat(created),
+            updated=datetime.fromisoformat(updated),
+            payload=payload,
+        )
+
+
+def _write(connection: Connection, statements: Sequence[Statement]) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in statements:
+            connection.execute(statement.sql, statement.values)
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # the first error is raised, not this one
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        raise
+
+
+def _move_corrupt_file(path: Path, boot_id: str, now: datetime) -> None:
+    """Move a corrupt file and its logs aside."""
+    aside = _corrupt_file_path(path, now)
+    # Before the move: after a crash in between, the next start must know that records are missing.
+    _write_recovery_marker(path, aside, boot_id)
+    if path.exists():
+        path.replace(aside)
+    for log in _wal_files(path):
+        if log.exists():
+            log.replace(log.with_name(log.name.replace(path.name, aside.name, 1)))
+
+
+def _corrupt_file_path(path: Path, now: datetime) -> Path:
+    """An unused name for the corrupt file, even if the clock was set back."""
+    name = f"{path.name}.corrupt-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    aside, number = path.with_name(name), 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{name}-{number}")
+    return aside
+
+
+def _wal_files(path: Path) -> tuple[Path, ...]:
+    return tuple(path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
+
+
+def _recovery_marker_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.in-doubt")
+
+
+def _write_recovery_marker(path: Path, aside: Path, boot_id: str) -> None:
+    content = {"file": str(aside), "boot_id": boot_id}
+    files.write_atomic(_recovery_marker_path(path), json.dumps(content).encode())
+
+
+def _read_recovery_marker(path: Path, boot_id: str) -> RecoveryMarker | None:
+    """Read the marker. One of an earlier boot is removed, because that boot's pods are gone."""
+    marker = _recovery_marker_path(path)
+    try:
+        content = json.loads(marker.read_bytes())
+        found = RecoveryMarker(marker, Path(content["file"]), str(content["boot_id"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError):
+        return RecoveryMarker(marker, path, boot_id)
+    if found.boot_id != boot_id:
+        remove_recovery_marker(found)
+        return None
+    return found
+
+
+def _file_identity(path: Path) -> tuple[int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - for every commit; twice as fast as Path.stat
+    except FileNotFoundError:
+        return (0, 0)
+    return (status.st_dev, status.st_ino)
+
+
+def _is_corruption(error: sqlite3.DatabaseError) -> bool:
+    return error.sqlite_errorcode & 0xFF in _DAMAGED
+
+
+def _fetch_one(connection: Connection, sql: str) -> Any:
+    with closing(connection.execute(sql)) as cursor:
+        return cursor.fetchone()[0]
+
+
+def _timestamp(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,1 @@
+"""What every component's process needs: event loop, threads, locks, clock."""

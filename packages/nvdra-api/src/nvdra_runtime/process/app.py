@@ -1,0 +1,65 @@
+"""Runs a process: its event loop, signals, exit code and final error messages."""
+
+import asyncio
+import signal
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+
+from nvdra_api.errors import DriverError
+
+from nvdra_runtime.process import stack_dump
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Each stops the process gracefully, as in the reference driver. As PID 1 none of them has a
+default action (docs/reference/kubelet-plugin.md, "Signals, fork and PID 1")."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""How soon a worker thread gets the interpreter while the loop is busy. CPython's default of 5 ms
+is longer than a whole prepare."""
+
+
+def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
+    """Run `main` until it returns; SIGTERM, SIGINT, SIGHUP and SIGQUIT set its event.
+
+    SIGUSR2 dumps the stacks of all threads and tasks (`stack_dump`).
+
+    Returns:
+        The exit code: 0, or 1 if `main` raised. In that case stderr ends with an `Error: …` line
+        for each cause, after the stack trace of each cause that is a bug.
+    """
+    stack_dump.install_signal_handler()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        asyncio.run(_until_stopped(main))
+    except Exception as error:  # noqa: BLE001 - this is where every failure ends
+        for cause in _causes(error):
+            if not isinstance(cause, DriverError | OSError):
+                traceback.print_exception(cause)
+            sys.stderr.write(f"Error: {_sentence(cause)}\n")
+        return 1
+    return 0
+
+
+async def _until_stopped(main: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    await main(stop)
+
+
+def _causes(error: Exception) -> Iterator[Exception]:
+    """The exceptions inside the groups that task groups wrap around them."""
+    if not isinstance(error, ExceptionGroup):
+        yield error
+        return
+    for inner in error.exceptions:
+        yield from _causes(inner)
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, DriverError | OSError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,1 @@
+"""The node's pool of ResourceSlices and its publication. The publisher needs the extra `kube`."""

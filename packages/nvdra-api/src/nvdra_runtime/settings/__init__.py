@@ -1,0 +1,1 @@
+"""Flags and environment variables of a component, read into one model."""

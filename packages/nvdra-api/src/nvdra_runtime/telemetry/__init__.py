@@ -1,0 +1,8 @@
+"""Traces, metrics and logs of a component. Needs the extra `telemetry`.
+
+Source: docs/reference/tracing.md.
+"""
+
+from nvdra_runtime.extras import require
+
+require(__name__, "telemetry", "opentelemetry", "prometheus_client")

@@ -1,0 +1,1 @@
+"""Export of spans and metrics over OTLP."""

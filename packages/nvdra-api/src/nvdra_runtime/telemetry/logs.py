@@ -1,0 +1,233 @@
+"""Structured logs: one JSON object per line, or klog's text format, with the current trace.
+
+The standard library's logging writes them, so the records of other libraries look the same.
+Verbosity is klog's: 0 is for operators, 2 is what happens to each claim, 4 adds the reasons, 6 is
+for developers. Verbosity v is the level `INFO - v`.
+Source: docs/reference/tracing.md, "Logs"; docs/reference/api-types.md, "Common flags and
+environment".
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, TextIO
+
+from nvdra_api.errors import DriverError
+
+from nvdra_runtime.telemetry import keys
+from nvdra_runtime.telemetry.active_span import CURRENT_SPAN
+
+MAX_VERBOSITY: Final = 9
+"""Higher values are reduced to this one: at level 10 other libraries log whole requests."""
+
+_OWN_LOGGERS_PREFIX: Final = "nvdra_"
+_FIELDS_ATTRIBUTE: Final = "nvdra_facts"
+_STANDARD_ATTRIBUTES: Final = frozenset(
+    vars(logging.makeLogRecord({})) | {"message": None, "asctime": None, "taskName": None}
+)
+_CLAIM_FIELDS: Final = {
+    keys.K8S_NAMESPACE_NAME: "namespace",
+    keys.K8S_RESOURCECLAIM_NAME: "name",
+    keys.K8S_RESOURCECLAIM_UID: "uid",
+}
+_encode: Final = json.JSONEncoder(default=str, ensure_ascii=False).encode
+
+
+class LogFormat(StrEnum):
+    """Values of `--logging-format`."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Logger:
+    """Logs messages with fields: `LOG.v(2, "Prepared the claim", devices=names)`.
+
+    A field is any JSON value; other values are written as their `str`. A `logging.Logger` with
+    `extra={…}` writes the same lines.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def is_enabled(self, verbosity: int) -> bool:
+        """Whether records of this verbosity are written."""
+        return self._logger.isEnabledFor(logging.INFO - verbosity)
+
+    def v(self, verbosity: int, message: str, /, **fields: object) -> None:
+        """Log at this verbosity."""
+        self.write(logging.INFO - verbosity, message, fields)
+
+    def info(self, message: str, /, **fields: object) -> None:
+        """Log what an operator sees at every verbosity."""
+        self.write(logging.INFO, message, fields)
+
+    def warning(self, message: str, /, **fields: object) -> None:
+        """Log a problem that does not stop the component's work."""
+        self.write(logging.WARNING, message, fields)
+
+    def error(self, message: str, /, **fields: object) -> None:
+        """Log a failure."""
+        self.write(logging.ERROR, message, fields)
+
+    def failure(self, message: str, error: BaseException, /, **fields: object) -> None:
+        """Log an exception: the reason of a `DriverError`, the stack trace of any other."""
+        self.write(logging.ERROR, message, fields, error)
+
+    def write(
+        self,
+        level: int,
+        message: str,
+        fields: Mapping[str, object],
+        error: BaseException | None = None,
+        *,
+        caller: int = 3,
+    ) -> None:
+        """Log at a level of the standard library.
+
+        Args:
+            level: `logging.INFO - v` for a verbosity.
+            message: What happened.
+            fields: Values by name.
+            error: A `DriverError` adds its reason and message, any other its stack trace.
+            caller: Number of frames up to the call that the record names (`stacklevel`).
+        """
+        if not self._logger.isEnabledFor(level):
+            return
+        if isinstance(error, DriverError):
+            fields = {**fields, "reason": error.reason.value, "error": error.message}
+            error = None
+        extra = {_FIELDS_ATTRIBUTE: fields}
+        self._logger.log(level, message, exc_info=error, extra=extra, stacklevel=caller)
+
+
+def logger(name: str) -> Logger:
+    """The logger of one module: `LOG = logs.logger(__name__)`."""
+    return Logger(name)
+
+
+class ConfiguredLogging:
+    """The logging that `configure` set up. Its verbosity can change while the process runs."""
+
+    def __init__(self, handler: logging.Handler, verbosity: int) -> None:
+        self._handler = handler
+        self._verbosity = 0
+        self.set_verbosity(verbosity)
+
+    @property
+    def verbosity(self) -> int:
+        """The value of `-v`."""
+        return self._verbosity
+
+    def set_verbosity(self, verbosity: int) -> None:
+        """Write records up to this verbosity from now on.
+
+        Raises:
+            ValueError: Negative.
+        """
+        if verbosity < 0:
+            raise ValueError(f"verbosity must be 0 or more, not {verbosity}")
+        self._verbosity = min(verbosity, MAX_VERBOSITY)
+        logging.getLogger().setLevel(logging.INFO - self._verbosity)
+
+    def close(self) -> None:
+        """Undo `configure`."""
+        logging.getLogger().removeHandler(self._handler)
+
+
+def configure(
+    format_: LogFormat, verbosity: int, component: str, stream: TextIO | None = None
+) -> ConfiguredLogging:
+    """Make every logger of the process write to `stream`; the default is standard error.
+
+    Other libraries log warnings and errors only.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter(component) if format_ is LogFormat.JSON else TextFormatter())
+    handler.addFilter(_is_wanted)
+    logging.getLogger().addHandler(handler)
+    return ConfiguredLogging(handler, verbosity)
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats each record as one JSON object."""
+
+    def __init__(self, component: str) -> None:
+        super().__init__()
+        self._component = component
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record, without the end of the line."""
+        fixed: dict[str, object] = {
+            "time": _time(record).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "level": _level(record),
+            "message": record.getMessage(),
+            "component": self._component,
+            "logger": record.name,
+        }
+        if record.levelno < logging.INFO:
+            fixed["v"] = logging.INFO - record.levelno
+        if record.exc_info:
+            fixed["stack"] = self.formatException(record.exc_info)
+        # `fixed` comes first for the order in the line, and last so that no field can replace it.
+        return _encode({**fixed, **_span_fields(), **_fields(record), **fixed})
+
+
+class TextFormatter(logging.Formatter):
+    """Formats each record as klog's header, the message, and the fields as `key="value"`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record, without the end of the line. A stack trace follows on its own lines."""
+        time = _time(record).strftime("%m%d %H:%M:%S.%f")
+        head = f"{_level(record)[0]}{time} {record.filename}:{record.lineno}] {record.getMessage()}"
+        fields = {**_fields(record), **_span_fields()}
+        line = " ".join([head, *(f"{key}={_encode(value)}" for key, value in fields.items())])
+        if record.exc_info:
+            line = f"{line}\n{self.formatException(record.exc_info)}"
+        return line
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or record.name.startswith(_OWN_LOGGERS_PREFIX)
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+def _level(record: logging.LogRecord) -> str:
+    return record.levelname if record.levelno >= logging.INFO else "INFO"
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, object]:
+    """The fields of a record: those of our `Logger`, or those of `extra`."""
+    fields: Mapping[str, object] | None = getattr(record, _FIELDS_ATTRIBUTE, None)
+    if fields is not None:
+        return fields
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
+
+
+def _span_fields() -> dict[str, object]:
+    """The trace, the span and the object of the current step."""
+    span = CURRENT_SPAN.get()
+    if span is None or span.trace is None:
+        return {}
+    fields: dict[str, object] = {"trace_id": span.trace, "span_id": span.id}
+    if keys.K8S_RESOURCECLAIM_UID in span.subject:
+        fields["kind"] = "ResourceClaim"
+        for key, field in _CLAIM_FIELDS.items():
+            if key in span.subject:
+                fields[field] = span.subject[key]
+    return fields
+
+
+def attribute_fields(attributes: Mapping[str, object]) -> dict[str, object]:
+    """The attributes of a span as log fields, without those that every record has."""
+    return {
+        key.removeprefix("nvdra."): value
+        for key, value in attributes.items()
+        if key not in _CLAIM_FIELDS
+    }

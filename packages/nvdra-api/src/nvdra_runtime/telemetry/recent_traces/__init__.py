@@ -1,0 +1,1 @@
+"""The most recent traces of this process, for its debug endpoint."""

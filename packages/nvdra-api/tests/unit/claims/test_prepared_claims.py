@@ -1,0 +1,111 @@
+"""Prepared claims in memory and in the record store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from nvdra_api.ids import ClaimUID, DeviceName, PodUID, PoolName
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
+from nvdra_runtime.node.record_store import RecordStore
+from nvdra_runtime.process.clock import SystemClock
+
+
+class PortRecord(DeviceRecord):
+    """A device of another driver."""
+
+    kind: str = "port"
+    line: int
+
+    @property
+    def cdi_ids(self) -> tuple[str, ...]:
+        return (f"example.com/port={self.line}",)
+
+
+class PortClaimRecord(PreparedClaimRecord):
+    devices: tuple[PortRecord, ...]
+
+
+Reports = list[tuple[dict[str, int], dict[str, int]]]
+
+
+def record(number: int, *lines: int, pods: tuple[str, ...] = ("train-0",)) -> PortClaimRecord:
+    return PortClaimRecord(
+        namespace="ml",
+        name=f"claim-{number}",
+        uid=ClaimUID(f"uid-{number}"),
+        pods=tuple(PodUID(f"pod-uid-{name}") for name in pods),
+        pod_names=pods,
+        devices=tuple(
+            PortRecord(
+                request="port",
+                pool=PoolName("node-a"),
+                device=DeviceName(f"port-{line}"),
+                line=line,
+            )
+            for line in lines
+        ),
+    )
+
+
+@asynccontextmanager
+async def opened(path: Path, reports: Reports) -> AsyncIterator[PreparedClaims[PortClaimRecord]]:
+    def note(claims: Mapping[str, int], devices: Mapping[str, int]) -> None:
+        reports.append((dict(claims), dict(devices)))
+
+    async with RecordStore.open(path / "state.sqlite", "boot", SystemClock()) as store:
+        yield PreparedClaims(store, PortClaimRecord, note)
+
+
+async def test_records_survive_a_restart_until_they_are_removed(
+    tmp_path: Path,
+) -> None:
+    first, second = record(1, 3, 4), record(2, 7)
+    async with opened(tmp_path, []) as prepared:
+        await prepared.add(first.ref, first)
+        await prepared.add(second.ref, second)
+        await prepared.remove(first.uid)
+        assert dict(prepared) == {second.uid: second}
+    reports: Reports = []
+    async with opened(tmp_path, reports) as prepared:
+        assert dict(prepared) == {second.uid: second}
+        assert prepared.prepared_at(second.uid) <= SystemClock().now()
+    assert reports == [({"port": 1}, {"port": 1})]
+
+
+async def test_a_claim_that_is_added_again_counts_once(tmp_path: Path) -> None:
+    reports: Reports = []
+    async with opened(tmp_path, reports) as prepared:
+        for lines in ((1, 2), (1, 2, 3)):
+            await prepared.add(record(1).ref, record(1, *lines))
+        assert reports[-1] == ({"port": 1}, {"port": 3})
+
+
+async def test_an_unreadable_record_is_reported_until_its_claim_is_prepared_again(
+    tmp_path: Path,
+) -> None:
+    whole, broken = record(1, 1), record(2, 2)
+    async with RecordStore.open(tmp_path / "state.sqlite", "boot", SystemClock()) as store:
+        await store.put(whole.ref, "prepared", whole.model_dump_json())
+        await store.put(broken.ref, "prepared", '{"namespace": "ml"}')
+    async with opened(tmp_path, []) as prepared:
+        assert dict(prepared) == {whole.uid: whole}
+        assert prepared.unreadable == {broken.uid: broken.ref}
+        await prepared.add(broken.ref, broken)
+        assert prepared.unreadable == {}
+        assert set(prepared) == {whole.uid, broken.uid}
+
+
+async def test_a_wait_ends_when_the_record_is_removed(tmp_path: Path) -> None:
+    async with opened(tmp_path, []) as prepared, asyncio.TaskGroup() as group:
+        await prepared.wait_removed(ClaimUID("uid-9"))  # not held: nothing to wait for
+        await prepared.add(record(1).ref, record(1, 1))
+        waiting = [group.create_task(prepared.wait_removed(ClaimUID("uid-1"))) for _ in range(2)]
+        impatient = group.create_task(prepared.wait_removed(ClaimUID("uid-1")))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        await prepared.add(record(2).ref, record(2, 2))
+        assert not any(task.done() for task in waiting)
+        await prepared.remove(ClaimUID("uid-1"))
+    assert all(task.done() for task in waiting)

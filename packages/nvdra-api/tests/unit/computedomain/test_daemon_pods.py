@@ -1,0 +1,119 @@
+"""Pods of daemons, read as the API server returns them."""
+
+from typing import Any
+
+import pytest
+from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
+from nvdra_runtime.computedomain import daemon_pods
+from nvdra_runtime.computedomain.daemon_pods import DaemonPod
+
+DOMAIN, CLIQUE = "resource.nvidia.com/computeDomain", "resource.nvidia.com/computeDomain.cliqueID"
+
+
+def obj(
+    spec: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+    *,
+    labels: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    metadata = {"name": "d", "namespace": "nvdra", "uid": "u", "creationTimestamp": "t"}
+    return {
+        "metadata": {**metadata, "labels": {DOMAIN: "cd", **(labels or {})}},
+        "spec": {"nodeName": "node-a", **(spec or {})},
+        "status": status or {},
+    }
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"containerStatuses": [{"name": "compute-domain-daemon", "state": state}]}
+
+
+def test_a_running_pod_is_read_completely() -> None:
+    status = {
+        "phase": "Running",
+        "podIP": "10.4.1.7",
+        "conditions": [
+            {"type": "PodScheduled", "status": "True"},
+            {"type": "Ready", "status": "True"},
+        ],
+    }
+    read = daemon_pods.read(obj(status=status, labels={CLIQUE: "x.1"}))
+
+    assert read == DaemonPod(
+        name="d",
+        namespace="nvdra",
+        uid=PodUID("u"),
+        domain=DomainUID("cd"),
+        node=NodeName("node-a"),
+        ip="10.4.1.7",
+        created="t",
+        is_ready=True,
+        clique=CliqueID("x.1"),
+    )
+
+
+def test_a_missing_label_differs_from_an_empty_one() -> None:
+    assert daemon_pods.read(obj()).clique is None
+    assert daemon_pods.read(obj(labels={CLIQUE: ""})).clique == ""
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_finished"), [("Failed", True), ("Succeeded", True), ("Running", False)]
+)
+def test_a_pod_that_ended_is_finished(phase: str, is_finished: bool) -> None:
+    assert daemon_pods.read(obj(status={"phase": phase})).is_finished is is_finished
+
+
+def test_an_unscheduled_pod_belongs_to_the_node_for_which_it_was_made() -> None:
+    field = {"key": "metadata.name", "operator": "In", "values": ["node-b"]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+    assert daemon_pods.read(obj({"nodeName": "", "affinity": affinity})).node == "node-b"
+    assert daemon_pods.read(obj({"nodeName": "", "affinity": {}})).node == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        (waiting("ContainerCreating"), ""),
+        (
+            waiting("ImagePullBackOff", "Back-off pulling\nimage"),
+            "ImagePullBackOff: Back-off pulling image",
+        ),
+        (waiting("CrashLoopBackOff"), "CrashLoopBackOff"),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/3 nodes",
+                    }
+                ]
+            },
+            "Unschedulable: 0/3 nodes",
+        ),
+        ({}, ""),
+    ],
+)
+def test_the_problem_says_why_a_pod_does_not_run(status: dict[str, Any], problem: str) -> None:
+    assert daemon_pods.read(obj(status=status)).problem == problem
+
+
+@pytest.mark.parametrize(
+    ("gates", "writes_status"),
+    [
+        ("ComputeDomainCliques=false,", True),
+        ("ComputeDomainCliques=true,", False),
+        ("AllBeta=false", True),
+        ("SomethingNew=true", False),
+    ],
+)
+def test_a_daemon_that_writes_to_the_status_is_recognized_by_its_gates(
+    gates: str, writes_status: bool
+) -> None:
+    container = {"env": [{"name": "FEATURE_GATES", "value": gates}]}
+    assert daemon_pods.read(obj({"containers": [container]})).writes_status is writes_status

@@ -1,0 +1,51 @@
+"""The public server has probes and metrics, the debug server has traces and status."""
+
+import io
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from nvdra_runtime.http import probes, servers
+from nvdra_runtime.process.clock import SystemClock
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.logs import LogFormat
+from nvdra_runtime.telemetry.recent_traces.recorder import TraceRecorder
+from nvdra_testing import ports
+from prometheus_client import CollectorRegistry, Counter
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+async def test_the_public_server_has_probes_and_metrics_and_no_debug_pages(ask: Ask) -> None:
+    registry = CollectorRegistry()
+    Counter("calls", "Calls.", registry=registry)
+    problems = {"disk": "full"}
+    checks: dict[str, probes.Check] = {"disk": lambda: problems.get("disk")}
+    (port,) = ports.free_ports(1)
+    address = f"127.0.0.1:{port}"
+    async with servers.serve_public(address, checks, registry, "/numbers"):
+        assert (await ask(address, "/healthz")).status == 200
+        assert (await ask(address, "/readyz")).status == 503
+        problems.clear()
+        assert (await ask(address, "/readyz")).status == 200
+        assert "calls_total 0.0" in (await ask(address, "/numbers")).text
+        assert (await ask(address, "/debug/traces")).status == 404
+
+
+async def test_the_debug_server_has_traces_and_status(ask: Ask) -> None:
+    logging = logs.configure(LogFormat.TEXT, 0, "test", io.StringIO())
+    (port,) = ports.free_ports(1)
+    address = f"127.0.0.1:{port}"
+    try:
+        async with servers.serve_debug(
+            address, TraceRecorder(), logging, SystemClock(), lambda: {"devices": 8}
+        ):
+            assert '"devices": 8' in (await ask(address, "/debug/status")).text
+            assert (await ask(address, "/debug/traces")).text == "[]\n"
+            assert (await ask(address, "/healthz")).status == 404
+    finally:
+        logging.close()
+
+
+async def test_an_empty_address_disables_a_server() -> None:
+    async with servers.serve_public("", {}, CollectorRegistry(), "/metrics"):
+        pass

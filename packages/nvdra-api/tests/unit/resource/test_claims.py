@@ -1,0 +1,90 @@
+"""ResourceClaims and templates of every API version, and references to claims."""
+
+from typing import Any
+
+import pytest
+from nvdra_api.decoding import CONFIGS
+from nvdra_api.ids import ClaimUID
+from nvdra_api.resource import ClaimRef, ResourceClaim, ResourceClaimTemplate
+from nvdra_api.v1beta1 import GpuConfig
+
+EXACTLY = {
+    "deviceClassName": "gpu.nvidia.com",
+    "allocationMode": "ExactCount",
+    "count": 2,
+    "selectors": [{"cel": {"expression": "true"}}],
+}
+ALTERNATIVES = [{"name": "large", "deviceClassName": "gpu.nvidia.com"}]
+CONFIG = [
+    {
+        "requests": ["gpu"],
+        "opaque": {
+            "driver": "gpu.nvidia.com",
+            "parameters": {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"},
+        },
+    }
+]
+
+
+def claim(version: str, *requests: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": "ml", "name": "training", "uid": "u"},
+        "spec": {"devices": {"requests": list(requests), "config": CONFIG}},
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        claim("v1", {"name": "gpu", "exactly": EXACTLY}),
+        claim("v1beta2", {"name": "gpu", "exactly": EXACTLY}),
+        claim("v1beta1", {"name": "gpu", **EXACTLY}),
+    ],
+)
+def test_the_requests_of_a_claim_are_read_from_every_api_version(document: dict[str, Any]) -> None:
+    devices = ResourceClaim.model_validate(document).spec.devices
+    assert devices.requests is not None
+    (request,) = devices.requests
+    assert request.name == "gpu"
+    assert request.exactly is not None
+    assert (request.exactly.device_class_name, request.exactly.count) == ("gpu.nvidia.com", 2)
+    assert request.exactly.selectors[0].cel is not None
+    assert request.exactly.selectors[0].cel.expression == "true"
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_the_alternatives_of_a_request_are_read_from_every_api_version(version: str) -> None:
+    document = claim(version, {"name": "gpu", "firstAvailable": ALTERNATIVES})
+    requests = ResourceClaim.model_validate(document).spec.devices.requests
+    assert requests is not None
+    assert requests[0].exactly is None
+    assert [each.name for each in requests[0].first_available] == ["large"]
+
+
+def test_the_configs_of_a_template_can_be_decoded() -> None:
+    template = ResourceClaimTemplate.model_validate(
+        {"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"config": CONFIG}}}}
+    )
+    config = template.spec.spec.devices.config
+    assert config is not None
+    assert config[0].opaque is not None
+    assert CONFIGS.decode_value(config[0].opaque.parameters, strict=True) == GpuConfig()
+
+
+def test_a_reference_to_a_claim_has_namespace_name_and_uid() -> None:
+    read = ResourceClaim.model_validate(claim("v1"))
+    assert read.ref == ClaimRef("ml", "training", ClaimUID("u"))
+    assert str(read.ref) == "ml/training:u"
+
+
+def test_a_result_has_the_name_of_the_request_without_the_subrequest() -> None:
+    result = {"request": "gpu/large", "driver": "d", "pool": "p", "device": "gpu-0"}
+    document = {
+        **claim("v1"),
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    allocation = ResourceClaim.model_validate(document).status.allocation
+    assert allocation is not None
+    assert allocation.devices.results[0].base_request == "gpu"

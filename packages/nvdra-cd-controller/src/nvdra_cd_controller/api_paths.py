@@ -1,0 +1,33 @@
+"""Paths of the objects that the controller reads and writes."""
+
+from typing import Final
+
+from nvdra_api import names
+
+_API: Final = f"/apis/{names.NVIDIA_API_VERSION}"
+ALL_DOMAINS: Final = f"{_API}/computedomains"
+
+
+def domain(namespace: str, name: str) -> str:
+    """Path of one ComputeDomain."""
+    return f"{_API}/namespaces/{namespace}/computedomains/{name}"
+
+
+def cliques(namespace: str, name: str = "") -> str:
+    """Path of the ComputeDomainCliques of a namespace, or of one of them."""
+    return f"{_API}/namespaces/{namespace}/computedomaincliques" + (f"/{name}" if name else "")
+
+
+def daemonsets(namespace: str, name: str = "") -> str:
+    """Path of the DaemonSets of a namespace, or of one of them."""
+    return f"/apis/apps/v1/namespaces/{namespace}/daemonsets" + (f"/{name}" if name else "")
+
+
+def pods(namespace: str) -> str:
+    """Path of the pods of a namespace."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def nodes(name: str = "") -> str:
+    """Path of all nodes, or of one of them."""
+    return "/api/v1/nodes" + (f"/{name}" if name else "")

@@ -1,0 +1,259 @@
+"""Writes the controller's changes: children, finalizers, node labels, cliques, the status.
+
+Each write is put into the informers' caches at once. A write is based on the version of the object
+that was read: if somebody else has changed the object since, the write fails and the domain is
+reconciled again. Source: docs/reference/compute-domain.md, "Reconcile of a domain", "Scalability
+and latency" (KW-9, KW-12).
+"""
+
+import asyncio
+from typing import Final
+
+from nvdra_api import names
+from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.ids import NodeName
+from nvdra_api.meta import JsonObject
+from nvdra_runtime.kube import apiversions
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
+
+from nvdra_cd_controller import api_paths, children
+from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot, Kind
+from nvdra_cd_controller.informers import DomainInformers
+from nvdra_cd_controller.teardown import (
+    Action,
+    Delete,
+    RemoveDomainFinalizer,
+    RemoveFinalizer,
+    RemoveNodeLabel,
+)
+
+CALL_TIMEOUT_S: Final = 10.0
+"""Limit of one call, including the wait for the client's rate limiter."""
+
+
+class ObjectWriter:
+    """Writes objects of one controller."""
+
+    def __init__(self, api: Client, informers: DomainInformers) -> None:
+        self._api = api
+        self._informers = informers
+
+    async def add_finalizer(self, snapshot: DomainSnapshot) -> None:
+        """Add our finalizer to a domain, so that it is not deleted before its children."""
+        finalizers = [*_finalizers(snapshot.stored), names.DOMAIN_FINALIZER]
+        await self._set_finalizers(_domain_path(snapshot), snapshot.stored, finalizers)
+
+    async def ensure(self, kind: Kind, desired: JsonObject, labelled: tuple[Child, ...]) -> bool:
+        """Create a child if it is missing, or correct it if somebody has changed it.
+
+        Args:
+            kind: Kind of the child.
+            desired: The child as it should be.
+            labelled: The objects of that kind with the domain's label. Those with another name
+                are left alone.
+
+        Returns:
+            Whether anything was written.
+
+        Raises:
+            PermanentError: `NameTaken`, `InvalidConfig`.
+        """
+        key = desired["metadata"]["namespace"], desired["metadata"]["name"]
+        child = next((each for each in labelled if (each.namespace, each.name) == key), None)
+        if child is None:
+            await self._create(kind, desired)
+            return True
+        if child.is_terminating:
+            return await self._release_terminating(child)
+        return await self._correct(child, desired)
+
+    async def update_status(self, snapshot: DomainSnapshot, status: JsonObject) -> JsonObject:
+        """Write a domain's status and return the domain as the API server stored it."""
+        body = {**snapshot.stored, **_DOMAIN, "status": status}
+        stored = await self._api.replace(f"{_domain_path(snapshot)}/status", body, _deadline())
+        self._informers.record_write(stored)
+        return stored
+
+    async def prune_clique(self, name: str, namespace: str, stale: tuple[NodeName, ...]) -> None:
+        """Remove the entries of departed nodes from a clique."""
+        path = api_paths.cliques(namespace, name)
+        try:
+            stored = await self._api.get(path, _deadline())
+        except NotFound:
+            return  # its last daemon is gone; the watch reports the deletion
+        remaining = [each for each in stored.get("daemons") or () if each["nodeName"] not in stale]
+        body = {**stored, "daemons": remaining}
+        self._informers.record_write(await self._api.replace(path, body, _deadline()))
+
+    async def annotate(self, child: Child, key: str, value: str) -> None:
+        """Set an annotation of a child."""
+        body = {"metadata": {"annotations": {key: value}}}
+        self._informers.record_write(
+            await self._api.patch(await self._path(child), body, _deadline())
+        )
+
+    async def perform(self, snapshot: DomainSnapshot, action: Action) -> None:
+        """Perform one action of a teardown."""
+        match action:
+            case Delete(child):
+                await self._delete(child)
+            case RemoveFinalizer(child):
+                await self._remove_finalizer(child)
+            case RemoveNodeLabel(node):
+                await self._remove_node_label(snapshot, node)
+            case RemoveDomainFinalizer():
+                await self._remove_domain_finalizer(snapshot)
+
+    async def is_deleted(self, snapshot: DomainSnapshot) -> bool:
+        """Ask the API server whether a domain that is missing in the cache is really deleted."""
+        listed = await self._api.get(api_paths.ALL_DOMAINS, _deadline())
+        return all(each["metadata"]["uid"] != snapshot.uid for each in listed.get("items") or ())
+
+    async def _create(self, kind: Kind, desired: JsonObject) -> None:
+        child = Child(kind, children.creation_body(desired))
+        path = await self._path(child, is_collection=True)
+        try:
+            stored = await self._api.create(
+                path, await self._request_body(child), _deadline(), normalized=True
+            )
+        except Conflict:
+            await self._adopt(child, desired)
+        except Invalid as error:
+            raise PermanentError(
+                Reason.INVALID_CONFIG,
+                f"the API server rejects {child}: {error.server_text}",
+                "create the domain again with a valid spec",
+            ) from error
+        else:
+            self._informers.record_write(stored)
+
+    async def _adopt(self, child: Child, desired: JsonObject) -> None:
+        """Take over an object of the child's name that lacks the domain's label, if it is ours."""
+        stored = await self._api.get(await self._path(child), _deadline())
+        version = await self._api.dra_api_version(_deadline())
+        found = Child(child.kind, _as_v1(child.kind, version, stored))
+        if not children.belongs_to_domain(found.object, desired):
+            label = (found.object["metadata"].get("labels") or {}).get(names.DOMAIN_LABEL)
+            owner = f"the ComputeDomain with the UID {label}" if label else "somebody else"
+            raise PermanentError(
+                Reason.NAME_TAKEN,
+                f"{child} already exists and belongs to {owner}",
+                "delete or rename it if it is not needed, or create the domain again with another "
+                "name in spec.channel.resourceClaimTemplate.name",
+                child=str(child),
+            )
+        await self._correct(found, desired)
+
+    async def _correct(self, child: Child, desired: JsonObject) -> bool:
+        corrected = children.corrected(child.object, desired)
+        if corrected is None:
+            return False
+        if child.kind == "ResourceClaimTemplate" and children.differs_in_spec(
+            child.object, desired
+        ):
+            await self._delete(child)  # the spec is immutable; the next reconcile creates it again
+            return True
+        path = await self._path(child)
+        if child.kind == "ResourceClaimTemplate":
+            stored = await self._api.patch(path, {"metadata": corrected["metadata"]}, _deadline())
+        else:
+            stored = await self._api.replace(path, corrected, _deadline())
+        self._informers.record_write(stored)
+        return True
+
+    async def _release_terminating(self, child: Child) -> bool:
+        """Let a child go that somebody deleted while the domain lives, to create it again."""
+        if names.DOMAIN_FINALIZER not in child.finalizers:
+            return False  # it has other finalizers; the watch reports its end
+        await self._remove_finalizer(child)
+        return True
+
+    async def _delete(self, child: Child) -> None:
+        path, uid = await self._path(child), child.object["metadata"]["uid"]
+        try:
+            answer = await self._api.delete(path, _deadline(), uid=uid)
+        except NotFound:
+            answer = {}
+        if (answer.get("metadata") or {}).get("finalizers"):
+            self._informers.record_write(answer)
+        else:
+            self._record_deletion(child)
+
+    async def _remove_finalizer(self, child: Child) -> None:
+        remaining = [name for name in child.finalizers if name != names.DOMAIN_FINALIZER]
+        try:
+            await self._set_finalizers(await self._path(child), child.object, remaining)
+        except NotFound:
+            self._record_deletion(child)
+
+    async def _remove_domain_finalizer(self, snapshot: DomainSnapshot) -> None:
+        remaining = [
+            name for name in _finalizers(snapshot.stored) if name != names.DOMAIN_FINALIZER
+        ]
+        try:
+            await self._set_finalizers(_domain_path(snapshot), snapshot.stored, remaining)
+        except NotFound:
+            self._informers.record_deletion({**snapshot.stored, **_DOMAIN})
+
+    async def _remove_node_label(self, snapshot: DomainSnapshot, node: NodeName) -> None:
+        """Remove the label if it still has this domain's UID; the node may be in another by now."""
+        pointer = names.DOMAIN_LABEL.replace("~", "~0").replace("/", "~1")
+        path = f"/metadata/labels/{pointer}"
+        body = [
+            {"op": "test", "path": path, "value": snapshot.uid},
+            {"op": "remove", "path": path},
+        ]
+        try:
+            stored = await self._api.patch(
+                api_paths.nodes(node),
+                body,
+                _deadline(),
+                content_type="application/json-patch+json",
+            )
+        except Invalid:
+            return  # the label has another domain's UID; the watch reports it
+        except NotFound:
+            return  # the node is gone; the watch reports it
+        self._informers.record_write(stored)
+
+    async def _set_finalizers(self, path: str, obj: JsonObject, finalizers: list[str]) -> None:
+        version = obj["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version, "finalizers": finalizers or None}}
+        self._informers.record_write(await self._api.patch(path, body, _deadline()))
+
+    def _record_deletion(self, child: Child) -> None:
+        self._informers.record_deletion({**child.object, "kind": child.kind})
+
+    async def _path(self, child: Child, *, is_collection: bool = False) -> str:
+        name = "" if is_collection else child.name
+        if child.kind == "DaemonSet":
+            return api_paths.daemonsets(child.namespace, name)
+        version = await self._api.dra_api_version(_deadline())
+        return apiversions.templates_path(version, child.namespace, name)
+
+    async def _request_body(self, child: Child) -> JsonObject:
+        if child.kind == "DaemonSet":
+            return child.object
+        version = await self._api.dra_api_version(_deadline())
+        return apiversions.template_to_version(version, child.object)
+
+
+_DOMAIN: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.DOMAIN_KIND}
+
+
+def _as_v1(kind: Kind, version: str, stored: JsonObject) -> JsonObject:
+    return apiversions.template_from_version(version, stored) if kind != "DaemonSet" else stored
+
+
+def _domain_path(snapshot: DomainSnapshot) -> str:
+    metadata = snapshot.stored["metadata"]
+    return api_paths.domain(metadata["namespace"], metadata["name"])
+
+
+def _finalizers(obj: JsonObject) -> list[str]:
+    return list(obj["metadata"].get("finalizers") or ())
+
+
+def _deadline() -> float:
+    return asyncio.get_running_loop().time() + CALL_TIMEOUT_S

@@ -1,0 +1,68 @@
+"""Performs the steps of a domain's teardown, as far as they can be done now."""
+
+import asyncio
+from typing import NamedTuple
+
+from nvdra_api.errors import DriverError
+
+from nvdra_cd_controller import teardown
+from nvdra_cd_controller.domain_snapshot import DomainSnapshot
+from nvdra_cd_controller.informers import DomainInformers
+from nvdra_cd_controller.object_writer import ObjectWriter
+from nvdra_cd_controller.teardown import Action, Step
+
+
+class TeardownResult(NamedTuple):
+    """What a run has reached.
+
+    Attributes:
+        snapshot: The domain after the run.
+        waits_for: What the deletion waits for, as text; empty if it is complete.
+        is_stuck: Whether actions had no effect in the caches, so that the run must be repeated.
+        has_acted: Whether any action was performed.
+    """
+
+    snapshot: DomainSnapshot
+    waits_for: str
+    is_stuck: bool
+    has_acted: bool
+
+
+class TeardownRunner:
+    """Runs the teardowns of one controller."""
+
+    def __init__(self, informers: DomainInformers, writer: ObjectWriter) -> None:
+        self._informers = informers
+        self._writer = writer
+
+    async def run(self, snapshot: DomainSnapshot) -> TeardownResult:
+        """Perform step after step until nothing is left to do but wait.
+
+        Raises:
+            DriverError: An action failed.
+        """
+        previous: Step | None = None
+        while True:
+            step = teardown.next_step(snapshot)
+            if not step.actions:
+                return TeardownResult(snapshot, step.waits_for, False, previous is not None)
+            if step == previous:
+                return TeardownResult(snapshot, step.waits_for, True, True)
+            await self._perform_step(snapshot, step)
+            previous, snapshot = step, self._informers.snapshot(snapshot.uid)
+
+    async def _perform_step(self, snapshot: DomainSnapshot, step: Step) -> None:
+        """Perform the actions concurrently; raise the first failure once all have ended."""
+        failures: list[DriverError] = []
+
+        async def perform(action: Action) -> None:
+            try:
+                await self._writer.perform(snapshot, action)
+            except DriverError as error:
+                failures.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for action in step.actions:
+                group.create_task(perform(action))
+        if failures:
+            raise failures[0]

@@ -1,0 +1,153 @@
+"""Two controllers with leader election: one works, and hands over when it ends."""
+
+import signal
+import urllib.error
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvdra_testing.control_plane.controller import ControllerProcess
+from nvdra_testing.control_plane.domain_installation import DriverInstallation
+from nvdra_testing.faults import api_proxy
+from nvdra_testing.polling import wait_until
+
+PATIENCE = (
+    "--leader-election-lease-duration=3s",
+    "--leader-election-renew-deadline=2s",
+    "--leader-election-retry-period=500ms",
+)
+
+Contending = Callable[..., AbstractContextManager[ControllerProcess]]
+
+
+@pytest.fixture
+def contending(world: DriverInstallation) -> Contending:
+    def start(name: str, **more: Any) -> AbstractContextManager[ControllerProcess]:
+        where = f"--leader-election-lease-lock-namespace={world.driver_namespace}"
+        name_ = "--leader-election-lease-lock-name=nvdra-controller"
+        flags = ("--leader-election-enabled", where, name_, *PATIENCE)
+        return world.run_controller(*flags, name=name, **more)
+
+    return start
+
+
+def lease_path(world: DriverInstallation) -> str:
+    return (
+        f"/apis/coordination.k8s.io/v1/namespaces/{world.driver_namespace}/leases/nvdra-controller"
+    )
+
+
+def lease(world: DriverInstallation) -> dict[str, Any]:
+    return dict((world.get(lease_path(world)) or {"spec": {}})["spec"])
+
+
+def take(world: DriverInstallation) -> None:
+    """Give the lease to somebody else, although the leader may write it at the same time."""
+    for _ in range(10):
+        stored = world.server.request("GET", lease_path(world))
+        stored["spec"]["holderIdentity"] = "somebody-else"
+        try:
+            world.server.request("PUT", lease_path(world), stored)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code != 409:
+                    raise
+        else:
+            return
+    raise AssertionError("the leader was always faster")
+
+
+def leads(world: DriverInstallation, name: str) -> bool:
+    return str(lease(world).get("holderIdentity", "")).startswith(f"{name}-")
+
+
+async def test_the_holder_of_the_lease_leads_and_the_other_stands_by(
+    world: DriverInstallation, contending: Contending
+) -> None:
+    with contending("controller-a") as a:
+        await wait_until(lambda: leads(world, "controller-a"))
+        with contending("controller-b") as b:
+            await wait_until(b.is_ready)
+            # A controller is ready before it has read the lease, which names the leader.
+            await wait_until(lambda: "stand-by; controller-a-" in b.get("/readyz?verbose"))
+            world.create_domain()
+            await world.wait_children_ready()
+            assert a.metric('nvdra_compute_domain_info{status="Ready"}') > 0
+            assert b.metric('nvdra_compute_domain_info{status="Ready"}') == 0
+            assert leads(world, "controller-a")
+
+
+async def test_a_stopping_controller_releases_the_lease_at_once(
+    world: DriverInstallation, contending: Contending
+) -> None:
+    with contending("controller-a") as a:
+        await wait_until(lambda: leads(world, "controller-a"))
+        with contending("controller-b") as b:
+            await wait_until(b.is_ready)
+            before = lease(world)["leaseTransitions"]
+
+            assert await a.stop() == 0
+            given_back = lease(world)
+            await wait_until(lambda: leads(world, "controller-b"), timeout_s=2.5)
+            assert given_back["holderIdentity"] == "" or leads(world, "controller-b")
+            assert lease(world)["leaseTransitions"] == before + 1
+            world.create_domain()
+            await world.wait_children_ready()
+
+
+async def test_a_killed_controller_is_replaced_when_its_lease_expires(
+    world: DriverInstallation, contending: Contending
+) -> None:
+    with contending("controller-a") as a:
+        await wait_until(lambda: leads(world, "controller-a"))
+        with contending("controller-b") as b:
+            await wait_until(b.is_ready)
+            world.create_domain()
+            await a.stop(signal.SIGKILL)
+            assert leads(world, "controller-a")
+
+            await wait_until(lambda: leads(world, "controller-b"))
+            await world.wait_children_ready()
+
+
+async def test_a_controller_that_hung_ends_when_it_has_lost_its_lease(
+    world: DriverInstallation, contending: Contending
+) -> None:
+    with contending("controller-a") as a:
+        await wait_until(lambda: leads(world, "controller-a"))
+        a.process.send_signal(signal.SIGSTOP)
+        with contending("controller-b"):
+            await wait_until(lambda: leads(world, "controller-b"))
+            a.process.send_signal(signal.SIGCONT)
+            await wait_until(lambda: a.process.poll() is not None)
+            assert a.process.returncode == 0
+            assert "lost the lease" in a.log.read_text()
+            assert leads(world, "controller-b")
+
+
+async def test_a_leader_that_loses_its_lease_ends_without_further_writes(
+    world: DriverInstallation, contending: Contending, tmp_path: Path
+) -> None:
+    async with api_proxy.run_proxy(world.server, tmp_path) as proxy:
+        with contending("controller-a", kubeconfig=proxy.kubeconfig) as a:
+            await wait_until(lambda: leads(world, "controller-a"))
+            with proxy.inject(r"POST .*/daemonsets", delay_s=8, times=1) as slow:
+                world.create_domain()
+                await wait_until(lambda: slow.hits)
+                take(world)
+                await wait_until(lambda: a.process.poll() is not None, timeout_s=6)
+            assert a.process.returncode == 0
+            assert "lost the lease" in a.log.read_text()
+        assert not proxy.count(r"PUT .*/computedomains/.*/status")
+        assert lease(world)["holderIdentity"] == "somebody-else"
+
+
+async def test_a_standby_can_be_stopped(world: DriverInstallation, contending: Contending) -> None:
+    with contending("controller-a"):
+        await wait_until(lambda: leads(world, "controller-a"))
+        with contending("controller-b") as b:
+            await wait_until(b.is_ready)
+            assert await b.stop() == 0
+            assert leads(world, "controller-a")

@@ -1,0 +1,200 @@
+"""A controller takes over what was started, changed or lost while no controller was running."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+from nvdra_cd_controller.domain_root_span import ANNOTATION
+from nvdra_testing.control_plane import apiserver, domain_objects
+from nvdra_testing.control_plane.controller import ControllerProcess
+from nvdra_testing.control_plane.domain_installation import LABEL, DriverInstallation
+from nvdra_testing.polling import wait_until
+
+OURS = "resource.nvidia.com/computeDomain"
+
+
+async def test_a_domain_with_missing_children_can_be_deleted(
+    world: DriverInstallation,
+) -> None:
+    with world.run_controller() as first:
+        world.create_domain()
+        uid = await world.wait_children_ready()
+        await first.stop(signal.SIGKILL)
+    for path in (world.daemonset_path(uid), world.daemon_template_path(uid)):
+        child = world.get(path)
+        assert child is not None
+        child["metadata"]["finalizers"] = []
+        world.server.request("PUT", path, child)
+        world.server.request("DELETE", path)
+    world.delete_domain()
+
+    with world.run_controller():
+        await wait_until(lambda: world.domain() is None)
+    assert world.children(uid) == []
+
+
+async def test_orphans_of_a_force_deleted_domain_are_removed_at_the_start(
+    world: DriverInstallation,
+) -> None:
+    with world.run_controller() as first:
+        world.create_domain()
+        uid = await world.wait_children_ready()
+        await first.stop()
+    node = world.create_labelled_node("a", uid)
+    stored = world.domain()
+    assert stored is not None
+    stored["metadata"]["finalizers"] = []
+    world.server.request("PUT", domain_objects.domains_path(world.user_namespace, "ring"), stored)
+    world.delete_domain()
+
+    with world.run_controller():
+        await wait_until(lambda: LABEL not in world.node_labels(node))
+        await wait_until(lambda: world.children(uid) == [])
+        await wait_until(lambda: world.get(world.daemonset_path(uid)) is None)
+
+
+async def test_a_restart_writes_nothing(world: DriverInstallation) -> None:
+    def versions() -> list[str]:
+        objects = [world.domain(), *world.children(uid)]
+        return [each["metadata"]["resourceVersion"] for each in objects if each]
+
+    with world.run_controller() as first:
+        world.create_domain()
+        uid = await world.wait_children_ready()
+        await first.stop()
+    before = versions()
+    with world.run_controller() as second:
+        await wait_until(second.is_ready)
+        await wait_until(lambda: second.metric('nvdra_compute_domain_info{status="Ready"}') == 1)
+        await second.stop()
+    assert versions() == before
+
+
+async def test_domains_of_an_earlier_namespace_are_managed(
+    world: DriverInstallation, server: Any
+) -> None:
+    with world.run_controller() as first:
+        world.create_domain()
+        uid = await world.wait_children_ready()
+        await first.stop()
+    old, world.driver_namespace = (
+        world.driver_namespace,
+        domain_objects.create_namespace(server, "nvdra"),
+    )
+    with world.run_controller(f"--additional-namespaces={old}"):
+        world.create_domain("new")
+        await world.wait_children_ready("new")
+        assert world.get(world.daemonset_path(uid)) is None
+        world.delete_domain()
+        await wait_until(lambda: world.domain() is None)
+        world.driver_namespace = old
+        assert world.get(world.daemonset_path(uid)) is None
+
+
+async def test_where_the_hosts_run_imex_a_domain_has_only_a_template_and_is_ready(
+    world: DriverInstallation,
+) -> None:
+    flags = ("--imex-mode=hostManaged", "--feature-gates=HostManagedIMEXDaemon=true")
+    with world.run_controller(*flags):
+        world.create_domain(numNodes=4)
+        uid = await world.wait_children_ready()
+        assert world.status()["status"] == "Ready"
+        assert world.condition("Ready")[1] == "HostManaged"
+        assert [each["metadata"]["name"] for each in world.children(uid)] == ["ring-channel"]
+        world.delete_domain()
+        await wait_until(lambda: world.domain() is None)
+        assert world.children(uid) == []
+
+
+async def test_where_the_hosts_run_imex_the_root_span_is_written_once(
+    world: DriverInstallation,
+) -> None:
+    flags = ("--imex-mode=hostManaged", "--feature-gates=HostManagedIMEXDaemon=true")
+    path = world.workload_template_path()
+
+    def template() -> Any:
+        return world.get(path)
+
+    with world.run_controller(*flags) as first:
+        world.create_domain()
+        uid = await world.wait_children_ready()
+        kept = template()
+        kept["metadata"]["finalizers"].append("example.com/kept")
+        world.server.request("PUT", path, kept)
+        world.delete_domain()
+        await wait_until(lambda: ANNOTATION in template()["metadata"].get("annotations", {}))
+        await wait_until(lambda: "compute domain" in names_of(first, uid))
+        await first.stop(signal.SIGKILL)
+    with world.run_controller(*flags) as second:
+        await wait_until(lambda: OURS not in template()["metadata"]["finalizers"])
+        kept = template()
+        kept["metadata"]["finalizers"] = []
+        world.server.request("PUT", path, kept)
+        await wait_until(lambda: world.domain() is None)
+        assert names_of(second, uid) == {"teardown"}
+
+
+async def test_a_domain_is_one_trace_with_its_root_written_once(world: DriverInstallation) -> None:
+    with world.run_controller() as controller:
+        world.create_domain()
+        uid = await world.wait_children_ready()
+        world.delete_domain()
+        await wait_until(lambda: world.domain() is None)
+        trace = json.loads(controller.get(f"/debug/traces/{uid}?format=json", debug=True))
+
+    (root,) = trace["spans"]
+    assert root["name"] == "compute domain"
+    assert root["attributes"]["nvdra.domain.uid"] == uid
+    assert [child["name"] for child in root["children"]] == ["reconcile", "teardown"]
+    assert [step["name"] for step in root["children"][0]["children"]] == [
+        "ensure daemonset",
+        "ensure claim templates",
+        "write status",
+    ]
+
+
+async def test_a_root_span_written_during_deletion_is_not_written_again(
+    world: DriverInstallation,
+) -> None:
+    def daemonset() -> Any:
+        return world.get(world.daemonset_path(uid))
+
+    with world.run_controller() as first:
+        world.create_domain()
+        uid = await world.wait_children_ready()
+        kept = daemonset()
+        kept["metadata"]["finalizers"].append("example.com/kept")
+        world.server.request("PUT", world.daemonset_path(uid), kept)
+        world.delete_domain()
+        await wait_until(lambda: ANNOTATION in daemonset()["metadata"].get("annotations", {}))
+        await first.stop(signal.SIGKILL)
+    node = world.create_labelled_node(
+        "a", uid
+    )  # once its label is removed, the next controller is working
+    with world.run_controller() as second:
+        await wait_until(lambda: LABEL not in world.node_labels(node))
+        await wait_until(lambda: OURS not in daemonset()["metadata"]["finalizers"])
+        kept = daemonset()
+        kept["metadata"]["finalizers"] = []
+        world.server.request("PUT", world.daemonset_path(uid), kept)
+        await wait_until(lambda: world.domain() is None)
+        assert names_of(second, uid) == {"teardown"}
+
+
+def names_of(controller: ControllerProcess, uid: str) -> set[str]:
+    """The top of a domain's trace as a controller shows it: the root span, or its children."""
+    trace = json.loads(controller.get(f"/debug/traces/{uid}?format=json", debug=True))
+    return {span["name"] for span in trace["spans"]}
+
+
+async def test_a_controller_that_has_not_synced_is_not_ready_and_can_be_stopped(
+    world: DriverInstallation, tmp_path: Path
+) -> None:
+    (tmp_path / "bare").mkdir()
+    with apiserver.run_apiserver(tmp_path / "bare") as bare:
+        kubeconfig = bare.kubeconfig
+        with world.run_controller(kubeconfig=kubeconfig) as controller:
+            await wait_until(lambda: "computedomains" in controller.log.read_text())
+            assert not controller.is_ready()
+            assert await controller.stop() == 0

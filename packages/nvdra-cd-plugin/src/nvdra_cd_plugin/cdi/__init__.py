@@ -1,0 +1,1 @@
+"""CDI specs of claims."""

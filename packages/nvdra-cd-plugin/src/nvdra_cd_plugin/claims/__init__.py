@@ -1,0 +1,1 @@
+"""Preparing and unpreparing claims for IMEX channels and daemons."""

@@ -1,0 +1,1 @@
+"""The IMEX daemon of this node: its readiness, its pod, its files."""

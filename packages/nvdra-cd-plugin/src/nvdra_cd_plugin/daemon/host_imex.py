@@ -1,0 +1,82 @@
+"""Asks the IMEX that the host runs itself whether it is READY, by the host's nvidia-imex-ctl.
+
+Used only where the administrator runs nvidia-imex. Source: docs/reference/compute-domain.md,
+"Host-managed channel claim", "Races and correctness" (KW-42); docs/design.md, "Settled": only the
+word READY counts.
+"""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nvdra_api.errors import PermanentError, Reason, RetryableError
+from nvdra_runtime.computedomain import imex_ctl
+from nvdra_runtime.node import host
+
+_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where chroot is found. The host's program gets nothing else of the plugin's environment."""
+_DIRECTORIES: Final = ("", "opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")
+
+
+class HostImex:
+    """The IMEX of this host."""
+
+    def __init__(self, root: Path, socket: Path) -> None:
+        """Create it without any query.
+
+        Args:
+            root: The host's root directory; nvidia-imex-ctl runs with it as its own root.
+            socket: The socket on which IMEX listens, inside that root.
+        """
+        self._root = root
+        self._socket = socket
+
+    async def check_ready(self) -> None:
+        """Return only if the host's IMEX is READY; takes at most five seconds.
+
+        Raises:
+            PermanentError: `ImexBinaryMissing`.
+            RetryableError: `DaemonNotReady`, with what nvidia-imex-ctl printed.
+        """
+        problem = await self._query_status(self._find_program())
+        if problem:
+            raise RetryableError(
+                Reason.DAEMON_NOT_READY,
+                f"the nvidia-imex that the host runs is not ready: {problem}",
+                "see `systemctl status nvidia-imex` on the node; its configuration needs "
+                f"IMEX_CMD_ENABLED=1 and IMEX_CMD_UNIX_DOMAIN_PATH={self._socket}",
+            )
+
+    def _find_program(self) -> Path:
+        """The path of nvidia-imex-ctl inside the root."""
+        for directory in _DIRECTORIES:
+            found = host.resolve_in_root(self._root, Path(directory, imex_ctl.CTL_PROGRAM))
+            if found is not None and found.is_file():
+                return Path("/", found.relative_to(self._root))
+        raise PermanentError(
+            Reason.IMEX_BINARY_MISSING,
+            f"{imex_ctl.CTL_PROGRAM} is not below {self._root}, neither directly nor in "
+            f"{', '.join(filter(None, _DIRECTORIES))}",
+            "install the package nvidia-imex of the driver's version on the node",
+        )
+
+    async def _query_status(self, program: Path) -> str:
+        """Why IMEX is not READY; empty if it is."""
+        process = await asyncio.create_subprocess_exec(
+            "chroot", str(self._root), str(program), "-q", f"--u={self._socket}",
+            env={"PATH": _PATH},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(imex_ctl.QUERY_TIMEOUT_S):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            timeout_s = imex_ctl.QUERY_TIMEOUT_S
+            return f"{imex_ctl.CTL_PROGRAM} gave no answer within {timeout_s:.0f} s"
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        return imex_ctl.not_ready_reason(process.returncode or 0, output)

@@ -1,0 +1,266 @@
+"""Decides whether this node's daemon is ready, by what the domain's daemons write about themselves.
+
+Other nodes do not delay a channel; the message only names those that are not ready. There is one
+exception: where IMEX knows its peers by address, as many nodes must have joined as the domain says.
+
+Source: docs/reference/compute-domain.md, "Channel claim", "Races and correctness" (KW-20).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.ids import NodeName, PodUID
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
+from nvdra_api.v1beta1.compute_domain import Readiness
+from nvdra_runtime.computedomain.daemon_pods import DaemonPod
+
+from nvdra_cd_plugin.domains.domain import Domain
+
+_MAX_PEERS: Final = 3
+"""How many peers a message names; the others are counted."""
+_REMEDY: Final = (
+    "the pod starts as soon as the daemon is ready; if that takes long, see the daemon's pod and "
+    "kubectl describe computedomain"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonEntry:
+    """What a clique or a domain's status says about one node's daemon.
+
+    Attributes:
+        node: The daemon's node.
+        is_ready: Its IMEX answered READY.
+        pod: The pod that wrote the entry; None if the entry does not name it.
+        message: What the daemon lacks, in its own words.
+        ip: The address of the pod that wrote the entry.
+    """
+
+    node: NodeName
+    is_ready: bool
+    pod: PodUID | None = None
+    message: str = ""
+    ip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDaemon:
+    """The daemon whose claim is prepared on this node.
+
+    Attributes:
+        pods: The pods that the claim is reserved for.
+        ips: The addresses of these pods, as far as they are known.
+    """
+
+    pods: Sequence[PodUID]
+    ips: Mapping[PodUID, str] = field(default_factory=dict)
+
+    def wrote(self, entry: DaemonEntry) -> bool | None:
+        """Whether this daemon wrote the entry, and not its predecessor; None if that is unknown.
+
+        Daemons of the reference driver, and a domain's status, name the writer of an entry only by
+        its address.
+        """
+        if entry.pod is not None:
+            return entry.pod in self.pods
+        known = {self.ips[pod] for pod in self.pods if pod in self.ips}
+        if entry.ip in known:
+            return True
+        return False if len(known) == len(self.pods) else None
+
+
+@dataclass(frozen=True, slots=True)
+class PodLookupResult:
+    """What the API server knows about a daemon that has written nothing itself.
+
+    Attributes:
+        pods: The pods of the domain's DaemonSet, including those that are bound to no node.
+        missing_reason: Why there is no pod for this node; empty if that is unknown.
+    """
+
+    pods: tuple[DaemonPod, ...]
+    missing_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonClaimFailure:
+    """The last failure to prepare the daemon's own claim on this node.
+
+    Attributes:
+        claim: The daemon's claim.
+        pods: The pods that the claim is reserved for.
+        error: Why it failed.
+        is_final: The kubelet has been answered; the call is not waiting any more.
+    """
+
+    claim: ClaimRef
+    pods: Sequence[PodUID]
+    error: DriverError
+    is_final: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonReadiness:
+    """The state of this node's daemon.
+
+    Attributes:
+        missing: What the daemon lacks; empty if the channel can be given.
+        absent_peers: Other nodes that are known and not ready, by name.
+        has_reported: The daemon has written its entry, so the API server need not be asked.
+        is_unverified: The node's entry is Ready, but it is not known whether this daemon wrote it;
+            the address of the daemon's pod would tell.
+        has_claim_failed: The daemon's own claim failed on this node, so the daemon cannot start.
+        remedy: What to do about it; empty if that is unknown.
+    """
+
+    missing: str
+    absent_peers: tuple[NodeName, ...] = ()
+    has_reported: bool = False
+    is_unverified: bool = False
+    has_claim_failed: bool = False
+    remedy: str = ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the channel can be given."""
+        return not self.missing
+
+
+def clique_entries(clique: ComputeDomainClique) -> tuple[DaemonEntry, ...]:
+    """The entries of a clique."""
+    return tuple(
+        DaemonEntry(
+            each.node_name,
+            _is_ready(each.status),
+            each.pod_uid,
+            each.message or "",
+            each.ip_address,
+        )
+        for each in clique.daemons
+    )
+
+
+def status_entries(domain: ComputeDomain) -> tuple[DaemonEntry, ...]:
+    """The entries of a domain's status, for domains whose daemons do not use cliques."""
+    return tuple(
+        DaemonEntry(each.name, _is_ready(each.status), ip=each.ip_address)
+        for each in domain.status.nodes
+    )
+
+
+def assess(
+    entries: Sequence[DaemonEntry], node: NodeName, daemon: OwnDaemon | None, min_nodes: int = 0
+) -> DaemonReadiness:
+    """The state of this node's daemon, by the entries alone.
+
+    Args:
+        entries: The entries of the domain's daemons in this node's clique, or on all its nodes.
+        node: This node.
+        daemon: The daemon that is prepared here; None if there is none. An entry that another pod
+            wrote is left over from a daemon that is gone.
+        min_nodes: How many nodes must have joined.
+    """
+    own = next((entry for entry in entries if entry.node == node), None)
+    absent = tuple(sorted(e.node for e in entries if e.node != node and not e.is_ready))
+    is_own = None if own is None or daemon is None else daemon.wrote(own)
+    missing = next(_missing(own, daemon, is_own, len(entries), min_nodes), "")
+    is_unverified = own is not None and own.is_ready and own.pod is None and is_own is not True
+    return DaemonReadiness(missing, absent, is_own is True, is_unverified and daemon is not None)
+
+
+def explain(
+    readiness: DaemonReadiness,
+    found: PodLookupResult | None,
+    node: NodeName,
+    claim_failure: DaemonClaimFailure | None = None,
+) -> DaemonReadiness:
+    """The same state, with the reason why the daemon has written nothing itself.
+
+    Args:
+        readiness: The state by the entries alone.
+        found: What the API server knows; None if it was not asked or did not answer.
+        node: This node.
+        claim_failure: Why this plugin could not prepare the daemon's claim.
+    """
+    if readiness.is_ready or readiness.has_reported:
+        return readiness
+    if found is None:
+        return readiness if claim_failure is None else _with_failure(readiness, claim_failure, "")
+    here = [pod for pod in found.pods if pod.node == node]
+    if not here:
+        text = found.missing_reason or "the domain's DaemonSet has made no pod for this node"
+        return replace(readiness, missing=text)
+    pod = max(here, key=lambda each: (not each.is_terminating, each.created))
+    name = f"its pod {pod.namespace}/{pod.name}"
+    has_failed = claim_failure is not None and pod.uid in claim_failure.pods
+    if claim_failure is not None and has_failed and not pod.is_terminating:
+        return _with_failure(readiness, claim_failure, name)
+    return replace(readiness, missing=f"{name} {_pod_state(pod)}")
+
+
+def not_ready_error(domain: Domain, node: NodeName, readiness: DaemonReadiness) -> RetryableError:
+    """The error for a channel that cannot be given yet."""
+    return RetryableError(
+        Reason.DAEMON_NOT_READY,
+        f"the IMEX daemon of ComputeDomain {domain} on node {node} is not ready: "
+        f"{readiness.missing}{_absent_peers_text(readiness.absent_peers)}",
+        readiness.remedy or _REMEDY,
+        domain=domain.uid,
+    )
+
+
+def _missing(
+    own: DaemonEntry | None,
+    daemon: OwnDaemon | None,
+    is_own: bool | None,
+    joined: int,
+    min_nodes: int,
+) -> Iterator[str]:
+    if daemon is None:
+        yield "it has not been started here yet"
+    elif own is None:
+        yield "it has not joined the domain yet"
+    elif is_own is False:
+        yield "it has not joined the domain yet; the known entry is its predecessor's"
+    elif not own.is_ready:
+        yield own.message or "it has not reported READY yet"
+    elif is_own is None:
+        yield f"it is not known yet whether it wrote the entry of {own.ip or 'no address'}"
+    elif joined < min_nodes:
+        yield f"{joined} of the {min_nodes} nodes that the domain waits for have joined"
+
+
+def _with_failure(
+    readiness: DaemonReadiness, failure: DaemonClaimFailure, pod: str
+) -> DaemonReadiness:
+    """The state of a daemon that cannot start, because its claim failed here."""
+    error = failure.error
+    cause = f"{error.reason}: {error.message}"
+    prefix = f"{pod} cannot start: " if pod else ""
+    text = f"{prefix}its claim {failure.claim.namespace}/{failure.claim.name} is refused, {cause}"
+    return replace(readiness, missing=text, has_claim_failed=True, remedy=error.remedy)
+
+
+def _pod_state(pod: DaemonPod) -> str:
+    if pod.is_terminating:
+        return "is being deleted and has not ended yet; a new one is created after that"
+    if pod.problem:
+        return f"is not running: {pod.problem}"
+    if pod.is_finished:
+        return "has ended"
+    return "is starting"
+
+
+def _absent_peers_text(absent: Sequence[NodeName]) -> str:
+    if not absent:
+        return ""
+    more = f" and {len(absent) - _MAX_PEERS} more" if len(absent) > _MAX_PEERS else ""
+    named = ", ".join(absent[:_MAX_PEERS])
+    return f" (not ready either, which does not delay this node: {named}{more})"
+
+
+def _is_ready(status: str) -> bool:
+    return status == Readiness.READY

@@ -1,0 +1,296 @@
+"""Waits until this node's daemon is ready, by a watch of the one object that its entry is in.
+
+No lock is held and nothing is polled: the wait ends as soon as the API server reports an entry that
+is Ready. If the daemon has no entry, the reason is the failure of its own claim, which is known
+here, or comes from its pod and its DaemonSet, which are read twice at most. An entry that does not
+name its writer is compared with the address of the daemon's pod, which may become known a moment
+after the entry.
+
+Source: docs/reference/compute-domain.md, "Scalability and latency" (KW-3, KW-15, KW-16), "Races and
+correctness" (KW-20); docs/design.md, "Watch, do not poll".
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Final
+
+from nvdra_api import names
+from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.ids import ClaimUID, CliqueID, DomainUID, NodeName, PodUID
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
+from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue, NotifyWaiting
+from nvdra_runtime.claims.records import DeviceInUseError
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.informer import Informer
+from nvdra_runtime.process.timeouts import wait_for_event
+from nvdra_runtime.telemetry import keys
+from nvdra_runtime.telemetry.active_span import ActiveSpan
+
+from nvdra_cd_plugin.daemon import readiness
+from nvdra_cd_plugin.daemon.pod_lookup import DaemonPodLookup
+from nvdra_cd_plugin.daemon.readiness import (
+    DaemonClaimFailure,
+    DaemonEntry,
+    DaemonReadiness,
+    OwnDaemon,
+    PodLookupResult,
+)
+from nvdra_cd_plugin.domains import lookup
+from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
+from nvdra_cd_plugin.domains.domain import Domain
+
+NOTIFY_AFTER_S: Final = 15.0
+"""How long a wait may last before the user is notified; most domains have formed by then."""
+_LOOKUP_BEFORE_END_S: Final = 1.0
+"""How long before the end of a wait the daemon's pod is read."""
+_ADDRESS_INTERVAL_S: Final = 1.0
+"""Between two reads of a pod whose address is missing. Its daemon is ready, so it comes soon."""
+_MAX_FAILURES: Final = 16
+"""For how many domains the failure of the daemon's claim is kept; a node has one at a time."""
+
+
+class EntrySource:
+    """One object with the entries of a domain's daemons, watched by its name."""
+
+    def __init__(
+        self,
+        api: Client,
+        collection: str,
+        name: str,
+        parse: Callable[[Mapping[str, object]], tuple[DaemonEntry, ...]],
+        on_change: Callable[[], None],
+        on_watch_restart: Callable[[str], None],
+    ) -> None:
+        async def find_path(deadline: float, is_lost: bool) -> str:
+            del deadline, is_lost  # this API has one version
+            return collection
+
+        self._parse = parse
+        self.informer = Informer(
+            api,
+            find_path,
+            {"fieldSelector": f"metadata.name={name}"},
+            on_watch_restart,
+            on_change=lambda _: on_change(),
+        )
+
+    def entries(self) -> Iterable[DaemonEntry]:
+        """The entries that the object has now."""
+        for obj in self.informer.snapshot().values():
+            yield from self._parse(obj)
+
+
+class ReadinessWatch:
+    """Waits for the daemons of this node."""
+
+    def __init__(
+        self,
+        node: NodeName,
+        api: Client,
+        managed: Sequence[str],
+        gates: FeatureGates,
+        prepared_claims: Mapping[ClaimUID, DomainClaimRecord],
+        waits: DeviceWaitQueue,
+        on_watch_restart: Callable[[str], None],
+    ) -> None:
+        """Create it without any request.
+
+        Args:
+            node: This node.
+            api: The API server.
+            managed: The namespaces in which daemons may be.
+            gates: They decide where daemons write their entries, and how IMEX knows its peers.
+            prepared_claims: The claims that are prepared on this node, those of daemons included.
+            waits: Ends a wait when the claim is no longer wanted.
+            on_watch_restart: Called when a watch starts again.
+        """
+        self._node = node
+        self._api = api
+        self._managed = managed
+        self._gates = gates
+        self._prepared_claims = prepared_claims
+        self._waits = waits
+        self._on_watch_restart = on_watch_restart
+        self._lookup = DaemonPodLookup(node, api, managed)
+        self._failures: OrderedDict[DomainUID, DaemonClaimFailure] = OrderedDict()
+        self._waiting: set[asyncio.Event] = set()
+
+    @contextmanager
+    def track_daemon_claim(self, daemon: DomainClaimRecord) -> Iterator[None]:
+        """Report the result of preparing a daemon's claim in the block to those who wait for it."""
+        self._failures.pop(daemon.domain, None)
+        try:
+            yield
+        except DriverError as error:
+            # A device that another claim has is waited for inside the kubelet's call.
+            is_final = not isinstance(error, DeviceInUseError)
+            failure = DaemonClaimFailure(daemon.ref, daemon.pods, error, is_final)
+            self._failures[daemon.domain] = failure
+            while len(self._failures) > _MAX_FAILURES:
+                self._failures.popitem(last=False)
+            raise
+        finally:
+            for changed in self._waiting:
+                changed.set()
+
+    async def wait_ready(
+        self,
+        ref: ClaimRef,
+        domain: Domain,
+        clique: CliqueID,
+        deadline: float,
+        span: ActiveSpan,
+        notify: NotifyWaiting | None = None,
+    ) -> None:
+        """Return as soon as this node's daemon of the domain is ready.
+
+        Args:
+            ref: The claim that waits.
+            domain: The daemon's domain.
+            clique: The node's clique.
+            deadline: Monotonic seconds.
+            span: Gets an event when the set of absent peers changes.
+            notify: Called once if the wait takes long.
+
+        Raises:
+            RetryableError: `DaemonNotReady`, with what the daemon lacks; `ApiUnavailable`. The
+                deadline has passed, or the claim is no longer wanted.
+        """
+        async with self._watch_entries(domain, clique) as (sources, changed):
+            error = await self._wait(ref, domain, sources, changed, deadline, span, notify)
+        # Raised outside the block: the task group in it would wrap the error in a group.
+        if error is not None:
+            raise error
+
+    async def _wait(
+        self,
+        ref: ClaimRef,
+        domain: Domain,
+        sources: Sequence[EntrySource],
+        changed: asyncio.Event,
+        deadline: float,
+        span: ActiveSpan,
+        notify: NotifyWaiting | None,
+    ) -> DriverError | None:
+        """Wait; return None when the daemon is ready, else the error that ended the wait."""
+        clock = asyncio.get_running_loop().time
+        moments = (clock() + NOTIFY_AFTER_S, deadline - _LOOKUP_BEFORE_END_S)
+        lookups_at = sorted(at for at in moments if clock() < at < deadline)
+        address_due = 0.0
+        found: PodLookupResult | None = None
+        notified_failure: DaemonClaimFailure | None = None
+        reported_absent: tuple[NodeName, ...] | None = None
+        while True:
+            changed.clear()
+            state = self._assess(sources, domain, found)
+            if state.is_unverified and clock() >= address_due:
+                found = await self._lookup.find(domain.uid) or found
+                address_due = clock() + _ADDRESS_INTERVAL_S
+                state = self._assess(sources, domain, found)
+            if state.absent_peers != reported_absent:
+                reported_absent = state.absent_peers
+                span.add_event("peers", {keys.ABSENT_PEERS: reported_absent})
+                span.set_attribute(keys.ABSENT_PEERS, reported_absent)
+            if state.is_ready:
+                return None
+            failure = self._failures.get(domain.uid)
+            is_new_failure = failure is not None and failure.is_final
+            if notify is not None and is_new_failure and failure != notified_failure:
+                notified_failure = failure
+                found = await self._lookup.find(domain.uid)
+                state = self._assess(sources, domain, found)
+                if state.has_claim_failed and found is not None:
+                    notify(self._error(sources, domain, state))  # waiting longer does not help
+                    notify = None
+            span.set_attribute(keys.LACKS, state.missing)
+            error = self._error(sources, domain, state)
+            next_due = min(
+                [*lookups_at[:1], *([address_due] if state.is_unverified else [])], default=None
+            )
+            try:
+                async with self._waits.wait_until(ref, error, deadline):
+                    timeout_s = None if next_due is None else next_due - clock()
+                    if await wait_for_event(changed, timeout_s):
+                        continue
+            except DriverError as over:
+                return over
+            if not lookups_at or clock() < lookups_at[0]:
+                continue
+            lookups_at.pop(0)
+            found = await self._lookup.find(domain.uid)
+            if notify is not None:
+                notify(self._error(sources, domain, self._assess(sources, domain, found)))
+                notify = None
+
+    @asynccontextmanager
+    async def _watch_entries(
+        self, domain: Domain, clique: CliqueID
+    ) -> AsyncIterator[tuple[Sequence[EntrySource], asyncio.Event]]:
+        """Watch the domain's entries during the block; a change sets the event."""
+        changed = asyncio.Event()
+        self._waiting.add(changed)
+        try:
+            async with AsyncExitStack() as stack:
+                sources = list(self._sources(domain, clique, changed.set))
+                for source in sources:
+                    await stack.enter_async_context(source.informer.running())
+                yield sources, changed
+        finally:
+            self._waiting.discard(changed)
+
+    def _sources(
+        self, domain: Domain, clique: CliqueID, on_change: Callable[[], None]
+    ) -> Iterable[EntrySource]:
+        on_restart = self._on_watch_restart
+        if clique and self._gates.is_enabled(Feature.CLIQUES):
+            name = names.clique_name(domain.uid, clique)
+            for namespace in self._managed:
+                path = lookup.cliques_path(namespace)
+                yield EntrySource(self._api, path, name, _parse_clique, on_change, on_restart)
+        else:
+            path = lookup.computedomains_path(domain.namespace)
+            yield EntrySource(self._api, path, domain.name, _parse_status, on_change, on_restart)
+
+    def _assess(
+        self, sources: Sequence[EntrySource], domain: Domain, found: PodLookupResult | None
+    ) -> DaemonReadiness:
+        entries = [entry for source in sources for entry in source.entries()]
+        min_nodes = 0 if self._gates.is_enabled(Feature.IMEX_DNS_NAMES) else domain.num_nodes
+        pods = () if found is None else found.pods
+        ips = {pod.uid: pod.ip for pod in pods if pod.ip}
+        state = readiness.assess(entries, self._node, self._own_daemon(domain, ips), min_nodes)
+        failure = self._failures.get(domain.uid)
+        return readiness.explain(state, found, self._node, failure)
+
+    def _own_daemon(self, domain: Domain, ips: Mapping[PodUID, str]) -> OwnDaemon | None:
+        """The domain's daemon on this node; None until its claim is prepared."""
+        for record in self._prepared_claims.values():
+            if not record.is_channel and record.domain == domain.uid:
+                return OwnDaemon(record.pods, ips)
+        return None
+
+    def _error(
+        self, sources: Sequence[EntrySource], domain: Domain, state: DaemonReadiness
+    ) -> RetryableError:
+        for source in sources:
+            if source.informer.error:
+                return RetryableError(
+                    Reason.API_UNAVAILABLE,
+                    f"the state of the IMEX daemon of ComputeDomain {domain} on node {self._node} "
+                    f"cannot be read: {source.informer.error}",
+                    "the kubelet's next call continues the wait",
+                    domain=domain.uid,
+                )
+        return readiness.not_ready_error(domain, self._node, state)
+
+
+def _parse_clique(obj: Mapping[str, object]) -> tuple[DaemonEntry, ...]:
+    return readiness.clique_entries(ComputeDomainClique.model_validate(obj))
+
+
+def _parse_status(obj: Mapping[str, object]) -> tuple[DaemonEntry, ...]:
+    return readiness.status_entries(ComputeDomain.model_validate(obj))

@@ -1,0 +1,1 @@
+"""ComputeDomains as the plugin reads them."""

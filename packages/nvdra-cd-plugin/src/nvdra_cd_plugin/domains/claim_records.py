@@ -1,0 +1,80 @@
+"""What is recorded about a prepared claim: its domain, its device, and what it was given.
+
+A channel claim is recorded before its node is labelled, a daemon's claim when it has its files.
+The state store keeps a record as the JSON of `DomainClaimRecord`. New fields need a default, so
+that an older record stays readable.
+"""
+
+from nvdra_api.ids import CliqueID, DomainUID
+from nvdra_api.v1beta1.compute_domain import NO_CLIQUE
+from nvdra_runtime.claims import records
+
+from nvdra_cd_plugin.domains.domain import Domain
+from nvdra_cd_plugin.node import device_names
+
+
+class DomainDeviceRecord(records.DeviceRecord):
+    """The allocated channel or daemon of a claim."""
+
+    cdi_names: tuple[str, ...] = ()
+    """Empty while a channel's claim waits for its daemon, and on a node without a fabric."""
+
+    @property
+    def cdi_ids(self) -> tuple[str, ...]:
+        """The CDI names that the container runtime is asked for."""
+        return self.cdi_names
+
+
+class DomainClaimRecord(records.PreparedClaimRecord):
+    """A claim of a ComputeDomain on this node."""
+
+    domain: DomainUID
+    """Empty in a record that was recovered for a claim that no longer exists."""
+    domain_namespace: str = ""
+    domain_name: str = ""
+    is_joining: bool = False
+    """The claim waits for this node's daemon and has no channel yet. It is recorded nevertheless,
+    because the node is labelled for it."""
+    mode: str = ""
+    """How many channels the claim asked for: an `AllocationMode`."""
+    channels: int = 0
+    """How many channels the claim was given, counted from the allocated one; 0 for a daemon and
+    without a fabric."""
+    clique: CliqueID = NO_CLIQUE
+    """The node's clique when the claim was prepared."""
+    devices: tuple[DomainDeviceRecord, ...]
+
+    @property
+    def device(self) -> DomainDeviceRecord:
+        """The claim's only device."""
+        return self.devices[0]
+
+    def with_domain(self, domain: Domain) -> "DomainClaimRecord":
+        """The same record with the domain's namespace and name."""
+        return self.model_copy(
+            update={"domain_namespace": domain.namespace, "domain_name": domain.name}
+        )
+
+    def completed(
+        self, clique: CliqueID, channels: int, cdi_names: tuple[str, ...]
+    ) -> "DomainClaimRecord":
+        """The same record after everything that the CDI names refer to has been written."""
+        device = self.device.model_copy(update={"cdi_names": cdi_names})
+        return self.model_copy(
+            update={
+                "is_joining": False,
+                "clique": clique,
+                "channels": channels,
+                "devices": (device,),
+            }
+        )
+
+    @property
+    def is_channel(self) -> bool:
+        """Whether the claim is a workload's, for a channel."""
+        return self.kind == device_names.CHANNEL
+
+    @property
+    def first_channel(self) -> int:
+        """The number of the allocated channel."""
+        return device_names.device_number(self.device.device, device_names.CHANNEL) or 0

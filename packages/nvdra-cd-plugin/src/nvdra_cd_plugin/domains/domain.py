@@ -1,0 +1,54 @@
+"""The part of a ComputeDomain that never changes."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from nvdra_api.ids import DomainUID
+from nvdra_api.v1beta1 import ComputeDomain
+from nvdra_api.v1beta1.compute_domain import AllocationMode
+
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The immutable facts about one ComputeDomain.
+
+    Attributes:
+        uid: Its UID.
+        namespace: The namespace of the domain and of its workload's claims.
+        name: The name of the object.
+        allows_all_channels: Whether a workload may have every channel of a node.
+        num_nodes: How many members IMEX waits for where it knows its peers by address.
+    """
+
+    uid: DomainUID
+    namespace: str
+    name: str
+    allows_all_channels: bool = False
+    num_nodes: int = 0
+
+    def __str__(self) -> str:
+        """`<namespace>/<name>`, as users know it."""
+        return f"{self.namespace}/{self.name}"
+
+
+def domain_of(obj: ComputeDomain) -> Domain:
+    """The immutable facts of the object."""
+    channel = obj.spec.channel
+    return Domain(
+        uid=obj.uid,
+        namespace=obj.metadata.namespace,
+        name=obj.metadata.name,
+        allows_all_channels=channel is not None and channel.allocation_mode == AllocationMode.ALL,
+        num_nodes=obj.spec.num_nodes,
+    )
+
+
+def is_uid(text: str) -> bool:
+    """Whether the text is a UID as the API server makes them.
+
+    The UID becomes part of a path, so nothing else may be accepted.
+    """
+    return _UID.fullmatch(text) is not None

@@ -1,0 +1,147 @@
+"""ComputeDomains by UID, read from the API server when a claim needs one.
+
+There is no watch: a node has to do with one domain at a time, a cluster with thousands. Only the
+immutable facts are cached. That a known domain still exists is checked by a GET of its name. A UID
+that was not found is looked for in the claim's namespace only for a while, because UIDs are never
+used again and the kubelet repeats its call.
+
+Source: docs/reference/compute-domain.md, "Scalability and latency" (KW-3).
+"""
+
+import asyncio
+from collections import OrderedDict
+from typing import Final
+
+from nvdra_api import names
+from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.ids import DomainUID
+from nvdra_api.meta import JsonObject
+from nvdra_api.v1beta1 import ComputeDomain
+from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import NotFound
+
+from nvdra_cd_plugin.domains.api_retry import retry_for_claim
+from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
+from nvdra_cd_plugin.domains.domain import Domain, domain_of
+
+_API: Final = f"/apis/{names.NVIDIA_API_VERSION}"
+_PAGE_SIZE: Final = "500"
+_NOT_FOUND_S: Final = 600.0
+"""How long a UID that was not found is not looked for in the whole cluster again."""
+_MAX_NOT_FOUND: Final = 256
+
+
+def computedomains_path(namespace: str) -> str:
+    """The path of the ComputeDomains of a namespace."""
+    return f"{_API}/namespaces/{namespace}/computedomains"
+
+
+def cliques_path(namespace: str) -> str:
+    """The path of the ComputeDomainCliques of a namespace."""
+    return f"{_API}/namespaces/{namespace}/computedomaincliques"
+
+
+class DomainLookup:
+    """Finds ComputeDomains and remembers those that were found."""
+
+    def __init__(self, api: Client, waits: DeviceWaitQueue) -> None:
+        """Create it without any request.
+
+        Args:
+            api: The API server.
+            waits: Ends a wait for the API server when the claim is no longer wanted.
+        """
+        self._api = api
+        self._waits = waits
+        self._known: dict[DomainUID, Domain] = {}
+        self._not_found_until: OrderedDict[DomainUID, float] = OrderedDict()
+
+    async def find_for_claim(self, record: DomainClaimRecord, deadline: float) -> Domain:
+        """The claim's domain; repeats the request while the API server does not answer.
+
+        Raises:
+            PermanentError: `DomainNotFound`.
+            RetryableError: `ApiUnavailable`.
+        """
+        return await retry_for_claim(
+            record.ref,
+            self._waits,
+            deadline,
+            lambda attempt: self.find(record.domain, record.namespace, attempt),
+        )
+
+    async def find(self, uid: DomainUID, namespace: str, deadline: float) -> Domain:
+        """The domain as the API server has it now.
+
+        Args:
+            uid: The domain's UID.
+            namespace: The namespace to search first.
+            deadline: Monotonic seconds.
+
+        Raises:
+            PermanentError: `DomainNotFound`: it does not exist, or it is being deleted.
+            RetryableError: `ApiUnavailable`.
+        """
+        obj = await self._fetch(uid, namespace, deadline)
+        if obj is None:
+            self._known.pop(uid, None)
+            self._remember_not_found(uid)
+            raise PermanentError(
+                Reason.DOMAIN_NOT_FOUND,
+                f"there is no ComputeDomain with UID {uid}",
+                "use the claim template of a ComputeDomain that exists; if the ComputeDomain was "
+                "deleted and created again, delete the pods that still have claims of the old one",
+                domain=uid,
+            )
+        domain = domain_of(ComputeDomain.model_validate(obj))
+        self._known[uid] = domain
+        if obj["metadata"].get("deletionTimestamp"):
+            raise PermanentError(
+                Reason.DOMAIN_NOT_FOUND,
+                f"ComputeDomain {domain} (UID {uid}) is being deleted",
+                "nothing to do: its workload's claims cannot be prepared any more",
+                domain=uid,
+            )
+        return domain
+
+    async def _fetch(self, uid: DomainUID, namespace: str, deadline: float) -> JsonObject | None:
+        known = self._known.get(uid)
+        if known is not None:
+            return await self._get_by_name(known, deadline)
+        paths = [computedomains_path(namespace)]
+        if asyncio.get_running_loop().time() >= self._not_found_until.get(uid, 0.0):
+            paths.append(f"{_API}/computedomains")
+        for path in paths:
+            if (obj := await self._search_list(path, uid, deadline)) is not None:
+                return obj
+        return None
+
+    def _remember_not_found(self, uid: DomainUID) -> None:
+        """Start the period; a later request for the same UID does not prolong it."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._not_found_until.get(uid, 0.0):
+            self._not_found_until.pop(uid, None)
+            self._not_found_until[uid] = now + _NOT_FOUND_S
+            while len(self._not_found_until) > _MAX_NOT_FOUND:
+                self._not_found_until.popitem(last=False)
+
+    async def _get_by_name(self, known: Domain, deadline: float) -> JsonObject | None:
+        path = f"{computedomains_path(known.namespace)}/{known.name}"
+        try:
+            obj = await self._api.get(path, deadline)
+        except NotFound:
+            return None
+        return obj if obj["metadata"]["uid"] == known.uid else None
+
+    async def _search_list(self, path: str, uid: DomainUID, deadline: float) -> JsonObject | None:
+        """Search the list page by page: no selector selects by UID."""
+        params = {"limit": _PAGE_SIZE}
+        while True:
+            page = await self._api.get(path, deadline, params)
+            for obj in page["items"]:
+                if obj["metadata"]["uid"] == uid:
+                    return dict(obj)
+            if not (rest := page["metadata"].get("continue")):
+                return None
+            params = {"limit": _PAGE_SIZE, "continue": rest}

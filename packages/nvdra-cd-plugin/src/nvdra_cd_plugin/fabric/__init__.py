@@ -1,0 +1,1 @@
+"""The NVLink fabric of this node."""

@@ -1,0 +1,1 @@
+"""The node's membership in a ComputeDomain."""

@@ -1,0 +1,1 @@
+"""Device nodes and files of this node."""

@@ -1,0 +1,1 @@
+"""Channels and daemons as devices of ResourceSlices."""

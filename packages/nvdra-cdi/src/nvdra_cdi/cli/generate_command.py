@@ -1,0 +1,112 @@
+"""`nvdra-cdi generate`: generate the spec of this node's NVIDIA devices, like `nvidia-ctk`."""
+
+import argparse
+from pathlib import Path
+
+from pydantic import ValidationError as InvalidOptions
+
+from nvdra_cdi import codec, files, names, transforms, validation, version
+from nvdra_cdi.cli import nvml
+from nvdra_cdi.cli.output import CommandOutput, UsageError
+from nvdra_cdi.errors import DiscoveryError
+from nvdra_cdi.model import Spec
+from nvdra_cdi.nvidia import driver_root, generator
+from nvdra_cdi.nvidia.options import Naming, Options
+from nvdra_cdi.rooted_files import RootedFiles
+
+_THIS_HOST = RootedFiles()
+_NO_DEVICE = "none"  # the name of the device without edits, which is always the only one
+_FLAGS = {
+    "hook_path": "--nvidia-cdi-hook-path",
+    "disabled_hooks": "--disable-hook",
+    "enabled_hooks": "--enable-hook",
+    "features": "--feature-flag",
+    "library_search_paths": "--library-search-path",
+    "config_search_paths": "--config-search-path",
+}
+
+
+def run(arguments: argparse.Namespace) -> CommandOutput:
+    """Discover the devices of the node, and print the spec or write it to a file."""
+    kind = f"{arguments.vendor}/{arguments.class_}"
+    names.validate_vendor(arguments.vendor)
+    names.validate_class(arguments.class_)
+    form = _output_format(arguments)
+    spec = _generate(arguments, kind)
+    if not arguments.no_all_device and spec.devices[0].name != _NO_DEVICE:
+        spec = transforms.merge(spec, skip_existing=True)
+    spec = version.with_minimum(spec)
+    if arguments.output is None:
+        validation.check(spec)
+        return CommandOutput(codec.dumps(spec, form).decode())
+    files.write(spec, arguments.output)
+    devices = "1 device" if len(spec.devices) == 1 else f"{len(spec.devices)} devices"
+    return CommandOutput(stderr_lines=(f"{arguments.output}: {devices} of {kind}",))
+
+
+def _output_format(arguments: argparse.Namespace) -> codec.Format:
+    by_name: codec.Format = "json" if (arguments.output or "").endswith(".json") else "yaml"
+    if arguments.output is None:
+        return "json" if arguments.format == "json" else "yaml"
+    if arguments.format not in (None, by_name):
+        raise UsageError(
+            f"--format={arguments.format} contradicts --output={Path(arguments.output).name}:"
+            " the extension of a spec file determines its format"
+        )
+    return by_name
+
+
+def _generate(arguments: argparse.Namespace, kind: str) -> Spec:
+    mode = arguments.mode
+    if mode == "imex":
+        return generator.imex_spec(_options(arguments, None), arguments.device_id or ("all",), kind)
+    if mode == "management":
+        return generator.management_spec(_options(arguments, _version_if_known(arguments)), kind)
+    with nvml.open_session(arguments.driver_root) as session:
+        options = _options(arguments, session.driver_version())
+        chosen = generator.select(session.devices(), arguments.device_id or ("all",))
+    namings = [Naming(name) for name in arguments.device_name_strategy or ("index", "uuid")]
+    return generator.nvml_spec(options, chosen, namings, kind)
+
+
+def _version_if_known(arguments: argparse.Namespace) -> str | None:
+    """The driver version, or None without NVML: then the libraries determine the version."""
+    try:
+        with nvml.open_session(arguments.driver_root) as session:
+            return session.driver_version()
+    except DiscoveryError:
+        return None
+
+
+def _options(arguments: argparse.Namespace, driver_version: str | None) -> Options:
+    given = {
+        "driver_root": arguments.driver_root,
+        "target_driver_root": arguments.target_driver_root,
+        "dev_root": arguments.dev_root or driver_root.dev_root(_THIS_HOST, arguments.driver_root),
+        "sys_root": arguments.sys_root,
+        "proc_root": arguments.proc_root,
+        "hook_path": arguments.nvidia_cdi_hook_path,
+        "ldconfig_path": arguments.ldconfig_path,
+        "library_search_paths": arguments.library_search_path,
+        "config_search_paths": arguments.config_search_path,
+        "features": arguments.feature_flag,
+        "driver_version": driver_version,
+        "disabled_hooks": arguments.disable_hook,
+        "enabled_hooks": arguments.enable_hook,
+    }
+    try:
+        return Options(**{name: value for name, value in given.items() if value is not None})
+    except InvalidOptions as error:
+        raise UsageError(_invalid_options_message(error)) from error
+
+
+def _invalid_options_message(error: InvalidOptions) -> str:
+    wrong: dict[str, list[str]] = {}
+    for found in error.errors():
+        if found["type"] == "default_factory_not_called":
+            continue  # a consequence of another error
+        field = str(found["loc"][0])
+        flag = _FLAGS.get(field, "--" + field.replace("_", "-"))
+        said = found["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        wrong.setdefault(f"{flag}={found['input']}", []).append(said)
+    return "; ".join(f"{flag}: {', or '.join(said)}" for flag, said in wrong.items())

@@ -1,0 +1,1 @@
+"""Reading and writing of CDI documents as YAML and JSON, below `codec`."""

@@ -1,0 +1,142 @@
+"""The fields of a CDI document: their JSON names, order and types (docs/reference/cdi.md §1).
+
+The table serves reading and writing. Fields are written in the order of the table.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nvdra_cdi.model import (
+    ContainerEdits,
+    Device,
+    DeviceNode,
+    Hook,
+    IntelRdt,
+    Mount,
+    NetDevice,
+    Spec,
+)
+
+
+class String:
+    """A string."""
+
+
+@dataclass(frozen=True)
+class Integer:
+    """An integer from `lowest` to `highest`."""
+
+    lowest: int
+    highest: int
+
+
+class Boolean:
+    """True or false."""
+
+
+class StringMap:
+    """A mapping of strings to strings."""
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list of values of one type."""
+
+    item_type: "FieldType"
+
+
+@dataclass(frozen=True)
+class Object:
+    """A nested object, of a class of `model`."""
+
+    model: type
+
+
+FieldType = String | Integer | Boolean | StringMap | ListOf | Object
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of one object.
+
+    Attributes:
+        key: Its name in the document.
+        attribute: Its name in the model.
+        type: Its type.
+        keeps_zero: Whether zero and empty objects are written, because they differ from absence.
+        last_version: The last CDI version with this field. Empty if the current version has it.
+    """
+
+    key: str
+    attribute: str
+    type: FieldType
+    keeps_zero: bool = False
+    last_version: str = ""
+
+
+_STRING = String()
+_BOOLEAN = Boolean()
+_STRINGS = ListOf(_STRING)
+_INT64 = Integer(-(1 << 63), (1 << 63) - 1)
+_UINT32 = Integer(0, (1 << 32) - 1)
+
+FIELDS: Mapping[type, tuple[Field, ...]] = {
+    Spec: (
+        Field("cdiVersion", "version", _STRING),
+        Field("kind", "kind", _STRING),
+        Field("annotations", "annotations", StringMap()),
+        Field("devices", "devices", ListOf(Object(Device))),
+        Field("containerEdits", "container_edits", Object(ContainerEdits)),
+    ),
+    Device: (
+        Field("name", "name", _STRING),
+        Field("annotations", "annotations", StringMap()),
+        Field("containerEdits", "container_edits", Object(ContainerEdits)),
+    ),
+    ContainerEdits: (
+        Field("env", "env", _STRINGS),
+        Field("deviceNodes", "device_nodes", ListOf(Object(DeviceNode))),
+        Field("netDevices", "net_devices", ListOf(Object(NetDevice))),
+        Field("hooks", "hooks", ListOf(Object(Hook))),
+        Field("mounts", "mounts", ListOf(Object(Mount))),
+        Field("intelRdt", "intel_rdt", Object(IntelRdt), keeps_zero=True),
+        Field("additionalGids", "additional_gids", ListOf(_UINT32)),
+    ),
+    DeviceNode: (
+        Field("path", "path", _STRING),
+        Field("hostPath", "host_path", _STRING),
+        Field("type", "type", _STRING),
+        Field("major", "major", _INT64),
+        Field("minor", "minor", _INT64),
+        Field("fileMode", "file_mode", _UINT32, keeps_zero=True),
+        Field("permissions", "permissions", _STRING),
+        Field("uid", "uid", _UINT32, keeps_zero=True),
+        Field("gid", "gid", _UINT32, keeps_zero=True),
+    ),
+    NetDevice: (
+        Field("hostInterfaceName", "host_interface_name", _STRING),
+        Field("name", "name", _STRING),
+    ),
+    Hook: (
+        Field("hookName", "hook_name", _STRING),
+        Field("path", "path", _STRING),
+        Field("args", "args", _STRINGS),
+        Field("env", "env", _STRINGS),
+        Field("timeout", "timeout", _INT64, keeps_zero=True),
+    ),
+    Mount: (
+        Field("hostPath", "host_path", _STRING),
+        Field("containerPath", "container_path", _STRING),
+        Field("options", "options", _STRINGS),
+        Field("type", "type", _STRING),
+    ),
+    IntelRdt: (
+        Field("closID", "clos_id", _STRING),
+        Field("l3CacheSchema", "l3_cache_schema", _STRING),
+        Field("memBwSchema", "mem_bw_schema", _STRING),
+        Field("schemata", "schemata", _STRINGS),
+        Field("enableMonitoring", "enable_monitoring", _BOOLEAN),
+        Field("enableCMT", "enable_cmt", _BOOLEAN, last_version="1.0.0"),
+        Field("enableMBM", "enable_mbm", _BOOLEAN, last_version="1.0.0"),
+    ),
+}

@@ -1,0 +1,414 @@
+"""`nvdra-cdi` for people and for programs: what it prints, where, and its exit status."""
+
+import io
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nvdra_cdi import files, json_schema
+from nvdra_cdi.cli import arguments
+from nvdra_cdi.cli.main import main
+from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
+from nvdra_cdi.nvidia.options import Feature, HookName
+
+SPEC = Spec(
+    "vendor.com/class",
+    (
+        Device(
+            "a",
+            ContainerEdits(
+                env=("A=1",),
+                device_nodes=(DeviceNode("/dev/x", "/dev/null", file_mode=0o600),),
+                mounts=(Mount("/h", "/c", ("ro", "bind")),),
+                hooks=(Hook("prestart", "/bin/h", ("h", "--now")),),
+                additional_gids=(44,),
+            ),
+            {"team": "blue"},
+        ),
+        Device("b", ContainerEdits(env=("B=1",))),
+    ),
+    ContainerEdits(env=("COMMON=1",)),
+)
+BROKEN = b"""\
+cdiVersion: 0.3.0
+kind: vendor.com/class
+devices:
+- name: c
+  containerEdits: {env: [X]}
+"""
+
+Command = Callable[..., tuple[str | int | None, str, str]]
+
+
+@pytest.fixture
+def specs(tmp_path: Path) -> Path:
+    files.write(SPEC, tmp_path / "cdi" / "good.yaml")
+    return tmp_path / "cdi"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs the command in this process; its exit status, standard output and standard error."""
+
+    def run(*argv: str | Path, stdin: bytes = b"") -> tuple[str | int | None, str, str]:
+        monkeypatch.setattr(sys, "argv", ["nvdra-cdi", *map(str, argv)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as caught:
+            main()
+        said = capsys.readouterr()
+        return caught.value.code, said.out, said.err
+
+    return run
+
+
+def test_devices_are_listed_as_a_table(command: Command, specs: Path) -> None:
+    assert command("list", "--spec-dir", specs) == (
+        0,
+        "NAME                SPEC\n"
+        f"vendor.com/class=a  {specs}/good.yaml\n"
+        f"vendor.com/class=b  {specs}/good.yaml\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "lines"),
+    [
+        ("devices", ["vendor.com/class=a", "vendor.com/class=b"]),
+        ("vendors", ["vendor.com"]),
+        ("classes", ["class"]),
+    ],
+)
+def test_names_alone_come_one_a_line(
+    command: Command, specs: Path, what: str, lines: list[str]
+) -> None:
+    assert command("list", what, "-o", "name", "--spec-dir", specs)[1].split() == lines
+
+
+@pytest.mark.parametrize(("form", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_programs_get_everything_with_what_is_broken(
+    command: Command, specs: Path, form: str, load: Callable[[str], Any]
+) -> None:
+    (specs / "broken.yaml").write_bytes(BROKEN)
+    code, out, err = command("list", "-o", form, "--spec-dir", specs)
+    found = load(out)
+    assert (code, err) == (0, "")
+    assert found["devices"][0] == {
+        "name": "vendor.com/class=a",
+        "vendor": "vendor.com",
+        "class": "class",
+        "device": "a",
+        "spec": f"{specs}/good.yaml",
+        "priority": 0,
+        "annotations": {"team": "blue"},
+    }
+    (error,) = found["errors"]
+    assert (error["path"], error["line"]) == (f"{specs}/broken.yaml", 5)
+    assert error["message"].startswith("devices[0].containerEdits.env[0]")
+
+
+def test_people_are_warned_of_broken_specs_beside_the_list(command: Command, specs: Path) -> None:
+    (specs / "broken.yaml").write_bytes(BROKEN)
+    code, out, err = command("list", "specs", "--spec-dir", specs)
+    assert (code, out.splitlines()[1].split()) == (
+        0,
+        [f"{specs}/good.yaml", "vendor.com/class", "0.7.0", "2"],
+    )
+    assert err.startswith(f"warning: {specs}/broken.yaml: ")
+
+
+def test_an_empty_directory_is_said_to_be_one(command: Command, tmp_path: Path) -> None:
+    code, out, err = command("list", "--spec-dir", tmp_path)
+    assert (code, out) == (0, "")
+    assert str(tmp_path) in err
+
+
+def test_a_broken_spec_is_told_with_file_line_and_remedy(command: Command, specs: Path) -> None:
+    (specs / "broken.yaml").write_bytes(BROKEN)
+    assert command("validate", specs) == (
+        1,
+        f'{specs}/broken.yaml:5: error: devices[0].containerEdits.env[0] (device "c"): "X" is not'
+        " NAME=value\n"
+        "    put a name and = before the value\n"
+        f"{specs}/good.yaml: valid, version 0.7.0\n"
+        "2 files, 1 with errors\n",
+        "",
+    )
+
+
+def test_a_warning_is_an_error_only_when_asked(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(BROKEN.replace(b"env: [X]", b"mounts: [{hostPath: a, containerPath: /b}]"))
+    for strict, expected, severity in (((), 0, "warning"), (("--strict",), 1, "error")):
+        code, out, _ = command("validate", *strict, path)
+        told = f": {severity}: devices[0].containerEdits.mounts[0].hostPath"
+        assert (code, told in out) == (expected, True)
+        (file,) = json.loads(command("validate", "-o", "json", *strict, path)[1])["files"]
+        assert [problem["severity"] for problem in file["problems"]] == [severity]
+
+
+def test_a_higher_version_than_needed_is_remarked_on(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(BROKEN.replace(b"[X]", b"[X=]").replace(b"0.3.0", b"1.0.0"))
+    assert (
+        f"{path}: valid, version 1.0.0, 0.3.0 would be sufficient\n" in command("validate", path)[1]
+    )
+
+
+def test_programs_get_the_problems_of_every_file(command: Command, specs: Path) -> None:
+    (specs / "broken.json").write_bytes(b"{")
+    os.mkfifo(specs / "fifo.yaml")
+    code, out, _ = command("validate", "--json", specs)
+    found = {Path(each["path"]).name: each for each in json.loads(out)["files"]}
+    assert code == 1
+    assert found["good.yaml"] == {
+        "path": f"{specs}/good.yaml",
+        "valid": True,
+        "version": "0.7.0",
+        "minimumVersion": "0.7.0",
+        "problems": [],
+    }
+    assert found["broken.json"]["problems"][0]["line"] == 1
+    assert "not a regular file" in found["fifo.yaml"]["problems"][0]["message"]
+
+
+def test_conflicts_between_the_specs_of_a_directory_are_errors(
+    command: Command, specs: Path
+) -> None:
+    files.write(SPEC, specs / "same.yaml")
+    code, out, _ = command("validate", specs)
+    assert code == 1
+    assert out.count('conflicting device "vendor.com/class=a"') == 2
+
+
+def test_standard_input_is_validated(command: Command) -> None:
+    code, out, _ = command("validate", "-", stdin=BROKEN)
+    assert (code, out.startswith("standard input:5: error: ")) == (1, True)
+
+
+@pytest.mark.parametrize("verb", [("list",), ("resolve", "x/y=z")])
+def test_each_problem_of_a_broken_spec_has_its_own_line(
+    command: Command, specs: Path, verb: tuple[str, ...]
+) -> None:
+    (specs / "broken.yaml").write_bytes(BROKEN.replace(b"[X]", b"A=b") + b"- d\n")
+    err = command(*verb, "--spec-dir", specs)[2]
+    assert [line for line in err.splitlines() if line.startswith("warning: ")] == [
+        f"warning: {specs}/broken.yaml: devices[0].containerEdits.env: must be a list (line 5)",
+        f"warning: {specs}/broken.yaml: devices[1]: must be a mapping (line 6)",
+    ]
+    errors = json.loads(command(*verb, "-o", "json", "--spec-dir", specs)[1])["errors"]
+    assert [error["line"] for error in errors] == [5, 6]
+
+
+def test_a_path_that_is_not_there_is_an_error(command: Command, tmp_path: Path) -> None:
+    code, out, _ = command("validate", tmp_path / "missing.yaml")
+    assert (code, "missing.yaml: error: cannot read" in out) == (1, True)
+
+
+def test_devices_are_injected_into_what_comes_in(command: Command, specs: Path) -> None:
+    argv = ("inject", "--spec-dir", specs, "vendor.com/class=b")
+    code, out, err = command(*argv, stdin=b'{"x": 1.5, "process": {"env": ["B=0"]}}')
+    assert (code, json.loads(out), err) == (
+        0,
+        {"x": 1.5, "process": {"env": ["B=1", "COMMON=1"]}},
+        "",
+    )
+
+
+def test_a_file_is_changed_in_place_and_keeps_its_mode(
+    command: Command, specs: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"k": "\\ud800 ü"}')
+    config.chmod(0o600)
+    argv = ("inject", "--spec-dir", specs, "--config", config, "--in-place", "vendor.com/class=b")
+    assert command(*argv)[:2] == (0, "")
+    found = json.loads(config.read_bytes())
+    assert found == {"k": "\ud800 ü", "process": {"env": ["COMMON=1", "B=1"]}}
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["config.json"]
+
+
+@pytest.mark.parametrize(
+    "stdin",
+    [b"", b"{", b"[]", b'{"a": NaN}', b'{"a": 1e999}', b"\xff", b"[" * 100_000, b'{"process": 1}'],
+)
+def test_what_is_no_configuration_is_refused(command: Command, specs: Path, stdin: bytes) -> None:
+    code, out, err = command("inject", "--spec-dir", specs, "vendor.com/class=a", stdin=stdin)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("error: cannot inject into standard input: ")
+
+
+def test_a_refused_configuration_is_named(command: Command, specs: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    argv = ("inject", "--spec-dir", specs, "--config", config, "vendor.com/class=b")
+    assert command(*argv)[2] == f"error: cannot read {config}: No such file or directory\n"
+    for text, what in (
+        ('{"process": {"env": 1}}', "not an OCI runtime specification: env is not a list"),
+        ("[1]", "not an OCI runtime specification: it is not an object"),
+    ):
+        config.write_text(text)
+        assert command(*argv)[2] == f"error: cannot inject into {config}: {what}\n"
+
+
+def test_a_configuration_that_nests_too_deeply_to_write_is_refused(
+    command: Command, specs: Path
+) -> None:
+    stdin = b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"
+    code, _, err = command("inject", "--spec-dir", specs, "vendor.com/class=b", stdin=stdin)
+    assert (code, "nests too deeply" in err) in ((0, False), (1, True))
+
+
+@pytest.mark.parametrize("verb", ["inject", "resolve"])
+def test_every_unknown_name_is_told_with_its_reason(
+    command: Command, specs: Path, verb: str
+) -> None:
+    files.write(SPEC, specs / "same.yaml")
+    names = ("vendor.com/class=a", "vendor.com/class=z", "other.com/class=a", "nonsense")
+    code, _, err = command(verb, "--spec-dir", specs, *names, stdin=b"{}")
+    told = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert code == 1
+    for line, reason in zip(
+        told,
+        ("conflicting device", "no valid spec", "no valid spec", "not of the form"),
+        strict=True,
+    ):
+        assert reason in line
+    assert "warning: " in err
+
+
+def test_a_name_is_resolved_to_its_file_and_edits(command: Command, specs: Path) -> None:
+    code, out, _ = command("resolve", "--spec-dir", specs, "vendor.com/class=a")
+    assert code == 0
+    assert (
+        out
+        == f"""\
+vendor.com/class=a
+  spec           {specs}/good.yaml, version 0.7.0
+  annotation     team: blue
+  edits of the spec, for all its devices:
+    variable     COMMON=1
+  edits of this device:
+    variable     A=1
+    device node  /dev/x rwm, mode 0600, on the host /dev/null
+    mount        /h at /c (ro,bind)
+    hook         prestart: /bin/h --now
+    group        44
+"""
+    )
+
+
+def test_programs_get_the_edits_as_the_document_has_them(command: Command, specs: Path) -> None:
+    code, out, _ = command(
+        "resolve", "-o", "json", "--spec-dir", specs, "vendor.com/class=b", "x/y=z"
+    )
+    found = json.loads(out)
+    assert (code, found["unresolved"]) == (1, ["x/y=z"])
+    (device,) = found["devices"]
+    assert (device["specEdits"], device["deviceEdits"]) == ({"env": ["COMMON=1"]}, {"env": ["B=1"]})
+
+
+def test_of_two_spec_directories_the_last_wins(
+    command: Command, specs: Path, tmp_path: Path
+) -> None:
+    files.write(
+        Spec(SPEC.kind, (Device("a", ContainerEdits(env=("A=2",))),)), tmp_path / "high" / "x.yaml"
+    )
+    dirs = ("--spec-dir", specs, "--spec-dir", tmp_path / "high")
+    assert "A=2" in command("resolve", *dirs, "vendor.com/class=a")[1]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("nonsense",),
+        ("list", "nonsense"),
+        ("inject",),
+        ("inject", "--in-place", "a"),
+        ("list", "-o", "xml"),
+        ("generate", "--mode", "csv"),
+    ],
+)
+def test_wrong_arguments_end_with_status_2_and_a_reason(
+    command: Command, argv: tuple[str, ...]
+) -> None:
+    code, out, err = command(*argv)
+    assert (code, out, "error: " in err) == (2, "", True)
+
+
+def test_what_generation_refuses_is_told_in_one_line(command: Command) -> None:
+    code, out, err = command("generate", "--mode", "imex", "--device-id", "9" * 5000)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert "is not an IMEX channel" in err
+    code, _, err = command("generate", "--mode", "imex", "--disable-hook=x", "--driver-root=y")
+    assert code == 2
+    assert "--driver-root=y: must be an absolute path; --disable-hook=x: must be" in err
+
+
+def test_help_teaches_with_examples_that_the_parser_takes(command: Command) -> None:
+    code, out, _ = command("--help")
+    assert code == 0
+    names = ["list", "validate", "inject", "generate", "resolve", "schema"]
+    texts = [out, *(command(name, "--help")[1] for name in names)]
+    shown = [
+        re.split(" [<|>] ", line.split("  ", 3)[1])[0].split()[1:]
+        for text in texts
+        for line in text.splitlines()
+        if line.startswith("  nvdra-cdi ")
+    ]
+    assert {example[0] for example in shown} == set(names)
+    for example in shown:
+        arguments.parser().parse_args(example)
+
+
+def test_the_schema_is_printed_for_editors(command: Command) -> None:
+    code, out, _ = command("schema")
+    assert (code, json.loads(out)) == (0, json_schema.document())
+
+
+def test_the_version_is_the_packages(command: Command) -> None:
+    assert command("--version")[1] == "nvdra-cdi 0.1.0\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_show(specs: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = (sys.executable, "-m", "nvdra_cdi", "list", "--spec-dir", str(specs))
+    with os.fdopen(writer, "wb") as stdout:
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("argument", ["schema", "--help", "--version"])
+def test_an_answer_that_cannot_be_written_is_one_line(argument: str) -> None:
+    command = (sys.executable, "-E", "-m", "nvdra_cdi", argument)  # buffered, whoever runs tests
+    with Path("/dev/full").open("wb") as stdout:
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"error: cannot write the output: No space left on device\n"
+
+
+def test_the_help_of_generate_names_every_hook_and_feature(command: Command) -> None:
+    words = command("generate", "--help")[1].replace(",", " ").replace(".", " ").split()
+    assert {*HookName, *Feature} <= set(words)
+
+
+def test_a_name_that_is_no_text_is_still_printed(specs: Path) -> None:
+    name = os.fsdecode(b"\xff\x1b[31m.yaml")
+    (specs / name).write_bytes(BROKEN)
+    command = (sys.executable, "-m", "nvdra_cdi", "validate", "-o", "json", str(specs))
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert {Path(each["path"]).name for each in json.loads(done.stdout)["files"]} == {
+        name,
+        "good.yaml",
+    }

@@ -1,0 +1,1 @@
+"""CDI specs of the node's GPUs."""

@@ -1,0 +1,139 @@
+"""Generates the node's CDI spec when GPUs or the driver's files have changed, and writes it.
+
+These calls block: they run on the thread for files.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from nvdra_api.errors import Reason
+from nvdra_api.ids import DeviceName
+from nvdra_cdi.errors import CDIError, FileError
+from nvdra_cdi.nvidia.options import Options
+from nvdra_runtime.node.host import Host
+from nvdra_runtime.process.clock import Clock
+
+from nvdra_gpu_plugin.cdi import node_spec
+from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
+from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
+from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
+from nvdra_gpu_plugin.driver import installation
+from nvdra_gpu_plugin.driver.installation import DeviceNodes, LibraryID
+from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable
+
+_REBUILD_S: Final = 60.0
+"""After this time the spec of an unchanged driver is generated again, because an installer does not
+say when it has written its last file. The time doubles each time that the spec is the same. Missing
+files and device nodes are checked every time."""
+
+_MAX_REBUILD_S: Final = 3600.0
+
+
+class SpecState(NamedTuple):
+    """The current spec.
+
+    Attributes:
+        gpus: The GPUs that it was generated for.
+        spec: The spec of those that have a device node.
+        faults: Why the others are not in it.
+        missing_paths: Paths that devices in the spec need and the host does not have.
+        write_fault: Why a newer spec could not be written; this one is still used.
+        nodes: The device nodes when it was generated.
+        driver: The driver's library.
+        built_at: When it was generated, in monotonic seconds.
+        rebuild_after_s: For how long it is not generated again.
+    """
+
+    gpus: tuple[Gpu, ...]
+    spec: NodeSpec
+    faults: tuple[Fault, ...]
+    missing_paths: dict[DeviceName, list[str]]
+    write_fault: Fault | None
+    nodes: DeviceNodes
+    driver: LibraryID
+    built_at: float
+    rebuild_after_s: float
+
+    def is_current(self, gpus: tuple[Gpu, ...], nodes: DeviceNodes, now: float) -> bool:
+        """Whether the spec need not be generated again."""
+        has_new_nodes = not nodes.items() <= self.nodes.items()
+        if gpus != self.gpus or self.write_fault is not None or has_new_nodes:
+            return False
+        return now - self.built_at < self.rebuild_after_s
+
+
+class SpecUpdater:
+    """Generates specs and writes them."""
+
+    def __init__(
+        self, host: Host, options: Callable[[], Options], spec_files: SpecFiles, clock: Clock
+    ) -> None:
+        """Create an updater.
+
+        Args:
+            host: Where procfs is.
+            options: Returns the options; called each time, as device nodes may move with a driver.
+            spec_files: Writes the specs.
+            clock: For the time between two generations.
+        """
+        self._host = host
+        self._options = options
+        self._spec_files = spec_files
+        self._clock = clock
+
+    def update(
+        self,
+        gpus: tuple[Gpu, ...],
+        driver: LibraryID,
+        previous: SpecState | None,
+        must_rebuild: bool,
+    ) -> SpecState:
+        """Generate and write the spec of these GPUs, if the previous one is not current any more.
+
+        As long as the driver is the same, a file or device node that disappears is reported as
+        missing, and does not change the spec.
+
+        Raises:
+            DriverUnavailable: The driver's files are missing, or the spec cannot be written.
+        """
+        options, now = self._options(), self._clock.monotonic()
+        nodes = installation.device_nodes(Path(options.dev_root, "dev"))
+        if previous is not None and not must_rebuild:
+            previous = previous._replace(missing_paths=_missing_paths(previous.spec))
+            if previous.is_current(gpus, nodes, now):
+                return previous
+        same_driver = previous is not None and previous.driver == driver
+        former_spec = previous.spec if previous is not None and same_driver else None
+        majors = installation.drivers_by_major(self._host)
+        try:
+            spec, faults = node_spec.build_node_spec(gpus, options, majors, former_spec)
+        except CDIError as error:
+            raise DriverUnavailable(Reason.DRIVER_MISMATCH, str(error)) from error
+        try:
+            self._spec_files.write(spec)
+        except FileError as error:
+            fault = Fault(
+                "", f"their CDI spec is not up to date: {error}", Reason.DEVICE_NODE_MISSING
+            )
+            if previous is None or previous.spec.common_edits != spec.common_edits:
+                raise DriverUnavailable(fault.reason, fault.text) from error
+            return previous._replace(write_fault=fault)
+        rebuild_after_s = _REBUILD_S
+        if previous is not None and previous.spec == spec:
+            rebuild_after_s = min(2 * previous.rebuild_after_s, _MAX_REBUILD_S)
+        return SpecState(
+            gpus=gpus,
+            spec=spec,
+            faults=tuple(faults),
+            missing_paths=_missing_paths(spec),
+            write_fault=None,
+            nodes=nodes,
+            driver=driver,
+            built_at=now,
+            rebuild_after_s=rebuild_after_s,
+        )
+
+
+def _missing_paths(spec: NodeSpec) -> dict[DeviceName, list[str]]:
+    return {device: paths for device in spec.device_edits if (paths := spec.missing_paths(device))}

@@ -1,0 +1,1 @@
+"""Preparing and unpreparing claims for GPUs."""

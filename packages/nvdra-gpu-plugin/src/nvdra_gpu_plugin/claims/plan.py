@@ -1,0 +1,197 @@
+"""Decides which GPUs a claim gets, and whether it may have them. `preparer` does the rest."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.ids import DeviceName, NodeName, PciAddress, PodUID, PoolName
+from nvdra_api.resource.claims import (
+    ClaimRef,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+)
+from nvdra_api.v1beta1 import GpuConfig
+from nvdra_runtime.claims.opaque_configs import ConfiguredResult
+from nvdra_runtime.claims.records import DeviceInUseError
+
+from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
+from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a claim is to be prepared.
+
+    Attributes:
+        record: The record to add; its devices are in the order of the allocation results.
+        gpus: Its GPUs by PCI address. Their locks are held while the claim is prepared.
+    """
+
+    record: GpuClaimRecord
+    gpus: Mapping[PciAddress, Gpu]
+
+
+def make(
+    claim: ResourceClaim,
+    configured: Sequence[ConfiguredResult],
+    inventory: Inventory,
+    generation: SpecGeneration,
+    node: NodeName,
+) -> Plan:
+    """Find the GPUs that were allocated to the claim.
+
+    Args:
+        claim: The claim as the API server returned it.
+        configured: This driver's results, each with its config, in the order of the allocation.
+        inventory: The node's GPUs.
+        generation: Their CDI names.
+        node: This node, whose name is also the name of its pool.
+
+    Raises:
+        PermanentError: `UnknownDevice`, `InvalidConfig`.
+    """
+    gpus = [_find_gpu(claim, entry.result, inventory, node) for entry in configured]
+    for entry, gpu in zip(configured, gpus, strict=True):
+        _check_config(claim, entry, gpu)
+    devices = tuple(
+        GpuDeviceRecord(
+            request=entry.result.base_request,
+            pool=PoolName(entry.result.pool),
+            device=gpu.name,
+            pci=gpu.pci,
+            uuid=gpu.uuid,
+            is_admin=bool(entry.result.admin_access),
+            share_id=entry.result.share_id,
+            cdi_id=generation.cdi_ids[gpu.name],
+        )
+        for entry, gpu in zip(configured, gpus, strict=True)
+    )
+    pods = _consumers(claim)
+    record = GpuClaimRecord(
+        namespace=claim.ref.namespace,
+        name=claim.ref.name,
+        uid=claim.ref.uid,
+        generation=generation.name,
+        pods=tuple(PodUID(pod.uid) for pod in pods),
+        pod_names=tuple(pod.name for pod in pods),
+        devices=devices,
+    )
+    return Plan(record=record, gpus={gpu.pci: gpu for gpu in gpus})
+
+
+def check_free(plan: Plan, claim_index: GpuClaimIndex) -> None:
+    """Check that no other claim holds one of the GPUs. The caller holds the GPUs' locks.
+
+    Raises:
+        DeviceInUseError: Another claim holds one.
+        PermanentError: `DriverMismatch`: one pod would get devices of two driver generations.
+    """
+    record = plan.record
+    for device in record.devices:
+        holder = claim_index.conflicting_claim(device, record.uid)
+        if holder is not None:
+            keys = tuple(each.pci for each in record.devices)
+            raise DeviceInUseError(record.ref, device.device, holder, keys)
+    older = _other_generation(record, claim_index)
+    if older is not None:
+        raise PermanentError(
+            Reason.DRIVER_MISMATCH,
+            f"claim {record.ref} would be given devices of driver generation {record.generation}, "
+            f"but claim {older.namespace}/{older.name} of the same pod was prepared with "
+            f"{older.generation}, before the driver changed",
+            "delete the pod, so that all its claims are prepared with one driver",
+            claim=str(record.ref),
+            holder=str(older.ref),
+        )
+
+
+def check_records_complete(
+    plan: Plan, unreadable: Iterable[ClaimRef], incomplete_reason: str = ""
+) -> None:
+    """Check that the records say of every GPU who holds it.
+
+    Args:
+        plan: Admin access is always possible, because it excludes nobody.
+        unreadable: Claims whose records cannot be read. They may hold any GPU.
+        incomplete_reason: Why records may be missing; empty if none are.
+
+    Raises:
+        PermanentError: `StateCorrupt`.
+    """
+    record = plan.record
+    others = [ref for ref in unreadable if ref.uid != record.uid]
+    if not (others or incomplete_reason) or all(device.is_admin for device in record.devices):
+        return
+    free = f"whether {', '.join(device.device for device in record.devices)} is free"
+    if others:
+        raise PermanentError(
+            Reason.STATE_CORRUPT,
+            f"claim {others[0]} holds GPUs of this node and its record cannot be read, so {free} "
+            "cannot be told",
+            "delete the pods of that claim; once it is unprepared, the record is gone",
+            claim=str(record.ref),
+            holder=str(others[0]),
+        )
+    raise PermanentError(
+        Reason.STATE_CORRUPT,
+        f"{free} cannot be told: {incomplete_reason}",
+        "make the kubelet's file readable for the plugin, or drain the node and reboot it",
+        claim=str(record.ref),
+    )
+
+
+def _find_gpu(
+    claim: ResourceClaim,
+    result: DeviceRequestAllocationResult,
+    inventory: Inventory,
+    node: NodeName,
+) -> Gpu:
+    gpu = inventory.by_name.get(DeviceName(result.device))
+    if result.pool != node:
+        problem = f"pool {result.pool} is not this node's pool {node}"
+    elif gpu is None:
+        problem = f"{result.device} is not on node {node}, which has {_list_devices(inventory)}"
+    elif gpu.is_mig_enabled:
+        problem = f"{result.device} is in MIG mode and cannot be handed out whole"
+    else:
+        return gpu
+    raise PermanentError(
+        Reason.UNKNOWN_DEVICE,
+        f"claim {claim.ref}, request {result.request}: {problem}",
+        "delete the pod so that it is scheduled anew; kubectl get resourceslices shows what the "
+        "node offers",
+        claim=str(claim.ref),
+        device=result.device,
+    )
+
+
+def _check_config(claim: ResourceClaim, entry: ConfiguredResult, gpu: Gpu) -> None:
+    if isinstance(entry.config, GpuConfig) and entry.config.sharing is not None:
+        raise PermanentError(
+            Reason.INVALID_CONFIG,
+            f"claim {claim.ref}, request {entry.result.request}, device {gpu.name}: "
+            f"sharing.strategy {entry.config.sharing.strategy} is not available in this version of "
+            "nvdra-gpu-plugin",
+            "remove `sharing` from the config: several containers and pods may use one claim "
+            "without it",
+            claim=str(claim.ref),
+            device=gpu.name,
+        )
+
+
+def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:
+    return [each for each in claim.status.reserved_for or () if each.resource == "pods"]
+
+
+def _other_generation(record: GpuClaimRecord, claim_index: GpuClaimIndex) -> GpuClaimRecord | None:
+    for other in claim_index.claims_of_pods(record.pods):
+        if other.generation != record.generation and other.uid != record.uid:
+            return other
+    return None
+
+
+def _list_devices(inventory: Inventory) -> str:
+    return ", ".join(inventory.by_name) or "no GPU"

@@ -1,0 +1,169 @@
+"""Prepares and unprepares claims of GPUs, step by step. `plan` decides which GPU a claim gets."""
+
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from nvdra_api import names
+from nvdra_api.errors import Reason, RetryableError
+from nvdra_api.gates import FeatureGates
+from nvdra_api.ids import NodeName, PciAddress
+from nvdra_api.resource.claims import ClaimRef, ResourceClaim
+from nvdra_api.v1beta1 import GpuConfig
+from nvdra_runtime.claims import allocation, opaque_configs
+from nvdra_runtime.claims.device_wait_queue import NotifyWaiting
+from nvdra_runtime.claims.prepare_result import PrepareResult
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.records import DeviceInUseError
+from nvdra_runtime.process.locks import KeyedLocks
+from nvdra_runtime.telemetry import keys
+from nvdra_runtime.telemetry.instrumentation import Telemetry
+
+from nvdra_gpu_plugin.claims import plan, record_checks
+from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
+from nvdra_gpu_plugin.claims.plan import Plan
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.hardware.device_monitor import Snapshot
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.hardware.verification import GpuVerifier
+
+
+class Preparer:
+    """A `nvdra_runtime.claims.service.Preparer` for GPUs."""
+
+    def __init__(
+        self,
+        node: NodeName,
+        gates: FeatureGates,
+        gpus: NodeGpus,
+        verifier: GpuVerifier,
+        specs: NodeSpecs,
+        prepared_claims: PreparedClaims[GpuClaimRecord],
+        claim_index: GpuClaimIndex,
+        telemetry: Telemetry,
+    ) -> None:
+        self._node = node
+        self._gates = gates
+        self._gpus = gpus
+        self._verifier = verifier
+        self._specs = specs
+        self._prepared_claims = prepared_claims
+        self._claim_index = claim_index
+        self._telemetry = telemetry
+        self._locks: KeyedLocks[PciAddress] = KeyedLocks()
+
+    async def prepare(
+        self, claim: ResourceClaim, deadline: float, notify: NotifyWaiting
+    ) -> PrepareResult:
+        """Prepare the claim's GPUs, if no other claim holds them.
+
+        `notify` is not used, as nothing here takes long: the service waits for other claims.
+
+        Raises:
+            DriverError: Nothing is recorded.
+        """
+        del notify
+        devices = [result.device for result in allocation.results(claim, names.GPU_DRIVER)]
+        while True:
+            snapshot = await self._wait_snapshot(devices, deadline)
+            with self._telemetry.step("resolve config"):
+                configured = opaque_configs.resolve(
+                    claim, names.GPU_DRIVER, lambda _: GpuConfig, self._gates
+                )
+                planned = plan.make(
+                    claim, configured, snapshot.inventory, snapshot.spec.generation, self._node
+                )
+            record = planned.record
+            async with self._locked(claim.ref, planned.gpus, deadline):
+                self._check_free(planned)
+                await self._restore_spec(deadline)
+                await self._verify(snapshot, record.devices, deadline)
+                # If the node's devices have changed meanwhile, the claim is planned again.
+                if self._gpus.snapshot is snapshot:
+                    with self._telemetry.step("commit state"):
+                        await self._prepared_claims.add(claim.ref, record)
+                    return record.prepare_result()
+
+    async def prepare_again(self, record: GpuClaimRecord, deadline: float) -> PrepareResult:
+        """Verify a prepared claim and return the same result. The API server is not needed."""
+        devices = [device.device for device in record.devices]
+        snapshot = await self._wait_snapshot(devices, deadline)
+        if not all(device.uuid for device in record.devices):
+            record = record_checks.with_gpu_ids(record, snapshot.inventory)
+            await self._prepared_claims.add(record.ref, record)
+        record_checks.check_same_gpus(record, snapshot.inventory)
+        self._specs.check_exists(record, snapshot.spec.generation)
+        await self._restore_spec(deadline)
+        await self._verify(snapshot, record.devices, deadline)
+        return record.prepare_result()
+
+    async def unprepare(self, record: GpuClaimRecord, deadline: float) -> None:
+        """Remove the record. Nothing else is needed for this."""
+        gpus = {device.pci for device in record.devices}
+        async with self._locked(record.ref, gpus, deadline):
+            with self._telemetry.step("commit state"):
+                await self._prepared_claims.remove(record.uid)
+        await self._specs.remove_if_last(record)
+
+    async def _wait_snapshot(self, devices: Collection[str], deadline: float) -> Snapshot:
+        """The node's GPUs. Waits while these devices have not been discovered yet."""
+        if not self._gpus.is_discovered:
+            with self._telemetry.step("wait discovery"):
+                await self._gpus.wait_discovered(deadline)
+        if not self._gpus.is_complete:
+            with self._telemetry.step("wait discovery") as span:
+                if not await self._gpus.wait_described(devices, deadline):
+                    span.discard()
+        snapshot = self._gpus.snapshot
+        if snapshot is None:
+            raise RetryableError(
+                Reason.DRIVER_MISMATCH,
+                f"the GPUs of node {self._node} cannot be used: {self._gpus.problem}",
+                "install or repair the NVIDIA driver; the plugin continues as soon as it works",
+            )
+        return snapshot
+
+    def _check_free(self, planned: Plan) -> None:
+        try:
+            plan.check_free(planned, self._claim_index)
+        except DeviceInUseError as error:
+            error.since = self._prepared_claims.prepared_at(error.holder.uid)
+            raise
+        plan.check_records_complete(
+            planned,
+            self._prepared_claims.unreadable.values(),
+            self._prepared_claims.incomplete_reason,
+        )
+
+    @asynccontextmanager
+    async def _locked(
+        self, ref: ClaimRef, gpus: Iterable[PciAddress], deadline: float
+    ) -> AsyncIterator[None]:
+        """Hold the locks of the GPUs for the block."""
+        async with AsyncExitStack() as stack:
+            with self._telemetry.step("wait lock") as span:
+                waited = await stack.enter_async_context(
+                    self._locks.hold(gpus, holder=str(ref), deadline=deadline)
+                )
+                self._telemetry.metrics.lock_wait(waited.seconds)
+                if waited.holder is None:
+                    span.discard()
+                else:
+                    span.set_attribute(keys.HOLDER, waited.holder)
+            yield
+
+    async def _restore_spec(self, deadline: float) -> None:
+        """Write the CDI spec that the result's names refer to, if somebody has removed it."""
+        if not self._specs.has_current:
+            with self._telemetry.step("write cdi"):
+                await self._specs.restore_current(deadline)
+
+    async def _verify(
+        self, snapshot: Snapshot, devices: Collection[GpuDeviceRecord], deadline: float
+    ) -> None:
+        by_uuid = {device.uuid: device for device in devices}  # a GPU may occur several times
+        with self._telemetry.step(
+            "verify devices", {keys.HW_TYPE: keys.HW_TYPE_GPU, keys.HW_ID: tuple(by_uuid)}
+        ):
+            for device in by_uuid.values():
+                await self._verifier.verify(snapshot, device, deadline)

@@ -1,0 +1,106 @@
+"""Builds records of claims that the kubelet's checkpoint has and the state file lacks.
+
+`nvdra_runtime.claims.record_recovery` calls it and adds the records.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+
+from nvdra_api import names
+from nvdra_api.errors import DriverError, PermanentError
+from nvdra_api.ids import GpuUUID, PciAddress
+from nvdra_runtime.claims.claim_reader import ClaimReader
+from nvdra_runtime.claims.kubelet_checkpoint import CheckpointClaim, CheckpointDevice
+
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.devices.inventory import Inventory
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+
+_GPU_TIMEOUT_S = 1.0
+"""How long to wait for GPUs to be described. A GPU that works takes milliseconds."""
+
+
+class RecordBuilder:
+    """Builds records of GPU claims."""
+
+    def __init__(self, gpus: NodeGpus, claim_reader: ClaimReader) -> None:
+        self._gpus = gpus
+        self._claim_reader = claim_reader
+
+    async def build(
+        self, claims: Sequence[CheckpointClaim], deadline: float
+    ) -> AsyncGenerator[GpuClaimRecord, None]:
+        """Build the record of each claim.
+
+        Raises:
+            RetryableError: `ApiUnavailable`: a claim must be read to know whether it has admin
+                access.
+        """
+        named = {each.device for claim in claims for each in claim.devices(names.GPU_DRIVER)}
+        # A GPU that hangs or is lost is recorded by its name, until the claim is prepared again.
+        with suppress(DriverError):
+            gpu_deadline = min(deadline, asyncio.get_running_loop().time() + _GPU_TIMEOUT_S)
+            await self._gpus.wait_discovered(gpu_deadline)
+            await self._gpus.wait_described(named, gpu_deadline)
+        snapshot = self._gpus.snapshot
+        inventory = Inventory() if snapshot is None else snapshot.inventory
+        for claim in claims:
+            yield _claim_record(claim, inventory, await self._admin_access_results(claim, deadline))
+
+    async def _admin_access_results(
+        self, claim: CheckpointClaim, deadline: float
+    ) -> frozenset[tuple[str, str]]:
+        """Request and device of each result with admin access; the checkpoint does not have it."""
+        try:
+            found = await self._claim_reader.fetch(claim.ref, deadline)
+        except PermanentError:
+            return frozenset()  # the claim is gone; without admin access its GPUs stay excluded
+        allocation = found.status.allocation
+        results = () if allocation is None else allocation.devices.results
+        return frozenset(
+            (result.base_request, result.device)
+            for result in results
+            if result.driver == names.GPU_DRIVER and result.admin_access
+        )
+
+
+def _claim_record(
+    claim: CheckpointClaim, inventory: Inventory, admin_access: frozenset[tuple[str, str]]
+) -> GpuClaimRecord:
+    devices = claim.devices(names.GPU_DRIVER)
+    return GpuClaimRecord(
+        namespace=claim.namespace,
+        name=claim.name,
+        uid=claim.uid,
+        generation=_generation(devices),
+        pods=claim.pods,
+        devices=tuple(_device_record(device, inventory, admin_access) for device in devices),
+    )
+
+
+def _device_record(
+    device: CheckpointDevice, inventory: Inventory, admin_access: frozenset[tuple[str, str]]
+) -> GpuDeviceRecord:
+    gpu = inventory.by_name.get(device.device)
+    request = device.requests[0] if device.requests else ""
+    return GpuDeviceRecord(
+        request=request,
+        pool=device.pool,
+        device=device.device,
+        pci=PciAddress("") if gpu is None else gpu.pci,
+        uuid=GpuUUID("") if gpu is None else gpu.uuid,
+        is_admin=(request, device.device) in admin_access,
+        share_id=device.share_id,
+        cdi_id=device.cdi_ids[0] if device.cdi_ids else "",
+    )
+
+
+def _generation(devices: tuple[CheckpointDevice, ...]) -> str:
+    """The generation in the devices' CDI names, `<kind>=<device>-<generation>`."""
+    for device in devices:
+        for cdi_id in device.cdi_ids:
+            kind, _, name = cdi_id.partition("=")
+            if kind == names.GPU_CDI_DEVICE_KIND and name.startswith(f"{device.device}-"):
+                return name.removeprefix(f"{device.device}-")
+    return ""

@@ -1,0 +1,1 @@
+"""The NVIDIA driver of the node: its files and its NVML sessions."""

@@ -1,0 +1,136 @@
+"""Reads from files which NVIDIA driver is installed on the node.
+
+NVML is not used, so that a GPU that hangs does not block this. As long as the result is equal, the
+driver has not been installed, removed or replaced, and the node has the same GPUs.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from nvdra_api.ids import PciAddress
+from nvdra_runtime.node.host import Host
+
+_LIBRARY = "libnvidia-ml.so.1"
+
+
+class FileID(NamedTuple):
+    """Identity of a file, and when it was last written."""
+
+    device: int
+    inode: int
+    size: int
+    written_ns: int
+
+
+DeviceNodes = Mapping[str, int]
+"""Device numbers of the driver's device nodes, by name."""
+
+LibraryID = tuple[Path, FileID]
+"""A library's path and file. A process loads a library once, until the file is replaced."""
+
+
+class DriverInstallation(NamedTuple):
+    """An installed driver.
+
+    Attributes:
+        library: Path of NVML's library with links resolved; its name contains the version.
+        file: The library's file.
+        kernel_module: Version of the loaded kernel module; empty if none is loaded.
+        gpus: The GPUs that the module drives, in the order of PCI addresses, as in NVML.
+    """
+
+    library: Path
+    file: FileID
+    kernel_module: str
+    gpus: tuple[PciAddress, ...]
+
+    @property
+    def library_id(self) -> LibraryID:
+        """NVML's library and its file."""
+        return self.library, self.file
+
+
+def read(host: Host) -> DriverInstallation:
+    """Read the files. This takes microseconds.
+
+    Raises:
+        FileNotFoundError: No driver is installed; the message names the searched directories.
+    """
+    library = host.find_library(_LIBRARY)
+    return DriverInstallation(
+        library, file_id(library), _kernel_module_version(host), _gpu_addresses(host)
+    )
+
+
+def file_id(path: Path) -> FileID:
+    """Identity of the file at a path.
+
+    Raises:
+        FileNotFoundError: There is no file.
+    """
+    status = path.stat()
+    return FileID(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def gpu_minor(host: Host, pci: PciAddress) -> int | None:
+    """The N of the GPU's `/dev/nvidiaN` according to the kernel module; None if it does not say.
+
+    This may hang if the GPU hangs, so it is called on the GPU's thread.
+    """
+    try:
+        facts = (_gpus_dir(host) / pci / "information").read_text()
+    except OSError:
+        return None
+    for line in facts.splitlines():
+        name, _, value = line.partition(":")
+        if name == "Device Minor" and value.strip().isdecimal():
+            return int(value)
+    return None
+
+
+def device_nodes(directory: Path) -> DeviceNodes:
+    """The driver's device nodes in the host's /dev."""
+    found: dict[str, int] = {}
+    for path in directory.glob("nvidia*"):
+        with suppress(FileNotFoundError):  # it is being removed
+            found[path.name] = path.lstat().st_rdev
+    return found
+
+
+def drivers_by_major(host: Host) -> dict[int, frozenset[str]]:
+    """The drivers behind each major number of character devices, from `/proc/devices`.
+
+    Empty if it lists no NVIDIA driver, as on a node with a simulated one.
+    """
+    found: dict[int, set[str]] = {}
+    try:
+        text = (host.proc / "devices").read_text()
+    except OSError:
+        return {}
+    for line in text.partition("Block devices:")[0].splitlines():
+        number, _, name = line.strip().partition(" ")
+        if number.isdecimal():
+            found.setdefault(int(number), set()).add(name.strip())
+    if not any(name.startswith("nvidia") for names in found.values() for name in names):
+        return {}
+    return {number: frozenset(names) for number, names in found.items()}
+
+
+def _kernel_module_version(host: Host) -> str:
+    try:
+        return (host.sys / "module/nvidia/version").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _gpu_addresses(host: Host) -> tuple[PciAddress, ...]:
+    try:
+        return tuple(sorted(PciAddress(path.name.lower()) for path in _gpus_dir(host).iterdir()))
+    except OSError:
+        return ()
+
+
+def _gpus_dir(host: Host) -> Path:
+    return host.proc / "driver/nvidia/gpus"

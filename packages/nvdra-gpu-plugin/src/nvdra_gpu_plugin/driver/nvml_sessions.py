@@ -1,0 +1,139 @@
+"""Opens the NVML session, and replaces it when the driver is replaced.
+
+A process loads a library once per file. A driver that was replaced is loaded beside the former one,
+so the plugin need not restart. NVML is called on a thread of its own and never blocks the event
+loop.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from nvdra_api.errors import Reason
+from nvdra_runtime.node.nvml import CallObserver, Nvml, NvmlError
+from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.telemetry import logs
+
+from nvdra_gpu_plugin.devices.inventory import Fault
+from nvdra_gpu_plugin.driver.installation import DriverInstallation
+
+LOG = logs.logger(__name__)
+
+_OPEN_TIMEOUT_S: Final = 10.0
+"""After this time it is reported that NVML does not respond. The plugin keeps waiting for it."""
+
+_CLOSE_TIMEOUT_S: Final = 1.0
+"""How long closing a session may take. The kernel closes it when the process ends."""
+
+
+class DriverUnavailable(Exception):
+    """The node's GPUs cannot be used; `fault` says why and what to do."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.fault = Fault("", text, reason)
+
+
+class DriverVersions(NamedTuple):
+    """The versions that NVML reports."""
+
+    driver: str
+    cuda: str
+
+
+@dataclass
+class NvmlSession:
+    """An open session.
+
+    Attributes:
+        nvml: The opened library.
+        installation: The driver that it was opened from.
+        versions: The driver's versions.
+        count: Number of GPUs that NVML reports.
+        is_lost: Whether a call has failed because the driver is gone.
+    """
+
+    nvml: Nvml
+    installation: DriverInstallation
+    versions: DriverVersions
+    count: int
+    is_lost: bool = False
+
+
+class NvmlSessions:
+    """Opens one session at a time.
+
+    Attributes:
+        current: The open session; None if there is none.
+    """
+
+    def __init__(self, worker: Worker, observe: CallObserver) -> None:
+        self.current: NvmlSession | None = None
+        self._worker = worker
+        self._observe = observe
+        self._opening: asyncio.Future[NvmlSession] | None = None
+        self._library: tuple[object, ...] = ()
+        self._library_count = -1
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether NVML has not yet responded to being opened."""
+        return self._opening is not None
+
+    async def open(self, found: DriverInstallation) -> NvmlSession:
+        """Open a session. The caller has closed or abandoned the former one.
+
+        Raises:
+            DriverUnavailable: NVML fails, or does not respond. In that case the next call
+                continues to wait.
+        """
+        if self._opening is None:
+            if found.library_id != self._library:
+                self._library, self._library_count = found.library_id, self._library_count + 1
+            self._opening = self._worker.submit(
+                _open_session, found, self._observe, self._library_count
+            )
+        await asyncio.wait((self._opening,), timeout=_OPEN_TIMEOUT_S)
+        if not self._opening.done():
+            raise DriverUnavailable(
+                Reason.DEADLINE_EXCEEDED,
+                f"NVML does not answer: opening it takes longer than {_OPEN_TIMEOUT_S:.0f} s; look "
+                "for Xid messages in the node's kernel log; nvidia-smi on the node hangs too",
+            )
+        opening, self._opening = self._opening, None
+        try:
+            self.current = opening.result()
+        except NvmlError as error:
+            raise DriverUnavailable(Reason.DRIVER_MISMATCH, str(error)) from error
+        return self.current
+
+    async def close(self) -> None:
+        """Close the session. No call may be in progress."""
+        session, self.current = self.current, None
+        if session is None:
+            return
+        deadline = asyncio.get_running_loop().time() + _CLOSE_TIMEOUT_S
+        try:
+            await self._worker.run(session.nvml.close, deadline=deadline)
+        except (NvmlError, TimeoutError) as error:
+            LOG.warning("The NVML session cannot be closed", error=str(error) or "no answer")
+
+    def abandon(self) -> None:
+        """Forget the session without closing it, because a call of it hangs."""
+        self.current = None
+
+
+def _open_session(
+    found: DriverInstallation, observe: CallObserver, library_count: int
+) -> NvmlSession:
+    nvml = Nvml.load(found.library, observe, library_count)
+    try:
+        return NvmlSession(nvml, found, _driver_versions(nvml), nvml.device_count())
+    except NvmlError:
+        nvml.close()
+        raise
+
+
+def _driver_versions(nvml: Nvml) -> DriverVersions:
+    cuda = nvml.cuda_driver_version()
+    return DriverVersions(nvml.driver_version(), f"{cuda // 1000}.{cuda % 1000 // 10}")

@@ -1,0 +1,1 @@
+"""Finds and verifies the node's GPUs through NVML, procfs and sysfs."""

@@ -1,0 +1,314 @@
+"""Inspects the node's GPUs again and again, and keeps the result: a `DeviceState`.
+
+It inspects the driver's files, the device nodes, and the answers of one `GpuProbe` per GPU. A
+driver that is installed, removed or replaced, a GPU that hangs, disappears or comes back, and a
+missing device node are noticed within seconds, without a restart.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nvdra_api.errors import Reason
+from nvdra_cdi.nvidia.options import Options
+from nvdra_runtime.node.host import Host
+from nvdra_runtime.node.nvml import CallObserver
+from nvdra_runtime.process import background_tasks, timeouts
+from nvdra_runtime.process.clock import Clock
+from nvdra_runtime.process.worker import Worker, WorkerGroup
+
+from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
+from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
+from nvdra_gpu_plugin.cdi.spec_updater import SpecState, SpecUpdater
+from nvdra_gpu_plugin.devices.inventory import Fault, Gpu, Inventory
+from nvdra_gpu_plugin.driver import installation
+from nvdra_gpu_plugin.driver.installation import DriverInstallation
+from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSession, NvmlSessions
+from nvdra_gpu_plugin.hardware import gpu_probe
+from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.nvml_reopen_policy import NvmlReopenPolicy
+
+_INTERVAL_S: Final = 5.0
+"""Between two inspections. One is some 200 `lstat` calls, a millisecond. Probes run by
+themselves."""
+
+_FIRST_ANSWER_S: Final = 2.0
+"""How long the GPUs of a new session may take to describe themselves before the others are
+published without them. They usually take milliseconds."""
+
+_IDLE_TIMEOUT_S: Final = 1.0
+"""How long calls in progress may take before a session is abandoned instead of closed."""
+
+_KEEP_REPLACED_S: Final = 600.0
+"""How long the previous generation is kept for a claim that is just being prepared from it. The
+kubelet's deadline is 45 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The usable GPUs of the node, and their CDI spec."""
+
+    inventory: Inventory
+    spec: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """What is known of the node's GPUs.
+
+    Attributes:
+        snapshot: The GPUs; None while none can be used.
+        node_fault: Why none can be used, or what failed although the snapshot can be used.
+        faults: GPUs that cannot be used, and are not published.
+    """
+
+    snapshot: Snapshot | None = None
+    node_fault: Fault | None = None
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the driver works and there is no GPU."""
+        if self.snapshot is None or self.faults:
+            return False
+        return not self.snapshot.inventory.gpus
+
+
+class DeviceMonitor:
+    """Keeps `state` up to date while `run` runs.
+
+    Attributes:
+        state: The result of the last inspection. It is replaced as a whole.
+        serial: Increases with every change of the state.
+        probes: The GPUs that NVML reports, described or not.
+        discovered: Set after the first inspection, whatever its result is.
+        is_usable: Set, except while the NVML session is being replaced.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        spec_updater: SpecUpdater,
+        clock: Clock,
+        sessions: NvmlSessions,
+        files: Worker,
+        threads: WorkerGroup,
+    ) -> None:
+        self.state = DeviceState(node_fault=Fault("", "they have not been inspected yet"))
+        self.serial = 0
+        self.probes: tuple[GpuProbe, ...] = ()
+        self.discovered = asyncio.Event()
+        self.is_usable = asyncio.Event()
+        self._host = host
+        self._spec_updater = spec_updater
+        self._clock = clock
+        self._sessions = sessions
+        self._files = files
+        self._threads = threads
+        self._workers: dict[int, Worker] = {}
+        self._probe_tasks: list[asyncio.Task[None]] = []
+        self._reopen_policy = NvmlReopenPolicy()
+        self._must_rebuild_spec = True
+        self._spec_state: SpecState | None = None
+        self._replaced_at: dict[str, float] = {}
+        self._woken = asyncio.Event()
+        self._changed = asyncio.Condition()
+
+    @property
+    def recent_generations(self) -> Collection[str]:
+        """Generations that a claim may just be prepared from, although no record names them yet."""
+        now = self._clock.monotonic()
+        self._replaced_at = {
+            name: at for name, at in self._replaced_at.items() if now - at < _KEEP_REPLACED_S
+        }
+        current = () if self._spec_state is None else (self._spec_state.spec.generation.name,)
+        return {*self._replaced_at, *current}
+
+    def wake(self) -> None:
+        """Inspect the node at once, because a claim has found that something is wrong."""
+        for probe in self.probes:
+            probe.wake()
+        self._woken.set()
+
+    async def changed_since(self, serial: int) -> int:
+        """Wait until `state` is newer than `serial`, and return its serial number."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.serial > serial)
+            return self.serial
+
+    async def run(self) -> None:
+        """Inspect the node every few seconds and when woken. Run until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    state = await self._inspect(group)
+                except DriverUnavailable as error:
+                    state = DeviceState(node_fault=error.fault)
+                self.is_usable.set()
+                await self._set_state(state)
+                await timeouts.wait_for_event(self._woken, _INTERVAL_S)
+                self._woken.clear()
+
+    async def close(self) -> None:
+        """Close the NVML session, unless NVML hangs."""
+        await self._close_session()
+
+    async def _inspect(self, group: asyncio.TaskGroup) -> DeviceState:
+        """Find out what is on the node.
+
+        Raises:
+            DriverUnavailable: There is no driver, or it cannot be used.
+        """
+        try:
+            found = await self._files.run(installation.read, self._host)
+        except FileNotFoundError as error:
+            await self._close_session()
+            raise DriverUnavailable(Reason.DRIVER_MISMATCH, str(error)) from error
+        session, now = self._sessions.current, self._clock.monotonic()
+        if self._reopen_policy.is_due(session, self.probes, found, now):
+            await self._reopen_nvml(found, group)
+        await self._wait_first_answers()
+        self._spec_state, self._must_rebuild_spec = await self._update_spec(found), False
+        return self._device_state(self._spec_state)
+
+    async def _reopen_nvml(self, found: DriverInstallation, group: asyncio.TaskGroup) -> None:
+        """Open NVML again and start probes for its GPUs.
+
+        Raises:
+            DriverUnavailable: NVML does not work.
+        """
+        if not self._sessions.is_opening:
+            await self._close_session()
+        session = await self._sessions.open(found)
+        previous = {gpu.pci: gpu for gpu in self._known_gpus(session)}
+        self.probes = gpu_probe.create_probes(
+            session, self._host, self._clock, previous, self._worker
+        )
+        self._reopen_policy.opened_at, self._must_rebuild_spec = self._clock.monotonic(), True
+        self._probe_tasks = [
+            group.create_task(probe.run(self._woken.set), name=f"gpu {index}")
+            for index, probe in enumerate(self.probes)
+        ]
+
+    async def _close_session(self) -> None:
+        """Close the session, so that the driver can be unloaded. Claims wait for the next one."""
+        self.is_usable.clear()
+        for task in self._probe_tasks:
+            task.cancel()
+        self._probe_tasks = []
+        if await self._is_idle():
+            await self._sessions.close()
+        else:
+            self._sessions.abandon()
+
+    async def _is_idle(self) -> bool:
+        """Whether no call of the session is in progress; waits shortly for those that are."""
+        deadline = asyncio.get_running_loop().time() + _IDLE_TIMEOUT_S
+        try:
+            for probe in self.probes:
+                await probe.worker.run(_do_nothing, deadline=deadline)
+        except TimeoutError:
+            return False
+        return True
+
+    def _known_gpus(self, session: NvmlSession) -> Sequence[Gpu]:
+        """The GPUs of the former session, if it had the same driver version."""
+        gpus = [probe.gpu for probe in self.probes if probe.gpu is not None]
+        return [gpu for gpu in gpus if gpu.driver_version == session.versions.driver]
+
+    def _worker(self, index: int) -> Worker:
+        """A thread for the GPU; a new one if the former one hangs in an abandoned session."""
+        worker = self._workers.get(index)
+        if worker is None or worker.is_busy:
+            worker = self._workers[index] = self._threads.start_worker(f"gpu-{index}")
+        return worker
+
+    async def _wait_first_answers(self) -> None:
+        """Give GPUs of a new session a moment to describe themselves."""
+        until = self._reopen_policy.opened_at + _FIRST_ANSWER_S
+        while not all(probe.has_answered for probe in self.probes):
+            remaining = until - self._clock.monotonic()
+            if remaining <= 0 or not await timeouts.wait_for_event(self._woken, remaining):
+                return
+            self._woken.clear()
+
+    async def _update_spec(self, found: DriverInstallation) -> SpecState:
+        """Write the CDI spec of the GPUs.
+
+        Raises:
+            DriverUnavailable: The driver's files are missing, or the spec cannot be written.
+        """
+        known = (probe.gpu for probe in self.probes if probe.gpu is not None)
+        return await self._files.run(
+            self._spec_updater.update,
+            tuple(sorted(known, key=lambda gpu: gpu.pci)),
+            found.library_id,
+            self._spec_state,
+            self._must_rebuild_spec,
+        )
+
+    def _device_state(self, spec_state: SpecState) -> DeviceState:
+        """The state that follows from the probes and the CDI spec."""
+        spec = spec_state.spec
+        usable = tuple(gpu for gpu in spec_state.gpus if gpu.name in spec.device_edits)
+        snapshot = Snapshot(Inventory(usable), spec)
+        faults = [fault for probe in self.probes if (fault := probe.fault) is not None]
+        faults += spec_state.faults
+        faults += [
+            _missing_paths_fault(gpu, spec_state.missing_paths[gpu.name])
+            for gpu in snapshot.inventory.gpus
+            if gpu.name in spec_state.missing_paths
+        ]
+        return DeviceState(snapshot, spec_state.write_fault, tuple(faults))
+
+    async def _set_state(self, state: DeviceState) -> None:
+        """Replace the state if it differs. An equal snapshot stays the same object."""
+        if state.snapshot == self.state.snapshot:
+            state = replace(state, snapshot=self.state.snapshot)
+        elif self.state.snapshot is not None:
+            generation = self.state.snapshot.spec.generation.name
+            self._replaced_at[generation] = self._clock.monotonic()
+        if not self._sessions.is_opening:
+            self.discovered.set()
+        if state != self.state:
+            async with self._changed:
+                self.state = state
+                self.serial += 1
+                self._changed.notify_all()
+
+
+@asynccontextmanager
+async def running(
+    host: Host,
+    options: Callable[[], Options],
+    spec_files: SpecFiles,
+    observe: CallObserver,
+    clock: Clock,
+    threads: WorkerGroup,
+    files: Worker,
+) -> AsyncIterator[DeviceMonitor]:
+    """Monitor the node while the block runs. Leaving the block closes the NVML session."""
+    sessions = NvmlSessions(threads.start_worker("nvml"), observe)
+    spec_updater = SpecUpdater(host, options, spec_files, clock)
+    monitor = DeviceMonitor(host, spec_updater, clock, sessions, files, threads)
+    try:
+        async with background_tasks.running(device_monitor=monitor.run()):
+            yield monitor
+    finally:
+        await monitor.close()
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _missing_paths_fault(gpu: Gpu, missing: Sequence[str]) -> Fault:
+    return Fault(
+        gpu.name,
+        f"{gpu.name} ({gpu.uuid}) needs {', '.join(missing)}, which is not on the node, or is "
+        "another device now; reload the driver (nvidia-modprobe -c0 -u makes device nodes); it is "
+        "offered again once it is there",
+        Reason.DEVICE_NODE_MISSING,
+    )

@@ -1,0 +1,123 @@
+"""Reads what a GPU is from NVML and sysfs (docs/reference/gpu-devices.md, "Discovery").
+
+These calls block. Each GPU is queried on a thread of its own, so that one that hangs does not block
+the others.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from nvdra_api.ids import PciAddress
+from nvdra_runtime.node.host import Host
+from nvdra_runtime.node.nvml import DeviceHandle, Nvml
+
+from nvdra_gpu_plugin.devices.inventory import Gpu
+from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
+
+ARCHITECTURES: Final = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+"""Published names of NVML's architecture ids. Any other id is published as `Unknown`."""
+
+BRANDS: Final = (
+    *("Unknown", "Quadro", "Tesla", "NVS", "Grid", "GeForce", "Titan", "NvidiaVApps"),
+    *("NvidiaVPC", "NvidiaVCS", "NvidiaVWS", "NvidiaCloudGaming", "QuadroRTX", "NvidiaRTX"),
+    *("Nvidia", "GeForceRTX", "TitanRTX"),
+)
+ADDRESSING_MODES: Final = ("None", "HMM", "ATS")
+UNKNOWN: Final = "Unknown"
+
+_DISPLAY_GPUS = frozenset({"DGX Display", "NVIDIA DGX Display"})
+"""GPUs that only drive the screen of a DGX Station; they are not published."""
+
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
+
+
+def discover_gpu(
+    nvml: Nvml, index: int, host: Host, versions: DriverVersions
+) -> tuple[Gpu, DeviceHandle] | None:
+    """Describe one GPU of the node. Returns None for one that only drives a screen.
+
+    Args:
+        nvml: An open session.
+        index: NVML's index of the GPU: its position in the order of PCI addresses.
+        host: Where sysfs is.
+        versions: The driver's versions.
+
+    Raises:
+        NvmlError: A call failed.
+        ValueError: NVML returned an invalid value.
+    """
+    handle = nvml.handle_by_index(index)
+    if nvml.name(handle) in _DISPLAY_GPUS:
+        return None
+    return _describe(nvml, handle, host, versions), handle
+
+
+def _describe(nvml: Nvml, handle: DeviceHandle, host: Host, versions: DriverVersions) -> Gpu:
+    pci = nvml.pci_bus_id(handle)
+    if not _PCI_ADDRESS.fullmatch(pci):
+        raise ValueError(f"{handle.uuid}: {pci} is not a PCI address of 16 bits of domain")
+    major, minor = nvml.compute_capability(handle)
+    mode = nvml.addressing_mode(handle)
+    return Gpu(
+        uuid=handle.uuid,
+        minor=nvml.minor_number(handle),
+        pci=pci,
+        product_name=nvml.name(handle),
+        brand=_name_of(BRANDS, nvml.brand(handle)),
+        architecture=ARCHITECTURES.get(nvml.architecture(handle), UNKNOWN),
+        compute_capability=f"{major}.{minor}",
+        driver_version=versions.driver,
+        cuda_driver_version=versions.cuda,
+        memory_bytes=nvml.memory_total_bytes(handle),
+        addressing_mode=None if mode is None else _name_of(ADDRESSING_MODES, mode),
+        numa_node=_numa_node(host, pci),
+        pcie_root=_pcie_root(host, pci),
+        is_mig_enabled=nvml.is_mig_enabled(handle),
+    )
+
+
+def _name_of(names: tuple[str, ...], number: int) -> str:
+    return names[number] if 0 <= number < len(names) else UNKNOWN
+
+
+def _device_dir(host: Host, pci: PciAddress) -> Path:
+    return host.sys / "bus/pci/devices" / pci
+
+
+def _numa_node(host: Host, pci: PciAddress) -> int | None:
+    """The NUMA node; None if the kernel reports -1, which means that it knows none."""
+    try:
+        node = int((_device_dir(host, pci) / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
+
+
+def _pcie_root(host: Host, pci: PciAddress) -> str | None:
+    """The PCI host bridge above the GPU, `pci<domain>:<bus>`.
+
+    None if the GPU is not below one. On Hyper-V, its path in sysfs does not start with
+    `devices/pci…` (docs/reference/gpu-devices.md, "PCI and sysfs lookups").
+    """
+    try:
+        link = _device_dir(host, pci).readlink()
+    except OSError:
+        return None
+    # Resolved lexically, as a path inside sysfs: `..` must not lead out of where it is mounted.
+    parts = Path(os.path.normpath(Path("/bus/pci/devices") / link)).parts
+    if len(parts) < 3 or parts[1] != "devices" or not parts[2].startswith("pci"):
+        return None
+    return parts[2] if parts[-1] == pci else None

@@ -1,0 +1,214 @@
+"""Queries one GPU again and again, on a thread of its own.
+
+A probe first asks what the GPU is, and then whether it still responds. So a GPU that hangs, falls
+off the bus or comes back is noticed before a claim needs it. `DeviceMonitor` decides what follows.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
+from nvdra_runtime.node.host import Host
+from nvdra_runtime.node.nvml import DeviceHandle, NvmlError
+from nvdra_runtime.process import timeouts
+from nvdra_runtime.process.clock import Clock
+from nvdra_runtime.process.worker import Worker
+
+from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
+from nvdra_gpu_plugin.driver import installation
+from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
+from nvdra_gpu_plugin.hardware import discovery
+
+_INTERVAL_S: Final = 10.0
+"""Between two queries. One takes some 20 µs, and each claim queries the GPU by itself, too."""
+
+UNRESPONSIVE_S: Final = 10.0
+"""A GPU that does not respond for so long is not published until it does. NVML responds within
+milliseconds, under load within a few seconds.
+
+Source: docs/reference/gpu-devices.md, "Loading and initialisation".
+"""
+
+_REMEDY: Final = (
+    "look for Xid messages in the node's kernel log; reset the GPU or drain the node; it is "
+    "offered again once it answers"
+)
+
+
+class _QueryResult(NamedTuple):
+    """What the GPU is, or an error; neither if it works as before, or only drives a screen."""
+
+    found: tuple[Gpu, DeviceHandle] | None = None
+    error: NvmlError | ValueError | None = None
+
+
+class GpuProbe:
+    """The probe of one GPU in one NVML session.
+
+    Attributes:
+        worker: The GPU's thread.
+        gpu: What the GPU is. Until it is described, what the former session found in its place.
+        handle: The session's handle; None until the GPU is described.
+        has_answered: Whether the first query of this session has ended, with or without an error.
+        is_compute: False if the GPU only drives a screen; True until this is known.
+    """
+
+    def __init__(
+        self,
+        session: NvmlSession,
+        index: int,
+        host: Host,
+        clock: Clock,
+        worker: Worker,
+        previous: Gpu | None,
+    ) -> None:
+        self.worker = worker
+        self.gpu = previous
+        self.handle: DeviceHandle | None = None
+        self.has_answered = False
+        self.is_compute = True
+        self._session = session
+        self._index = index
+        self._host = host
+        self._clock = clock
+        self._minor: int | None = None
+        self._error = ""
+        self._since = clock.now()
+        self._query_started: float | None = None
+        self._query_started_time = clock.now()
+        self._woken = asyncio.Event()
+
+    @property
+    def name(self) -> DeviceName | None:
+        """The device name; None until it is known."""
+        if self.gpu is not None:
+            return self.gpu.name
+        return None if self._minor is None else device_names.gpu_name(self._minor)
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why the GPU cannot be used; None if it can."""
+        name = self.name or f"the GPU at index {self._index}"
+        uuid = "" if self.gpu is None else f" ({self.gpu.uuid})"
+        if self._query_started is not None and (not self.has_answered or self.is_overdue):
+            since = _rfc3339(self._query_started_time)
+            return Fault(name, f"{name}{uuid} has not answered NVML since {since}; {_REMEDY}")
+        if self._error:
+            since = _rfc3339(self._since)
+            text = f"{name}{uuid} does not work since {since}: {self._error}; {_REMEDY}"
+            return Fault(name, text)
+        return None
+
+    def wake(self) -> None:
+        """Query the GPU at once."""
+        self._woken.set()
+
+    def verify(self, uuid: GpuUUID) -> None:
+        """Return only if the GPU responds. Called on the GPU's thread.
+
+        Raises:
+            NvmlError: It does not respond as it should.
+            ValueError: Another GPU is in its place.
+        """
+        nvml, handle = self._session.nvml, self.handle
+        if handle is None:  # the first query of a new session has not ended
+            found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
+            handle = None if found is None else found[1]
+        if handle is None or handle.uuid != uuid:
+            raise ValueError("another GPU is in its place")
+        nvml.verify_alive(handle)
+
+    async def run(self, notify: Callable[[], None]) -> None:
+        """Query the GPU again and again. Returns only if the GPU is not for compute.
+
+        Args:
+            notify: Called when the result changes.
+        """
+        self._mark_query_start()
+        pci = _pci_address(self._session, self._index)
+        if pci is not None and self.gpu is None:
+            self._minor = await self.worker.run(installation.gpu_minor, self._host, pci)
+        while self.is_compute:
+            before = (self.handle, self._error, self.has_answered)
+            self._mark_query_start()
+            result = await self.worker.run(self._query)
+            was_overdue, self._query_started = self.is_overdue, None
+            self._apply(result)
+            if was_overdue or before != (self.handle, self._error, self.has_answered):
+                notify()
+            await timeouts.wait_for_event(self._woken, _INTERVAL_S)
+            self._woken.clear()
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a query takes longer than with any GPU that works."""
+        return (
+            self._query_started is not None
+            and self._clock.monotonic() - self._query_started > UNRESPONSIVE_S
+        )
+
+    def _mark_query_start(self) -> None:
+        self._query_started, self._query_started_time = self._clock.monotonic(), self._clock.now()
+
+    def _query(self) -> _QueryResult:
+        """Query the GPU, on its thread.
+
+        Returns errors, because the caller may have gone meanwhile.
+        """
+        nvml = self._session.nvml
+        try:
+            if self.handle is not None:
+                nvml.verify_alive(self.handle)
+                return _QueryResult()
+            found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
+        except (NvmlError, ValueError) as error:
+            return _QueryResult(error=error)
+        return _QueryResult(found)
+
+    def _apply(self, result: _QueryResult) -> None:
+        self.has_answered = True
+        error = "" if result.error is None else str(result.error)
+        if error != self._error:
+            self._error, self._since = error, self._clock.now()
+        if isinstance(result.error, NvmlError) and result.error.is_driver_error:
+            self._session.is_lost = True
+        if result.found is not None:
+            self.gpu, self.handle = result.found
+        elif self.handle is None and result.error is None:
+            self.is_compute, self.gpu = False, None
+
+
+def create_probes(
+    session: NvmlSession,
+    host: Host,
+    clock: Clock,
+    previous: Mapping[PciAddress, Gpu],
+    worker: Callable[[int], Worker],
+) -> tuple[GpuProbe, ...]:
+    """Create the probes of a session's GPUs. None of them has been queried yet.
+
+    Args:
+        session: The open session.
+        host: Where procfs and sysfs are.
+        clock: Says since when a GPU does not work.
+        previous: The GPUs of the former session by PCI address, if the driver is the same.
+        worker: Returns an idle thread for the GPU at an index.
+    """
+    return tuple(
+        GpuProbe(session, index, host, clock, worker(index), previous.get(pci) if pci else None)
+        for index in range(session.count)
+        for pci in (_pci_address(session, index),)
+    )
+
+
+def _pci_address(session: NvmlSession, index: int) -> PciAddress | None:
+    """The GPU's PCI address according to files; None if they do not list the same GPUs as NVML."""
+    gpus = session.installation.gpus
+    return gpus[index] if len(gpus) == session.count else None
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,120 @@
+"""The GPUs of the node, as `DeviceMonitor` last saw them; waits for those not described yet."""
+
+import asyncio
+from collections.abc import Collection
+
+from nvdra_api.errors import PermanentError, Reason, RetryableError
+
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState, Snapshot
+from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+
+
+class NodeGpus:
+    """The GPUs of the node."""
+
+    def __init__(self, monitor: DeviceMonitor) -> None:
+        self._monitor = monitor
+
+    @property
+    def state(self) -> DeviceState:
+        """All that is known of the node's GPUs."""
+        return self._monitor.state
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The usable GPUs and their CDI spec; None while no GPU can be used."""
+        return self._monitor.state.snapshot
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the node as a whole; empty if nothing is."""
+        fault = self._monitor.state.node_fault
+        return "" if fault is None else fault.text
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the driver works and there is no GPU."""
+        return self._monitor.state.is_empty
+
+    @property
+    def is_discovered(self) -> bool:
+        """Whether the node has been inspected at least once."""
+        return self._monitor.discovered.is_set()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the snapshot has every GPU of the node, so that any other name is unknown."""
+        if self.snapshot is None:
+            return False
+        expected = sum(probe.is_compute for probe in self._monitor.probes)
+        return len(self.snapshot.inventory.gpus) >= expected
+
+    @property
+    def recent_generations(self) -> Collection[str]:
+        """Generations that a claim may just be prepared from, although no record names them yet."""
+        return self._monitor.recent_generations
+
+    async def changed_since(self, serial: int) -> int:
+        """Wait until `state` is newer than `serial`, and return its serial number."""
+        return await self._monitor.changed_since(serial)
+
+    async def wait_discovered(self, deadline: float) -> None:
+        """Wait until the node has been inspected once.
+
+        Raises:
+            RetryableError: `DeadlineExceeded`: NVML hangs.
+        """
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._monitor.discovered.wait()
+        except TimeoutError as error:
+            raise RetryableError(
+                Reason.DEADLINE_EXCEEDED,
+                "NVML has not described this node's GPUs since the plugin started",
+                "if it lasts, look for Xid messages in the node's kernel log; nvidia-smi on the "
+                "node hangs too",
+            ) from error
+
+    async def wait_described(self, names: Collection[str], deadline: float) -> bool:
+        """Wait for GPUs that have not been described yet and may be one of these devices.
+
+        Returns:
+            Whether it had to wait.
+
+        Raises:
+            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`: one of them cannot be used.
+            RetryableError: `DeadlineExceeded`: a GPU hangs.
+        """
+        has_waited = False
+        while (probe := self._undescribed_probe(names)) is not None:
+            has_waited, fault = True, probe.fault
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.changed_since(self._monitor.serial)
+            except TimeoutError as error:
+                text = (
+                    "a GPU of this node has not been described yet" if fault is None else fault.text
+                )
+                raise RetryableError(Reason.DEADLINE_EXCEEDED, text) from error
+        return has_waited
+
+    def _undescribed_probe(self, names: Collection[str]) -> GpuProbe | None:
+        """A GPU that may be one of these devices and has not been described yet.
+
+        Raises:
+            PermanentError: One of these devices cannot be used.
+        """
+        if self.snapshot is None:
+            return None  # no GPU can be used, so there is nothing to wait for
+        known = self.snapshot.inventory.by_name
+        unknown = {name for name in names if name not in known}
+        faults = {fault.device: fault for fault in self.state.faults}
+        for probe in self._monitor.probes:
+            if not unknown or not probe.is_compute:
+                continue
+            if probe.name in unknown and probe.has_answered and probe.name in faults:
+                fault = faults[probe.name]
+                raise PermanentError(fault.reason, fault.text, device=fault.device)
+            if probe.name in unknown or (probe.name is None and not probe.has_answered):
+                return probe
+        return None

@@ -1,0 +1,66 @@
+"""Decides when NVML is opened again: after a driver was replaced, or while GPUs do not work.
+
+A GPU that was reset or plugged in again is another device to NVML. As opening NVML wakes every GPU
+of the node, attempts become less and less frequent.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from nvdra_runtime.process.backoff import Backoff
+
+from nvdra_gpu_plugin.driver.installation import DriverInstallation
+from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
+from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+
+_REOPEN_BACKOFF: Final = Backoff(first_s=60, ceiling_s=3600)
+
+
+class NvmlReopenPolicy:
+    """The policy for one node.
+
+    Attributes:
+        opened_at: When NVML was last opened, in monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self.opened_at = 0.0
+        self._count = 0
+
+    def is_due(
+        self,
+        session: NvmlSession | None,
+        probes: Collection[GpuProbe],
+        found: DriverInstallation,
+        now: float,
+    ) -> bool:
+        """Whether to open NVML now. If this returns True, the caller opens it.
+
+        Args:
+            session: The open session.
+            probes: The session's GPUs.
+            found: The driver that is installed now.
+            now: Monotonic seconds.
+        """
+        if (
+            session is None
+            or session.is_lost
+            or session.installation.library_id != found.library_id
+        ):
+            return True
+        if any(probe.is_overdue for probe in probes):
+            return False  # a session cannot be closed during a call, and the other GPUs work
+        if session.installation != found:
+            return True
+        if not any(probe.fault for probe in probes) and _has_all_gpus(session):
+            self._count = 0
+            return False
+        if now - self.opened_at < _REOPEN_BACKOFF.delay(self._count + 1, 0.0):
+            return False
+        self._count += 1
+        return True
+
+
+def _has_all_gpus(session: NvmlSession) -> bool:
+    """Whether NVML reports every GPU that the kernel module drives."""
+    return session.count >= len(session.installation.gpus)

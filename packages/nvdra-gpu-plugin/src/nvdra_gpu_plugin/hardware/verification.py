@@ -1,0 +1,94 @@
+"""Verifies that a GPU works, before a claim is answered.
+
+A GPU is queried on a thread of its own, so that one that hangs delays only its own claims.
+"""
+
+import asyncio
+import contextvars
+
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_runtime.node.nvml import NvmlError
+
+from nvdra_gpu_plugin.devices.claim_records import GpuDeviceRecord
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, Snapshot
+from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+
+
+class GpuVerifier:
+    """Verifies GPUs of claims."""
+
+    def __init__(self, monitor: DeviceMonitor) -> None:
+        self._monitor = monitor
+
+    async def verify(self, snapshot: Snapshot, device: GpuDeviceRecord, deadline: float) -> None:
+        """Return only if the GPU responds and everything that its CDI name refers to exists.
+
+        Raises:
+            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`.
+            RetryableError: `DeadlineExceeded`: the GPU hangs. `DriverMismatch`: the driver is gone.
+        """
+        try:
+            if not self._monitor.is_usable.is_set():
+                async with asyncio.timeout_at(deadline):
+                    await self._monitor.is_usable.wait()
+            probe = self._find_probe(snapshot, device)
+            context = contextvars.copy_context()  # so that a slow NVML call finds its span
+            await probe.worker.run(context.run, _verify, snapshot, probe, device, deadline=deadline)
+        except TimeoutError as error:
+            self._monitor.wake()
+            raise RetryableError(
+                Reason.DEADLINE_EXCEEDED,
+                f"{device.device} ({device.uuid}) does not answer NVML",
+                "other GPUs are not affected; if it lasts, look for Xid messages in the node's "
+                "kernel log and reset the GPU",
+                device=device.device,
+            ) from error
+        except DriverError:
+            self._monitor.wake()  # the monitor learns at once what this claim has found
+            raise
+
+    def _find_probe(self, snapshot: Snapshot, device: GpuDeviceRecord) -> GpuProbe:
+        """Find the GPU by its name: its PCI address may have changed since the record was made.
+
+        Raises:
+            PermanentError: `DeviceUnhealthy`: the GPU has disappeared.
+        """
+        pci = snapshot.inventory.by_name[device.device].pci
+        for probe in self._monitor.probes:
+            if probe.gpu is not None and probe.gpu.pci == pci:
+                return probe
+        raise PermanentError(
+            Reason.DEVICE_UNHEALTHY,
+            f"{device.device} ({device.uuid}) is no longer on the PCI bus",
+            "look for Xid messages in the node's kernel log",
+            device=device.device,
+        )
+
+
+def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> None:
+    """Verify the GPU, on its own thread."""
+    missing = snapshot.spec.missing_paths(device.device)
+    if missing:
+        raise PermanentError(
+            Reason.DEVICE_NODE_MISSING,
+            f"{device.device} ({device.uuid}) needs {', '.join(missing)}, which is not on the "
+            "node, or is another device now",
+            "reload the driver (nvidia-modprobe -c0 -u makes device nodes)",
+            device=device.device,
+        )
+    try:
+        probe.verify(device.uuid)
+    except (NvmlError, ValueError) as error:
+        if isinstance(error, NvmlError) and error.is_driver_error:
+            raise RetryableError(
+                Reason.DRIVER_MISMATCH,
+                f"the driver of this node's GPUs was removed or replaced: {error}",
+                "the plugin checks for a driver and continues as soon as it finds one",
+                device=device.device,
+            ) from error
+        raise PermanentError(
+            Reason.DEVICE_UNHEALTHY,
+            f"{device.device} ({device.uuid}) does not work: {error}",
+            "look for Xid messages in the node's kernel log; reset the GPU or drain the node",
+            device=device.device,
+        ) from error

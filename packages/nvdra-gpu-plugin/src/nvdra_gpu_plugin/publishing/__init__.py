@@ -1,0 +1,1 @@
+"""GPUs as devices of ResourceSlices."""

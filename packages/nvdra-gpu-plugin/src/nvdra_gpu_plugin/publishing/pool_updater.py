@@ -1,0 +1,116 @@
+"""Updates the node's pool whenever its GPUs change, and reports what is wrong with them.
+
+Without a working driver the pool is empty. A GPU that does not work is not published. The reason is
+in the log, in `/readyz` and in Events of the Node.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from nvdra_api.errors import Reason
+from nvdra_api.gates import FeatureGates
+from nvdra_api.ids import NodeName
+from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
+from nvdra_runtime.resourceslices.publisher import Publisher
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
+
+from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceState
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.publishing import layout
+
+LOG = logs.logger(__name__)
+
+NO_GPU = (
+    "the NVIDIA driver works and finds no GPU on this node, so nothing is offered; GPUs that "
+    "appear later are offered without a restart"
+)
+
+
+class PoolUpdater:
+    """Updates the pool of one node."""
+
+    def __init__(
+        self,
+        node: NodeName,
+        gates: FeatureGates,
+        gpus: NodeGpus,
+        publisher: Publisher,
+        events: EventRecorder,
+        metrics: PluginMetrics,
+    ) -> None:
+        self._node = node
+        self._gates = gates
+        self._gpus = gpus
+        self._publisher = publisher
+        self._events = events
+        self._metrics = metrics
+        self._reported = DeviceState()
+
+    async def run(self) -> None:
+        """Publish the GPUs now and whenever they change. Run until cancelled."""
+        serial = 0
+        while True:
+            serial = await self._gpus.changed_since(serial)
+            state = self._gpus.state
+            self._update_pool(state)
+            self._report_changes(state)
+
+    def _update_pool(self, state: DeviceState) -> None:
+        known = Inventory() if state.snapshot is None else state.snapshot.inventory
+        pool = layout.pool(known.without(state.faults), self._gates, self._node)
+        self._publisher.publish(pool)
+        published = sum(len(slice_.devices) for slice_ in pool.slices)
+        self._metrics.set_devices(
+            {("gpu", "healthy"): published, ("gpu", "unhealthy"): len(state.faults)}
+        )
+
+    def _report_changes(self, state: DeviceState) -> None:
+        """Report what differs from the previous state."""
+        previous, self._reported = self._reported, state
+        if state.node_fault is not None and state.node_fault != previous.node_fault:
+            LOG.warning("The node's GPUs cannot be used", error=state.node_fault.text)
+            self._warn(
+                state.node_fault.reason,
+                f"the node's GPUs cannot be used: {state.node_fault.text}; they are inspected "
+                "again automatically",
+            )
+        if state.node_fault is None and previous.node_fault is not None:
+            LOG.info("The node's GPUs can be used again")
+        if state.is_empty and not previous.is_empty:
+            LOG.info("The node has no GPU")
+            self._events.emit((node_reference(self._node),), "Normal", "NoGPU", NO_GPU)
+        self._report_gpu_changes(previous, state)
+        if state.snapshot is not None and state.snapshot is not previous.snapshot:
+            _log_devices(state.snapshot.inventory)
+
+    def _report_gpu_changes(self, previous: DeviceState, state: DeviceState) -> None:
+        new = [fault for fault in state.faults if fault not in previous.faults]
+        faulty = {fault.device for fault in state.faults}
+        for fault in new:
+            LOG.warning("A GPU is not published", board=fault.device, error=fault.text)
+            self._metrics.health_event(fault.reason)
+        for fault in previous.faults:
+            if fault.device not in faulty and state.snapshot is not None:
+                LOG.info("A GPU is published again", board=fault.device)
+        for reason, faults in _by_reason(new):
+            self._warn(
+                reason, "these GPUs are not offered: " + " / ".join(fault.text for fault in faults)
+            )
+
+    def _warn(self, reason: Reason, text: str) -> None:
+        self._events.emit((node_reference(self._node),), "Warning", reason, text)
+
+
+def _by_reason(faults: Iterable[Fault]) -> list[tuple[Reason, list[Fault]]]:
+    ordered = sorted(faults, key=lambda fault: fault.reason)
+    return [(reason, list(each)) for reason, each in groupby(ordered, lambda each: each.reason)]
+
+
+def _log_devices(inventory: Inventory) -> None:
+    for gpu in inventory.gpus:
+        if gpu.is_mig_enabled:
+            LOG.warning("A GPU in MIG mode is not published", gpu=gpu.name, uuid=gpu.uuid)
+        else:
+            LOG.v(4, f"About to announce device {gpu.name}", uuid=gpu.uuid, pci=gpu.pci)

@@ -1,0 +1,149 @@
+"""A node without driver or GPU; a driver that is installed later, removed or replaced.
+
+Nobody restarts anything in these tests: one process lives through all of it.
+"""
+
+import asyncio
+
+import pytest
+from nvdra_testing.hardware import driver_installation
+from nvdra_testing.node import plugin
+from nvdra_testing.node.rig import Rig, cdi_names
+
+CONTROL = ("DRIVER_NOT_LOADED", 9), ("LIB_RM_VERSION_MISMATCH", 18)
+
+
+def drivers(rig: Rig) -> set[str]:
+    """Driver versions that the node's devices are published with."""
+    found = rig.devices().values()
+    return {device["attributes"]["driverVersion"]["version"] for device in found}
+
+
+async def told(rig: Rig, text: str) -> None:
+    """Wait until `/readyz`, the slices and the Node all say that there is no driver."""
+    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 503, "not to be ready")
+    await rig.wait_until(
+        lambda: text in rig.process.get("/readyz?verbose")[1], "the reason in /readyz"
+    )
+    await rig.wait_until(lambda: len(rig.slices()) == 1 and not rig.devices(), "an empty slice")
+    assert rig.process.get("/healthz")[0] == 200
+
+    def on_the_node() -> bool:
+        return any(
+            event["involvedObject"]["kind"] == "Node" and text in event["message"]
+            for event in rig.events("DriverMismatch")
+        )
+
+    await rig.wait_until(on_the_node, "an Event of the Node")
+
+
+async def recovered(rig: Rig, count: int = 8) -> None:
+    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "the plugin to recover")
+    await rig.wait_until(lambda: len(rig.devices()) == count, "the GPUs")
+    claim = rig.create_claim("gpu-0")
+    rig.dra = await rig.kubelet.wait_registered("gpu.nvidia.com")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+
+
+@pytest.mark.parametrize(("result", "number"), CONTROL)
+async def test_nvml_that_does_not_initialise_is_told_until_it_does(
+    rig: Rig, result: str, number: int
+) -> None:
+    rig.node.simctl("fault", "add", "nvmlInit*", "--result", result)
+    rig.process = rig.launch()
+    await rig.kubelet.wait_registered(plugin.DRIVER, plugin.START_S)
+    await told(rig, f"NVML error {number}")
+    rig.node.simctl("fault", "rm", "all")
+    await recovered(rig)
+
+
+async def test_a_driver_that_is_installed_later_is_used(rig: Rig) -> None:
+    driver_installation.remove_driver(rig.node)
+    rig.process = rig.launch()
+    await rig.kubelet.wait_registered(plugin.DRIVER, plugin.START_S)
+    await told(rig, "libnvidia-ml.so.1")
+    driver_installation.install_driver(rig.node)
+    await recovered(rig)
+
+
+@pytest.mark.parametrize("rig", ["none"], indirect=True)
+async def test_a_node_without_gpus_is_ready_says_so_and_offers_those_that_come_later(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    assert not rig.devices()
+    status, text = rig.process.get("/readyz?verbose")
+    assert status == 200
+    assert "[+]driver ok: the NVIDIA driver works and finds no GPU" in text
+    assert "\nready\ndriver: the NVIDIA driver works and finds no GPU" in rig.status()
+    await rig.wait_until(lambda: bool(rig.events("NoGPU")), "an Event of the Node")
+    driver_installation.install_driver(rig.node)
+    await recovered(rig)
+
+
+async def test_a_kernel_module_that_is_unloaded_and_loaded_again(rig: Rig) -> None:
+    """Calls of the session that stands answer DRIVER_NOT_LOADED; claims hear it, and go on."""
+    await rig.start()
+    held, new = rig.create_claim("gpu-1"), rig.create_claim("gpu-2")
+    before = (await rig.dra.prepare([held]))[held.uid]
+    rig.node.simctl("driver", "unload")
+    text = (await rig.dra.prepare([new]))[new.uid].error
+    assert text.startswith("DriverMismatch: "), text
+    await told(rig, "NVML error 9")
+    assert (await rig.dra.prepare([new]))[new.uid].error.startswith("DriverMismatch: ")
+    rig.node.simctl("driver", "load")
+    await recovered(rig)
+    assert (await rig.dra.prepare([held]))[held.uid] == before
+    assert not (await rig.dra.prepare([new]))[new.uid].error
+
+
+async def test_a_driver_that_is_removed_and_installed_again(rig: Rig) -> None:
+    await rig.start()
+    held = rig.create_claim("gpu-1")
+    before = (await rig.dra.prepare([held]))[held.uid]
+    driver_installation.remove_driver(rig.node)
+    await told(rig, "libnvidia-ml.so.1")
+    driver_installation.install_driver(rig.node)
+    await recovered(rig)
+    assert (await rig.dra.prepare([held]))[held.uid] == before
+
+
+async def test_a_driver_that_is_replaced_in_place_serves_new_claims_and_keeps_old_answers(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    held, new = rig.create_claim("gpu-1"), rig.create_claim("gpu-2")
+    before = (await rig.dra.prepare([held]))[held.uid]
+    assert drivers(rig) == {"580.95.5"}
+    driver_installation.install_driver(rig.node, version="590.44.1")
+    await rig.wait_until(lambda: drivers(rig) == {"590.44.1"}, "the new driver to be published")
+    after = (await rig.dra.prepare([new]))[new.uid]
+    assert not after.error
+    assert cdi_names(before)[0].rpartition("-")[2] != cdi_names(after)[0].rpartition("-")[2]
+    specs = "".join(path.read_text() for path in rig.node.cdi.glob("*.yaml"))
+    for answer in (before, after):  # what a prepared claim means never changes
+        assert cdi_names(answer)[0].rpartition("=")[2] in specs
+    assert not (await rig.dra.unprepare([held]))[held.uid].error
+    await recovered(rig)
+
+
+async def test_a_claim_that_is_just_being_prepared_when_the_driver_changes_gets_the_new_one(
+    rig: Rig,
+) -> None:
+    """Between its plan and its commit the node became another; the plan is made anew."""
+    await rig.start()
+    rig.node.simctl("slow", "8000", "--function", "nvmlDeviceGetMemoryInfo", "--gpu", "2")
+    claim = rig.create_claim("gpu-2")
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(rig.dra.prepare([claim]))
+        await asyncio.sleep(0.5)
+        driver_installation.install_driver(rig.node, version="590.44.1")
+        await rig.wait_until(lambda: drivers(rig) == {"590.44.1"}, "the new driver to be published")
+        assert not call.done(), "the board's answer is waited for, from the old driver"
+    answer = call.result()[claim.uid]
+    assert not answer.error
+    device = cdi_names(answer)[0].rpartition("=")[2]
+    (spec,) = (text for path in rig.node.cdi.iterdir() if device in (text := path.read_text()))
+    assert "libcuda.so.590.44.1" in spec
+    assert "580.95.05" not in spec

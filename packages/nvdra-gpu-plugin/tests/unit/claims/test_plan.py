@@ -1,0 +1,219 @@
+"""Allocation results → what a claim will hold, or why it cannot; no hardware, no clock."""
+
+from typing import Any
+
+import pytest
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, NodeName, PciAddress, PodUID
+from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
+from nvdra_api.v1beta1 import GpuConfig
+from nvdra_gpu_plugin.claims import plan
+from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.claims.plan import Plan
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.inventory import Inventory
+from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
+from nvdra_runtime.claims.opaque_configs import ConfiguredResult
+from nvdra_testing.hardware.gpus import h100
+
+NODE = NodeName("node-a")
+POD = "7e0e1c5a-0000-4000-8000-000000000001"
+UID = "11111111-0000-4000-8000-000000000001"
+
+
+INVENTORY = Inventory((h100(0), h100(1)))
+
+
+def generation(name: str = "g1") -> SpecGeneration:
+    devices = INVENTORY.by_name
+    return SpecGeneration(name, {device: f"vendor/device={device}-{name}" for device in devices})
+
+
+def claim(uid: str = UID, pod: str = POD) -> ResourceClaim:
+    return ResourceClaim.model_validate(
+        {
+            "metadata": {"namespace": "ml", "name": f"claim-{uid[0]}", "uid": uid},
+            "status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": pod}]},
+        }
+    )
+
+
+def made(
+    *devices: str,
+    uid: str = UID,
+    pod: str = POD,
+    admin: bool = False,
+    inventory: Inventory = INVENTORY,
+    named: SpecGeneration | None = None,
+    pool: str = NODE,
+) -> Plan:
+    configured = [
+        ConfiguredResult(
+            DeviceRequestAllocationResult(
+                request="gpu/large",
+                driver="gpu.nvidia.com",
+                pool=pool,
+                device=device,
+                admin_access=admin or None,
+            ),
+            GpuConfig(),
+            None,
+        )
+        for device in devices
+    ]
+    return plan.make(claim(uid, pod), configured, inventory, named or generation(), NODE)
+
+
+def held(*plans: Plan) -> GpuClaimIndex:
+    return GpuClaimIndex(each.record for each in plans)
+
+
+def test_a_plan_names_devices_boards_and_pods_in_the_order_of_the_allocation() -> None:
+    wanted = made("gpu-1", "gpu-0")
+    assert [device.device for device in wanted.record.devices] == ["gpu-1", "gpu-0"]
+    assert [device.request for device in wanted.record.devices] == ["gpu", "gpu"]
+    assert [device.cdi_id for device in wanted.record.devices] == [
+        "vendor/device=gpu-1-g1",
+        "vendor/device=gpu-0-g1",
+    ]
+    assert set(wanted.gpus) == {"0000:00:00.0", "0000:01:00.0"}
+    assert wanted.record.pods == (PodUID(POD),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"devices": ("gpu-9",)}, "gpu-9 is not on node node-a, which has gpu-0, gpu-1"),
+        ({"devices": ("gpu-0",), "pool": "node-b"}, "pool node-b is not this node's pool node-a"),
+        (
+            {
+                "devices": ("gpu-0",),
+                "inventory": Inventory((h100(0, is_mig_enabled=True),)),
+            },
+            "gpu-0 is in MIG mode",
+        ),
+        ({"devices": ("gpu-0",), "inventory": Inventory()}, "which has no GPU"),
+    ],
+)
+def test_a_device_that_cannot_be_given_is_unknown_and_says_what_is_there(
+    arguments: dict[str, Any], says: str
+) -> None:
+    devices = arguments.pop("devices")
+    with pytest.raises(PermanentError, match=says) as caught:
+        made(*devices, **arguments)
+    assert caught.value.reason is Reason.UNKNOWN_DEVICE
+
+
+def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002")
+    with pytest.raises(
+        RetryableError, match=r"gpu-0 is held by claim ml/claim-2 \(UID 2.* for pod p"
+    ) as caught:
+        plan.check_free(made("gpu-1", "gpu-0"), held(other))
+    assert caught.value.reason is Reason.DEVICE_IN_USE
+    assert caught.value.facts["holder"] == str(other.record.ref)
+
+
+def test_a_board_is_held_although_the_bus_was_renumbered_since() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
+    (device,) = other.devices
+    moved = device.model_copy(update={"pci": PciAddress("0000:7f:00.0")})
+    earlier = other.model_copy(update={"devices": (moved,)})
+    refused = refusal(made("gpu-0"), GpuClaimIndex([earlier]))
+    assert refused is not None
+    assert refused.reason is Reason.DEVICE_IN_USE
+
+
+def test_nothing_but_monitoring_is_given_away_while_a_record_cannot_be_read() -> None:
+    unreadable = ClaimRef("ml", "broken", ClaimUID("33333333-0000-4000-8000-000000000003"))
+    with pytest.raises(PermanentError, match="ml/broken") as caught:
+        plan.check_records_complete(made("gpu-0"), [unreadable])
+    assert caught.value.reason is Reason.STATE_CORRUPT
+    plan.check_records_complete(made("gpu-0", admin=True), [unreadable])
+    plan.check_records_complete(made("gpu-0", uid=unreadable.uid), [unreadable])
+    plan.check_records_complete(made("gpu-0"), [])
+
+
+def test_a_claim_does_not_stand_in_its_own_way() -> None:
+    wanted = made("gpu-0")
+    plan.check_free(wanted, held(wanted))
+    assert refusal(wanted, held(wanted)) is None
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(True, False), (False, True), (True, True)])
+def test_admin_access_on_either_side_excludes_nobody(ours: bool, theirs: bool) -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002", admin=theirs)
+    assert refusal(made("gpu-0", admin=ours), held(other)) is None
+
+
+def test_one_pod_does_not_get_devices_of_two_driver_generations() -> None:
+    other = made("gpu-1", uid="22222222-0000-4000-8000-000000000002", named=generation("g0"))
+    refused = refusal(made("gpu-0"), held(other))
+    assert refused is not None
+    assert refused.reason is Reason.DRIVER_MISMATCH
+    assert "ml/claim-2" in refused.message
+    elsewhere = made(
+        "gpu-1",
+        uid="22222222-0000-4000-8000-000000000002",
+        pod="7e0e1c5a-0000-4000-8000-000000000002",
+        named=generation("g0"),
+    )
+    assert refusal(made("gpu-0"), held(elsewhere)) is None
+
+
+def test_a_holder_with_many_pods_names_some_and_counts_the_rest() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
+    many = other.model_copy(update={"pod_names": tuple(f"p-{number}" for number in range(256))})
+    refused = refusal(made("gpu-0"), GpuClaimIndex([many]))
+    assert refused is not None
+    assert "for pod p-0, p-1, p-2 and 253 more" in refused.message
+    rebuilt = other.model_copy(update={"pod_names": ()})
+    refused = refusal(made("gpu-0"), GpuClaimIndex([rebuilt]))
+    assert refused is not None
+    assert f"for pod with UID {POD}" in refused.message
+
+
+def test_a_record_that_was_rebuilt_without_its_board_holds_the_device_of_its_name() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
+    (device,) = other.devices
+    nameless = device.model_copy(update={"pci": PciAddress(""), "uuid": GpuUUID("")})
+    rebuilt = GpuClaimIndex([other.model_copy(update={"devices": (nameless,)})])
+    assert refusal(made("gpu-0"), rebuilt) is not None
+    assert refusal(made("gpu-1"), rebuilt) is None
+
+
+def test_what_is_put_back_leaves_nothing_behind() -> None:
+    holdings = held(made("gpu-0"), made("gpu-1", uid="22222222-0000-4000-8000-000000000002"))
+    for uid in tuple(holdings):
+        assert holdings.remove(uid) is not None
+    assert holdings.remove(ClaimUID(UID)) is None
+    assert (
+        refusal(made("gpu-0", "gpu-1", uid="33333333-0000-4000-8000-000000000003"), holdings)
+        is None
+    )
+    assert not list(holdings.claims_of_pods([PodUID(POD)]))
+
+
+def test_a_claim_that_is_prepared_anew_holds_only_what_it_has_now() -> None:
+    holdings = held(made("gpu-0"))
+    holdings.put(made("gpu-1").record)
+    other = "22222222-0000-4000-8000-000000000002"
+    assert refusal(made("gpu-0", uid=other), holdings) is None
+    assert refusal(made("gpu-1", uid=other), holdings) is not None
+
+
+def test_a_record_reads_back_as_it_was_written() -> None:
+    holding = made("gpu-0", "gpu-1", admin=True).record
+    assert GpuClaimRecord.model_validate_json(holding.model_dump_json()) == holding
+
+
+def test_a_name_stands_for_the_minor_number() -> None:
+    assert h100(17).name == DeviceName("gpu-17")
+
+
+def refusal(wanted: Plan, holdings: GpuClaimIndex) -> DriverError | None:
+    try:
+        plan.check_free(wanted, holdings)
+    except DriverError as error:
+        return error
+    return None

@@ -1,0 +1,95 @@
+"""What the node's files tell of the driver, also where they are odd or missing."""
+
+from pathlib import Path
+
+import pytest
+from nvdra_api.ids import PciAddress
+from nvdra_gpu_plugin.driver import installation
+from nvdra_runtime.node.host import Host
+
+DEVICES = """Character devices:
+  1 mem
+195 nvidia
+195 nvidiactl
+226 drm
+510 nvidia-uvm
+
+Block devices:
+195 not-a-character-device
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    made = Host(tmp_path / "proc", tmp_path / "sys", tmp_path / "dev", tmp_path / "root")
+    library = made.driver_root / "usr/lib64/libnvidia-ml.so.580.95.05"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    library.with_name("libnvidia-ml.so.1").symlink_to(library.name)
+    for board in ("0000:ca:00.0", "0000:1B:00.0"):
+        (made.proc / "driver/nvidia/gpus" / board).mkdir(parents=True)
+    (made.sys / "module/nvidia").mkdir(parents=True)
+    (made.sys / "module/nvidia/version").write_text("580.95.05\n")
+    return made
+
+
+def test_it_is_the_library_the_module_and_the_boards_in_the_order_of_the_bus(host: Host) -> None:
+    found = installation.read(host)
+    assert found.library.name == "libnvidia-ml.so.580.95.05"
+    assert found.kernel_module == "580.95.05"
+    assert found.gpus == ("0000:1b:00.0", "0000:ca:00.0")
+    assert installation.read(host) == found
+
+
+def test_a_library_that_was_replaced_under_its_name_is_another_one(host: Host) -> None:
+    before = installation.read(host)
+    before.library.rename(before.library.with_name("old"))
+    before.library.touch()
+    after = installation.read(host)
+    assert after.library == before.library
+    assert after.library_id != before.library_id
+
+
+def test_a_node_without_a_driver_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"libnvidia-ml\.so\.1 is not in the driver root"):
+        installation.read(Host(driver_root=tmp_path))
+
+
+def test_a_node_whose_module_is_not_loaded_has_no_version_and_no_boards(host: Host) -> None:
+    (host.sys / "module/nvidia/version").unlink()
+    for board in (host.proc / "driver/nvidia/gpus").iterdir():
+        board.rmdir()
+    (host.proc / "driver/nvidia/gpus").rmdir()
+    found = installation.read(host)
+    assert (found.kernel_module, found.gpus) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "minor"),
+    [
+        ("Model: \t\t H100\nDevice Minor: \t 3\n", 3),
+        ("Device Minor: \t unknown\n", None),
+        ("", None),
+    ],
+)
+def test_a_board_is_named_by_what_the_module_says(host: Host, text: str, minor: int | None) -> None:
+    board = PciAddress("0000:ca:00.0")
+    (host.proc / "driver/nvidia/gpus" / board / "information").write_text(text)
+    assert installation.gpu_minor(host, board) == minor
+    assert installation.gpu_minor(host, PciAddress("0000:ff:00.0")) is None
+
+
+def test_majors_are_those_of_character_devices(host: Host) -> None:
+    (host.proc / "devices").write_text(DEVICES)
+    assert installation.drivers_by_major(host) == {
+        1: {"mem"},
+        195: {"nvidia", "nvidiactl"},
+        226: {"drm"},
+        510: {"nvidia-uvm"},
+    }
+
+
+def test_where_no_driver_of_nvidia_is_registered_nothing_can_be_told(host: Host) -> None:
+    assert installation.drivers_by_major(host) == {}
+    (host.proc / "devices").write_text("Character devices:\n  1 mem\n")
+    assert installation.drivers_by_major(host) == {}

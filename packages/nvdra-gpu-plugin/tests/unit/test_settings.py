@@ -1,0 +1,37 @@
+"""Settings that could never work are told at once, not after the kubelet has registered us."""
+
+import pytest
+from nvdra_gpu_plugin.settings import Settings
+from nvdra_runtime.settings import loader as process_settings
+from nvdra_runtime.settings.loader import SettingsError
+
+
+def read(*flags: str) -> Settings:
+    return process_settings.load_or_raise(Settings, ["--node-name=n", *flags], {})
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--http-endpoint=8080", "host:port"),
+        ("--debug-endpoint=localhost", "host:port"),
+        ("--http-endpoint=:65536", "65535"),
+        ("--metrics-path=metrics", "must start with /"),
+        ("--kubelet-plugins-directory-path=plugins", "must be absolute"),
+        ("--kubelet-registrar-directory-path=plugins_registry", "must be absolute"),
+        ("--cdi-root=cdi", "must be absolute"),
+        (f"--kubelet-plugins-directory-path=/{'x' * 100}", "bytes"),
+        ("--healthcheck-port=51516", "/healthz and /readyz of --http-endpoint"),
+        ("--image-name=x", "not supported: it is for MPS"),
+        ("--consumable-shares=2", "not part of this release"),
+        ("--vmodule=a=4", "/debug/flags/v"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused(flag: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        read(flag)
+
+
+@pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:6060", "localhost:1", ""])
+def test_addresses_that_can_be_listened_on(address: str) -> None:
+    assert read(f"--http-endpoint={address}").http_endpoint == address

@@ -1,0 +1,1 @@
+"""This daemon's entry among the daemons of its clique."""

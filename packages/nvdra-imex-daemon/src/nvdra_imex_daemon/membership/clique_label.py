@@ -1,0 +1,51 @@
+"""Sets the label of our own pod that names the clique of its node.
+
+Controllers recognize nodes without fabric by an empty value.
+Source: docs/reference/compute-domain.md, "Labels and finalizers"; docs/reference/imex.md, "The run
+command".
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nvdra_api import names
+from nvdra_api.errors import DriverError
+from nvdra_api.ids import CliqueID
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.backoff import Backoff
+from nvdra_runtime.telemetry import logs
+
+LOG = logs.logger(__name__)
+
+_CALL_TIMEOUT_S: Final = 10.0
+_FAILURE_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=60.0)
+
+
+@asynccontextmanager
+async def set_in_background(
+    api: Client, namespace: str, pod: str, clique: CliqueID
+) -> AsyncIterator[None]:
+    """Set the label in the background for the block, retrying until it is set."""
+    async with background_tasks.running(label=_set_until_done(api, namespace, pod, clique)):
+        yield
+
+
+async def _set_until_done(api: Client, namespace: str, pod: str, clique: CliqueID) -> None:
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+    change = {"metadata": {"labels": {names.CLIQUE_LABEL: clique}}}
+    failures = 0
+    while True:
+        try:
+            await api.patch(path, change, asyncio.get_running_loop().time() + _CALL_TIMEOUT_S)
+        except DriverError as error:
+            failures += 1
+            retry_s = _FAILURE_BACKOFF.delay(failures, random.random())  # noqa: S311 - spreads load
+            LOG.warning("Cannot label this pod", error=error, retry_s=round(retry_s, 1))
+            await asyncio.sleep(retry_s)
+        else:
+            LOG.v(2, "Labelled this pod", clique=clique)
+            return

@@ -1,0 +1,223 @@
+"""The list of a domain's daemons: joins it, reports our status in it, leaves it, watches it.
+
+One informer watches one object by its name. A write is based on the version of the object that was
+read, or is a patch of our own entry alone. After a conflict the object is read again and the change
+is computed again. Source: docs/reference/imex.md, "Joining the clique";
+docs/reference/compute-domain.md, "Races and correctness" (KW-24 to 30), "Scalability and latency"
+(KW-2).
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nvdra_api.errors import Reason, RetryableError
+from nvdra_api.meta import JsonObject
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
+from nvdra_runtime.kube.informer import Informer
+from nvdra_runtime.process.backoff import Backoff
+from nvdra_runtime.telemetry import logs
+
+from nvdra_imex_daemon.membership import entries, member_store
+from nvdra_imex_daemon.membership.entries import Entries, MemberIdentity, MemberStatus
+from nvdra_imex_daemon.membership.member_store import MemberStore
+
+LOG = logs.logger(__name__)
+
+REPORT_TIMEOUT_S: Final = 15.0
+"""Limit of one report, including all conflicts. The daemon retries after that."""
+LEAVE_TIMEOUT_S: Final = 10.0
+"""Limit of leaving, part of the pod's grace period, as in the reference driver."""
+
+_CONFLICT_BACKOFF: Final = Backoff(first_s=0.02, ceiling_s=0.5, jitter=1.0)
+"""Delays after a conflict, fully random because the other daemons wait as well."""
+
+
+class Superseded(RetryableError):
+    """A later pod of our node has taken our entry over, so this pod must not write it."""
+
+
+class MemberList:
+    """The list that our entry is in.
+
+    Attributes:
+        has_joined: Whether this process has ever written our entry.
+    """
+
+    def __init__(
+        self,
+        api: Client,
+        store: MemberStore,
+        member: MemberIdentity,
+        observe_restart: Callable[[str], None],
+        preferred_index: int | None = None,
+    ) -> None:
+        """Create the list; `running` watches it.
+
+        Args:
+            api: Client of the API server.
+            store: The object that contains the list.
+            member: Who we are.
+            observe_restart: Called when the watch is restarted.
+            preferred_index: The index to take if it is free: our node's last one.
+        """
+        self._api = api
+        self._store = store
+        self._member = member
+        self._path = f"{store.collection}/{store.name}"
+        self._preferred_index = preferred_index
+        self._drops_unknown_fields = False
+        self.has_joined = False
+        self._informer = Informer(
+            api, self._locate, {"fieldSelector": f"metadata.name={store.name}"}, observe_restart
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["MemberList"]:
+        """Watch the object for the block."""
+        async with self._informer.running():
+            yield self
+
+    @property
+    def problem(self) -> str:
+        """Why the cache may be out of date; empty if it is current."""
+        return self._informer.error
+
+    async def changed_since(self, serial: int) -> int:
+        """Wait until the object has changed since `serial`. Returns the new serial."""
+        return await self._informer.wait_for_change(serial)
+
+    def entries(self) -> Entries:
+        """All entries in the cache, including our own writes."""
+        obj = self._cached()
+        return self._store.entries(obj) if obj is not None else ()
+
+    def expected_nodes(self) -> int:
+        """How many nodes the domain is to have; 0 if the object does not say it."""
+        obj = self._cached()
+        return self._store.expected_nodes(obj) if obj is not None else 0
+
+    async def report(self, status: MemberStatus) -> int:
+        """Write our status, joining if we have no entry. Returns our index.
+
+        Nothing is written if the entry has the status already.
+
+        Raises:
+            Superseded: `DaemonNotReady`: A later pod of our node has taken the entry over.
+            RetryableError: `DomainFull`, `DomainNotFound`; `ApiUnavailable`.
+        """
+        deadline = asyncio.get_running_loop().time() + REPORT_TIMEOUT_S
+        obj = self._cached() if self._informer.has_synced else await self._read(deadline)
+        failures = 0
+        while True:
+            self._check_superseded(obj)
+            change = member_store.desired(
+                self._store,
+                obj,
+                self._member,
+                status,
+                preferred_index=self._preferred_index,
+                drops_unknown_fields=self._drops_unknown_fields,
+            )
+            if change is None:
+                assert obj is not None
+                return self._record_stored(obj)
+            try:
+                stored = await self._write(obj, change, deadline)
+            except (Conflict, Invalid, NotFound) as error:
+                failures += 1
+                if isinstance(error, Invalid) and failures > 1:
+                    raise
+                await asyncio.sleep(_CONFLICT_BACKOFF.delay(failures, random.random()))  # noqa: S311
+                obj = await self._read(deadline)
+                continue
+            self._informer.record_write(stored)
+            return self._record_stored(stored)
+
+    async def leave(self) -> bool:
+        """Remove our entry within `LEAVE_TIMEOUT_S`. Returns whether there was one.
+
+        An entry that a later pod of our node has taken over stays.
+
+        Raises:
+            DriverError: The API server did not accept the write.
+        """
+        deadline = asyncio.get_running_loop().time() + LEAVE_TIMEOUT_S
+        failures = 0
+        while (obj := await self._read(deadline)) is not None:
+            before = self._store.entries(obj)
+            after = entries.without_own_entry(before, self._member, self._store.node_field)
+            if len(after) == len(before):
+                return False
+            try:
+                change = self._store.with_entries(obj, after)
+                await self._api.replace(self._path + self._store.subresource, change, deadline)
+                return True
+            except Conflict:
+                failures += 1
+                await asyncio.sleep(_CONFLICT_BACKOFF.delay(failures, random.random()))  # noqa: S311
+            except NotFound:
+                return False
+        return False
+
+    async def _locate(self, deadline: float, is_lost: bool) -> str:
+        del deadline, is_lost  # our own API has one version only
+        return self._store.collection
+
+    def _cached(self) -> JsonObject | None:
+        return next(iter(self._informer.snapshot().values()), None)
+
+    async def _read(self, deadline: float) -> JsonObject | None:
+        try:
+            return await self._api.get(self._path, deadline)
+        except NotFound:
+            return None
+
+    async def _write(
+        self, obj: JsonObject | None, change: JsonObject, deadline: float
+    ) -> JsonObject:
+        path = self._path + self._store.subresource
+        if obj is None:
+            return await self._api.create(self._store.collection, change, deadline)
+        operations = member_store.own_entry_patch(self._store, obj, change, self._member)
+        if operations is None:
+            return await self._api.replace(path, change, deadline)
+        return await self._api.patch(path, operations, deadline, "application/json-patch+json")
+
+    def _check_superseded(self, obj: JsonObject | None) -> None:
+        """Raise Superseded if somebody else wrote our entry after we did."""
+        if obj is None or not self.has_joined:
+            return
+        entry = entries.find_own(self._store.entries(obj), self._member, self._store.node_field)
+        if entry is not None and not entries.is_written_by(entry, self._member):
+            writer = entry.get("podUID") or entry.get("ipAddress")
+            raise Superseded(
+                Reason.DAEMON_NOT_READY,
+                f"another pod ({writer}) is the daemon of node {self._member.node} now; this pod "
+                f"({self._member.pod_uid}) is its predecessor",
+                "nothing to do if this pod is being deleted; otherwise delete it",
+                node=self._member.node,
+            )
+
+    def _record_stored(self, obj: JsonObject) -> int:
+        """Remember our index, and whether the cluster's CRD drops fields. Returns the index."""
+        entry = entries.find_own(self._store.entries(obj), self._member, self._store.node_field)
+        index = entries.index_of(entry) if entry is not None else None
+        if entry is None or index is None:
+            raise RetryableError(
+                Reason.API_UNAVAILABLE,
+                f"{self._path} does not contain the entry that was written for node "
+                f"{self._member.node}",
+                "look for an admission webhook that changes the object",
+            )
+        self._drops_unknown_fields = (
+            self._store.node_field is entries.NodeField.CLIQUE and not entry.get("podUID")
+        )
+        if not self.has_joined or index != self._preferred_index:
+            LOG.v(1, "Joined", object=self._store.name, index=index, former=self._preferred_index)
+        self.has_joined = True
+        self._preferred_index = index
+        return index

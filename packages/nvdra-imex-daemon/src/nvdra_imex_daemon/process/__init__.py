@@ -1,0 +1,1 @@
+"""nvidia-imex as a child process, and its readiness."""

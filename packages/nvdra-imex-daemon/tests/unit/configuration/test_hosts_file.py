@@ -1,0 +1,69 @@
+"""The block of peers in a hosts file."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nvdra_api.ids import NodeName
+from nvdra_imex_daemon.configuration import hosts_file
+from nvdra_imex_daemon.configuration.peers import Peer
+
+KUBELETS = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n10.4.1.7\tdaemon-x7k2p\n"
+
+
+def peer(index: int, ip: str) -> Peer:
+    return Peer(index, NodeName(f"node-{index}"), ip, is_ready=True)
+
+
+TWO = (peer(0, "10.4.1.7"), peer(1, "10.4.2.9"))
+BLOCK = """\
+# Compute Domain Daemon mappings
+10.4.1.7\tcompute-domain-daemon-0000
+10.4.2.9\tcompute-domain-daemon-0001
+# End of Compute Domain Daemon mappings
+"""
+
+
+def test_the_peers_are_in_one_block_at_the_end() -> None:
+    assert hosts_file.with_peers(KUBELETS, TWO) == KUBELETS + BLOCK
+
+
+def test_a_missing_newline_at_the_end_is_added() -> None:
+    assert hosts_file.with_peers("127.0.0.1 localhost", TWO) == "127.0.0.1 localhost\n" + BLOCK
+
+
+def test_lines_of_the_reference_driver_are_replaced() -> None:
+    theirs = (
+        f"{KUBELETS}\n# Compute Domain Daemon mappings\n10.4.7.7\tcompute-domain-daemon-0003\n"
+        "10.4.3.3\tsomething-else\n"
+    )
+    assert hosts_file.with_peers(theirs, TWO) == f"{KUBELETS}\n10.4.3.3\tsomething-else\n{BLOCK}"
+
+
+def test_a_departed_member_is_removed_and_nothing_else_changes() -> None:
+    assert hosts_file.with_peers(KUBELETS + BLOCK, TWO[:1]) == KUBELETS + BLOCK.replace(
+        "10.4.2.9\tcompute-domain-daemon-0001\n", ""
+    )
+
+
+lines = st.lists(
+    st.text(st.characters(exclude_characters="\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")), max_size=8
+)
+rosters = st.lists(st.integers(min_value=0, max_value=17), unique=True, max_size=6).map(
+    lambda indexes: tuple(peer(index, f"10.4.0.{index + 1}") for index in sorted(indexes))
+)
+
+
+@given(lines, rosters, rosters)
+def test_writing_twice_changes_nothing_and_keeps_other_lines(
+    kept: list[str], first: tuple[Peer, ...], second: tuple[Peer, ...]
+) -> None:
+    text = "".join(f"{line}\n" for line in kept)
+    once = hosts_file.with_peers(text, first)
+    assert once.startswith(text)
+    assert hosts_file.with_peers(once, first) == once
+    assert hosts_file.with_peers(once, second) == hosts_file.with_peers(text, second)
+
+
+@pytest.mark.parametrize("text", ["a\r\nb\r\n", "a\x0cb\n", "\ufeffx\n"])
+def test_unusual_characters_are_kept(text: str) -> None:
+    assert hosts_file.with_peers(text, ()).startswith(text)

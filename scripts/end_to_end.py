@@ -1,0 +1,85 @@
+"""Run the end-to-end tests: the groups side by side, each on a lab of its own.
+
+    python scripts/end_to_end.py [--group NAME]... [PYTEST ARGUMENT]...
+
+The groups are the directories of e2e/tests: `gpus` (whole GPUs on two DGX H100), `domains`
+(ComputeDomains on two trays of an NVL72 rack) and `lab` (the life of a lab itself). The tests of a
+group follow one another. Groups wait more than they work, so `gpus` and `domains` run at the same
+time; `lab` runs after them, because it looks for anything that a lab leaves on the machine. Each
+line of output begins with its group.
+"""
+
+import argparse
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent / "e2e" / "tests"
+STAGES = (("gpus", "domains"), ("lab",))
+"""The groups of a stage run at the same time, the stages one after another."""
+NO_TESTS = 5
+"""Exit status of pytest when no test of the group was selected."""
+
+
+def main() -> int:
+    """Run the groups and return 0 if every selected test passed."""
+    parser = argparse.ArgumentParser(description="Run the end-to-end tests, groups side by side.")
+    known = [group for stage in STAGES for group in stage]
+    parser.add_argument("--group", action="append", choices=known, help="default: all")
+    arguments, for_pytest = parser.parse_known_args()
+    wanted = arguments.group or known
+    started = time.monotonic()
+    statuses: dict[str, int] = {}
+    for stage in STAGES:
+        statuses |= _run_side_by_side([group for group in stage if group in wanted], for_pytest)
+    failed = [group for group, status in statuses.items() if status not in (0, NO_TESTS)]
+    if all(status == NO_TESTS for status in statuses.values()):
+        print("error: no end-to-end test has these words in its name", file=sys.stderr)
+        return NO_TESTS
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    print(f"end to end: {', '.join(statuses)} in {minutes}:{seconds:02d} min", flush=True)
+    if failed:
+        print(f"error: tests failed in: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _run_side_by_side(groups: list[str], for_pytest: list[str]) -> dict[str, int]:
+    """Run groups at the same time and return their exit statuses."""
+    runs = {group: _start(group, for_pytest) for group in groups}
+    relays = [threading.Thread(target=_relay, args=(group, runs[group])) for group in groups]
+    for relay in relays:
+        relay.start()
+    try:
+        for relay in relays:
+            relay.join()
+    except KeyboardInterrupt:  # the terminal has interrupted the groups, too: they clean up
+        for relay in relays:
+            relay.join()
+    return {group: run.wait() for group, run in runs.items()}
+
+
+def _start(group: str, for_pytest: list[str]) -> "subprocess.Popen[str]":
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "--durations=12",
+        "--color=no",
+        str(TESTS / group),
+    ]
+    return subprocess.Popen(
+        [*argv, *for_pytest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def _relay(group: str, run: "subprocess.Popen[str]") -> None:
+    assert run.stdout is not None
+    for line in run.stdout:
+        print(f"[{group}] {line}", end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

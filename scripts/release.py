@@ -1,0 +1,338 @@
+"""Release one package: version, changelog, commit, tag, wheel, image and chart.
+
+    python scripts/release.py nvdra-cdi minor
+    python scripts/release.py nvdra-gpu-plugin 0.1.0 --artifacts wheel,image,chart
+
+The release takes two commits. The first sets the version in `__about__.py` and in the package's
+chart, folds `changes.d/` into CHANGELOG.md and widens the ranges of packages that depend on this
+one; it is tagged `<package>-v<version>`. The second adds its row to docs/releases.md, which names
+the commit, because tags do not travel with every copy of the repository. `nvdra` releases the
+umbrella chart, which names the charts that were tested together.
+
+The artifacts are built from a checkout of the tag and written to dist/.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+UMBRELLA = "nvdra"
+RELEASES = Path("docs/releases.md")
+ARTIFACTS = ("wheel", "image", "chart")
+_LAB = (sys.executable, "-c", "import sys; from nvdra_lab import cli; sys.exit(cli.main())")
+_ABOUT = re.compile(r'__version__ = "([^"]+)"')
+_FRAGMENT = re.compile(r"^\w+\.(added|changed|deprecated|removed|fixed|security)(\.\d+)?\.md$")
+_FIRST_LINES = """# Releases
+
+The commit of each version. Each package has its own versions; `nvdra` is the umbrella chart. A tag
+`<package>-v<version>` marks the same commit where tags are kept.
+
+| package | version | date | commit |
+|---|---|---|---|
+"""
+
+
+class Version(NamedTuple):
+    """A version by SemVer, without pre-releases."""
+
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Version":
+        """Read `1.2.3`.
+
+        Raises:
+            ReleaseError: It is no such version.
+        """
+        if not re.fullmatch(r"\d+\.\d+\.\d+", text):
+            raise ReleaseError(f"{text!r} is no version such as 1.2.3")
+        return cls(*map(int, text.split(".")))
+
+    def bumped(self, part: str) -> "Version":
+        """Return the next version that `part` asks for: major, minor or patch."""
+        if part == "major":
+            return Version(self.major + 1, 0, 0)
+        if part == "minor":
+            return Version(self.major, self.minor + 1, 0)
+        return Version(self.major, self.minor, self.patch + 1)
+
+    @property
+    def compatible_range(self) -> str:
+        """The range for packages that depend on it; before 1.0 a minor version may break."""
+        above = Version(0, self.minor + 1, 0) if self.major == 0 else Version(self.major + 1, 0, 0)
+        upper = f"{above.major}.{above.minor}" if above.major == 0 else f"{above.major}"
+        return f">={self.major}.{self.minor},<{upper}"
+
+
+class ReleaseError(Exception):
+    """The release cannot be made; the text says why and what to do."""
+
+
+def next_version(current: Version, is_released: bool, wanted: str) -> Version:
+    """Return the version to release.
+
+    Args:
+        current: The version in the tree.
+        is_released: Whether docs/releases.md has it.
+        wanted: `major`, `minor`, `patch` or a version.
+
+    Raises:
+        ReleaseError: The version was released before, or is older than the current one.
+    """
+    version = (
+        current.bumped(wanted) if wanted in ("major", "minor", "patch") else Version.parse(wanted)
+    )
+    if version < current or (version == current and is_released):
+        raise ReleaseError(f"{version} is not newer than {current}, which is released")
+    return version
+
+
+def widened(pyproject: str, package: str, version: Version) -> str:
+    """Return a pyproject.toml whose range of `package` admits `version`."""
+    pattern = re.compile(rf'("{re.escape(package)}(?:\[[^\]]*\])?)>=[\d.]+,<[\d.]+')
+    return pattern.sub(lambda match: match[1] + version.compatible_range, pyproject)
+
+
+def chart_with(chart: str, version: Version) -> str:
+    """Return a Chart.yaml of that version; what it depends on stays."""
+    text = re.sub(r"^version: .*$", f"version: {version}", chart, count=1, flags=re.MULTILINE)
+    return re.sub(r"^appVersion: .*$", f"appVersion: {version}", text, count=1, flags=re.MULTILINE)
+
+
+def chart_depending_on(chart: str, dependency: str, version: Version) -> str:
+    """Return the umbrella's Chart.yaml with that version of one dependency."""
+    pattern = rf"(- name: {re.escape(dependency)}\n\s+version: ).*"
+    return re.sub(pattern, lambda match: f"{match[1]}{version}", chart)
+
+
+def release(package: str, wanted: str, artifacts: list[str], repository: Path) -> Version:
+    """Make the release.
+
+    Raises:
+        ReleaseError: Nothing was changed.
+    """
+    _check_clean(repository)
+    about = _about(package, repository)
+    current = _current_version(package, about, repository)
+    rows = _rows(repository)
+    version = next_version(current, (package, str(current)) in rows, wanted)
+    if (package, str(version)) in rows:
+        raise ReleaseError(f"{package} {version} is in {RELEASES} already")
+    if about is not None:
+        _check_fragments(package, repository)
+    _write_version(package, about, version, repository)
+    if about is not None:
+        _fold_changelog(package, version, repository)
+        _widen_ranges(package, version, repository)
+    tag = f"{package}-v{version}"
+    _git(repository, "add", "--all")
+    # Nothing differs when the tree has the version and the changelog has the entry already.
+    _git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Release {package} {version}")
+    _git(repository, "tag", tag)
+    commit = _git(repository, "rev-parse", "HEAD").strip()
+    _add_row(package, version, commit, repository)
+    _git(repository, "add", str(RELEASES))
+    message = f"docs/releases.md names the commit of {package} {version}"
+    _git(repository, "commit", "--quiet", "-m", message)
+    print(f"✓ {tag} is {commit[:10]}", flush=True)
+    if artifacts:
+        build(package, version, tag, artifacts, repository)
+    return version
+
+
+def build(
+    package: str, version: Version, commit: str, artifacts: list[str], repository: Path
+) -> list[Path]:
+    """Build the artifacts of a version from its commit and write them to dist/."""
+    dist = repository / "dist"
+    dist.mkdir(exist_ok=True)
+    made = []
+    with tempfile.TemporaryDirectory(prefix="nvdra-release-") as folder:
+        tree = Path(folder) / "tree"
+        _git(repository, "worktree", "add", "--quiet", "--detach", str(tree), commit)
+        try:
+            if "wheel" in artifacts and package != UMBRELLA:
+                made += _build_wheel(package, version, tree, dist)
+            if "image" in artifacts and (tree / "packages" / package / "Dockerfile").exists():
+                made += _build_image(package, version, tree, dist)
+            if "chart" in artifacts and (tree / "charts" / package / "Chart.yaml").exists():
+                made += _build_chart(package, version, tree, dist)
+        finally:
+            _git(repository, "worktree", "remove", "--force", str(tree))
+    for path in made:
+        print(f"✓ {path.relative_to(repository)}", flush=True)
+    return made
+
+
+def _build_wheel(package: str, version: Version, tree: Path, dist: Path) -> list[Path]:
+    _run(["hatch", "--quiet", "build", "-t", "wheel", str(dist)], tree / "packages" / package)
+    return [dist / f"{package.replace('-', '_')}-{version}-py3-none-any.whl"]
+
+
+def _build_image(package: str, version: Version, tree: Path, dist: Path) -> list[Path]:
+    # The lab builds the images of the tree that it stands in.
+    code = tree / "e2e" / "cluster" / "src"
+    simulator = tree / "e2e" / "sim" / "src"
+    path = os.pathsep.join((str(code), str(simulator)))
+    argv = [*_LAB, "image", "build"]
+    _run(argv, tree, {"PYTHONPATH": path})
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    target = dist / f"{package}-{version}.oci.tar"
+    shutil.copyfile(cache / "nvdra" / "images" / f"{package}.oci.tar", target)
+    return [target]
+
+
+def _build_chart(package: str, version: Version, tree: Path, dist: Path) -> list[Path]:
+    _run([_helm(), "package", str(tree / "charts" / package), "--destination", str(dist)], tree)
+    return [dist / f"{package}-{version}.tgz"]
+
+
+def _helm() -> str:
+    """The helm on PATH, or the lab's own, which is built on first use."""
+    found = shutil.which("helm")
+    if found is None:
+        table = _run([*_LAB, "binaries", "helm"], REPOSITORY)
+        found = next(line.split()[1] for line in table.splitlines() if line.split()[:1] == ["helm"])
+    return found
+
+
+def _check_clean(repository: Path) -> None:
+    changes = _git(repository, "status", "--porcelain")
+    if changes:
+        raise ReleaseError(f"the tree has changes that are not committed:\n{changes.rstrip()}")
+
+
+def _about(package: str, repository: Path) -> Path | None:
+    """The file with the package's version; None for the umbrella chart."""
+    if package == UMBRELLA:
+        return None
+    found = sorted((repository / "packages" / package).glob("src/*/__about__.py"))
+    if not found:
+        known = sorted(path.name for path in (repository / "packages").iterdir())
+        raise ReleaseError(f"there is no package {package}; known: {', '.join(known)}, {UMBRELLA}")
+    return found[0]
+
+
+def _current_version(package: str, about: Path | None, repository: Path) -> Version:
+    if about is not None:
+        match = _ABOUT.search(about.read_text())
+    else:
+        chart = repository / "charts" / package / "Chart.yaml"
+        match = re.search(r"^version: (.*)$", chart.read_text(), re.MULTILINE)
+    assert match is not None
+    return Version.parse(match[1])
+
+
+def _check_fragments(package: str, repository: Path) -> None:
+    folder = repository / "packages" / package / "changes.d"
+    names = sorted(path.name for path in folder.glob("*.md"))
+    wrong = [name for name in names if not _FRAGMENT.match(name)]
+    if wrong:
+        raise ReleaseError(
+            f"{', '.join(wrong)} in {folder.relative_to(repository)} would be dropped in silence: "
+            "name it <issue>.<added|changed|deprecated|removed|fixed|security>.md"
+        )
+    if not names:
+        raise ReleaseError(
+            f"{folder.relative_to(repository)} is empty: write what the person who upgrades notices"
+        )
+
+
+def _write_version(package: str, about: Path | None, version: Version, repository: Path) -> None:
+    if about is not None:
+        about.write_text(_ABOUT.sub(f'__version__ = "{version}"', about.read_text()))
+    chart = repository / "charts" / package / "Chart.yaml"
+    if not chart.exists():
+        return
+    chart.write_text(chart_with(chart.read_text(), version))
+    umbrella = repository / "charts" / UMBRELLA / "Chart.yaml"
+    umbrella.write_text(chart_depending_on(umbrella.read_text(), package, version))
+
+
+def _fold_changelog(package: str, version: Version, repository: Path) -> None:
+    today = datetime.now(UTC).date().isoformat()
+    argv = ["towncrier", "build", "--yes", "--version", str(version), "--date", today]
+    _run(argv, repository / "packages" / package)
+
+
+def _widen_ranges(package: str, version: Version, repository: Path) -> None:
+    for pyproject in (repository / "packages").glob("*/pyproject.toml"):
+        text = pyproject.read_text()
+        pyproject.write_text(widened(text, package, version))
+
+
+def _rows(repository: Path) -> set[tuple[str, str]]:
+    """Package and version of each release so far."""
+    path = repository / RELEASES
+    text = path.read_text() if path.exists() else ""
+    rows = re.findall(r"^\| ([\w-]+) \| (\d+\.\d+\.\d+) \|", text, re.MULTILINE)
+    return {(package, version) for package, version in rows}
+
+
+def _add_row(package: str, version: Version, commit: str, repository: Path) -> None:
+    path = repository / RELEASES
+    text = path.read_text() if path.exists() else _FIRST_LINES
+    today = datetime.now(UTC).date().isoformat()
+    path.write_text(f"{text}| {package} | {version} | {today} | {commit} |\n")
+
+
+def _git(repository: Path, *arguments: str) -> str:
+    return _run(["git", *arguments], repository)
+
+
+def _run(argv: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        argv,
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()
+        raise ReleaseError(f"{' '.join(argv[:3])} failed in {folder}: {said}")
+    return done.stdout
+
+
+def main() -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(
+        description="Release one package: version, changelog, commit, tag, wheel, image, chart.",
+        epilog="example: python scripts/release.py nvdra-cdi minor --artifacts wheel",
+    )
+    parser.add_argument("package", help="a package such as nvdra-cdi, or nvdra: the umbrella chart")
+    parser.add_argument("version", help="major, minor, patch, or the version itself")
+    parser.add_argument(
+        "--artifacts",
+        default="",
+        help=f"what to build of it into dist/, from {','.join(ARTIFACTS)} (default: nothing)",
+    )
+    arguments = parser.parse_args()
+    artifacts = [name for name in arguments.artifacts.split(",") if name]
+    unknown = sorted(set(artifacts) - set(ARTIFACTS))
+    if unknown:
+        parser.error(f"--artifacts: {', '.join(unknown)} is none of {', '.join(ARTIFACTS)}")
+    try:
+        release(arguments.package, arguments.version, artifacts, REPOSITORY)
+    except ReleaseError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Shared test code: clusters, nodes, kubelets, hardware, faults and crash campaigns."""

@@ -1,0 +1,1 @@
+"""A whole cluster with the driver in it, as administrators and users work with it."""

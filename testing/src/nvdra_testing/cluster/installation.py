@@ -1,0 +1,298 @@
+"""A lab with the driver installed as users install it, for the end-to-end tests and the demo.
+
+`lab_command` starts and stops the lab itself.
+"""
+
+import contextlib
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvdra_lab import model
+
+from nvdra_testing.cluster import api_versions
+from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.cluster.lab_command import STATE_DIR, Lab
+
+CHART = Path(__file__).parents[4] / "charts/nvdra"
+RELEASE = "nvdra"
+NAMESPACE = "nvdra-system"
+DRIVER = "gpu.nvidia.com"
+PART_OF_SELECTOR = "app.kubernetes.io/part-of=nvdra"
+GPUS_ONLY = "--set=resources.computeDomains.enabled=false"
+"""A helm flag: install gpu.nvidia.com without ComputeDomains."""
+SIMULATED_ROOTS = {
+    "nvidiaDriverRoot": "/run/nvidia/driver",
+    "procRoot": "/run/nvidia/proc",
+    "sysRoot": "/run/nvidia/sys",
+}
+"""The simulated hardware is at these paths on every node of a lab; `devRoot` stays /dev."""
+
+DEBUG_PORT = 6060
+
+
+@dataclass(frozen=True)
+class Component:
+    """One of the driver's programs as the chart installs it.
+
+    Attributes:
+        name: The name of its chart.
+        http_port: The port of its probes and metrics.
+        driver: The DRA driver that it serves.
+    """
+
+    name: str
+    http_port: int
+    driver: str
+
+    @property
+    def label(self) -> str:
+        """The label selector of its pods."""
+        return f"app.kubernetes.io/name={self.name},app.kubernetes.io/instance={RELEASE}"
+
+
+GPU_PLUGIN = Component("nvdra-gpu-plugin", 8080, DRIVER)
+CD_PLUGIN = Component("nvdra-cd-plugin", 8081, "compute-domain.nvidia.com")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A published device, with attributes and capacities as plain values."""
+
+    node: str
+    name: str
+    attributes: Mapping[str, Any]
+    capacity: Mapping[str, str]
+
+    @property
+    def uuid(self) -> str:
+        return str(self.attributes["uuid"])
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running lab, an administrator's kubectl, and the plugin that the test is about."""
+
+    lab: Lab
+    kubectl: Kubectl
+    component: Component = GPU_PLUGIN
+
+    @classmethod
+    def from_lab(cls, lab: Lab, component: Component = GPU_PLUGIN) -> "Cluster":
+        """The cluster of a running lab."""
+        return cls(lab, lab.kubectl(), component)
+
+    @property
+    def driver_namespace(self) -> Kubectl:
+        """An administrator's kubectl in the driver's namespace."""
+        return self.kubectl.in_namespace(NAMESPACE)
+
+    @property
+    def host_address(self) -> str:
+        """The address at which pods reach this machine."""
+        return model.network(self._lab_facts["index"]).host_address
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """The major and minor version of Kubernetes."""
+        major, minor, _ = map(int, self._lab_facts["kubernetes"].split("."))
+        return major, minor
+
+    def nodes(self) -> list[str]:
+        """The names of the nodes."""
+        return sorted(node["metadata"]["name"] for node in self.kubectl.get("nodes"))
+
+    def install(self, *helm_flags: str, wait_s: int = 60) -> None:
+        """Run `helm upgrade --install`, and wait until the plugins of all nodes are ready.
+
+        Args:
+            *helm_flags: More flags of helm, such as `--set-json=…`.
+            wait_s: How long helm waits.
+        """
+        roots = [f"--set-string=global.{name}={path}" for name, path in SIMULATED_ROOTS.items()]
+        where = ["--namespace", NAMESPACE, "--create-namespace"]
+        how = ["--wait", f"--timeout={wait_s}s"]
+        self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *roots, *helm_flags)
+        self.wait_rolled_out(wait_s)
+
+    def wait_rolled_out(self, wait_s: int = 60) -> None:
+        """Wait until all nodes have ready plugins of the last install or rollback."""
+        # helm returns while `maxUnavailable` plugins are still starting. A pod on such a node would
+        # be retried by its kubelet only a minute later.
+        limit = f"--timeout={wait_s}s"
+        self.driver_namespace.run(
+            "rollout", "status", "daemonset", "-l", PART_OF_SELECTOR, limit, timeout_s=wait_s + 5
+        )
+
+    def uninstall(self) -> None:
+        """Run `helm uninstall`, and wait until the driver's pods are gone."""
+        self.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait")
+        self.driver_namespace.wait(
+            lambda: self._driver_pods() or None, "the driver's pods to be gone", timeout_s=60
+        )
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm in the lab."""
+        return self.lab.run_checked("helm", *arguments)
+
+    def devices(self) -> list[Device]:
+        """All devices that the driver publishes, by node and name."""
+        driver = f"--field-selector=spec.driver={self.component.driver}"
+        slices = self.kubectl.get("resourceslices", "", driver)
+        found = [
+            _device(each["spec"]["nodeName"], api_versions.device_as_v1(device))
+            for each in slices
+            for device in each["spec"].get("devices", [])
+        ]
+        return sorted(found, key=lambda device: (device.node, device.name))
+
+    def device(self, node: str, name: str) -> Device:
+        """One published device."""
+        return next(one for one in self.devices() if (one.node, one.name) == (node, name))
+
+    def allocated_devices(self, claim: Mapping[str, Any]) -> list[Device]:
+        """The devices that are allocated to a claim, in the order of its allocation."""
+        results = claim["status"]["allocation"]["devices"]["results"]
+        known = {(device.node, device.name): device for device in self.devices()}
+        return [known[result["pool"], result["device"]] for result in results]
+
+    def plugin_pod(self, node: str) -> str:
+        """The name of the plugin's pod on a node."""
+        on_node = f"--field-selector=spec.nodeName={node}"
+        (pod,) = self.driver_namespace.get("pods", "", "-l", self.component.label, on_node)
+        return str(pod["metadata"]["name"])
+
+    def restart_plugin(self, node: str) -> None:
+        """Delete the plugin's pod on a node, and wait until the new pod is ready."""
+        self.driver_namespace.delete("pod", self.plugin_pod(node))
+        self.wait_ready(node)
+
+    def reboot(self, node: str) -> None:
+        """Reboot a node, and wait until its plugin is ready again."""
+        before = self._plugin_containers(node)
+        self.lab.run_checked("reboot", node)
+        self.wait_ready(node, other_than=before)
+
+    def wait_ready(self, node: str, other_than: Mapping[str, bool] | None = None) -> None:
+        """Wait until a node has one ready plugin whose container is none of `other_than`."""
+        old = set(other_than or {})
+
+        def not_ready() -> str | None:
+            plugins = self._plugin_containers(node)
+            is_so = list(plugins.values()) == [True] and not old & set(plugins)
+            return None if is_so else str(plugins)
+
+        self.driver_namespace.wait(
+            not_ready, f"the plugin of {node} to be ready again", timeout_s=60
+        )
+
+    def metrics(self, node: str) -> dict[str, float]:
+        """The metrics of a node's plugin: sample name with labels → value."""
+        where = f"{self.plugin_pod(node)}:{self.component.http_port}"
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{where}/proxy/metrics"
+        lines = self.kubectl.run("get", "--raw", path).splitlines()
+        samples = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples}
+
+    def prepared_gpu_count(self, node: str) -> int:
+        """The number of GPUs that are prepared on a node."""
+        labels = f'device_type="gpu",driver="{DRIVER}",node="{node}"'
+        return int(self.metrics(node)[f"nvidia_dra_prepared_devices{{{labels}}}"])
+
+    def trace(self, node: str, uid: str, form: str = "text") -> str:
+        """A claim's trace, from the debug endpoint, which is reached by a port-forward."""
+        return self.pod_trace(self.plugin_pod(node), uid, form)
+
+    def pod_trace(self, pod: str, uid: str, form: str = "text") -> str:
+        """A trace from the debug endpoint of one pod of the driver."""
+        with self.port_forward(pod, DEBUG_PORT) as address:
+            url = f"{address}/debug/traces/{uid}?format={form}"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return str(answer.read().decode())
+
+    @contextlib.contextmanager
+    def port_forward(self, pod: str, port: int) -> Iterator[str]:
+        """Run `kubectl port-forward` to a pod of the driver, and yield the local URL."""
+        argv = [self.kubectl.program, f"--kubeconfig={self.kubectl.kubeconfig}", "-n", NAMESPACE]
+        argv += ["port-forward", f"pod/{pod}", f":{port}"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                line = process.stdout.readline()  # Forwarding from 127.0.0.1:41234 -> 6060
+                assert line.startswith("Forwarding from"), (
+                    f"unexpected output of kubectl port-forward: {line!r}"
+                )
+                yield f"http://{line.split()[2]}"
+            finally:
+                process.terminate()
+
+    def simctl(self, node: str, *command: str) -> str:
+        """Change a node's simulated hardware with nvdra-simctl."""
+        return self.lab.run_checked("sim", node, *command)
+
+    def exec_on_node(self, node: str, *command: str) -> str:
+        """Run a command on a node."""
+        return self.lab.run_checked("exec", node, "--", *command)
+
+    @contextlib.contextmanager
+    def slow_gpu(self, node: str, gpu: int, milliseconds: int) -> Iterator[None]:
+        """Delay every NVML call on a GPU while the block runs."""
+        self.simctl(node, "slow", str(milliseconds), "--gpu", str(gpu))
+        try:
+            yield
+        finally:
+            self.simctl(node, "fault", "rm", "all")
+
+    @contextlib.contextmanager
+    def lose_gpu(self, node: str, gpu: int) -> Iterator[None]:
+        """Let a GPU fall off the bus while the block runs, which must prepare a claim for it.
+
+        Afterwards, wait until the GPU is published again. The plugin notices the loss only when it
+        next
+        queries the GPU.
+        """
+        name = f"gpu-{gpu}"
+        self.simctl(node, "gpu", "lose", str(gpu))
+        try:
+            yield
+            self.kubectl.wait(
+                lambda: "it is" if self._publishes(node, name) else None,
+                f"{name} of {node} to be offered no more",
+            )
+        finally:
+            self.simctl(node, "gpu", "restore", str(gpu))
+        self.kubectl.wait(
+            lambda: None if self._publishes(node, name) else "it is not",
+            f"{name} of {node} to be offered again",
+        )
+
+    @property
+    def _lab_facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads((STATE_DIR / self.lab.name / "lab.json").read_text())
+        return facts
+
+    def _plugin_containers(self, node: str) -> dict[str, bool]:
+        """The containers of plugins on a node, and whether each is ready."""
+        on_node = f"--field-selector=spec.nodeName={node}"
+        pods = self.driver_namespace.get("pods", "", "-l", self.component.label, on_node)
+        states = [each for pod in pods for each in pod["status"].get("containerStatuses", [])]
+        return {state.get("containerID", ""): state["ready"] for state in states}
+
+    def _publishes(self, node: str, name: str) -> bool:
+        return (node, name) in {(device.node, device.name) for device in self.devices()}
+
+    def _driver_pods(self) -> str:
+        chosen = ["-l", f"app.kubernetes.io/instance={RELEASE}"]
+        return " ".join(self.driver_namespace.run("get", "pods", *chosen, "-o", "name").split())
+
+
+def _device(node: str, device: Mapping[str, Any]) -> Device:
+    values = {
+        name: next(iter(value.values())) for name, value in device.get("attributes", {}).items()
+    }
+    sizes = {name: str(size["value"]) for name, size in device.get("capacity", {}).items()}
+    return Device(node, str(device["name"]), values, sizes)

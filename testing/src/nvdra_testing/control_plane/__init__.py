@@ -1,0 +1,1 @@
+"""A kube-apiserver without nodes, and objects for it."""

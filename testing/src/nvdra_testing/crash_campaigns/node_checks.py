@@ -1,0 +1,105 @@
+"""Reads records, files and CDI specs of a sandbox's node, and checks that they are correct."""
+
+import asyncio
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from nvdra_testing.crash_campaigns import points
+from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
+from nvdra_testing.node import plugin
+
+
+async def start_on_clean_node(sandbox: PluginSandbox) -> None:
+    """Start the plugin on an empty node, and remember the CDI specs that it writes."""
+    await sandbox.kill()
+    sandbox.restore_files("nothing")
+    await sandbox.start()
+    sandbox.specs = cdi_specs(sandbox)
+
+
+def cdi_specs(sandbox: PluginSandbox) -> Mapping[str, bytes]:
+    """The content of the CDI directory, by file name."""
+    return {path.name: path.read_bytes() for path in sandbox.node.cdi.iterdir()}
+
+
+def records(sandbox: PluginSandbox) -> Mapping[str, str]:
+    """The payloads in the state file by claim, as a new process would find them."""
+    if sandbox.process is not None:
+        return _read_records(f"file:{sandbox.state_dir}/state.sqlite?mode=ro")
+    # Read a copy, so that the file stays as a kill left it.
+    with tempfile.TemporaryDirectory(dir=sandbox.directory) as copy:
+        for path in sandbox.state_dir.glob("state.sqlite*"):
+            shutil.copy(path, copy)
+        return _read_records(f"file:{copy}/state.sqlite")
+
+
+def files(sandbox: PluginSandbox) -> set[str]:
+    """The files that the plugin has created, relative to the sandbox's directory."""
+    roots = (sandbox.node.kubelet / "plugins", sandbox.kubelet.registry_dir, sandbox.node.cdi)
+    paths = (path for root in roots for path in root.rglob("*") if not path.is_dir())
+    return {str(path.relative_to(sandbox.directory)) for path in paths}
+
+
+def leftover_files(sandbox: PluginSandbox) -> list[str]:
+    """The files that the plugin would have renamed or removed if it had not been killed."""
+    extra = sorted(files(sandbox) - _files_of_running_plugin(sandbox))
+    return [
+        points.display_name(str(sandbox.directory / path), sandbox.trace_names) for path in extra
+    ]
+
+
+async def check_nothing_prepared(sandbox: PluginSandbox, devices: Sequence[str]) -> None:
+    """Check that nothing is prepared, that the devices can be prepared.
+
+    And that no file is left.
+    """
+    claim = await asyncio.to_thread(sandbox.create_claim, *devices)
+    for answers in (await sandbox.dra.prepare([claim]), await sandbox.dra.unprepare([claim])):
+        assert not answers[claim.uid].error, answers[claim.uid].error
+    await asyncio.to_thread(sandbox.delete_claim, claim)
+    held = await asyncio.to_thread(records, sandbox)
+    assert held == {}, f"records are left: {held}"
+    wrong = await asyncio.to_thread(sandbox.find_slice_problem)
+    assert not wrong, wrong
+    found = cdi_specs(sandbox)
+    assert found == sandbox.specs, f"in the CDI directory: {sorted(found)}, not {[*sandbox.specs]}"
+    extra = files(sandbox) - _files_of_running_plugin(sandbox)
+    assert not extra, f"files are left: {sorted(extra)}"
+    assert "Traceback" not in sandbox.log(), sandbox.log()[-2000:]
+
+
+async def check_stop(sandbox: PluginSandbox) -> None:
+    """Check that the plugin ends well, and leaves only the files of an idle node."""
+    code = await sandbox.stop()
+    assert code == 0, f"the plugin ended with {code}\n{sandbox.log()[-2000:]}"
+    extra = files(sandbox) - _files_of_stopped_plugin(sandbox)
+    assert not extra, f"files are left: {sorted(extra)}"
+
+
+def _read_records(uri: str) -> Mapping[str, str]:
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+        try:
+            return dict(connection.execute("SELECT uid, payload FROM records"))
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):  # the plugin was killed before it created the table
+                return {}
+            raise
+
+
+def _files_of_stopped_plugin(sandbox: PluginSandbox) -> set[str]:
+    names = ("instance.lock", "state.sqlite")
+    kept = {str((sandbox.state_dir / name).relative_to(sandbox.directory)) for name in names}
+    return kept | {f"cdi/{name}" for name in sandbox.specs}
+
+
+def _files_of_running_plugin(sandbox: PluginSandbox) -> set[str]:
+    sockets = {
+        sandbox.state_dir / "dra.sock",
+        sandbox.kubelet.registry_dir / f"{plugin.DRIVER}-reg.sock",
+    }
+    logs = {sandbox.state_dir / f"state.sqlite-{suffix}" for suffix in ("wal", "shm")}
+    running = {str(path.relative_to(sandbox.directory)) for path in sockets | logs}
+    return _files_of_stopped_plugin(sandbox) | running

@@ -1,0 +1,247 @@
+"""A simulated node that is restored to a known state before each strike, and its plugin.
+
+Blocking calls run on threads, because several sandboxes share one loop.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from nvdra_api.resource.claims import ClaimRef
+
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.crash_campaigns import points
+from nvdra_testing.faults import strace
+from nvdra_testing.faults.strace import MAIN
+from nvdra_testing.kubelet import kubelet_client
+from nvdra_testing.kubelet.kubelet_client import KubeletClient, RegisteredPlugin
+from nvdra_testing.node import plugin, rig
+from nvdra_testing.node.plugin import PluginProcess
+
+READY_S = 60
+"""The longest wait for a start; ten tests may run at the same time."""
+EXIT_TIMEOUT_S = 60
+POLL_S = 0.05
+IDLE_S = 0.03
+GRPC_THREADS = "grpc"
+"""Threads of gRPC have the process's name or that of a pool."""
+
+
+@dataclass(eq=False)
+class PluginSandbox:
+    """One node; the test is its kubelet.
+
+    Attributes:
+        specs: The CDI specs of an idle node, by file name.
+        pid: The process id of the plugin, also when strace runs it.
+        is_dirty: Whether there may be leftovers that a new sequence must not find.
+    """
+
+    server: ApiServer
+    directory: Path
+    node: plugin.Node
+    kubelet: KubeletClient
+    process: PluginProcess | None = None
+    running: ExitStack = field(default_factory=ExitStack)
+    dra: RegisteredPlugin = field(init=False)
+    specs: Mapping[str, bytes] = field(default_factory=dict)
+    pid: int = 0
+    is_dirty: bool = True
+
+    @property
+    def trace_names(self) -> points.TraceNames:
+        """The names with which traces of this node are read."""
+        return points.TraceNames(str(self.directory), int(self.server.url.rpartition(":")[2]))
+
+    @property
+    def state_dir(self) -> Path:
+        """The plugin's state directory."""
+        return self.node.kubelet / "plugins" / plugin.DRIVER
+
+    def launch(self, *before: str) -> None:
+        """Start the plugin, optionally with a command such as strace before it."""
+        flags = ("--http-endpoint=", "--debug-endpoint=")
+        starting = plugin.run_plugin(
+            self.server, self.node, flags=flags, program=(*before, "nvdra-gpu-plugin")
+        )
+        self.process = self.running.enter_context(starting)
+        self.pid = (
+            _traced_plugin_pid(self.process.process.pid) if before else self.process.process.pid
+        )
+
+    async def start(self) -> None:
+        """Start the plugin, and wait until it serves and has published its slices."""
+        self.launch()
+        await self.wait_serving()
+
+    async def wait_serving(self) -> None:
+        """Wait until the plugin is registered.
+
+        Has inspected the hardware and published its slices.
+        """
+        await self.kubelet.wait_registered(plugin.DRIVER, READY_S)
+        await self.wait_until(self.is_idle, "the plugin to come to rest")
+        await self.wait_until(lambda: not self.find_slice_problem(), "the slices to be right")
+        await self.wait_until(self.is_idle, "the plugin to come to rest")
+        # Only now: a kubelet that finds the new socket under the old name registers it twice.
+        self.dra = await self.kubelet.wait_registered(plugin.DRIVER, READY_S)
+
+    async def wait_until(self, is_so: Any, what: str, timeout_s: float = READY_S) -> None:
+        """Wait for a condition, checking it on a thread."""
+        deadline = time.monotonic() + timeout_s
+        while not await asyncio.to_thread(is_so):
+            assert time.monotonic() < deadline, f"waited for {what}\n{self.log()[-2000:]}"
+            await asyncio.sleep(POLL_S)
+
+    def is_idle(self) -> bool:
+        """Whether no thread of the plugin has run for a moment."""
+        before = _context_switches(self.pid)
+        time.sleep(IDLE_S)
+        return _context_switches(self.pid) == before
+
+    async def stop(self) -> int:
+        """End the plugin as the kubelet ends a pod, and return its exit code."""
+        assert self.process is not None
+        code = await asyncio.to_thread(self.process.stop)
+        await self._forget_process()
+        return code
+
+    async def kill(self) -> None:
+        """Kill the plugin, if it runs."""
+        if self.process is not None:
+            if self.process.process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):  # it has just died
+                    os.kill(self.pid, signal.SIGKILL)
+            await self.wait_dead()
+            await self._forget_process()
+
+    async def wait_dead(self) -> None:
+        """Wait until the plugin, and strace if it runs it, have ended."""
+        assert self.process is not None
+        await asyncio.to_thread(self.process.process.wait, EXIT_TIMEOUT_S)
+
+    async def _forget_process(self) -> None:
+        self.running.close()
+        self.process = None
+        # The kubelet does this when a registration socket disappears and comes back.
+        await self.kubelet.restart()
+
+    def threads(self) -> dict[int, str]:
+        """The names of the plugin's threads.
+
+        Threads without a name of their own count as gRPC's.
+        """
+        found = strace.threads(self.pid)
+        unnamed = found[self.pid]
+        return {
+            tid: MAIN if tid == self.pid else GRPC_THREADS if name == unnamed else name
+            for tid, name in found.items()
+        }
+
+    def create_claim(self, *devices: str) -> ClaimRef:
+        """Create a claim that is allocated to these devices."""
+        return plugin.create_allocated_claim(self.server, self.node.name, devices)
+
+    def delete_claim(self, claim: ClaimRef) -> None:
+        """Delete a claim in the API server."""
+        self.server.request("DELETE", f"{plugin.CLAIMS}/{claim.name}")
+
+    def reboot(self) -> None:
+        """Reboot the node: a new boot id and an empty /run; the disk stays."""
+        self.node.simctl("reboot", f"--proc-root={self.node.roots.proc}")
+        shutil.rmtree(self.node.cdi, ignore_errors=True)
+
+    def slices(self) -> list[dict[str, Any]]:
+        """The node's slices in the API server."""
+        query = f"?fieldSelector=spec.nodeName={self.node.name}"
+        return list(self.server.request("GET", rig.SLICES + query)["items"])
+
+    def find_slice_problem(self) -> str:
+        """What is wrong with the node's slices; empty if nothing is."""
+        specs = [slice_["spec"] for slice_ in self.slices()]
+        offered = sorted(device["name"] for spec in specs for device in spec.get("devices", []))
+        if offered != [f"gpu-{minor}" for minor in range(8)]:
+            return f"the slices offer {offered}"
+        if {spec["pool"]["resourceSliceCount"] for spec in specs} != {len(specs)}:
+            return f"a pool of {specs[0]['pool']['resourceSliceCount']} has {len(specs)} slices"
+        return ""
+
+    def delete_slices(self) -> None:
+        """Delete the node's slices."""
+        for slice_ in self.slices():
+            self.server.request("DELETE", f"{rig.SLICES}/{slice_['metadata']['name']}")
+
+    def log(self) -> str:
+        """The plugin's log since its last start."""
+        logs = sorted(self.directory.glob("plugin-*.log"), key=lambda log: log.stat().st_mtime)
+        return logs[-1].read_text() if logs else ""
+
+    def save_files(self, name: str) -> None:
+        """Save the plugin's files under a name, sockets included."""
+        kept = self.directory / f"saved-{name}"
+        kept.mkdir()
+        parts = [
+            str(path.relative_to(self.directory)) for path in (self.node.kubelet, self.node.cdi)
+        ]
+        subprocess.run(["cp", "-a", *parts, str(kept)], check=True, cwd=self.directory)
+
+    def restore_files(self, name: str) -> None:
+        """Restore saved files; an unknown name restores an empty node."""
+        for path in (*self.directory.glob("plugin-*.log"), *self.kubelet.registry_dir.iterdir()):
+            path.unlink()
+        for part in (self.state_dir, self.node.cdi):
+            shutil.rmtree(part, ignore_errors=True)
+        kept = self.directory / f"saved-{name}"
+        if kept.exists():
+            subprocess.run(["cp", "-a", f"{kept}/.", str(self.directory)], check=True)
+
+
+@asynccontextmanager
+async def open_sandbox(server: ApiServer) -> AsyncIterator[PluginSandbox]:
+    """Open a sandbox on a file system in memory, until the block is left."""
+    name = f"sandbox-{uuid4().hex[:6]}"
+    with (
+        tempfile.TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory,
+        plugin.simulated_node(Path(directory), name) as node,
+    ):
+        plugin.create_node_object(server, name)
+        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
+            sandbox = PluginSandbox(server, Path(directory), node, kubelet)
+            try:
+                yield sandbox
+            finally:
+                await sandbox.kill()
+
+
+def _context_switches(pid: int) -> int:
+    """The number of context switches of all threads of a process."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for line in (task / "status").read_text().splitlines():
+                if "ctxt_switches" in line:
+                    total += int(line.split()[1])
+    return total
+
+
+def _traced_plugin_pid(pid: int) -> int:
+    """The process id of a plugin that strace runs; strace first runs children of its own."""
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{child}/comm").read_text().startswith("nvdra-gpu-plug"):
+                    return int(child)
+        time.sleep(0.002)
+    raise AssertionError("strace has not started the plugin")

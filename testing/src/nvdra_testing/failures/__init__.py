@@ -1,0 +1,1 @@
+"""How failure reasons are provoked, raised and reported."""

@@ -1,0 +1,1 @@
+"""Disturbances of a component from outside."""

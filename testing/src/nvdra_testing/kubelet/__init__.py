@@ -1,0 +1,1 @@
+"""The test in the place of the kubelet, and simulated drivers for a real kubelet."""

@@ -1,0 +1,1 @@
+"""One node with the driver's programs on it, as processes."""

@@ -1,0 +1,379 @@
+"""Runs IMEX daemons as processes in simulated pods with an address, a hosts file and /imexd.
+
+A daemon is process 1 of its PID namespace, as in a container: when it is killed, its nvidia-imex is
+killed, too. Pods have loopback addresses, so that they need no network namespace, and IMEX is
+configured to bind to its pod's address. This needs root.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from nvdra_sim import imex_incidents
+from nvdra_sim.filesystem import driver_root
+from nvdra_sim.state_file import state
+from nvdra_sim.testing.node_fixtures import SimulatedNode, installed
+
+from nvdra_testing import ports
+from nvdra_testing.control_plane import domain_objects
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.control_plane.domain_objects import CLIQUE, Json
+
+PROGRAM = Path(sys.executable).with_name("nvdra-imex-daemon")
+TIMEOUT_S = 20.0
+MAX_NODES = 4
+DRIVER_NAMESPACE = "nvdra"
+
+TEMPLATE = """\
+# Like the plugin's template, but bound to the pod's address, because all pods share one network.
+LOG_LEVEL=4
+LOG_FILE_NAME=
+DAEMONIZE=0
+BIND_INTERFACE_IP={{ .IMEXCmdBindInterfaceIP }}
+SERVER_PORT=50000
+IMEX_NODE_CONFIG_FILE={{ .IMEXDaemonNodesConfigPath }}
+IMEX_WAIT_FOR_QUORUM=RECOVERY
+IMEX_CMD_ENABLED=1
+IMEX_CMD_BIND_INTERFACE_IP={{ .IMEXCmdBindInterfaceIP }}
+IMEX_CMD_PORT=50005
+"""
+
+HOSTS_FILE = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"
+
+# Mounts that a container runtime makes before it starts the container's program.
+CONTAINER_SCRIPT = """
+mount --bind "$1" /etc/hosts
+mount --bind "$2" /etc/nsswitch.conf
+mount -t tmpfs tmpfs /run
+shift 2
+exec "$@"
+"""
+
+_addresses = count(2)
+
+
+@dataclass
+class DaemonPod:
+    """A daemon's pod on a node, and its process.
+
+    Attributes:
+        node: The name of its node.
+        ip: Its address.
+        name: The name of the Pod object.
+        uid: The UID of the Pod object.
+        directory: Its own files: `hosts`, `out` (output of nvidia-imex), `log` (log of the daemon).
+        imexd: The domain's directory on the node, which is mounted at /imexd.
+    """
+
+    node: str
+    ip: str
+    name: str
+    uid: str
+    directory: Path
+    imexd: Path
+    process: "subprocess.Popen[bytes]"
+    http: str
+    debug: str
+    server: ApiServer = field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process id on this machine; 0 while there is no daemon."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        try:
+            return int(children.read_text().split()[0])
+        except (OSError, IndexError):
+            return 0
+
+    def imex_pids(self) -> list[int]:
+        """The process ids of its nvidia-imex."""
+        return [pid for pid in _children(self.pid) if _command(pid).startswith("nvidia-imex\0")]
+
+    def get(self, path: str, *, debug: bool = False) -> tuple[int, str]:
+        """The status and body of a page of the daemon; 0 while it does not listen."""
+        try:
+            url = f"http://{self.debug if debug else self.http}{path}"
+            with urllib.request.urlopen(url, timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def status(self) -> Json:
+        """The daemon's /debug/status; empty while it does not listen."""
+        code, body = self.get("/debug/status", debug=True)
+        known: Json = json.loads(body) if code == 200 else {}
+        return known
+
+    def is_ready(self) -> bool:
+        """Whether its /readyz succeeds."""
+        return self.get("/readyz")[0] == 200
+
+    def log(self) -> str:
+        """The daemon's log."""
+        return (self.directory / "log").read_text()
+
+    def imex_log(self) -> str:
+        """The output of its nvidia-imex."""
+        return (self.directory / "out").read_text()
+
+    def hosts_entries(self) -> dict[str, str]:
+        """The peers in its hosts file: name → address."""
+        lines = (self.directory / "hosts").read_text().splitlines()
+        pairs = (line.split("\t") for line in lines if "compute-domain-daemon-" in line)
+        return {name: ip for ip, name in pairs}
+
+    def resident_mib(self) -> float:
+        """The resident set of the daemon without its children, in MiB."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise AssertionError("the daemon has ended")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """End the daemon, and return the exit code of unshare (negative after a kill)."""
+        if pid := self.pid:
+            os.kill(pid, number)
+        return self.process.wait(timeout=40)
+
+
+@dataclass
+class Rack:
+    """The nodes of one clique, and the daemons of one domain on them.
+
+    Attributes:
+        domain: The ComputeDomain.
+        namespace: The namespace of the daemon pods and of the clique.
+        nodes: The nodes with a simulated driver and nvidia-imex; other nodes have none.
+        template: The IMEX config template for daemons that are started; empty for none.
+        clique_id: The clique of the daemons.
+    """
+
+    server: ApiServer
+    directory: Path
+    domain: Json
+    namespace: str
+    stack: contextlib.ExitStack
+    nodes: dict[str, SimulatedNode] = field(default_factory=dict)
+    pods: list[DaemonPod] = field(default_factory=list)
+    template: str = TEMPLATE
+    clique_id: str = CLIQUE
+
+    @property
+    def uid(self) -> str:
+        """The domain's UID."""
+        return str(self.domain["metadata"]["uid"])
+
+    @property
+    def clique_path(self) -> str:
+        """The path of the clique."""
+        return domain_objects.cliques_path(self.namespace, f"{self.uid}.{self.clique_id}")
+
+    def start_pod(
+        self, node: str, *flags: str, clique: str = CLIQUE, environ: Mapping[str, str] = {}
+    ) -> DaemonPod:
+        """Create a pod on a node and start the daemon in it, as DaemonSet and kubelet do."""
+        name = f"daemon-{node}-{len(self.pods)}"
+        body = {
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+        }
+        made = self.server.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
+        return self.run_daemon(
+            node, name, made["metadata"]["uid"], *flags, clique=clique, environ=environ
+        )
+
+    def run_daemon(
+        self,
+        node: str,
+        name: str,
+        uid: str,
+        *flags: str,
+        clique: str = CLIQUE,
+        environ: Mapping[str, str] = {},
+    ) -> DaemonPod:
+        """Start the daemon in an existing pod."""
+        ip = f"127.64.{ports.xdist_worker()}.{next(_addresses)}"
+        directory = self.directory / f"{name}-{ip.rpartition('.')[2]}"
+        directory.mkdir()
+        imexd = self.directory / "imexd" / node
+        imexd.mkdir(parents=True, exist_ok=True)
+        if self.template:
+            (imexd / "imexd.cfg.tmpl").write_text(self.template)
+        (directory / "hosts").write_text(HOSTS_FILE)
+        (directory / "nsswitch.conf").write_text("hosts: files\n")
+        http, debug = (f"127.0.0.1:{port}" for port in ports.free_ports(2))
+        variables = {
+            "PATH": os.pathsep.join([*self._programs_of(node), os.defpath]),
+            "CLIQUE_ID": clique,
+            "COMPUTE_DOMAIN_UUID": self.uid,
+            "COMPUTE_DOMAIN_NAME": self.domain["metadata"]["name"],
+            "COMPUTE_DOMAIN_NAMESPACE": self.domain["metadata"]["namespace"],
+            "MAX_NODES_PER_IMEX_DOMAIN": str(MAX_NODES),
+            "NODE_NAME": node,
+            "POD_IP": ip,
+            "POD_UID": uid,
+            "POD_NAME": name,
+            "POD_NAMESPACE": self.namespace,
+        }
+        own = [
+            f"--kubeconfig={self.server.kubeconfig}",
+            f"--imex-dir={imexd}",
+            f"--http-endpoint={http}",
+            f"--debug-endpoint={debug}",
+            "-v=4",
+        ]
+        files = (directory / "hosts", directory / "nsswitch.conf")
+        argv: list[str | Path] = [
+            *("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
+            *("sh", "-ec", CONTAINER_SCRIPT, "sh"),
+            *files,
+            PROGRAM,
+            *own,
+            *flags,
+            "run",
+        ]
+        with (directory / "out").open("wb") as out, (directory / "log").open("wb") as log:
+            process = subprocess.Popen(argv, stdout=out, stderr=log, env={**variables, **environ})
+        pod = DaemonPod(node, ip, name, uid, directory, imexd, process, http, debug, self.server)
+        self.stack.callback(_kill, pod)
+        self.pods.append(pod)
+        return pod
+
+    def install_driver(self, *nodes: str, **sections: Any) -> None:
+        """Install the simulated driver with nvidia-imex on nodes.
+
+        `sections` are those of a node file.
+        """
+        for node in nodes:
+            made = installed("gb200-nvl72", self.directory / "driver" / node, node, **sections)
+            self.nodes[node] = self.stack.enter_context(made)
+
+    def set_imex_faults(self, node: str, **faults: Any) -> None:
+        """Change the behaviour of the node's nvidia-imex; without faults, make it normal again."""
+        simulated = state.load(self.nodes[node].state)
+        imex_incidents.clear(simulated)
+        if faults:
+            imex_incidents.disturb(simulated, **faults)
+
+    def imex_domain_state(self, pod: DaemonPod) -> str:
+        """The domain state that the pod's IMEX reports; empty while it does not answer."""
+        return self._ctl(pod, "-N").stdout.decode().rpartition("Domain State: ")[2].strip()
+
+    def imex_connections(self, pod: DaemonPod) -> dict[int, str]:
+        """The pod's IMEX connections by node index; empty while it does not answer."""
+        done = self._ctl(pod, "-N", "-j")
+        known = json.loads(done.stdout)["nodes"] if done.returncode == 0 else {}
+        for node in known.values():
+            if node["local"]:
+                return {int(to): one["status"] for to, one in node["connections"].items()}
+        return {}
+
+    def are_connected(self, *pods: DaemonPod) -> bool:
+        """Whether the IMEX of each pod is connected to exactly these pods.
+
+        By their clique indexes.
+        """
+        indexes = self.indexes()
+        wanted = {indexes.get(pod.node, -1) for pod in pods}
+        return all(
+            {to for to, how in self.imex_connections(pod).items() if how == "CONNECTED"} == wanted
+            for pod in pods
+        )
+
+    def _ctl(self, pod: DaemonPod, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        ctl = Path(*self._programs_of(pod.node), "nvidia-imex-ctl")
+        argv = [str(ctl), "-c", str(pod.imexd / "imexd.cfg"), *arguments]
+        return subprocess.run(argv, capture_output=True, check=False)
+
+    def _programs_of(self, node: str) -> list[str]:
+        known = self.nodes.get(node)
+        if known is None:
+            return []
+        return [str(known.roots.driver / driver_root.program_directory(known.description))]
+
+    def clique(self) -> Json:
+        """The clique in the API server; empty if there is none."""
+        try:
+            found: Json = self.server.request("GET", self.clique_path)
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return {}
+        return found
+
+    def entries(self) -> dict[str, Json]:
+        """The clique's entries by node."""
+        return {each["nodeName"]: each for each in self.clique().get("daemons", ())}
+
+    def indexes(self) -> dict[str, int]:
+        """Node → its index."""
+        return {node: each["index"] for node, each in self.entries().items()}
+
+    def expected_hosts_entries(self) -> dict[str, str]:
+        """The entries that every hosts file should have: name → address."""
+        entries = self.entries().values()
+        return {f"compute-domain-daemon-{e['index']:04d}": e["ipAddress"] for e in entries}
+
+    def are_ready(self, *nodes: str) -> bool:
+        """Whether exactly these nodes are in the clique and all are Ready."""
+        entries = self.entries()
+        return set(entries) == set(nodes) and all(e["status"] == "Ready" for e in entries.values())
+
+    def wait_until(self, is_so: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait for something that the daemons do by themselves."""
+        deadline = time.monotonic() + timeout_s
+        while not is_so():
+            if time.monotonic() > deadline:
+                logs = "\n".join(f"--- {p.name}\n{p.log()[-2500:]}" for p in self.pods)
+                raise AssertionError(f"waited for {what}; {self.entries()}\n{logs}")
+            time.sleep(0.03)
+
+    def events(self, reason: str) -> list[Json]:
+        """The events with this reason on the domain's objects."""
+        found = self.server.request("GET", f"/api/v1/events?fieldSelector=reason={reason}")["items"]
+        mine = {self.uid, *(pod.uid for pod in self.pods)}
+        return [event for event in found if event["involvedObject"]["uid"] in mine]
+
+
+@contextlib.contextmanager
+def create_rack(server: ApiServer, directory: Path, **spec: Any) -> Iterator[Rack]:
+    """Create a domain and an empty rack for its daemons, which end with the block."""
+    team, namespace = (
+        domain_objects.create_namespace(server),
+        domain_objects.create_namespace(server, DRIVER_NAMESPACE),
+    )
+    made = server.create(domain_objects.domains_path(team), domain_objects.domain(**spec))
+    with contextlib.ExitStack() as stack:
+        yield Rack(server, directory, made, namespace, stack)
+
+
+def _kill(pod: DaemonPod) -> None:
+    if pod.process.poll() is None:
+        pod.process.kill()
+        pod.process.wait(timeout=TIMEOUT_S)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,161 @@
+"""A node with a plugin's process on it; the test is the kubelet."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.error
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nvdra_api.resource.claims import ClaimRef
+
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.kubelet.kubelet_client import KubeletClient, RegisteredPlugin
+from nvdra_testing.node import plugin
+from nvdra_testing.node.plugin import Node, PluginProcess
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+@dataclass
+class Rig:
+    """One node and its plugin.
+
+    Attributes:
+        driver: The plugin's driver name; by default the GPU driver.
+        program: The plugin's command.
+    """
+
+    server: ApiServer
+    node: Node
+    kubelet: KubeletClient
+    stack: ExitStack
+    driver: str = plugin.DRIVER
+    program: str = "nvdra-gpu-plugin"
+    process: PluginProcess = field(init=False)
+    dra: RegisteredPlugin = field(init=False)
+
+    @property
+    def plugin_dir(self) -> Path:
+        """The plugin's directory for its sockets and state."""
+        return self.node.kubelet / "plugins" / self.driver
+
+    def launch(self, *flags: str, environ: Mapping[str, str] | None = None) -> PluginProcess:
+        """Start the plugin without waiting for its registration."""
+        program = (self.program,)
+        starting = plugin.run_plugin(
+            self.server, self.node, flags=flags, environ=environ, program=program
+        )
+        return self.stack.enter_context(starting)
+
+    async def start(self, *flags: str, environ: Mapping[str, str] | None = None) -> None:
+        """Start the plugin, and wait until it is registered and has published its slices."""
+        self.process = self.launch(*flags, environ=environ)
+        await self.kubelet.wait_registered(self.driver, plugin.START_S)
+        await self.wait_until(
+            lambda: self.process.get("/readyz")[0] == 200, "the plugin to be ready"
+        )
+        self.dra = await self.kubelet.wait_registered(self.driver)
+
+    async def start_without_ready(self, *flags: str, program: Sequence[str] = ()) -> None:
+        """Start a plugin that will not become ready, or another program in its place."""
+        starting = plugin.run_plugin(
+            self.server, self.node, flags=flags, program=program or (self.program,)
+        )
+        self.process = self.stack.enter_context(starting)
+        self.dra = await self.kubelet.wait_registered(self.driver, plugin.START_S)
+        await self.wait_until(self.process.is_listening, "its ports")
+
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the plugin, and wait until the kubelet has noticed."""
+        await asyncio.to_thread(self.process.stop, number)
+        if number == signal.SIGTERM:
+            await self.kubelet.wait_deregistered(self.driver)
+        else:  # the sockets of a killed plugin stay
+            await self.kubelet.restart()
+
+    def create_claim(self, *devices: str, **how: Any) -> ClaimRef:
+        """Create a claim that is allocated to these devices of the node."""
+        return plugin.create_allocated_claim(self.server, self.node.name, devices, **how)
+
+    def spans(self, claim: ClaimRef, name: str) -> list[dict[str, Any]]:
+        """The spans of this name in a claim's trace, at any depth."""
+        status, body = self.process.get(f"/debug/traces/{claim.uid}", debug=True)
+        found = flatten_spans(json.loads(body)["spans"]) if status == 200 else ()
+        return [span for span in found if span["name"] == name]
+
+    def delete_claim(self, claim: ClaimRef) -> None:
+        """Delete the claim in the API server."""
+        self.server.request("DELETE", f"{plugin.claims_path(claim.namespace)}/{claim.name}")
+
+    def slices(self) -> list[dict[str, Any]]:
+        """The node's slices in the API server."""
+        found = self.server.request("GET", f"{SLICES}?fieldSelector=spec.nodeName={self.node.name}")
+        return list(found["items"])
+
+    def devices(self) -> dict[str, dict[str, Any]]:
+        """The published devices by name."""
+        return {
+            device["name"]: device
+            for slice_ in self.slices()
+            for device in slice_["spec"].get("devices", [])
+        }
+
+    def events(self, reason: str) -> list[dict[str, Any]]:
+        """The events with this reason that the node's plugin wrote."""
+        found = self.server.request("GET", f"/api/v1/events?fieldSelector=reason={reason}")["items"]
+        return [event for event in found if event["source"].get("host") == self.node.name]
+
+    def status(self, *arguments: str) -> str:
+        """Run the plugin's `status` command, which must succeed, and return its output."""
+        command = str(Path(sys.executable).with_name(self.program))
+        argv: list[str] = [command, "status", f"--debug-endpoint={self.process.debug}", *arguments]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def recorded_claims(self) -> dict[str, str]:
+        """The claims in the state file: payload by claim UID."""
+        path = self.plugin_dir / "state.sqlite"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return dict(connection.execute("SELECT uid, payload FROM records"))
+
+    async def wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
+        """Wait for something that the plugin does by itself.
+
+        The condition may query the plugin before it listens: its sockets are there before its
+        ports.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not _holds(is_so):
+            log = self.process.log.read_text()[-2000:]
+            assert time.monotonic() < deadline, f"waited for {what}; the log ends:\n{log}"
+            await asyncio.sleep(0.05)
+
+
+def _holds(look: Callable[[], bool]) -> bool:
+    try:
+        return look()
+    except urllib.error.HTTPError:
+        raise
+    except OSError:
+        return False
+
+
+def flatten_spans(spans: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The nested spans of a trace of the debug endpoint, one after the other."""
+    for span in spans:
+        yield span
+        yield from flatten_spans(span.get("children", ()))
+
+
+def cdi_names(answer: Any) -> Sequence[str]:
+    """The CDI names in the answer for one claim, in order."""
+    return [name for device in answer.devices for name in device.cdi_device_ids]

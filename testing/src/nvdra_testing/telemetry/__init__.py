@@ -1,0 +1,1 @@
+"""Spans that components export, received and checked."""

@@ -1,0 +1,86 @@
+"""The property test's model accuses a plugin that is wrong."""
+
+import pytest
+from nvdra_api.ids import ClaimUID
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_testing.crash_campaigns.claim_model import ClaimModel, ModelClaim, PrepareAnswer
+
+REFUSAL = "DeviceInUse: gpu-0 is held by claim default/a"
+
+
+def claim(name: str, *devices: str, is_admin: bool = False) -> ModelClaim:
+    return ModelClaim(ClaimRef("default", name, ClaimUID(f"uid-{name}")), devices, is_admin)
+
+
+def answered(books: ClaimModel, asked: ModelClaim, error: str = "") -> None:
+    devices = () if error else asked.devices
+    books.check_prepare([asked], {asked.ref.uid: PrepareAnswer(error, devices, b"wire")})
+
+
+@pytest.fixture
+def first() -> ModelClaim:
+    return claim("a", "gpu-0")
+
+
+@pytest.fixture
+def books(first: ModelClaim) -> ClaimModel:
+    """The first claim is held."""
+    books = ClaimModel(existing={first}, known_to_kubelet={first})
+    answered(books, first)
+    return books
+
+
+def test_a_gpu_that_two_claims_hold_is_noticed(books: ClaimModel) -> None:
+    second = claim("b", "gpu-0")
+    books.existing.add(second)
+    answered(books, second)
+    with pytest.raises(AssertionError, match="held twice"):
+        books.check_records(["uid-a", "uid-b"])
+
+
+def test_a_claim_that_is_refused_for_nothing_is_noticed(books: ClaimModel) -> None:
+    other = claim("b", "gpu-1")
+    books.existing.add(other)
+    with pytest.raises(AssertionError, match="was free"):
+        answered(books, other, REFUSAL)
+
+
+def test_a_refusal_that_names_another_holder_is_noticed(books: ClaimModel) -> None:
+    other = claim("b", "gpu-0")
+    books.existing.add(other)
+    answered(books, other, REFUSAL)
+    with pytest.raises(AssertionError, match="waits for"):
+        answered(books, other, "DeviceInUse: gpu-0 is held by claim default/c")
+
+
+def test_a_record_that_is_lost_is_noticed_unless_its_claim_is_gone(
+    books: ClaimModel, first: ModelClaim
+) -> None:
+    with pytest.raises(AssertionError, match="has no record"):
+        books.check_records([])
+    books.existing.clear()
+    with pytest.raises(AssertionError, match="has no record"):
+        books.check_records([])  # a pod may use it still
+    books.known_to_kubelet.clear()
+    books.check_records([])
+    assert first not in books.prepared
+
+
+def test_a_record_of_a_claim_that_was_let_go_is_noticed(
+    books: ClaimModel, first: ModelClaim
+) -> None:
+    books.prepared.discard(first)
+    with pytest.raises(AssertionError, match="held by nobody"):
+        books.check_records(["uid-a"])
+
+
+def test_an_admin_claim_is_beside_any_other(books: ClaimModel) -> None:
+    admin = claim("b", "gpu-0", is_admin=True)
+    books.existing.add(admin)
+    answered(books, admin)
+    books.check_records(["uid-a", "uid-b"])
+
+
+def test_another_answer_for_the_same_claim_is_noticed(books: ClaimModel, first: ModelClaim) -> None:
+    with pytest.raises(AssertionError, match="in another way"):
+        books.check_prepare([first], {first.ref.uid: PrepareAnswer("", first.devices, b"other")})

@@ -1,0 +1,165 @@
+"""The release script in a clone of this repository, and the versions in docs/releases.md."""
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nvdra_testing import releases
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+PACKAGE = "nvdra-cdi"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone of the repository in which releases harm nobody; nothing waits to be released."""
+    folder = tmp_path / "clone"
+    source = str(releases.REPOSITORY)
+    subprocess.run(["git", "clone", "--quiet", "--no-tags", source, folder], check=True)
+    for key, value in (("user.name", "Releaser"), ("user.email", "releaser@example.com")):
+        subprocess.run(["git", "-C", folder, "config", key, value], check=True)
+    return folder
+
+
+@pytest.fixture
+def release(clone: Path) -> Run:
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        script = clone / "scripts" / "release.py"
+        argv = [sys.executable, str(script), *arguments]
+        return subprocess.run(argv, cwd=clone, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def add_change(clone: Path, name: str = "7.added.md", text: str = "It does more.") -> None:
+    folder = clone / "packages" / PACKAGE / "changes.d"
+    folder.mkdir(exist_ok=True)  # git keeps no empty folder
+    (folder / name).write_text(text + "\n")
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "-m", "A change that users notice")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", folder, *arguments], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def about(clone: Path) -> str:
+    return (clone / "packages" / PACKAGE / "src" / "nvdra_cdi" / "__about__.py").read_text()
+
+
+def test_a_release_has_a_changelog_entry_a_tag_a_row_and_a_wheel(clone: Path, release: Run) -> None:
+    add_change(clone)
+    done = release(PACKAGE, "9.9.9", "--artifacts", "wheel")
+    assert done.returncode == 0, done.stderr
+
+    assert '"9.9.9"' in about(clone)
+    changelog = (clone / "packages" / PACKAGE / "CHANGELOG.md").read_text()
+    assert "## 9.9.9" in changelog
+    assert "It does more." in changelog
+    assert not list((clone / "packages" / PACKAGE / "changes.d").glob("*.md"))
+    tagged = git(clone, "rev-parse", f"{PACKAGE}-v9.9.9^{{commit}}").strip()
+    page = (clone / "docs" / "releases.md").read_text()
+    assert f"| {PACKAGE} | 9.9.9 |" in page
+    assert tagged in page
+    wheel = clone / "dist" / "nvdra_cdi-9.9.9-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        assert '"9.9.9"' in archive.read("nvdra_cdi/__about__.py").decode()
+    assert git(clone, "status", "--porcelain", "--untracked-files=no") == ""
+
+
+def test_a_release_widens_the_ranges_of_packages_that_depend_on_it(
+    clone: Path, release: Run
+) -> None:
+    add_change(clone)
+    assert release(PACKAGE, "9.9.9").returncode == 0
+    pyproject = (clone / "packages" / "nvdra-gpu-plugin" / "pyproject.toml").read_text()
+    assert '"nvdra-cdi>=9.9,<10"' in pyproject
+    assert '"nvdra-api[plugin]>=0.' in pyproject
+
+
+def test_a_release_of_a_component_sets_its_chart_and_the_umbrellas_dependency(
+    clone: Path, release: Run
+) -> None:
+    folder = clone / "packages" / "nvdra-gpu-plugin" / "changes.d"
+    folder.mkdir(exist_ok=True)
+    (folder / "7.fixed.md").write_text("It works.\n")
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "-m", "A change that users notice")
+    done = release("nvdra-gpu-plugin", "9.9.9", "--artifacts", "chart")
+    assert done.returncode == 0, done.stderr
+    chart = (clone / "charts" / "nvdra-gpu-plugin" / "Chart.yaml").read_text()
+    assert "version: 9.9.9\nappVersion: 9.9.9\n" in chart
+    umbrella = (clone / "charts" / "nvdra" / "Chart.yaml").read_text()
+    assert "- name: nvdra-gpu-plugin\n    version: 9.9.9\n" in umbrella
+    assert "version: 9.9.9" not in umbrella.split("dependencies:")[0]
+    assert (clone / "dist" / "nvdra-gpu-plugin-9.9.9.tgz").exists()
+
+
+def test_a_version_is_released_once(clone: Path, release: Run) -> None:
+    add_change(clone)
+    assert release(PACKAGE, "9.9.9").returncode == 0
+    add_change(clone, "8.fixed.md", "It works.")
+    again = release(PACKAGE, "9.9.9")
+    assert again.returncode == 1
+    assert "9.9.9 is not newer than 9.9.9, which is released" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", "is empty: write what the person who upgrades notices"),
+        ("8.news.md", "8.news.md in packages/nvdra-cdi/changes.d would be dropped in silence"),
+    ],
+    ids=["no fragment", "a fragment that towncrier drops"],
+)
+def test_a_release_without_a_proper_changelog_is_refused_and_changes_nothing(
+    clone: Path, release: Run, name: str, expected: str
+) -> None:
+    for fragment in (clone / "packages" / PACKAGE / "changes.d").glob("*.md"):
+        fragment.unlink()
+    with (clone / "packages" / PACKAGE / "README.md").open("a") as readme:
+        readme.write("\n")
+    git(clone, "commit", "--quiet", "--all", "-m", "No fragments")
+    if name:
+        add_change(clone, name)
+    before = git(clone, "rev-parse", "HEAD")
+    done = release(PACKAGE, "minor")
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert git(clone, "rev-parse", "HEAD") == before
+    assert git(clone, "status", "--porcelain") == ""
+
+
+def test_a_tree_with_changes_is_not_released(clone: Path, release: Run) -> None:
+    (clone / "README.md").write_text("mine\n")
+    done = release(PACKAGE, "minor")
+    assert done.returncode == 1
+    assert "changes that are not committed" in done.stderr
+    assert (clone / "README.md").read_text() == "mine\n"
+
+
+def test_an_unknown_package_is_refused_with_the_known_ones(release: Run) -> None:
+    done = release("nvdra-typo", "minor")
+    assert done.returncode == 1
+    assert "there is no package nvdra-typo; known: nvdra-api, nvdra-cd-controller" in done.stderr
+
+
+def test_every_package_and_the_umbrella_have_a_released_version() -> None:
+    packages = {path.name for path in (releases.REPOSITORY / "packages").iterdir() if path.is_dir()}
+    assert {each.package for each in releases.releases()} == {*packages, "nvdra"}
+
+
+@pytest.mark.parametrize("package", ["nvdra-api", "nvdra-cdi", "nvdra-gpu-plugin"])
+def test_the_latest_release_is_built_from_the_commit_that_the_page_names(
+    package: str, tmp_path: Path
+) -> None:
+    release = releases.latest(package)
+    wheel = releases.build_wheel(release, tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        (about,) = (name for name in archive.namelist() if name.endswith("__about__.py"))
+        assert f'"{release.version}"' in archive.read(about).decode()

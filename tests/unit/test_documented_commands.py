@@ -1,0 +1,76 @@
+"""The commands in the READMEs and on the page of reasons can be pasted into any shell.
+
+Names to fill in are written in capitals, as in `POD`.
+"""
+
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nvdra_runtime.telemetry.reason_explanations import EXPLANATIONS
+
+from scripts import document_reasons
+
+ROOT = Path(__file__).parents[2]
+READMES = [ROOT / "README.md", ROOT / "charts/README.md", *ROOT.glob("packages/*/README.md")]
+PATTERNS = set("?*[]")
+
+
+def blocks(document: Path) -> Iterator[str]:
+    """The text between ```sh and ```, without its indentation."""
+    lines: list[str] | None = None
+    for line in document.read_text().splitlines():
+        if line.strip() == "```sh":
+            lines = []
+        elif line.strip() == "```" and lines is not None:
+            yield "\n".join(lines)
+            lines = None
+        elif lines is not None:
+            lines.append(line.strip())
+
+
+def commands() -> list[str]:
+    told = [command for each in EXPLANATIONS.values() for command in each.check]
+    told += [command for _, command in document_reasons.PLACEHOLDERS.values() if command]
+    return [*(block for each in READMES for block in blocks(each)), *told]
+
+
+def unquoted(command: str) -> Iterator[str]:
+    """The words of a command as they are written, without quoted words."""
+    reader = shlex.shlex(command, posix=False, punctuation_chars=True)
+    reader.wordchars += "?*[]{}$%@:,"
+    return (word for word in reader if not set(word) & {'"', "'"})
+
+
+FORWARDING = [command for command in commands() if "&" in list(unquoted(command))]
+
+
+def test_there_are_commands_to_look_at() -> None:
+    assert len(READMES) == 8
+    assert len(commands()) > 80
+    assert len(FORWARDING) > 6
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_shell_can_read_it(command: str) -> None:
+    done = subprocess.run(
+        ["bash", "-n"], input=command, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", commands())
+def test_nothing_in_it_means_something_else_to_a_shell(command: str) -> None:
+    words = set(unquoted(command)) - {"$?"}
+    meant = {word for word in words if word.startswith("/dev/")}
+    assert {word for word in words - meant if set(word) & PATTERNS} == set(), "quote it"
+    assert "<" not in words, "a shell would read from a file of that name"
+
+
+@pytest.mark.parametrize("command", FORWARDING)
+def test_what_goes_on_in_the_background_is_waited_for_and_ended(command: str) -> None:
+    words = list(unquoted(command))
+    assert words[words.index("&") + 1] == "sleep", "who is not up yet refuses the next line"
+    assert words[words.index("kill") + 1] == "%1", "its port is taken when it is pasted again"
