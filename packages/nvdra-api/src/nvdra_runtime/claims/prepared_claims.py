@@ -56,6 +56,8 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         self._index = UidIndex[RecordT]() if index is None else index
         self._claims: Counter[str] = Counter()
         self._devices: Counter[str] = Counter()
+        # The store forgets a record as soon as it is off the disk, a moment before the index does.
+        self._prepared_at: dict[ClaimUID, datetime] = {}
         self._waiters: defaultdict[ClaimUID, list[asyncio.Future[None]]] = defaultdict(list)
         self._load()
         self._report_counts(self._claims, self._devices)
@@ -71,12 +73,13 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
 
     def prepared_at(self, uid: ClaimUID) -> datetime:
         """When the claim was first prepared on this node. It must have a record."""
-        return self._store.records()[uid].created
+        return self._prepared_at[uid]
 
     async def add(self, ref: ClaimRef, claim_record: RecordT) -> None:
         """Add the claim's record, or replace it. It is on the disk when this returns."""
-        await self._store.put(ref, "prepared", claim_record.model_dump_json())
+        stored = await self._store.put(ref, "prepared", claim_record.model_dump_json())
         self._unindex(ref.uid)
+        self._prepared_at[ref.uid] = stored.created
         self._index_record(claim_record)
         self._report_counts(self._claims, self._devices)
 
@@ -111,6 +114,7 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
 
     def _unindex(self, uid: ClaimUID) -> None:
         self.unreadable.pop(uid, None)
+        self._prepared_at.pop(uid, None)
         record = self._index.remove(uid)
         if record is not None:
             self._claims[record.kind] -= 1
@@ -119,6 +123,7 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
     def _load(self) -> None:
         """Load all records. One that cannot be read does not keep the others from being used."""
         for uid, stored in self._store.records().items():
+            self._prepared_at[uid] = stored.created
             record = self._parse(stored.payload)
             if not isinstance(record, str):
                 self._index_record(record)

@@ -74,6 +74,23 @@ async def test_records_survive_a_restart_until_they_are_removed(
     assert reports == [({"port": 1}, {"port": 1})]
 
 
+async def test_a_claim_that_is_being_removed_still_says_since_when_it_was_prepared(
+    tmp_path: Path,
+) -> None:
+    claim = record(1, 3)
+    async with RecordStore.open(tmp_path / "state.sqlite", "boot", SystemClock()) as store:
+        prepared = PreparedClaims(store, PortClaimRecord, lambda claims, devices: None)
+        await prepared.add(claim.ref, claim)
+        prepared_at = prepared.prepared_at(claim.uid)
+        removal = asyncio.create_task(prepared.remove(claim.uid))
+        while claim.uid in store.records():
+            await asyncio.sleep(0)
+        assert claim.uid in prepared  # the moment between the disk's removal and the index's
+        assert prepared.prepared_at(claim.uid) == prepared_at
+        await removal
+        assert claim.uid not in prepared
+
+
 async def test_a_claim_that_is_added_again_counts_once(tmp_path: Path) -> None:
     reports: Reports = []
     async with opened(tmp_path, reports) as prepared:
