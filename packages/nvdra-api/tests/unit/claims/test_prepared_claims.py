@@ -82,12 +82,12 @@ async def test_a_claim_that_is_being_removed_still_says_since_when_it_was_prepar
         prepared = PreparedClaims(store, PortClaimRecord, lambda claims, devices: None)
         await prepared.add(claim.ref, claim)
         prepared_at = prepared.prepared_at(claim.uid)
-        removal = asyncio.create_task(prepared.remove(claim.uid))
-        while claim.uid in store.records():
-            await asyncio.sleep(0)
-        assert claim.uid in prepared  # the moment between the disk's removal and the index's
-        assert prepared.prepared_at(claim.uid) == prepared_at
-        await removal
+        async with asyncio.TaskGroup() as group:
+            group.create_task(prepared.remove(claim.uid))
+            while claim.uid in store.records():  # noqa: ASYNC110 - no event marks this moment
+                await asyncio.sleep(0)
+            assert claim.uid in prepared  # it has left the disk and not yet the index
+            assert prepared.prepared_at(claim.uid) == prepared_at
         assert claim.uid not in prepared
 
 
