@@ -29,7 +29,8 @@ TYPED_TESTS = [
 def main() -> int:
     """Run all checks; return 0 if every one passed."""
     chains: list[list[Sequence[str]]] = [
-        [["pytest", "-q", "-n", "2", "--dist", "loadfile", *_found(UNIT)]],
+        # Many unit tests wait for a moment: on two cores, three files at a time.
+        [["pytest", "-q", "-n", "3", "--dist", "loadfile", *_found(UNIT)]],
         [
             ["ruff", "format", "--check", "."],
             ["ruff", "check", "."],

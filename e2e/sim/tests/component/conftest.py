@@ -1,4 +1,5 @@
-from nvdra_sim.testing.imex_fixtures import rack
+from nvdra_sim.testing.imex_fixtures import local_tray, rack
+from nvdra_sim.testing.node_fixtures import shared_node, sim_node
 from nvdra_sim.testing.nvml_fixtures import nvml_on
 
-__all__ = ["nvml_on", "rack"]
+__all__ = ["local_tray", "nvml_on", "rack", "shared_node", "sim_node"]

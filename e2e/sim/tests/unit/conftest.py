@@ -1,5 +1,4 @@
-from nvdra_sim.testing.imex_fixtures import local_tray
 from nvdra_sim.testing.node_fixtures import shared_node, sim_node
 from nvdra_sim.testing.nvml_fixtures import nvml_on
 
-__all__ = ["local_tray", "nvml_on", "shared_node", "sim_node"]
+__all__ = ["nvml_on", "shared_node", "sim_node"]
