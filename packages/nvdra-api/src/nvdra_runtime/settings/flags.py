@@ -6,8 +6,9 @@ This module handles texts only; `loader` validates them. Source: docs/reference/
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType, NoneType
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from nvdra_api.gates import FeatureGates
 from pydantic import AfterValidator, BaseModel
@@ -148,7 +149,7 @@ def _entries(model: type[BaseModel]) -> Iterator[FlagEntry]:
             env=(flag_name.replace("-", "_").upper(),) if flag.env is None else flag.env,
             aliases=flag.aliases,
             group=group,
-            metavar=flag.metavar or _metavar(types),
+            metavar=flag.metavar or _metavar(info.annotation, types),
             help=info.description or "",
             default=None if info.is_required() else info.get_default(call_default_factory=True),
             is_required=info.is_required(),
@@ -164,7 +165,12 @@ def _is_text(info: FieldInfo, types: set[Any]) -> bool:
     return types == {str} and all(isinstance(item, AfterValidator) for item in validators)
 
 
-def _metavar(types: set[Any]) -> str:
+def _metavar(annotation: Any, types: set[Any]) -> str:
+    """The choices of a field that has choices, otherwise the kind of its value."""
+    if get_origin(annotation) is Literal:
+        return "|".join(filter(None, get_args(annotation)))
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return "|".join(annotation)
     names = {int: "NUMBER", float: "NUMBER", bool: "true|false", FeatureGates: "NAME=true|false,…"}
     return next((text for kind, text in names.items() if kind in types), "TEXT")
 

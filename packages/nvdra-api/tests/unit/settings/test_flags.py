@@ -1,7 +1,8 @@
 """The flags of a settings model, and the texts that a command line gives them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 from nvdra_api.gates import FeatureGates
@@ -198,3 +199,17 @@ def test_a_text_that_may_be_absent_or_that_a_validator_converts_is_no_plain_text
         "optional": False,
         "number": False,
     }
+
+
+def test_the_placeholder_of_a_field_with_choices_lists_them() -> None:
+    class LogFormat(StrEnum):
+        TEXT = "text"
+        JSON = "json"
+
+    class Choices(BaseModel):
+        output: Literal["table", "json"] = "table"
+        policy: Literal["", "Always", "Never"] = ""
+        log_format: LogFormat = LogFormat.TEXT
+
+    entries = flags.flag_table(Choices)
+    assert [entry.metavar for entry in entries] == ["table|json", "Always|Never", "text|json"]
