@@ -59,7 +59,7 @@ component: setup ## components against a real API server and the simulated GPU; 
 
 .PHONY: e2e
 e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
-	@echo "▸ end to end: GPUs and ComputeDomains side by side, then the lab itself"
+	@echo "▸ end to end: four groups side by side, each on a cluster of its own, then the lab itself"
 	@lab binaries
 	@lab image build
 	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) $(filter --soak,$(SOAK)) $(if $(T),-k "$(T)")
@@ -69,7 +69,7 @@ soak: setup ## whole crash campaigns, 2,000 sequences of events, every Kubernete
 	@$(MAKE) check
 	@$(MAKE) component SOAK="--soak --sequences=2000"
 	@$(MAKE) e2e SOAK=--soak
-	@for release in $(RELEASES); do $(MAKE) e2e GROUPS=gpus KUBE=$$release; done
+	@for release in $(RELEASES); do $(MAKE) e2e GROUPS="gpus kubelet" KUBE=$$release; done
 	@echo "✓ soaked"
 
 .PHONY: bench

@@ -2,11 +2,12 @@
 
     python scripts/end_to_end.py [--group NAME]... [PYTEST ARGUMENT]...
 
-The groups are the directories of e2e/tests: `gpus` (whole GPUs on two DGX H100), `domains`
-(ComputeDomains on two trays of an NVL72 rack) and `lab` (the life of a lab itself). The tests of a
-group follow one another. Groups wait more than they work, so `gpus` and `domains` run at the same
-time; `lab` runs after them, because it looks for anything that a lab leaves on the machine. Each
-line of output begins with its group.
+The groups are the directories of e2e/tests: `gpus` and `kubelet` (whole GPUs, and the kubelet's
+protocol, on two DGX H100), `domains` and `members` (ComputeDomains, and what happens to their
+members, on two trays of an NVL72 rack) and `lab` (the life of a lab itself). The tests of a group
+follow one another. Groups wait more than they work, so those with a cluster run at the same time;
+`lab` runs after them, because it looks for anything that a lab leaves on the machine. Each line of
+output begins with its group.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent / "e2e" / "tests"
-STAGES = (("gpus", "domains"), ("lab",))
+STAGES = (("gpus", "kubelet", "domains", "members"), ("lab",))
 """The groups of a stage run at the same time, the stages one after another."""
 NO_TESTS = 5
 """Exit status of pytest when no test of the group was selected."""
@@ -68,6 +69,7 @@ def _start(group: str, for_pytest: list[str]) -> "subprocess.Popen[str]":
         "-v",
         "--durations=12",
         "--color=no",
+        f"--lab=e2e-{group}",
         str(TESTS / group),
     ]
     return subprocess.Popen(

@@ -4,8 +4,9 @@ One lab has nodes with eight H100, with gpu.nvidia.com only. The other one, for 
 two trays of one NVL72 rack and both drivers, as in a default installation. Each has a collector of
 traces, and is started for the first test that needs it.
 
-`--keep-lab` leaves the labs up for inspection: `eval "$(lab env --name e2e)"`, `lab status --name
-e2e` (or `cd`). The next run starts new labs.
+The option `--lab` is the name of the first one; the name of the other one ends with `-rack`. Groups
+that run side by side have different names. `--keep-lab` leaves the labs up for inspection: `eval
+"$(lab env --name e2e-gpus)"`, `lab status --name e2e-domains-rack`. The next run starts new labs.
 """
 
 import json
@@ -43,7 +44,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("end to end")
     group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
     group.addoption("--lab", default="e2e", help="name of the lab that the tests bring up (e2e)")
-    group.addoption("--rack", default="cd", help="name of the lab for compute domains (cd)")
     group.addoption("--keep-lab", action="store_true", help="leave the labs up at the end")
 
 
@@ -67,7 +67,8 @@ def bare_rack(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
     With the project's images and without the driver.
     """
-    with lab(request.config, request.config.getoption("--rack"), RACK, CD_PLUGIN) as cluster:
+    name = f"{request.config.getoption('--lab')}-rack"
+    with lab(request.config, name, RACK, CD_PLUGIN) as cluster:
         yield cluster
 
 
