@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 from nvdra_runtime.kube import client
-from nvdra_testing.control_plane import apiserver
+from nvdra_testing.control_plane.apiserver import ApiServer
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apiserver.ApiServer]:
+def server(shared_apiserver: ApiServer) -> ApiServer:
     """One real API server for the whole run; tests use nodes and names of their own."""
-    with apiserver.run_apiserver(tmp_path_factory.mktemp("apiserver")) as running:
-        yield running
+    return shared_apiserver
 
 
 @pytest.fixture
-async def api(server: apiserver.ApiServer) -> AsyncIterator[client.Client]:
+async def api(server: ApiServer) -> AsyncIterator[client.Client]:
     """A client with the administrator's rights."""
     async with client.connect(client.KubeSettings(str(server.kubeconfig))) as connected:
         yield connected

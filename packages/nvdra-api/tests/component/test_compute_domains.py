@@ -26,10 +26,9 @@ COMMAND = "python domain.py | kubectl apply -f -"
 
 
 @pytest.fixture(scope="module")
-def defined(server: ApiServer) -> ApiServer:
+def defined(shared_apiserver_with_crds: ApiServer) -> ApiServer:
     """An API server with the definitions of the chart."""
-    domain_objects.install_crds(server)
-    return server
+    return shared_apiserver_with_crds
 
 
 def kubectl(server: ApiServer, *arguments: str, given: str = "") -> str:

@@ -1,6 +1,6 @@
 """A real API server with the CRDs; for each test a simulated node and the plugin."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
-from nvdra_testing.control_plane import apiserver, domain_objects
+from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.node import domain_rig, plugin
@@ -16,10 +16,8 @@ from nvdra_testing.node.domain_rig import DomainRig
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with apiserver.run_apiserver(tmp_path_factory.mktemp("api")) as running:
-        domain_objects.install_crds(running)
-        yield running
+def server(shared_apiserver_with_crds: ApiServer) -> ApiServer:
+    return shared_apiserver_with_crds
 
 
 @pytest_asyncio.fixture

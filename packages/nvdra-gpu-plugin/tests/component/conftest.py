@@ -1,6 +1,6 @@
 """A real API server for all tests; for each a simulated node and the plugin's process on it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import pytest
 import pytest_asyncio
-from nvdra_testing.control_plane import apiserver
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.node import plugin
@@ -21,10 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with apiserver.run_apiserver(tmp_path_factory.mktemp("api")) as running:
-        plugin.allow_admin_access(running)
-        yield running
+def server(shared_apiserver: ApiServer) -> ApiServer:
+    plugin.allow_admin_access(shared_apiserver)
+    return shared_apiserver
 
 
 @pytest_asyncio.fixture

@@ -4,17 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nvdra_testing.control_plane import apiserver, domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.node import imex_daemons
 from nvdra_testing.node.imex_daemons import Rack
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with apiserver.run_apiserver(tmp_path_factory.mktemp("api")) as running:
-        domain_objects.install_crds(running)
-        yield running
+def server(shared_apiserver_with_crds: ApiServer) -> ApiServer:
+    return shared_apiserver_with_crds
 
 
 @pytest.fixture
