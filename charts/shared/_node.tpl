@@ -24,6 +24,15 @@
 {{- toJson $moved -}}
 {{- end -}}
 
+{{/*
+The driver root as the plugin's container sees it. What is mounted there is the root's parent: a driver
+container mounts its files on the root itself, and when it is replaced, another mount takes that place. A copy
+of the root would keep the first mount for ever.
+*/}}
+{{- define "nvdra.driverRootInContainer" -}}
+{{- clean (printf "/driver-root/%s" (clean .Values.global.nvidiaDriverRoot | base)) -}}
+{{- end -}}
+
 {{/* The directories of the node, as environment variables of every node plugin. */}}
 {{- define "nvdra.nodeEnvironment" -}}
 - name: NODE_NAME
@@ -35,7 +44,7 @@
 - name: NVIDIA_DRIVER_ROOT
   value: {{ clean .Values.global.nvidiaDriverRoot | quote }}
 - name: DRIVER_ROOT_CTR_PATH
-  value: /driver-root
+  value: {{ include "nvdra.driverRootInContainer" . | quote }}
 - name: PROC_ROOT
   value: {{ clean .Values.global.procRoot | quote }}
 - name: SYS_ROOT
@@ -140,6 +149,11 @@ readinessProbe:
 - name: driver-root
   mountPath: /driver-root
   mountPropagation: HostToContainer
+# The node's own /dev: a container's copy has only the nodes that were there when it started, and
+# nvidia-uvm often comes later.
+- name: dev
+  mountPath: /dev
+  mountPropagation: HostToContainer
 {{- range include "nvdra.movedRoots" . | fromJsonArray }}
 - name: {{ .volume }}
   mountPath: {{ .path }}
@@ -164,11 +178,15 @@ readinessProbe:
   hostPath:
     path: /var/run/cdi
     type: DirectoryOrCreate
-# Made where it is missing: a driver that is installed later is mounted there.
+# Made where it is missing: a driver that is installed later is mounted below it.
 - name: driver-root
   hostPath:
-    path: {{ clean .Values.global.nvidiaDriverRoot }}
+    path: {{ clean .Values.global.nvidiaDriverRoot | dir }}
     type: DirectoryOrCreate
+- name: dev
+  hostPath:
+    path: /dev
+    type: Directory
 {{- range include "nvdra.movedRoots" . | fromJsonArray }}
 - name: {{ .volume }}
   hostPath:

@@ -67,7 +67,10 @@ def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> No
 @pytest.mark.parametrize(
     ("values", "changed"),
     [
-        ({"global": {"nvidiaDriverRoot": "/r/d/"}}, {"NVIDIA_DRIVER_ROOT": "/r/d"}),
+        (
+            {"global": {"nvidiaDriverRoot": "/r/d/"}},
+            {"NVIDIA_DRIVER_ROOT": "/r/d", "DRIVER_ROOT_CTR_PATH": "/driver-root/d"},
+        ),
         ({"global": {"featureGates": {"AllBeta": True}}}, {"FEATURE_GATES": "AllBeta=true"}),
         (
             {"global": {"additionalNamespaces": ["a", "b"]}, "rbac": {"create": False}},

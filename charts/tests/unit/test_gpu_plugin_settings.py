@@ -44,6 +44,12 @@ DEFAULTS = {
 }
 
 
+DRIVER_CONTAINER = {
+    "NVIDIA_DRIVER_ROOT": "/run/nvidia/driver",
+    "DRIVER_ROOT_CTR_PATH": "/driver-root/driver",
+}
+
+
 def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> None:
     assert environment(render("nvdra-gpu-plugin")) == DEFAULTS
 
@@ -51,8 +57,8 @@ def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> No
 @pytest.mark.parametrize(
     ("setting", "changed"),
     [
-        ({"nvidiaDriverRoot": "/run/nvidia/driver"}, {"NVIDIA_DRIVER_ROOT": "/run/nvidia/driver"}),
-        ({"nvidiaDriverRoot": "/run/nvidia/driver/"}, {"NVIDIA_DRIVER_ROOT": "/run/nvidia/driver"}),
+        ({"nvidiaDriverRoot": "/run/nvidia/driver"}, DRIVER_CONTAINER),
+        ({"nvidiaDriverRoot": "/run/nvidia/driver/"}, DRIVER_CONTAINER),
         ({"nvidiaCDIHookPath": "/usr/bin/h"}, {"NVIDIA_CDI_HOOK_PATH": "/usr/bin/h"}),
         ({"procRoot": "/run/nvidia/proc"}, {"PROC_ROOT": "/run/nvidia/proc"}),
         ({"sysRoot": "/run/nvidia/sys"}, {"SYS_ROOT": "/run/nvidia/sys"}),

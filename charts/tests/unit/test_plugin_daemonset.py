@@ -50,6 +50,7 @@ MOUNTS = {
     "/var/lib/kubelet": ("/var/lib/kubelet", "Directory", "HostToContainer"),
     "/var/run/cdi": ("/var/run/cdi", "DirectoryOrCreate", "None"),
     "/driver-root": ("/", "DirectoryOrCreate", "HostToContainer"),
+    "/dev": ("/dev", "Directory", "HostToContainer"),
 }
 
 
@@ -68,11 +69,32 @@ def test_the_driver_cdi_and_the_kubelets_directories_are_mounted(render: Render)
     assert mounts(render("nvdra-gpu-plugin")) == MOUNTS
 
 
-@pytest.mark.parametrize("root", ["/run/nvidia/driver", "/run/nvidia/driver/"])
-def test_the_driver_root_of_the_node_is_always_at_the_same_place(render: Render, root: str) -> None:
+@pytest.mark.parametrize(
+    ("root", "parent", "inside"),
+    [
+        ("/run/nvidia/driver/", "/run/nvidia", "/driver-root/driver"),
+        ("/home/kubernetes/bin/nvidia", "/home/kubernetes/bin", "/driver-root/nvidia"),
+        ("/opt", "/", "/driver-root/opt"),
+        ("/", "/", "/driver-root"),
+    ],
+)
+def test_the_parent_of_the_driver_root_is_mounted_so_that_another_mount_on_it_is_seen(
+    render: Render, root: str, parent: str, inside: str
+) -> None:
     objects = render("nvdra-gpu-plugin", {"global": {"nvidiaDriverRoot": root}})
-    there = ("/run/nvidia/driver", "DirectoryOrCreate", "HostToContainer")
+    there = (parent, "DirectoryOrCreate", "HostToContainer")
     assert mounts(objects) == MOUNTS | {"/driver-root": there}
+    (variable,) = [
+        each["value"]
+        for each in container(objects)["env"]
+        if each["name"] == "DRIVER_ROOT_CTR_PATH"
+    ]
+    assert variable == inside
+
+
+def test_the_plugin_leaves_no_file_in_the_nodes_dev(render: Render) -> None:
+    path = container(render("nvdra-gpu-plugin"))["terminationMessagePath"]
+    assert not path.startswith("/dev/")
 
 
 @pytest.mark.parametrize("system", ["proc", "sys", "dev"])

@@ -1,7 +1,9 @@
 """Prepared GPUs survive the sudden end of a node, a kubelet or a pod."""
 
 import shlex
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -13,6 +15,9 @@ from nvdra_testing.cluster.pod_prepares import is_status_rejected, retry_until_r
 NODE = "node-1"
 SLOW_MS = 3000
 """The duration of an NVML call when a prepare is to be interrupted."""
+
+DRIVER_ROOT = "/run/nvidia/driver"
+UVM = "/dev/nvidia-uvm"
 
 STUBBORN = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
 """A process that ends only by SIGKILL, which the kubelet sends after the pod's grace period."""
@@ -151,6 +156,54 @@ def test_an_uninstall_leaves_pods_running_and_says_what_they_hold(
     idle.install(*settings)
     pods.wait(lambda: "it is" if pods.exists("pod", "p") else None, "the pod to go", CALL_S)
     assert idle.prepared_gpu_count(NODE) == 0
+
+
+def test_a_driver_container_that_is_replaced_is_seen(idle: Cluster, pods: Kubectl) -> None:
+    device = idle.device(NODE, "gpu-6")
+    pods.apply(
+        workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
+    )
+    with mounted_driver(idle, "first"):
+        # The usual order of a boot: the plugin's container gets a copy of this mount.
+        idle.restart_plugin(NODE)
+    with mounted_driver(idle, "second"):
+        pods.apply(workloads.pod("p", templates=["that"]))
+        pods.wait_running("p")
+        assert workloads.visible_gpus(pods, "p").uuids == {device.uuid}
+        pods.delete("pod", "p")
+    idle.wait_ready(NODE)
+
+
+def test_a_device_node_that_comes_after_the_plugin_is_in_containers(
+    idle: Cluster, pods: Kubectl
+) -> None:
+    """nvidia-uvm is loaded by the first program that uses CUDA, often after the plugin started."""
+    device = idle.device(NODE, "gpu-7")
+    pods.apply(
+        workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
+    )
+    idle.exec_on_node(NODE, "mv", UVM, f"{UVM}-not-loaded")
+    try:
+        idle.restart_plugin(NODE)
+    finally:
+        idle.exec_on_node(NODE, "mv", f"{UVM}-not-loaded", UVM)
+    pods.apply(workloads.pod("p", templates=["that"]))
+    pods.wait_running("p")
+    assert pods.exec("p", "ls", UVM).strip() == UVM
+    pods.delete("pod", "p")
+
+
+@contextmanager
+def mounted_driver(cluster: Cluster, name: str) -> Iterator[None]:
+    """A driver container: its files are mounted on the driver root, and go when it ends."""
+    files = f"/var/lib/driver-container-{name}"
+    cluster.exec_on_node(NODE, "cp", "-a", DRIVER_ROOT, files)
+    cluster.exec_on_node(NODE, "mount", "--bind", files, DRIVER_ROOT)
+    try:
+        yield
+    finally:
+        cluster.exec_on_node(NODE, "umount", "--lazy", DRIVER_ROOT)
+        cluster.exec_on_node(NODE, "rm", "-rf", files)
 
 
 def holders(cluster: Cluster) -> list[str]:
