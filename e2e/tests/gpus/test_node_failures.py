@@ -187,6 +187,7 @@ def test_a_device_node_that_comes_after_the_plugin_is_in_containers(
         idle.restart_plugin(NODE)
     finally:
         idle.exec_on_node(NODE, "mv", f"{UVM}-not-loaded", UVM)
+    pods.wait(partial(undescribed, idle, UVM), "the CDI spec to have the device node")
     pods.apply(workloads.pod("p", templates=["that"]))
     pods.wait_running("p")
     assert pods.exec("p", "ls", UVM).strip() == UVM
@@ -233,6 +234,13 @@ def prepares(cluster: Cluster) -> float:
 def still_held(cluster: Cluster) -> str | None:
     held = cluster.prepared_gpu_count(NODE)
     return f"{held} are held" if held else None
+
+
+def undescribed(cluster: Cluster, node: str) -> str | None:
+    """None once the last CDI spec of the node has a device node."""
+    last = 'cat "$(ls -t /var/run/cdi/k8s.gpu.nvidia.com-device_*.yaml | head -1)"'
+    spec = cluster.exec_on_node(NODE, "sh", "-c", last)
+    return None if f"path: {node}\n" in spec else spec[-200:]
 
 
 def silent_about(pods: Kubectl, pod: str, claim: workloads.Manifest) -> str | None:
