@@ -11,7 +11,6 @@ from nvdra_api.resource.claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
-from nvdra_api.v1beta1 import GpuConfig
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
@@ -51,11 +50,9 @@ def make(
         node: This node, whose name is also the name of its pool.
 
     Raises:
-        PermanentError: `UnknownDevice`, `InvalidConfig`.
+        PermanentError: `UnknownDevice`.
     """
     gpus = [_find_gpu(claim, entry.result, inventory, node) for entry in configured]
-    for entry, gpu in zip(configured, gpus, strict=True):
-        _check_config(claim, entry, gpu)
     devices = tuple(
         GpuDeviceRecord(
             request=entry.result.base_request,
@@ -166,20 +163,6 @@ def _find_gpu(
         claim=str(claim.ref),
         device=result.device,
     )
-
-
-def _check_config(claim: ResourceClaim, entry: ConfiguredResult, gpu: Gpu) -> None:
-    if isinstance(entry.config, GpuConfig) and entry.config.sharing is not None:
-        raise PermanentError(
-            Reason.INVALID_CONFIG,
-            f"claim {claim.ref}, request {entry.result.request}, device {gpu.name}: "
-            f"sharing.strategy {entry.config.sharing.strategy} is not available in this version of "
-            "nvdra-gpu-plugin",
-            "remove `sharing` from the config: several containers and pods may use one claim "
-            "without it",
-            claim=str(claim.ref),
-            device=gpu.name,
-        )
 
 
 def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:
