@@ -110,9 +110,8 @@ class DraPluginService:
         try:
             results = await self._handler.prepare(claims, _deadline(context), _traceparent(context))
         except Exception as error:  # noqa: BLE001 - grpc.aio would send its text to the caller
-            results = dict.fromkeys(
-                (claim.uid for claim in claims), _log_crash(call, claims, error)
-            )
+            text = _log_crash(call, claims, error)
+            results = dict.fromkeys((claim.uid for claim in claims), text)
         response = messages.prepare_response(claims, results, with_share_ids=with_share_ids)
         _log_answer(call, response)
         return response
