@@ -123,7 +123,7 @@ async def test_a_request_for_part_of_a_gpu_gets_no_whole_one(rig: Rig) -> None:
 
 
 async def test_gates_without_effect_are_named_at_the_start(rig: Rig) -> None:
-    effective = "DRAListTypeAttributes=true,ComputeDomainCliques=true,HostManagedIMEXDaemon=true"
+    effective = "ComputeDomainCliques=true,HostManagedIMEXDaemon=true"
     idle = ["ConsumableShares", "MPSSupport", "TimeSlicingSettings"]
     gates = ",".join([effective, *(f"{gate}=true" for gate in idle)])
     await rig.start(reported_failures.JSON_LOGS, f"--feature-gates={gates}")
