@@ -2,23 +2,60 @@
 
 import re
 
+import pytest
+from nvdra_api import names
 from nvdra_api.errors import Reason
+from nvdra_api.gates import KNOWN_FEATURES, Feature, FeatureGates
+from nvdra_api.v1beta1 import (
+    CONFIGS_BY_DRIVER,
+    DeviceConfig,
+    GpuConfig,
+    MigDeviceConfig,
+    VfioDeviceConfig,
+)
+from nvdra_api.v1beta1.gpu_config import GpuSharing
+from nvdra_api.v1beta1.mig_device_config import MigDeviceSharing
+from nvdra_api.v1beta1.sharing import STRATEGIES
+from nvdra_gpu_plugin import app
 from nvdra_runtime.telemetry.reason_explanations import EXPLANATIONS
 from nvdra_testing.failures import gpu_provocations, raised_reasons
 
 from scripts import document_reasons
 
 DRIVER = raised_reasons.modules("nvdra_gpu_plugin")
+NEVER_TOLD = {
+    # No feature that a config can ask for is available; a test below shows it.
+    Reason.FEATURE_GATE_DISABLED
+}
+CONFIGS = [
+    *(GpuConfig(sharing=GpuSharing(strategy=strategy)) for strategy in STRATEGIES),
+    *(MigDeviceConfig(sharing=MigDeviceSharing(strategy=strategy)) for strategy in STRATEGIES),
+    VfioDeviceConfig(),
+]
+"""A config for each feature that configs can ask for."""
 
 
 def test_every_reason_that_the_plugin_can_raise_is_provoked_by_a_test() -> None:
     assert len(DRIVER) > 60
     raised = {name for tree in DRIVER.values() for name in raised_reasons.reasons_named(tree)}
     provoked = {reason.name for reason in gpu_provocations.PROVOCATIONS}
-    assert raised - provoked == set(), (
+    assert raised - provoked == {reason.name for reason in NEVER_TOLD}, (
         "add a provocation to nvdra_testing.failures.gpu_provocations"
     )
     assert provoked - raised == set(), "nothing in the plugin raises this any more"
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=repr)
+def test_no_config_is_refused_for_a_gate_that_has_no_effect(config: DeviceConfig) -> None:
+    assert {type(each) for each in CONFIGS} == set(CONFIGS_BY_DRIVER[names.GPU_DRIVER])
+    gates = FeatureGates().without(app.UNAVAILABLE_FEATURES)
+    assert {problem.reason for problem in config.problems(gates)} == {Reason.INVALID_CONFIG}
+
+
+def test_every_gate_that_is_off_by_default_has_an_effect_or_is_warned_of() -> None:
+    off = {feature for feature, spec in KNOWN_FEATURES.items() if not spec.default}
+    of_domains = {Feature.HOST_MANAGED_IMEX}
+    assert off - of_domains - app.UNAVAILABLE_FEATURES == {Feature.LIST_ATTRIBUTES}
 
 
 def test_no_reason_is_computed_so_that_the_list_is_complete() -> None:

@@ -61,7 +61,7 @@
 - name: METRICS_PATH
   value: {{ ternary $controller.metrics.metricsPath "" $controller.metrics.enabled | quote }}
 - name: LOGGING_FORMAT
-  value: json
+  value: {{ .Values.global.loggingFormat | quote }}
 - name: V
   value: {{ .Values.global.logVerbosity | toString | quote }}
 {{- with include "nvdra.featureGates" . }}

@@ -9,10 +9,14 @@ NAMESPACE:.metadata.namespace,PODS:.status.reservedFor[*].name,CLAIM:.metadata.n
 The DRA driver gpu.nvidia.com serves the nodes that have NVIDIA GPUs.
 
   Pods:          kubectl -n {{ $namespace }} get pods -l app.kubernetes.io/name={{ .Chart.Name }},app.kubernetes.io/instance={{ .Release.Name }} -o wide
+  {{- if eq .Values.kubeletPlugin.updateStrategy.type "RollingUpdate" }}
+  All ready:     kubectl -n {{ $namespace }} rollout status daemonset {{ include "nvdra.fullname" . }}
+  {{- end }}
   Devices:       kubectl get resourceslices
   Classes:       kubectl get deviceclasses
   Traces:        kubectl -n {{ $namespace }} port-forward POD 6060, then open http://localhost:6060/debug/traces
 
+`helm --wait` leaves out as many pods as an update may stop at a time, at least one; the command above waits for all.
 If a pod is not ready, see kubectl -n {{ $namespace }} exec POD -- {{ .Chart.Name }} status, and its log.
 
 Before `helm uninstall`, delete the pods that use a GPU. Pods that are still running keep running with their GPUs, but

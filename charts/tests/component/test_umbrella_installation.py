@@ -1,5 +1,6 @@
 """helm installs the umbrella chart, and the API server enforces the plugin's permissions."""
 
+import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -99,6 +100,33 @@ def test_the_user_is_warned_about_a_device_plugin_on_the_same_nodes(installed: C
     notes = installed.helm("get", "notes", "nvdra", "-n", "nvdra-system").stdout
     assert "WARNING: do not run NVIDIA's device plugin" in notes
     assert "kubectl -n nvdra-system exec POD -- nvdra-gpu-plugin status" in notes
+
+
+def test_the_notes_say_how_to_wait_for_the_plugins_of_all_nodes(installed: Cluster) -> None:
+    notes = installed.helm("get", "notes", "nvdra", "-n", "nvdra-system").stdout
+    (line,) = [each for each in notes.splitlines() if "rollout status" in each]
+    command = line.partition("kubectl ")[2].split()
+
+    def wait(ready: int) -> subprocess.CompletedProcess[str]:
+        """Run the command while so many of the plugins of two nodes are ready."""
+        status = {
+            "observedGeneration": 1,
+            "desiredNumberScheduled": 2,
+            "currentNumberScheduled": 2,
+            "updatedNumberScheduled": 2,
+            "numberMisscheduled": 0,
+            "numberReady": ready,
+            "numberAvailable": ready,
+        }
+        where = ("daemonset", NAME, "-n", "nvdra-system", "--subresource=status", "--type=merge")
+        change = json.dumps({"status": status})
+        assert installed.kubectl("patch", *where, "-p", change).returncode == 0
+        done: subprocess.CompletedProcess[str] = installed.kubectl(*command, "--timeout=2s")
+        return done
+
+    assert "1 of 2 updated pods are available" in wait(ready=1).stdout
+    assert wait(ready=1).returncode != 0
+    assert wait(ready=2).returncode == 0
 
 
 def test_an_upgrade_with_the_same_values_does_not_change_the_daemonset(

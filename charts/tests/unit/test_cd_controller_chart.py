@@ -64,6 +64,7 @@ def test_the_controller_gets_exactly_these_settings_by_default(render: Render) -
     ("values", "changed"),
     [
         ({"global": {"logVerbosity": 6}}, {"V": "6", "LOG_VERBOSITY_CD_DAEMON": "6"}),
+        ({"global": {"loggingFormat": "text"}}, {"LOGGING_FORMAT": "text"}),
         ({"daemon": {"logVerbosity": "2"}}, {"LOG_VERBOSITY_CD_DAEMON": "2"}),
         (
             {"daemon": {"metrics": {"httpEndpoint": ":9090"}}},

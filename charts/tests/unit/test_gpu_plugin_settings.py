@@ -70,6 +70,7 @@ def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> No
         ({"logVerbosity": 6}, {"V": "6"}),
         ({"logVerbosity": "0"}, {"V": "0"}),
         ({"logVerbosity": 0}, {"V": "0"}),
+        ({"loggingFormat": "text"}, {"LOGGING_FORMAT": "text"}),
         (
             {"otlp": {"endpoint": "http://collector:4318"}},
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"},

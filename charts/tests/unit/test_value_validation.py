@@ -160,6 +160,7 @@ def test_an_unknown_global_value_is_rejected_with_the_valid_ones(
         ({"global": {"featureGates": {"DynamicMIG": "false"}}}, "/global/featureGates/DynamicMIG"),
         ({"global": {"logVerbosity": "debug"}}, "/global/logVerbosity"),
         ({"global": {"logVerbosity": -1}}, "/global/logVerbosity"),
+        ({"global": {"loggingFormat": "klog"}}, "/global/loggingFormat"),
         ({"global": {"nvidiaDriverRoot": "run/nvidia"}}, "/global/nvidiaDriverRoot"),
         ({"global": {"nvidiaDriverRoot": ""}}, "/global/nvidiaDriverRoot"),
         ({"global": {"nvidiaCDIHookPath": "nvidia-cdi-hook"}}, "/global/nvidiaCDIHookPath"),

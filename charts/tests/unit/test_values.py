@@ -29,6 +29,7 @@ COMMON: dict[str, Any] = {
     "global.devRoot": "/run/nvidia/dev",
     "global.featureGates": {"DynamicMIG": True},
     "global.logVerbosity": "2",
+    "global.loggingFormat": "text",
     "global.imageRegistry": "registry.example.com",
     "global.imagePullPolicy": "Always",
     "global.imagePullSecrets": [{"name": "pull"}],
@@ -71,6 +72,7 @@ def container(name: str) -> dict[str, Any]:
 SHARED_BY_ALL = (
     "global.featureGates",
     "global.logVerbosity",
+    "global.loggingFormat",
     "global.imageRegistry",
     "global.imagePullPolicy",
     "global.imagePullSecrets",
@@ -235,6 +237,13 @@ def test_component_charts_check_global_values_like_the_umbrella(charts: Path, ch
     )
     assert part.items() <= umbrella.items()
     assert set(umbrella) == set(read(charts, "nvdra")["global"])
+
+
+def test_what_charts_have_in_common_is_linked_and_never_a_copy(charts: Path) -> None:
+    shared = {each.name for each in (charts / "shared").iterdir()}
+    found = [path for path in charts.glob("*/templates/_*.tpl") if path.name in shared]
+    assert len(found) > len(shared)
+    assert [path for path in found if path.resolve().parent != charts / "shared"] == []
 
 
 def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -> None:

@@ -123,7 +123,8 @@ def test_a_plugin_that_is_asked_for_its_stacks_leaves_them_in_a_file_and_goes_on
 ) -> None:
     pod = rack.plugin_pod("node-1")
     before = rack.driver_namespace.get("pod", pod)["status"]["containerStatuses"]
-    rack.driver_namespace.exec(pod, "sh", "-c", f"rm -f {' '.join(DUMPS)}; kill -USR2 1")
+    rack.driver_namespace.exec(pod, "rm", "-f", *DUMPS)
+    rack.driver_namespace.exec(pod, "kill", "-s", "SIGUSR2", "1")
     for path in DUMPS:
         rack.driver_namespace.wait(partial(not_written, rack, pod, path), f"the stacks in {path}")
         text = rack.driver_namespace.exec(pod, "cat", path)

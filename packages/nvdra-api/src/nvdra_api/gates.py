@@ -14,8 +14,8 @@ Source: docs/reference/api-types.md, "Feature gates", docs/reference/gpu-devices
 gates".
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -112,11 +112,13 @@ class FeatureGates:
     Attributes:
         explicit: The explicit settings, including aggregates. `ContextualLogging` is set from the
             start, as in the reference driver, so that `AllBeta=false` does not disable it.
+        unavailable: Features that this release of the component lacks; their gates have no effect.
     """
 
     explicit: Mapping[str, bool] = field(
         default_factory=lambda: {str(Feature.CONTEXTUAL_LOGGING): True}
     )
+    unavailable: Set[Feature] = frozenset()
 
     @classmethod
     def parse(cls, text: str) -> "FeatureGates":
@@ -148,15 +150,31 @@ class FeatureGates:
                 for feature, spec in KNOWN_FEATURES.items():
                     if spec.stage is stage:
                         merged.setdefault(feature, given[aggregate])
-        return FeatureGates(merged)
+        return replace(self, explicit=merged)
+
+    def without(self, features: Set[Feature]) -> "FeatureGates":
+        """Return these gates for a release that lacks these features, too."""
+        return replace(self, unavailable=frozenset(self.unavailable | features))
+
+    def is_available(self, feature: Feature) -> bool:
+        """Return whether the release has a feature, so that its gate can enable it."""
+        return feature not in self.unavailable
 
     def is_enabled(self, feature: Feature) -> bool:
-        """Return whether a feature is enabled."""
-        return self.explicit.get(feature, KNOWN_FEATURES[feature].default)
+        """Return whether a feature is available and its gate is on."""
+        return self.is_available(feature) and self._is_on(feature)
+
+    def without_effect(self) -> tuple[Feature, ...]:
+        """Return the gates that somebody enabled for features that the release lacks, by name."""
+        return tuple(
+            feature
+            for feature in sorted(self.unavailable)
+            if self._is_on(feature) and not KNOWN_FEATURES[feature].default
+        )
 
     def as_map(self) -> dict[str, bool]:
-        """Return every gate and both aggregates, sorted by name."""
-        gates = {str(feature): self.is_enabled(feature) for feature in KNOWN_FEATURES}
+        """Return how every gate and both aggregates are set, sorted by name."""
+        gates = {str(feature): self._is_on(feature) for feature in KNOWN_FEATURES}
         aggregates = {name: self.explicit.get(name, False) for name in AGGREGATES}
         return dict(sorted({**gates, **aggregates}.items()))
 
@@ -169,8 +187,11 @@ class FeatureGates:
         return tuple(
             f"feature gate {feature} requires {required} to also be enabled"
             for feature, required in _REQUIRES
-            if self.is_enabled(feature) and not self.is_enabled(required)
+            if self._is_on(feature) and not self._is_on(required)
         )
+
+    def _is_on(self, feature: Feature) -> bool:
+        return self.explicit.get(feature, KNOWN_FEATURES[feature].default)
 
     @staticmethod
     def help_lines() -> tuple[str, ...]:

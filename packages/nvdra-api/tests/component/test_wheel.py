@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,15 @@ def test_packages_without_an_extra_need_pydantic_only(python: Path) -> None:
     modules = ("process.app", "settings.loader", "node.record_store", "computedomain.daemon_pods")
     program = "; ".join(f"import nvdra_runtime.{module}" for module in modules)
     run(python, "-I", "-c", program, cwd=python.parent)
+
+
+def test_the_wheel_brings_the_command_kill_of_the_images(python: Path) -> None:
+    waiting = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+    with subprocess.Popen(waiting, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        run(python.with_name("nvdra-kill"), "-s", "SIGUSR2", str(process.pid), cwd=python.parent)
+        assert process.wait(timeout=10) == -signal.SIGUSR2
 
 
 @pytest.mark.parametrize(("code", "output"), EXAMPLES)

@@ -133,6 +133,26 @@ def test_gates_that_conflict_on_a_single_gpu_only_may_be_combined(text: str) -> 
     assert FeatureGates.parse(text).problems() == ()
 
 
+def test_the_gate_of_a_feature_that_a_release_lacks_has_no_effect_and_is_named() -> None:
+    given = FeatureGates.parse("MPSSupport=true,DRAListTypeAttributes=true")
+    gates = given.without({Feature.MPS, Feature.TIME_SLICING, Feature.CLIQUES})
+    assert not gates.is_available(Feature.MPS)
+    assert not gates.is_enabled(Feature.MPS)
+    assert gates.is_enabled(Feature.LIST_ATTRIBUTES)
+    assert gates.without_effect() == (Feature.MPS,), "not what is on by default, or off"
+    assert gates.as_map() == given.as_map(), "what was set stays to be seen"
+    assert given.without_effect() == ()
+
+
+def test_features_stay_unavailable_when_more_gates_are_set() -> None:
+    gates = FeatureGates().without({Feature.MPS}).merged("AllAlpha=true")
+    assert gates.without_effect() == (Feature.MPS,)
+    assert gates.without({Feature.DYNAMIC_MIG}).without_effect() == (
+        Feature.DYNAMIC_MIG,
+        Feature.MPS,
+    )
+
+
 def test_every_missing_dependency_is_a_problem() -> None:
     assert FeatureGates.parse("IMEXDaemonsWithDNSNames=false,DeviceMetadata=true").problems() == (
         "feature gate ComputeDomainCliques requires IMEXDaemonsWithDNSNames to also be enabled",

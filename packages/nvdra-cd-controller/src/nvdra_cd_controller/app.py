@@ -88,9 +88,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             is_host_managed=settings.is_host_managed,
         )
         writer = ObjectWriter(api, informers)
-        reconciler = Reconciler(
-            informers, writer, _child_config(settings), events, telemetry, clock
-        )
+        reconciler = Reconciler(informers, writer, child_config(settings), events, telemetry, clock)
         report = StatusReport(informers, queue, lease)
         metrics.register_gauges(report.domain_statuses, report.queue_counts)
         await enter(
@@ -178,7 +176,8 @@ def _lease(settings: Settings, api: Client, clock: SystemClock) -> LeaderElector
     return LeaderElector(api, election, settings.pod_name, clock.now)
 
 
-def _child_config(settings: Settings) -> ChildConfig:
+def child_config(settings: Settings) -> ChildConfig:
+    """What the settings say about the children of all domains."""
     variables = process_settings.environment_variables("OTEL_")
     return ChildConfig(
         namespace=settings.namespace,
@@ -188,6 +187,7 @@ def _child_config(settings: Settings) -> ChildConfig:
         priority_class=settings.cd_daemon_priority_class_name,
         resources=settings.cd_daemon_resources,
         verbosity=settings.log_verbosity_cd_daemon,
+        logging_format=settings.logging_format,
         max_nodes=settings.max_nodes_per_imex_domain,
         gates=settings.feature_gates,
         http_endpoint=settings.cd_daemon_http_endpoint,

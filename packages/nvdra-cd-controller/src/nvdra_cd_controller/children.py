@@ -46,6 +46,8 @@ class ChildConfig:
         priority_class: Priority class of the daemons' pods; empty for none.
         resources: `requests` and `limits` of the daemons, quantities as the API server writes them.
         verbosity: `-v` of the daemons.
+        logging_format: Format of the daemons' logs, the controller's own: one setting says it for
+            both. `text`, the daemons' default, is not passed on.
         max_nodes: Maximum number of a domain's nodes in one clique.
         gates: Feature gates, which are passed on to the daemons.
         http_endpoint: `host:port` of the daemons' probes and metrics; empty for none.
@@ -60,6 +62,7 @@ class ChildConfig:
     priority_class: str
     resources: Mapping[str, Mapping[str, str]]
     verbosity: int
+    logging_format: str
     max_nodes: int
     gates: FeatureGates
     http_endpoint: str
@@ -240,6 +243,8 @@ def _environment(child_config: ChildConfig) -> list[JsonObject]:
         "MAX_NODES_PER_IMEX_DOMAIN": str(child_config.max_nodes),
     }
     last = {"NVIDIA_VISIBLE_DEVICES": "void", "FEATURE_GATES": gates}
+    if child_config.logging_format != "text":
+        last["LOGGING_FORMAT"] = child_config.logging_format
     if child_config.http_endpoint:
         last["HTTP_ENDPOINT"] = child_config.http_endpoint
     return [

@@ -123,7 +123,7 @@ async def test_a_controller_that_hung_ends_when_it_has_lost_its_lease(
             a.process.send_signal(signal.SIGCONT)
             await wait_until(lambda: a.process.poll() is not None)
             assert a.process.returncode == 0
-            assert "lost the lease" in a.log.read_text()
+            assert "Lost the lease" in a.log.read_text()
             assert leads(world, "controller-b")
 
 
@@ -139,7 +139,7 @@ async def test_a_leader_that_loses_its_lease_ends_without_further_writes(
                 take(world)
                 await wait_until(lambda: a.process.poll() is not None, timeout_s=6)
             assert a.process.returncode == 0
-            assert "lost the lease" in a.log.read_text()
+            assert "Lost the lease" in a.log.read_text()
         assert not proxy.count(r"PUT .*/computedomains/.*/status")
         assert lease(world)["holderIdentity"] == "somebody-else"
 

@@ -7,9 +7,9 @@ from nvdra_testing.polling import wait_until
 LINES = {
     0: "Starting",
     2: "Finished: reconcile",
-    3: "watching path=",
+    3: "Watching path=",
     4: "Finished: ensure daemonset",
-    6: "API request verb=POST resource=daemonsets code=201",
+    6: 'API request verb="POST" resource="daemonsets" code="201"',
 }
 
 
@@ -24,7 +24,7 @@ async def test_each_level_adds_its_lines_to_those_below(
         log = controller.log.read_text()
     said = {each for each, line in LINES.items() if line in log}
     assert said == {each for each in LINES if each <= level}
-    assert ("listed path=" in log) == (level >= 2)
+    assert ("Listed path=" in log) == (level >= 2)
 
 
 async def test_the_first_line_shows_every_setting(world: DriverInstallation) -> None:

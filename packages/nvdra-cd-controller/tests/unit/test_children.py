@@ -87,6 +87,18 @@ def test_gates_secrets_and_the_collector_reach_the_daemons() -> None:
     assert spec["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
 
 
+def test_daemons_log_in_the_same_format_as_the_controller() -> None:
+    def environment(logging_format: str) -> list[JsonObject]:
+        config = replace(CHILD_CONFIG, logging_format=logging_format)
+        spec = pod(children.daemonset(UID, "nvdra", config))
+        return list(spec["containers"][0]["env"])
+
+    assert {"name": "LOGGING_FORMAT", "value": "json"} in environment("json")
+    assert environment("text") == [
+        each for each in environment("json") if each["name"] != "LOGGING_FORMAT"
+    ]
+
+
 def test_priority_pull_policy_and_resources_reach_the_daemons() -> None:
     limits = {"limits": {"memory": "200Mi"}}
     config = replace(

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 
-from nvdra_api.gates import KNOWN_FEATURES, Feature
+from nvdra_api.gates import Feature
 from nvdra_cdi.errors import FileError
 from nvdra_cdi.nvidia import driver_root as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
@@ -39,8 +39,20 @@ from nvdra_gpu_plugin.settings import Settings
 
 PROGRAM = "nvdra-gpu-plugin"
 
-GATES_IN_USE = frozenset({Feature.LIST_ATTRIBUTES, Feature.TIME_SLICING, Feature.MPS})
-"""The gates that have an effect in this plugin."""
+UNAVAILABLE_FEATURES = frozenset(
+    {
+        Feature.TIME_SLICING,
+        Feature.MPS,
+        Feature.CONSUMABLE_SHARES,
+        Feature.DYNAMIC_MIG,
+        Feature.PASSTHROUGH,
+        Feature.DEVICE_METADATA,
+        Feature.HEALTH_CHECK,
+        Feature.FABRIC_PARTITIONING,
+        Feature.LOGGING_ALPHA,
+    }
+)
+"""What the reference driver's plugin has behind a gate and this version lacks."""
 
 LOG = logs.logger(__name__)
 
@@ -51,8 +63,11 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     ResourceSlices, CDI specs and prepared claims stay afterwards, so that pods keep running.
     """
     LOG.info("Starting", version=__version__, **process_settings.as_flags(settings))
-    _warn_about_unused_gates(settings)
-    gates = settings.feature_gates
+    gates = settings.feature_gates.without(UNAVAILABLE_FEATURES)
+    if unused := gates.without_effect():
+        LOG.warning(
+            "Feature gates that are on have no effect in this version of the plugin", gates=unused
+        )
     program = Program(PROGRAM, __version__, devices="GPUs")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -114,16 +129,6 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         await enter(wiring.serve(context, settings, driver, logging))
         await stop.wait()
-
-
-def _warn_about_unused_gates(settings: Settings) -> None:
-    """Warn about gates that are enabled and have no effect, so that nobody waits for a feature."""
-    enabled = {feature for feature in KNOWN_FEATURES if settings.feature_gates.is_enabled(feature)}
-    unused = sorted(
-        enabled - GATES_IN_USE - {gate for gate in KNOWN_FEATURES if KNOWN_FEATURES[gate].default}
-    )
-    if unused:
-        LOG.warning("Feature gates that are on have no effect in this version", gates=unused)
 
 
 def _cdi_options(settings: Settings, hook_path: str) -> Options:

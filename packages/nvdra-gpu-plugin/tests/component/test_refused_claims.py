@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_testing.failures import reported_failures
 from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig
 
@@ -86,7 +87,6 @@ async def test_a_device_that_another_claim_holds(rig: Rig) -> None:
             "InvalidConfig",
             "GpuConfi",
         ),
-        (TIME_SLICING, "FeatureGateDisabled", "TimeSlicingSettings"),
     ],
 )
 async def test_a_config_that_cannot_be_applied(
@@ -98,13 +98,42 @@ async def test_a_config_that_cannot_be_applied(
     assert says in text
 
 
-async def test_sharing_that_this_version_does_not_have(rig: Rig) -> None:
-    await rig.start("--feature-gates=TimeSlicingSettings=true")
+@pytest.mark.parametrize("gates", ["", "TimeSlicingSettings=true"], ids=["off", "on"])
+async def test_sharing_that_this_version_does_not_have_whatever_its_gate(
+    rig: Rig, gates: str
+) -> None:
+    await rig.start(f"--feature-gates={gates}")
     text = await refusal(
         rig, rig.create_claim("gpu-0", config=[plugin.opaque_config(TIME_SLICING)])
     )
     assert text.startswith("InvalidConfig: ")
-    assert "TimeSlicing is not available" in text
+    assert "TimeSlicing is not available in this version" in text
+    assert "gate" not in text
+
+
+async def test_a_request_for_part_of_a_gpu_gets_no_whole_one(rig: Rig) -> None:
+    await rig.start()
+    text = await refusal(rig, rig.create_claim("gpu-0", capacity={"memory": "2Gi"}))
+    assert text.startswith("InvalidConfig: ")
+    assert "memory 2Gi" in text
+    assert "remove `capacity`" in text
+    whole = str(rig.devices()["gpu-0"]["capacity"]["memory"]["value"])
+    fine = rig.create_claim("gpu-0", capacity={"memory": whole})
+    assert not (await rig.dra.prepare([fine]))[fine.uid].error
+
+
+async def test_gates_without_effect_are_named_at_the_start(rig: Rig) -> None:
+    effective = "ComputeDomainCliques=true,HostManagedIMEXDaemon=true"
+    idle = ["ConsumableShares", "MPSSupport", "TimeSlicingSettings"]
+    gates = ",".join([effective, *(f"{gate}=true" for gate in idle)])
+    await rig.start(reported_failures.JSON_LOGS, f"--feature-gates={gates}")
+    (warning,) = (
+        record
+        for record in reported_failures.log_records(rig)
+        if "have no effect" in record["message"]
+    )
+    assert warning["level"] == "WARNING"
+    assert warning["gates"] == idle
 
 
 async def test_a_device_node_that_vanished(rig: Rig) -> None:

@@ -21,6 +21,7 @@ CHILD_CONFIG = ChildConfig(
     priority_class="",
     resources={},
     verbosity=4,
+    logging_format="text",
     max_nodes=18,
     gates=FeatureGates(),
     http_endpoint="",

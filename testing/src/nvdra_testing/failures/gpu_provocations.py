@@ -28,12 +28,11 @@ from nvdra_testing.node.rig import Rig
 
 HANG_FLAGS = ("slow", "-1", "--function", "nvmlDevice*", "--gpu")
 
-SHARING = {
+INVALID_SHARING = {
     "apiVersion": "resource.nvidia.com/v1beta1",
     "kind": "GpuConfig",
-    "sharing": {"strategy": "TimeSlicing"},
+    "sharing": {"strategy": "TimeSlicing", "interval": "Long"},
 }
-INVALID_SHARING = {**SHARING, "sharing": {"strategy": "TimeSlicing", "interval": "Long"}}
 
 BUGGY_PLUGIN = """
 from nvdra_gpu_plugin.claims import plan
@@ -113,13 +112,6 @@ async def invalid_config(rig: Rig) -> ReportedFailure:
     )
 
 
-async def feature_gate_disabled(rig: Rig) -> ReportedFailure:
-    await rig.start(JSON_LOGS)
-    return await prepare_failing_claim(
-        rig, rig.create_claim("gpu-0", config=[plugin.opaque_config(SHARING)])
-    )
-
-
 async def lock_timeout(rig: Rig) -> ReportedFailure:
     await rig.start(JSON_LOGS)
     rig.node.simctl(*HANG_FLAGS, "1")
@@ -183,7 +175,6 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.DEVICE_NODE_MISSING: device_node_missing,
         Reason.DRIVER_MISMATCH: driver_mismatch,
         Reason.INVALID_CONFIG: invalid_config,
-        Reason.FEATURE_GATE_DISABLED: feature_gate_disabled,
         Reason.LOCK_TIMEOUT: lock_timeout,
         Reason.STATE_CORRUPT: state_corrupt,
         Reason.STATE_UNAVAILABLE: state_unavailable,

@@ -214,6 +214,7 @@ def create_allocated_claim(
     *,
     config: Sequence[Mapping[str, Any]] = (),
     admin: bool = False,
+    capacity: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     request: str = "gpu",
     pod: str = "p",
@@ -226,13 +227,16 @@ def create_allocated_claim(
     """Create a claim that is allocated to these devices of the node, as by the scheduler.
 
     Without `has_allocation_timestamp`, the allocation has no time, as before Kubernetes 1.36.
-    A `request` of the form `main/sub` makes a prioritised list with one alternative.
+    `capacity` is what the request asks for of each device. A `request` of the form `main/sub` makes
+    a prioritised list with one alternative.
     """
     name = name or f"claim-{uuid4().hex[:10]}"
     main, _, alternative = request.partition("/")
     wanted: dict[str, Any] = {"deviceClassName": driver, "count": len(devices)}
     if admin:
         wanted["adminAccess"] = True
+    if capacity:
+        wanted["capacity"] = {"requests": dict(capacity)}
     asked: dict[str, Any] = {"name": main, "exactly": wanted}
     if alternative:
         asked = {"name": main, "firstAvailable": [{"name": alternative, **wanted}]}

@@ -4,6 +4,7 @@ The models read v1, v1beta2 and v1beta1. Fields that are not declared here are k
 Source: docs/reference/resource-claims.md, "Allocation result".
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -39,6 +40,12 @@ class DeviceSelector(ApiModel):
     cel: CelDeviceSelector | None = None
 
 
+class CapacityRequirements(ApiModel):
+    """How much of a device's capacity a request asks for."""
+
+    requests: dict[str, Quantity] | None = None
+
+
 class DeviceSubRequest(ApiModel):
     """One alternative of a request (`firstAvailable[]`)."""
 
@@ -48,6 +55,7 @@ class DeviceSubRequest(ApiModel):
     allocation_mode: str = ""
     """`ExactCount` or `All`."""
     count: int | None = None
+    capacity: CapacityRequirements | None = None
 
 
 class ExactDeviceRequest(ApiModel):
@@ -59,6 +67,7 @@ class ExactDeviceRequest(ApiModel):
     """`ExactCount` or `All`."""
     count: int | None = None
     admin_access: bool | None = None
+    capacity: CapacityRequirements | None = None
 
 
 class DeviceRequest(ApiModel):
@@ -67,6 +76,14 @@ class DeviceRequest(ApiModel):
     name: str
     exactly: ExactDeviceRequest | None = None
     first_available: tuple[DeviceSubRequest, ...] = ()
+
+    @property
+    def by_reference(self) -> Mapping[str, ExactDeviceRequest | DeviceSubRequest]:
+        """What is asked for, by the names in allocation results: `a` itself, or each `a/b`."""
+        asked: dict[str, ExactDeviceRequest | DeviceSubRequest] = {
+            f"{self.name}/{each.name}": each for each in self.first_available
+        }
+        return asked if self.exactly is None else {self.name: self.exactly, **asked}
 
     @model_validator(mode="before")
     @classmethod
@@ -187,6 +204,18 @@ class ResourceClaim(ApiModel):
     def ref(self) -> ClaimRef:
         """Namespace, name and UID of the claim."""
         return ClaimRef(self.metadata.namespace, self.metadata.name, ClaimUID(self.metadata.uid))
+
+    def requested_capacity(self, request: str) -> Mapping[str, Quantity]:
+        """The capacity that a request asks for; empty if it asks for none.
+
+        Args:
+            request: Its name, or `<request>/<subrequest>`, as in an allocation result.
+        """
+        for each in self.spec.devices.requests or ():
+            wanted = each.by_reference.get(request)
+            if wanted is not None and wanted.capacity is not None:
+                return wanted.capacity.requests or {}
+        return {}
 
 
 class ResourceClaimTemplateSpec(ApiModel):

@@ -90,12 +90,18 @@ def mps_limit_megabytes(limit: Quantity) -> int:
 
 
 def strategy_problems(strategy: str, gates: FeatureGates) -> Iterator[Problem]:
-    """Yield a problem if the strategy is unknown or its feature gate is disabled."""
+    """Yield a problem if the strategy is unknown, or its feature not available or disabled."""
     if strategy not in STRATEGIES:
         yield Problem(
             "sharing.strategy",
             f"unknown GPU sharing strategy: {strategy}, "
             f"supported GPU sharing strategies: {', '.join(STRATEGIES)}",
+        )
+    elif not gates.is_available(STRATEGIES[strategy]):
+        yield Problem(
+            "sharing.strategy",
+            f"{strategy} is not available in this version of the driver: remove `sharing`, several "
+            "containers and pods may use one claim without it",
         )
     elif not gates.is_enabled(STRATEGIES[strategy]):
         yield Problem(

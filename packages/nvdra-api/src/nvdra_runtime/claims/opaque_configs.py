@@ -3,7 +3,8 @@
 A config of the claim takes precedence over a config of a DeviceClass, a later config over an
 earlier one, and any config over the default of its kind. A config applies to the requests that it
 lists, by full name (`main/sub`) or by the name of the main request (`main`). A config that lists no
-request applies to every device that its kind fits. An error names every problem with its field.
+request applies to every device that its kind fits. An error names every problem with its field; a
+device whose config cannot be read is not checked further, as its default says nothing about it.
 
 Source: docs/reference/resource-claims.md, "Opaque configuration", "Configuration of prioritised
 lists", "Allocation result".
@@ -51,11 +52,11 @@ class ConfiguredResult:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A decoded entry of `status.allocation.devices.config`."""
+    """An entry of `status.allocation.devices.config`; without config if it cannot be used."""
 
     index: int
     requests: frozenset[str]
-    config: DeviceConfig
+    config: DeviceConfig | None
 
     def lists(self, result: DeviceRequestAllocationResult) -> bool:
         return not self.requests.isdisjoint((result.request, result.base_request))
@@ -85,8 +86,9 @@ def resolve(
     entries = _entries(claim, driver, problems)
     chosen = [_choose(result, kind_of(result), entries, problems) for result in results]
     configured = tuple(
-        ConfiguredResult(result, config.normalized(gates), index)
-        for result, (config, index) in zip(results, chosen, strict=True)
+        ConfiguredResult(result, choice[0].normalized(gates), choice[1])
+        for result, choice in zip(results, chosen, strict=True)
+        if choice is not None
     )
     problems += _config_problems(configured, gates)
     if problems:
@@ -95,31 +97,32 @@ def resolve(
 
 
 def _entries(claim: ResourceClaim, driver: str, problems: list[Problem]) -> list[_Entry]:
-    """Return the decoded entries of the driver, in descending order of precedence."""
-    decoded: list[tuple[int, _Entry]] = []
+    """Return the entries of the driver, in descending order of precedence.
+
+    An entry of unknown source comes first: what it was meant to override is unknown.
+    """
+    ranked: list[tuple[int, _Entry]] = []
     for index, entry in enumerate(allocation.devices(claim).config or ()):
+        if entry.opaque is not None and entry.opaque.driver != driver:
+            continue
+        config, rank = None, len(_PRECEDENCE)
         try:
             config = _decode(entry, driver)
         except decoding.DecodeError as error:
             problems.append(Problem(_path(index), f"error decoding config parameters: {error}"))
-            continue
-        if config is None:
-            continue
-        if entry.source not in _PRECEDENCE:
+        if entry.source in _PRECEDENCE:
+            rank = _PRECEDENCE.index(entry.source)
+        elif config is not None:
             text = f"invalid config source: {entry.source}, expected {' or '.join(_PRECEDENCE)}"
             problems.append(Problem(f"{_PATH}[{index}].source", text))
-            continue
-        rank = _PRECEDENCE.index(entry.source)
-        decoded.append((rank, _Entry(index, frozenset(entry.requests or ()), config)))
-    return [entry for _, entry in sorted(decoded, key=lambda item: (item[0], item[1].index))][::-1]
+            config = None
+        ranked.append((rank, _Entry(index, frozenset(entry.requests or ()), config)))
+    return [entry for _, entry in sorted(ranked, key=lambda item: (item[0], item[1].index))][::-1]
 
 
-def _decode(entry: DeviceAllocationConfiguration, driver: str) -> DeviceConfig | None:
-    """Return the config of an entry, or None if the entry is for another driver."""
+def _decode(entry: DeviceAllocationConfiguration, driver: str) -> DeviceConfig:
     if entry.opaque is None:
         raise decoding.DecodeError("only opaque parameters are supported")
-    if entry.opaque.driver != driver:
-        return None
     config = decoding.CONFIGS.decode_value(entry.opaque.parameters, strict=True)
     if not isinstance(config, CONFIGS_BY_DRIVER[driver]):
         kinds = ", ".join(kind.kind for kind in CONFIGS_BY_DRIVER[driver])
@@ -132,18 +135,24 @@ def _choose(
     kind: type[DeviceConfig],
     entries: Sequence[_Entry],
     problems: list[Problem],
-) -> tuple[DeviceConfig, int | None]:
+) -> tuple[DeviceConfig, int | None] | None:
+    """Return the config of a result and its index.
+
+    None if the entry that applies, or may apply, cannot be used; its problem is known.
+    """
     for entry in entries:
-        fits = isinstance(entry.config, kind)
-        if fits and (not entry.requests or entry.lists(result)):
+        applies = not entry.requests or entry.lists(result)
+        if entry.config is None and applies:
+            return None
+        if isinstance(entry.config, kind) and applies:
             return entry.config, entry.index
-        if entry.lists(result):
+        if entry.config is not None and entry.lists(result):
             text = (
                 f"cannot apply {entry.config.kind} to device {result.device} of request "
                 f"{result.request}, which needs {kind.kind}"
             )
             problems.append(Problem(_path(entry.index), text))
-            break
+            return None
     return kind(), None
 
 

@@ -13,7 +13,6 @@ docs/design.md, "Settled".
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -41,11 +40,11 @@ from nvdra_runtime.kube.request_observer import (
     ignore_request,
     resource_of_path,
 )
-from nvdra_runtime.process import backoff
+from nvdra_runtime.process import backoff, log_records
 
 __all__ = ["Client", "FinishedRequest", "KubeSettings", "RequestObserver", "connect"]
 
-_log = logging.getLogger(__name__)
+LOG = log_records.logger(__name__)
 
 _MAX_RETRIES: Final = 5
 
@@ -212,7 +211,7 @@ class Client:
         self._dra_api_version = apiversions.preferred_version(group)
         if self._dra_api_version is None:
             raise DraDisabled(f"{self.host} serves no stable or beta version of resource.k8s.io")
-        _log.info("using resource.k8s.io version=%s", self._dra_api_version)
+        LOG.info("Using resource.k8s.io", version=self._dra_api_version)
         return self._dra_api_version
 
     async def watch(

@@ -6,7 +6,6 @@ Event, which is written at most once a minute. Source: docs/reference/tracing.md
 """
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -23,8 +22,9 @@ from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import NotFound
 from nvdra_runtime.kube.event_aggregation import INTERVAL_S, EventAggregator, EventSeries
+from nvdra_runtime.process import log_records
 
-_log = logging.getLogger(__name__)
+LOG = log_records.logger(__name__)
 
 _CALL_TIMEOUT_S: Final = 5.0
 _CLOSE_TIMEOUT_S: Final = 2.0
@@ -222,7 +222,7 @@ class EventRecorder:
 
     def _drop(self, key: _Key, error: DriverError) -> None:
         self.dropped += 1
-        _log.info("cannot write an event reason=%s error=%s", key.reason, error)
+        LOG.info("Cannot write an event", reason=key.reason, error=str(error))
 
     async def _write(self, key: _Key, series: EventSeries[_Occurrence]) -> None:
         """Create the Event, or update the one that we wrote before."""
@@ -240,7 +240,7 @@ class EventRecorder:
                 await self._api.patch(f"{collection}/{name}", changes, deadline)
                 return
             except NotFound:
-                _log.debug("the event has expired and is created again event=%s", name)
+                LOG.v(6, "The event has expired and is created again", event=name)
         created = await self._api.create(collection, self._build_event(key, series), deadline)
         self._names = {k: n for k, n in self._names.items() if k in self._aggregator}
         self._names[key] = created["metadata"]["name"]

@@ -8,7 +8,6 @@ and watch".
 
 import asyncio
 import contextlib
-import logging
 import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -21,10 +20,10 @@ from nvdra_runtime.kube import informer_cache
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import DraDisabled, Gone, NotServed
 from nvdra_runtime.kube.informer_cache import WatchResult
-from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process import background_tasks, log_records
 from nvdra_runtime.process.backoff import Backoff
 
-_log = logging.getLogger(__name__)
+LOG = log_records.logger(__name__)
 
 _LIST_TIMEOUT_S = 30.0
 _WATCH_TIMEOUT_S = 300
@@ -147,7 +146,7 @@ class Informer:
         self._is_path_missing = False
         is_changed = self._cache.replace(await self._api.get(path, deadline, self._params))
         self._notify_changed_keys()
-        _log.log(logging.INFO - 2, "listed path=%s", path)
+        LOG.v(2, "Listed", path=path)
         if is_changed or self.error or self.change_count == 0:
             await self._wake_waiters("")
         return path
@@ -177,7 +176,7 @@ class Informer:
         except DriverError as error:
             if self._cache.resource_version == before:
                 raise
-            _log.debug("resuming a broken watch path=%s error=%s", path, error)
+            LOG.v(6, "Resuming a broken watch", path=path, error=str(error))
             return WatchResult.UNCHANGED
 
     async def _read_watch(self, path: str) -> WatchResult:
@@ -192,7 +191,7 @@ class Informer:
             "timeoutSeconds": str(timeout_s),
         }
         deadline = asyncio.get_running_loop().time() + timeout_s + _WATCH_GRACE_S
-        _log.log(logging.INFO - 3, "watching path=%s timeout_s=%d", path, timeout_s)
+        LOG.v(3, "Watching", path=path, timeout_s=int(timeout_s))
         async with contextlib.aclosing(self._api.watch(path, params, deadline)) as lines:
             async for line in lines:
                 outcome = self._cache.apply_watch_line(line)
@@ -216,15 +215,11 @@ class Informer:
     def _log_failure(self, error: DriverError, failures: int) -> float:
         """Log a failure; repeated ones as warnings. Returns the seconds until the next list."""
         if isinstance(error, DraDisabled):
-            _log.warning(
-                "the API server serves no DRA API retry_s=%.0f error=%s",
-                _MISSING_API_RETRY_S,
-                error,
+            LOG.warning(
+                "The API server serves no DRA API", retry_s=_MISSING_API_RETRY_S, error=str(error)
             )
             return _MISSING_API_RETRY_S
         delay = _LIST_BACKOFF.delay(failures, random.random())  # noqa: S311 - spreads load
-        level = logging.WARNING if failures > 1 else logging.INFO
-        _log.log(
-            level, "cannot list or watch failures=%d retry_s=%.1f error=%s", failures, delay, error
-        )
+        log = LOG.warning if failures > 1 else LOG.info
+        log("Cannot list or watch", failures=failures, retry_s=round(delay, 1), error=str(error))
         return delay

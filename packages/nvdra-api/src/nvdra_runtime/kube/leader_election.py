@@ -6,7 +6,6 @@ election", "Races and correctness" (KW-40).
 """
 
 import asyncio
-import logging
 import random
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -21,9 +20,9 @@ from nvdra_runtime.kube import lease_record
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, NotFound
 from nvdra_runtime.kube.lease_record import ObservedLease
-from nvdra_runtime.process import timeouts
+from nvdra_runtime.process import log_records, timeouts
 
-_log = logging.getLogger(__name__)
+LOG = log_records.logger(__name__)
 
 _RELEASE_TIMEOUT_S: Final = 3.0
 _JITTER_FACTOR: Final = 1.2
@@ -83,10 +82,10 @@ class LeaderElector:
             try:
                 if await self._try_acquire_or_renew():
                     self.is_leader = True
-                    _log.info("acquired the lease lease=%s identity=%s", self._path, self.identity)
+                    LOG.info("Acquired the lease", lease=self._path, identity=self.identity)
                     return True
             except DriverError as error:
-                _log.warning("cannot acquire the lease lease=%s error=%s", self._path, error)
+                LOG.warning("Cannot acquire the lease", lease=self._path, error=str(error))
             spread = 1 + _JITTER_FACTOR * random.random()  # noqa: S311 - spreads load
             await timeouts.wait_for_event(stop, self._settings.retry_period_s * spread)
         return False
@@ -102,14 +101,14 @@ class LeaderElector:
                     renewed_at + self._settings.renew_deadline_s
                 )
             except DriverError as error:
-                _log.warning("cannot renew the lease lease=%s error=%s", self._path, error)
+                LOG.warning("Cannot renew the lease", lease=self._path, error=str(error))
                 if clock() - renewed_at < self._settings.renew_deadline_s:
                     continue
                 is_renewed = False
             if not is_renewed:
                 self.is_leader = False
                 self.lost.set()
-                _log.error("lost the lease lease=%s holder=%s", self._path, self.holder)
+                LOG.error("Lost the lease", lease=self._path, holder=self.holder)
                 return
             renewed_at = clock()
 
@@ -128,9 +127,9 @@ class LeaderElector:
                 self._observed, self._now(), settings.namespace, settings.name
             )
             await self._api.replace(self._path, lease, deadline)
-            _log.info("released the lease lease=%s", self._path)
+            LOG.info("Released the lease", lease=self._path)
         except DriverError as error:
-            _log.warning("cannot release the lease lease=%s error=%s", self._path, error)
+            LOG.warning("Cannot release the lease", lease=self._path, error=str(error))
 
     async def _try_acquire_or_renew(self, deadline: float | None = None) -> bool:
         """Read the lease, and acquire or renew it if possible. Returns whether we hold it."""
@@ -140,7 +139,7 @@ class LeaderElector:
         await self._read_lease(limit)
         if not lease_record.can_acquire(self._observed, self.identity, clock()):
             if self.holder != before:
-                _log.info("another process leads lease=%s holder=%s", self._path, self.holder)
+                LOG.info("Another process leads", lease=self._path, holder=self.holder)
             return False
         settings = self._settings
         lease = lease_record.acquired_lease(

@@ -1,12 +1,13 @@
 """Metrics and log lines of finished API requests. Names of objects are not recorded."""
 
-import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-_log = logging.getLogger(__name__)
-_LEVEL: Final = logging.INFO - 6
-"""Verbosity 6: each request is logged for developers only."""
+from nvdra_runtime.process import log_records
+
+LOG = log_records.logger(__name__)
+_VERBOSITY: Final = 6
+"""Each request is logged for developers only."""
 
 
 class FinishedRequest(NamedTuple):
@@ -38,10 +39,14 @@ def count_and_log(metrics: RequestMetrics) -> RequestObserver:
     def count(request: FinishedRequest) -> None:
         code = str(request.status or "no answer")
         metrics.api_request(request.verb, code, request.seconds)
-        if _log.isEnabledFor(_LEVEL):
-            verb, resource, seconds = request.verb, request.resource, request.seconds
-            line = "API request verb=%s resource=%s code=%s seconds=%.3f"
-            _log.log(_LEVEL, line, verb, resource, code, seconds)
+        LOG.v(
+            _VERBOSITY,
+            "API request",
+            verb=request.verb,
+            resource=request.resource,
+            code=code,
+            seconds=round(request.seconds, 3),
+        )
 
     return count
 

@@ -8,7 +8,6 @@ Source: docs/reference/kubelet-plugin.md, "Service names" to "Unprepare", "gRPC 
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,12 +18,16 @@ from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime._generated.dra.v1 import api_pb2
 from nvdra_runtime.claims.prepare_result import PrepareResult
 from nvdra_runtime.kubeletplugin import messages, registration
+from nvdra_runtime.telemetry import logs
 
 if TYPE_CHECKING:
     # The stubs know what a context carries; the class at run time takes no parameters.
     Context = grpc.aio.ServicerContext[Any, Any]
 
-_log = logging.getLogger(__name__)
+LOG = logs.logger(__name__)
+
+_CALLS_VERBOSITY = 6
+"""Each call and its answer are for developers: spans and metrics tell the rest."""
 
 DEFAULT_TIMEOUT_S = 45.0
 """The deadline of a caller that sets none; the kubelet's own."""
@@ -106,8 +109,9 @@ class DraPluginService:
         results: Mapping[ClaimUID, PrepareResult | str]
         try:
             results = await self._handler.prepare(claims, _deadline(context), _traceparent(context))
-        except Exception:  # noqa: BLE001 - grpc.aio would send the exception's text to the caller
-            results = dict.fromkeys((claim.uid for claim in claims), _log_crash(call, claims))
+        except Exception as error:  # noqa: BLE001 - grpc.aio would send its text to the caller
+            text = _log_crash(call, claims, error)
+            results = dict.fromkeys((claim.uid for claim in claims), text)
         response = messages.prepare_response(claims, results, with_share_ids=with_share_ids)
         _log_answer(call, response)
         return response
@@ -123,30 +127,32 @@ class DraPluginService:
             errors = await self._handler.unprepare(
                 claims, _deadline(context), _traceparent(context)
             )
-        except Exception:  # noqa: BLE001 - grpc.aio would send the exception's text to the caller
-            errors = dict.fromkeys((claim.uid for claim in claims), _log_crash(call, claims))
+        except Exception as error:  # noqa: BLE001 - grpc.aio would send its text to the caller
+            text = _log_crash(call, claims, error)
+            errors = dict.fromkeys((claim.uid for claim in claims), text)
         response = messages.unprepare_response(claims, errors)
         _log_answer(call, response)
         return response
 
     def _log_call(self, method: str, claims: Sequence[ClaimRef]) -> int:
         call = next(self._calls)
-        if _log.isEnabledFor(logging.DEBUG):
-            names = ",".join(map(str, claims))
-            _log.debug("called by the kubelet call=%d method=%s claims=%s", call, method, names)
+        if LOG.is_enabled(_CALLS_VERBOSITY):
+            names = [str(claim) for claim in claims]
+            LOG.v(_CALLS_VERBOSITY, "Called by the kubelet", call=call, method=method, claims=names)
         return call
 
 
 def _log_answer(call: int, response: object) -> None:
-    if _log.isEnabledFor(logging.DEBUG):
+    if LOG.is_enabled(_CALLS_VERBOSITY):
         text = " ".join(str(response).split())
-        _log.debug("answered the kubelet call=%d answer=%s", call, text)
+        LOG.v(_CALLS_VERBOSITY, "Answered the kubelet", call=call, answer=text)
 
 
-def _log_crash(call: int, claims: Sequence[ClaimRef]) -> str:
-    """Log the current exception. Returns the error for each claim."""
-    _log.exception("a call failed unexpectedly call=%d claims=%s", call, ",".join(map(str, claims)))
-    return f"Internal: the driver failed unexpectedly; look for call={call} in its log"
+def _log_crash(call: int, claims: Sequence[ClaimRef], error: Exception) -> str:
+    """Log an exception that nobody expected. Returns the error for each claim."""
+    names = [str(claim) for claim in claims]
+    LOG.failure("A call failed unexpectedly", error, call=call, claims=names)
+    return f"Internal: the driver failed unexpectedly; look for call {call} in its log"
 
 
 def _deadline(context: "Context") -> float:

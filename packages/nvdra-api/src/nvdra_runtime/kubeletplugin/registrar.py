@@ -7,7 +7,6 @@ Source: docs/reference/kubelet-plugin.md, "Registration sequence"; docs/design.m
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,12 +20,13 @@ from nvdra_runtime._generated.pluginregistration.v1 import api_pb2
 from nvdra_runtime.kubeletplugin import registration, socket_server
 from nvdra_runtime.kubeletplugin.socket_server import SocketServer
 from nvdra_runtime.process.backoff import Backoff
+from nvdra_runtime.telemetry import logs
 
 if TYPE_CHECKING:
     # The stubs know what a context carries; the class at run time takes no parameters.
     Context = grpc.aio.ServicerContext[Any, Any]
 
-_log = logging.getLogger(__name__)
+LOG = logs.logger(__name__)
 
 _REJECTED_BACKOFF = Backoff(first_s=1, ceiling_s=60)
 _GRACE_S = 1.0
@@ -85,7 +85,7 @@ class Registrar:
             self._rejected.clear()
             self._rejections += 1
             delay = _REJECTED_BACKOFF.delay(self._rejections, random.random())  # noqa: S311 - spreads load
-            _log.warning("registering again after a delay delay_s=%.1f", delay)
+            LOG.warning("Registering again after a delay", delay_s=round(delay, 1))
             await asyncio.sleep(delay)
             if not self.state.is_registered:
                 await self._endpoint.close(_GRACE_S)
@@ -124,10 +124,10 @@ class Registrar:
         if request.plugin_registered:
             self._rejections = 0
             self.state = RegistrationStatus(is_registered=True)
-            _log.info("the kubelet has registered the driver driver=%s", self._info.driver)
+            LOG.info("The kubelet has registered the driver", driver=self._info.driver)
             return api_pb2.RegistrationStatusResponse()
         error = request.error or "the kubelet gave no reason"
         self.state = RegistrationStatus(is_registered=False, error=error)
-        _log.error("the kubelet rejects the driver driver=%s error=%s", self._info.driver, error)
+        LOG.error("The kubelet rejects the driver", driver=self._info.driver, error=error)
         self._rejected.set()
         return await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"refused: {error}")

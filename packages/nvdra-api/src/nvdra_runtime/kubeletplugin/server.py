@@ -5,7 +5,6 @@ files".
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,8 +20,9 @@ from nvdra_runtime.kubeletplugin.grpc_service import (
 )
 from nvdra_runtime.kubeletplugin.registrar import Registrar, RegistrationStatus
 from nvdra_runtime.kubeletplugin.socket_server import SocketServer
+from nvdra_runtime.telemetry import logs
 
-_log = logging.getLogger(__name__)
+LOG = logs.logger(__name__)
 
 _PROBE_TIMEOUT_S = 5.0
 
@@ -78,9 +78,7 @@ async def serve(
     await service.open()
     try:
         async with registrar.listening(check_interval_s), asyncio.TaskGroup() as group:
-            _log.info(
-                "serving the kubelet socket=%s registration=%s", paths.dra, paths.registration
-            )
+            LOG.info("Serving the kubelet", socket=paths.dra, registration=paths.registration)
             check = group.create_task(
                 socket_server.run_restore_loop(service, check_interval_s, DEFAULT_TIMEOUT_S),
                 name="socket check",

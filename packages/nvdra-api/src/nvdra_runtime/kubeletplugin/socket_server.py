@@ -8,7 +8,6 @@ bound; because of the renaming, it never unlinks the socket of a successor
 
 import asyncio
 import hashlib
-import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,8 +15,9 @@ from pathlib import Path
 import grpc
 
 from nvdra_runtime.kubeletplugin import sockets
+from nvdra_runtime.telemetry import logs
 
-_log = logging.getLogger(__name__)
+LOG = logs.logger(__name__)
 
 VerifyServer = Callable[[Path], Awaitable[None]]
 """Verifies that the server at a path responds; raises if it does not."""
@@ -98,9 +98,10 @@ class SocketServer:
                 # grpcio raises RuntimeError if it cannot bind.
                 if str(error) != self.problem:
                     self.problem = str(error)
-                    _log.error("a socket was removed and cannot be created again error=%s", error)
+                    text = "A socket was removed and cannot be created again"
+                    LOG.error(text, error=self.problem)  # noqa: TRY400 - no bug, so no stack
                 return None
-            _log.warning("a socket was removed and is created again socket=%s", self.path)
+            LOG.warning("A socket was removed and is created again", socket=str(self.path))
             return former
 
     async def _open(self) -> None:

@@ -7,7 +7,6 @@ SQLite"; docs/reference/tracing.md, "Trace identity" for root spans.
 """
 
 import asyncio
-import logging
 import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -25,10 +24,11 @@ from nvdra_api.resource.claims import ClaimRef
 
 from nvdra_runtime.node import record_database
 from nvdra_runtime.node.record_database import RecordState, Statement, StoredRecord
+from nvdra_runtime.process import log_records
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import SHUTDOWN_TIMEOUT_S, Worker
 
-_log = logging.getLogger(__name__)
+LOG = log_records.logger(__name__)
 
 __all__ = ["RecordState", "RecordStore", "StoredRecord"]
 
@@ -285,10 +285,10 @@ class RecordStore:
 
     def _rebuild(self, batch: _Batch, error: record_database.CorruptDatabaseError) -> None:
         """Write the file again from memory, which has every confirmed change, and from `batch`."""
-        _log.error(
-            "the state file is corrupt and is written again from memory file=%s error=%s",
-            self._path,
-            error,
+        LOG.error(
+            "The state file is corrupt and is written again from memory",
+            file=str(self._path),
+            error=str(error),
         )
         statements = [
             *map(record_database.put_record, self._records.values()),

@@ -9,7 +9,6 @@ Source: docs/reference/resource-slices.md, "Reconciliation of a pool"; docs/refe
 
 import asyncio
 import functools
-import logging
 import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -25,12 +24,12 @@ from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import DraDisabled, Invalid, NotFound
 from nvdra_runtime.kube.informer import Informer
-from nvdra_runtime.process import background_tasks, timeouts
+from nvdra_runtime.process import background_tasks, log_records, timeouts
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.resourceslices import pool_diff, slice_spec
 from nvdra_runtime.resourceslices.pool import Pool
 
-_log = logging.getLogger(__name__)
+LOG = log_records.logger(__name__)
 
 _CALL_TIMEOUT_S: Final = 10.0
 _REPAIR_BACKOFF: Final = Backoff(first_s=1, ceiling_s=30)
@@ -133,7 +132,7 @@ class Publisher:
         self._desired = None if problems else pool_diff.desired(pool)
         self._state = PublisherState(slices=len(pool.slices), error="; ".join(problems))
         if problems:
-            _log.error("the pool is inconsistent and is not published error=%s", problems)
+            LOG.error("The pool is inconsistent and is not published", error=self._state.error)
         self._pool_changed.set()
         self._woken.set()
 
@@ -212,11 +211,11 @@ class Publisher:
         if not self._state.is_published:
             generation = max(map(pool_diff.generation, self._stored_slices()), default=0)
             self._state = replace(self._state, is_published=True, error="", generation=generation)
-            _log.info(
-                "the pool is published pool=%s slices=%d generation=%d",
-                self._desired.pool,
-                len(self._desired.contents),
-                generation,
+            LOG.info(
+                "The pool is published",
+                pool=self._desired.pool,
+                slices=len(self._desired.contents),
+                generation=generation,
             )
 
     async def _delay_repair(self) -> None:
@@ -225,7 +224,7 @@ class Publisher:
         self._repairs = 1 if now - self._repaired_at > _REPAIR_RESET_S else self._repairs + 1
         self._repaired_at = now
         delay = _REPAIR_BACKOFF.delay(self._repairs, random.random())  # noqa: S311 - spreads load
-        _log.warning("slices were changed by others and will be repaired delay_s=%.1f", delay)
+        LOG.warning("Slices were changed by others and will be repaired", delay_s=round(delay, 1))
         await timeouts.wait_for_event(self._pool_changed, delay)
 
     async def _write(self, writes: pool_diff.Writes) -> None:
@@ -253,9 +252,9 @@ class Publisher:
                     resource_version=metadata["resourceVersion"],
                 )
             except NotFound:
-                _log.debug("the slice is gone already slice=%s", metadata["name"])
+                LOG.v(6, "The slice is gone already", slice=metadata["name"])
         self._informer.record_delete(obj)
-        _log.info("slice deleted slice=%s", metadata["name"])
+        LOG.info("Slice deleted", slice=metadata["name"])
 
     async def _store(
         self, verb: str, obj: JsonObject, call: Callable[[JsonObject, float], Awaitable[JsonObject]]
@@ -266,7 +265,8 @@ class Publisher:
         self._informer.record_write(stored)
         kept = apiversions.slice_from_version(self._version, stored)
         name = kept["metadata"]["name"]
-        _log.info("slice %sd slice=%s generation=%d", verb, name, pool_diff.generation(kept))
+        done = {"create": "Slice created", "replace": "Slice replaced"}[verb]
+        LOG.info(done, slice=name, generation=pool_diff.generation(kept))
         lost = slice_spec.dropped_fields(obj["spec"], kept["spec"])
         if lost and self._desired is not None:
             self._accept_stored(kept, lost, self._desired)
@@ -279,11 +279,10 @@ class Publisher:
         if index is not None:
             self._desired = pool_diff.accept_stored(desired, index, kept["spec"])
         self._state = replace(self._state, dropped=tuple(sorted({*self._state.dropped, *lost})))
-        _log.error(
-            "the API server dropped fields of a slice slice=%s missing=%s; "
-            "see whether these feature gates are enabled",
-            kept["metadata"]["name"],
-            ",".join(lost),
+        LOG.error(
+            "The API server dropped fields of a slice; see whether these feature gates are enabled",
+            slice=kept["metadata"]["name"],
+            missing=lost,
         )
 
     async def _node_uid(self) -> str:
@@ -310,7 +309,7 @@ class Publisher:
             chance = random.random()  # noqa: S311 - spreads load
             delay, text = _RETRY_BACKOFF.delay(self._failures, chance), str(error)
         self._state = replace(self._state, is_published=False, error=text)
-        _log.error("slices are not published retry_s=%.1f error=%s", delay, text)
+        LOG.error("Slices are not published", retry_s=round(delay, 1), error=text)
         return delay
 
 

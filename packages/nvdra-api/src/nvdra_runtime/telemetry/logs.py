@@ -15,16 +15,25 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TextIO
 
-from nvdra_api.errors import DriverError
-
+from nvdra_runtime.process.log_records import FIELDS_ATTRIBUTE, Logger, logger
 from nvdra_runtime.telemetry import keys
 from nvdra_runtime.telemetry.active_span import CURRENT_SPAN
+
+__all__ = [
+    "ConfiguredLogging",
+    "JsonFormatter",
+    "LogFormat",
+    "Logger",
+    "TextFormatter",
+    "attribute_fields",
+    "configure",
+    "logger",
+]
 
 MAX_VERBOSITY: Final = 9
 """Higher values are reduced to this one: at level 10 other libraries log whole requests."""
 
 _OWN_LOGGERS_PREFIX: Final = "nvdra_"
-_FIELDS_ATTRIBUTE: Final = "nvdra_facts"
 _STANDARD_ATTRIBUTES: Final = frozenset(
     vars(logging.makeLogRecord({})) | {"message": None, "asctime": None, "taskName": None}
 )
@@ -41,72 +50,6 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-class Logger:
-    """Logs messages with fields: `LOG.v(2, "Prepared the claim", devices=names)`.
-
-    A field is any JSON value; other values are written as their `str`. A `logging.Logger` with
-    `extra={…}` writes the same lines.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._logger = logging.getLogger(name)
-
-    def is_enabled(self, verbosity: int) -> bool:
-        """Whether records of this verbosity are written."""
-        return self._logger.isEnabledFor(logging.INFO - verbosity)
-
-    def v(self, verbosity: int, message: str, /, **fields: object) -> None:
-        """Log at this verbosity."""
-        self.write(logging.INFO - verbosity, message, fields)
-
-    def info(self, message: str, /, **fields: object) -> None:
-        """Log what an operator sees at every verbosity."""
-        self.write(logging.INFO, message, fields)
-
-    def warning(self, message: str, /, **fields: object) -> None:
-        """Log a problem that does not stop the component's work."""
-        self.write(logging.WARNING, message, fields)
-
-    def error(self, message: str, /, **fields: object) -> None:
-        """Log a failure."""
-        self.write(logging.ERROR, message, fields)
-
-    def failure(self, message: str, error: BaseException, /, **fields: object) -> None:
-        """Log an exception: the reason of a `DriverError`, the stack trace of any other."""
-        self.write(logging.ERROR, message, fields, error)
-
-    def write(
-        self,
-        level: int,
-        message: str,
-        fields: Mapping[str, object],
-        error: BaseException | None = None,
-        *,
-        caller: int = 3,
-    ) -> None:
-        """Log at a level of the standard library.
-
-        Args:
-            level: `logging.INFO - v` for a verbosity.
-            message: What happened.
-            fields: Values by name.
-            error: A `DriverError` adds its reason and message, any other its stack trace.
-            caller: Number of frames up to the call that the record names (`stacklevel`).
-        """
-        if not self._logger.isEnabledFor(level):
-            return
-        if isinstance(error, DriverError):
-            fields = {**fields, "reason": error.reason.value, "error": error.message}
-            error = None
-        extra = {_FIELDS_ATTRIBUTE: fields}
-        self._logger.log(level, message, exc_info=error, extra=extra, stacklevel=caller)
-
-
-def logger(name: str) -> Logger:
-    """The logger of one module: `LOG = logs.logger(__name__)`."""
-    return Logger(name)
 
 
 class ConfiguredLogging:
@@ -204,7 +147,7 @@ def _level(record: logging.LogRecord) -> str:
 
 def _fields(record: logging.LogRecord) -> Mapping[str, object]:
     """The fields of a record: those of our `Logger`, or those of `extra`."""
-    fields: Mapping[str, object] | None = getattr(record, _FIELDS_ATTRIBUTE, None)
+    fields: Mapping[str, object] | None = getattr(record, FIELDS_ATTRIBUTE, None)
     if fields is not None:
         return fields
     return {key: value for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}

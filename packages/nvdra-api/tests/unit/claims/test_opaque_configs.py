@@ -7,7 +7,12 @@ import pytest
 from nvdra_api.errors import PermanentError, Reason, RetryableError
 from nvdra_api.gates import FeatureGates
 from nvdra_api.resource.claims import DeviceRequestAllocationResult, ResourceClaim
-from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig
+from nvdra_api.v1beta1 import (
+    ComputeDomainChannelConfig,
+    DeviceConfig,
+    GpuConfig,
+    MigDeviceConfig,
+)
 from nvdra_api.v1beta1.gpu_config import GpuSharing
 from nvdra_api.v1beta1.sharing import TimeSlicingConfig
 from nvdra_runtime.claims import allocation, opaque_configs
@@ -16,6 +21,7 @@ from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 Json = dict[str, Any]
 
 GPU = "gpu.nvidia.com"
+DOMAINS = "compute-domain.nvidia.com"
 GATES = FeatureGates.parse("TimeSlicingSettings=true,MPSSupport=true")
 AT = "status.allocation.devices.config"
 
@@ -247,3 +253,69 @@ def test_a_config_that_applies_to_no_device_is_not_validated() -> None:
 def test_a_config_for_two_devices_is_reported_once() -> None:
     error = refusal([result("a", "gpu-0"), result("b", "gpu-1")], [entry(slicing("Forever"))])
     assert error.message.count("Forever") == 1
+
+
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        parameters("ComputeDomainChannelConfig", domainID="an-id", typo=1),
+        parameters("ComputeDomainChannelConfig", domainID=7),
+        parameters("ComputeDomainChanelConfig", domainID="an-id"),
+    ],
+    ids=["unknown field", "wrong type", "unknown kind"],
+)
+@pytest.mark.parametrize("requests", [(), ("channel",)])
+def test_a_config_that_cannot_be_read_is_the_only_problem(
+    unreadable: Json, requests: tuple[str, ...]
+) -> None:
+    of_class = entry(
+        parameters("ComputeDomainChannelConfig"), source="FromClass", driver=DOMAINS
+    )  # without a domainID, but the claim's config takes precedence
+    bad = claim(
+        [result("channel", "channel-0", driver=DOMAINS)],
+        [of_class, entry(unreadable, *requests, driver=DOMAINS)],
+    )
+    with pytest.raises(PermanentError) as caught:
+        opaque_configs.resolve(bad, DOMAINS, lambda _: ComputeDomainChannelConfig, GATES)
+    assert caught.value.facts["field"] == f"{AT}[1].opaque.parameters"
+    assert caught.value.message.count(AT) == 1
+    assert "domainID cannot be empty" not in caught.value.message
+
+
+def test_of_an_unknown_source_only_the_source_is_a_problem() -> None:
+    given = parameters("ComputeDomainChannelConfig", domainID="an-id")
+    bad = claim(
+        [result("channel", "channel-0", driver=DOMAINS)],
+        [entry(given, source="FromNowhere", driver=DOMAINS)],
+    )
+    with pytest.raises(PermanentError) as caught:
+        opaque_configs.resolve(bad, DOMAINS, lambda _: ComputeDomainChannelConfig, GATES)
+    assert caught.value.message.count(AT) == 1
+    assert caught.value.facts["field"] == f"{AT}[0].source"
+    assert "domainID" not in caught.value.message
+
+
+def test_of_a_config_of_another_kind_only_the_kind_is_a_problem() -> None:
+    given = parameters("ComputeDomainDaemonConfig", domainID="an-id")
+    bad = claim(
+        [result("channel", "channel-0", driver=DOMAINS)], [entry(given, "channel", driver=DOMAINS)]
+    )
+    with pytest.raises(PermanentError, match="cannot apply") as caught:
+        opaque_configs.resolve(bad, DOMAINS, lambda _: ComputeDomainChannelConfig, GATES)
+    assert "domainID" not in caught.value.message
+
+
+def test_other_requests_and_what_takes_precedence_are_validated_beside_an_unreadable_config() -> (
+    None
+):
+    unreadable = parameters(typo=1)
+    error = refusal(
+        [result("a", "gpu-0"), result("b", "gpu-1")],
+        [entry(unreadable, "a"), entry(slicing("Forever"), "b")],
+    )
+    assert error.message.count(AT) == 2
+    error = refusal(
+        [result("a", "gpu-0")],
+        [entry(unreadable, source="FromClass"), entry(slicing("Forever"))],
+    )
+    assert "Forever" in error.message

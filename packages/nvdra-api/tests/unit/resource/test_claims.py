@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from nvdra_api.decoding import CONFIGS
 from nvdra_api.ids import ClaimUID
+from nvdra_api.quantity import Quantity
 from nvdra_api.resource import ClaimRef, ResourceClaim, ResourceClaimTemplate
 from nvdra_api.v1beta1 import GpuConfig
 
@@ -61,6 +62,27 @@ def test_the_alternatives_of_a_request_are_read_from_every_api_version(version: 
     assert requests is not None
     assert requests[0].exactly is None
     assert [each.name for each in requests[0].first_available] == ["large"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_the_capacity_that_a_request_asks_for_is_read_from_every_api_version(version: str) -> None:
+    capacity = {"capacity": {"requests": {"memory": "2Gi"}}}
+    exactly = {**EXACTLY, **capacity}
+    request = {"name": "one", **(exactly if version == "v1beta1" else {"exactly": exactly})}
+    alternatives = [{**each, **capacity} for each in ALTERNATIVES]
+    read = ResourceClaim.model_validate(
+        claim(version, request, {"name": "any", "firstAvailable": alternatives})
+    )
+    for name in ("one", "any/large"):
+        assert read.requested_capacity(name) == {"memory": Quantity.parse("2Gi")}
+    for name in ("any/small", "one/large", "other"):
+        assert read.requested_capacity(name) == {}
+
+
+def test_a_request_without_capacity_asks_for_none() -> None:
+    for exactly in (EXACTLY, {**EXACTLY, "capacity": {}}, {**EXACTLY, "capacity": None}):
+        read = ResourceClaim.model_validate(claim("v1", {"name": "gpu", "exactly": exactly}))
+        assert read.requested_capacity("gpu") == {}
 
 
 def test_the_configs_of_a_template_can_be_decoded() -> None:

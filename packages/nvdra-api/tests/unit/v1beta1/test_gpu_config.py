@@ -2,7 +2,7 @@
 
 import pytest
 from nvdra_api.errors import Reason
-from nvdra_api.gates import FeatureGates
+from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.v1beta1 import GpuConfig
 from nvdra_api.v1beta1.gpu_config import GpuSharing
 from nvdra_api.v1beta1.sharing import MpsConfig, TimeSlicingConfig
@@ -71,6 +71,21 @@ def test_a_strategy_with_a_disabled_gate_is_a_problem_and_gets_no_defaults(
         f'"{strategy}" is selected as the GPU sharing strategy, but the "{gate}" '
         "feature gate is not enabled"
     )
+
+
+@pytest.mark.parametrize("gates", [NO_GATES, ALL], ids=["off", "on"])
+@pytest.mark.parametrize("strategy", ["TimeSlicing", "MPS"])
+def test_a_strategy_that_the_release_lacks_is_a_problem_whatever_its_gate(
+    strategy: str, gates: FeatureGates
+) -> None:
+    config = shared(strategy)
+    release = gates.without({Feature.TIME_SLICING, Feature.MPS})
+    assert config.normalized(release) == config
+    (problem,) = config.problems(release)
+    assert problem.reason is Reason.INVALID_CONFIG
+    assert problem.field == "sharing.strategy"
+    assert problem.text.startswith(f"{strategy} is not available in this version of the driver")
+    assert "gate" not in problem.text
 
 
 @pytest.mark.parametrize("strategy", ["", "mps", "Foo"])

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.ids import DeviceName, NodeName, PciAddress, PodUID, PoolName
 from nvdra_api.resource.claims import (
@@ -11,7 +12,6 @@ from nvdra_api.resource.claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
-from nvdra_api.v1beta1 import GpuConfig
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
@@ -51,11 +51,11 @@ def make(
         node: This node, whose name is also the name of its pool.
 
     Raises:
-        PermanentError: `UnknownDevice`, `InvalidConfig`.
+        PermanentError: `UnknownDevice`; `InvalidConfig`: the claim asks for part of a GPU.
     """
     gpus = [_find_gpu(claim, entry.result, inventory, node) for entry in configured]
     for entry, gpu in zip(configured, gpus, strict=True):
-        _check_config(claim, entry, gpu)
+        _check_whole(claim, entry.result, gpu)
     devices = tuple(
         GpuDeviceRecord(
             request=entry.result.base_request,
@@ -168,18 +168,25 @@ def _find_gpu(
     )
 
 
-def _check_config(claim: ResourceClaim, entry: ConfiguredResult, gpu: Gpu) -> None:
-    if isinstance(entry.config, GpuConfig) and entry.config.sharing is not None:
-        raise PermanentError(
-            Reason.INVALID_CONFIG,
-            f"claim {claim.ref}, request {entry.result.request}, device {gpu.name}: "
-            f"sharing.strategy {entry.config.sharing.strategy} is not available in this version of "
-            "nvdra-gpu-plugin",
-            "remove `sharing` from the config: several containers and pods may use one claim "
-            "without it",
-            claim=str(claim.ref),
-            device=gpu.name,
-        )
+def _check_whole(claim: ResourceClaim, result: DeviceRequestAllocationResult, gpu: Gpu) -> None:
+    """Refuse a claim that asks for part of the GPU, which would silently get all of it."""
+    asked = {**claim.requested_capacity(result.request), **(result.consumed_capacity or {})}
+    memory = asked.get("memory", asked.get(f"{names.GPU_DRIVER}/memory"))
+    is_all = memory is not None and memory.amount >= (gpu.memory_bytes or 0)
+    if result.admin_access or not asked or is_all:
+        return
+    amounts = ", ".join(f"{name} {amount}" for name, amount in asked.items())
+    raise PermanentError(
+        Reason.INVALID_CONFIG,
+        f"claim {claim.ref}, request {result.request}: it asks for part of {gpu.name} ({amounts}), "
+        "but this version of nvdra-gpu-plugin hands out whole GPUs only",
+        "remove `capacity` from the request in the claim's template and delete the pod, which then "
+        "gets a whole GPU; for one with a minimum of memory, add the selector "
+        f"device.capacity['{names.GPU_DRIVER}'].memory.compareTo(quantity('{memory or '2Gi'}')) >= "
+        "0",
+        claim=str(claim.ref),
+        device=gpu.name,
+    )
 
 
 def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:

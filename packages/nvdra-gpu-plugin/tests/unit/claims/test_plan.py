@@ -1,10 +1,12 @@
 """Allocation results → what a claim will hold, or why it cannot; no hardware, no clock."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, NodeName, PciAddress, PodUID
+from nvdra_api.quantity import Quantity
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import GpuConfig
 from nvdra_gpu_plugin.claims import plan
@@ -29,10 +31,17 @@ def generation(name: str = "g1") -> SpecGeneration:
     return SpecGeneration(name, {device: f"vendor/device={device}-{name}" for device in devices})
 
 
-def claim(uid: str = UID, pod: str = POD) -> ResourceClaim:
+def claim(
+    uid: str = UID, pod: str = POD, capacity: Mapping[str, str] | None = None
+) -> ResourceClaim:
+    alternative: dict[str, Any] = {
+        "name": "large",
+        "capacity": capacity and {"requests": dict(capacity)},
+    }
     return ResourceClaim.model_validate(
         {
             "metadata": {"namespace": "ml", "name": f"claim-{uid[0]}", "uid": uid},
+            "spec": {"devices": {"requests": [{"name": "gpu", "firstAvailable": [alternative]}]}},
             "status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": pod}]},
         }
     )
@@ -46,6 +55,8 @@ def made(
     inventory: Inventory = INVENTORY,
     named: SpecGeneration | None = None,
     pool: str = NODE,
+    requested: Mapping[str, str] | None = None,
+    consumed: Mapping[str, str] | None = None,
 ) -> Plan:
     configured = [
         ConfiguredResult(
@@ -55,13 +66,15 @@ def made(
                 pool=pool,
                 device=device,
                 admin_access=admin or None,
+                consumed_capacity=consumed
+                and {name: Quantity.parse(amount) for name, amount in consumed.items()},
             ),
             GpuConfig(),
             None,
         )
         for device in devices
     ]
-    return plan.make(claim(uid, pod), configured, inventory, named or generation(), NODE)
+    return plan.make(claim(uid, pod, requested), configured, inventory, named or generation(), NODE)
 
 
 def held(*plans: Plan) -> GpuClaimIndex:
@@ -102,6 +115,27 @@ def test_a_device_that_cannot_be_given_is_unknown_and_says_what_is_there(
     with pytest.raises(PermanentError, match=says) as caught:
         made(*devices, **arguments)
     assert caught.value.reason is Reason.UNKNOWN_DEVICE
+
+
+@pytest.mark.parametrize(
+    "capacity", [{"memory": "2Gi"}, {"gpu.nvidia.com/memory": "2Gi"}, {"shares": "1"}]
+)
+@pytest.mark.parametrize("told_by", ["requested", "consumed"])
+def test_who_asks_for_part_of_a_gpu_does_not_silently_get_all_of_it(
+    capacity: dict[str, str], told_by: str
+) -> None:
+    ((name, amount),) = capacity.items()
+    asks: Any = {told_by: capacity}
+    with pytest.raises(PermanentError, match=f"{name} {amount}") as caught:
+        made("gpu-0", **asks)
+    assert caught.value.reason is Reason.INVALID_CONFIG
+    assert "whole" in caught.value.message
+    made("gpu-0", admin=True, **asks)  # monitoring takes nothing from anybody
+
+
+@pytest.mark.parametrize("memory", ["85520809984", "100Gi"])
+def test_who_asks_for_all_of_a_gpus_memory_gets_the_gpu(memory: str) -> None:
+    assert made("gpu-0", requested={"memory": memory}).record == made("gpu-0").record
 
 
 def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:

@@ -1,0 +1,61 @@
+"""The command `kill` of our images, which are built without tools.
+
+`kubectl exec POD -- kill -s SIGUSR2 1` makes a program dump its stacks (`stack_dump`). The wheel
+installs it as `nvdra-kill`, so that nobody's own `kill` is hidden, and the images link it.
+"""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+_USAGE: Final = (
+    "usage: kill [-s SIGNAL | -SIGNAL] PID...\n"
+    "SIGNAL is a number or a name, with or without SIG; without one it is TERM.\n"
+)
+_PID: Final = re.compile(r"-?[0-9]{1,9}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Send a signal to processes, as the command of POSIX does.
+
+    Args:
+        argv: Arguments without the command; the default is those of the process.
+
+    Raises:
+        SystemExit: 1 if a process cannot be signalled, 2 if the arguments are not valid.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = "TERM"
+    if arguments[:1] == ["-s"]:
+        name = "".join(arguments[1:2])
+        del arguments[:2]
+    elif arguments and arguments[0].startswith("-") and arguments[0] != "--":
+        name = arguments.pop(0)[1:]
+    if arguments[:1] == ["--"]:
+        del arguments[0]
+    number = _signal_number(name)
+    if number is None or not arguments or not all(map(_PID.fullmatch, arguments)):
+        sys.stderr.write(_USAGE)
+        raise SystemExit(2)
+    sent = [_send(int(pid), number) for pid in arguments]
+    if not all(sent):
+        raise SystemExit(1)
+
+
+def _signal_number(name: str) -> int | None:
+    if re.fullmatch(r"[0-9]{1,2}", name):
+        return int(name)
+    full = name if name.startswith("SIG") else f"SIG{name}"
+    return signal.Signals.__members__.get(full)
+
+
+def _send(pid: int, number: int) -> bool:
+    try:
+        os.kill(pid, number)
+    except OSError as error:
+        sys.stderr.write(f"kill: {pid}: {error.strerror}\n")
+        return False
+    return True
