@@ -24,9 +24,10 @@ from nvdra_cdi.encoding.fields import (
     Object,
     String,
     StringMap,
+    is_unicode,
 )
 from nvdra_cdi.encoding.yaml_nodes import MAX_BYTES, MAX_NODES, is_null, line_of
-from nvdra_cdi.errors import CodecError, Problem
+from nvdra_cdi.errors import MAX_PROBLEMS, CodecError, Problem
 from nvdra_cdi.model import (
     ContainerEdits,
     Device,
@@ -38,9 +39,6 @@ from nvdra_cdi.model import (
     Spec,
 )
 
-_MAX_PROBLEMS = 1000
-"""Decoding stops after this number of problems. A hostile document could have 100,000."""
-
 _MAX_DIGITS = 64  # no number in the CDI specification needs more than 20
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _SCALAR_TAGS = frozenset(
@@ -51,7 +49,6 @@ _INTEGER = re.compile(
     r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[oO]?(?P<octal>[0-7]+)|(?P<decimal>0|[1-9][0-9]*))",
     re.ASCII,
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _TRUE = frozenset(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"))
 _FALSE = frozenset(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"))
 _DEFAULTS: Mapping[type, Mapping[str, Any]] = {
@@ -206,7 +203,7 @@ class _Decoder:
         if not isinstance(node, ScalarNode) or node.tag not in _SCALAR_TAGS:
             raise self._wrong_type(node, path, "must be a string", "write one value")
         text: str = node.value
-        if not text.isascii() and _SURROGATE.search(text):  # PyYAML without libyaml lets them in
+        if not is_unicode(text):  # PyYAML without libyaml lets them in
             raise self._wrong_type(
                 node, path, f"{text!r} is not valid Unicode", "correct the escape in it"
             )
@@ -250,7 +247,7 @@ class _Decoder:
 
     def _add_problem(self, node: Node, path: str, message: str, remedy: str) -> None:
         self._problems.append(_problem(node, path, message, remedy))
-        if len(self._problems) >= _MAX_PROBLEMS:
+        if len(self._problems) >= MAX_PROBLEMS:
             raise self._error()
 
     def _error(self) -> CodecError:

@@ -30,6 +30,17 @@ MAX_NODES = 100_000
 SPLIT_REMEDY = "split it into several specs"
 """The remedy for a document that exceeds a limit."""
 
+
+def too_long_message() -> str:
+    """The message for a document of more than `MAX_BYTES`."""
+    return f"the document exceeds {MAX_BYTES} bytes"
+
+
+def too_many_message() -> str:
+    """The message for a document of more than `MAX_NODES` values."""
+    return f"more than {MAX_NODES} values"
+
+
 _MAX_DEPTH = 32  # a CDI spec has at most 8 levels
 _TOO_DEEP_REMEDY = "check that this is the right file: no spec has that many levels"
 _NULL = "tag:yaml.org,2002:null"
@@ -45,8 +56,7 @@ def first_node(data: bytes) -> Node:
         CodecError: The document is empty, malformed or too large.
     """
     if len(data) > MAX_BYTES:
-        message = f"the document exceeds {MAX_BYTES} bytes"
-        raise _error(message, 0, SPLIT_REMEDY)
+        raise _error(too_long_message(), 0, SPLIT_REMEDY)
     loader = None
     try:
         _check_size(data)
@@ -118,7 +128,7 @@ def _check_size(data: bytes) -> None:
         if depth > _MAX_DEPTH:
             raise _error(f"more than {_MAX_DEPTH} levels deep", line_of(event), _TOO_DEEP_REMEDY)
         if nodes > MAX_NODES:
-            raise _error(f"more than {MAX_NODES} values", line_of(event), SPLIT_REMEDY)
+            raise _error(too_many_message(), line_of(event), SPLIT_REMEDY)
 
 
 def _syntax_error(data: bytes, error: yaml.YAMLError | ValueError) -> CodecError:
