@@ -52,7 +52,10 @@ def check(spec: Spec, *, strict: bool = True, source: str = "") -> None:
         ValidationError: The document breaks rules. The error contains all problems that count, up
             to `MAX_PROBLEMS`.
     """
-    counting = (problem for problem in _problems(spec) if strict or not problem.is_warning)
+    if strict:
+        counting: Iterator[Problem] = chain(_rules(spec), _size(spec))
+    else:  # a reader has limited the size already
+        counting = (problem for problem in _rules(spec) if not problem.is_warning)
     found = tuple(islice(counting, MAX_PROBLEMS))
     if found:
         raise ValidationError(found, source)
@@ -63,7 +66,7 @@ def problems(spec: Spec) -> tuple[Problem, ...]:
 
     Of more than `MAX_PROBLEMS` errors or warnings, only the first are reported.
     """
-    return tuple(_first_of_each_severity(_problems(spec)))
+    return tuple(_first_of_each_severity(chain(_rules(spec), _size(spec))))
 
 
 def _first_of_each_severity(found: Iterable[Problem]) -> Iterator[Problem]:
@@ -74,14 +77,13 @@ def _first_of_each_severity(found: Iterable[Problem]) -> Iterator[Problem]:
             yield problem
 
 
-def _problems(spec: Spec) -> Iterator[Problem]:
+def _rules(spec: Spec) -> Iterator[Problem]:
     common = spec.container_edits
     return chain(
         _header(spec),
         _edits(common, "containerEdits"),
         _conflicts({}, {}, common, "containerEdits"),
         _devices(spec),
-        _size(spec),
     )
 
 
@@ -317,6 +319,8 @@ def _path(value: str, path: str) -> Iterator[Problem]:
 
 
 def _text(value: str, path: str) -> Iterator[Problem]:
+    if value.isprintable():  # the quickest test, and nearly all texts pass it
+        return
     if _CONTROL.search(value):
         message = f"{value!r} contains a NUL or a line break"
         yield Problem(path, message, is_warning=True, remedy="remove it")

@@ -80,23 +80,23 @@ class Field:
         return value is not None and (bool(value) or self.keeps_zero)
 
 
-_STRING = String()
+STRING = String()
 _BOOLEAN = Boolean()
-_STRINGS = ListOf(_STRING)
+_STRINGS = ListOf(STRING)
 INT64 = Integer(-(1 << 63), (1 << 63) - 1)
 UINT32 = Integer(0, (1 << 32) - 1)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 FIELDS: Mapping[type, tuple[Field, ...]] = {
     Spec: (
-        Field("cdiVersion", "version", _STRING),
-        Field("kind", "kind", _STRING),
+        Field("cdiVersion", "version", STRING),
+        Field("kind", "kind", STRING),
         Field("annotations", "annotations", StringMap()),
         Field("devices", "devices", ListOf(Object(Device))),
         Field("containerEdits", "container_edits", Object(ContainerEdits)),
     ),
     Device: (
-        Field("name", "name", _STRING),
+        Field("name", "name", STRING),
         Field("annotations", "annotations", StringMap()),
         Field("containerEdits", "container_edits", Object(ContainerEdits)),
     ),
@@ -110,37 +110,37 @@ FIELDS: Mapping[type, tuple[Field, ...]] = {
         Field("additionalGids", "additional_gids", ListOf(UINT32)),
     ),
     DeviceNode: (
-        Field("path", "path", _STRING),
-        Field("hostPath", "host_path", _STRING),
-        Field("type", "type", _STRING),
+        Field("path", "path", STRING),
+        Field("hostPath", "host_path", STRING),
+        Field("type", "type", STRING),
         Field("major", "major", INT64),
         Field("minor", "minor", INT64),
         Field("fileMode", "file_mode", UINT32, keeps_zero=True),
-        Field("permissions", "permissions", _STRING),
+        Field("permissions", "permissions", STRING),
         Field("uid", "uid", UINT32, keeps_zero=True),
         Field("gid", "gid", UINT32, keeps_zero=True),
     ),
     NetDevice: (
-        Field("hostInterfaceName", "host_interface_name", _STRING),
-        Field("name", "name", _STRING),
+        Field("hostInterfaceName", "host_interface_name", STRING),
+        Field("name", "name", STRING),
     ),
     Hook: (
-        Field("hookName", "hook_name", _STRING),
-        Field("path", "path", _STRING),
+        Field("hookName", "hook_name", STRING),
+        Field("path", "path", STRING),
         Field("args", "args", _STRINGS),
         Field("env", "env", _STRINGS),
         Field("timeout", "timeout", INT64, keeps_zero=True),
     ),
     Mount: (
-        Field("hostPath", "host_path", _STRING),
-        Field("containerPath", "container_path", _STRING),
+        Field("hostPath", "host_path", STRING),
+        Field("containerPath", "container_path", STRING),
         Field("options", "options", _STRINGS),
-        Field("type", "type", _STRING),
+        Field("type", "type", STRING),
     ),
     IntelRdt: (
-        Field("closID", "clos_id", _STRING),
-        Field("l3CacheSchema", "l3_cache_schema", _STRING),
-        Field("memBwSchema", "mem_bw_schema", _STRING),
+        Field("closID", "clos_id", STRING),
+        Field("l3CacheSchema", "l3_cache_schema", STRING),
+        Field("memBwSchema", "mem_bw_schema", STRING),
         Field("schemata", "schemata", _STRINGS),
         Field("enableMonitoring", "enable_monitoring", _BOOLEAN),
         Field("enableCMT", "enable_cmt", _BOOLEAN, last_version="1.0.0"),
