@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from nvdra_cdi.__about__ import __version__
 from nvdra_cdi.cache import DEFAULT_DIRECTORIES
+from nvdra_cdi.cli import values
 
 _ABOUT = """\
 List, validate, resolve, inject and generate Container Device Interface (CDI) specs.
@@ -65,17 +66,22 @@ examples:
   nvdra-cdi generate --device-name-strategy uuid --no-all-device --format json
   nvdra-cdi generate --mode imex --class imex-channel
   nvdra-cdi generate --driver-root /run/nvidia/driver --output /var/run/cdi/nvidia.yaml
+  nvdra-cdi generate --device-id 0,1:0 --library-search-path /opt/lib:/opt/lib64
 
 Mode nvml queries NVML, which requires: pip install 'nvdra-cdi[generate]'. Mode imex describes the
 channels in /dev/nvidia-caps-imex-channels. Mode management describes all device nodes of the
-driver, for administrative tools. The arguments have the same names as those of
-`nvidia-ctk cdi generate`.
+driver, for administrative tools. The arguments and the environment variables (NVIDIA_CTK_…) have
+the names of those of `nvidia-ctk cdi generate`. A flag that may be repeated also takes a comma
+list.
 
 Hooks: create-symlinks, chmod, update-ldcache, enable-cuda-compat, disable-device-node-modification,
 update-application-profile, apply-cuda-memory-limits.
 Feature flags: enable-explicit-driver-libraries, enable-coherent-annotations,
 no-additional-gids-for-device-nodes, disable-ipc-discoverer.
 """
+mode = values.choice("auto", "nvml", "imex", "management")
+output_format = values.choice("yaml", "json")
+device_name_strategies = values.choices("index", "type-index", "uuid")
 _VENDOR = "the vendor in device names, NAME/class=device; default: nvidia.com"
 _CLASS = "the class in device names, vendor/NAME=device; default: gpu"
 
@@ -145,28 +151,35 @@ def _generate(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add(
         *("--mode", "--discovery-mode"),
-        choices=("auto", "nvml", "imex", "management"),
-        default="auto",
-        help="which devices to describe; auto (default) is nvml",
+        type=mode,
+        metavar="MODE",
+        help="which devices to describe: nvml (or auto, the default), imex, management",
     )
-    add("--format", choices=("yaml", "json"), help="the format of printed specs; default: yaml")
+    add(
+        "--format",
+        type=output_format,
+        metavar="FORMAT",
+        help="the format of printed specs, yaml or json; default: yaml",
+    )
     add("--output", metavar="FILE", help="write a .yaml or .json file instead of printing the spec")
-    add("--vendor", "--cdi-vendor", default="nvidia.com", metavar="NAME", help=_VENDOR)
-    add("--class", "--cdi-class", dest="class_", default="gpu", metavar="NAME", help=_CLASS)
+    add("--vendor", "--cdi-vendor", metavar="NAME", help=_VENDOR)
+    add("--class", "--cdi-class", dest="class_", metavar="NAME", help=_CLASS)
     add(
         *("--device-id", "--device-ids", "--device", "--devices"),
-        action="append",
+        action="extend",
+        type=values.texts,
         metavar="ID",
         help="describe only this device: an index, index:mig, a UUID, channelN, all; repeatable",
     )
     add(
         "--device-name-strategy",
-        action="append",
-        choices=("index", "type-index", "uuid"),
-        help="how devices are named; repeatable; default: index and uuid",
+        action="extend",
+        type=device_name_strategies,
+        metavar="NAMES",
+        help="how devices are named: index, type-index, uuid; repeatable; default: index and uuid",
     )
     add("--no-all-device", action="store_true", help='do not add the device "all"')
-    add("--driver-root", default="/", metavar="DIR", help="root of the driver's files; default: /")
+    add("--driver-root", metavar="DIR", help="root of the driver's files; default: /")
     add(
         "--target-driver-root",
         metavar="DIR",
@@ -181,22 +194,29 @@ def _generate(command: argparse.ArgumentParser) -> None:
         help="the hook program on the host; default: /usr/bin/nvidia-cdi-hook",
     )
     add("--ldconfig-path", metavar="FILE", help="ldconfig on the host, for the hooks")
-    for flags, metavar, effect in (
-        (
-            ("--disable-hook", "--disable-hooks"),
-            "NAME",
-            "leave out this hook (see below), or all hooks",
-        ),
-        (("--enable-hook", "--enable-hooks"), "NAME", "include this hook"),
-        (("--feature-flag", "--feature-flags"), "NAME", "set a feature flag (see below)"),
-        (
-            ("--library-search-path",),
-            "DIR",
-            "search libraries here instead of the default directories",
-        ),
-        (("--config-search-path",), "DIR", "search configuration files here, likewise"),
+    for flags, effect in (
+        (("--disable-hook", "--disable-hooks"), "leave out this hook (see below), or all hooks"),
+        (("--enable-hook", "--enable-hooks"), "include this hook"),
+        (("--feature-flag", "--feature-flags"), "set a feature flag (see below)"),
     ):
-        add(*flags, action="append", metavar=metavar, help=f"{effect}; repeatable")
+        add(
+            *flags,
+            action="extend",
+            type=values.texts,
+            metavar="NAME",
+            help=f"{effect}; repeatable",
+        )
+    for name, effect in (
+        ("--library-search-path", "the directory below the driver root that contains libraries"),
+        ("--config-search-path", "the directory below the driver root that contains configuration"),
+    ):
+        add(
+            name,
+            action="extend",
+            type=values.paths,
+            metavar="DIR",
+            help=f"{effect}; repeatable, and a list like LD_LIBRARY_PATH",
+        )
 
 
 def _resolve(command: argparse.ArgumentParser) -> None:

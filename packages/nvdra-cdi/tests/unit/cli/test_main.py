@@ -18,6 +18,7 @@ from nvdra_cdi.cli import arguments
 from nvdra_cdi.cli.main import main
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
 from nvdra_cdi.nvidia.options import Feature, HookName
+from nvdra_testing.hardware.driver_tree import DriverTree
 
 SPEC = Spec(
     "vendor.com/class",
@@ -352,6 +353,36 @@ def test_what_generation_refuses_is_told_in_one_line(command: Command) -> None:
     code, _, err = command("generate", "--mode", "imex", "--disable-hook=x", "--driver-root=y")
     assert code == 2
     assert "--driver-root=y: must be an absolute path; --disable-hook=x: must be" in err
+
+
+def test_comma_lists_and_variables_reach_generation(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVIDIA_CTK_CDI_GENERATE_MODE", "imex")
+    assert "'b' is not an IMEX channel" in command("generate", "--device-ids=channel0,b")[2]
+    monkeypatch.setenv("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS", "channel0,c")
+    assert "'c' is not an IMEX channel" in command("generate")[2]
+    monkeypatch.setenv("NVIDIA_CTK_CDI_GENERATE_MODE", "x")
+    code, _, err = command("generate")
+    assert (code, err.startswith("error: NVIDIA_CTK_CDI_GENERATE_MODE=x: must be ")) == (2, True)
+    assert command("list", "vendors")[0] == 0  # only `generate` has variables
+
+
+def test_a_search_path_is_a_directory_of_this_machine_below_the_driver_root(
+    command: Command, tree: DriverTree, tmp_path: Path
+) -> None:
+    tree.library("/driver/opt/lib/libcuda.so.570.1.2", "libcuda.so.1")
+    root = tmp_path / "driver"
+    argv = ("generate", "--mode=management", f"--driver-root={root}/", f"--dev-root={tmp_path}")
+    inside = f"--library-search-path=/x,{root}/opt/lib"
+    code, _, err = command(*argv, inside)
+    assert (code, err) == (
+        2,
+        f"error: --library-search-path=/x: must be below --driver-root={root}\n",
+    )
+    found = command(*argv, f"--library-search-path={root}/opt/lib:{root}/y")[2]
+    assert "no NVIDIA device node" in found  # the driver was found, which has no nodes here
+    assert "no libcuda.so" in command(*argv, f"--library-search-path={root}/y")[2]
 
 
 def test_help_teaches_with_examples_that_the_parser_takes(command: Command) -> None:
