@@ -123,6 +123,10 @@ class Cache:
             edits += device.device.container_edits
         return edits
 
+    def get_devices(self) -> dict[str, CachedDevice]:
+        """All devices that can be resolved, by name, in the order of their names."""
+        return dict(sorted(self._current().devices.items()))
+
     def list_devices(self) -> list[str]:
         """The qualified names of all devices that can be resolved, sorted."""
         return sorted(self._current().devices)
@@ -158,6 +162,13 @@ class Cache:
     def get_spec_dirs(self) -> tuple[str, ...]:
         """The directories, lowest priority first."""
         return self._directories
+
+    def has_spec_dir(self, directory: str) -> bool:
+        """Whether one of the cache's directories exists, readable or not."""
+        self._current()
+        with self._lock:
+            seen = dict(zip(self._directories, self._scanned, strict=True))
+            return not seen[directory].is_missing
 
     def get_spec_dir_errors(self) -> dict[str, CDIError]:
         """All errors of directories, by path. A missing one is an error only with auto refresh."""

@@ -118,12 +118,25 @@ def read(path: Path | str) -> Spec:
         CodecError: The file is not a CDI document.
         ValidationError: The document breaks a rule of the CDI specification.
     """
-    data = read_bytes(path)
+    return decode(read_bytes(path), str(path))
+
+
+def decode(data: bytes, source: str = "") -> Spec:
+    """The valid spec in the content of a file. Warnings are ignored.
+
+    Args:
+        data: The content.
+        source: The file, for errors.
+
+    Raises:
+        CodecError: The content is not a CDI document.
+        ValidationError: The document breaks a rule of the CDI specification.
+    """
     try:
         spec = codec.loads(data)
         validation.check(spec, strict=False)
     except (CodecError, ValidationError) as error:
-        raise type(error)(diagnostics.with_lines(error.problems, data), str(path)) from error
+        raise type(error)(diagnostics.with_lines(error.problems, data), source) from error
     return spec
 
 

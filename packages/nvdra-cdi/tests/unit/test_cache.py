@@ -76,6 +76,9 @@ def test_devices_vendors_and_classes_are_listed_sorted_and_once(
     ]
     assert cache.list_vendors() == ["other.com", "vendor.com"]
     assert cache.list_classes() == ["class", "gpu"]
+    assert list(cache.get_devices()) == cache.list_devices()
+    found = cache.get_devices()["other.com/gpu=0"]
+    assert found == cache.get_device("other.com/gpu=0")
     specs = cache.get_vendor_specs("other.com")
     assert [(each.path, each.priority, each.class_) for each in specs] == [
         (f"{high}/y.json", 1, "class"),
@@ -218,9 +221,11 @@ def test_a_directory_that_comes_later_is_found_and_its_absence_was_told(tmp_path
     later = tmp_path / "later"
     cache = Cache([later])
     assert "failed to monitor for changes" in str(cache.get_spec_dir_errors()[str(later)])
+    assert not cache.has_spec_dir(str(later))
     assert cache.get_errors().keys() == {str(later)}
     files.write(spec("a"), later / "x.yaml")
     assert mark(cache, "a") == "1"
+    assert cache.has_spec_dir(str(later))
     assert cache.get_spec_dir_errors() == {}
     (later / "x.yaml").unlink()
     later.rmdir()

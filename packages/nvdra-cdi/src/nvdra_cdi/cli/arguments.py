@@ -20,6 +20,7 @@ examples:
   nvdra-cdi validate                               report the problems of this machine's specs
   nvdra-cdi generate --output /var/run/cdi/nvidia.com-gpu.yaml
   nvdra-cdi inject nvidia.com/gpu=0 < config.json  inject a device into an OCI configuration
+  nvdra-cdi monitor                                print devices as they come, change and go
 
 Exit status: 0 success, 1 a problem with specs, names or the machine, 2 wrong arguments.
 """
@@ -45,8 +46,10 @@ _INJECT_EXAMPLES = """\
 examples:
   nvdra-cdi inject vendor.com/class=a vendor.com/class=b < config.json
   nvdra-cdi inject --config bundle/config.json --in-place vendor.com/class=a
+  nvdra-cdi inject 'nvidia.com/gpu=*' < config.json
 
-Device nodes are looked up on this machine. If a name is unknown, no device is injected.
+Device nodes are looked up on this machine. If a name is unknown, or a pattern matches no device, no
+device is injected. In a pattern, * and ? match no slash, [a-c] and [^a] are sets of characters.
 """
 _RESOLVE_EXAMPLES = """\
 examples:
@@ -82,6 +85,26 @@ no-additional-gids-for-device-nodes, disable-ipc-discoverer.
 mode = values.choice("auto", "nvml", "imex", "management")
 output_format = values.choice("yaml", "json")
 device_name_strategies = values.choices("index", "type-index", "uuid")
+_TRANSFORM_EXAMPLES = """\
+examples:
+  nvdra-cdi transform root --from /driver-root --to /run/nvidia/driver < spec.yaml
+  nvdra-cdi transform root --from / --to /host --input a.yaml --output /var/run/cdi/a.yaml
+
+A path is changed if it is the old root or below it. Arguments of hooks that run in the container's
+namespaces are paths in the container. The result has the lowest version that it needs.
+"""
+_DIRS_EXAMPLES = """\
+examples:
+  nvdra-cdi dirs                                   the directory listed last has priority
+  nvdra-cdi dirs -o json | jq '.directories[].errors'
+"""
+_MONITOR_EXAMPLES = """\
+examples:
+  nvdra-cdi monitor                                until interrupted with Ctrl-C
+  nvdra-cdi monitor -o json | jq 'select(.what == "added").name'
+
+The first lines are the devices and errors that there are.
+"""
 _VENDOR = "the vendor in device names, NAME/class=device; default: nvidia.com"
 _CLASS = "the class in device names, vendor/NAME=device; default: gpu"
 
@@ -134,7 +157,9 @@ def _validate(command: argparse.ArgumentParser) -> None:
 
 
 def _inject(command: argparse.ArgumentParser) -> None:
-    command.add_argument("names", nargs="+", metavar="NAME", help="vendor/class=device")
+    command.add_argument(
+        "names", nargs="+", metavar="NAME", help="vendor/class=device, or a pattern of such names"
+    )
     command.add_argument(
         "--config",
         default="-",
@@ -219,6 +244,44 @@ def _generate(command: argparse.ArgumentParser) -> None:
         )
 
 
+def _transform(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("what", choices=("root",), metavar="root", help="change the root of paths")
+    add("--from", dest="from_", required=True, metavar="DIR", help="the old root")
+    add("--to", required=True, metavar="DIR", help="the new root")
+    add("--input", default="-", metavar="FILE", help="the spec; default: - for standard input")
+    add("--output", metavar="FILE", help="write a .yaml or .json file instead of printing the spec")
+    add(
+        "--format",
+        type=output_format,
+        metavar="FORMAT",
+        help="the format of a printed spec, yaml or json; default: yaml",
+    )
+    add(
+        "--relative-to",
+        choices=("host", "container"),
+        default="host",
+        help="which paths are changed, those on the host (default) or those in the container",
+    )
+
+
+def _dirs(command: argparse.ArgumentParser) -> None:
+    _spec_dir(command)
+    _output(command, "table", "name", "json", "yaml")
+
+
+def _monitor(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--interval",
+        type=values.seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="how often the directories are looked at; default: 1",
+    )
+    _spec_dir(command)
+    _output(command, "text", "json")
+
+
 def _resolve(command: argparse.ArgumentParser) -> None:
     command.add_argument("names", nargs="+", metavar="NAME", help="vendor/class=device")
     _spec_dir(command)
@@ -261,4 +324,7 @@ _COMMANDS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]]
     ("generate", "describe the NVIDIA devices of this node", _GENERATE_EXAMPLES, _generate),
     ("schema", "print the JSON schema of specs, for editors", _SCHEMA_EXAMPLES, _schema),
     ("resolve", "show what a container gets with a device", _RESOLVE_EXAMPLES, _resolve),
+    ("transform", "move the paths of a spec to another root", _TRANSFORM_EXAMPLES, _transform),
+    ("dirs", "list the spec directories", _DIRS_EXAMPLES, _dirs),
+    ("monitor", "print the changes of devices as they happen", _MONITOR_EXAMPLES, _monitor),
 )

@@ -59,10 +59,13 @@ def _command_function(name: str) -> Callable[[Any], CommandOutput]:
 
         return generate_command.run
     from nvdra_cdi.cli import (
+        dirs_command,
         inject_command,
         list_command,
+        monitor_command,
         resolve_command,
         schema_command,
+        transform_command,
         validate_command,
     )
 
@@ -72,6 +75,9 @@ def _command_function(name: str) -> Callable[[Any], CommandOutput]:
         "inject": inject_command.run,
         "resolve": resolve_command.run,
         "schema": schema_command.run,
+        "transform": transform_command.run,
+        "dirs": dirs_command.run,
+        "monitor": monitor_command.run,
     }[name]
 
 

@@ -7,6 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 
 _TRUE = frozenset(("1", "t", "T", "true", "True", "TRUE"))  # as Go's strconv.ParseBool
+_LONGEST_S = 86_400.0  # a day
 _FALSE = frozenset(("0", "f", "F", "false", "False", "FALSE"))
 
 
@@ -43,6 +44,17 @@ def flag(value: str) -> bool:
     if value not in _TRUE | _FALSE:
         raise ArgumentTypeError("must be true or false")
     return value in _TRUE
+
+
+def seconds(value: str) -> float:
+    """A duration of more than nothing and at most a day."""
+    try:
+        duration = float(value)
+    except ValueError:
+        duration = 0.0
+    if not 0 < duration <= _LONGEST_S:
+        raise ArgumentTypeError(f"must be a number of seconds up to {_LONGEST_S:.0f}")
+    return duration
 
 
 def _alternatives(words: tuple[str, ...]) -> str:
