@@ -73,16 +73,20 @@ examples:
 
 Mode nvml queries NVML, which requires: pip install 'nvdra-cdi[generate]'. Mode imex describes the
 channels in /dev/nvidia-caps-imex-channels. Mode management describes all device nodes of the
-driver, for administrative tools. The arguments and the environment variables (NVIDIA_CTK_…) have
-the names of those of `nvidia-ctk cdi generate`. A flag that may be repeated also takes a comma
-list.
+driver, for administrative tools. Modes gds, gdrcopy, mofed and nvswitch describe the devices of
+other drivers, and mig-caps the capabilities config and monitor (--device-id=config,monitor).
+
+The arguments and the environment variables (NVIDIA_CTK_…) have the names of those of
+`nvidia-ctk cdi generate`. A flag that may be repeated also takes a comma list.
 
 Hooks: create-symlinks, chmod, update-ldcache, enable-cuda-compat, disable-device-node-modification,
 update-application-profile, apply-cuda-memory-limits.
 Feature flags: enable-explicit-driver-libraries, enable-coherent-annotations,
 no-additional-gids-for-device-nodes, disable-ipc-discoverer.
 """
-mode = values.choice("auto", "nvml", "imex", "management")
+mode = values.choice(
+    *("auto", "nvml", "imex", "management", "gds", "gdrcopy", "mofed", "nvswitch", "mig-caps")
+)
 output_format = values.choice("yaml", "json")
 device_name_strategies = values.choices("index", "type-index", "uuid")
 _TRANSFORM_EXAMPLES = """\
@@ -178,7 +182,8 @@ def _generate(command: argparse.ArgumentParser) -> None:
         *("--mode", "--discovery-mode"),
         type=mode,
         metavar="MODE",
-        help="which devices to describe: nvml (or auto, the default), imex, management",
+        help="which devices to describe: nvml (or auto, the default), imex, management, gds,"
+        " gdrcopy, mofed, nvswitch, mig-caps",
     )
     add(
         "--format",

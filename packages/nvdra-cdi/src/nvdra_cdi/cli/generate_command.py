@@ -12,7 +12,7 @@ from nvdra_cdi.cli.output import CommandOutput, UsageError
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import Spec
 from nvdra_cdi.nvidia import driver_root, generator
-from nvdra_cdi.nvidia.options import Naming, Options, strip_root
+from nvdra_cdi.nvidia.options import GatedMode, Naming, Options, strip_root
 from nvdra_cdi.rooted_files import RootedFiles
 
 _THIS_HOST = RootedFiles()
@@ -63,6 +63,10 @@ def _generate(arguments: argparse.Namespace, kind: str) -> Spec:
     mode, options = arguments.mode, _options(arguments)
     if mode == "imex":
         return generator.imex_spec(options, arguments.device_id or ("all",), kind)
+    if mode in list(GatedMode):
+        return generator.gated_spec(options, GatedMode(mode), kind)
+    if mode == "mig-caps":
+        return generator.mig_capability_spec(options, arguments.device_id or ("all",), kind)
     if mode == "management":
         return generator.management_spec(_with_version(options, _version_if_known(options)), kind)
     with nvml.open_session(options.driver_root, options.library_search_paths) as session:

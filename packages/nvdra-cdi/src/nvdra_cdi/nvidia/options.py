@@ -44,6 +44,15 @@ class Feature(StrEnum):
     NO_IPC = "disable-ipc-discoverer"
 
 
+class GatedMode(StrEnum):
+    """The modes for devices of other drivers (docs/reference/cdi.md §17.3)."""
+
+    GDS = "gds"
+    GDRCOPY = "gdrcopy"
+    MOFED = "mofed"
+    NVSWITCH = "nvswitch"
+
+
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError("must be an absolute path")

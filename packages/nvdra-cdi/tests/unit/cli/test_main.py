@@ -386,6 +386,17 @@ def test_comma_lists_and_variables_reach_generation(
     assert command("list", "vendors")[0] == 0  # only `generate` has variables
 
 
+def test_the_devices_of_other_drivers_have_modes(command: Command, tmp_path: Path) -> None:
+    roots = (f"--driver-root={tmp_path}", f"--dev-root={tmp_path}", f"--proc-root={tmp_path}")
+    for mode in ("gds", "gdrcopy", "mofed", "nvswitch"):
+        code, out, err = command("generate", f"--mode={mode}", *roots)
+        assert (code, out) == (1, "")
+        assert f" for {mode} below {tmp_path}" in err
+    assert "'all' is not a MIG capability" in command("generate", "--mode=mig-caps", *roots)[2]
+    argv = ("generate", "--mode=mig-caps", "--device-id=config", *roots)
+    assert "cannot have MIG devices" in command(*argv)[2]
+
+
 def test_a_search_path_is_a_directory_of_this_machine_below_the_driver_root(
     command: Command, tree: DriverTree, tmp_path: Path
 ) -> None:
