@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nvdra_cdi import codec, diagnostics, validation, version
+from nvdra_cdi import codec, diagnostics, names, validation, version
 from nvdra_cdi.encoding.yaml_nodes import MAX_BYTES, SPLIT_REMEDY, too_long_message
 from nvdra_cdi.errors import CodecError, FileError, Problem, ValidationError
 from nvdra_cdi.model import Spec
@@ -26,7 +26,13 @@ _SPEC_NAME_CHARACTERS = 48  # characters of the spec's name in the name of its t
 
 
 def spec_name(vendor: str, class_: str) -> str:
-    """The file name of the spec of a vendor and class."""
+    """The file name of the spec of a vendor and class.
+
+    Raises:
+        InvalidNameError: The vendor or the class is empty or malformed.
+    """
+    names.validate_vendor(vendor)
+    names.validate_class(class_)
     return f"{vendor}-{class_}.yaml"
 
 
@@ -36,18 +42,16 @@ def transient_name(vendor: str, class_: str, id_: str) -> str:
     Args:
         vendor: For example `k8s.gpu.nvidia.com`.
         class_: For example `claim`.
-        id_: The id of the object, for example the UID of a claim. A slash is replaced with `_`, and
-            space around it is removed. If nothing is left, the name is that of `spec_name`.
+        id_: The id of the object, for example the UID of a claim. A slash is replaced with `_`.
 
     Raises:
+        InvalidNameError: The vendor or the class is empty or malformed.
         FileError: The id cannot be part of a file name.
     """
-    id_ = id_.replace("/", "_").strip()
-    if not id_:
-        return spec_name(vendor, class_)
-    name = f"{vendor}-{class_}_{id_}.yaml"
+    stem = spec_name(vendor, class_).removesuffix(".yaml")
+    name = f"{stem}_{id_.replace('/', '_')}.yaml"
     size = len(name.encode(errors="surrogatepass"))
-    if id_ in (".", "..") or "\0" in id_ or size > _MAX_NAME_BYTES:
+    if id_ in ("", ".", "..") or "\0" in id_ or size > _MAX_NAME_BYTES:
         raise FileError(f"{id_!r} cannot be part of a file name")
     return name
 
