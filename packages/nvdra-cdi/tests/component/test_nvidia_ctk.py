@@ -71,7 +71,7 @@ OTHER_NODES = (
     "arguments",
     [
         *([f"--mode={mode}"] for mode in ("gds", "gdrcopy", "mofed", "nvswitch")),
-        ["--mode=mig-caps", "--device-id=config", "--enable-hook=chmod"],
+        ["--mode=mig-caps", "--device-id=config"],
     ],
     ids=lambda arguments: arguments[0],
 )

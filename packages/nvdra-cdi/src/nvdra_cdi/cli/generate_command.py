@@ -114,8 +114,8 @@ def _options(arguments: argparse.Namespace) -> Options:
 def _inside(root: str, name: str, arguments: argparse.Namespace) -> list[str]:
     """The paths within the driver root of directories on this machine, as `nvidia-ctk` takes them.
 
-    The toolkit would also take directories outside of the root, but what a spec mounts from there
-    is not the driver's.
+    Outside of the root, the toolkit finds the driver's version, but then looks for its libraries
+    at the same path below the root.
     """
     top = posixpath.normpath(root)
     inside: list[str] = []

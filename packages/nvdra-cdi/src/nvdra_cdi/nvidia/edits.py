@@ -38,17 +38,12 @@ def without_driver() -> ContainerEdits:
 
 
 def gated(
-    options: Options, nodes: Sequence[CharacterDevice], files: Sequence[File]
+    options: Options, nodes: Sequence[CharacterDevice], files: Sequence[File] = ()
 ) -> ContainerEdits:
     """The edits for the devices of another driver (docs/reference/cdi.md §17.3)."""
     return _nodes(options, nodes) + ContainerEdits(
         mounts=_mounts(options, files, _FILE_MOUNT_OPTIONS)
     )
-
-
-def mig_capability(options: Options, node: CharacterDevice) -> ContainerEdits:
-    """The edits for a capability to manage MIG devices (docs/reference/cdi.md §17.3)."""
-    return _nodes(options, (node,)) + ContainerEdits(hooks=_folder_permissions(options, (node,)))
 
 
 def imex_channel(options: Options, node: CharacterDevice) -> ContainerEdits:

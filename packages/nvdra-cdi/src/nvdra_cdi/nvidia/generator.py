@@ -189,7 +189,7 @@ def mig_capability_spec(
     """A spec of the capabilities to manage MIG devices, by name.
 
     Args:
-        options: Roots, hooks and features are used.
+        options: Roots and features are used.
         identifiers: `config`, `monitor` or both.
         kind: `vendor/class`.
         host: The files of the host.
@@ -200,7 +200,7 @@ def mig_capability_spec(
     paths = nvcaps.management_paths(host.subtree(options.proc_root), identifiers)
     devices = host.subtree(options.dev_root)
     found = [
-        Device(name, edits.mig_capability(options, device_nodes.capability_node(devices, path)))
+        Device(name, edits.gated(options, (device_nodes.capability_node(devices, path),)))
         for name, path in paths.items()
     ]
     return assemble(kind, edits.without_driver(), found)

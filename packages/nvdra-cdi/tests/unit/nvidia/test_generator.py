@@ -343,15 +343,12 @@ def test_a_gated_mode_without_its_driver_is_an_error_that_names_the_nodes(
 
 
 def test_the_capabilities_of_mig_management_are_devices_by_their_names(others: DriverTree) -> None:
-    options = Options(enabled_hooks={HookName.CHMOD})
-    spec = generator.mig_capability_spec(options, ["monitor", "config"], host=others.host)
+    spec = generator.mig_capability_spec(Options(), ["monitor", "config"], host=others.host)
     assert spec.kind == "nvidia.com/mig-caps"
     assert {
         device.name: [node.path for node in device.container_edits.device_nodes]
         for device in spec.devices
     } == {"config": ["/dev/nvidia-caps/nvidia-cap1"], "monitor": ["/dev/nvidia-caps/nvidia-cap2"]}
-    hooks = [hook.args[1:] for device in spec.devices for hook in device.container_edits.hooks]
-    assert hooks == [("chmod", "--mode", "755", "--path", "/dev/nvidia-caps")] * 2
     assert validation.problems(spec) == ()
 
 
