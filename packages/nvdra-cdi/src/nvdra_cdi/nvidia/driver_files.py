@@ -115,7 +115,7 @@ def discover(root: RootedFiles, sysfs: RootedFiles, options: Options) -> Driver:
             *_configs(root, options.config_search_paths or _CONFIG_DIRECTORIES),
         ),
         sockets=tuple(_first_of_each(root, _SOCKET_DIRECTORIES, _SOCKETS)),
-        mps_pipe=_directory(root, _MPS_PIPE),
+        mps_pipe=_mps_pipe(root),
     )
 
 
@@ -229,15 +229,9 @@ def _configs(root: RootedFiles, directories: tuple[str, ...]) -> list[File]:
     return found
 
 
-def gds_files(root: RootedFiles) -> tuple[File, ...]:
-    """What GPUDirect Storage reads besides its device nodes, if it exists."""
-    found = (_directory(root, _GDS_DIRECTORY), _file(root, _GDS_CONFIG))
-    return tuple(file for file in found if file is not None)
-
-
-def _directory(root: RootedFiles, path: str) -> File | None:
-    found = root.follow(path)
-    return None if found is None or not found[1].is_directory else File(path, found[0])
+def _mps_pipe(root: RootedFiles) -> File | None:
+    found = root.follow(_MPS_PIPE)
+    return None if found is None or not found[1].is_directory else File(_MPS_PIPE, found[0])
 
 
 def _first_of_each(
@@ -258,3 +252,12 @@ def _first_of_each(
 def _file(root: RootedFiles, path: str) -> File | None:
     found = root.follow(path)
     return None if found is None or found[1].is_directory else File(path, found[0])
+
+
+def gds_files(root: RootedFiles) -> tuple[File, ...]:
+    """What GPUDirect Storage reads besides its device nodes, if it exists."""
+    udev, config = root.follow(_GDS_DIRECTORY), _file(root, _GDS_CONFIG)
+    return (
+        *([File(_GDS_DIRECTORY, udev[0])] if udev is not None and udev[1].is_directory else []),
+        *([config] if config is not None else []),
+    )

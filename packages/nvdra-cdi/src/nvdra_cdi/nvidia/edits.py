@@ -32,18 +32,9 @@ def common(
     )
 
 
-def without_driver() -> ContainerEdits:
-    """The common edits of devices that need no file of the driver."""
+def imex() -> ContainerEdits:
+    """The edits for every container with an IMEX channel."""
     return ContainerEdits(env=_VOID_VISIBLE_DEVICES)
-
-
-def gated(
-    options: Options, nodes: Sequence[CharacterDevice], files: Sequence[File] = ()
-) -> ContainerEdits:
-    """The edits for the devices of another driver (docs/reference/cdi.md §17.3)."""
-    return _nodes(options, nodes) + ContainerEdits(
-        mounts=_mounts(options, files, _FILE_MOUNT_OPTIONS)
-    )
 
 
 def imex_channel(options: Options, node: CharacterDevice) -> ContainerEdits:
@@ -67,6 +58,20 @@ def management(options: Options, nodes: Sequence[CharacterDevice]) -> ContainerE
     Source: docs/reference/cdi.md §17.2.
     """
     return _nodes(options, nodes) + ContainerEdits(hooks=_folder_permissions(options, nodes))
+
+
+def gated_common() -> ContainerEdits:
+    """The edits for every container with devices of another driver."""
+    return ContainerEdits(env=_VOID_VISIBLE_DEVICES)
+
+
+def gated(
+    options: Options, nodes: Sequence[CharacterDevice], files: Sequence[File] = ()
+) -> ContainerEdits:
+    """The devices of another driver (docs/reference/cdi.md §17.3)."""
+    return _nodes(options, nodes) + ContainerEdits(
+        mounts=_mounts(options, files, _FILE_MOUNT_OPTIONS)
+    )
 
 
 def mig(

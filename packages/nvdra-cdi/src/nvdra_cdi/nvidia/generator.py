@@ -156,7 +156,7 @@ def imex_spec(
         found[number] = Device(str(number), edits.imex_channel(options, node))
     if not found:
         raise DiscoveryError(f"no IMEX channel has a device node below {devices}")
-    return assemble(kind, edits.without_driver(), found.values())
+    return assemble(kind, edits.imex(), found.values())
 
 
 def gated_spec(
@@ -177,7 +177,7 @@ def gated_spec(
     is_gds = mode is GatedMode.GDS
     files = driver_files.gds_files(host.subtree(options.driver_root)) if is_gds else ()
     device = Device("all", edits.gated(options, nodes, files))
-    return assemble(kind or f"nvidia.com/{mode}", edits.without_driver(), [device])
+    return assemble(kind or f"nvidia.com/{mode}", edits.gated_common(), [device])
 
 
 def mig_capability_spec(
@@ -203,7 +203,7 @@ def mig_capability_spec(
         Device(name, edits.gated(options, (device_nodes.capability_node(devices, path),)))
         for name, path in paths.items()
     ]
-    return assemble(kind, edits.without_driver(), found)
+    return assemble(kind, edits.gated_common(), found)
 
 
 def management_spec(
