@@ -3,11 +3,15 @@
 There is no watcher thread. Each query compares the directories with the last scan, which costs one
 `stat` call per file, and so sees every earlier change. A broken file is reported as an error under
 its path and does not affect the others.
+
+Two changes within one tick of the kernel's clock can leave a file with the same stamp. Before a
+name is reported as unknown, files that changed that shortly before they were read are read again.
 """
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,7 +24,9 @@ from nvdra_cdi.model import ContainerEdits, Spec
 DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 """The directory for manually written specs, and the one for generated specs, which wins."""
 
-_Stamp = tuple[int, int, int, int]  # device, inode, size, time of change in ns
+_TICK_NS = 100_000_000  # ten times the longest tick of Linux, which has 100 to 1000 per second
+
+_Stamp = tuple[int, int, int, int, int]  # device, inode, size, times of data and of inode in ns
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,17 @@ class _Directory:
 
 @dataclass(frozen=True)
 class _File:
+    """What was read from a file.
+
+    Attributes:
+        stamp: The file's stamp before it was read.
+        content: The spec, or the reason why there is none.
+        is_settled: Whether every later change shows in the stamp.
+    """
+
     stamp: _Stamp | None
     content: Spec | CDIError
+    is_settled: bool
 
 
 class Cache:
@@ -54,6 +69,7 @@ class Cache:
     Args:
         directories: The directories, lowest priority first. They need not exist.
         auto_refresh: Whether every query looks for changes. If not, only `refresh` does.
+        now_ns: The clock of the file system, in ns since the epoch.
     """
 
     def __init__(
@@ -61,10 +77,12 @@ class Cache:
         directories: Sequence[str | Path] = DEFAULT_DIRECTORIES,
         *,
         auto_refresh: bool = True,
+        now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         chosen = directories or DEFAULT_DIRECTORIES
         self._directories = tuple(os.path.normpath(directory) for directory in chosen)
         self._auto_refresh = auto_refresh
+        self._now_ns = now_ns
         self._lock = threading.Lock()
         self._scanned: tuple[_Directory, ...] = ()
         self._files: dict[str, _File] = {}
@@ -105,6 +123,10 @@ class Cache:
             edits += device.device.container_edits
         return edits
 
+    def get_devices(self) -> dict[str, CachedDevice]:
+        """All devices that can be resolved, by name, in the order of their names."""
+        return dict(sorted(self._current().devices.items()))
+
     def list_devices(self) -> list[str]:
         """The qualified names of all devices that can be resolved, sorted."""
         return sorted(self._current().devices)
@@ -141,6 +163,13 @@ class Cache:
         """The directories, lowest priority first."""
         return self._directories
 
+    def has_spec_dir(self, directory: str) -> bool:
+        """Whether one of the cache's directories exists, readable or not."""
+        self._current()
+        with self._lock:
+            seen = dict(zip(self._directories, self._scanned, strict=True))
+            return not seen[directory].is_missing
+
     def get_spec_dir_errors(self) -> dict[str, CDIError]:
         """All errors of directories, by path. A missing one is an error only with auto refresh."""
         self._current()
@@ -176,13 +205,19 @@ class Cache:
         return Path(self._directories[-1], files.with_extension(name))
 
     def _find(self, names: Iterable[str]) -> Mapping[str, CachedDevice]:
-        """The devices that exist, by name. If one is missing, all files are read again first."""
+        """The devices that exist, by name. If one is missing, hidden changes are looked for."""
         wanted = list(names)
         devices = self._current().devices
         if self._auto_refresh and not all(name in devices for name in wanted):
-            self.refresh()
-            devices = self._current().devices
+            devices = self._without_hidden_changes().devices
         return {name: devices[name] for name in wanted if name in devices}
+
+    def _without_hidden_changes(self) -> Index:
+        with self._lock:
+            settled = {path: file for path, file in self._files.items() if file.is_settled}
+            if len(settled) < len(self._files):
+                self._load(tuple(map(_scan, self._directories)), known=settled)
+            return self._index
 
     def _current(self) -> Index:
         with self._lock:
@@ -198,11 +233,18 @@ class Cache:
         for priority, path, stamp in _candidates(self._directories, seen):
             file = read.get(path) or known.get(path)
             if file is None or file.stamp is None or file.stamp != stamp:
-                file = _File(stamp, _read(path))
+                file = self._read(path, stamp)
             read[path] = file
             if isinstance(file.content, Spec):
                 loaded.append(LoadedSpec(file.content, path, priority))
         self._scanned, self._files, self._index = seen, read, index.build(loaded)
+
+    def _read(self, path: str, stamp: _Stamp | None) -> _File:
+        is_settled = stamp is not None and stamp[-1] < self._now_ns() - _TICK_NS
+        try:
+            return _File(stamp, files.read(path), is_settled)
+        except CDIError as error:
+            return _File(stamp, error, is_settled)
 
     def _file_errors(self) -> dict[str, tuple[CDIError, ...]]:
         errors: dict[str, tuple[CDIError, ...]] = {
@@ -234,13 +276,6 @@ def spec_files(directory: str) -> list[str]:
     return [os.path.join(directory, name) for name in found.files]  # noqa: PTH118 - text, as given
 
 
-def _read(path: str) -> Spec | CDIError:
-    try:
-        return files.read(path)
-    except CDIError as error:
-        return error
-
-
 def _candidates(
     directories: Iterable[str], seen: Iterable[_Directory]
 ) -> Iterator[tuple[int, str, _Stamp | None]]:
@@ -256,6 +291,8 @@ def _scan(directory: str) -> _Directory:
         message = f"failed to monitor for changes: {error.strerror}"
         is_missing = isinstance(error, FileNotFoundError)
         return _Directory({}, error=message, is_missing=is_missing)
+    except ValueError as error:  # the path contains a NUL or cannot be encoded
+        return _Directory({}, error=f"failed to monitor for changes: {error}")
     try:
         with os.scandir(directory) as entries:
             found = [
@@ -277,4 +314,4 @@ def _entry_stamp(entry: os.DirEntry[str]) -> _Stamp | None:
 
 
 def _stamp(found: os.stat_result) -> _Stamp:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

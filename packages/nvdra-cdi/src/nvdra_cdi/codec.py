@@ -58,7 +58,7 @@ def _data(value: Any) -> dict[str, PlainData]:
     plain: dict[str, PlainData] = {}
     for field in FIELDS[type(value)]:
         item = getattr(value, field.attribute)
-        if item is None or not (item or field.keeps_zero):
+        if not field.is_written(item):
             continue
         if isinstance(field.type, ListOf):
             nested = isinstance(field.type.item_type, Object)

@@ -1,7 +1,7 @@
 """The errors of nvdra-cdi. All are subclasses of `CDIError`.
 
 CDIError
-├── NameError_              a vendor, class or device name breaks its rule
+├── InvalidNameError        a vendor, class or device name breaks its rule
 ├── VersionError            `cdiVersion` is unknown, or too low for a field of the document
 ├── DocumentError           a document has problems; contains all of them
 │   ├── CodecError          the bytes cannot be decoded as a CDI document
@@ -17,7 +17,11 @@ CDIError
 
 from dataclasses import dataclass
 
+MAX_PROBLEMS = 1000
+"""The maximum number of errors, and of warnings, that one document has. There could be 100,000."""
+
 _MAX_MESSAGE_CHARACTERS = 500  # the value that a message quotes can be megabytes long
+_MAX_MESSAGE_PROBLEMS = 20
 
 
 class CDIError(Exception):
@@ -99,14 +103,18 @@ class DocumentError(CDIError):
     """A document has problems.
 
     Attributes:
-        problems: All problems, in document order.
+        problems: All problems, in document order; of more than `MAX_PROBLEMS`, the first. The
+            error's message has the first of these.
         source: The file that the document was read from or would be written to, or empty.
     """
 
     def __init__(self, problems: tuple[Problem, ...], source: str = "") -> None:
         self.problems = problems
         self.source = source
-        super().__init__((f"{source}: " if source else "") + "; ".join(map(str, problems)))
+        texts = [str(problem) for problem in problems[:_MAX_MESSAGE_PROBLEMS]]
+        if len(problems) > len(texts):
+            texts.append(f"and {len(problems) - len(texts)} more problems")
+        super().__init__((f"{source}: " if source else "") + "; ".join(texts))
 
 
 class CodecError(DocumentError):

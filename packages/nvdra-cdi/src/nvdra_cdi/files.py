@@ -7,11 +7,13 @@ either the old document or the new one.
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from nvdra_cdi import codec, diagnostics, validation, version
-from nvdra_cdi.encoding.yaml_nodes import MAX_BYTES
-from nvdra_cdi.errors import CodecError, FileError, ValidationError
+from nvdra_cdi import codec, diagnostics, names, validation, version
+from nvdra_cdi.encoding.yaml_nodes import MAX_BYTES, SPLIT_REMEDY, too_long_message
+from nvdra_cdi.errors import CodecError, FileError, Problem, ValidationError
 from nvdra_cdi.model import Spec
 
 _MODE = 0o644  # a runtime may run as another user
@@ -24,7 +26,13 @@ _SPEC_NAME_CHARACTERS = 48  # characters of the spec's name in the name of its t
 
 
 def spec_name(vendor: str, class_: str) -> str:
-    """The file name of the spec of a vendor and class."""
+    """The file name of the spec of a vendor and class.
+
+    Raises:
+        InvalidNameError: The vendor or the class is empty or malformed.
+    """
+    names.validate_vendor(vendor)
+    names.validate_class(class_)
     return f"{vendor}-{class_}.yaml"
 
 
@@ -37,10 +45,13 @@ def transient_name(vendor: str, class_: str, id_: str) -> str:
         id_: The id of the object, for example the UID of a claim. A slash is replaced with `_`.
 
     Raises:
+        InvalidNameError: The vendor or the class is empty or malformed.
         FileError: The id cannot be part of a file name.
     """
-    name = f"{vendor}-{class_}_{id_.replace('/', '_')}.yaml"
-    if id_ in ("", ".", "..") or "\0" in id_ or len(name.encode()) > _MAX_NAME_BYTES:
+    stem = spec_name(vendor, class_).removesuffix(".yaml")
+    name = f"{stem}_{id_.replace('/', '_')}.yaml"
+    size = len(name.encode(errors="surrogatepass"))
+    if id_ in ("", ".", "..") or "\0" in id_ or size > _MAX_NAME_BYTES:
         raise FileError(f"{id_!r} cannot be part of a file name")
     return name
 
@@ -55,12 +66,33 @@ def with_extension(name: str) -> str:
     return name if is_spec_name(name) else f"{name}.yaml"
 
 
+def encode(spec: Spec, fmt: codec.Format = "yaml", source: str = "") -> bytes:
+    """The content of a spec's file, which every reader accepts.
+
+    `cdiVersion` is set to the lowest version that the document needs, so that old runtimes can read
+    it.
+
+    Args:
+        spec: The document.
+        fmt: `yaml` or `json`.
+        source: The file, for errors.
+
+    Raises:
+        ValidationError: The spec breaks a rule, or is larger than readers accept.
+    """
+    spec = version.with_minimum(spec)
+    validation.check(spec, source=source)
+    data = codec.dumps(spec, fmt)
+    if len(data) > MAX_BYTES:
+        raise ValidationError((Problem("", too_long_message(), remedy=SPLIT_REMEDY),), source)
+    return data
+
+
 def write(spec: Spec, path: Path | str, *, overwrite: bool = True) -> None:
     """Validate a spec and write it to `path` atomically, synced to disk, with mode 0644.
 
-    `cdiVersion` is set to the lowest version that the document needs, so that old runtimes can read
-    it. A missing directory is created with mode 0755. The extension, `.yaml` or `.json`, selects
-    the format.
+    The content is that of `encode`. A missing directory is created with mode 0755. The extension,
+    `.yaml` or `.json`, selects the format.
 
     Args:
         spec: The document.
@@ -68,21 +100,18 @@ def write(spec: Spec, path: Path | str, *, overwrite: bool = True) -> None:
         overwrite: Whether to replace an existing file. If not, an existing file is an error.
 
     Raises:
-        ValidationError: The spec breaks a rule. No file was written.
-        FileError: The file cannot be written, or has another extension. An existing file is
-            unchanged.
+        ValidationError: The spec breaks a rule, or is larger than readers accept. No file was
+            written.
+        FileError: The file cannot be written, has another extension, or no file can have this path:
+            it contains a NUL, for example. An existing file is unchanged.
     """
     path = Path(path)
     if not is_spec_name(path.name):
         raise FileError(f"{path}: runtimes read only files that end in .yaml or .json")
-    spec = version.with_minimum(spec)
-    validation.check(spec, source=str(path))
-    data = codec.dumps(spec, "json" if path.name.endswith(".json") else "yaml")
-    try:
+    data = encode(spec, "json" if path.name.endswith(".json") else "yaml", str(path))
+    with _file_errors("write", path):
         path.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         _write_atomically(path, data, overwrite=overwrite)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def read(path: Path | str) -> Spec:
@@ -93,12 +122,25 @@ def read(path: Path | str) -> Spec:
         CodecError: The file is not a CDI document.
         ValidationError: The document breaks a rule of the CDI specification.
     """
-    data = read_bytes(path)
+    return decode(read_bytes(path), str(path))
+
+
+def decode(data: bytes, source: str = "") -> Spec:
+    """The valid spec in the content of a file. Warnings are ignored.
+
+    Args:
+        data: The content.
+        source: The file, for errors.
+
+    Raises:
+        CodecError: The content is not a CDI document.
+        ValidationError: The document breaks a rule of the CDI specification.
+    """
     try:
         spec = codec.loads(data)
         validation.check(spec, strict=False)
     except (CodecError, ValidationError) as error:
-        raise type(error)(diagnostics.with_lines(error.problems, data), str(path)) from error
+        raise type(error)(diagnostics.with_lines(error.problems, data), source) from error
     return spec
 
 
@@ -108,32 +150,26 @@ def read_bytes(path: Path | str) -> bytes:
     FIFOs and devices are not opened, because that could block or have side effects.
 
     Raises:
-        FileError: The file cannot be read, or is not a regular file.
+        FileError: The file cannot be read, is not a regular file, or no file can have this path.
     """
-    try:
+    with _file_errors("read", path):
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise FileError(f"cannot read {path}: it is not a regular file")
         with os.fdopen(os.open(path, _READ), "rb") as file:
             return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise FileError(f"cannot read {str(path)!r}: {error}") from error
 
 
 def remove(path: Path | str) -> None:
     """Remove a spec file, if it exists.
 
     Raises:
-        FileError: The file cannot be removed.
+        FileError: The file cannot be removed, or no file can have this path.
     """
     path = Path(path)
-    try:
+    with _file_errors("remove", path):
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
             _sync_directory(path.parent)
-    except OSError as error:
-        raise FileError(f"cannot remove {path}: {error.strerror}") from error
 
 
 def remove_temporary_files(directory: Path | str, before: float, name_prefix: str = "") -> None:
@@ -148,27 +184,33 @@ def remove_temporary_files(directory: Path | str, before: float, name_prefix: st
     Raises:
         FileError: A file cannot be removed.
     """
-    try:
+    with _file_errors("clean up", directory):
         for path in Path(directory).glob(
             _TEMPORARY.format(f"{name_prefix[:_SPEC_NAME_CHARACTERS]}*")
         ):
             if path.lstat().st_mtime < before:
                 path.unlink(missing_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot clean up {directory}: {error.strerror}") from error
 
 
 def rewrite(path: Path | str, data: bytes) -> None:
     """Replace the content of a file atomically. Mode and owner stay the same.
 
     Raises:
-        FileError: The file does not exist or cannot be written.
+        FileError: The file does not exist or cannot be written, or no file can have this path.
     """
-    path = Path(path).resolve()
+    with _file_errors("write", path):
+        target = Path(path).resolve()
+        _write_atomically(target, data, overwrite=True, attributes=target.stat())
+
+
+@contextmanager
+def _file_errors(verb: str, path: Path | str) -> Iterator[None]:
     try:
-        _write_atomically(path, data, overwrite=True, attributes=path.stat())
+        yield
     except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}") from error
+        raise FileError(f"cannot {verb} {path}: {error.strerror}") from error
+    except ValueError as error:  # the path contains a NUL or cannot be encoded
+        raise FileError(f"cannot {verb} {str(path)!r}: {error}") from error
 
 
 def _write_atomically(

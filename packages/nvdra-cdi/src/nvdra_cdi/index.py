@@ -77,7 +77,7 @@ def build(loaded: Iterable[LoadedSpec]) -> Index:
             by_priority = defined.setdefault(found.qualified_name, {})
             by_priority.setdefault(spec.priority, []).append(found)
     devices: dict[str, CachedDevice] = {}
-    conflicts: dict[str, tuple[ConflictError, ...]] = {}
+    conflicts: dict[str, list[ConflictError]] = {}
     for name, by_priority in defined.items():
         highest = by_priority[max(by_priority)]
         if len(highest) == 1:
@@ -86,8 +86,12 @@ def build(loaded: Iterable[LoadedSpec]) -> Index:
             for other in others:
                 error = _conflict(name, first.spec.path, other.spec.path)
                 for path in dict.fromkeys((other.spec.path, first.spec.path)):
-                    conflicts[path] = (*conflicts.get(path, ()), error)
-    return Index(devices, {vendor: tuple(each) for vendor, each in specs.items()}, conflicts)
+                    conflicts.setdefault(path, []).append(error)
+    return Index(
+        devices,
+        {vendor: tuple(each) for vendor, each in specs.items()},
+        {path: tuple(each) for path, each in conflicts.items()},
+    )
 
 
 def _conflict(name: str, first: str, second: str) -> ConflictError:

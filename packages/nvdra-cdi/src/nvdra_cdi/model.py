@@ -7,9 +7,8 @@ an absent value from zero, `None` means absent. Elsewhere, zero and empty values
 Source: docs/reference/cdi.md §1.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +130,40 @@ class ContainerEdits:
 _NO_EDITS = ContainerEdits()
 
 
+class _Annotations(Mapping[str, str]):
+    """Annotations that cannot change, so that documents can be hashed, copied and pickled."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Mapping[str, str]) -> None:
+        self._pairs = dict(pairs)
+
+    def __getitem__(self, key: str) -> str:
+        return self._pairs[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._pairs.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._pairs)
+
+    def __reduce__(self) -> tuple[type["_Annotations"], tuple[dict[str, str]]]:
+        return type(self), (self._pairs,)
+
+
+_NO_ANNOTATIONS = _Annotations({})
+
+
 def _frozen(pairs: Mapping[str, str]) -> Mapping[str, str]:
-    return MappingProxyType(dict(pairs))
+    if isinstance(pairs, _Annotations):
+        return pairs
+    return _Annotations(pairs) if pairs else _NO_ANNOTATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +178,7 @@ class Device:
 
     name: str
     container_edits: ContainerEdits = _NO_EDITS
-    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = _NO_ANNOTATIONS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "annotations", _frozen(self.annotations))
@@ -168,7 +199,7 @@ class Spec:
     kind: str
     devices: tuple[Device, ...]
     container_edits: ContainerEdits = _NO_EDITS
-    annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    annotations: Mapping[str, str] = _NO_ANNOTATIONS
     version: str = ""
 
     def __post_init__(self) -> None:

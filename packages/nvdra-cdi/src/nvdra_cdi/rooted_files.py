@@ -55,7 +55,8 @@ class RootedFiles:
     """The files below a directory of this machine.
 
     All methods raise `DiscoveryError` if the system denies access. They return None, False or an
-    empty result for files that do not exist.
+    empty result for files that do not exist, also if no file can have the path: if it contains a
+    NUL or is not text.
 
     Args:
         root: The directory that is the root of all paths.
@@ -181,6 +182,8 @@ class RootedFiles:
         except OSError as error:
             self._raise_unless_absent(path, error)
             return None
+        except ValueError:  # the path contains a NUL or cannot be encoded
+            return None
 
     def _link_target(self, path: str) -> str | None:
         try:
@@ -188,6 +191,8 @@ class RootedFiles:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 self._raise_unless_absent(path, error)
+            return None
+        except ValueError:  # as in `_lstat`
             return None
 
     def _raise_unless_absent(self, path: str, error: OSError) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Literal, TypeVar
 
-from nvdra_cdi import paths
+from nvdra_cdi import names, paths
 from nvdra_cdi.errors import TransformError
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
 
@@ -57,8 +57,10 @@ def merge(spec: Spec, name: str = "all", *, skip_existing: bool = False) -> Spec
         skip_existing: Whether to return the document unchanged if the name exists.
 
     Raises:
+        InvalidNameError: The name breaks the rule for names of devices.
         TransformError: The name exists, and `skip_existing` is false.
     """
+    names.validate_device(name)
     if any(device.name == name for device in spec.devices):
         if skip_existing:
             return spec

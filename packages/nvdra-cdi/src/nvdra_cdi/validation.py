@@ -4,16 +4,22 @@ A document that breaks a rule of the CDI specification is invalid. Additional ru
 (`Problem.is_warning`) find what the reference library accepts but makes container runtimes fail.
 nvdra-cdi reads documents that break an additional rule, but never writes one.
 
+A model can hold what no document can: a number that is too large, text that is not Unicode, more
+values than readers accept. These are errors, too, so that what is written can be read.
+
 Source: docs/reference/cdi.md §4.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
 from nvdra_cdi import names, version
-from nvdra_cdi.errors import InvalidNameError, Problem, ValidationError
+from nvdra_cdi.encoding import size
+from nvdra_cdi.encoding.fields import INT64, UINT32, Integer, is_unicode
+from nvdra_cdi.encoding.yaml_nodes import MAX_NODES, SPLIT_REMEDY, too_many_message
+from nvdra_cdi.errors import MAX_PROBLEMS, InvalidNameError, Problem, ValidationError
 from nvdra_cdi.model import ContainerEdits, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec
 
 HOOK_NAMES = frozenset(
@@ -43,24 +49,47 @@ def check(spec: Spec, *, strict: bool = True, source: str = "") -> None:
         source: The file that the document was read from or would be written to.
 
     Raises:
-        ValidationError: The document breaks rules. The error contains all problems that count.
+        ValidationError: The document breaks rules. The error contains all problems that count, up
+            to `MAX_PROBLEMS`.
     """
-    found = tuple(problem for problem in problems(spec) if strict or not problem.is_warning)
+    if strict:
+        counting: Iterator[Problem] = chain(_rules(spec), _size(spec))
+    else:  # a reader has limited the size already
+        counting = (problem for problem in _rules(spec) if not problem.is_warning)
+    found = tuple(islice(counting, MAX_PROBLEMS))
     if found:
         raise ValidationError(found, source)
 
 
 def problems(spec: Spec) -> tuple[Problem, ...]:
-    """All problems, including warnings, in the order of the document."""
+    """All problems, including warnings, in the order of the document.
+
+    Of more than `MAX_PROBLEMS` errors or warnings, only the first are reported.
+    """
+    return tuple(_first_of_each_severity(chain(_rules(spec), _size(spec))))
+
+
+def _first_of_each_severity(found: Iterable[Problem]) -> Iterator[Problem]:
+    counts = {True: 0, False: 0}
+    for problem in found:
+        counts[problem.is_warning] += 1
+        if counts[problem.is_warning] <= MAX_PROBLEMS:
+            yield problem
+
+
+def _rules(spec: Spec) -> Iterator[Problem]:
     common = spec.container_edits
-    return tuple(
-        chain(
-            _header(spec),
-            _edits(common, "containerEdits"),
-            _conflicts(ContainerEdits(), common, "containerEdits"),
-            _devices(spec),
-        )
+    return chain(
+        _header(spec),
+        _edits(common, "containerEdits"),
+        _conflicts({}, {}, common, "containerEdits"),
+        _devices(spec),
     )
+
+
+def _size(spec: Spec) -> Iterator[Problem]:
+    if size.values(spec) > MAX_NODES:
+        yield Problem("", too_many_message(), remedy=SPLIT_REMEDY)
 
 
 def _header(spec: Spec) -> Iterator[Problem]:
@@ -91,13 +120,15 @@ def _version_remedy(spec: Spec) -> str:
 
 def _devices(spec: Spec) -> Iterator[Problem]:
     seen: set[str] = set()
+    nodes = {node.path: node for node in spec.container_edits.device_nodes}
+    mounts = {mount.container_path: mount for mount in spec.container_edits.mounts}
     for index, device in enumerate(spec.devices):
         path = f"devices[{index}]"
         for found in chain(
             _device_name(device.name, f"{path}.name"),
             _annotations(device.annotations, f"{path}.annotations"),
             _device_edits(device.container_edits, f"{path}.containerEdits"),
-            _conflicts(spec.container_edits, device.container_edits, f"{path}.containerEdits"),
+            _conflicts(nodes, mounts, device.container_edits, f"{path}.containerEdits"),
         ):
             yield replace(found, device=device.name)
         if device.name in seen:
@@ -133,6 +164,8 @@ def _edits(edits: ContainerEdits, path: str) -> Iterator[Problem]:
     if edits.intel_rdt is not None:
         yield from _intel_rdt(edits.intel_rdt, f"{path}.intelRdt")
     yield from _net_devices(edits.net_devices, f"{path}.netDevices")
+    for index, group in enumerate(edits.additional_gids):
+        yield from _number(group, UINT32, f"{path}.additionalGids[{index}]")
 
 
 def _env(env: tuple[str, ...], path: str) -> Iterator[Problem]:
@@ -140,7 +173,7 @@ def _env(env: tuple[str, ...], path: str) -> Iterator[Problem]:
         if entry.find("=") < 1:
             message = f'"{entry}" is not NAME=value'
             yield Problem(f"{path}[{index}]", message, remedy="put a name and = before the value")
-        yield from _control_characters(entry, f"{path}[{index}]")
+        yield from _text(entry, f"{path}[{index}]")
 
 
 def _device_node(node: DeviceNode, path: str) -> Iterator[Problem]:
@@ -165,6 +198,8 @@ def _device_node(node: DeviceNode, path: str) -> Iterator[Problem]:
     if node.type == "p" and node.major:
         message = f"{node.major}: a FIFO has no major number"
         yield Problem(f"{path}.major", message, is_warning=True, remedy="remove it")
+    yield from _number(node.uid, UINT32, f"{path}.uid")
+    yield from _number(node.gid, UINT32, f"{path}.gid")
 
 
 def _hook(hook: Hook, path: str) -> Iterator[Problem]:
@@ -174,13 +209,14 @@ def _hook(hook: Hook, path: str) -> Iterator[Problem]:
         yield Problem(f"{path}.hookName", message, remedy="name the point where the hook runs")
     yield from _path(hook.path, f"{path}.path")
     for index, argument in enumerate(hook.args):
-        yield from _control_characters(argument, f"{path}.args[{index}]")
+        yield from _text(argument, f"{path}.args[{index}]")
     yield from _env(hook.env, f"{path}.env")
     if hook.timeout is not None and hook.timeout <= 0:
         message = f"{hook.timeout} is not positive"
         yield Problem(
             f"{path}.timeout", message, is_warning=True, remedy="remove it to have no timeout"
         )
+    yield from _number(hook.timeout, INT64, f"{path}.timeout")
 
 
 def _mount(mount: Mount, path: str) -> Iterator[Problem]:
@@ -188,17 +224,27 @@ def _mount(mount: Mount, path: str) -> Iterator[Problem]:
         yield from _path(mount.host_path, f"{path}.hostPath")
     elif not mount.host_path:
         yield Problem(f"{path}.hostPath", "is empty", remedy="write the path to mount")
+    else:
+        yield from _unicode(mount.host_path, f"{path}.hostPath")
     yield from _path(mount.container_path, f"{path}.containerPath")
     for index, option in enumerate((*mount.options, mount.type)):
         field = "type" if index == len(mount.options) else f"options[{index}]"
-        yield from _control_characters(option, f"{path}.{field}")
+        yield from _text(option, f"{path}.{field}")
 
 
 def _intel_rdt(rdt: IntelRdt, path: str) -> Iterator[Problem]:
+    for index, schema in enumerate(rdt.schemata or ()):
+        yield from _unicode(schema, f"{path}.schemata[{index}]")
+    for field, value in (
+        ("closID", rdt.clos_id),
+        ("l3CacheSchema", rdt.l3_cache_schema),
+        ("memBwSchema", rdt.mem_bw_schema),
+    ):
+        yield from _unicode(value, f"{path}.{field}")
     clos = rdt.clos_id
     if clos == "/":
         return
-    if len(clos.encode()) >= _MAX_CLOS_ID:
+    if _bytes(clos) >= _MAX_CLOS_ID:
         message = f"is not shorter than {_MAX_CLOS_ID} bytes"
         yield Problem(f"{path}.closID", message, remedy="shorten it")
     elif clos in (".", "..") or "/" in clos or "\n" in clos:
@@ -219,13 +265,14 @@ def _net_devices(devices: tuple[NetDevice, ...], path: str) -> Iterator[Problem]
             elif value in seen:
                 message = f'"{value}" is used twice'
                 yield Problem(f"{path}[{index}].{field}", message, remedy="remove one of them")
-            yield from _control_characters(value, f"{path}[{index}].{field}")
+            yield from _text(value, f"{path}[{index}].{field}")
             seen.add(value)
 
 
 def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[Problem]:
     """The rules of Kubernetes for annotations. The reference library does not apply them."""
-    for key in annotations:
+    for key, value in annotations.items():
+        yield from _unicode(value, f"{path}.{key}")
         prefix, slash, name = key.lower().rpartition("/")
         well_prefixed = not slash or (len(prefix) <= 253 and _ANNOTATION_PREFIX.fullmatch(prefix))
         if not well_prefixed or not _ANNOTATION_NAME.fullmatch(name):
@@ -234,25 +281,31 @@ def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[Problem]
                 "use a Kubernetes key: letters, digits and -_. with letters or digits at the ends"
             )
             yield Problem(path, message, is_warning=True, remedy=remedy)
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-    if size > _MAX_ANNOTATION_BYTES:
-        message = f"{size} bytes exceed the limit of {_MAX_ANNOTATION_BYTES}"
+    total = sum(_bytes(key) + _bytes(value) for key, value in annotations.items())
+    if total > _MAX_ANNOTATION_BYTES:
+        message = f"{total} bytes exceed the limit of {_MAX_ANNOTATION_BYTES}"
         yield Problem(path, message, is_warning=True, remedy="shorten them")
 
 
-def _conflicts(common: ContainerEdits, own: ContainerEdits, path: str) -> Iterator[Problem]:
+def _conflicts(
+    common_nodes: Mapping[str, DeviceNode],
+    common_mounts: Mapping[str, Mount],
+    own: ContainerEdits,
+    path: str,
+) -> Iterator[Problem]:
     """Different nodes or mounts with the same path in the container. Repetition is harmless."""
-    nodes = {node.path: node for node in common.device_nodes}
+    nodes: dict[str, DeviceNode] = {}
     for index, node in enumerate(own.device_nodes):
-        if nodes.setdefault(node.path, node) != node:
+        if (common_nodes.get(node.path) or nodes.setdefault(node.path, node)) != node:
             where = f"{path}.deviceNodes[{index}].path"
             message = f'"{node.path}" is defined twice, differently'
             yield Problem(where, message, is_warning=True, remedy=_KEEP_ONE)
-    mounts = {mount.container_path: mount for mount in common.mounts}
+    mounts: dict[str, Mount] = {}
     for index, mount in enumerate(own.mounts):
-        if mounts.setdefault(mount.container_path, mount) != mount:
+        target = mount.container_path
+        if (common_mounts.get(target) or mounts.setdefault(target, mount)) != mount:
             where = f"{path}.mounts[{index}].containerPath"
-            message = f'"{mount.container_path}" is defined twice, differently'
+            message = f'"{target}" is defined twice, differently'
             yield Problem(where, message, is_warning=True, remedy=_KEEP_ONE)
 
 
@@ -262,10 +315,28 @@ def _path(value: str, path: str) -> Iterator[Problem]:
     elif not value.startswith("/"):
         message = f'"{value}" is not absolute'
         yield Problem(path, message, is_warning=True, remedy="write a path that starts with /")
-    yield from _control_characters(value, path)
+    yield from _text(value, path)
 
 
-def _control_characters(value: str, path: str) -> Iterator[Problem]:
+def _text(value: str, path: str) -> Iterator[Problem]:
+    if value.isprintable():  # the quickest test, and nearly all texts pass it
+        return
     if _CONTROL.search(value):
         message = f"{value!r} contains a NUL or a line break"
         yield Problem(path, message, is_warning=True, remedy="remove it")
+    yield from _unicode(value, path)
+
+
+def _unicode(value: str, path: str) -> Iterator[Problem]:
+    if not is_unicode(value):
+        yield Problem(path, f"{value!r} is not valid Unicode", remedy="correct the escape in it")
+
+
+def _number(value: int | None, kind: Integer, path: str) -> Iterator[Problem]:
+    if value is not None and not kind.lowest <= value <= kind.highest:
+        message = f"{value} is not in {kind.lowest}…{kind.highest}"
+        yield Problem(path, message, remedy="correct the number")
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode(errors="surrogatepass"))

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -67,6 +68,27 @@ def test_the_command_prints_what_the_toolkit_prints(
     assert done.returncode == 0, done.stderr
     without_types = re.sub(r"^ *type: c\n", "", done.stdout, flags=re.MULTILINE)
     assert without_types == theirs(made, nvidia_ctk, *arguments)
+
+
+def test_libraries_in_unusual_directories_and_variables_mean_what_they_mean_to_the_toolkit(
+    node: MakeNode, nvidia_ctk: Path
+) -> None:
+    made = node("t4")
+    moved = made.roots.driver / "opt/nvidia/lib"
+    moved.parent.mkdir(parents=True)
+    (made.roots.driver / "usr/lib/x86_64-linux-gnu").rename(moved)
+    variables = {
+        "NVIDIA_CTK_CDI_GENERATE_LIBRARY_SEARCH_PATHS": f"{moved.parent}/none,{moved}",
+        "NVIDIA_CTK_CDI_GENERATE_DEVICE_NAME_STRATEGIES": "uuid,type-index",
+        "NVIDIA_CTK_CDI_GENERATE_DISABLED_HOOKS": "update-ldcache,enable-cuda-compat",
+        "LD_LIBRARY_PATH": str(moved),
+    }
+    elsewhere = replace(made, environment={**made.environment, **variables})
+    done = ours(elsewhere, "--no-all-device")
+    assert done.returncode == 0, done.stderr
+    without_types = re.sub(r"^ *type: c\n", "", done.stdout, flags=re.MULTILINE)
+    assert without_types == theirs(elsewhere, nvidia_ctk, "--no-all-device")
+    assert "NVIDIA_CTK_LIBCUDA_DIR=/opt/nvidia/lib" in done.stdout
 
 
 def test_a_written_spec_is_listed_resolved_and_injected(node: MakeNode, tmp_path: Path) -> None:

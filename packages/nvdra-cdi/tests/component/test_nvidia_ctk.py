@@ -4,8 +4,10 @@ Every profile in every mode is in test_every_profile_is_described_as_by_the_tool
 about files, roots and hooks. Needs root.
 """
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +59,47 @@ def ours(node: SimulatedNode, **options: Any) -> Spec:
     )
     gpus = [Gpu(gpu.uuid, gpu.minor, gpu.bus_id) for gpu in node.description.gpus]
     return generator.nvml_spec(given, gpus, [Naming.UUID], KIND)
+
+
+OTHER_NODES = (
+    *("nvidia-fs0", "nvidia-fs10", "gdrdrv", "infiniband/uverbs0", "infiniband/rdma_cm"),
+    *("nvidia-nvswitchctl", "nvidia-nvswitch0", "nvidia-caps/nvidia-cap1"),
+)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *([f"--mode={mode}"] for mode in ("gds", "gdrcopy", "mofed", "nvswitch")),
+        ["--mode=mig-caps", "--device-id=config"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_the_devices_of_other_drivers_are_described_as_by_the_toolkit(
+    node: MakeNode, nvidia_ctk: Path, arguments: list[str]
+) -> None:
+    made = node("t4")
+    for number, name in enumerate(OTHER_NODES):
+        path = made.roots.dev / name
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        os.mknod(path, 0o20660, os.makedev(510, number + 1))
+    root = made.roots.driver
+    (root / "run/udev").mkdir(parents=True)
+    (root / "etc/cufile.json").write_text("{}")
+    minors = "driver/nvidia-caps/mig-minors"  # of which the toolkit reads a copy in the root
+    (root / "proc" / minors).parent.mkdir(parents=True)
+    shutil.copy(made.roots.proc / minors, root / "proc" / minors)
+    theirs = container_toolkit.generate_spec(nvidia_ctk, made, *arguments)
+    roots = made.roots
+    ours = made.run(
+        *(sys.executable, "-m", "nvdra_cdi", "generate", "--format=json", *arguments),
+        *(f"--driver-root={roots.driver}", f"--dev-root={roots.dev.parent}"),
+        *(f"--sys-root={roots.sys}", f"--proc-root={roots.proc}"),
+        f"--nvidia-cdi-hook-path={container_toolkit.HOOK}",
+    )
+    assert ours.returncode == 0, ours.stderr
+    assert codec.loads(ours.stdout.encode()) == container_toolkit.with_deviations(theirs, made)
 
 
 @pytest.mark.parametrize("layout", ["rhel", "cos"])

@@ -4,6 +4,8 @@ Source: docs/reference/cdi.md §7.
 """
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,6 +76,9 @@ def test_devices_vendors_and_classes_are_listed_sorted_and_once(
     ]
     assert cache.list_vendors() == ["other.com", "vendor.com"]
     assert cache.list_classes() == ["class", "gpu"]
+    assert list(cache.get_devices()) == cache.list_devices()
+    found = cache.get_devices()["other.com/gpu=0"]
+    assert found == cache.get_device("other.com/gpu=0")
     specs = cache.get_vendor_specs("other.com")
     assert [(each.path, each.priority, each.class_) for each in specs] == [
         (f"{high}/y.json", 1, "class"),
@@ -216,9 +221,11 @@ def test_a_directory_that_comes_later_is_found_and_its_absence_was_told(tmp_path
     later = tmp_path / "later"
     cache = Cache([later])
     assert "failed to monitor for changes" in str(cache.get_spec_dir_errors()[str(later)])
+    assert not cache.has_spec_dir(str(later))
     assert cache.get_errors().keys() == {str(later)}
     files.write(spec("a"), later / "x.yaml")
     assert mark(cache, "a") == "1"
+    assert cache.has_spec_dir(str(later))
     assert cache.get_spec_dir_errors() == {}
     (later / "x.yaml").unlink()
     later.rmdir()
@@ -245,29 +252,62 @@ def test_without_auto_refresh_only_an_explicit_one_looks_again(low: Path, tmp_pa
     assert cache.get_spec_dir_errors() == {}  # nobody watches, so nobody misses it
 
 
-def test_an_explicit_refresh_reads_a_file_that_looks_unchanged(low: Path) -> None:
+def test_a_change_that_keeps_size_and_time_of_modification_is_seen(low: Path) -> None:
     path = low / "x.yaml"
     files.write(spec("a"), path)
     before = path.stat()
     cache = Cache([low])
+    wait_for_another_tick(path)
     with path.open("r+b") as file:
         file.write(codec.dumps(spec("b")))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-    assert cache.list_devices() == ["vendor.com/class=a"]
-    cache.refresh()
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
     assert cache.list_devices() == ["vendor.com/class=b"]
 
 
-def test_before_a_name_is_given_up_everything_is_read_anew(low: Path) -> None:
-    path = low / "x.yaml"
-    files.write(spec("a"), path)
-    before = path.stat()
-    cache = Cache([low])
-    with path.open("r+b") as file:
-        file.write(codec.dumps(spec("b")))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert mark(cache, "b") == "1"
+def wait_for_another_tick(path: Path) -> None:
+    """Return when a change of a file gets another time than the last change of this one."""
+    probe = path.with_name("probe")
+    probe.touch()
+    while probe.stat().st_ctime_ns == path.stat().st_ctime_ns:
+        probe.touch()
+    probe.unlink()
+
+
+COUNT_OPENED_FILES = """
+import sys, time
+from nvdra_cdi.cache import Cache
+
+def look(event, arguments):
+    if event == "open" and str(arguments[0]).endswith(".yaml"):
+        opened.append(arguments[0])
+
+opened = []
+late = int(sys.argv[2])
+cache = Cache([sys.argv[1]], now_ns=lambda: time.time_ns() + late)
+sys.addaudithook(look)
+for name in ("vendor.com/class=x", "x/y=z"):
+    assert cache.get_device(name) is None
+print(len(opened))
+"""
+
+
+@pytest.mark.parametrize(("age_ns", "opened"), [(10**9, 0), (-(10**9), 2 * 3)])
+def test_an_unknown_name_costs_reading_only_files_whose_last_change_may_be_hidden(
+    low: Path, age_ns: int, opened: int
+) -> None:
+    for name in "abc":
+        files.write(spec(name), low / f"{name}.yaml")
+    command = (sys.executable, "-c", COUNT_OPENED_FILES, str(low), str(age_ns))
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == opened
+
+
+def test_a_directory_that_cannot_exist_is_an_error_of_that_directory(low: Path) -> None:
+    files.write(spec("a"), low / "x.yaml")
+    cache = Cache(["/a\0b", low])
+    assert cache.list_devices() == ["vendor.com/class=a"]
+    assert cache.get_spec_dir_errors().keys() == {"/a\0b"}
 
 
 def test_specs_are_written_to_and_removed_from_the_highest_directory(
@@ -282,7 +322,7 @@ def test_specs_are_written_to_and_removed_from_the_highest_directory(
     assert cache.list_devices() == []
 
 
-@pytest.mark.parametrize("name", ["", "../x", "a/b", "a\0b"])
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "a\0b", "\ud800"])
 def test_a_name_that_leads_elsewhere_is_refused(cache: Cache, name: str) -> None:
     with pytest.raises(FileError):
         cache.write_spec(spec("a"), name)

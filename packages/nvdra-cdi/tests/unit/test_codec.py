@@ -98,6 +98,11 @@ def test_an_alias_stands_for_what_it_names() -> None:
     assert codec.loads(data).devices[1] == Device("b", ContainerEdits(env=("A=b",)))
 
 
+def test_an_alias_stands_for_the_last_definition_before_it() -> None:
+    data = b"annotations: {a: &x '1', b: *x, c: &x '2', d: *x}"
+    assert codec.loads(data).annotations == {"a": "1", "b": "1", "c": "2", "d": "2"}
+
+
 def test_aliases_that_unfold_to_too_much_are_refused() -> None:
     edits = ", ".join(f"A{i}=b" for i in range(1000))
     devices = ", ".join(["*d"] * 200)

@@ -5,11 +5,15 @@ import os
 import stat
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
-from nvdra_cdi import codec, files
-from nvdra_cdi.errors import CDIError, CodecError, FileError, ValidationError
-from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Spec
+from hypothesis import given
+from hypothesis import strategies as st
+from nvdra_cdi import codec, files, version
+from nvdra_cdi.errors import CDIError, CodecError, FileError, InvalidNameError, ValidationError
+from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, Spec
 
 SPEC = Spec(
     "k8s.gpu.nvidia.com/device",
@@ -183,7 +187,100 @@ def test_spec_files_are_named_after_vendor_class_and_object() -> None:
     assert files.transient_name("v.com", "claim", "a/b") == "v.com-claim_a_b.yaml"
 
 
-@pytest.mark.parametrize("id_", ["", ".", "..", "a\0b", "x" * 250])
+@pytest.mark.parametrize(
+    ("vendor", "class_"), [("", "vendor.comdevice"), ("v.com", ""), ("/", "c")]
+)
+def test_a_spec_without_a_valid_vendor_and_class_has_no_name(vendor: str, class_: str) -> None:
+    with pytest.raises(InvalidNameError):
+        files.transient_name(vendor, class_, "id0")
+    with pytest.raises(InvalidNameError):
+        files.spec_name(vendor, class_)
+
+
+@pytest.mark.parametrize("id_", ["", ".", "..", "a\0b", "x" * 250, "\ud800" * 100])
 def test_an_id_that_cannot_be_in_a_file_name_is_refused(id_: str) -> None:
     with pytest.raises(FileError):
         files.transient_name("v.com", "claim", id_)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_a_path_that_no_file_can_have_is_a_file_error(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.yaml"
+    for act in (
+        lambda: files.write(SPEC, path),
+        lambda: files.write(SPEC, path / "a.yaml"),
+        lambda: files.read(path),
+        lambda: files.remove(path),
+        lambda: files.rewrite(path, b""),
+    ):
+        with pytest.raises(FileError, match="cannot "):
+            act()
+
+
+def test_a_document_that_is_too_large_to_read_is_not_written(tmp_path: Path) -> None:
+    edits = ContainerEdits(env=tuple(f"A{index}={'x' * 9000}" for index in range(500)))
+    with pytest.raises(ValidationError, match="exceeds 4194304 bytes"):
+        files.write(Spec("v.com/claim", (Device("a", edits),)), tmp_path / "a.yaml")
+    assert list(tmp_path.iterdir()) == []
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=8)
+ANY_NUMBER = st.integers() | st.integers(0, 4000)
+
+
+def maybe(numbers: st.SearchStrategy[int]) -> st.SearchStrategy[int | None]:
+    return st.none() | numbers
+
+
+def absolute() -> st.SearchStrategy[str]:
+    return ANY_TEXT.map("/a{}".format)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Spec:
+    def some(values: st.SearchStrategy[Any]) -> tuple[Any, ...]:
+        return tuple(draw(st.lists(values, max_size=2)))
+
+    nodes = st.builds(
+        DeviceNode,
+        absolute(),
+        absolute(),
+        st.sampled_from(["", "c"]),
+        ANY_NUMBER,
+        ANY_NUMBER,
+        maybe(ANY_NUMBER),
+        st.sampled_from(["", "rw", "none"]),
+        maybe(ANY_NUMBER),
+        maybe(ANY_NUMBER),
+    )
+    hooks = st.builds(
+        Hook,
+        st.just("prestart"),
+        absolute(),
+        st.tuples(ANY_TEXT),
+        st.tuples(ANY_TEXT.map("A={}".format)),
+        maybe(ANY_NUMBER),
+    )
+    mounts = st.builds(Mount, absolute(), absolute(), st.tuples(ANY_TEXT), ANY_TEXT)
+    edits = ContainerEdits(
+        env=some(ANY_TEXT.map("A={}".format)),
+        device_nodes=some(nodes),
+        hooks=some(hooks),
+        mounts=some(mounts),
+        intel_rdt=draw(st.none() | st.builds(IntelRdt, ANY_TEXT, ANY_TEXT, ANY_TEXT)),
+        additional_gids=some(ANY_NUMBER),
+    )
+    notes = draw(st.dictionaries(st.just("a") | ANY_TEXT, ANY_TEXT, max_size=2))
+    return Spec("vendor.com/class", (Device("a", edits, notes),), annotations=notes)
+
+
+@given(specs(), st.sampled_from(["a.yaml", "a.json"]))
+def test_whatever_is_written_is_read_back(spec: Spec, name: str) -> None:
+    with TemporaryDirectory() as directory:
+        path = Path(directory, name)
+        try:
+            files.write(spec, path)
+        except ValidationError:
+            assert not path.exists()
+        else:
+            assert files.read(path) == version.with_minimum(spec)

@@ -372,3 +372,8 @@ def test_what_was_looked_up_on_the_host_is_not_remembered(tmp_path: Path) -> Non
         found = oci.inject({}, cache, ["v.com/class=a"])
         assert found["linux"]["devices"][0]["fileMode"] == mode
         fifo.unlink()
+
+
+def test_a_node_whose_path_no_file_can_have_does_not_exist() -> None:
+    with pytest.raises(InjectionError, match="does not exist on the host"):
+        node(host_path="/dev/\0")

@@ -103,3 +103,13 @@ def test_whatever_the_links_the_result_is_a_plain_path_inside(
     if resolved is not None:
         real = Path(f"{top}{resolved}")
         assert os.path.realpath(real) == str(real).rstrip("/")
+
+
+@pytest.mark.parametrize("path", ["/a\0b", "/usr/\0/x", "/\ud800"])
+def test_a_path_that_no_file_can_have_does_not_exist(root: Path, path: str) -> None:
+    for host in (RootedFiles(str(root)), RootedFiles()):
+        assert host.resolve(path) is None
+        assert host.lstat(path) is None
+        assert not host.lexists(path)
+        assert host.listdir(path) == []
+        assert host.read(path) is None

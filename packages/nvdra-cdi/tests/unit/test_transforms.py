@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nvdra_cdi import transforms, version
-from nvdra_cdi.errors import TransformError
+from nvdra_cdi.errors import InvalidNameError, TransformError
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
 
 
@@ -170,3 +170,10 @@ def test_there_and_back_again_is_where_it_was(given_one: Spec) -> None:
     there = transforms.reroot(given_one, "/", "/somewhere/else")
     back = transforms.reroot(there, "/somewhere/else", "/")
     assert back == given_one
+
+
+@pytest.mark.parametrize("name", [".-bad", "", "a b", "-"])
+@pytest.mark.parametrize("skip_existing", [False, True])
+def test_a_merged_device_needs_a_valid_name(name: str, skip_existing: bool) -> None:
+    with pytest.raises(InvalidNameError):
+        transforms.merge(spec(env=("A=b",)), name, skip_existing=skip_existing)

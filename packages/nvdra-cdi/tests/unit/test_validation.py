@@ -1,11 +1,15 @@
 """Every broken rule with its place in the document (docs/reference/cdi.md §4)."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from nvdra_cdi import validation
-from nvdra_cdi.errors import ValidationError
+import yaml
+from nvdra_cdi import codec, validation
+from nvdra_cdi.encoding import size
+from nvdra_cdi.encoding.fields import FIELDS, Integer, ListOf, String
+from nvdra_cdi.errors import MAX_PROBLEMS, ValidationError
 from nvdra_cdi.model import (
     ContainerEdits,
     Device,
@@ -167,3 +171,98 @@ def test_the_error_names_file_device_place_and_value() -> None:
     for fact in ("/etc/cdi/x.yaml", "gpu-0", "devices[0].containerEdits.env[0]", "NOVALUE"):
         assert fact in str(caught.value)
     assert caught.value.source == "/etc/cdi/x.yaml"
+
+
+WHOLE: dict[type, Any] = {
+    DeviceNode: DeviceNode("/dev/a", "/dev/b", "c", 1, 2, 0o666, "rwm", 3, 4),
+    NetDevice: NetDevice("eth0", "net0"),
+    Hook: Hook("poststop", "/bin/h", ("h",), ("A=b",), 5),
+    Mount: Mount("/a", "/b", ("ro",), "bind"),
+    IntelRdt: IntelRdt("class", "L3:0=f", "MB:0=20", ("L3:0=f",), True),
+}
+PLACES: dict[type, tuple[str, bool]] = {
+    DeviceNode: ("device_nodes", True),
+    NetDevice: ("net_devices", True),
+    Hook: ("hooks", True),
+    Mount: ("mounts", True),
+    IntelRdt: ("intel_rdt", False),
+}
+
+
+def with_part(part: Any) -> Spec:
+    place, is_list = PLACES[type(part)]
+    return edited(**{place: (part,) if is_list else part})
+
+
+def unreadable() -> list[Any]:
+    """A spec for each field that holds a string or a number with a value that no reader takes."""
+    broken: list[tuple[str, Spec]] = [
+        ("gids", edited(additional_gids=(-1,))),
+        ("gids", edited(additional_gids=(1 << 32,))),
+        ("env", edited(env=("A=\ud800",))),
+        ("kind", replace(GOOD, kind="vendor.com/\ud800")),
+        ("name", replace(GOOD, devices=(replace(GOOD.devices[0], name="a\udfffb"),))),
+        ("annotations", replace(GOOD, annotations={"a": "\ud800"})),
+        ("annotations", replace(GOOD, annotations={"\ud800": "a"})),
+        (
+            "device annotations",
+            replace(GOOD, devices=(replace(GOOD.devices[0], annotations={"a": "\udc00"}),)),
+        ),
+    ]
+    for model, whole in WHOLE.items():
+        for field in FIELDS[model]:
+            values: list[Any] = []
+            if isinstance(field.type, String):
+                values = ["/\ud800"]
+            elif isinstance(field.type, Integer):
+                values = [field.type.lowest - 1, field.type.highest + 1]
+            elif isinstance(field.type, ListOf):
+                values = [("A=\ud800",)]
+            broken += [
+                (
+                    f"{model.__name__}.{field.key}",
+                    with_part(replace(whole, **{field.attribute: value})),
+                )
+                for value in values
+                if not field.last_version
+            ]
+    return [pytest.param(spec, id=f"{index}-{name}") for index, (name, spec) in enumerate(broken)]
+
+
+@pytest.mark.parametrize("part", WHOLE.values(), ids=lambda part: type(part).__name__)
+def test_the_parts_that_are_broken_below_are_valid(part: Any) -> None:
+    assert validation.problems(with_part(part)) == ()
+
+
+@pytest.mark.parametrize("spec", unreadable())
+def test_what_no_reader_takes_is_not_written(spec: Spec) -> None:
+    with pytest.raises(ValidationError):
+        validation.check(spec, strict=True)
+
+
+def test_the_number_of_values_is_that_of_the_written_document(golden: Path) -> None:
+    everything = codec.loads((golden / "everything.yaml").read_bytes())
+    events = yaml.parse(codec.dumps(everything))
+    nodes = sum(isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) for event in events)
+    assert size.values(everything) == nodes
+
+
+def test_a_document_with_more_values_than_readers_take_is_not_written() -> None:
+    spec = edited(env=("A=b",) * 99_980)
+    validation.check(spec)
+    with pytest.raises(ValidationError, match="more than 100000 values"):
+        validation.check(edited(env=("A=b",) * 100_000))
+
+
+def test_the_problems_of_one_document_are_limited_but_warnings_hide_no_error() -> None:
+    many = MAX_PROBLEMS + 5
+    spec = edited(mounts=(Mount("a", "/a", ("\n",)),) * many, net_devices=(NetDevice("", "a"),))
+    found = validation.problems(spec)
+    assert sum(problem.is_warning for problem in found) == MAX_PROBLEMS
+    assert [problem.path for problem in found if not problem.is_warning] == [
+        "devices[0].containerEdits.netDevices[0].hostInterfaceName"
+    ]
+    with pytest.raises(ValidationError) as caught:
+        validation.check(edited(env=("NOVALUE",) * many))
+    assert len(caught.value.problems) == MAX_PROBLEMS
+    assert str(caught.value).endswith(f"; and {MAX_PROBLEMS - 20} more problems")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from nvdra_cdi.__about__ import __version__
 from nvdra_cdi.cache import DEFAULT_DIRECTORIES
+from nvdra_cdi.cli import values
 
 _ABOUT = """\
 List, validate, resolve, inject and generate Container Device Interface (CDI) specs.
@@ -19,6 +20,7 @@ examples:
   nvdra-cdi validate                               report the problems of this machine's specs
   nvdra-cdi generate --output /var/run/cdi/nvidia.com-gpu.yaml
   nvdra-cdi inject nvidia.com/gpu=0 < config.json  inject a device into an OCI configuration
+  nvdra-cdi monitor                                print devices as they come, change and go
 
 Exit status: 0 success, 1 a problem with specs, names or the machine, 2 wrong arguments.
 """
@@ -44,8 +46,10 @@ _INJECT_EXAMPLES = """\
 examples:
   nvdra-cdi inject vendor.com/class=a vendor.com/class=b < config.json
   nvdra-cdi inject --config bundle/config.json --in-place vendor.com/class=a
+  nvdra-cdi inject 'nvidia.com/gpu=*' < config.json
 
-Device nodes are looked up on this machine. If a name is unknown, no device is injected.
+Device nodes are looked up on this machine. If a name is unknown, or a pattern matches no device, no
+device is injected. In a pattern, * and ? match no slash, [a-c] and [^a] are sets of characters.
 """
 _RESOLVE_EXAMPLES = """\
 examples:
@@ -65,16 +69,45 @@ examples:
   nvdra-cdi generate --device-name-strategy uuid --no-all-device --format json
   nvdra-cdi generate --mode imex --class imex-channel
   nvdra-cdi generate --driver-root /run/nvidia/driver --output /var/run/cdi/nvidia.yaml
+  nvdra-cdi generate --device-id 0,1:0 --library-search-path /opt/lib:/opt/lib64
 
 Mode nvml queries NVML, which requires: pip install 'nvdra-cdi[generate]'. Mode imex describes the
 channels in /dev/nvidia-caps-imex-channels. Mode management describes all device nodes of the
-driver, for administrative tools. The arguments have the same names as those of
-`nvidia-ctk cdi generate`.
+driver, for administrative tools. Modes gds, gdrcopy, mofed and nvswitch describe the devices of
+other drivers, and mig-caps the capabilities config and monitor (--device-id=config,monitor).
+
+The arguments and the environment variables (NVIDIA_CTK_…) have the names of those of
+`nvidia-ctk cdi generate`. A flag that may be repeated also takes a comma list.
 
 Hooks: create-symlinks, chmod, update-ldcache, enable-cuda-compat, disable-device-node-modification,
 update-application-profile, apply-cuda-memory-limits.
 Feature flags: enable-explicit-driver-libraries, enable-coherent-annotations,
 no-additional-gids-for-device-nodes, disable-ipc-discoverer.
+"""
+mode = values.choice(
+    *("auto", "nvml", "imex", "management", "gds", "gdrcopy", "mofed", "nvswitch", "mig-caps")
+)
+output_format = values.choice("yaml", "json")
+device_name_strategies = values.choices("index", "type-index", "uuid")
+_TRANSFORM_EXAMPLES = """\
+examples:
+  nvdra-cdi transform root --from /driver-root --to /run/nvidia/driver < spec.yaml
+  nvdra-cdi transform root --from / --to /host --input a.yaml --output /var/run/cdi/a.yaml
+
+A path is changed if it is the old root or below it. Arguments of hooks that run in the container's
+namespaces are paths in the container. The result has the lowest version that it needs.
+"""
+_DIRS_EXAMPLES = """\
+examples:
+  nvdra-cdi dirs                                   the directory listed last has priority
+  nvdra-cdi dirs -o json | jq '.directories[].errors'
+"""
+_MONITOR_EXAMPLES = """\
+examples:
+  nvdra-cdi monitor                                until interrupted with Ctrl-C
+  nvdra-cdi monitor -o json | jq 'select(.what == "added").name'
+
+The first lines are the devices and errors that there are.
 """
 _VENDOR = "the vendor in device names, NAME/class=device; default: nvidia.com"
 _CLASS = "the class in device names, vendor/NAME=device; default: gpu"
@@ -128,7 +161,9 @@ def _validate(command: argparse.ArgumentParser) -> None:
 
 
 def _inject(command: argparse.ArgumentParser) -> None:
-    command.add_argument("names", nargs="+", metavar="NAME", help="vendor/class=device")
+    command.add_argument(
+        "names", nargs="+", metavar="NAME", help="vendor/class=device, or a pattern of such names"
+    )
     command.add_argument(
         "--config",
         default="-",
@@ -145,28 +180,36 @@ def _generate(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add(
         *("--mode", "--discovery-mode"),
-        choices=("auto", "nvml", "imex", "management"),
-        default="auto",
-        help="which devices to describe; auto (default) is nvml",
+        type=mode,
+        metavar="MODE",
+        help="which devices to describe: nvml (or auto, the default), imex, management, gds,"
+        " gdrcopy, mofed, nvswitch, mig-caps",
     )
-    add("--format", choices=("yaml", "json"), help="the format of printed specs; default: yaml")
+    add(
+        "--format",
+        type=output_format,
+        metavar="FORMAT",
+        help="the format of printed specs, yaml or json; default: yaml",
+    )
     add("--output", metavar="FILE", help="write a .yaml or .json file instead of printing the spec")
-    add("--vendor", "--cdi-vendor", default="nvidia.com", metavar="NAME", help=_VENDOR)
-    add("--class", "--cdi-class", dest="class_", default="gpu", metavar="NAME", help=_CLASS)
+    add("--vendor", "--cdi-vendor", metavar="NAME", help=_VENDOR)
+    add("--class", "--cdi-class", dest="class_", metavar="NAME", help=_CLASS)
     add(
         *("--device-id", "--device-ids", "--device", "--devices"),
-        action="append",
+        action="extend",
+        type=values.texts,
         metavar="ID",
         help="describe only this device: an index, index:mig, a UUID, channelN, all; repeatable",
     )
     add(
         "--device-name-strategy",
-        action="append",
-        choices=("index", "type-index", "uuid"),
-        help="how devices are named; repeatable; default: index and uuid",
+        action="extend",
+        type=device_name_strategies,
+        metavar="NAMES",
+        help="how devices are named: index, type-index, uuid; repeatable; default: index and uuid",
     )
     add("--no-all-device", action="store_true", help='do not add the device "all"')
-    add("--driver-root", default="/", metavar="DIR", help="root of the driver's files; default: /")
+    add("--driver-root", metavar="DIR", help="root of the driver's files; default: /")
     add(
         "--target-driver-root",
         metavar="DIR",
@@ -181,22 +224,67 @@ def _generate(command: argparse.ArgumentParser) -> None:
         help="the hook program on the host; default: /usr/bin/nvidia-cdi-hook",
     )
     add("--ldconfig-path", metavar="FILE", help="ldconfig on the host, for the hooks")
-    for flags, metavar, effect in (
-        (
-            ("--disable-hook", "--disable-hooks"),
-            "NAME",
-            "leave out this hook (see below), or all hooks",
-        ),
-        (("--enable-hook", "--enable-hooks"), "NAME", "include this hook"),
-        (("--feature-flag", "--feature-flags"), "NAME", "set a feature flag (see below)"),
-        (
-            ("--library-search-path",),
-            "DIR",
-            "search libraries here instead of the default directories",
-        ),
-        (("--config-search-path",), "DIR", "search configuration files here, likewise"),
+    for flags, effect in (
+        (("--disable-hook", "--disable-hooks"), "leave out this hook (see below), or all hooks"),
+        (("--enable-hook", "--enable-hooks"), "include this hook"),
+        (("--feature-flag", "--feature-flags"), "set a feature flag (see below)"),
     ):
-        add(*flags, action="append", metavar=metavar, help=f"{effect}; repeatable")
+        add(
+            *flags,
+            action="extend",
+            type=values.texts,
+            metavar="NAME",
+            help=f"{effect}; repeatable",
+        )
+    for name, effect in (
+        ("--library-search-path", "the directory below the driver root that contains libraries"),
+        ("--config-search-path", "the directory below the driver root that contains configuration"),
+    ):
+        add(
+            name,
+            action="extend",
+            type=values.paths,
+            metavar="DIR",
+            help=f"{effect}; repeatable, and a list like LD_LIBRARY_PATH",
+        )
+
+
+def _transform(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("what", choices=("root",), metavar="root", help="change the root of paths")
+    add("--from", dest="from_", required=True, metavar="DIR", help="the old root")
+    add("--to", required=True, metavar="DIR", help="the new root")
+    add("--input", default="-", metavar="FILE", help="the spec; default: - for standard input")
+    add("--output", metavar="FILE", help="write a .yaml or .json file instead of printing the spec")
+    add(
+        "--format",
+        type=output_format,
+        metavar="FORMAT",
+        help="the format of a printed spec, yaml or json; default: yaml",
+    )
+    add(
+        "--relative-to",
+        choices=("host", "container"),
+        default="host",
+        help="which paths are changed, those on the host (default) or those in the container",
+    )
+
+
+def _dirs(command: argparse.ArgumentParser) -> None:
+    _spec_dir(command)
+    _output(command, "table", "name", "json", "yaml")
+
+
+def _monitor(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--interval",
+        type=values.seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="how often the directories are looked at; default: 1",
+    )
+    _spec_dir(command)
+    _output(command, "text", "json")
 
 
 def _resolve(command: argparse.ArgumentParser) -> None:
@@ -241,4 +329,7 @@ _COMMANDS: tuple[tuple[str, str, str, Callable[[argparse.ArgumentParser], None]]
     ("generate", "describe the NVIDIA devices of this node", _GENERATE_EXAMPLES, _generate),
     ("schema", "print the JSON schema of specs, for editors", _SCHEMA_EXAMPLES, _schema),
     ("resolve", "show what a container gets with a device", _RESOLVE_EXAMPLES, _resolve),
+    ("transform", "move the paths of a spec to another root", _TRANSFORM_EXAMPLES, _transform),
+    ("dirs", "list the spec directories", _DIRS_EXAMPLES, _dirs),
+    ("monitor", "print the changes of devices as they happen", _MONITOR_EXAMPLES, _monitor),
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from nvdra_cdi import files, oci
 from nvdra_cdi.cache import Cache
-from nvdra_cdi.cli import resolve_command
+from nvdra_cdi.cli import name_patterns, resolve_command
 from nvdra_cdi.cli.output import EXIT_FAILURE, CommandOutput, UsageError, spec_error_lines
 from nvdra_cdi.errors import FileError, InjectionError, UnresolvedDevicesError
 
@@ -23,9 +23,10 @@ def run(arguments: argparse.Namespace) -> CommandOutput:
     if arguments.in_place and source == _STANDARD_INPUT:
         raise UsageError("--in-place requires --config FILE: standard input cannot be written")
     cache = Cache(arguments.spec_dir, auto_refresh=False)
+    names = name_patterns.expand(arguments.names, cache.list_devices())
     where = "standard input" if source == _STANDARD_INPUT else source
     try:
-        text = _json(oci.inject(_configuration(source), cache, arguments.names))
+        text = _json(oci.inject(_configuration(source), cache, names))
     except InjectionError as error:
         raise InjectionError(f"cannot inject into {where}: {error}") from error
     except UnresolvedDevicesError as error:
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> CommandOutput:
     if not arguments.in_place:
         return CommandOutput(text)
     files.rewrite(source, f"{text}\n".encode())
-    return CommandOutput(stderr_lines=(f"{source}: injected {', '.join(arguments.names)}",))
+    return CommandOutput(stderr_lines=(f"{source}: injected {', '.join(names)}",))
 
 
 def _configuration(source: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nvdra_cdi.cli import arguments
+from nvdra_cdi.cli import arguments, environment
 from nvdra_cdi.cli.output import EXIT_FAILURE, EXIT_USAGE, CommandOutput, UsageError
 from nvdra_cdi.errors import CDIError, one_line
 
@@ -41,6 +41,8 @@ def main() -> None:
 def _run(argv: Sequence[str]) -> CommandOutput:
     given = arguments.parser().parse_args(argv)
     try:
+        if given.command == "generate":
+            environment.fill(given, os.environ)  # noqa: TID251 - the command's variables, once
         return _command_function(given.command)(given)
     except UsageError as error:
         return CommandOutput(stderr_lines=(f"error: {one_line(str(error))}",), exit_code=EXIT_USAGE)
@@ -57,10 +59,13 @@ def _command_function(name: str) -> Callable[[Any], CommandOutput]:
 
         return generate_command.run
     from nvdra_cdi.cli import (
+        dirs_command,
         inject_command,
         list_command,
+        monitor_command,
         resolve_command,
         schema_command,
+        transform_command,
         validate_command,
     )
 
@@ -70,6 +75,9 @@ def _command_function(name: str) -> Callable[[Any], CommandOutput]:
         "inject": inject_command.run,
         "resolve": resolve_command.run,
         "schema": schema_command.run,
+        "transform": transform_command.run,
+        "dirs": dirs_command.run,
+        "monitor": monitor_command.run,
     }[name]
 
 

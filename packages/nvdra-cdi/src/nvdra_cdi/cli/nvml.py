@@ -81,8 +81,13 @@ class Session:
 
 
 @contextmanager
-def open_session(driver_root: str) -> Iterator[Session]:
+def open_session(driver_root: str, search: tuple[str, ...] = ()) -> Iterator[Session]:
     """Open an NVML session with the driver below a root.
+
+    Args:
+        driver_root: The driver root.
+        search: The directories in the driver root that contain NVML. Default: the linker's for the
+            root `/`, else those of `nvidia.driver_root`.
 
     Raises:
         DiscoveryError: pynvml is not installed, or there is no driver, or NVML returns an error.
@@ -94,8 +99,8 @@ def open_session(driver_root: str) -> Iterator[Session]:
             "querying NVML requires the package nvidia-ml-py: pip install 'nvdra-cdi[generate]'"
         ) from error
     try:
-        if driver_root != "/":
-            pynvml.nvmlLib = ctypes.CDLL(_library(driver_root))
+        if driver_root != "/" or search:
+            pynvml.nvmlLib = ctypes.CDLL(_library(driver_root, search))
         pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
         try:
             yield Session(pynvml)
@@ -107,9 +112,10 @@ def open_session(driver_root: str) -> Iterator[Session]:
         ) from error
 
 
-def _library(driver_root: str) -> str:
+def _library(driver_root: str, search: tuple[str, ...]) -> str:
     root = RootedFiles(driver_root)
-    found = roots.find_libraries(root, _LIBRARY)
+    found = roots.find_libraries(root, _LIBRARY, search)
     if not found:
-        raise DiscoveryError(f"no {_LIBRARY} below {driver_root}: is the driver installed there?")
-    return driver_root + found[0]
+        where = ", ".join(search) or driver_root
+        raise DiscoveryError(f"no {_LIBRARY} below {where}: is the driver installed there?")
+    return driver_root.rstrip("/") + found[0]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from nvdra_cdi import codec, names
 from nvdra_cdi.cache import Cache
+from nvdra_cdi.cli import name_patterns
 from nvdra_cdi.cli.output import (
     EXIT_FAILURE,
     CommandOutput,
@@ -47,6 +48,8 @@ def unresolved_reasons(cache: Cache, missing: Sequence[str]) -> list[str]:
 
 
 def _reason(cache: Cache, errors: Sequence[CDIError], name: str) -> str:
+    if name_patterns.is_pattern(name):
+        return "no device matches this pattern"
     try:
         vendor, class_, _ = names.parse_qualified_name(name)
     except InvalidNameError as error:

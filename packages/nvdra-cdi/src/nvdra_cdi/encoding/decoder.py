@@ -8,25 +8,36 @@ Source: docs/reference/cdi.md §5.
 
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any, assert_never
 
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.events import ScalarEvent
+from yaml.nodes import MappingNode, SequenceNode
 
 from nvdra_cdi import version
 from nvdra_cdi.encoding import yaml_nodes
 from nvdra_cdi.encoding.fields import (
     FIELDS,
+    STRING,
     Boolean,
+    Field,
     FieldType,
     Integer,
     ListOf,
     Object,
     String,
     StringMap,
+    is_unicode,
 )
-from nvdra_cdi.encoding.yaml_nodes import MAX_BYTES, MAX_NODES, is_null, line_of
-from nvdra_cdi.errors import CodecError, Problem
+from nvdra_cdi.encoding.yaml_nodes import (
+    MAX_BYTES,
+    MAX_NODES,
+    NULLS,
+    Node,
+    is_merge_key,
+    is_null,
+    line_of,
+)
+from nvdra_cdi.errors import MAX_PROBLEMS, CodecError, Problem
 from nvdra_cdi.model import (
     ContainerEdits,
     Device,
@@ -38,20 +49,15 @@ from nvdra_cdi.model import (
     Spec,
 )
 
-_MAX_PROBLEMS = 1000
-"""Decoding stops after this number of problems. A hostile document could have 100,000."""
-
 _MAX_DIGITS = 64  # no number in the CDI specification needs more than 20
-_MERGE_TAG = "tag:yaml.org,2002:merge"
 _SCALAR_TAGS = frozenset(
     f"tag:yaml.org,2002:{name}"
     for name in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
-)
+) | {None, "!"}
 _INTEGER = re.compile(
     r"(?P<sign>[-+]?)(?:0[xX](?P<hex>[0-9a-fA-F]+)|0[oO]?(?P<octal>[0-7]+)|(?P<decimal>0|[1-9][0-9]*))",
     re.ASCII,
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _TRUE = frozenset(("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"))
 _FALSE = frozenset(("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"))
 _DEFAULTS: Mapping[type, Mapping[str, Any]] = {
@@ -63,6 +69,11 @@ _DEFAULTS: Mapping[type, Mapping[str, Any]] = {
     Mount: {"host_path": "", "container_path": ""},
     ContainerEdits: {},
     IntelRdt: {},
+}
+
+
+_BY_KEY: Mapping[type, Mapping[str, Field]] = {
+    model: {field.key: field for field in fields} for model, fields in FIELDS.items()
 }
 
 
@@ -81,7 +92,7 @@ def decode(data: bytes) -> Spec:
 
 
 def _is_unquoted(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and not node.style
+    return isinstance(node, ScalarEvent) and not node.style
 
 
 class _Decoder:
@@ -100,30 +111,40 @@ class _Decoder:
         Raises:
             CodecError: The node is not a CDI document.
         """
-        with suppress(_WrongType):
+        try:
             decoded = self._object(node, Spec, "")
-            if decoded.version.removeprefix("v") == version.CURRENT:
-                self._problems += self._removed_fields
+        except _WrongType as error:
+            raise self._error() from error
+        if decoded.version.removeprefix("v") == version.CURRENT:
+            self._problems += self._removed_fields
         if self._problems:
             raise self._error()
         assert isinstance(decoded, Spec)
         return decoded
 
     def _object(self, node: Node, model: type, path: str) -> Any:
-        by_key = {field.key: field for field in FIELDS[model]}
+        by_key = _BY_KEY[model]
         values: dict[str, Any] = dict(_DEFAULTS[model])
         for key, item in self._pairs(node, path):
+            field = by_key.get(key)
+            if field is not None and field.type is STRING:
+                text = self._plain_text(item)
+                if text is not None:
+                    values[field.attribute] = text
+                    continue
             where = f"{path}.{key}" if path else key
-            if key not in by_key:
+            if field is None:
                 self._add_problem(item, where, "unknown field", _suggestion(key, by_key))
                 continue
-            if until := by_key[key].last_version:
+            if until := field.last_version:
                 message = f"unknown field: {until} was the last version that had it"
                 remedy = f"lower cdiVersion to {until}"
                 self._removed_fields.append(_problem(item, where, message, remedy))
             if not is_null(item):
-                with suppress(_WrongType):
-                    values[by_key[key].attribute] = self._value(item, by_key[key].type, where)
+                try:
+                    values[field.attribute] = self._value(item, field.type, where)
+                except _WrongType:
+                    continue
         return model(**values)
 
     def _value(self, node: Node, kind: FieldType, path: str) -> Any:
@@ -146,8 +167,10 @@ class _Decoder:
     def _text_map(self, node: Node, path: str) -> dict[str, str]:
         values: dict[str, str] = {}
         for key, item in self._pairs(node, path):
-            with suppress(_WrongType):
+            try:
                 values[key] = "" if is_null(item) else self._text(item, f"{path}.{key}")
+            except _WrongType:
+                continue
         return values
 
     def _items(self, node: Node, of: FieldType, path: str) -> tuple[Any, ...]:
@@ -156,12 +179,17 @@ class _Decoder:
             raise self._wrong_type(node, path, "must be a list", "put [ ] around it")
         values: list[Any] = []
         for index, item in enumerate(node.value):
+            if of is STRING and (text := self._plain_text(item)) is not None:
+                values.append(text)
+                continue
             where = f"{path}[{index}]"
             if is_null(item):
                 self._add_problem(item, where, "an entry of a list must not be null", "remove it")
                 continue
-            with suppress(_WrongType):
+            try:
                 values.append(self._value(item, of, where))
+            except _WrongType:
+                continue
         return tuple(values)
 
     def _pairs(self, node: Node, path: str) -> list[tuple[str, Node]]:
@@ -172,17 +200,17 @@ class _Decoder:
         pairs: dict[str, Node] = {}
         merged: Node | None = None
         for key_node, item in node.value:
-            with suppress(_WrongType):
-                key = self._text(key_node, here)
-                if key in pairs or (key == "<<" and merged is not None):
-                    where = f"{path}.{key}" if path else key
-                    self._add_problem(
-                        key_node, where, "the field appears twice", "keep one of them"
-                    )
-                elif key_node.tag == _MERGE_TAG:
-                    merged = item
-                else:
-                    pairs[key] = item
+            try:
+                key = self._plain_text(key_node) or self._text(key_node, here)
+            except _WrongType:
+                continue
+            if key in pairs or (key == "<<" and merged is not None):
+                where = f"{path}.{key}" if path else key
+                self._add_problem(key_node, where, "the field appears twice", "keep one of them")
+            elif key == "<<" and is_merge_key(key_node):
+                merged = item
+            else:
+                pairs[key] = item
         if merged is not None:
             pairs = {**self._merged(node, merged, path), **pairs}
         return list(pairs.items())
@@ -196,17 +224,35 @@ class _Decoder:
         mappings = merged.value if isinstance(merged, SequenceNode) else [merged]
         pairs: dict[str, Node] = {}
         for mapping in reversed(mappings):
-            with suppress(_WrongType):
+            try:
                 pairs.update(self._pairs(mapping, path))
+            except _WrongType:
+                continue
         self._merging.remove(id(node))
         return pairs
 
+    def _plain_text(self, node: Node) -> str | None:
+        """The text of an ASCII scalar that is no null, or None for the slower `_text` to judge.
+
+        Nearly all values of a document are such scalars.
+        """
+        if type(node) is not ScalarEvent or node.tag is not None:
+            return None
+        text: str = node.value
+        if not text.isascii() or (not node.style and text in NULLS):
+            return None
+        self._nodes += 1
+        self._bytes += len(text)
+        if self._nodes > MAX_NODES or self._bytes > MAX_BYTES:
+            raise self._too_large(node, "")
+        return text
+
     def _text(self, node: Node, path: str) -> str:
         self._count(node, path)
-        if not isinstance(node, ScalarNode) or node.tag not in _SCALAR_TAGS:
+        if not isinstance(node, ScalarEvent) or node.tag not in _SCALAR_TAGS:
             raise self._wrong_type(node, path, "must be a string", "write one value")
         text: str = node.value
-        if not text.isascii() and _SURROGATE.search(text):  # PyYAML without libyaml lets them in
+        if not is_unicode(text):  # PyYAML without libyaml lets them in
             raise self._wrong_type(
                 node, path, f"{text!r} is not valid Unicode", "correct the escape in it"
             )
@@ -240,9 +286,12 @@ class _Decoder:
     def _count(self, node: Node, path: str) -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES or self._bytes > MAX_BYTES:
-            message = "the document is too large after its aliases are expanded"
-            self._problems.append(_problem(node, path, message, yaml_nodes.SPLIT_REMEDY))
-            raise self._error()
+            raise self._too_large(node, path)
+
+    def _too_large(self, node: Node, path: str) -> CodecError:
+        message = "the document is too large after its aliases are expanded"
+        self._problems.append(_problem(node, path, message, yaml_nodes.SPLIT_REMEDY))
+        return self._error()
 
     def _wrong_type(self, node: Node, path: str, message: str, remedy: str) -> _WrongType:
         self._add_problem(node, path, message, remedy)
@@ -250,7 +299,7 @@ class _Decoder:
 
     def _add_problem(self, node: Node, path: str, message: str, remedy: str) -> None:
         self._problems.append(_problem(node, path, message, remedy))
-        if len(self._problems) >= _MAX_PROBLEMS:
+        if len(self._problems) >= MAX_PROBLEMS:
             raise self._error()
 
     def _error(self) -> CodecError:

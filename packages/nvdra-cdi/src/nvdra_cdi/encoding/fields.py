@@ -3,8 +3,10 @@
 The table serves reading and writing. Fields are written in the order of the table.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from nvdra_cdi.model import (
     ContainerEdits,
@@ -73,23 +75,28 @@ class Field:
     keeps_zero: bool = False
     last_version: str = ""
 
+    def is_written(self, value: Any) -> bool:
+        """Whether a document contains the field if it has this value."""
+        return value is not None and (bool(value) or self.keeps_zero)
 
-_STRING = String()
+
+STRING = String()
 _BOOLEAN = Boolean()
-_STRINGS = ListOf(_STRING)
-_INT64 = Integer(-(1 << 63), (1 << 63) - 1)
-_UINT32 = Integer(0, (1 << 32) - 1)
+_STRINGS = ListOf(STRING)
+INT64 = Integer(-(1 << 63), (1 << 63) - 1)
+UINT32 = Integer(0, (1 << 32) - 1)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 FIELDS: Mapping[type, tuple[Field, ...]] = {
     Spec: (
-        Field("cdiVersion", "version", _STRING),
-        Field("kind", "kind", _STRING),
+        Field("cdiVersion", "version", STRING),
+        Field("kind", "kind", STRING),
         Field("annotations", "annotations", StringMap()),
         Field("devices", "devices", ListOf(Object(Device))),
         Field("containerEdits", "container_edits", Object(ContainerEdits)),
     ),
     Device: (
-        Field("name", "name", _STRING),
+        Field("name", "name", STRING),
         Field("annotations", "annotations", StringMap()),
         Field("containerEdits", "container_edits", Object(ContainerEdits)),
     ),
@@ -100,43 +107,48 @@ FIELDS: Mapping[type, tuple[Field, ...]] = {
         Field("hooks", "hooks", ListOf(Object(Hook))),
         Field("mounts", "mounts", ListOf(Object(Mount))),
         Field("intelRdt", "intel_rdt", Object(IntelRdt), keeps_zero=True),
-        Field("additionalGids", "additional_gids", ListOf(_UINT32)),
+        Field("additionalGids", "additional_gids", ListOf(UINT32)),
     ),
     DeviceNode: (
-        Field("path", "path", _STRING),
-        Field("hostPath", "host_path", _STRING),
-        Field("type", "type", _STRING),
-        Field("major", "major", _INT64),
-        Field("minor", "minor", _INT64),
-        Field("fileMode", "file_mode", _UINT32, keeps_zero=True),
-        Field("permissions", "permissions", _STRING),
-        Field("uid", "uid", _UINT32, keeps_zero=True),
-        Field("gid", "gid", _UINT32, keeps_zero=True),
+        Field("path", "path", STRING),
+        Field("hostPath", "host_path", STRING),
+        Field("type", "type", STRING),
+        Field("major", "major", INT64),
+        Field("minor", "minor", INT64),
+        Field("fileMode", "file_mode", UINT32, keeps_zero=True),
+        Field("permissions", "permissions", STRING),
+        Field("uid", "uid", UINT32, keeps_zero=True),
+        Field("gid", "gid", UINT32, keeps_zero=True),
     ),
     NetDevice: (
-        Field("hostInterfaceName", "host_interface_name", _STRING),
-        Field("name", "name", _STRING),
+        Field("hostInterfaceName", "host_interface_name", STRING),
+        Field("name", "name", STRING),
     ),
     Hook: (
-        Field("hookName", "hook_name", _STRING),
-        Field("path", "path", _STRING),
+        Field("hookName", "hook_name", STRING),
+        Field("path", "path", STRING),
         Field("args", "args", _STRINGS),
         Field("env", "env", _STRINGS),
-        Field("timeout", "timeout", _INT64, keeps_zero=True),
+        Field("timeout", "timeout", INT64, keeps_zero=True),
     ),
     Mount: (
-        Field("hostPath", "host_path", _STRING),
-        Field("containerPath", "container_path", _STRING),
+        Field("hostPath", "host_path", STRING),
+        Field("containerPath", "container_path", STRING),
         Field("options", "options", _STRINGS),
-        Field("type", "type", _STRING),
+        Field("type", "type", STRING),
     ),
     IntelRdt: (
-        Field("closID", "clos_id", _STRING),
-        Field("l3CacheSchema", "l3_cache_schema", _STRING),
-        Field("memBwSchema", "mem_bw_schema", _STRING),
+        Field("closID", "clos_id", STRING),
+        Field("l3CacheSchema", "l3_cache_schema", STRING),
+        Field("memBwSchema", "mem_bw_schema", STRING),
         Field("schemata", "schemata", _STRINGS),
         Field("enableMonitoring", "enable_monitoring", _BOOLEAN),
         Field("enableCMT", "enable_cmt", _BOOLEAN, last_version="1.0.0"),
         Field("enableMBM", "enable_mbm", _BOOLEAN, last_version="1.0.0"),
     ),
 }
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a document can contain the text. Lone surrogates cannot be encoded."""
+    return text.isascii() or _SURROGATE.search(text) is None

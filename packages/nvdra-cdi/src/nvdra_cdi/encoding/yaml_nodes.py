@@ -1,22 +1,25 @@
 """Parse the bytes of a CDI document into YAML nodes with line numbers, within size limits.
 
-JSON is valid YAML, so one parser reads both. Both composers of PyYAML are recursive, so size and
-depth are checked first. The module `decoder` interprets the nodes.
+JSON is valid YAML, so one parser reads both. The nodes are made from the parser's events, because
+both composers of PyYAML are recursive and resolve the type of each scalar, which takes twice as
+long. The module `decoder` interprets the nodes.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
+from yaml.composer import ComposerError
 from yaml.events import (
     AliasEvent,
     CollectionEndEvent,
-    CollectionStartEvent,
     DocumentEndEvent,
     DocumentStartEvent,
     Event,
+    MappingStartEvent,
     ScalarEvent,
+    SequenceStartEvent,
 )
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, SequenceNode
 from yaml.reader import ReaderError
 
 from nvdra_cdi.errors import CodecError, Problem
@@ -27,12 +30,32 @@ MAX_BYTES = 4 << 20
 MAX_NODES = 100_000
 """The maximum number of values in a document, before and after aliases are expanded."""
 
+NULLS = frozenset(("", "~", "null", "Null", "NULL"))
+"""The unquoted scalars that are null."""
+
 SPLIT_REMEDY = "split it into several specs"
 """The remedy for a document that exceeds a limit."""
 
+
+def too_long_message() -> str:
+    """The message for a document of more than `MAX_BYTES`."""
+    return f"the document exceeds {MAX_BYTES} bytes"
+
+
+def too_many_message() -> str:
+    """The message for a document of more than `MAX_NODES` values."""
+    return f"more than {MAX_NODES} values"
+
+
 _MAX_DEPTH = 32  # a CDI spec has at most 8 levels
+
+Node: TypeAlias = ScalarEvent | SequenceNode | MappingNode
+"""A value. The tag of a scalar is None if it is not written."""
+
 _TOO_DEEP_REMEDY = "check that this is the right file: no spec has that many levels"
-_NULL = "tag:yaml.org,2002:null"
+_NULL_TAG = "tag:yaml.org,2002:null"
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+_NO_TAGS = (None, "!")
 
 # Use libyaml if PyYAML was built with it: it is 30 times faster, and reads JSON with tabs.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -45,18 +68,11 @@ def first_node(data: bytes) -> Node:
         CodecError: The document is empty, malformed or too large.
     """
     if len(data) > MAX_BYTES:
-        message = f"the document exceeds {MAX_BYTES} bytes"
-        raise _error(message, 0, SPLIT_REMEDY)
-    loader = None
+        raise _error(too_long_message(), 0, SPLIT_REMEDY)
     try:
-        _check_size(data)
-        loader = _Loader(data)
-        node: Node | None = loader.get_node() if loader.check_node() else None
+        node = _compose(_Loader(data))
     except (yaml.YAMLError, ValueError) as error:
         raise _syntax_error(data, error) from error
-    finally:
-        if loader is not None:
-            loader.dispose()
     if node is None or is_null(node):
         raise _error("the document is empty", 0, "write a spec into it, or remove the file")
     return node
@@ -96,7 +112,14 @@ def second_document_line(data: bytes) -> int | None:
 
 def is_null(node: Node) -> bool:
     """Whether the value is missing or an unquoted null."""
-    return isinstance(node, ScalarNode) and node.tag == _NULL and not node.style
+    if not isinstance(node, ScalarEvent) or node.style:
+        return False
+    return node.tag == _NULL_TAG or (node.value in NULLS and node.tag in _NO_TAGS)
+
+
+def is_merge_key(key: ScalarEvent) -> bool:
+    """Whether the key is `<<`, which merges mappings into the one that contains it."""
+    return key.tag == _MERGE_TAG or (key.value == "<<" and not key.style and key.tag in _NO_TAGS)
 
 
 def line_of(at: Node | Event) -> int:
@@ -104,21 +127,59 @@ def line_of(at: Node | Event) -> int:
     return at.start_mark.line + 1 if at.start_mark is not None else 0
 
 
-def _check_size(data: bytes) -> None:
-    """Check depth and size. libyaml's composer recurses in C: deep nesting would crash it."""
-    depth = nodes = 0
-    for event in yaml.parse(data, Loader=_Loader):
-        if isinstance(event, CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, DocumentEndEvent):
-            return
-        nodes += isinstance(event, CollectionStartEvent | ScalarEvent | AliasEvent)
-        if depth > _MAX_DEPTH:
-            raise _error(f"more than {_MAX_DEPTH} levels deep", line_of(event), _TOO_DEEP_REMEDY)
+def _compose(loader: Any) -> Node | None:
+    """The root node of the first document, or None if there is none.
+
+    A collection is composed on a stack of its own, and not by recursion: nesting may be hostile.
+    """
+    root: list[Node] = []
+    here, outside = root, list[list[Node]]()
+    anchors: dict[str, Node] = {}
+    nodes = 0
+    while (event := loader.get_event()) is not None:
+        kind = type(event)
+        if kind is ScalarEvent:
+            here.append(event)
+            if event.anchor is not None:
+                anchors[event.anchor] = event
+        elif kind is MappingStartEvent or kind is SequenceStartEvent:
+            of = MappingNode if kind is MappingStartEvent else SequenceNode
+            node = of(event.tag, [], event.start_mark, None)
+            here.append(node)
+            if event.anchor is not None:
+                anchors[event.anchor] = node
+            outside.append(here)
+            here = node.value
+            if len(outside) > _MAX_DEPTH:
+                message = f"more than {_MAX_DEPTH} levels deep"
+                raise _error(message, line_of(event), _TOO_DEEP_REMEDY)
+        elif kind is AliasEvent:
+            here.append(_anchored(event, anchors))
+        elif kind is DocumentEndEvent:
+            break
+        else:
+            if isinstance(event, CollectionEndEvent):
+                here = outside.pop()
+                _complete(here[-1])
+            continue
+        nodes += 1
         if nodes > MAX_NODES:
-            raise _error(f"more than {MAX_NODES} values", line_of(event), SPLIT_REMEDY)
+            raise _error(too_many_message(), line_of(event), SPLIT_REMEDY)
+    return root[0] if root else None
+
+
+def _anchored(alias: AliasEvent, anchors: dict[str, Node]) -> Node:
+    if alias.anchor not in anchors:
+        mark: Any = alias.start_mark  # of libyaml's own class
+        raise ComposerError(None, None, f"found undefined alias {alias.anchor!r}", mark)
+    return anchors[alias.anchor]
+
+
+def _complete(node: Node) -> None:
+    """Pair keys and values, which the parser reports in turn."""
+    if isinstance(node, MappingNode):
+        parts = iter(node.value)
+        node.value = list(zip(parts, parts, strict=True))
 
 
 def _syntax_error(data: bytes, error: yaml.YAMLError | ValueError) -> CodecError:

@@ -5,10 +5,11 @@ requires raises `DiscoveryError`.
 """
 
 import logging
+from collections.abc import Iterable, Mapping
 
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.nvidia.facts import CharacterDevice, GpuDeviceNodes
-from nvdra_cdi.nvidia.options import Gpu
+from nvdra_cdi.nvidia.options import GatedMode, Gpu
 from nvdra_cdi.rooted_files import RootedFiles
 
 _CONTROL_NODES = (
@@ -24,6 +25,12 @@ _MANAGEMENT_NODES = (
     (_CHANNELS, "channel*"),
 )
 _NOT_FOR_MANAGEMENT = ("nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink")
+_GATED_NODES: Mapping[GatedMode, tuple[tuple[str, str], ...]] = {
+    GatedMode.GDS: (("/dev", "nvidia-fs*"),),
+    GatedMode.GDRCOPY: (("/dev", "gdrdrv"),),
+    GatedMode.MOFED: (("/dev/infiniband", "uverbs*"), ("/dev/infiniband", "rdma_cm")),
+    GatedMode.NVSWITCH: (("/dev", "nvidia-nvswitchctl"), ("/dev", "nvidia-nvswitch*")),
+}
 _PERMISSIONS = 0o7777
 
 _log = logging.getLogger(__name__)
@@ -77,9 +84,45 @@ def channel_path(number: int) -> str:
 
 def management_nodes(devices: RootedFiles) -> tuple[CharacterDevice, ...]:
     """All device nodes of the driver, without those of other subsystems with a similar name."""
-    paths = [path for place in _MANAGEMENT_NODES for path in devices.glob(*place)]
-    wanted = (path for path in paths if not path.rpartition("/")[2].startswith(_NOT_FOR_MANAGEMENT))
-    found = ((path, devices.follow(path)) for path in wanted)
+    return tuple(
+        node
+        for node in _matching(devices, _MANAGEMENT_NODES)
+        if not node.path.rpartition("/")[2].startswith(_NOT_FOR_MANAGEMENT)
+    )
+
+
+def gated_nodes(devices: RootedFiles, mode: GatedMode) -> tuple[CharacterDevice, ...]:
+    """The device nodes of a gated mode.
+
+    Raises:
+        DiscoveryError: There are none.
+    """
+    found = _matching(devices, _GATED_NODES[mode])
+    if not found:
+        wanted = " or ".join("/".join(place) for place in _GATED_NODES[mode])
+        raise DiscoveryError(
+            f"no device node {wanted} for {mode} below {devices}: is its kernel module loaded?"
+        )
+    return found
+
+
+def capability_node(devices: RootedFiles, path: str) -> CharacterDevice:
+    """The device node of a capability.
+
+    Raises:
+        DiscoveryError: The node does not exist.
+    """
+    for node in _nodes(devices, (path,)):
+        return node
+    raise DiscoveryError(f"no device node {path} below {devices}: has nvidia-modprobe created it?")
+
+
+def _matching(
+    devices: RootedFiles, places: Iterable[tuple[str, str]]
+) -> tuple[CharacterDevice, ...]:
+    """The character devices that match patterns, each once."""
+    paths = dict.fromkeys(path for place in places for path in devices.glob(*place))
+    found = ((path, devices.follow(path)) for path in paths)
     there = (path for path, entry in found if entry is not None and entry[1].is_character_device)
     return _nodes(devices, tuple(there))
 

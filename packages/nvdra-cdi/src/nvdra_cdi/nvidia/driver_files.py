@@ -82,6 +82,8 @@ _VULKAN_CONFIGS = (
     "vulkan/implicit_layer.d/nvidia_layers.json",
 )
 
+_GDS_DIRECTORY, _GDS_CONFIG = "/run/udev", "/etc/cufile.json"
+
 _log = logging.getLogger(__name__)
 
 
@@ -250,3 +252,12 @@ def _first_of_each(
 def _file(root: RootedFiles, path: str) -> File | None:
     found = root.follow(path)
     return None if found is None or found[1].is_directory else File(path, found[0])
+
+
+def gds_files(root: RootedFiles) -> tuple[File, ...]:
+    """What GPUDirect Storage reads besides its device nodes, if it exists."""
+    udev, config = root.follow(_GDS_DIRECTORY), _file(root, _GDS_CONFIG)
+    return (
+        *([File(_GDS_DIRECTORY, udev[0])] if udev is not None and udev[1].is_directory else []),
+        *([config] if config is not None else []),
+    )

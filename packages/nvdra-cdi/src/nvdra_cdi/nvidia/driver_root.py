@@ -46,16 +46,15 @@ def resolve_dev_root(host: RootedFiles, driver_root: str, devices: str) -> str:
 def find_libraries(root: RootedFiles, pattern: str, search: tuple[str, ...] = ()) -> list[str]:
     """The libraries that match a pattern, links resolved, without duplicates.
 
-    If the directories contain none, the cache of the dynamic linker is searched.
-
     Args:
         root: The driver root.
         pattern: A shell pattern for the file name.
-        search: The directories to search instead of the default ones.
+        search: The directories to search instead of the default ones and, if those contain none,
+            the cache of the dynamic linker.
     """
-    return find_files(root, search or _LIBRARY_DIRECTORIES, pattern) or ldcache.locate(
-        root, pattern
-    )
+    if search:
+        return find_files(root, search, pattern)
+    return find_files(root, _LIBRARY_DIRECTORIES, pattern) or ldcache.locate(root, pattern)
 
 
 def find_files(root: RootedFiles, directories: tuple[str, ...], pattern: str) -> list[str]:

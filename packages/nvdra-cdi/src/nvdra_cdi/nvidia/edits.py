@@ -60,6 +60,20 @@ def management(options: Options, nodes: Sequence[CharacterDevice]) -> ContainerE
     return _nodes(options, nodes) + ContainerEdits(hooks=_folder_permissions(options, nodes))
 
 
+def gated_common() -> ContainerEdits:
+    """The edits for every container with devices of another driver."""
+    return ContainerEdits(env=_VOID_VISIBLE_DEVICES)
+
+
+def gated(
+    options: Options, nodes: Sequence[CharacterDevice], files: Sequence[File] = ()
+) -> ContainerEdits:
+    """The devices of another driver (docs/reference/cdi.md §17.3)."""
+    return _nodes(options, nodes) + ContainerEdits(
+        mounts=_mounts(options, files, _FILE_MOUNT_OPTIONS)
+    )
+
+
 def mig(
     options: Options, found: GpuDeviceNodes, capabilities: Iterable[Capability]
 ) -> ContainerEdits:

@@ -1,6 +1,7 @@
 """Generate CDI edits and specs for NVIDIA devices.
 
-`nvml_spec`, `imex_spec` and `management_spec` generate whole specs, like `nvidia-ctk cdi generate`.
+`nvml_spec`, `imex_spec`, `management_spec`, `gated_spec` and `mig_capability_spec` generate whole
+specs, like `nvidia-ctk cdi generate`.
 Callers with their own device names combine the parts: `common_edits` once, `gpu_edits` or
 `mig_edits` per device, and `assembly.assemble` for the spec. All functions read files and block:
 call them on a worker thread. They cache nothing: call them again after the driver has changed.
@@ -17,6 +18,7 @@ from nvdra_cdi.nvidia.facts import GpuDeviceNodes
 from nvdra_cdi.nvidia.options import (
     AnyDevice,
     Feature,
+    GatedMode,
     Gpu,
     MigDevice,
     Naming,
@@ -155,6 +157,53 @@ def imex_spec(
     if not found:
         raise DiscoveryError(f"no IMEX channel has a device node below {devices}")
     return assemble(kind, edits.imex(), found.values())
+
+
+def gated_spec(
+    options: Options, mode: GatedMode, kind: str = "", host: RootedFiles = _THIS_HOST
+) -> Spec:
+    """A spec with one device, `all`: the device nodes of another driver, and its files.
+
+    Args:
+        options: Roots and features are used.
+        mode: The driver.
+        kind: `vendor/class`. Default: `nvidia.com` and the mode.
+        host: The files of the host.
+
+    Raises:
+        DiscoveryError: The driver has no device nodes.
+    """
+    nodes = device_nodes.gated_nodes(host.subtree(options.dev_root), mode)
+    is_gds = mode is GatedMode.GDS
+    files = driver_files.gds_files(host.subtree(options.driver_root)) if is_gds else ()
+    device = Device("all", edits.gated(options, nodes, files))
+    return assemble(kind or f"nvidia.com/{mode}", edits.gated_common(), [device])
+
+
+def mig_capability_spec(
+    options: Options,
+    identifiers: Sequence[str],
+    kind: str = "nvidia.com/mig-caps",
+    host: RootedFiles = _THIS_HOST,
+) -> Spec:
+    """A spec of the capabilities to manage MIG devices, by name.
+
+    Args:
+        options: Roots and features are used.
+        identifiers: `config`, `monitor` or both.
+        kind: `vendor/class`.
+        host: The files of the host.
+
+    Raises:
+        DiscoveryError: An identifier is neither, or the capability or its device node is missing.
+    """
+    paths = nvcaps.management_paths(host.subtree(options.proc_root), identifiers)
+    devices = host.subtree(options.dev_root)
+    found = [
+        Device(name, edits.gated(options, (device_nodes.capability_node(devices, path),)))
+        for name, path in paths.items()
+    ]
+    return assemble(kind, edits.gated_common(), found)
 
 
 def management_spec(

@@ -15,7 +15,6 @@ from nvdra_cdi.nvidia.options import HookName, Options
 _ENV = ("NVIDIA_CTK_DEBUG=false",)
 _LIBRARY = re.compile(r"lib.+\.so(?:\..*)?")
 _VERSIONED = re.compile(r".*\..*\..*")
-_SO = re.compile(r"(?P<so>.*?\.so)(?:\.[^.]*)*")
 
 
 def create_symlinks(options: Options, links: Iterable[str]) -> tuple[Hook, ...]:
@@ -86,8 +85,9 @@ def library_folders(libraries: Sequence[Library]) -> list[str]:
 
 def so_name(name: str) -> str:
     """The name that linkers use: `libcuda.so` for `libcuda.so.1`. Empty for other names."""
-    match = _SO.fullmatch(name)
-    return match["so"] if match else ""
+    while name and not name.endswith(".so"):
+        name = name.rpartition(".")[0]
+    return name
 
 
 def _links_of(library: Library) -> list[str]:

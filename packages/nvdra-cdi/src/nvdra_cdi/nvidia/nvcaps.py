@@ -8,6 +8,7 @@ Source: docs/reference/cdi.md §16.2.
 """
 
 import logging
+from collections.abc import Sequence
 
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import DeviceNode
@@ -17,6 +18,8 @@ from nvdra_cdi.rooted_files import RootedFiles
 
 MAJOR_NAME = "nvidia-caps"
 _CAPABILITIES = "/driver/nvidia/capabilities"
+_MINORS = "/driver/nvidia-caps/mig-minors"
+_MANAGEMENT = ("config", "monitor")
 _DEVICES = "/devices"
 _ACCESS_MODE = 0o444
 
@@ -40,6 +43,32 @@ def mig_capabilities(proc: RootedFiles, device: MigDevice) -> tuple[Capability, 
             proc, device, f"{directory}/ci{compute}/access", major, computed + 1 + compute
         ),
     )
+
+
+def management_paths(proc: RootedFiles, names: Sequence[str]) -> dict[str, str]:
+    """The paths of the device nodes that give access to the management of MIG, by capability.
+
+    Args:
+        proc: procfs.
+        names: `config` (to create and destroy instances) or `monitor`, at least one.
+
+    Raises:
+        DiscoveryError: A name is neither, or the kernel module does not know the capability.
+    """
+    for name in names:
+        if name not in _MANAGEMENT:
+            raise DiscoveryError(f"{name!r} is not a MIG capability: use config or monitor")
+    if not names:
+        raise DiscoveryError("no MIG capability is asked for: use config or monitor")
+    content = proc.read(_MINORS)
+    if content is None:
+        raise DiscoveryError(f"no {_MINORS} below {proc}: this node cannot have MIG devices")
+    lines = (line.partition(" ") for line in content.decode(errors="replace").splitlines())
+    minors = {name: number.strip() for name, _, number in lines}
+    for name in names:
+        if not minors.get(name, "").isdigit():
+            raise DiscoveryError(f"{_MINORS} below {proc} does not contain the minor of {name}")
+    return {name: f"{CAPABILITY_NODES}/nvidia-cap{minors[name]}" for name in names}
 
 
 def access_minor(gpu_minor: int, gpu_instance: int) -> int:

@@ -44,6 +44,15 @@ class Feature(StrEnum):
     NO_IPC = "disable-ipc-discoverer"
 
 
+class GatedMode(StrEnum):
+    """The modes for devices of other drivers (docs/reference/cdi.md §17.3)."""
+
+    GDS = "gds"
+    GDRCOPY = "gdrcopy"
+    MOFED = "mofed"
+    NVSWITCH = "nvswitch"
+
+
 def _absolute(path: str) -> str:
     if not path.startswith("/"):
         raise ValueError("must be an absolute path")
@@ -71,7 +80,8 @@ class Options(BaseModel):
             both roots are the same, else `dev_root`.
         sys_root: sysfs, to find the DRM nodes of a GPU and the kernel's firmware path.
         proc_root: procfs, to find the capabilities of MIG instances.
-        library_search_paths: Directories in the driver root that replace the default ones.
+        library_search_paths: Directories in the driver root that replace the default ones and the
+            cache of the dynamic linker.
         config_search_paths: Directories for configuration files that replace the default ones.
         hook_path: The path of `nvidia-cdi-hook` on the host.
         ldconfig_path: Passed to the `update-ldcache` hook. Default: the hook chooses.

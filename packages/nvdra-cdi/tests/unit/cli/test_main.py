@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -13,11 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
-from nvdra_cdi import files, json_schema
+from nvdra_cdi import codec, files, json_schema, transforms
 from nvdra_cdi.cli import arguments
 from nvdra_cdi.cli.main import main
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
 from nvdra_cdi.nvidia.options import Feature, HookName
+from nvdra_testing.hardware.driver_tree import DriverTree
 
 SPEC = Spec(
     "vendor.com/class",
@@ -267,6 +269,20 @@ def test_a_configuration_that_nests_too_deeply_to_write_is_refused(
     assert (code, "nests too deeply" in err) in ((0, False), (1, True))
 
 
+def test_a_pattern_injects_the_devices_that_it_matches(command: Command, specs: Path) -> None:
+    argv = ("inject", "--spec-dir", specs)
+    code, out, _ = command(*argv, "vendor.com/*=[ab]", "vendor.com/class=a", stdin=b"{}")
+    assert (code, json.loads(out)["process"]["env"]) == (0, ["COMMON=1", "A=1", "B=1"])
+    mounts = json.loads(out)["mounts"]
+    assert [mount["destination"] for mount in mounts] == ["/c"]  # each device once
+    code, out, err = command(*argv, "vendor.com/class=[^ab]", "*", stdin=b"{}")
+    assert (code, out) == (1, "")
+    assert err == (
+        "error: vendor.com/class=[^ab]: no device matches this pattern\n"
+        "error: *: no device matches this pattern\n"
+    )
+
+
 @pytest.mark.parametrize("verb", ["inject", "resolve"])
 def test_every_unknown_name_is_told_with_its_reason(
     command: Command, specs: Path, verb: str
@@ -336,6 +352,9 @@ def test_of_two_spec_directories_the_last_wins(
         ("inject", "--in-place", "a"),
         ("list", "-o", "xml"),
         ("generate", "--mode", "csv"),
+        ("monitor", "--interval", "0"),
+        ("monitor", "--interval", "nan"),
+        ("transform", "driver", "--from=/a", "--to=/b"),
     ],
 )
 def test_wrong_arguments_end_with_status_2_and_a_reason(
@@ -354,10 +373,54 @@ def test_what_generation_refuses_is_told_in_one_line(command: Command) -> None:
     assert "--driver-root=y: must be an absolute path; --disable-hook=x: must be" in err
 
 
+def test_comma_lists_and_variables_reach_generation(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVIDIA_CTK_CDI_GENERATE_MODE", "imex")
+    assert "'b' is not an IMEX channel" in command("generate", "--device-ids=channel0,b")[2]
+    monkeypatch.setenv("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS", "channel0,c")
+    assert "'c' is not an IMEX channel" in command("generate")[2]
+    monkeypatch.setenv("NVIDIA_CTK_CDI_GENERATE_MODE", "x")
+    code, _, err = command("generate")
+    assert (code, err.startswith("error: NVIDIA_CTK_CDI_GENERATE_MODE=x: must be ")) == (2, True)
+    assert command("list", "vendors")[0] == 0  # only `generate` has variables
+
+
+def test_the_devices_of_other_drivers_have_modes(command: Command, tmp_path: Path) -> None:
+    roots = (f"--driver-root={tmp_path}", f"--dev-root={tmp_path}", f"--proc-root={tmp_path}")
+    for mode in ("gds", "gdrcopy", "mofed", "nvswitch"):
+        code, out, err = command("generate", f"--mode={mode}", *roots)
+        assert (code, out) == (1, "")
+        assert f" for {mode} below {tmp_path}" in err
+    assert "'all' is not a MIG capability" in command("generate", "--mode=mig-caps", *roots)[2]
+    argv = ("generate", "--mode=mig-caps", "--device-id=config", *roots)
+    assert "cannot have MIG devices" in command(*argv)[2]
+
+
+def test_a_search_path_is_a_directory_of_this_machine_below_the_driver_root(
+    command: Command, tree: DriverTree, tmp_path: Path
+) -> None:
+    tree.library("/driver/opt/lib/libcuda.so.570.1.2", "libcuda.so.1")
+    root = tmp_path / "driver"
+    argv = ("generate", "--mode=management", f"--driver-root={root}/", f"--dev-root={tmp_path}")
+    inside = f"--library-search-path=/x,{root}/opt/lib"
+    code, _, err = command(*argv, inside)
+    assert (code, err) == (
+        2,
+        f"error: --library-search-path=/x: must be below --driver-root={root}\n",
+    )
+    found = command(*argv, f"--library-search-path={root}/opt/lib:{root}/y")[2]
+    assert "no NVIDIA device node" in found  # the driver was found, which has no nodes here
+    assert "no libcuda.so" in command(*argv, f"--library-search-path={root}/y")[2]
+
+
 def test_help_teaches_with_examples_that_the_parser_takes(command: Command) -> None:
     code, out, _ = command("--help")
     assert code == 0
-    names = ["list", "validate", "inject", "generate", "resolve", "schema"]
+    names = [
+        *("list", "validate", "inject", "generate", "resolve", "schema"),
+        *("transform", "dirs", "monitor"),
+    ]
     texts = [out, *(command(name, "--help")[1] for name in names)]
     shown = [
         re.split(" [<|>] ", line.split("  ", 3)[1])[0].split()[1:]
@@ -412,3 +475,91 @@ def test_a_name_that_is_no_text_is_still_printed(specs: Path) -> None:
         name,
         "good.yaml",
     }
+
+
+TRANSFORM = ("transform", "root", "--from", "/h", "--to", "/host/h")
+
+
+def test_roots_are_changed_on_the_host_or_in_the_container(command: Command, specs: Path) -> None:
+    document = (specs / "good.yaml").read_bytes()
+    code, out, err = command(*TRANSFORM, stdin=document)
+    assert (code, err) == (0, "")
+    moved = transforms.reroot(codec.loads(document), "/h", "/host/h")
+    assert codec.loads(out.encode()) == moved
+    assert moved.devices[0].container_edits.mounts[0].host_path == "/host/h"
+    argv = ("transform", "root", "--from=/c", "--to=/x", "--relative-to=container")
+    out = command(*argv, stdin=document)[1]
+    assert codec.loads(out.encode()) == transforms.reroot(
+        codec.loads(document), "/c", "/x", "container"
+    )
+
+
+def test_a_transformed_spec_is_written_in_the_lowest_version_that_it_needs(
+    command: Command, specs: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "moved.json"
+    argv = (*TRANSFORM, "--input", specs / "good.yaml", "--output", target)
+    assert command(*argv) == (0, "", f"{target}: /h is now /host/h\n")
+    assert json.loads(target.read_bytes())["cdiVersion"] == "0.7.0"
+
+
+def test_a_document_that_cannot_be_transformed_is_named_with_its_lines(
+    command: Command, specs: Path
+) -> None:
+    (specs / "broken.yaml").write_bytes(BROKEN)
+    argv = ("transform", "root", "--from=/a", "--to=/b")
+    code, out, err = command(*argv, stdin=BROKEN)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: standard input: devices[0].containerEdits.env[0]")
+    assert "(line 5)" in err
+    assert f"{specs}/broken.yaml: devices[0]" in command(*argv, "--input", specs / "broken.yaml")[2]
+    assert command("transform", "root", "--from", "/a")[0] == 2
+
+
+def test_directories_are_listed_with_their_priority_and_what_is_wrong(
+    command: Command, specs: Path, tmp_path: Path
+) -> None:
+    (specs / "broken.yaml").write_bytes(BROKEN)
+    dirs = ("--spec-dir", specs, "--spec-dir", tmp_path / "missing")
+    code, out, _ = command("dirs", *dirs)
+    assert (code, [line.split(maxsplit=3) for line in out.splitlines()]) == (
+        0,
+        [
+            ["DIRECTORY", "PRIORITY", "SPECS", "STATE"],
+            [str(specs), "0", "1", "1 file with errors"],
+            [f"{tmp_path}/missing", "1", "0", "does not exist"],
+        ],
+    )
+    found = json.loads(command("dirs", "-o", "json", *dirs)[1])["directories"]
+    assert [(each["path"], each["priority"], each["specs"]) for each in found] == [
+        (str(specs), 0, 1),
+        (f"{tmp_path}/missing", 1, 0),
+    ]
+    assert [error["line"] for error in found[0]["errors"]] == [5]
+    assert found[1]["exists"] is False
+    assert command("dirs", "-o", "name", *dirs)[1] == f"{specs}\n{tmp_path}/missing\n"
+
+
+def test_changes_are_printed_as_they_happen_until_interrupted(specs: Path) -> None:
+    command = (sys.executable, "-m", "nvdra_cdi", "monitor", "--interval=0.05", "--spec-dir")
+    with subprocess.Popen((*command, str(specs)), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+
+        def next_line() -> list[str]:
+            assert process.stdout is not None
+            return process.stdout.readline().split(maxsplit=2)
+
+        good, new = f"{specs}/good.yaml\n", f"{specs}/new.yaml\n"
+        assert next_line() == ["added", "vendor.com/class=a", good]
+        assert next_line() == ["added", "vendor.com/class=b", good]
+        edits = ContainerEdits(env=("C=1",))
+        files.write(Spec(SPEC.kind, (Device("c", edits),)), specs / "new.yaml")
+        assert next_line() == ["added", "vendor.com/class=c", new]
+        files.write(Spec(SPEC.kind, (Device("c", edits, {"a": "b"}),)), specs / "new.yaml")
+        assert next_line() == ["changed", "vendor.com/class=c", new]
+        (specs / "broken.yaml").write_bytes(BROKEN)
+        assert next_line()[:2] == ["error", f"{specs}/broken.yaml"]
+        files.remove(specs / "new.yaml")
+        assert next_line() == ["removed", "vendor.com/class=c", new]
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130

@@ -10,7 +10,16 @@ from nvdra_cdi import validation
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import ContainerEdits, DeviceNode
 from nvdra_cdi.nvidia import generator
-from nvdra_cdi.nvidia.options import Feature, Gpu, HookName, MigDevice, Naming, NoDevice, Options
+from nvdra_cdi.nvidia.options import (
+    Feature,
+    GatedMode,
+    Gpu,
+    HookName,
+    MigDevice,
+    Naming,
+    NoDevice,
+    Options,
+)
 from nvdra_testing.hardware.driver_tree import DriverTree
 
 ONE = Gpu("GPU-1", 1, "00000000:3B:00.0", index=0)
@@ -261,3 +270,99 @@ def test_management_needs_no_gpu_but_some_node(tree: DriverTree) -> None:
         generator.management_spec(Options(), host=tree.host)
     tree.node("/dev/nvidiactl", 195, 255)
     assert len(generator.management_spec(Options(), host=tree.host).devices) == 1
+
+
+# Devices of other drivers
+
+
+@pytest.fixture
+def others(tree: DriverTree) -> DriverTree:
+    for number, path in enumerate(
+        (
+            *("nvidia-fs0", "nvidia-fs1", "nvidia-fs10", "gdrdrv"),
+            *("infiniband/uverbs0", "infiniband/uverbs1", "infiniband/rdma_cm", "infiniband/umad0"),
+            *("nvidia-nvswitchctl", "nvidia-nvswitch0", "nvidia-nvswitch1", "nvidia-nvlink"),
+            *("nvidia0", "nvidia-caps/nvidia-cap1", "nvidia-caps/nvidia-cap2"),
+        )
+    ):
+        tree.node(f"/dev/{path}", 500, number + 1)
+    tree.file("/dev/nvidia-fs99")
+    tree.file("/proc/driver/nvidia-caps/mig-minors", b"config 1\nmonitor 2\ngpu0/gi0/access 3\n")
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("mode", "nodes"),
+    [
+        ("gds", ["/dev/nvidia-fs0", "/dev/nvidia-fs1", "/dev/nvidia-fs10"]),
+        ("gdrcopy", ["/dev/gdrdrv"]),
+        (
+            "mofed",
+            ["/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1"],
+        ),
+        (
+            "nvswitch",
+            ["/dev/nvidia-nvswitch0", "/dev/nvidia-nvswitch1", "/dev/nvidia-nvswitchctl"],
+        ),
+    ],
+)
+def test_a_gated_mode_gives_one_device_with_the_nodes_of_its_driver(
+    others: DriverTree, mode: str, nodes: list[str]
+) -> None:
+    spec = generator.gated_spec(Options(), GatedMode(mode), host=others.host)
+    (device,) = spec.devices
+    assert (spec.kind, device.name) == (f"nvidia.com/{mode}", "all")
+    assert [node.path for node in device.container_edits.device_nodes] == nodes
+    assert {node.major for node in device.container_edits.device_nodes} == {500}
+    assert spec.container_edits == ContainerEdits(env=("NVIDIA_VISIBLE_DEVICES=void",))
+    assert validation.problems(spec) == ()
+
+
+def test_gds_mounts_the_files_of_the_driver_root_that_exist(others: DriverTree) -> None:
+    others.directory("/run")
+    others.directory("/run/udev")
+    others.file("/etc/cufile.json")
+    spec = generator.gated_spec(
+        Options(target_driver_root="/host", target_dev_root="/"), GatedMode.GDS, host=others.host
+    )
+    mounts = spec.devices[0].container_edits.mounts
+    assert [(mount.host_path, mount.container_path) for mount in mounts] == [
+        ("/host/etc/cufile.json", "/etc/cufile.json"),
+        ("/host/run/udev", "/run/udev"),
+    ]
+    assert {mount.options for mount in mounts} == {("ro", "nosuid", "nodev", "rbind", "rprivate")}
+
+
+@pytest.mark.parametrize("mode", GatedMode)
+def test_a_gated_mode_without_its_driver_is_an_error_that_names_the_nodes(
+    tree: DriverTree, mode: GatedMode
+) -> None:
+    tree.file("/etc/cufile.json")
+    with pytest.raises(DiscoveryError, match=rf"no device node /dev/.* for {mode} below"):
+        generator.gated_spec(Options(), mode, host=tree.host)
+
+
+def test_the_capabilities_of_mig_management_are_devices_by_their_names(others: DriverTree) -> None:
+    spec = generator.mig_capability_spec(Options(), ["monitor", "config"], host=others.host)
+    assert spec.kind == "nvidia.com/mig-caps"
+    assert {
+        device.name: [node.path for node in device.container_edits.device_nodes]
+        for device in spec.devices
+    } == {"config": ["/dev/nvidia-caps/nvidia-cap1"], "monitor": ["/dev/nvidia-caps/nvidia-cap2"]}
+    assert validation.problems(spec) == ()
+
+
+def test_a_capability_that_is_not_there_is_an_error_that_says_which(others: DriverTree) -> None:
+    def refused(*identifiers: str) -> str:
+        with pytest.raises(DiscoveryError) as caught:
+            generator.mig_capability_spec(Options(), identifiers, host=others.host)
+        return str(caught.value)
+
+    assert refused("config", "all") == "'all' is not a MIG capability: use config or monitor"
+    assert refused() == "no MIG capability is asked for: use config or monitor"
+    others.remove("/dev/nvidia-caps/nvidia-cap2")
+    assert "no device node /dev/nvidia-caps/nvidia-cap2 below" in refused("monitor")
+    others.file("/proc/driver/nvidia-caps/mig-minors", b"monitor x\n")
+    assert "mig-minors below" in refused("monitor")
+    others.remove("/proc/driver/nvidia-caps/mig-minors")
+    assert "cannot have MIG devices" in refused("config")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvdra_cdi.nvidia import ldcache
+from nvdra_cdi.nvidia import driver_root, ldcache
 from nvdra_testing.hardware.driver_tree import DriverTree
 
 X86_64, AARCH64, I386 = 0x0301, 0x0A01, 0x0801
@@ -76,3 +76,12 @@ def test_a_cached_path_that_leads_nowhere_is_left_out(tree: DriverTree) -> None:
 
 def test_a_root_without_a_cache_has_no_libraries_in_it(tree: DriverTree) -> None:
     assert ldcache.locate(tree.host, "*") == []
+
+
+def test_the_cache_is_asked_only_if_no_directories_are_given(tree: DriverTree) -> None:
+    tree.file("/opt/lib/libcuda.so.1")
+    tree.file("/etc/ld.so.cache", cache([(X86_64, "/opt/lib/libcuda.so.1")]))
+    found = ["/opt/lib/libcuda.so.1"]
+    assert driver_root.find_libraries(tree.host, "libcuda.so.*") == found
+    assert driver_root.find_libraries(tree.host, "libcuda.so.*", ("/opt/lib",)) == found
+    assert driver_root.find_libraries(tree.host, "libcuda.so.*", ("/opt",)) == []
