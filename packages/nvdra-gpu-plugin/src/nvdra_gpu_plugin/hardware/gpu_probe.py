@@ -106,8 +106,11 @@ class GpuProbe:
         """Query the GPU at once."""
         self._woken.set()
 
-    def verify(self, uuid: GpuUUID) -> None:
+    def verify(self, uuid: GpuUUID) -> bool:
         """Return only if the GPU responds. Called on the GPU's thread.
+
+        Returns:
+            Whether the GPU is in MIG mode now. A mode that waits for a reset does not count.
 
         Raises:
             NvmlError: It does not respond as it should.
@@ -120,6 +123,7 @@ class GpuProbe:
         if handle is None or handle.uuid != uuid:
             raise ValueError("another GPU is in its place")
         nvml.verify_alive(handle)
+        return nvml.is_mig_enabled(handle)
 
     async def run(self, notify: Callable[[], None]) -> None:
         """Query the GPU again and again. Returns only if the GPU is not for compute.
@@ -132,12 +136,12 @@ class GpuProbe:
         if pci is not None and self.gpu is None:
             self._minor = await self.worker.run(installation.gpu_minor, self._host, pci)
         while self.is_compute:
-            before = (self.handle, self._error, self.has_answered)
+            before = self._findings
             self._mark_query_start()
             result = await self.worker.run(self._query)
             was_overdue, self._query_started = self.is_overdue, None
             self._apply(result)
-            if was_overdue or before != (self.handle, self._error, self.has_answered):
+            if was_overdue or before != self._findings:
                 notify()
             await timeouts.wait_for_event(self._woken, _INTERVAL_S)
             self._woken.clear()
@@ -150,6 +154,11 @@ class GpuProbe:
             and self._clock.monotonic() - self._query_started > UNRESPONSIVE_S
         )
 
+    @property
+    def _findings(self) -> tuple[object, ...]:
+        """What others are notified of when it changes."""
+        return self.gpu, self.handle, self._error, self.has_answered
+
     def _mark_query_start(self) -> None:
         self._query_started, self._query_started_time = self._clock.monotonic(), self._clock.now()
 
@@ -160,9 +169,11 @@ class GpuProbe:
         """
         nvml = self._session.nvml
         try:
-            if self.handle is not None:
+            if self.handle is not None and self.gpu is not None:
                 nvml.verify_alive(self.handle)
-                return _QueryResult()
+                if nvml.is_mig_enabled(self.handle) == self.gpu.is_mig_enabled:
+                    return _QueryResult()
+            # Also after a switch of the MIG mode, which may change the GPU's minor number.
             found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
         except (NvmlError, ValueError) as error:
             return _QueryResult(error=error)

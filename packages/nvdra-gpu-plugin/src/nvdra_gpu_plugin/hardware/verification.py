@@ -24,7 +24,8 @@ class GpuVerifier:
         """Return only if the GPU responds and everything that its CDI name refers to exists.
 
         Raises:
-            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`.
+            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`. `UnknownDevice`: the GPU is in
+                MIG mode.
             RetryableError: `DeadlineExceeded`: the GPU hangs. `DriverMismatch`: the driver is gone.
         """
         try:
@@ -77,7 +78,7 @@ def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Non
             device=device.device,
         )
     try:
-        probe.verify(device.uuid)
+        is_mig_enabled = probe.verify(device.uuid)
     except (NvmlError, ValueError) as error:
         if isinstance(error, NvmlError) and error.is_driver_error:
             raise RetryableError(
@@ -92,3 +93,10 @@ def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Non
             "look for Xid messages in the node's kernel log; reset the GPU or drain the node",
             device=device.device,
         ) from error
+    if is_mig_enabled:
+        raise PermanentError(
+            Reason.UNKNOWN_DEVICE,
+            f"{device.device} ({device.uuid}) is in MIG mode and cannot be handed out whole",
+            "delete the pod so that it is scheduled anew, or turn MIG mode off (nvidia-smi -mig 0)",
+            device=device.device,
+        )
