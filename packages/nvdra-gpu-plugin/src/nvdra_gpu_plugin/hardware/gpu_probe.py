@@ -7,7 +7,7 @@ off the bus or comes back is noticed before a claim needs it. `DeviceMonitor` de
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
 from nvdra_runtime.node.host import Host
@@ -21,6 +21,9 @@ from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
 from nvdra_gpu_plugin.hardware import discovery
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _INTERVAL_S: Final = 10.0
 """Between two queries. One takes some 20 µs, and each claim queries the GPU by itself, too."""
@@ -43,6 +46,13 @@ class _QueryResult(NamedTuple):
 
     found: tuple[Gpu, DeviceHandle] | None = None
     error: NvmlError | ValueError | None = None
+
+
+class _Moment(NamedTuple):
+    """The same moment on the monotonic clock and on the wall."""
+
+    monotonic: float
+    time: datetime
 
 
 class GpuProbe:
@@ -77,8 +87,8 @@ class GpuProbe:
         self._minor: int | None = None
         self._error = ""
         self._since = clock.now()
-        self._query_started: float | None = None
-        self._query_started_time = clock.now()
+        self._query_started: _Moment | None = None
+        self._claim_unanswered_since: _Moment | None = None
         self._woken = asyncio.Event()
 
     @property
@@ -91,20 +101,50 @@ class GpuProbe:
     @property
     def fault(self) -> Fault | None:
         """Why the GPU cannot be used; None if it can."""
-        name = self.name or f"the GPU at index {self._index}"
-        uuid = "" if self.gpu is None else f" ({self.gpu.uuid})"
-        if self._query_started is not None and (not self.has_answered or self.is_overdue):
-            since = _rfc3339(self._query_started_time)
-            return Fault(name, f"{name}{uuid} has not answered NVML since {since}; {_REMEDY}")
+        if self._waiting_since is not None and (not self.has_answered or self.is_overdue):
+            return Fault(self._device, self.silence)
         if self._error:
             since = _rfc3339(self._since)
-            text = f"{name}{uuid} does not work since {since}: {self._error}; {_REMEDY}"
-            return Fault(name, text)
+            text = f"{self._description} does not work since {since}: {self._error}; {_REMEDY}"
+            return Fault(self._device, text)
         return None
+
+    @property
+    def silence(self) -> str:
+        """Since when the GPU has not answered, and what to do if it lasts."""
+        since = _rfc3339((self._waiting_since or self._now()).time)
+        return f"{self._description} has not answered NVML since {since}; {_REMEDY}"
+
+    @property
+    def _device(self) -> str:
+        return self.name or f"the GPU at index {self._index}"
+
+    @property
+    def _description(self) -> str:
+        """The device with its UUID, if it is known."""
+        return self._device if self.gpu is None else f"{self._device} ({self.gpu.uuid})"
 
     def wake(self) -> None:
         """Query the GPU at once."""
         self._woken.set()
+
+    async def ask(self, function: Callable[[*Ts], T], *arguments: *Ts, deadline: float) -> T:
+        """Call `function` on the GPU's thread, for a claim.
+
+        Raises:
+            TimeoutError: The GPU does not answer by the deadline, or as long as any GPU that works
+                needs. If this is known already, it is raised at once.
+        """
+        if self.is_overdue:
+            raise TimeoutError
+        started = self._now()
+        limit = asyncio.get_running_loop().time() + UNRESPONSIVE_S
+        try:
+            return await self.worker.run(function, *arguments, deadline=min(deadline, limit))
+        except TimeoutError:
+            if self._claim_unanswered_since is None:
+                self._claim_unanswered_since = started
+            raise
 
     def verify(self, uuid: GpuUUID) -> bool:
         """Return only if the GPU responds. Called on the GPU's thread.
@@ -131,15 +171,16 @@ class GpuProbe:
         Args:
             notify: Called when the result changes.
         """
-        self._mark_query_start()
+        self._query_started = self._now()
         pci = _pci_address(self._session, self._index)
         if pci is not None and self.gpu is None:
             self._minor = await self.worker.run(installation.gpu_minor, self._host, pci)
         while self.is_compute:
             before = self._findings
-            self._mark_query_start()
+            self._query_started = self._now()
             result = await self.worker.run(self._query)
-            was_overdue, self._query_started = self.is_overdue, None
+            was_overdue = self.is_overdue
+            self._query_started = self._claim_unanswered_since = None
             self._apply(result)
             if was_overdue or before != self._findings:
                 notify()
@@ -148,19 +189,23 @@ class GpuProbe:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether a query takes longer than with any GPU that works."""
-        return (
-            self._query_started is not None
-            and self._clock.monotonic() - self._query_started > UNRESPONSIVE_S
-        )
+        """Whether a query or a claim has waited longer than for any GPU that works."""
+        since = self._waiting_since
+        return since is not None and self._clock.monotonic() - since.monotonic >= UNRESPONSIVE_S
 
     @property
     def _findings(self) -> tuple[object, ...]:
         """What others are notified of when it changes."""
         return self.gpu, self.handle, self._error, self.has_answered
 
-    def _mark_query_start(self) -> None:
-        self._query_started, self._query_started_time = self._clock.monotonic(), self._clock.now()
+    @property
+    def _waiting_since(self) -> _Moment | None:
+        """Since when the GPU has not answered; None if nothing waits for it."""
+        waits = (self._query_started, self._claim_unanswered_since)
+        return min((each for each in waits if each is not None), default=None)
+
+    def _now(self) -> _Moment:
+        return _Moment(self._clock.monotonic(), self._clock.now())
 
     def _query(self) -> _QueryResult:
         """Query the GPU, on its thread.

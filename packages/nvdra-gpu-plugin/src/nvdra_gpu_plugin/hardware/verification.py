@@ -5,6 +5,7 @@ A GPU is queried on a thread of its own, so that one that hangs delays only its 
 
 import asyncio
 import contextvars
+from collections.abc import Collection
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_runtime.node.nvml import NvmlError
@@ -20,21 +21,46 @@ class GpuVerifier:
     def __init__(self, monitor: DeviceMonitor) -> None:
         self._monitor = monitor
 
-    async def verify(self, snapshot: Snapshot, device: GpuDeviceRecord, deadline: float) -> None:
-        """Return only if the GPU responds and everything that its CDI name refers to exists.
+    async def verify(
+        self, snapshot: Snapshot, devices: Collection[GpuDeviceRecord], deadline: float
+    ) -> None:
+        """Return only if the GPUs respond and everything that their CDI names refer to exists.
+
+        All are asked side by side. The first failure is raised at once.
 
         Raises:
-            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`. `UnknownDevice`: the GPU is in
+            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`. `UnknownDevice`: a GPU is in
                 MIG mode.
-            RetryableError: `DeadlineExceeded`: the GPU hangs. `DriverMismatch`: the driver is gone.
+            RetryableError: `DeadlineExceeded`: a GPU hangs. `DriverMismatch`: the driver is gone.
         """
+        if len(devices) == 1:  # the usual claim: it needs no task
+            (device,) = devices
+            await self._verify_one(snapshot, device, deadline)
+            return
+        failures: tuple[DriverError | ExceptionGroup[DriverError], ...] = ()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for device in devices:
+                    group.create_task(self._verify_one(snapshot, device, deadline))
+        except* DriverError as errors:
+            failures = errors.exceptions
+        if failures:
+            raise failures[0]
+
+    async def _verify_one(
+        self, snapshot: Snapshot, device: GpuDeviceRecord, deadline: float
+    ) -> None:
         try:
             if not self._monitor.is_usable.is_set():
                 async with asyncio.timeout_at(deadline):
                     await self._monitor.is_usable.wait()
             probe = self._find_probe(snapshot, device)
             context = contextvars.copy_context()  # so that a slow NVML call finds its span
-            await probe.worker.run(context.run, _verify, snapshot, probe, device, deadline=deadline)
+            error = await probe.ask(
+                context.run, _problem, snapshot, probe, device, deadline=deadline
+            )
+            if error is not None:
+                raise error
         except TimeoutError as error:
             self._monitor.wake()
             raise RetryableError(
@@ -64,6 +90,18 @@ class GpuVerifier:
             "look for Xid messages in the node's kernel log",
             device=device.device,
         )
+
+
+def _problem(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> DriverError | None:
+    """Why the GPU cannot be used; None if it can. Called on its own thread.
+
+    The error is returned, because the claim may have failed meanwhile for another GPU.
+    """
+    try:
+        _verify(snapshot, probe, device)
+    except DriverError as error:
+        return error
+    return None
 
 
 def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> None:
