@@ -37,7 +37,7 @@ static void set_lock(short type, unsigned byte)
         continue;
 }
 
-static bool has_other_clients(unsigned gpu)
+bool has_other_clients(unsigned gpu)
 {
     struct flock lock = lock_of(F_WRLCK, SIM_CLIENT_LOCKS + gpu);
     return fcntl(state_file(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;

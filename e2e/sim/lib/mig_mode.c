@@ -29,13 +29,13 @@ static bool is_busy(const struct sim_gpu_tables *tables)
     return busy;
 }
 
-/* What the switch needs before it takes effect. Ampere keeps its mode in the InfoROM and needs a reset. */
+/* What the switch needs before it takes effect. Ampere needs a reset, which nobody else may be in the way of. */
 static nvml_code activation_of(const struct gpu *gpu, const struct sim_gpu_tables *tables)
 {
-    if (is_busy(tables))
+    bool needs_reset = gpu->spec->mig_mode_outlives_boots;
+    if (is_busy(tables) || (needs_reset && has_other_clients(gpu->number)))
         return NVML_IN_USE;
-    bool resets = gpu->spec->mig_mode_outlives_boots && !description()->mig_ampere_resets_itself;
-    return resets ? NVML_RESET_REQUIRED : NVML_SUCCESS;
+    return needs_reset && !description()->mig_ampere_resets_itself ? NVML_RESET_REQUIRED : NVML_SUCCESS;
 }
 
 static nvml_code switch_mode(const struct gpu *gpu, unsigned mode, nvml_code *activation)

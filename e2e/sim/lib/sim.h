@@ -146,6 +146,8 @@ void sleep_ms(unsigned milliseconds);
 
 /* Waits until the GPU is initialised, and keeps it so until the session ends. */
 void use_gpu(unsigned gpu);
+/* Whether another process uses the GPU. */
+bool has_other_clients(unsigned gpu);
 /* The session has ended. */
 void release_gpus(void);
 /* In a forked child: nobody is initialising anything. */

@@ -19,6 +19,7 @@ from nvdra_sim.native import nvml_library
 from nvdra_sim.state_file.state import State
 from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
+IN_USE = 19
 COLD_S = 0.5
 WARM_S = 0.25
 
@@ -110,6 +111,18 @@ def test_another_process_keeps_a_gpu_initialised_until_it_ends(
         os.kill(process.pid, number)
     pynvml.nvmlInit()
     assert asked(0) >= COLD_S
+
+
+def test_another_process_leaves_a_switch_of_the_mig_mode_pending_on_ampere(
+    nvml_on: NvmlOn,
+) -> None:
+    nvml_on("dgx-a100", mig={"ampere_reset": "auto"})
+    with client() as process:
+        assert pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0), 1) == IN_USE
+        assert pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0)) == [0, 1]
+        process.kill()
+    assert pynvml.nvmlDeviceSetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0), 1) == 0
+    assert pynvml.nvmlDeviceGetMigMode(pynvml.nvmlDeviceGetHandleByIndex(0)) == [1, 1]
 
 
 def test_the_time_may_be_changed_and_outlives_a_boot(nvml_on: NvmlOn) -> None:
