@@ -30,7 +30,8 @@ _INTERVAL_S: Final = 10.0
 
 UNRESPONSIVE_S: Final = 10.0
 """A GPU that does not respond for so long is not published until it does. NVML responds within
-milliseconds, under load within a few seconds.
+milliseconds, under load within a few seconds. The first client of a GPU without persistence mode
+waits 1 to 3 s.
 
 Source: docs/reference/gpu-devices.md, "Loading and initialisation".
 """
@@ -49,7 +50,7 @@ class _QueryResult(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """The same moment on the monotonic clock and on the wall."""
+    """A moment on the monotonic clock and on the wall clock."""
 
     monotonic: float
     time: datetime
@@ -62,7 +63,8 @@ class GpuProbe:
         worker: The GPU's thread.
         gpu: What the GPU is. Until it is described, what the former session found in its place.
         handle: The session's handle; None until the GPU is described.
-        has_answered: Whether the first query of this session has ended, with or without an error.
+        answered_at: When the first query of this session ended, with or without an error, in
+            monotonic seconds; None if it has not.
         is_compute: False if the GPU only drives a screen; True until this is known.
     """
 
@@ -78,7 +80,7 @@ class GpuProbe:
         self.worker = worker
         self.gpu = previous
         self.handle: DeviceHandle | None = None
-        self.has_answered = False
+        self.answered_at: float | None = None
         self.is_compute = True
         self._session = session
         self._index = index
@@ -99,9 +101,24 @@ class GpuProbe:
         return None if self._minor is None else device_names.gpu_name(self._minor)
 
     @property
+    def has_answered(self) -> bool:
+        """Whether the first query of this session has ended, with or without an error."""
+        return self.answered_at is not None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the GPU has not answered yet, and may still be starting."""
+        return not self.has_answered and not self.is_overdue
+
+    @property
+    def works(self) -> bool:
+        """Whether the GPU has answered and can be used."""
+        return self.has_answered and self.fault is None
+
+    @property
     def fault(self) -> Fault | None:
-        """Why the GPU cannot be used; None if it can."""
-        if self._waiting_since is not None and (not self.has_answered or self.is_overdue):
+        """Why the GPU cannot be used; None if it can, or if it has not answered yet."""
+        if self.is_overdue:
             return Fault(self._device, self.silence)
         if self._error:
             since = _rfc3339(self._since)
@@ -225,7 +242,8 @@ class GpuProbe:
         return _QueryResult(found)
 
     def _apply(self, result: _QueryResult) -> None:
-        self.has_answered = True
+        if self.answered_at is None:
+            self.answered_at = self._clock.monotonic()
         error = "" if result.error is None else str(result.error)
         if error != self._error:
             self._error, self._since = error, self._clock.now()
@@ -262,8 +280,8 @@ def create_probes(
 
 def _pci_address(session: NvmlSession, index: int) -> PciAddress | None:
     """The GPU's PCI address according to files; None if they do not list the same GPUs as NVML."""
-    gpus = session.installation.gpus
-    return gpus[index] if len(gpus) == session.count else None
+    addresses = session.pci_addresses
+    return None if addresses is None else addresses[index]
 
 
 def _rfc3339(moment: datetime) -> str:

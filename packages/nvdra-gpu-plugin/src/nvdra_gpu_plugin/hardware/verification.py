@@ -79,11 +79,16 @@ class GpuVerifier:
 
         Raises:
             PermanentError: `DeviceUnhealthy`: the GPU has disappeared.
+            RetryableError: `DeadlineExceeded`: it may be one that has not described itself since
+                NVML was opened again.
         """
         pci = snapshot.inventory.by_name[device.device].pci
         for probe in self._monitor.probes:
             if probe.gpu is not None and probe.gpu.pci == pci:
                 return probe
+        awaited = [probe for probe in self._monitor.probes if probe.is_awaited]
+        if awaited:
+            raise RetryableError(Reason.DEADLINE_EXCEEDED, awaited[0].silence, device=device.device)
         raise PermanentError(
             Reason.DEVICE_UNHEALTHY,
             f"{device.device} ({device.uuid}) is no longer on the PCI bus",
