@@ -32,6 +32,10 @@ nvml_code open_gpu(unsigned number, struct call *call, struct gpu *gpu)
     if (code != NVML_SUCCESS)
         return code;
     gpu->now = read_gpu(number); /* a rule may have waited */
+    if (gpu->now.lost)
+        return NVML_GPU_IS_LOST;
+    use_gpu(number);
+    gpu->now = read_gpu(number);
     return gpu->now.lost ? NVML_GPU_IS_LOST : NVML_SUCCESS;
 }
 

@@ -208,18 +208,23 @@ EXPORT nvml_code nvmlDeviceGetPciInfo_v2(nvml_device device, nvml_pci_info_v2 *p
     RETURN(NVML_SUCCESS);
 }
 
+static void describe_third(const struct sim_gpu_spec *spec, nvml_pci_info *pci)
+{
+    write_bus_id(spec, pci->bus_id_legacy, sizeof pci->bus_id_legacy, BUS_ID_LEGACY);
+    write_bus_id(spec, pci->bus_id, sizeof pci->bus_id, BUS_ID);
+    pci->domain = spec->pci_domain;
+    pci->bus = spec->pci_bus;
+    pci->device = spec->pci_device;
+    pci->pci_device_id = spec->pci_device_id;
+    pci->pci_subsystem_id = spec->pci_subsystem_id;
+}
+
 EXPORT nvml_code nvmlDeviceGetPciInfo_v3(nvml_device device, nvml_pci_info *pci)
 {
     CALL(nvmlDeviceGetPciInfo_v3);
     REQUIRE_POINTER(pci);
     DEVICE(device);
-    write_bus_id(gpu.spec, pci->bus_id_legacy, sizeof pci->bus_id_legacy, BUS_ID_LEGACY);
-    write_bus_id(gpu.spec, pci->bus_id, sizeof pci->bus_id, BUS_ID);
-    pci->domain = gpu.spec->pci_domain;
-    pci->bus = gpu.spec->pci_bus;
-    pci->device = gpu.spec->pci_device;
-    pci->pci_device_id = gpu.spec->pci_device_id;
-    pci->pci_subsystem_id = gpu.spec->pci_subsystem_id;
+    describe_third(gpu.spec, pci);
     RETURN(NVML_SUCCESS);
 }
 
@@ -238,4 +243,34 @@ EXPORT nvml_code nvmlDeviceGetPciInfoExt(nvml_device device, nvml_pci_info_ext *
     pci->base_class = 3;
     pci->sub_class = 2;
     RETURN(NVML_SUCCESS);
+}
+
+/* ---- GPUs that the kernel module leaves alone (NVreg_ExcludedGpus) ------------------------------------ */
+
+EXPORT nvml_code nvmlGetExcludedDeviceCount(unsigned *count)
+{
+    CALL(nvmlGetExcludedDeviceCount);
+    REQUIRE_POINTER(count);
+    NODE();
+    *count = 0;
+    for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
+        *count += description()->gpus[gpu].excluded;
+    RETURN(NVML_SUCCESS);
+}
+
+EXPORT nvml_code nvmlGetExcludedDeviceInfoByIndex(unsigned index, nvml_excluded_device *info)
+{
+    CALL(nvmlGetExcludedDeviceInfoByIndex);
+    REQUIRE_POINTER(info);
+    NODE();
+    for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++) {
+        const struct sim_gpu_spec *spec = &description()->gpus[gpu];
+        if (!spec->excluded || index-- > 0)
+            continue;
+        *info = (nvml_excluded_device){0};
+        describe_third(spec, &info->pci);
+        snprintf(info->uuid, sizeof info->uuid, "%s", spec->uuid);
+        RETURN(NVML_SUCCESS);
+    }
+    RETURN(NVML_INVALID_ARGUMENT);
 }

@@ -63,6 +63,12 @@ EXPORT nvml_code nvmlInitWithFlags(unsigned flags)
     return initialize(F_nvmlInitWithFlags, flags);
 }
 
+static void end_session(void)
+{
+    event_sets_free();
+    release_gpus();
+}
+
 static nvml_code shut_down(void)
 {
     CALL(nvmlShutdown);
@@ -70,7 +76,7 @@ static nvml_code shut_down(void)
     session_lock();
     bool open = session_is_initialized();
     if (open && session_drop_reference())
-        event_sets_free();
+        end_session();
     session_unlock();
     RETURN(open ? NVML_SUCCESS : NVML_UNINITIALIZED);
 }

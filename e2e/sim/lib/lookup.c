@@ -24,9 +24,12 @@ ALIAS(nvmlDeviceGetCount_v1, nvmlDeviceGetCount);
 static nvml_code found(struct call *call, unsigned gpu, nvml_device *device)
 {
     nvml_code code = ask_driver(call, (int)gpu);
-    if (code == NVML_SUCCESS)
-        *device = handle_of(gpu);
-    return code;
+    if (code != NVML_SUCCESS)
+        return code;
+    if (!read_gpu(gpu).lost)
+        use_gpu(gpu);
+    *device = handle_of(gpu);
+    return NVML_SUCCESS;
 }
 
 EXPORT nvml_code nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device)

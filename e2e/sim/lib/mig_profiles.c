@@ -1,25 +1,8 @@
 /*
- * What can be asked about MIG without any instance: whether it is on, and the static table of profiles
- * (nvml-simulator.md §6.4, §7.1), which answers regardless of the mode.
+ * What can be asked about MIG without any instance: the static table of profiles (nvml-simulator.md §6.4, §7.1),
+ * which answers regardless of the mode.
  */
 #include "mig.h"
-
-static bool has_mig(const struct gpu *gpu)
-{
-    return gpu->spec->mig_profile_count > 0;
-}
-
-EXPORT nvml_code nvmlDeviceGetMigMode(nvml_device device, unsigned *current, unsigned *pending)
-{
-    CALL(nvmlDeviceGetMigMode);
-    REQUIRE_POINTER(current);
-    REQUIRE_POINTER(pending);
-    GPU(device);
-    REQUIRE(has_mig(&gpu), NVML_NOT_SUPPORTED);
-    *current = gpu.now.mig_mode;
-    *pending = gpu.now.mig_pending;
-    RETURN(NVML_SUCCESS);
-}
 
 /* ---- the table of profiles ---------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 
 static const char *const function_names[FUNCTION_COUNT] = FUNCTION_NAMES;
 
-static void sleep_ms(unsigned milliseconds)
+void sleep_ms(unsigned milliseconds)
 {
     struct timespec left = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     while (nanosleep(&left, &left) != 0 && errno == EINTR)

@@ -25,6 +25,8 @@ nvml_code state_open(void);
 void state_close(void);
 bool state_is_open(void);
 
+/* A descriptor of the mapped file, for locks of this process. */
+int state_file(void);
 const struct sim_description *description(void);
 bool state_is_writable(void);
 
@@ -137,6 +139,19 @@ nvml_code call_needs_privilege(void);
 nvml_code apply_rules(struct call *call, int gpu);
 /* The same, and there is nobody to answer without the kernel module. */
 nvml_code ask_driver(struct call *call, int gpu);
+
+void sleep_ms(unsigned milliseconds);
+
+/* ---- initialisation of GPUs (initialisation.c) -------------------------------------------------------- */
+
+/* Waits until the GPU is initialised, and keeps it so until the session ends. */
+void use_gpu(unsigned gpu);
+/* Whether another process uses the GPU. */
+bool has_other_clients(unsigned gpu);
+/* The session has ended. */
+void release_gpus(void);
+/* In a forked child: nobody is initialising anything. */
+void forget_initialisations(void);
 
 /* ---- handles of MIG instances (instances.c) ----------------------------------------------------------- */
 

@@ -20,6 +20,7 @@
 static struct {
     unsigned char *bytes; /* NULL: not mapped */
     bool writable;
+    int file;
     dev_t device;
     ino_t inode;
     char path[PATH_MAX];
@@ -95,6 +96,7 @@ static nvml_code map_file(int file, const struct stat *info, bool writable)
     }
     map.bytes = bytes;
     map.writable = writable;
+    map.file = file;
     map.device = info->st_dev;
     map.inode = info->st_ino;
     return NVML_SUCCESS;
@@ -119,7 +121,8 @@ nvml_code state_open(void)
             code = map_file(file, &info, writable);
         }
     }
-    close(file);
+    if (code != NVML_SUCCESS || file != map.file)
+        close(file);
     if (code == NVML_SUCCESS)
         memcpy(map.path, path, sizeof path);
     return code;
@@ -127,14 +130,21 @@ nvml_code state_open(void)
 
 void state_close(void)
 {
-    if (map.bytes != NULL)
+    if (map.bytes != NULL) {
         munmap(map.bytes, SIM_FILE_SIZE);
+        close(map.file);
+    }
     map.bytes = NULL;
 }
 
 bool state_is_open(void)
 {
     return map.bytes != NULL;
+}
+
+int state_file(void)
+{
+    return map.file;
 }
 
 bool state_is_writable(void)
@@ -283,6 +293,7 @@ static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *i
         description()->gpus[gpu].mig_mode_outlives_boots ? before.mig_pending : 0;
     after->incarnation = before.incarnation + 1;
     after->instances_made = before.instances_made;
+    after->initialisation_ms = before.initialisation_ms;
     after->fabric_since_ns = description()->fabric_bring_up_ms > 0 ? now_ns() : 0;
     memcpy(after->ecc_aggregate, before.ecc_aggregate, sizeof after->ecc_aggregate);
     memset(&next->tables[gpu], 0, sizeof next->tables[gpu]);

@@ -18,6 +18,8 @@ static const char USAGE[] =
     "    --query-gpu=FIELD[,FIELD...] --format=csv[,noheader][,nounits]\n"
     "                                Show chosen facts as comma separated values.\n"
     "    --help-query-gpu            List the fields of --query-gpu.\n"
+    "    -mig, --multi-instance-gpu=0|1\n"
+    "                                Turn MIG mode off or on.\n"
     "    --version                   Show the versions of tool, NVML, driver and CUDA.\n"
     "    -h,   --help                Show this text.\n";
 
@@ -78,7 +80,13 @@ static int parse(char **arguments, struct options *options)
             options->ids = value;
         else if ((value = value_of("--format", arguments, &place)))
             format = value;
-        else if ((value = value_of("--query-gpu", arguments, &place))) {
+        else if ((value = value_of("-mig", arguments, &place)) ||
+                 (value = value_of("--multi-instance-gpu", arguments, &place))) {
+            if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+                return bad_argument("\"%s\" is not a MIG mode.\n", value);
+            options->command = COMMAND_MIG_MODE;
+            options->mig_mode = value[0] == '1';
+        } else if ((value = value_of("--query-gpu", arguments, &place))) {
             options->command = COMMAND_QUERY_GPU;
             options->fields = value;
         } else
@@ -131,6 +139,8 @@ static int run(const struct options *options)
         return query_print(options, &devices);
     case COMMAND_LOG:
         return log_print(&devices);
+    case COMMAND_MIG_MODE:
+        return mig_mode_set(options, &devices);
     default:
         return table_print(&devices);
     }

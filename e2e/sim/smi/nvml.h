@@ -43,6 +43,7 @@ enum { NVML_LIBRARY_NOT_FOUND = 12 };
     X(DeviceGetPersistenceMode, "", (nvml_device, unsigned *))                     \
     X(DeviceGetComputeMode, "", (nvml_device, unsigned *))                         \
     X(DeviceGetMigMode, "", (nvml_device, unsigned *, unsigned *))                 \
+    X(DeviceSetMigMode, "", (nvml_device, unsigned, nvml_code *))                  \
     X(DeviceGetAddressingMode, "", (nvml_device, nvml_versioned_value *))          \
     X(DeviceGetVirtualizationMode, "", (nvml_device, unsigned *))                  \
     X(DeviceGetTemperature, "", (nvml_device, unsigned, unsigned *))               \

@@ -11,13 +11,23 @@ enum { MAX_DEVICES = 64, TEXT = 128 };
 /* Exit codes beyond NVML's own (nvml-simulator.md §15). */
 enum { EXIT_BAD_ARGUMENT = 2, EXIT_OTHER = 255 };
 
-enum command { COMMAND_TABLE, COMMAND_LIST, COMMAND_QUERY_GPU, COMMAND_LOG, COMMAND_VERSION, COMMAND_HELP, COMMAND_FIELDS };
+enum command {
+    COMMAND_TABLE,
+    COMMAND_LIST,
+    COMMAND_QUERY_GPU,
+    COMMAND_LOG,
+    COMMAND_MIG_MODE,
+    COMMAND_VERSION,
+    COMMAND_HELP,
+    COMMAND_FIELDS
+};
 
 struct options {
     enum command command;
     const char *ids;    /* -i: comma separated; NULL means every GPU */
     const char *fields; /* --query-gpu */
     bool header, units; /* of --format=csv */
+    bool mig_mode;      /* -mig: on */
 };
 
 struct devices {
@@ -51,3 +61,4 @@ int table_print(const struct devices *devices);
 void mig_table_print(const struct devices *devices);
 int query_print(const struct options *options, const struct devices *devices);
 int log_print(const struct devices *devices);
+int mig_mode_set(const struct options *options, const struct devices *devices);

@@ -166,6 +166,8 @@ class Gpu(Frozen):
     numa_node: int  # of the PCI function; -1 unknown
     memory_numa_node: int | None  # of the GPU's memory, on coherent systems
     bound_driver: str | None  # "nvidia", "vfio-pci" or none
+    excluded: bool  # by the module's parameter NVreg_ExcludedGpus
+    initialisation_ms: int  # before the first client is answered
     iommu_group: int | None
 
     architecture: int

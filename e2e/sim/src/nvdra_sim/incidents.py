@@ -96,6 +96,12 @@ def plug(state: State, gpu: Gpu) -> None:
         _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
 
 
+def set_initialisation(state: State, gpu: Gpu, milliseconds: int) -> None:
+    """Sets the time that the GPU needs to answer its first client without persistence mode."""
+    with state.transaction() as now:
+        now.gpus[gpu.index].initialisation_ms = milliseconds
+
+
 def set_fabric(
     state: State,
     gpus: Iterable[Gpu],
@@ -250,6 +256,7 @@ def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: 
     after.mig_mode = after.mig_pending = before.mig_pending if keeps_mig_mode else 0
     after.incarnation = before.incarnation + 1
     after.instances_made = before.instances_made
+    after.initialisation_ms = before.initialisation_ms
     after.ecc_aggregate = before.ecc_aggregate
     if state.description().fabric.bring_up_ms:
         after.fabric_since_ns = time.time_ns()

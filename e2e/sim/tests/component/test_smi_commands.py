@@ -102,6 +102,30 @@ def test_a_board_without_mig_shows_none(shared_node: MakeNode) -> None:
     assert "Disabled" not in node.run(node.smi).stdout
 
 
+def test_mig_mode_is_turned_on_and_off(sim_node: MakeNode) -> None:
+    node = sim_node("dgx-h100", overrides={"gpu_count": 2})
+    done = node.run(node.smi, "-i", "1", "-mig", "1")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        ["Enabled MIG Mode for GPU 00000000:64:00.0", "All done."],
+    )
+    fields = "mig.mode.current,mig.mode.pending"
+    assert query(node, fields) == [["Disabled", "Disabled"], ["Enabled", "Enabled"]]
+    file = state.load(node.state)
+    incidents.add_process(file, file.gpu("1"), 4711)
+    pending = node.run(node.smi, "-i", "1", "-mig", "0")
+    assert pending.returncode == 0
+    assert "Warning: MIG mode is in pending disable state" in pending.stdout
+    assert query(node, fields)[1] == ["Enabled", "Disabled"]
+    assert node.run(node.smi, "-mig", "2").returncode == 2
+
+
+def test_mig_mode_of_a_board_without_mig_is_refused(shared_node: MakeNode) -> None:
+    node = shared_node("t4")
+    done = node.run(node.smi, "-i", "0", "-mig", "1")
+    assert (done.returncode, "Not Supported" in done.stdout) == (3, True)
+
+
 def test_a_long_name_is_cut(shared_node: MakeNode) -> None:
     node = shared_node("rtx-pro-6000")
     assert "  0  NVIDIA RTX PRO 6000 Blac...  " in node.run(node.smi).stdout

@@ -124,6 +124,17 @@ def test_a_node_without_gpus_is_no_error(make_node: Any) -> None:
     assert read(make_node("none"), "nvml = load()\nshow(nvml.device_count())\nnvml.close()") == 0
 
 
+def test_boards_that_the_kernel_module_leaves_alone_are_named(make_node: Any) -> None:
+    script = "nvml = load()\nshow([nvml.device_count(), nvml.excluded_gpus()])\nnvml.close()"
+    excluded = [{"index": index, "excluded": True} for index in (1, 2)]
+    node = make_node("t4", overrides={"gpus": excluded})
+    assert read(node, script) == [2, ["0000:86:00.0", "0000:af:00.0"]]
+    assert read(make_node("dgx-h100"), script) == [8, []]
+    old = make_node("dgx-a100")
+    state.load(old.state).add_rule(fault("nvmlGetExcluded*", result=int(ReturnCode.NOT_SUPPORTED)))
+    assert read(old, script) == [8, []]
+
+
 def test_every_call_is_observed(make_node: Any) -> None:
     shown = read(
         make_node("t4"),

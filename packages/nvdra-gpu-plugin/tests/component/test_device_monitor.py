@@ -5,6 +5,7 @@ test's, so an hour passes at once.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from nvdra_cdi.nvidia.options import Options
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.cdi.spec_updater import SpecUpdater
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
-from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.worker import WorkerGroup
 from nvdra_testing.node import plugin
@@ -38,6 +39,16 @@ class MovedClock:
 
     def monotonic(self) -> float:
         return self.seconds
+
+
+@dataclass
+class RunningClock(MovedClock):
+    """It also goes on by itself."""
+
+    began: float = field(default_factory=time.monotonic)
+
+    def monotonic(self) -> float:
+        return self.seconds + time.monotonic() - self.began
 
 
 @dataclass
@@ -97,11 +108,12 @@ class Watched:
 
 
 @pytest.fixture
-def bare() -> Iterator[Node]:
-    """A node that nobody has looked at."""
+def bare(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A node that nobody has looked at; with the sections of the test's parameter."""
+    sections = getattr(request, "param", {})
     with (
         TemporaryDirectory(prefix="nvdra-") as directory,
-        plugin.simulated_node(Path(directory), "node-a") as node,
+        plugin.simulated_node(Path(directory), "node-a", **sections) as node,
     ):
         yield node
 
@@ -167,6 +179,79 @@ async def test_a_lost_board_that_leaves_the_bus_has_nvml_opened_anew_at_once(
     listed = watched.node.roots.proc / "driver/nvidia/gpus" / place
     listed.rename(watched.node.kubelet.parent / "unplugged")
     await watched.until(lambda: watched.opened == 2)
+
+
+EXCLUDED = {"overrides": {"gpus": [{"index": 3, "excluded": True}]}}
+
+
+def names_of(state: DeviceState) -> list[str]:
+    assert state.snapshot is not None
+    return [gpu.name for gpu in state.snapshot.inventory.gpus]
+
+
+@pytest.mark.parametrize("bare", [{}, EXCLUDED], indirect=True, ids=["all", "one excluded"])
+async def test_boards_that_start_slowly_stay_while_nvml_is_opened_anew(bare: Node) -> None:
+    """Without persistence mode a board starts anew when the last session is closed."""
+    seen: list[DeviceState] = []
+    async with _surveyed(Watched(bare, RunningClock())) as watched, asyncio.TaskGroup() as group:
+        await watched.look()
+        before = watched.survey.state
+        assert not before.faults
+        for board in range(8):
+            bare.simctl("gpu", "initialisation", str(board), "2500")
+        await watched.lose(5)
+        collecting = group.create_task(_collect(watched.survey, seen))
+        watched.clock.seconds += 60
+        await watched.until(partial(watched.has_opened_more_than, 1))
+        bare.simctl("gpu", "restore", "5")
+        await watched.until(lambda: not watched.survey.state.faults)
+        await watched.look()
+        collecting.cancel()
+        assert watched.survey.state.snapshot == before.snapshot
+    assert seen, "the board that was lost works again"
+    for state in seen:
+        assert names_of(state) == names_of(before)
+        assert {fault.device for fault in state.faults} <= {"gpu-5"}
+
+
+async def _collect(survey: DeviceMonitor, seen: list[DeviceState]) -> None:
+    serial = survey.serial
+    while True:
+        serial = await survey.changed_since(serial)
+        seen.append(survey.state)
+
+
+@pytest.mark.parametrize("bare", [EXCLUDED], indirect=True)
+async def test_a_board_that_the_kernel_module_leaves_alone_is_missed_by_nobody(
+    watched: Watched,
+) -> None:
+    assert len(list((watched.node.roots.proc / "driver/nvidia/gpus").iterdir())) == 8
+    assert names_of(watched.survey.state) == [f"gpu-{n}" for n in range(8) if n != 3]
+    for pause_s in PAUSES_S:
+        watched.clock.seconds += pause_s
+        await watched.look()
+    assert watched.opened == 1
+    assert not watched.survey.state.faults
+
+
+async def test_a_board_that_nvml_never_reports_has_nvml_opened_anew_three_times(
+    bare: Node,
+) -> None:
+    (bare.roots.proc / "driver/nvidia/gpus/0000:ff:00.0").mkdir()
+    async with _surveyed(Watched(bare, MovedClock())) as watched:
+        await watched.look()
+        before = watched.survey.state
+        for times, pause_s in enumerate(PAUSES_S[:3], start=1):
+            watched.clock.seconds += pause_s
+            await watched.until(partial(watched.has_opened_more_than, times))
+            await watched.look()
+        for pause_s in PAUSES_S:
+            watched.clock.seconds += pause_s
+            await watched.look()
+        assert watched.opened == 4
+        assert watched.survey.state == before
+        (bare.roots.proc / "driver/nvidia/gpus/0000:ff:00.0").rmdir()
+        await watched.until(partial(watched.has_opened_more_than, 4))
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,9 @@ async def test_a_board_that_hangs_from_the_start_keeps_only_its_own_claims_waiti
         assert not waiting.done()
     text = waiting.result()[stuck.uid].error
     assert text.startswith("DeadlineExceeded: gpu-1 has not answered NVML since ")
-    assert on_the_node(rig, "DeviceUnhealthy", "gpu-1 has not answered")
+    await rig.wait_until(
+        lambda: on_the_node(rig, "DeviceUnhealthy", "gpu-1 has not answered"), "an Event"
+    )
     rig.node.simctl("fault", "rm", "all")
     await offered(rig, ALL)
     assert not (await rig.dra.prepare([stuck]))[stuck.uid].error
@@ -150,6 +152,71 @@ async def test_a_board_that_stops_answering_is_withdrawn_until_it_answers(rig: R
     )
     rig.node.simctl("fault", "rm", "all")
     await offered(rig, ALL)
+
+
+async def test_a_claim_for_a_board_that_is_known_not_to_answer_is_refused_at_once(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    rig.node.simctl(*HANG, "2")
+    first, second = rig.create_claim("gpu-2"), rig.create_claim("gpu-2", admin=True)
+    began = time.monotonic()
+    text = (await rig.dra.prepare([first]))[first.uid].error
+    assert text.startswith("DeadlineExceeded: gpu-2")
+    assert time.monotonic() - began < 20, "no board that works needs 10 s"
+    for claim in (first, second):
+        began = time.monotonic()
+        text = (await rig.dra.prepare([claim]))[claim.uid].error
+        assert text.startswith("DeadlineExceeded: gpu-2")
+        assert time.monotonic() - began < 2
+    rig.node.simctl("fault", "rm", "all")
+    await offered(rig, ALL)
+    assert not (await rig.dra.prepare([first]))[first.uid].error
+
+
+async def test_a_claim_for_a_board_that_never_answered_is_refused_at_once_after_ten_seconds(
+    rig: Rig,
+) -> None:
+    rig.node.simctl(*HANG, "1")
+    await rig.start()
+    await rig.wait_until(lambda: on_the_node(rig, "DeviceUnhealthy", "gpu-1 has not"), "an Event")
+    claim, began = rig.create_claim("gpu-1"), time.monotonic()
+    text = (await rig.dra.prepare([claim]))[claim.uid].error
+    assert text.startswith("DeadlineExceeded: gpu-1 has not answered NVML since ")
+    assert time.monotonic() - began < 2
+
+
+async def test_a_monitor_that_waits_for_a_board_that_hangs_stops_no_other_claim(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    rig.node.simctl(*HANG, "1")
+    monitor, fine = rig.create_claim(*sorted(ALL), admin=True), rig.create_claim("gpu-0")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(rig.dra.prepare([monitor], timeout_s=9))
+        await rig.wait_until(lambda: bool(rig.spans(monitor, "resolve config")), "it to be at work")
+        assert not (await rig.dra.prepare([fine], timeout_s=3))[fine.uid].error
+        assert not (await rig.dra.unprepare([fine], timeout_s=3))[fine.uid].error
+        assert not waiting.done()
+    assert waiting.result()[monitor.uid].error.startswith("DeadlineExceeded: gpu-1 ")
+
+
+async def test_the_boards_of_a_claim_are_asked_side_by_side(rig: Rig) -> None:
+    await rig.start()
+    rig.node.simctl("slow", "700", "--function", "nvmlDeviceGetMemoryInfo")
+    claim, began = rig.create_claim(*sorted(ALL)), time.monotonic()
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    assert 0.7 <= time.monotonic() - began < 4, "eight boards one after the other need 5.6 s"
+
+
+async def test_a_board_of_a_claim_that_is_lost_is_told_although_another_hangs(rig: Rig) -> None:
+    await rig.start()
+    rig.node.simctl(*HANG, "1")
+    rig.node.simctl("gpu", "lose", "2")
+    claim, began = rig.create_claim("gpu-1", "gpu-2"), time.monotonic()
+    text = (await rig.dra.prepare([claim]))[claim.uid].error
+    assert text.startswith("DeviceUnhealthy: gpu-2")
+    assert time.monotonic() - began < 4
 
 
 async def test_eight_boards_that_hang_do_not_keep_the_plugin_from_ending_in_time(

@@ -58,6 +58,13 @@ class Node:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def nvidia_smi(self, *arguments: str) -> str:
+        """Run the node's nvidia-smi, as an administrator does."""
+        command: list[str | Path] = [self.roots.driver / "usr/bin/nvidia-smi", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
 
 @contextlib.contextmanager
 def simulated_node(

@@ -163,6 +163,8 @@ class GpuEntry(FileModel):
     memory_numa_node: int | None = Field(None, ge=0)
     serial: str | None = Field(None, max_length=29)
     bound_driver: Literal["nvidia", "vfio-pci", "none"] | None = None
+    excluded: bool = False
+    initialisation_ms: int = Field(0, ge=0)
     mig: MigEntry | None = None
     fabric: FabricEntry | None = None
     memory: MemoryEntry | None = None

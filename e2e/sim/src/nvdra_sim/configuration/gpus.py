@@ -148,6 +148,8 @@ class _Resolver:
             numa_node=0 if entry.numa_node is None else entry.numa_node,
             memory_numa_node=entry.memory_numa_node,
             bound_driver=None if bound == "none" else bound,
+            excluded=entry.excluded,
+            initialisation_ms=entry.initialisation_ms,
             iommu_group=self.index + 17 if self.file.node.iommu.enabled else None,
             architecture=architecture,
             architecture_name=architecture_name,

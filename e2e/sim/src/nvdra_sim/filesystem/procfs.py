@@ -127,6 +127,7 @@ def _driver(node: NodeDescription) -> dict[str, Entry]:
     parameters = PARAMETERS | {
         "ImexChannelCount": node.imex.channel_count,
         "CreateImexChannel0": int(node.imex.create_channel0),
+        "ExcludedGpus": ",".join(gpu.uuid for gpu in node.gpus if gpu.excluded),
     }
     lines = [
         f'{name}: "{value}"' if isinstance(value, str) else f"{name}: {value}"
@@ -159,7 +160,7 @@ def _gpu(gpu: Gpu, node: NodeDescription) -> dict[str, Entry]:
         "Bus Location": gpu.bus_id,
         "Device Minor": str(gpu.minor),
         "GPU Firmware": node.driver.version if gpu.gsp else "N/A",
-        "GPU Excluded": "No",
+        "GPU Excluded": "Yes" if gpu.excluded else "No",
     }
     information = "\n".join(f"{key}:{_tabs(key)} {value}" for key, value in facts.items())
     entries: dict[str, Entry] = {

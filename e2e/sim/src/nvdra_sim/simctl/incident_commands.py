@@ -69,6 +69,12 @@ def _reset(given: argparse.Namespace) -> object:
     return report.gpu(node, gpu)
 
 
+def _initialisation(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.set_initialisation(node, gpu, given.milliseconds)
+    return report.gpu(node, gpu)
+
+
 def _xid(given: argparse.Namespace) -> object:
     node, gpu = open_state_and_gpu(given)
     incidents.report_xid(node, gpu, given.number, instance(given))
@@ -105,7 +111,7 @@ def _fabric(given: argparse.Namespace) -> object:
 
 
 def _add_gpu(commands: Any) -> None:
-    gpu = commands.add_parser("gpu", help="lose, restore, reset, unplug or plug a GPU")
+    gpu = commands.add_parser("gpu", help="lose, restore, reset or plug a GPU, …")
     arguments.set_help(gpu, f"Changes one GPU. GPU is its {GPU_HELP}.")
     actions = gpu.add_subparsers(required=True, metavar="ACTION")
     lose = add_gpu_command(
@@ -141,6 +147,12 @@ def _add_gpu(commands: Any) -> None:
         "mode. Fails if processes use the GPU, or if it is lost.",
     )  # fmt: skip
     add_proc_root(reset)
+    initialisation = add_gpu_command(
+        actions, "initialisation", _initialisation, "how long the GPU takes to start",
+        "Without persistence mode, the first call of a GPU that no other process uses takes so\n"
+        "long. Real GPUs take 1000 to 3000 ms.",
+    )  # fmt: skip
+    initialisation.add_argument("milliseconds", type=arguments.count, metavar="MS")
 
 
 def _add_errors(commands: Any) -> None:

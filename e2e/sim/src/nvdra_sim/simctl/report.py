@@ -73,6 +73,7 @@ def _gpu(state: State, which: Gpu, now: GpuState) -> Data:
         "driver": now.driver.decode() or None,
         "lost": bool(now.lost),
         "unplugged": bool(now.unplugged),
+        "initialisation_ms": now.initialisation_ms,
         "persistence_mode": bool(now.persistence),
         "compute_mode": COMPUTE_MODES[now.compute_mode],
         "time_slice": now.time_slice,

@@ -38,6 +38,8 @@ MAX_FUNCTIONS = 512
 MAX_EVENTS = 1024
 MAX_IMEX_NODES = 256
 
+CLIENT_LOCKS = FILE_SIZE  # a byte behind the file per GPU: locked by processes that use it
+INITIALISATION_LOCKS = CLIENT_LOCKS + MAX_GPUS  # likewise: locked by whoever initialises it
 NOT_AVAILABLE = 0xFFFFFFFF  # of an unsigned column: the query returns NOT_SUPPORTED
 ANY_GPU = -1  # of a fault rule
 NO_RESULT = -1  # of a fault rule: the call's own result
@@ -109,6 +111,7 @@ class GpuSpec(Structure):
         ("vbios", c_char * 32),
         ("board_part_number", c_char * 80),
         ("pcie_root", c_char * 32),
+        ("excluded", c_uint32),
         ("node_major", c_uint32),
         ("node_minor", c_uint32),
         ("module_id", c_uint32),
@@ -178,6 +181,7 @@ class Description(Structure):
         ("mig_capacity_when_off", c_uint32),
         ("mig_not_supported_when_off", c_uint32),
         ("mig_sparse_index", c_uint32),
+        ("mig_ampere_resets_itself", c_uint32),
         ("mig_offers_rev1", c_uint32),
         ("mig_offers_nvl", c_uint32),
         ("gpu_lost_wait", c_uint32),
@@ -266,6 +270,7 @@ class GpuState(Structure):
         ("fabric_health_summary", c_uint32),
         ("driver", c_char * 32),
         ("unplugged", c_uint32),
+        ("initialisation_ms", c_uint32),
     )
 
 
@@ -380,7 +385,8 @@ _STRUCTURES: tuple[type[Structure], ...] = (
 _CONSTANTS = (
     "BYTE_ORDER", "FILE_SIZE", "MAX_GPUS", "MAX_GI_PROFILES", "MAX_GPU_INSTANCES",
     "MAX_COMPUTE_INSTANCES", "MAX_PROCESSES", "MAX_RULES", "MAX_EVENTS", "MAX_IMEX_NODES",
-    "NOT_AVAILABLE", "ANY_GPU", "NO_RESULT", "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
+    "CLIENT_LOCKS", "INITIALISATION_LOCKS", "NOT_AVAILABLE", "ANY_GPU", "NO_RESULT",
+    "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
 )  # fmt: skip
 _SCALARS = {
     c_char: "char",

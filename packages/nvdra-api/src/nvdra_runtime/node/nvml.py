@@ -158,6 +158,20 @@ class Nvml:
         """Number of GPUs bound to the driver, including lost ones."""
         return int(self._call("nvmlDeviceGetCount", ""))
 
+    def excluded_gpus(self) -> tuple[PciAddress, ...]:
+        """GPUs that the kernel module lists and leaves alone (its parameter `NVreg_ExcludedGpus`).
+
+        Empty if this version of the driver cannot tell.
+        """
+        try:
+            count = int(self._call("nvmlGetExcludedDeviceCount", ""))
+        except NvmlError as error:
+            if error.is_unsupported:
+                return ()
+            raise
+        infos = [self._call("nvmlGetExcludedDeviceInfoByIndex", "", n) for n in range(count)]
+        return tuple(_pci_address(info.pci.busId) for info in infos)
+
     def handle_by_index(self, index: int) -> DeviceHandle:
         """The GPU at an index in PCI bus order, 0 … count - 1. Makes two calls: handle and UUID."""
         pointer = self._call("nvmlDeviceGetHandleByIndex", f"GPU at index {index}", index)
@@ -192,9 +206,7 @@ class Nvml:
 
     def pci_bus_id(self, gpu: DeviceHandle) -> PciAddress:
         """PCI address in lower case. The domain has four digits, or eight if necessary."""
-        raw = self._query("nvmlDeviceGetPciInfo", gpu).busId
-        text = (raw.decode() if isinstance(raw, bytes) else str(raw)).lower()
-        return PciAddress(text.removeprefix("0000") if text[8:9] == ":" else text)
+        return _pci_address(self._query("nvmlDeviceGetPciInfo", gpu).busId)
 
     def is_mig_enabled(self, gpu: DeviceHandle) -> bool:
         """Whether the GPU is in MIG mode now; False if it does not support MIG."""
@@ -265,6 +277,11 @@ class Nvml:
         if failure is not None:
             raise failure
         return result
+
+
+def _pci_address(bus_id: bytes | str) -> PciAddress:
+    text = (bus_id.decode() if isinstance(bus_id, bytes) else str(bus_id)).lower()
+    return PciAddress(text.removeprefix("0000") if text[8:9] == ":" else text)
 
 
 def _pynvml(library: ctypes.CDLL) -> ModuleType:

@@ -19,6 +19,7 @@ from typing import Final
 from nvdra_api.errors import DriverError
 from nvdra_api.ids import NodeName
 from nvdra_api.meta import JsonObject
+from nvdra_api.resource.slices import Device
 
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
@@ -122,6 +123,15 @@ class Publisher:
     def state(self) -> PublisherState:
         """The state of the publication."""
         return replace(self._state, error=self._state.error or self._informer.error)
+
+    async def stored_devices(self) -> list[Device]:
+        """The devices of the driver's slices of this node, once each, after they were listed."""
+        await self._informer.wait_for_sync()
+        devices: list[JsonObject] = []
+        for each in self._stored_slices():
+            devices += each["spec"].get("devices") or ()
+        read = map(Device.model_validate, devices)
+        return list({device.name: device for device in read}.values())
 
     def publish(self, pool: Pool) -> None:
         """Set the desired pool. An equal pool changes nothing."""

@@ -1,13 +1,13 @@
 """Prepares and unprepares claims of GPUs, step by step. `plan` decides which GPU a claim gets."""
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from nvdra_api import names
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import NodeName, PciAddress
-from nvdra_api.resource.claims import ClaimRef, ResourceClaim
+from nvdra_api.resource.claims import ResourceClaim
 from nvdra_api.v1beta1 import GpuConfig
 from nvdra_runtime.claims import allocation, opaque_configs
 from nvdra_runtime.claims.device_wait_queue import NotifyWaiting
@@ -74,7 +74,7 @@ class Preparer:
                     claim, configured, snapshot.inventory, snapshot.spec.generation, self._node
                 )
             record = planned.record
-            async with self._locked(claim.ref, planned.gpus, deadline):
+            async with self._locked(record, deadline):
                 self._check_free(planned)
                 await self._restore_spec(deadline)
                 await self._verify(snapshot, record.devices, deadline)
@@ -99,8 +99,7 @@ class Preparer:
 
     async def unprepare(self, record: GpuClaimRecord, deadline: float) -> None:
         """Remove the record. Nothing else is needed for this."""
-        gpus = {device.pci for device in record.devices}
-        async with self._locked(record.ref, gpus, deadline):
+        async with self._locked(record, deadline):
             with self._telemetry.step("commit state"):
                 await self._prepared_claims.remove(record.uid)
         await self._specs.remove_if_last(record)
@@ -136,14 +135,16 @@ class Preparer:
         )
 
     @asynccontextmanager
-    async def _locked(
-        self, ref: ClaimRef, gpus: Iterable[PciAddress], deadline: float
-    ) -> AsyncIterator[None]:
-        """Hold the locks of the GPUs for the block."""
+    async def _locked(self, record: GpuClaimRecord, deadline: float) -> AsyncIterator[None]:
+        """Hold the locks of the claim's GPUs for the block.
+
+        Admin access needs none: a claim for monitoring that waits for a GPU stops no other claim.
+        """
+        gpus = {device.pci for device in record.devices if not device.is_admin}
         async with AsyncExitStack() as stack:
             with self._telemetry.step("wait lock") as span:
                 waited = await stack.enter_async_context(
-                    self._locks.hold(gpus, holder=str(ref), deadline=deadline)
+                    self._locks.hold(gpus, holder=str(record.ref), deadline=deadline)
                 )
                 self._telemetry.metrics.lock_wait(waited.seconds)
                 if waited.holder is None:
@@ -165,5 +166,4 @@ class Preparer:
         with self._telemetry.step(
             "verify devices", {keys.HW_TYPE: keys.HW_TYPE_GPU, keys.HW_ID: tuple(by_uuid)}
         ):
-            for device in by_uuid.values():
-                await self._verifier.verify(snapshot, device, deadline)
+            await self._verifier.verify(snapshot, tuple(by_uuid.values()), deadline)

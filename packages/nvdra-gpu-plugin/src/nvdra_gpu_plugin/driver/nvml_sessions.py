@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from nvdra_api.errors import Reason
+from nvdra_api.ids import PciAddress
 from nvdra_runtime.node.nvml import CallObserver, Nvml, NvmlError
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
@@ -50,6 +51,7 @@ class NvmlSession:
         installation: The driver that it was opened from.
         versions: The driver's versions.
         count: Number of GPUs that NVML reports.
+        excluded: GPUs that the driver's files list and the kernel module leaves alone.
         is_lost: Whether a call has failed because the driver is gone.
     """
 
@@ -57,7 +59,25 @@ class NvmlSession:
     installation: DriverInstallation
     versions: DriverVersions
     count: int
+    excluded: tuple[PciAddress, ...] = ()
     is_lost: bool = False
+
+    @property
+    def pci_addresses(self) -> tuple[PciAddress, ...] | None:
+        """The PCI addresses in the order of NVML's indices, according to the driver's files.
+
+        None if the files do not list the same GPUs as NVML.
+        """
+        return self._listed if len(self._listed) == self.count else None
+
+    @property
+    def has_all_gpus(self) -> bool:
+        """Whether NVML reports every GPU that the kernel module drives."""
+        return self.count >= len(self._listed)
+
+    @property
+    def _listed(self) -> tuple[PciAddress, ...]:
+        return tuple(pci for pci in self.installation.gpus if pci not in self.excluded)
 
 
 class NvmlSessions:
@@ -128,7 +148,9 @@ def _open_session(
 ) -> NvmlSession:
     nvml = Nvml.load(found.library, observe, library_count)
     try:
-        return NvmlSession(nvml, found, _driver_versions(nvml), nvml.device_count())
+        return NvmlSession(
+            nvml, found, _driver_versions(nvml), nvml.device_count(), nvml.excluded_gpus()
+        )
     except NvmlError:
         nvml.close()
         raise

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from nvdra_api.errors import Reason
+from nvdra_api.ids import DeviceName
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver
@@ -27,16 +28,16 @@ from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.installation import DriverInstallation
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSession, NvmlSessions
 from nvdra_gpu_plugin.hardware import gpu_probe
-from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.gpu_probe import UNRESPONSIVE_S, GpuProbe
 from nvdra_gpu_plugin.hardware.nvml_reopen_policy import NvmlReopenPolicy
 
 _INTERVAL_S: Final = 5.0
 """Between two inspections. One is some 200 `lstat` calls, a millisecond. Probes run by
 themselves."""
 
-_FIRST_ANSWER_S: Final = 2.0
-"""How long the GPUs of a new session may take to describe themselves before the others are
-published without them. They usually take milliseconds."""
+_LAST_ANSWER_S: Final = 2.0
+"""How long GPUs of a new session are waited for after the last one that has described itself. GPUs
+in persistence mode take milliseconds, others 1 to 3 s, all about the same."""
 
 _IDLE_TIMEOUT_S: Final = 1.0
 """How long calls in progress may take before a session is abandoned instead of closed."""
@@ -62,16 +63,19 @@ class DeviceState:
         snapshot: The GPUs; None while none can be used.
         node_fault: Why none can be used, or what failed although the snapshot can be used.
         faults: GPUs that cannot be used, and are not published.
+        awaited: GPUs that NVML reports and that have not described themselves yet, by device name;
+            None for one whose name is not known either. They are not in the snapshot.
     """
 
     snapshot: Snapshot | None = None
     node_fault: Fault | None = None
     faults: tuple[Fault, ...] = ()
+    awaited: tuple[DeviceName | None, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether the driver works and there is no GPU."""
-        if self.snapshot is None or self.faults:
+        if self.snapshot is None or self.faults or self.awaited:
             return False
         return not self.snapshot.inventory.gpus
 
@@ -169,7 +173,7 @@ class DeviceMonitor:
         session, now = self._sessions.current, self._clock.monotonic()
         if self._reopen_policy.is_due(session, self.probes, found, now):
             await self._reopen_nvml(found, group)
-        await self._wait_first_answers()
+            await self._wait_first_answers()
         self._spec_state, self._must_rebuild_spec = await self._update_spec(found), False
         return self._device_state(self._spec_state)
 
@@ -226,9 +230,12 @@ class DeviceMonitor:
         return worker
 
     async def _wait_first_answers(self) -> None:
-        """Give GPUs of a new session a moment to describe themselves."""
-        until = self._reopen_policy.opened_at + _FIRST_ANSWER_S
-        while not all(probe.has_answered for probe in self.probes):
+        """Wait until the GPUs of a new session have described themselves, except stragglers."""
+        while any(probe.is_awaited for probe in self.probes):
+            until = self._reopen_policy.opened_at + UNRESPONSIVE_S
+            answers = [each.answered_at for each in self.probes if each.answered_at is not None]
+            if answers:
+                until = min(until, max(answers) + _LAST_ANSWER_S)
             remaining = until - self._clock.monotonic()
             if remaining <= 0 or not await timeouts.wait_for_event(self._woken, remaining):
                 return
@@ -261,7 +268,13 @@ class DeviceMonitor:
             for gpu in snapshot.inventory.gpus
             if gpu.name in spec_state.missing_paths
         ]
-        return DeviceState(snapshot, spec_state.write_fault, tuple(faults))
+        awaited = [each for each in self.probes if each.gpu is None and each.is_awaited]
+        return DeviceState(
+            snapshot,
+            spec_state.write_fault,
+            tuple(faults),
+            tuple(probe.name for probe in awaited),
+        )
 
     async def _set_state(self, state: DeviceState) -> None:
         """Replace the state if it differs. An equal snapshot stays the same object."""

@@ -7,7 +7,7 @@ off the bus or comes back is noticed before a claim needs it. `DeviceMonitor` de
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
 from nvdra_runtime.node.host import Host
@@ -22,12 +22,16 @@ from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
 from nvdra_gpu_plugin.hardware import discovery
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 _INTERVAL_S: Final = 10.0
 """Between two queries. One takes some 20 µs, and each claim queries the GPU by itself, too."""
 
 UNRESPONSIVE_S: Final = 10.0
 """A GPU that does not respond for so long is not published until it does. NVML responds within
-milliseconds, under load within a few seconds.
+milliseconds, under load within a few seconds. The first client of a GPU without persistence mode
+waits 1 to 3 s.
 
 Source: docs/reference/gpu-devices.md, "Loading and initialisation".
 """
@@ -45,6 +49,13 @@ class _QueryResult(NamedTuple):
     error: NvmlError | ValueError | None = None
 
 
+class _Moment(NamedTuple):
+    """A moment on the monotonic clock and on the wall clock."""
+
+    monotonic: float
+    time: datetime
+
+
 class GpuProbe:
     """The probe of one GPU in one NVML session.
 
@@ -52,7 +63,8 @@ class GpuProbe:
         worker: The GPU's thread.
         gpu: What the GPU is. Until it is described, what the former session found in its place.
         handle: The session's handle; None until the GPU is described.
-        has_answered: Whether the first query of this session has ended, with or without an error.
+        answered_at: When the first query of this session ended, with or without an error, in
+            monotonic seconds; None if it has not.
         is_compute: False if the GPU only drives a screen; True until this is known.
     """
 
@@ -68,7 +80,7 @@ class GpuProbe:
         self.worker = worker
         self.gpu = previous
         self.handle: DeviceHandle | None = None
-        self.has_answered = False
+        self.answered_at: float | None = None
         self.is_compute = True
         self._session = session
         self._index = index
@@ -77,8 +89,8 @@ class GpuProbe:
         self._minor: int | None = None
         self._error = ""
         self._since = clock.now()
-        self._query_started: float | None = None
-        self._query_started_time = clock.now()
+        self._query_started: _Moment | None = None
+        self._claim_unanswered_since: _Moment | None = None
         self._woken = asyncio.Event()
 
     @property
@@ -89,25 +101,73 @@ class GpuProbe:
         return None if self._minor is None else device_names.gpu_name(self._minor)
 
     @property
+    def has_answered(self) -> bool:
+        """Whether the first query of this session has ended, with or without an error."""
+        return self.answered_at is not None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the GPU has not answered yet, and may still be starting."""
+        return not self.has_answered and not self.is_overdue
+
+    @property
+    def works(self) -> bool:
+        """Whether the GPU has answered and can be used."""
+        return self.has_answered and self.fault is None
+
+    @property
     def fault(self) -> Fault | None:
-        """Why the GPU cannot be used; None if it can."""
-        name = self.name or f"the GPU at index {self._index}"
-        uuid = "" if self.gpu is None else f" ({self.gpu.uuid})"
-        if self._query_started is not None and (not self.has_answered or self.is_overdue):
-            since = _rfc3339(self._query_started_time)
-            return Fault(name, f"{name}{uuid} has not answered NVML since {since}; {_REMEDY}")
+        """Why the GPU cannot be used; None if it can, or if it has not answered yet."""
+        if self.is_overdue:
+            return Fault(self._device, self.silence)
         if self._error:
             since = _rfc3339(self._since)
-            text = f"{name}{uuid} does not work since {since}: {self._error}; {_REMEDY}"
-            return Fault(name, text)
+            text = f"{self._description} does not work since {since}: {self._error}; {_REMEDY}"
+            return Fault(self._device, text)
         return None
+
+    @property
+    def silence(self) -> str:
+        """Since when the GPU has not answered, and what to do if it lasts."""
+        since = _rfc3339((self._waiting_since or self._now()).time)
+        return f"{self._description} has not answered NVML since {since}; {_REMEDY}"
+
+    @property
+    def _device(self) -> str:
+        return self.name or f"the GPU at index {self._index}"
+
+    @property
+    def _description(self) -> str:
+        """The device with its UUID, if it is known."""
+        return self._device if self.gpu is None else f"{self._device} ({self.gpu.uuid})"
 
     def wake(self) -> None:
         """Query the GPU at once."""
         self._woken.set()
 
-    def verify(self, uuid: GpuUUID) -> None:
+    async def ask(self, function: Callable[[*Ts], T], *arguments: *Ts, deadline: float) -> T:
+        """Call `function` on the GPU's thread, for a claim.
+
+        Raises:
+            TimeoutError: The GPU does not answer by the deadline, or as long as any GPU that works
+                needs. If this is known already, it is raised at once.
+        """
+        if self.is_overdue:
+            raise TimeoutError
+        started = self._now()
+        limit = asyncio.get_running_loop().time() + UNRESPONSIVE_S
+        try:
+            return await self.worker.run(function, *arguments, deadline=min(deadline, limit))
+        except TimeoutError:
+            if self._claim_unanswered_since is None:
+                self._claim_unanswered_since = started
+            raise
+
+    def verify(self, uuid: GpuUUID) -> bool:
         """Return only if the GPU responds. Called on the GPU's thread.
+
+        Returns:
+            Whether the GPU is in MIG mode now. A mode that waits for a reset does not count.
 
         Raises:
             NvmlError: It does not respond as it should.
@@ -120,6 +180,7 @@ class GpuProbe:
         if handle is None or handle.uuid != uuid:
             raise ValueError("another GPU is in its place")
         nvml.verify_alive(handle)
+        return nvml.is_mig_enabled(handle)
 
     async def run(self, notify: Callable[[], None]) -> None:
         """Query the GPU again and again. Returns only if the GPU is not for compute.
@@ -127,31 +188,41 @@ class GpuProbe:
         Args:
             notify: Called when the result changes.
         """
-        self._mark_query_start()
+        self._query_started = self._now()
         pci = _pci_address(self._session, self._index)
         if pci is not None and self.gpu is None:
             self._minor = await self.worker.run(installation.gpu_minor, self._host, pci)
         while self.is_compute:
-            before = (self.handle, self._error, self.has_answered)
-            self._mark_query_start()
+            before = self._findings
+            self._query_started = self._now()
             result = await self.worker.run(self._query)
-            was_overdue, self._query_started = self.is_overdue, None
+            was_overdue = self.is_overdue
+            self._query_started = self._claim_unanswered_since = None
             self._apply(result)
-            if was_overdue or before != (self.handle, self._error, self.has_answered):
+            if was_overdue or before != self._findings:
                 notify()
             await timeouts.wait_for_event(self._woken, _INTERVAL_S)
             self._woken.clear()
 
     @property
     def is_overdue(self) -> bool:
-        """Whether a query takes longer than with any GPU that works."""
-        return (
-            self._query_started is not None
-            and self._clock.monotonic() - self._query_started > UNRESPONSIVE_S
-        )
+        """Whether a query or a claim has waited longer than for any GPU that works."""
+        since = self._waiting_since
+        return since is not None and self._clock.monotonic() - since.monotonic >= UNRESPONSIVE_S
 
-    def _mark_query_start(self) -> None:
-        self._query_started, self._query_started_time = self._clock.monotonic(), self._clock.now()
+    @property
+    def _findings(self) -> tuple[object, ...]:
+        """What others are notified of when it changes."""
+        return self.gpu, self.handle, self._error, self.has_answered
+
+    @property
+    def _waiting_since(self) -> _Moment | None:
+        """Since when the GPU has not answered; None if nothing waits for it."""
+        waits = (self._query_started, self._claim_unanswered_since)
+        return min((each for each in waits if each is not None), default=None)
+
+    def _now(self) -> _Moment:
+        return _Moment(self._clock.monotonic(), self._clock.now())
 
     def _query(self) -> _QueryResult:
         """Query the GPU, on its thread.
@@ -160,16 +231,19 @@ class GpuProbe:
         """
         nvml = self._session.nvml
         try:
-            if self.handle is not None:
+            if self.handle is not None and self.gpu is not None:
                 nvml.verify_alive(self.handle)
-                return _QueryResult()
+                if nvml.is_mig_enabled(self.handle) == self.gpu.is_mig_enabled:
+                    return _QueryResult()
+            # Also after a switch of the MIG mode, which may change the GPU's minor number.
             found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
         except (NvmlError, ValueError) as error:
             return _QueryResult(error=error)
         return _QueryResult(found)
 
     def _apply(self, result: _QueryResult) -> None:
-        self.has_answered = True
+        if self.answered_at is None:
+            self.answered_at = self._clock.monotonic()
         error = "" if result.error is None else str(result.error)
         if error != self._error:
             self._error, self._since = error, self._clock.now()
@@ -206,8 +280,8 @@ def create_probes(
 
 def _pci_address(session: NvmlSession, index: int) -> PciAddress | None:
     """The GPU's PCI address according to files; None if they do not list the same GPUs as NVML."""
-    gpus = session.installation.gpus
-    return gpus[index] if len(gpus) == session.count else None
+    addresses = session.pci_addresses
+    return None if addresses is None else addresses[index]
 
 
 def _rfc3339(moment: datetime) -> str:

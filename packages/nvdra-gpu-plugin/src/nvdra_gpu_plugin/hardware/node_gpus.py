@@ -83,19 +83,18 @@ class NodeGpus:
 
         Raises:
             PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`: one of them cannot be used.
-            RetryableError: `DeadlineExceeded`: a GPU hangs.
+            RetryableError: `DeadlineExceeded`: a GPU hangs. If this is known, it is not waited for.
         """
         has_waited = False
         while (probe := self._undescribed_probe(names)) is not None:
-            has_waited, fault = True, probe.fault
+            has_waited = True
+            if probe.is_overdue:
+                raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence)
             try:
                 async with asyncio.timeout_at(deadline):
                     await self.changed_since(self._monitor.serial)
             except TimeoutError as error:
-                text = (
-                    "a GPU of this node has not been described yet" if fault is None else fault.text
-                )
-                raise RetryableError(Reason.DEADLINE_EXCEEDED, text) from error
+                raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence) from error
         return has_waited
 
     def _undescribed_probe(self, names: Collection[str]) -> GpuProbe | None:

@@ -13,6 +13,10 @@ from nvdra_gpu_plugin.driver.installation import DriverInstallation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 
+_MISSING_ATTEMPTS: Final = 3
+"""How often NVML is opened again for a GPU that the driver's files list and NVML does not. The
+module may still be starting it; what is missing after minutes stays so until the files change."""
+
 _REOPEN_BACKOFF: Final = Backoff(first_s=60, ceiling_s=3600)
 
 
@@ -51,16 +55,14 @@ class NvmlReopenPolicy:
         if any(probe.is_overdue for probe in probes):
             return False  # a session cannot be closed during a call, and the other GPUs work
         if session.installation != found:
-            return True
-        if not any(probe.fault for probe in probes) and _has_all_gpus(session):
             self._count = 0
-            return False
+            return True
+        if all(probe.works for probe in probes):
+            if session.has_all_gpus:
+                self._count = 0
+            if session.has_all_gpus or self._count >= _MISSING_ATTEMPTS:
+                return False
         if now - self.opened_at < _REOPEN_BACKOFF.delay(self._count + 1, 0.0):
             return False
         self._count += 1
         return True
-
-
-def _has_all_gpus(session: NvmlSession) -> bool:
-    """Whether NVML reports every GPU that the kernel module drives."""
-    return session.count >= len(session.installation.gpus)

@@ -5,6 +5,7 @@ A GPU is queried on a thread of its own, so that one that hangs delays only its 
 
 import asyncio
 import contextvars
+from collections.abc import Collection
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_runtime.node.nvml import NvmlError
@@ -20,20 +21,46 @@ class GpuVerifier:
     def __init__(self, monitor: DeviceMonitor) -> None:
         self._monitor = monitor
 
-    async def verify(self, snapshot: Snapshot, device: GpuDeviceRecord, deadline: float) -> None:
-        """Return only if the GPU responds and everything that its CDI name refers to exists.
+    async def verify(
+        self, snapshot: Snapshot, devices: Collection[GpuDeviceRecord], deadline: float
+    ) -> None:
+        """Return only if the GPUs respond and everything that their CDI names refer to exists.
+
+        All are asked side by side. The first failure is raised at once.
 
         Raises:
-            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`.
-            RetryableError: `DeadlineExceeded`: the GPU hangs. `DriverMismatch`: the driver is gone.
+            PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`. `UnknownDevice`: a GPU is in
+                MIG mode.
+            RetryableError: `DeadlineExceeded`: a GPU hangs. `DriverMismatch`: the driver is gone.
         """
+        if len(devices) == 1:  # the usual claim: it needs no task
+            (device,) = devices
+            await self._verify_one(snapshot, device, deadline)
+            return
+        failures: tuple[DriverError | ExceptionGroup[DriverError], ...] = ()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for device in devices:
+                    group.create_task(self._verify_one(snapshot, device, deadline))
+        except* DriverError as errors:
+            failures = errors.exceptions
+        if failures:
+            raise failures[0]
+
+    async def _verify_one(
+        self, snapshot: Snapshot, device: GpuDeviceRecord, deadline: float
+    ) -> None:
         try:
             if not self._monitor.is_usable.is_set():
                 async with asyncio.timeout_at(deadline):
                     await self._monitor.is_usable.wait()
             probe = self._find_probe(snapshot, device)
             context = contextvars.copy_context()  # so that a slow NVML call finds its span
-            await probe.worker.run(context.run, _verify, snapshot, probe, device, deadline=deadline)
+            error = await probe.ask(
+                context.run, _problem, snapshot, probe, device, deadline=deadline
+            )
+            if error is not None:
+                raise error
         except TimeoutError as error:
             self._monitor.wake()
             raise RetryableError(
@@ -52,17 +79,34 @@ class GpuVerifier:
 
         Raises:
             PermanentError: `DeviceUnhealthy`: the GPU has disappeared.
+            RetryableError: `DeadlineExceeded`: it may be one that has not described itself since
+                NVML was opened again.
         """
         pci = snapshot.inventory.by_name[device.device].pci
         for probe in self._monitor.probes:
             if probe.gpu is not None and probe.gpu.pci == pci:
                 return probe
+        awaited = [probe for probe in self._monitor.probes if probe.is_awaited]
+        if awaited:
+            raise RetryableError(Reason.DEADLINE_EXCEEDED, awaited[0].silence, device=device.device)
         raise PermanentError(
             Reason.DEVICE_UNHEALTHY,
             f"{device.device} ({device.uuid}) is no longer on the PCI bus",
             "look for Xid messages in the node's kernel log",
             device=device.device,
         )
+
+
+def _problem(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> DriverError | None:
+    """Why the GPU cannot be used; None if it can. Called on its own thread.
+
+    The error is returned, because the claim may have failed meanwhile for another GPU.
+    """
+    try:
+        _verify(snapshot, probe, device)
+    except DriverError as error:
+        return error
+    return None
 
 
 def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> None:
@@ -77,7 +121,7 @@ def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Non
             device=device.device,
         )
     try:
-        probe.verify(device.uuid)
+        is_mig_enabled = probe.verify(device.uuid)
     except (NvmlError, ValueError) as error:
         if isinstance(error, NvmlError) and error.is_driver_error:
             raise RetryableError(
@@ -92,3 +136,10 @@ def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Non
             "look for Xid messages in the node's kernel log; reset the GPU or drain the node",
             device=device.device,
         ) from error
+    if is_mig_enabled:
+        raise PermanentError(
+            Reason.UNKNOWN_DEVICE,
+            f"{device.device} ({device.uuid}) is in MIG mode and cannot be handed out whole",
+            "delete the pod so that it is scheduled anew, or turn MIG mode off (nvidia-smi -mig 0)",
+            device=device.device,
+        )

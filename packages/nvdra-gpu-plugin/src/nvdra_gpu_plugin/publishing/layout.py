@@ -3,10 +3,11 @@
 Source: docs/reference/gpu-devices.md, "What each GPU offers", "Slices of a node".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 
+from nvdra_api import names
 from nvdra_api.gates import Feature, FeatureGates
-from nvdra_api.ids import NodeName, PoolName
+from nvdra_api.ids import DeviceName, NodeName, PoolName
 from nvdra_api.resource.slices import Device
 from nvdra_runtime.resourceslices.pool import Pool, Slice
 
@@ -18,14 +19,57 @@ _DEVICES_PER_SLICE = 64
 lower limit is always used, so that a taint does not move devices between slices."""
 
 
-def pool(inventory: Inventory, gates: FeatureGates, node: NodeName) -> Pool:
+def pool(
+    inventory: Inventory, gates: FeatureGates, node: NodeName, awaited: Iterable[Device] = ()
+) -> Pool:
     """The pool, named after the node, with its GPUs in the order of their PCI addresses.
 
     A pool without GPUs has one empty slice. A GPU in MIG mode is not published as a whole.
+
+    Args:
+        inventory: The GPUs that work.
+        gates: Which forms of attributes are published.
+        node: The node's name.
+        awaited: Devices that stay as they were published, from `still_awaited`.
     """
     devices = [_whole_gpu(gpu, gates) for gpu in inventory.gpus if not gpu.is_mig_enabled]
+    devices = sorted([*devices, *awaited], key=_place)
     slices = tuple(Slice(devices=part) for part in _chunks(devices)) or (Slice(),)
     return Pool(PoolName(node), slices)
+
+
+def still_awaited(
+    published: Iterable[Device],
+    inventory: Inventory,
+    awaited: Collection[DeviceName | None],
+    faulty: Collection[str],
+) -> list[Device]:
+    """The devices that were published and may be GPUs that have not described themselves yet.
+
+    Args:
+        published: The devices that were published before.
+        inventory: The GPUs that have described themselves. One of them may have had another name.
+        awaited: The GPUs that have not; None for one whose name is not known either.
+        faulty: Devices that are to be withdrawn.
+    """
+    uuids = {gpu.uuid for gpu in inventory.gpus}
+    return [
+        device
+        for device in published
+        if (device.name in awaited or None in awaited)
+        and device.name not in inventory.by_name
+        and device.name not in faulty
+        and _text(device, "uuid") not in uuids
+    ]
+
+
+def _place(device: Device) -> str:
+    return _text(device, names.ATTRIBUTE_PCI_BUS_ID)
+
+
+def _text(device: Device, attribute: str) -> str:
+    found = device.attributes.get(attribute)
+    return "" if found is None else found.string_value or ""
 
 
 def _whole_gpu(gpu: Gpu, gates: FeatureGates) -> Device:
@@ -38,6 +82,6 @@ def _whole_gpu(gpu: Gpu, gates: FeatureGates) -> Device:
     )
 
 
-def _chunks(devices: Sequence[Device]) -> Iterator[tuple[Device, ...]]:
+def _chunks(devices: list[Device]) -> Iterator[tuple[Device, ...]]:
     for start in range(0, len(devices), _DEVICES_PER_SLICE):
         yield tuple(devices[start : start + _DEVICES_PER_SLICE])

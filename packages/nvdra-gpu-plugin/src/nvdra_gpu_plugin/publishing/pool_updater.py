@@ -1,16 +1,20 @@
 """Updates the node's pool whenever its GPUs change, and reports what is wrong with them.
 
 Without a working driver the pool is empty. A GPU that does not work is not published. The reason is
-in the log, in `/readyz` and in Events of the Node.
+in the log, in `/readyz` and in Events of the Node. What was published, also by an earlier process,
+stays while its GPU may still be starting.
 """
 
+import asyncio
 from collections.abc import Iterable
 from itertools import groupby
 
 from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import NodeName
+from nvdra_api.resource.slices import Device
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
+from nvdra_runtime.resourceslices.pool import Pool
 from nvdra_runtime.resourceslices.publisher import Publisher
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
@@ -49,25 +53,40 @@ class PoolUpdater:
         self._reported = DeviceState()
 
     async def run(self) -> None:
-        """Publish the GPUs now and whenever they change. Run until cancelled."""
+        """Publish and report the GPUs now and whenever they change. Run until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._publish_changes(), name="pool changes")
+            group.create_task(self._report_changes(), name="device reports")
+
+    async def _publish_changes(self) -> None:
+        """Publish, once it is known which devices an earlier process has published."""
+        published = await self._publisher.stored_devices()
         serial = 0
         while True:
             serial = await self._gpus.changed_since(serial)
-            state = self._gpus.state
-            self._update_pool(state)
-            self._report_changes(state)
+            pool = self._pool(self._gpus.state, published)
+            self._publisher.publish(pool)
+            published = [device for slice_ in pool.slices for device in slice_.devices]
 
-    def _update_pool(self, state: DeviceState) -> None:
-        known = Inventory() if state.snapshot is None else state.snapshot.inventory
-        pool = layout.pool(known.without(state.faults), self._gates, self._node)
-        self._publisher.publish(pool)
-        published = sum(len(slice_.devices) for slice_ in pool.slices)
-        self._metrics.set_devices(
-            {("gpu", "healthy"): published, ("gpu", "unhealthy"): len(state.faults)}
-        )
+    def _pool(self, state: DeviceState, published: Iterable[Device]) -> Pool:
+        if state.snapshot is None:
+            return layout.pool(Inventory(), self._gates, self._node)
+        inventory = state.snapshot.inventory
+        faulty = {fault.device for fault in state.faults}
+        awaited = layout.still_awaited(published, inventory, state.awaited, faulty)
+        return layout.pool(inventory.without(state.faults), self._gates, self._node, awaited)
 
-    def _report_changes(self, state: DeviceState) -> None:
+    async def _report_changes(self) -> None:
+        serial = 0
+        while True:
+            serial = await self._gpus.changed_since(serial)
+            self._report(self._gpus.state)
+
+    def _report(self, state: DeviceState) -> None:
         """Report what differs from the previous state."""
+        self._metrics.set_devices(
+            {("gpu", "healthy"): _count_usable(state), ("gpu", "unhealthy"): len(state.faults)}
+        )
         previous, self._reported = self._reported, state
         if state.node_fault is not None and state.node_fault != previous.node_fault:
             LOG.warning("The node's GPUs cannot be used", error=state.node_fault.text)
@@ -101,6 +120,14 @@ class PoolUpdater:
 
     def _warn(self, reason: Reason, text: str) -> None:
         self._events.emit((node_reference(self._node),), "Warning", reason, text)
+
+
+def _count_usable(state: DeviceState) -> int:
+    """How many whole GPUs can be handed out."""
+    if state.snapshot is None:
+        return 0
+    usable = state.snapshot.inventory.without(state.faults)
+    return sum(not gpu.is_mig_enabled for gpu in usable.gpus)
 
 
 def _by_reason(faults: Iterable[Fault]) -> list[tuple[Reason, list[Fault]]]:

@@ -1,13 +1,14 @@
 """Inventory → pool: in order of PCI address, whole GPUs only, split where the server wants it."""
 
 from nvdra_api.gates import FeatureGates
-from nvdra_api.ids import NodeName
-from nvdra_api.resource.slices import DeviceAttribute
-from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
+from nvdra_api.ids import DeviceName, NodeName
+from nvdra_api.resource.slices import Device, DeviceAttribute
+from nvdra_gpu_plugin.devices.inventory import Fault, Gpu, Inventory
 from nvdra_gpu_plugin.publishing import layout
 from nvdra_testing.hardware.gpus import h100
 
 NODE = NodeName("node-a")
+GPU_1 = DeviceName("gpu-1")
 
 
 def names(inventory: Inventory) -> list[list[str]]:
@@ -28,6 +29,37 @@ def test_a_board_in_mig_mode_is_not_offered_whole() -> None:
 def test_a_faulty_board_is_left_out() -> None:
     left = Inventory((h100(0), h100(1))).without([Fault("gpu-1", "no device node")])
     assert names(left) == [["gpu-0"]]
+
+
+def published(*gpus: Gpu) -> list[Device]:
+    (only,) = layout.pool(Inventory(gpus), FeatureGates(), NODE).slices
+    return list(only.devices)
+
+
+def test_a_board_that_may_still_be_starting_stays_as_it_was_published() -> None:
+    former = published(h100(0), h100(1), h100(2))
+    known = Inventory((h100(0), h100(2)))
+    awaited = layout.still_awaited(former, known, (GPU_1,), ())
+    assert awaited == [former[1]]
+    assert layout.pool(known, FeatureGates(), NODE, awaited) == layout.pool(
+        Inventory((h100(0), h100(1), h100(2))), FeatureGates(), NODE
+    )
+
+
+def test_a_board_that_nobody_waits_for_does_not_stay() -> None:
+    former = published(h100(0), h100(1), h100(2), h100(3))
+    known = Inventory((h100(0),))
+    names = [device.name for device in layout.still_awaited(former, known, (GPU_1,), ())]
+    assert names == ["gpu-1"]
+    names = [device.name for device in layout.still_awaited(former, known, (None,), ("gpu-2",))]
+    assert names == ["gpu-1", "gpu-3"], "nobody knows the name, but gpu-2 has failed"
+    assert layout.still_awaited(former, known, (), ()) == []
+
+
+def test_a_board_that_has_another_name_now_does_not_stay_under_the_old_one() -> None:
+    former = published(h100(1, uuid="GPU-a"), h100(2, uuid="GPU-b"))
+    known = Inventory((h100(2, uuid="GPU-a"),))
+    assert layout.still_awaited(former, known, (GPU_1,), ()) == []
 
 
 def test_sixty_four_devices_are_the_most_in_one_slice() -> None:

@@ -1,0 +1,80 @@
+/*
+ * The time that a GPU needs before it answers the first client (nvml-simulator.md §10.7).
+ *
+ * The driver initialises a GPU for its first client and stops it after the last one, unless it is in persistence mode.
+ * A process is a client from its first use of a GPU until its session ends, or it does: it holds a lock on a byte of
+ * the state file, which the kernel takes away from a process that is killed. Another byte is locked meanwhile, so that
+ * whoever comes during an initialisation waits for its end.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sim.h"
+
+static struct {
+    pthread_mutex_t mutex;
+    bool is_client;
+} gpus[SIM_MAX_GPUS] = {[0 ... SIM_MAX_GPUS - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER}};
+
+static bool is_client(unsigned gpu)
+{
+    return __atomic_load_n(&gpus[gpu].is_client, __ATOMIC_ACQUIRE);
+}
+
+static struct flock lock_of(short type, unsigned byte)
+{
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+}
+
+/* A descriptor without the right to write cannot exclude others; its process then waits for nobody. */
+static void set_lock(short type, unsigned byte)
+{
+    struct flock lock = lock_of(type, byte);
+    while (fcntl(state_file(), F_OFD_SETLKW, &lock) != 0 && errno == EINTR)
+        continue;
+}
+
+bool has_other_clients(unsigned gpu)
+{
+    struct flock lock = lock_of(F_WRLCK, SIM_CLIENT_LOCKS + gpu);
+    return fcntl(state_file(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static void initialise(unsigned gpu)
+{
+    set_lock(F_WRLCK, SIM_INITIALISATION_LOCKS + gpu);
+    struct sim_gpu_state now = read_gpu(gpu);
+    if (!now.persistence && !has_other_clients(gpu))
+        sleep_ms(now.initialisation_ms);
+    if (session_is_initialized()) { /* it may have ended meanwhile */
+        set_lock(F_RDLCK, SIM_CLIENT_LOCKS + gpu);
+        __atomic_store_n(&gpus[gpu].is_client, true, __ATOMIC_RELEASE);
+    }
+    set_lock(F_UNLCK, SIM_INITIALISATION_LOCKS + gpu);
+}
+
+void use_gpu(unsigned gpu)
+{
+    if (is_client(gpu))
+        return;
+    pthread_mutex_lock(&gpus[gpu].mutex);
+    if (!is_client(gpu))
+        initialise(gpu);
+    pthread_mutex_unlock(&gpus[gpu].mutex);
+}
+
+void release_gpus(void)
+{
+    for (unsigned gpu = 0; gpu < SIM_MAX_GPUS; gpu++)
+        if (__atomic_exchange_n(&gpus[gpu].is_client, false, __ATOMIC_ACQ_REL))
+            set_lock(F_UNLCK, SIM_CLIENT_LOCKS + gpu);
+}
+
+void forget_initialisations(void)
+{
+    for (unsigned gpu = 0; gpu < SIM_MAX_GPUS; gpu++)
+        pthread_mutex_init(&gpus[gpu].mutex, NULL);
+}

@@ -1,0 +1,39 @@
+/* nvidia-smi -mig: turns MIG mode on or off, or leaves it to the next reset. */
+#include <stdio.h>
+
+#include "smi.h"
+
+static int refuse(const char *bus_id, nvml_code code)
+{
+    printf("Unable to change MIG Mode for GPU %s: %s\n", bus_id, nvml.ErrorString(code));
+    return exit_code_of(code);
+}
+
+static int set_one(bool on, nvml_device device)
+{
+    nvml_pci_info pci;
+    nvml_code activation = NVML_SUCCESS, code = nvml.DeviceGetPciInfo(device, &pci);
+    if (code != NVML_SUCCESS)
+        return refuse("", code);
+    code = nvml.DeviceSetMigMode(device, on, &activation);
+    if (code != NVML_SUCCESS)
+        return refuse(pci.bus_id, code);
+    if (activation == NVML_SUCCESS)
+        printf("%s MIG Mode for GPU %s\n", on ? "Enabled" : "Disabled", pci.bus_id);
+    else
+        printf("Warning: MIG mode is in pending %s state for GPU %s: %s\n"
+               "Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective on GPU %s\n",
+               on ? "enable" : "disable", pci.bus_id, nvml.ErrorString(activation), pci.bus_id);
+    return 0;
+}
+
+int mig_mode_set(const struct options *options, const struct devices *devices)
+{
+    for (unsigned i = 0; i < devices->count; i++) {
+        int failed = set_one(options->mig_mode, devices->device[i]);
+        if (failed != 0)
+            return failed;
+    }
+    printf("All done.\n");
+    return 0;
+}
