@@ -117,7 +117,7 @@ class Connection:
         self.host = configuration.host
 
     async def reload_credentials(self, rejected_generation: int) -> bool:
-        """Read rejected credentials again. Returns whether to retry the request.
+        """Read rejected credentials, or a CA that is out of date, again. Returns whether to retry.
 
         If several requests are rejected at once, one of them reloads. Within 5 s of a reload there
         is no other one, so that an exec plugin does not run for every request while its credentials
