@@ -169,7 +169,8 @@ class Connection:
         if content_type == YAML_CONTENT_TYPE:
             body = json.dumps(body)  # the kubernetes package writes JSON only
         headers = {"Content-Type": content_type}
-        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        with _translate_configuration_errors(self._settings):  # it may read the token's file
+            token = await self._configuration.get_api_key_with_prefix("BearerToken")
         if token:
             headers["Authorization"] = token
         response = await self._rest.request(
