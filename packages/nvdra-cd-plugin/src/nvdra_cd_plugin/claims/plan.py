@@ -42,10 +42,10 @@ class NodeInOtherDomainError(DeviceInUseError):
 
     @property
     def anonymous_message(self) -> str:
-        """The message without any name of the other domain."""
+        """The message without any name of the other domain; its UID is in the node's label."""
         return (
-            f"node {self._node} is a member of a ComputeDomain of another namespace, and can be in "
-            "only one at a time"
+            f"node {self._node} is a member of ComputeDomain {self.holder.domain or 'unknown'} of "
+            "another namespace, and can be in only one at a time"
         )
 
 
