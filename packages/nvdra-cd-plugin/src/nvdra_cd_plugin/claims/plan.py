@@ -28,6 +28,7 @@ class NodeInOtherDomainError(DeviceInUseError):
         device = wanted.device.device
         self._node = node
         self._domain = _domain_text(holder)
+        self._domain_uid = holder.domain or "unknown"
         super().__init__(wanted.ref, device, holder, (device,), Reason.NODE_IN_OTHER_DOMAIN)
 
     @property
@@ -44,8 +45,8 @@ class NodeInOtherDomainError(DeviceInUseError):
     def anonymous_message(self) -> str:
         """The message without any name of the other domain; its UID is in the node's label."""
         return (
-            f"node {self._node} is a member of ComputeDomain {self.holder.domain or 'unknown'} of "
-            "another namespace, and can be in only one at a time"
+            f"node {self._node} is a member of ComputeDomain {self._domain_uid} of another "
+            "namespace, and can be in only one at a time"
         )
 
 
