@@ -152,6 +152,7 @@ def fail_calls(log: Path, tids: Mapping[int, str], injected: InjectedError) -> I
     argv = [
         "strace",
         f"--output={log}",
+        "--decode-fds=path",
         f"--trace={','.join(FILE_CALLS)}",
         f"--inject={','.join(FILE_CALLS)}:error={injected.error}:when={injected.when}",
         *(f"--trace-path={path}" for path in injected.paths),
