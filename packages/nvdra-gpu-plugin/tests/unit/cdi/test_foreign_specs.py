@@ -1,4 +1,4 @@
-"""The files of the reference driver: kept as long as a claim of it is prepared, and removed then."""
+"""The files of the reference driver: kept while a claim of it is prepared, and removed then."""
 
 from pathlib import Path
 
