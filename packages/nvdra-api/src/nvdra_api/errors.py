@@ -46,7 +46,11 @@ class DriverError(Exception):
 
     Attributes:
         reason: The stable reason.
-        message: What is wrong, with the objects it is about; no final full stop.
+        message: What is wrong, with the objects it is about; no final full stop. The kubelet's
+            answer, Events and status show it to whoever may see the claim or the domain, so it
+            names nothing of other namespaces.
+        operator_message: The same with the objects of all namespaces, for the log, the debug
+            endpoint and traces; equal to `message` if that has everything.
         remedy: What to do about it; no final full stop. Empty if there is no advice to give.
         since: When the problem began. If nobody knows, whoever answers the kubelet sets it to the
             time of the first failure.
@@ -61,11 +65,13 @@ class DriverError(Exception):
         remedy: str = "",
         *,
         since: datetime | None = None,
+        operator_message: str = "",
         **facts: str,
     ) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.operator_message = operator_message or message
         self.remedy = remedy
         self.since = since
         self.facts = facts
@@ -77,12 +83,28 @@ class DriverError(Exception):
     @property
     def event_text(self) -> str:
         """The message of an Event: `<message>, since <time>; <remedy>`, without the reason."""
-        text = f"{self.message}, since {_rfc3339(self.since)}" if self.since else self.message
-        return f"{text}; {self.remedy}" if self.remedy else text
+        return self._text(self.message)
+
+    @property
+    def operator_text(self) -> str:
+        """The same as `event_text` for readers who may know the objects of all namespaces."""
+        return self._text(self.operator_message)
+
+    def message_for(self, namespace: str) -> str:
+        """The message as readers of another namespace may see it.
+
+        A failure of one claim is part of the message of another one that waits for it.
+        """
+        del namespace
+        return self.message
 
     def kubelet_text(self, trace_id: TraceID) -> str:
         """Return the error text for the kubelet, with the ID of the claim's trace."""
         return f"{self} (trace {trace_id})"
+
+    def _text(self, message: str) -> str:
+        text = f"{message}, since {_rfc3339(self.since)}" if self.since else message
+        return f"{text}; {self.remedy}" if self.remedy else text
 
 
 class PermanentError(DriverError):

@@ -1,5 +1,6 @@
 import asyncio
 import base64
+import datetime
 import json
 import stat
 from contextlib import AbstractAsyncContextManager
@@ -10,6 +11,7 @@ from nvdra_api.errors import PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.meta import JsonObject
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_lab.kubernetes.certificates import Authority
 from nvdra_runtime.kube import client
 from nvdra_runtime.kube.client import Client, FinishedRequest, KubeSettings
 from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound, NotServed
@@ -238,6 +240,42 @@ async def test_a_token_that_was_replaced_in_its_file_is_read_again_when_refused(
             ]
         assert {each.result()["kind"] for each in calls} == {"Namespace"}
     assert sorted(each.status for each in seen) == [200] * 4 + [401] * 4
+
+
+async def test_a_ca_that_was_rotated_in_its_file_is_read_again_when_the_server_is_not_trusted(
+    server: apiserver.ApiServer, tmp_path: Path
+) -> None:
+    authority = tmp_path / "ca.crt"
+    former = Authority("former", datetime.datetime.now(datetime.UTC))
+    authority.write_bytes(former.pair.certificate)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(apiserver.kubeconfig(server.url, authority, {"token": server.token}))
+    seen: list[FinishedRequest] = []
+    async with client.connect(KubeSettings(str(kubeconfig)), seen.append) as api:
+        authority.write_bytes(server.ca_file.read_bytes())
+        async with asyncio.TaskGroup() as group:
+            calls = [
+                group.create_task(api.get("/api/v1/namespaces/default", soon())) for _ in range(4)
+            ]
+        assert {each.result()["kind"] for each in calls} == {"Namespace"}
+    assert sorted(each.status for each in seen) == [0] * 4 + [200] * 4
+
+
+async def test_a_server_that_stays_untrusted_is_reported(
+    server: apiserver.ApiServer, tmp_path: Path
+) -> None:
+    authority = tmp_path / "ca.crt"
+    former = Authority("former", datetime.datetime.now(datetime.UTC))
+    authority.write_bytes(former.pair.certificate)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(apiserver.kubeconfig(server.url, authority, {"token": server.token}))
+    seen: list[FinishedRequest] = []
+    async with client.connect(KubeSettings(str(kubeconfig)), seen.append) as api:
+        for _ in range(2):
+            with pytest.raises(RetryableError, match="certificate verify failed") as raised:
+                await api.get("/api/v1/namespaces/default", soon())
+            assert raised.value.remedy == "check the cluster's CA in the kubeconfig"
+    assert [each.status for each in seen] == [0, 0, 0]
 
 
 async def test_a_token_that_stays_refused_is_reported(

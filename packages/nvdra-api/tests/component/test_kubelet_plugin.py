@@ -416,3 +416,25 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+async def test_a_registry_that_cannot_be_looked_at_is_told_until_it_can(kubelet_root: Path) -> None:
+    registry, aside = kubelet_root / "plugins_registry", kubelet_root / "aside"
+    async with offered(kubelet_root, Driver(), check_s=0.05) as us:
+        registry.rename(aside)
+        registry.symlink_to(registry.name)
+        await wait_until(lambda: us.problem)
+        assert "Too many levels of symbolic links" in us.problem
+        registry.unlink()
+        aside.rename(registry)
+        await wait_until(lambda: not us.problem)
+
+
+async def test_sockets_that_cannot_be_made_at_the_start_are_made_later(kubelet_root: Path) -> None:
+    registry = kubelet_root / "plugins_registry"
+    registry.symlink_to(registry.name)
+    async with offered(kubelet_root, Driver(), check_s=0.05) as us:
+        assert us.problem
+        registry.unlink()
+        await wait_until(lambda: not us.problem)
+        assert (registry / f"{DRIVER}-reg.sock").is_socket()

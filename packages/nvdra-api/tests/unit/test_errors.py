@@ -27,3 +27,9 @@ def test_the_time_of_an_error_may_be_set_later() -> None:
     error = RetryableError(Reason.LOCK_TIMEOUT, "gpu-0 is locked")
     error.since = datetime(2026, 1, 2, tzinfo=UTC)
     assert "since 2026-01-02T00:00:00Z" in str(error)
+
+
+def test_what_operators_read_may_name_more() -> None:
+    error = RetryableError(Reason.LOCK_TIMEOUT, "it is locked", "wait", operator_message="by a/b")
+    assert (error.event_text, error.operator_text) == ("it is locked; wait", "by a/b; wait")
+    assert RetryableError(Reason.INTERNAL, "a", "b").operator_text == "a; b"

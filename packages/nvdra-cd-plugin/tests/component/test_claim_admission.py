@@ -61,9 +61,15 @@ async def test_a_claim_of_a_domain_that_is_being_deleted(rig: DomainRig) -> None
     domain["metadata"]["finalizers"] = ["resource.nvidia.com/computeDomain"]
     rig.server.request("PUT", path, domain)
     rig.server.request("DELETE", path)
-    assert "is being deleted" in await refused(
+    assert f"{domain['metadata']['namespace']}/ring" in await refused(
         rig, rig.create_channel_claim(domain), "DomainNotFound"
     )
+    stranger = domain_objects.create_namespace(rig.server)
+    said = await refused(
+        rig, rig.create_channel_claim(domain, namespace=stranger), "DomainNotFound"
+    )
+    assert "is being deleted" in said
+    assert domain["metadata"]["namespace"] not in said
 
 
 @pytest.mark.parametrize("text", ["../../x", "not-needed-for-test", "/etc"])

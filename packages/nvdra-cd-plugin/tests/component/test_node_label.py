@@ -15,8 +15,10 @@ async def test_a_second_domain_waits_for_the_last_claim_of_the_first(rig: Domain
     assert not (await rig.prepare(holder)).error
     answer = await rig.prepare(waiter, timeout_s=4)
     assert answer.error.startswith("NodeInOtherDomain: "), answer.error
-    assert first["metadata"]["uid"] in answer.error
-    assert holder.name in answer.error
+    assert f"ComputeDomain {first['metadata']['uid']} of another namespace" in answer.error
+    for name in (first["metadata"]["namespace"], holder.name):
+        assert name not in answer.error
+        assert name in rig.status(), "operators are told"
 
     waiting = rig.start_prepare(waiter)
     assert await rig.unprepare(holder) == ""
@@ -48,7 +50,8 @@ async def test_a_claim_of_a_deleted_domain_keeps_its_channel_and_the_node_until_
     assert cdi_names(await rig.prepare(holder)) == given
     answer = await rig.prepare(waiter, timeout_s=4)
     assert answer.error.startswith("NodeInOtherDomain: "), answer.error
-    assert holder.name in answer.error
+    assert first["metadata"]["uid"] in answer.error
+    assert holder.name not in answer.error
 
     waiting = rig.start_prepare(waiter)
     assert await rig.unprepare(holder) == ""

@@ -162,8 +162,12 @@ class RootedFiles:
         file = self.open(path)
         if file is None:
             return None
-        with file:
-            return file.read()
+        try:
+            with file:
+                return file.read()
+        except OSError as error:
+            self._raise_unless_absent(path, error)
+            return None
 
     def kernel_release(self) -> str:
         """The release of the running kernel, which is in the names of firmware directories."""

@@ -24,8 +24,10 @@ from nvdra_runtime.telemetry.logs import ConfiguredLogging
 
 from nvdra_gpu_plugin import status_report
 from nvdra_gpu_plugin.__about__ import __version__
+from nvdra_gpu_plugin.cdi.foreign_specs import ForeignSpecs
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
@@ -98,8 +100,18 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
         claim_reader = ClaimReader(api, wait_queue, telemetry)
         specs = NodeSpecs(gpus, spec_files, context.files, prepared_claims)
+        foreign_specs = ForeignSpecs(settings.cdi_root, settings.plugin_dir)
+        foreign_claims = ForeignClaims(gpus, foreign_specs, context.files, prepared_claims)
         preparer = Preparer(
-            node, gates, gpus, verifier, specs, prepared_claims, claim_index, telemetry
+            node,
+            gates,
+            gpus,
+            verifier,
+            specs,
+            foreign_claims,
+            prepared_claims,
+            claim_index,
+            telemetry,
         )
         recovery = RecordRecovery(
             context.driver,
@@ -112,7 +124,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         await enter(
             background_tasks.running(
-                pool_updater=updater.run(), spec_cleanup=specs.run_cleanup(recovery)
+                pool_updater=updater.run(),
+                spec_cleanup=specs.run_cleanup(recovery),
+                foreign_claims=foreign_claims.run(recovery),
             )
         )
         driver = Driver(

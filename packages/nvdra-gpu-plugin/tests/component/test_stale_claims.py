@@ -179,6 +179,29 @@ async def test_each_held_claim_is_asked_for_once_a_round_in_its_own_time(
     assert set(held) == {claim.uid for claim in claims[1:]}
 
 
+async def test_what_the_kubelets_record_names_is_not_asked_for(
+    rig: Rig, kubelet: CheckpointFile
+) -> None:
+    """10,000 idle nodes must not cost the API server anything."""
+    await rig.start()
+    claims = [rig.create_claim(f"gpu-{minor}") for minor in range(8)]
+    for uid, answered in (await rig.dra.prepare(claims)).items():
+        kubelet.add_claim(next(claim for claim in claims if claim.uid == uid), answered)
+    assert rig.process.stop() == 0
+    async with (
+        api_proxy.run_proxy(rig.server, rig.node.kubelet.parent) as proxy,
+        looking_after(rig, proxy, round_s=0.2) as held,
+    ):
+        await asyncio.sleep(2)
+        assert not [what for _, what in proxy.requests if re.match(GET_CLAIM, what)]
+        rig.delete_claim(claims[0])
+        kubelet.remove_claim(claims[0])
+        await wait_until(lambda: len(held) == 7)
+        asked = {what for _, what in proxy.requests if re.match(GET_CLAIM, what)}
+    assert len(asked) == 1, asked
+    assert set(held) == {claim.uid for claim in claims[1:]}
+
+
 @asynccontextmanager
 async def looking_after(
     rig: Rig, proxy: FaultyProxy, round_s: float

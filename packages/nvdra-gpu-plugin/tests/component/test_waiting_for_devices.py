@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.faults import api_proxy
 from nvdra_testing.node.rig import Rig, cdi_names
 
@@ -71,6 +72,26 @@ async def test_while_it_waits_its_pod_says_who_holds_the_gpu_since_when_and_for_
         assert text.startswith(f"gpu-0 is held by claim default/{holder.name} (UID {holder.uid})")
         assert "for pod training-0, since 20" in text
         assert "as soon as the kubelet unprepares" in text
+
+
+async def test_a_holder_of_another_namespace_is_named_to_operators_only(rig: Rig) -> None:
+    await rig.start()
+    theirs, ours = (domain_objects.create_namespace(rig.server) for _ in range(2))
+    holder = rig.create_claim("gpu-0", namespace=theirs, name="their-secret", pod="their-pod")
+    wanted = rig.create_claim("gpu-0", namespace=ours, pod="next-0")
+    await rig.dra.prepare([holder])
+    answer = (await rig.dra.prepare([wanted], timeout_s=SHORT_S))[wanted.uid].error
+    await rig.wait_until(lambda: len(rig.events("DeviceInUse")) == 2, "the events")
+    events = rig.events("DeviceInUse")
+    assert {event["involvedObject"]["name"] for event in events} == {wanted.name, "next-0"}
+    for told in (answer.removeprefix("DeviceInUse: "), *(event["message"] for event in events)):
+        assert told.startswith("gpu-0 is held by a claim of another namespace, since 20"), told
+        assert not any(each in told for each in (theirs, "their", holder.uid)), told
+    (prepare,) = rig.spans(wanted, "prepare")
+    named = f"gpu-0 is held by claim {theirs}/their-secret (UID {holder.uid}) for pod their-pod"
+    assert named in prepare["error"]["message"]
+    assert named in rig.status()
+    assert named in rig.process.log.read_text()
 
 
 async def test_a_holder_that_stays_is_the_reason_before_the_call_ends(rig: Rig) -> None:

@@ -335,7 +335,7 @@ NOT_READY_CAUSES: Mapping[str, NotReadyCause] = MappingProxyType(
             daemon_claim_fails, "is refused, DeviceNodeMissing: "
         ),
         "the daemon's place is taken": NotReadyCause(
-            daemon_device_in_use, "is refused, DeviceInUse: daemon-0 is held by claim"
+            daemon_device_in_use, "is refused, DeviceInUse: daemon-0 is held by a claim"
         ),
         "no node fits": NotReadyCause(pod_unschedulable, "Unschedulable: 0/4 nodes are available"),
         "the daemon's image cannot be pulled": NotReadyCause(image_pull_fails, "ImagePullBackOff"),

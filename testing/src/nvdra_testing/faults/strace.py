@@ -1,4 +1,4 @@
-"""Runs strace: records the system calls of a process's threads, or sends a signal at one of them.
+"""Runs strace: records the system calls of threads, sends a signal at one, lets calls fail.
 
 `attach` is for running threads, `launch_command` traces a process from its first call on. SIGKILL
 is delivered on entry to the call, which then does not happen; SIGTERM and SIGSTOP are delivered
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 ATTACH_S = 10
 MAIN = "main"
@@ -25,6 +26,7 @@ _LINE = re.compile(r"(?:(?P<tid>\d+)\s+)?(?P<name>[a-z]\w*)\((?P<arguments>.*)")
 _CUT = re.compile(r"(?:(?P<tid>\d+)\s+)?<\.\.\. \w+ resumed>.*= \?")
 _NAMED = re.compile(r'\d+</proc/\d+/task/(?P<tid>\d+)/comm>, "(?P<name>[^"]*)"')
 _INJECTED = re.compile(r"(?:(?P<tid>\d+)\s+)?--- SIG(?:TERM|STOP) \{.*SI_KERNEL.*")
+_PATH = re.compile(r'[(, ]"(?P<path>/[^"]*)"|<(?P<file>/[^>]*)>')
 _DATA = re.compile(r'(?:iov_base=|^\d+<[^"]*>, )"((?:[^"\\]|\\.)*)"')
 
 
@@ -70,6 +72,29 @@ class InjectedSignal:
     nth: int
     paths: Sequence[str] = ()
     signal: str = "SIGKILL"
+
+
+FILE_CALLS: Final = (
+    *("openat", "newfstatat", "statx", "stat", "lstat", "readlink", "readlinkat"),
+    *("access", "faccessat", "faccessat2", "getdents64", "read", "pread64"),
+)
+"""The calls by which a process looks at files and reads them."""
+
+
+@dataclass(frozen=True)
+class InjectedError:
+    """An error that calls on files return instead of being carried out.
+
+    Attributes:
+        error: Its name, such as `EIO`.
+        paths: The files; a directory stands for itself, not for what is in it.
+        when: Which calls of each thread fail, in strace's form: `1+` for all, `2+3` for every third
+            one from the second on.
+    """
+
+    error: str
+    paths: Sequence[str]
+    when: str = "1+"
 
 
 @dataclass
@@ -119,6 +144,38 @@ def attach(
         yield tracer
     finally:
         tracer.detach()
+
+
+@contextlib.contextmanager
+def fail_calls(log: Path, tids: Mapping[int, str], injected: InjectedError) -> Iterator[None]:
+    """Let calls of these threads, and of those that they start, fail while the block runs."""
+    argv = [
+        "strace",
+        f"--output={log}",
+        "--decode-fds=path",
+        f"--trace={','.join(FILE_CALLS)}",
+        f"--inject={','.join(FILE_CALLS)}:error={injected.error}:when={injected.when}",
+        *(f"--trace-path={path}" for path in injected.paths),
+        "--follow-forks",
+        *(f"--attach={tid}" for tid in tids),
+    ]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tracer = Tracer(process, log, tids)
+    try:
+        _wait_attached(process, tids)
+        yield
+    finally:
+        tracer.detach()
+
+
+def injected_paths(log: Path) -> set[str]:
+    """The paths at which a call failed because an error was injected."""
+    lines = log.read_text(errors="replace").splitlines()
+    return {
+        found["path"]
+        for line in lines
+        if line.endswith("(INJECTED)") and (found := _PATH.search(line))
+    }
 
 
 def launch_command(

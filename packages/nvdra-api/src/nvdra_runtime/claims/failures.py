@@ -42,7 +42,8 @@ class ClaimFailure:
         ref: The claim.
         operation: `prepare` or `unprepare`.
         reason: Reason of the latest error.
-        message: What failed and what to do, as Events say it.
+        message: What failed and what to do, for operators: Events name no object of another
+            namespace, and this does.
         since: When this reason was first recorded, unless the error has a time of its own.
         latest: When it was last recorded.
         count: How often this reason was recorded.
@@ -100,7 +101,7 @@ class FailureRecorder:
             ref=ref,
             operation=operation,
             reason=failure.reason,
-            message=failure.event_text,
+            message=failure.operator_text,
             since=failure.since,
             latest=now,
             count=previous.count + 1 if previous else 1,
@@ -138,7 +139,7 @@ class FailureRecorder:
             claim=str(ref),
             operation=operation,
             reason=failure.reason,
-            error=failure.message,
+            error=failure.operator_message,
             trace_id=trace,
         )
         return failure.kubelet_text(call.trace)

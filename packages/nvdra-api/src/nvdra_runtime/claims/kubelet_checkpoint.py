@@ -8,6 +8,7 @@ Source: docs/reference/kubelet-plugin.md, "Kubelet state and restarts"; kubernet
 pkg/kubelet/cm/dra/state.
 """
 
+import os
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -121,15 +122,31 @@ class KubeletCheckpoint:
         Raises:
             CheckpointUnreadable: It cannot be found out.
         """
-        if not self._pods.is_dir():
+        if _stat(self._pods) is None:
             raise CheckpointUnreadable(f"{self._pods}: there is no such directory")
         claim = self.claims().get(uid)
         if claim is not None:
             return f"the kubelet holds it for pod {', '.join(claim.pods) or 'unknown'}"
         for pod in pods:
-            if (self._pods / pod).exists():
+            if _stat(self._pods / pod) is not None:
                 return f"pod {pod} still has its directory {self._pods / pod}"
         return ""
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """The file's status; None only if it certainly does not exist.
+
+    `Path.exists` takes a stale mount for a file that is gone, and raises for other errors.
+
+    Raises:
+        CheckpointUnreadable: It cannot be found out.
+    """
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointUnreadable(f"{path}: {_describe(error)}") from error
 
 
 def _parse(content: bytes) -> tuple[CheckpointClaim, ...]:

@@ -12,6 +12,7 @@ import itertools
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import Generic
 
 from nvdra_api.errors import Reason, RetryableError
@@ -40,6 +41,17 @@ BuildRecords = Callable[[Sequence[CheckpointClaim], float], AsyncGenerator[Recor
 
 It raises `RetryableError` if it must be called again. Records that it yielded before are kept.
 """
+
+
+def _is_gone(path: Path) -> bool:
+    """Whether the file has certainly been removed; a file that cannot be looked at has not."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 class RecordRecovery(Generic[RecordT]):
@@ -125,7 +137,7 @@ class RecordRecovery(Generic[RecordT]):
 
     def _continue_without_checkpoint(self, why: CheckpointUnreadable) -> None:
         marker = self._store.recovery_marker
-        if marker is not None and not marker.path.exists():
+        if marker is not None and _is_gone(marker.path):
             # An administrator has removed the file: no claim is prepared without a record.
             marker = self._store.recovery_marker = None
         if marker is None:

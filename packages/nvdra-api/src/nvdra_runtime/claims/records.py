@@ -6,7 +6,8 @@ is ever removed.
 """
 
 from abc import abstractmethod
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import ClaimUID, DeviceName, PodUID, PoolName
@@ -17,6 +18,8 @@ from nvdra_runtime.claims.prepare_result import PreparedDevice, PrepareResult
 
 _MOST_PODS = 3
 """How many pods an error names. A claim can have 256 pods, and an Event has 1024 bytes."""
+
+_ASK_OPERATOR = "; the plugin's log and its command status on the node name that claim to operators"
 
 
 class _Frozen(BaseModel):
@@ -111,17 +114,58 @@ class DeviceInUseError(RetryableError):
         device: str,
         holder: PreparedClaimRecord,
         device_keys: tuple[str, ...],
+        reason: Reason = Reason.DEVICE_IN_USE,
     ) -> None:
+        self.device = device
+        self.holder = holder
+        self.device_keys = device_keys
         super().__init__(
-            Reason.DEVICE_IN_USE,
-            f"{device} is held by claim {holder.namespace}/{holder.name} "
-            f"(UID {holder.uid}) for {holder.pods_text}",
+            reason,
+            self.message_for(claim.namespace),
             "this claim gets it as soon as the kubelet unprepares the other claim, after its last "
-            "pod on this node has ended; if that pod does not end, find out why",
+            "pod on this node has ended; if that pod does not end, find out why"
+            + ("" if claim.namespace == holder.namespace else _ASK_OPERATOR),
+            operator_message=self.named_message,
             claim=str(claim),
             device=device,
             holder=str(holder.ref),
         )
-        self.device = device
-        self.holder = holder
-        self.device_keys = device_keys
+
+    def message_for(self, namespace: str) -> str:
+        """The message as readers in this namespace may see it: they see their own claims only."""
+        is_own = namespace == self.holder.namespace
+        return self.named_message if is_own else self.anonymous_message
+
+    @property
+    def named_message(self) -> str:
+        """The message with the claim and the pods that hold the device."""
+        holder = self.holder
+        return (
+            f"{self.device} is held by claim {holder.namespace}/{holder.name} "
+            f"(UID {holder.uid}) for {holder.pods_text}"
+        )
+
+    @property
+    def anonymous_message(self) -> str:
+        """The message without any name of the holder."""
+        return f"{self.device} is held by a claim of another namespace"
+
+
+class NamedClaim(NamedTuple):
+    """How a text names a claim.
+
+    Attributes:
+        text: For readers of one namespace: `claim <namespace>/<name>:<uid>`, or `another claim`.
+        operator_text: For operators, always with its name.
+    """
+
+    text: str
+    operator_text: str
+
+
+def name_one(claims: Sequence[ClaimRef], namespace: str) -> NamedClaim:
+    """Name one of these claims to readers of a namespace: one of their own if there is one."""
+    own = next((ref for ref in claims if ref.namespace == namespace), None)
+    if own is not None:
+        return NamedClaim(f"claim {own}", f"claim {own}")
+    return NamedClaim("another claim", f"claim {claims[0]}")

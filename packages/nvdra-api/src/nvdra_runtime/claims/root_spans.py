@@ -3,7 +3,7 @@
 They are written after the first attempt on this node, successful or not, so that the trace of a pod
 that does not start can be read, too. Writing never delays an answer. The root has a link to the
 trace context in the claim's annotations, `schedule` one to that of its pod. The pod is read later,
-and only if this adds to the trace.
+and only if spans are exported: nobody else can follow a link to another trace.
 Source: docs/reference/tracing.md, "Trace identity".
 """
 
@@ -156,7 +156,9 @@ class RootSpanWriter:
         allocation = _allocation(attempt)
         if allocation is None:
             return
-        allocated = allocation.allocation_timestamp or _scheduled(pod)
+        allocated = (
+            allocation.allocation_timestamp or _scheduled(pod) or _status_written(attempt.claim)
+        )
         if allocated is None:
             return
         annotations = {} if pod is None else pod["metadata"].get("annotations", {})
@@ -174,10 +176,7 @@ class RootSpanWriter:
 
         The pod's trace context is a link to another trace, which is of use only in a trace backend.
         """
-        allocation = _allocation(attempt)
-        if allocation is None:
-            return False
-        if allocation.allocation_timestamp and not self._telemetry.is_exporting:
+        if _allocation(attempt) is None or not self._telemetry.is_exporting:
             return False
         try:
             self._pod_lookups.put_nowait(attempt)
@@ -229,6 +228,19 @@ def _scheduled(pod: JsonObject | None) -> datetime | None:
     for condition in (pod or {}).get("status", {}).get("conditions") or ():
         is_scheduled = condition.get("type") == "PodScheduled" and condition["status"] == "True"
         if is_scheduled and (moment := condition.get("lastTransitionTime")):
+            return datetime.fromisoformat(moment)
+    return None
+
+
+def _status_written(claim: ResourceClaim | None) -> datetime | None:
+    """When whoever has allocated the claim wrote its status.
+
+    `allocationTimestamp` is behind a gate before 1.36. This time has whole seconds, and is that of
+    the latest reservation if several pods share the claim.
+    """
+    for entry in () if claim is None else claim.metadata.managed_fields:
+        is_owner = "f:allocation" in (entry.get("fieldsV1") or {}).get("f:status", {})
+        if is_owner and (moment := entry.get("time")):
             return datetime.fromisoformat(moment)
     return None
 

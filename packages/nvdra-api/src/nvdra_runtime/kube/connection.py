@@ -117,7 +117,7 @@ class Connection:
         self.host = configuration.host
 
     async def reload_credentials(self, rejected_generation: int) -> bool:
-        """Read rejected credentials again. Returns whether to retry the request.
+        """Read rejected credentials, or a CA that is out of date, again. Returns whether to retry.
 
         If several requests are rejected at once, one of them reloads. Within 5 s of a reload there
         is no other one, so that an exec plugin does not run for every request while its credentials
@@ -169,7 +169,8 @@ class Connection:
         if content_type == YAML_CONTENT_TYPE:
             body = json.dumps(body)  # the kubernetes package writes JSON only
         headers = {"Content-Type": content_type}
-        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        with _translate_configuration_errors(self._settings):  # it may read the token's file
+            token = await self._configuration.get_api_key_with_prefix("BearerToken")
         if token:
             headers["Authorization"] = token
         response = await self._rest.request(

@@ -24,6 +24,9 @@ from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 
 _MAX_TEXT_LENGTH = 2000
 
+TLS_ERRORS = (aiohttp.ClientSSLError, aiohttp.ClientConnectorCertificateError, ssl.SSLError)
+"""The transport's exceptions if the server's certificate is not trusted, or ours is not."""
+
 
 class NotFound(PermanentError):
     """The object does not exist; the server serves its kind."""
@@ -136,7 +139,7 @@ def translate_errors(verb: str, path: str, host: str) -> Iterator[None]:
             f"{call}: {str(error) or 'no answer in time'}",
             _UNREACHABLE_ADVICE,
         ) from error
-    except (aiohttp.ClientSSLError, aiohttp.ClientConnectorCertificateError, ssl.SSLError) as error:
+    except TLS_ERRORS as error:
         raise RetryableError(
             Reason.API_UNAVAILABLE, f"{call}: {error}", "check the cluster's CA in the kubeconfig"
         ) from error

@@ -113,7 +113,7 @@ async def open_context(
                 settings.nvidia_cdi_hook_path,
                 settings.http_endpoint,
                 settings.pod_name,
-                host.boot_id(),
+                host.boot_id,
                 clock,
                 stop,
             )

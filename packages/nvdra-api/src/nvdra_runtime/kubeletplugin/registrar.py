@@ -9,7 +9,7 @@ Source: docs/reference/kubelet-plugin.md, "Registration sequence"; docs/design.m
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,8 @@ class Registrar:
             await asyncio.sleep(delay)
             if not self.state.is_registered:
                 await self._endpoint.close(_GRACE_S)
-                await self._endpoint.open()
+                with suppress(OSError):  # `problem` says so, and the next check tries again
+                    await self._endpoint.open()
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(

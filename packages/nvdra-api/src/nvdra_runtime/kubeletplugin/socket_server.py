@@ -7,6 +7,7 @@ bound; because of the renaming, it never unlinks the socket of a successor
 """
 
 import asyncio
+import errno
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,9 @@ from nvdra_runtime.kubeletplugin import sockets
 from nvdra_runtime.telemetry import logs
 
 LOG = logs.logger(__name__)
+
+_OPEN_ERRORS = (OSError, RuntimeError, grpc.aio.AioRpcError)
+"""Why a socket may not be created. grpcio raises RuntimeError if it cannot bind."""
 
 VerifyServer = Callable[[Path], Awaitable[None]]
 """Verifies that the server at a path responds; raises if it does not."""
@@ -57,17 +61,23 @@ class SocketServer:
         self._directory_mode = directory_mode
         self._server: grpc.aio.Server | None = None
         self._socket: sockets.SocketID | None = None
+        self._is_wanted = False
         self._moves = asyncio.Lock()
 
     async def open(self) -> None:
-        """Serve on the path.
+        """Serve on the path. If the socket cannot be created, `restore` tries again.
 
         Raises:
-            OSError: Another process serves there, a file that is no socket is there, or the socket
-                cannot be created.
+            OSError: Another process serves there, or a file that is no socket is there.
         """
         async with self._moves:
-            await self._open()
+            self._is_wanted = True
+            try:
+                await self._open()
+            except _OPEN_ERRORS as error:
+                self._report(error)
+                if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                    raise
 
     async def close(self, grace_s: float) -> None:
         """Accept no new calls, wait for those in progress, and remove the socket.
@@ -77,32 +87,42 @@ class SocketServer:
         async with self._moves:
             server, socket = self._server, self._socket
             self._server = self._socket = None
+            self._is_wanted = False
             if server is not None and socket is not None:
                 await server.stop(grace=grace_s)
-                if sockets.is_ours(self.path, socket):
-                    self.path.unlink()
+                try:
+                    if sockets.is_ours(self.path, socket):
+                        self.path.unlink()
+                except OSError as error:
+                    LOG.warning("A socket cannot be removed", error=str(error))
 
     async def restore(self) -> grpc.aio.Server | None:
-        """Start a new server if the socket was removed or replaced.
+        """Start a new server if the socket was removed or replaced, or was never created.
 
         Returns:
             The former server, which continues to serve its connections until it is stopped.
         """
         async with self._moves:
-            if self._socket is None or sockets.is_ours(self.path, self._socket):
+            if not self._is_wanted:
                 return None
             former = self._server
             try:
+                if self._socket is not None and sockets.is_ours(self.path, self._socket):
+                    self.problem = ""
+                    return None
                 await self._open()
-            except (OSError, RuntimeError, grpc.aio.AioRpcError) as error:
-                # grpcio raises RuntimeError if it cannot bind.
-                if str(error) != self.problem:
-                    self.problem = str(error)
-                    text = "A socket was removed and cannot be created again"
-                    LOG.error(text, error=self.problem)  # noqa: TRY400 - no bug, so no stack
+            except _OPEN_ERRORS as error:
+                self._report(error)
                 return None
-            LOG.warning("A socket was removed and is created again", socket=str(self.path))
+            LOG.warning("A socket was missing and is created again", socket=str(self.path))
             return former
+
+    def _report(self, error: Exception) -> None:
+        """Log a problem, unless it was the last one."""
+        if str(error) != self.problem:
+            self.problem = str(error)
+            text = "A socket is missing and cannot be created"
+            LOG.error(text, error=self.problem)
 
     async def _open(self) -> None:
         self.path.parent.mkdir(mode=self._directory_mode, parents=True, exist_ok=True)

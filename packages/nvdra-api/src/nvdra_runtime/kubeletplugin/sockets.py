@@ -66,7 +66,11 @@ def restrict_and_identify(path: Path) -> SocketID:
 
 
 def is_ours(path: Path, ours: SocketID) -> bool:
-    """Whether the path is still the socket that was bound."""
+    """Whether the path is still the socket that was bound.
+
+    Raises:
+        OSError: It cannot be found out.
+    """
     try:
         status = path.lstat()
     except FileNotFoundError:

@@ -26,8 +26,14 @@ LOG = logs.logger(__name__)
 _RETRY_S = 5.0
 """Between two attempts to use a disk that is full or read-only."""
 
-_RETRYABLE_ERRNOS = frozenset({errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO})
-"""Errors of a disk that an administrator can repair. Any other error is one of the set-up."""
+_RETRYABLE_ERRNOS = frozenset(
+    {
+        *(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO),
+        *(errno.ESTALE, errno.EACCES, errno.ENAMETOOLONG),
+    }
+)
+"""Errors of a disk or a mount that an administrator can repair while the process waits. Any other
+error is one of the set-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ async def lock(
     configured_hook: str,
     http_endpoint: str,
     pod_name: str,
-    boot_id: str,
+    read_boot_id: Callable[[], str],
     clock: Clock,
     stop: asyncio.Event,
 ) -> AsyncIterator[StateDir | None]:
@@ -62,7 +68,7 @@ async def lock(
         configured_hook: The CDI hook on the host; empty installs the bundled one.
         http_endpoint: Where `/readyz` reports that the directory cannot be used; empty for none.
         pod_name: The pod of this process, for the error of a second instance.
-        boot_id: The current boot.
+        read_boot_id: Reads the ID of the current boot.
         clock: For the times of records.
         stop: Ends the waiting.
 
@@ -71,7 +77,7 @@ async def lock(
         OSError: It cannot be used, and waiting would not help.
     """
     async with AsyncExitStack() as stack:
-        enter = partial(_open, stack, plugin_dir, configured_hook, pod_name, boot_id, clock)
+        enter = partial(_open, stack, plugin_dir, configured_hook, pod_name, read_boot_id, clock)
         try:
             home: StateDir | None = await enter()
         except (OSError, RetryableError) as error:
@@ -84,7 +90,7 @@ async def _open(
     directory: Path,
     configured_hook: str,
     pod_name: str,
-    boot_id: str,
+    read_boot_id: Callable[[], str],
     clock: Clock,
 ) -> StateDir:
     """Lock the directory, install the hook and open the state file; all or nothing."""
@@ -93,7 +99,7 @@ async def _open(
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         lock = attempt.enter_context(InstanceLock(directory / "instance.lock", who))
         hook_path = cdi_hook.install(configured_hook, directory)
-        opening = RecordStore.open(directory / "state.sqlite", boot_id, clock)
+        opening = RecordStore.open(directory / "state.sqlite", read_boot_id(), clock)
         store = await attempt.enter_async_context(opening)
         stack.push_async_exit(attempt.pop_all())
     return StateDir(lock, hook_path, store)

@@ -47,6 +47,7 @@ class Host:
 
         Raises:
             FileNotFoundError: The library is in none of the directories; the message lists them.
+            OSError: It cannot be found out.
         """
         for directory in ("", *LIBRARY_DIRS):
             found = resolve_in_root(self.driver_root, Path(directory, name))

@@ -194,9 +194,17 @@ class RecordStore:
         await self._write(statements, remember)
 
     async def finish_recovery(self) -> None:
-        """Note that the records of a corrupt file are recovered."""
-        if self.recovery_marker is not None:
-            await self._worker.run(record_database.remove_recovery_marker, self.recovery_marker)
+        """Note that the records of a corrupt file are recovered.
+
+        Raises:
+            RetryableError: `StateUnavailable`: The marker cannot be removed.
+        """
+        marker = self.recovery_marker
+        if marker is not None:
+            try:
+                await self._worker.run(record_database.remove_recovery_marker, marker)
+            except OSError as error:
+                raise record_database.unavailable_error(marker.path, error) from error
             self.recovery_marker = None
 
     def is_root_span_written(self, uid: str) -> bool:

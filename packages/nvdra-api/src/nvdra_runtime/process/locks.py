@@ -122,8 +122,10 @@ def _timeout_error(key: str, held: _HeldLock | None, holder: str, started: float
     other = held.holder if held is not None else "a claim that has just released it"
     return RetryableError(
         Reason.LOCK_TIMEOUT,
-        f"{key} is in use by {other}; waited {waited:.1f} s for it",
-        f"the kubelet retries; if this lasts, the trace of {other} shows what it waits for",
+        f"{key} is in use by another claim; waited {waited:.1f} s for it",
+        "the kubelet retries; if this lasts, the trace of the claim that the plugin's log names "
+        "shows what it waits for",
+        operator_message=f"{key} is in use by {other}; waited {waited:.1f} s for it",
         key=key,
         holder=other,
         waiter=holder,

@@ -202,9 +202,9 @@ CURRENT_SPAN: Final[ContextVar[ActiveSpan | None]] = ContextVar("nvdra_span", de
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Describe an exception: its outcome, its reason, and its message with the advice."""
+    """Describe an exception for operators: its outcome, its reason, its message and the advice."""
     if isinstance(error, DriverError):
-        return Failure(_outcome_of(error), error.reason.value, error.event_text)
+        return Failure(_outcome_of(error), error.reason.value, error.operator_text)
     if isinstance(error, asyncio.CancelledError):
         return Failure(keys.Outcome.CANCELLED, CANCELLED, "interrupted")
     text = "".join(traceback.format_exception_only(error)).strip()

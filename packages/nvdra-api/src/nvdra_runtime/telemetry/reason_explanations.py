@@ -125,7 +125,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         Reason.DEVICE_IN_USE: Explanation(
             meaning="Another claim on this node still holds the device. This is typical after a "
             "pod was deleted by force: the scheduler allocated the device to the next pod while "
-            "the containers of the first one were still running.",
+            "the containers of the first one were still running. If the other claim is of another "
+            "namespace, its names are in the plugin's log, its status and the trace only.",
             action_by=ActionBy.NOBODY,
             check=(
                 _STATUS + "   # which claim holds it, since when",
@@ -210,9 +211,9 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.LOCK_TIMEOUT: Explanation(
             meaning="Another claim was using the same GPU until the deadline of the call; the "
-            "message names it. Or a second plugin was started for the same node.",
+            "plugin's log names it. Or a second plugin was started for the same node.",
             action_by=ActionBy.NOBODY,
-            check=(_STATUS, _TRACE + "   # of the claim that the message names"),
+            check=(_STATUS, _TRACE + "   # of the claim that the log names"),
             remedy=(
                 "Nothing if it happens once; the kubelet retries.",
                 "If it persists, the GPU hangs: see DeadlineExceeded and DeviceUnhealthy.",
@@ -233,7 +234,7 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 _LOG,
             ),
             remedy=(
-                "If a record cannot be read: delete the pods of the claim that the message names.",
+                "If a record cannot be read: delete the pods of the claim that the log names.",
                 "A damaged state file is renamed to `state.sqlite.corrupt-TIME`; keep it for a bug "
                 "report. The records are rebuilt from the kubelet's `dra_manager_state`. If the "
                 "message says that this file cannot be read, repair that (the chart mounts the "

@@ -296,3 +296,20 @@ def test_an_operation_that_outlasts_its_call_is_recorded_with_a_span_of_the_wait
     assert (span.parent, span.seconds) == (root, 45.0)
     assert span.failure is not None
     assert span.failure.reason == Reason.DEADLINE_EXCEEDED
+
+
+def test_what_names_other_namespaces_reaches_operators_and_no_event(setting: Setting) -> None:
+    error = RetryableError(
+        Reason.DEVICE_IN_USE, "port-1 is held", operator_message="port-1 is held by claim web/b"
+    )
+    setting.record(error)
+    trace, _ = instrumentation.claim_trace_and_root(ref(), NODE)
+    with setting.telemetry.kubelet_call(keys.PREPARE, trace) as call:
+        answered = setting.failures.record_answer(ref(), keys.PREPARE, error, call)
+    since = "since 2026-01-01T00:00:00Z"
+    assert answered == f"DeviceInUse: port-1 is held, {since} (trace {trace})"
+    assert [message for *_, message in setting.write_events()] == [f"port-1 is held, {since}"]
+    (failure,) = setting.failures.latest()
+    assert failure.message == f"port-1 is held by claim web/b, {since}"
+    assert call.failure is not None
+    assert call.failure.message == failure.message

@@ -124,3 +124,13 @@ def test_a_root_that_is_not_the_kubelets_is_no_evidence(tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT_FILE).write_text(EMPTY)
     with pytest.raises(CheckpointUnreadable, match="pods: there is no such directory"):
         KubeletCheckpoint(tmp_path).find_users(UID, ())
+
+
+def test_directories_that_cannot_be_looked_at_are_no_evidence(tmp_path: Path) -> None:
+    evidence = root(tmp_path, EMPTY)
+    with pytest.raises(CheckpointUnreadable, match="File name too long"):
+        evidence.find_users(UID, [PodUID("p" * 300)])
+    (tmp_path / "pods").rmdir()
+    (tmp_path / "pods").symlink_to("pods")
+    with pytest.raises(CheckpointUnreadable, match="Too many levels of symbolic links"):
+        evidence.find_users(UID, [])

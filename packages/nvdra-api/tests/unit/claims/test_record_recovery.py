@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -323,3 +323,29 @@ async def test_a_call_that_cannot_wait_for_the_recovery_under_way_is_told_what_i
         with pytest.raises(RetryableError, match="have not been compared") as caught:
             await setting.recovery.complete(now())
         assert caught.value.reason is Reason.DEADLINE_EXCEEDED
+
+
+async def test_a_marker_that_cannot_be_looked_at_has_not_been_removed(
+    damaged: Open, kubelet: CheckpointFile, tmp_path: Path
+) -> None:
+    kubelet.path.unlink()
+    (tmp_path / "loop").symlink_to("loop")
+    async with damaged() as setting:
+        marker = setting.store.recovery_marker
+        setting.store.recovery_marker = replace(marker, path=tmp_path / "loop" / "marker")
+        await setting.complete()
+        assert not setting.recovery.is_done
+        assert setting.prepared.incomplete_reason
+
+
+async def test_a_marker_that_cannot_be_removed_is_tried_again(damaged: Open) -> None:
+    async with damaged() as setting:
+        path = setting.store.recovery_marker.path
+        path.unlink()
+        path.mkdir()
+        with pytest.raises(RetryableError) as caught:
+            await setting.recovery.complete(now() + 5.0)
+        assert caught.value.reason is Reason.STATE_UNAVAILABLE
+        path.rmdir()
+        await setting.complete()
+        assert setting.recovery.is_done

@@ -1,7 +1,7 @@
 """The root span of each claim's trace: written once, with the schedule below it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,8 @@ from nvdra_runtime.kube.rate_limiter import RateLimiter
 from nvdra_runtime.kube.request_observer import ignore_request
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.telemetry import instrumentation, trace_ids
+from nvdra_runtime.telemetry.export.otel_settings import SpanExportSettings
+from nvdra_runtime.telemetry.export.span_export import SpanExportQueue
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_runtime.telemetry.keys import Outcome
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
@@ -58,6 +60,7 @@ UNSCHEDULABLE = {
     "status": "False",
     "lastTransitionTime": "2026-11-05T12:00:01Z",
 }
+COLLECTOR = SpanExportSettings("http://127.0.0.1:9/v1/traces")
 TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 LINK = Link(TraceID("a" * 32), SpanID("b" * 16), "inbound")
 
@@ -97,11 +100,14 @@ class Api(Client):
 class Node:
     """A node with its state file and the traces that it has written."""
 
-    def __init__(self, store: RecordStore) -> None:
+    def __init__(self, store: RecordStore, *, is_exporting: bool = False) -> None:
         self.store = store
         self.api = Api()
         metrics = PluginMetrics(driver="d", node=NODE)
-        self.telemetry = Telemetry(Clock(), metrics, TraceRecorder())
+        # The recorder keeps all spans; of those for the collector none is sampled.
+        queue = SpanExportQueue(COLLECTOR, 0.0, {}, metrics) if is_exporting else None
+        self.queue = queue
+        self.telemetry = Telemetry(Clock(), metrics, TraceRecorder(), queue)
         self.writer = RootSpanWriter(NODE, self.api, store, self.telemetry)
 
     def spans(self, ref: ClaimRef = REF) -> dict[str, Span]:
@@ -118,11 +124,26 @@ class Node:
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    """A node whose traces are on its debug endpoint only."""
     async with RecordStore.open(tmp_path / "state.sqlite", "boot", Clock()) as store:
         yield Node(store)
 
 
-def claim(allocation: Mapping[str, Any] | None = None, **annotations: str) -> ResourceClaim:
+@pytest.fixture
+async def exporting(tmp_path: Path) -> AsyncIterator[Node]:
+    """A node that exports its spans."""
+    async with RecordStore.open(tmp_path / "state.sqlite", "boot", Clock()) as store:
+        node = Node(store, is_exporting=True)
+        yield node
+        assert node.queue is not None
+        node.queue.shutdown()
+
+
+def claim(
+    allocation: Mapping[str, Any] | None = None,
+    managed_fields: Sequence[Mapping[str, Any]] = (),
+    **annotations: str,
+) -> ResourceClaim:
     """A claim that pod train-0 uses; without an argument it is not allocated."""
     status: dict[str, Any] = {
         "reservedFor": [
@@ -140,6 +161,7 @@ def claim(allocation: Mapping[str, Any] | None = None, **annotations: str) -> Re
                 "uid": REF.uid,
                 "creationTimestamp": CREATED.isoformat(),
                 "annotations": annotations,
+                "managedFields": list(managed_fields),
             },
             "status": status,
         }
@@ -229,9 +251,44 @@ async def test_the_schedule_ends_with_the_allocation_and_no_pod_is_read(node: No
     assert node.api.read == []
 
 
-async def test_without_a_time_of_allocation_the_schedule_ends_when_the_pod_was_scheduled(
+async def test_without_a_time_of_allocation_it_ends_when_the_status_was_written_and_no_pod_is_read(
     node: Node,
 ) -> None:
+    spec = {"time": CREATED.isoformat(), "fieldsV1": {"f:spec": {}}}
+    status = {"time": ALLOCATED.isoformat(), "fieldsV1": {"f:status": {"f:allocation": {}}}}
+    async with node.running() as writer:
+        writer.add(REF, claim({}, [spec, {"time": None}, status]), STARTED, ENDED, None)
+        await settle()
+        schedule = node.spans()["schedule"]
+    assert schedule.end_ns == ALLOCATED.timestamp() * 1e9
+    assert node.api.read == []
+
+
+@pytest.mark.parametrize("allocated", [WITH_TIME, WITHOUT_TIME])
+async def test_no_pod_is_read_unless_spans_are_exported(
+    node: Node, allocated: ResourceClaim
+) -> None:
+    async with node.running() as writer:
+        writer.add(REF, allocated, STARTED, ENDED, None)
+        await settle()
+    assert node.api.read == []
+
+
+async def test_a_pod_is_read_for_its_trace_context_if_spans_are_exported(exporting: Node) -> None:
+    annotations = {names.TRACEPARENT_ANNOTATION: TRACEPARENT}
+    exporting.api.pod = {**POD, "metadata": {**POD["metadata"], "annotations": annotations}}
+    async with exporting.running() as writer:
+        writer.add(REF, WITH_TIME, STARTED, ENDED, None)
+        await settle()
+        schedule = exporting.spans()["schedule"]
+    assert (schedule.links, schedule.end_ns) == ((LINK,), ALLOCATED.timestamp() * 1e9)
+    assert exporting.api.read == [POD_PATH]
+
+
+async def test_without_any_time_of_allocation_the_schedule_ends_when_the_pod_was_scheduled(
+    exporting: Node,
+) -> None:
+    node = exporting
     annotations = {names.TRACEPARENT_ANNOTATION: TRACEPARENT}
     node.api.pod = {**POD, "metadata": {**POD["metadata"], "annotations": annotations}}
     async with node.running() as writer:
@@ -267,8 +324,9 @@ async def test_a_claim_that_is_not_allocated_has_no_schedule_and_no_pod_is_read(
     ids=["gone", "unreadable", "replaced", "without conditions", "not scheduled"],
 )
 async def test_a_pod_that_tells_nothing_costs_the_schedule_only(
-    node: Node, pod: JsonObject | Exception
+    exporting: Node, pod: JsonObject | Exception
 ) -> None:
+    node = exporting
     node.api.pod = pod
     async with node.running() as writer:
         writer.add(REF, WITHOUT_TIME, STARTED, ENDED, None)
@@ -278,8 +336,9 @@ async def test_a_pod_that_tells_nothing_costs_the_schedule_only(
 
 
 async def test_the_root_of_the_next_claim_does_not_wait_for_the_pod_of_another(
-    node: Node,
+    exporting: Node,
 ) -> None:
+    node = exporting
     node.api.is_hanging = True
     next_ref = REF._replace(uid=ClaimUID("11111111-2222-4333-8444-555555555555"))
     async with node.running() as writer:

@@ -194,7 +194,7 @@ async def test_a_claim_that_may_still_exist_stays_prepared(
 
 
 @pytest.mark.parametrize("user", ["checkpoint", "pod directory", "unknown"])
-async def test_a_claim_that_is_gone_stays_prepared_while_a_pod_may_use_it(
+async def test_a_claim_that_a_pod_may_use_stays_prepared_and_is_not_asked_for(
     opened: Open, user: str
 ) -> None:
     async with opened() as setting:
@@ -206,7 +206,40 @@ async def test_a_claim_that_is_gone_stays_prepared_while_a_pod_may_use_it(
                 setting.kubelet.create_pod_dir(POD)
             case _:
                 setting.kubelet.path.write_text("damaged")
+        async with background_tasks.running(
+            rounds=setting.cleanup.run_periodically(), other=setting.cleanup.check_blocking_claims()
+        ):
+            setting.wait_queue.blocking_claims.put_nowait(ref("a").uid)
+            await asyncio.sleep(0.2)  # many rounds
+        assert setting.unprepared == []
+        assert setting.api.reads == {}
+
+
+async def test_of_many_claims_only_those_are_asked_for_that_the_kubelet_does_not_name(
+    opened: Open,
+) -> None:
+    async with opened() as setting:
+        for number in range(8):
+            name = f"held-{number}"
+            await setting.prepare(name, f"port-{number}", claim(name, f"port-{number}"))
+            setting.kubelet.add_claim(ref(name), pods=(PodUID(f"pod-of-{name}"),))
+        await setting.prepare("a", "port-9", claim("a", "port-9"))
         await checked_twice(setting, "a")
+        assert set(setting.api.reads) == {ref("a").uid}
+
+
+async def test_a_claim_that_the_kubelet_names_while_it_is_asked_for_stays_prepared(
+    opened: Open,
+) -> None:
+    """Its pod has just been admitted: the kubelet had read the claim before it was deleted."""
+    async with opened() as setting:
+        await setting.prepare("a", "port-1", gone("a"))
+        setting.api.answering.clear()
+        async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
+            await setting.api.wait_read("a", 1)
+            setting.kubelet.add_claim(ref("a"), pods=(POD,))
+            setting.api.answering.set()
+            await asyncio.sleep(0.2)
         assert setting.unprepared == []
 
 
@@ -279,8 +312,7 @@ async def test_a_claim_is_not_checked_twice_at_the_same_time(opened: Open) -> No
         async with background_tasks.running(blocking=setting.cleanup.check_blocking_claims()):
             await setting.api.wait_read("a", 1)
             async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
-                for _ in range(20):
-                    await asyncio.sleep(0)  # the cleanup comes to the claim again and again
+                await asyncio.sleep(0.2)  # the cleanup comes to the claim again and again
             setting.api.answering.set()
             await setting.prepared.wait_removed(ref("a").uid)
         assert setting.api.reads == {ref("a").uid: 1}

@@ -64,7 +64,7 @@ def locked(
     directory: Path, stop: asyncio.Event | None = None, endpoint: str = "", pod: str = "plugin-x"
 ) -> AbstractAsyncContextManager[StateDir | None]:
     return state_dir.lock(
-        directory, HOOK, endpoint, pod, "boot-1", SystemClock(), stop or asyncio.Event()
+        directory, HOOK, endpoint, pod, lambda: "boot-1", SystemClock(), stop or asyncio.Event()
     )
 
 
@@ -97,7 +97,13 @@ async def test_a_second_instance_is_refused_at_once_with_the_pod_of_the_first(
     assert len(stop.left) == 1
 
 
-@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO),
+        *(errno.ESTALE, errno.EACCES, errno.ENAMETOOLONG),
+    ],
+)
 async def test_a_disk_that_can_be_repaired_is_waited_for(tmp_path: Path, number: int) -> None:
     FailingDisk.errors = [number, number]
     stop = Waits(nothing, nothing)
@@ -117,9 +123,9 @@ async def test_an_error_of_the_set_up_is_raised_at_once(tmp_path: Path) -> None:
 
 
 async def test_an_error_of_the_set_up_ends_the_waiting_too(tmp_path: Path) -> None:
-    FailingDisk.errors = [errno.ENOSPC, errno.EACCES]
+    FailingDisk.errors = [errno.ENOSPC, errno.ENOTDIR]
     stop = Waits(nothing, nothing)
-    with pytest.raises(PermissionError):
+    with pytest.raises(NotADirectoryError):
         async with locked(FailingDisk(tmp_path / "plugin"), stop):
             pass
     assert len(stop.left) == 1
@@ -191,3 +197,19 @@ async def test_readyz_tells_the_latest_problem_while_the_process_waits(tmp_path:
         ("/readyz", 503, failed.format(directory, "Read-only file system")),
         ("/healthz", 200, "ok"),
     ]
+
+
+async def test_a_boot_id_that_cannot_be_read_is_waited_for(tmp_path: Path) -> None:
+    boot_id = tmp_path / "boot_id"
+    boot_id.symlink_to("x" * 300)
+
+    async def repair() -> None:
+        boot_id.unlink()
+        boot_id.write_text("boot-2")
+
+    stop = Waits(repair)
+    async with state_dir.lock(
+        tmp_path / "plugin", HOOK, "", "p", boot_id.read_text, SystemClock(), stop
+    ) as home:
+        assert home is not None
+        assert home.store.boot_id == "boot-2"

@@ -57,7 +57,7 @@ def test_who_waits_is_told_for_how_long_and_for_whom() -> None:
     ]
 
 
-def test_past_the_deadline_the_key_and_its_holder_are_named() -> None:
+def test_past_the_deadline_the_key_is_named_and_to_operators_its_holder() -> None:
     async def main() -> None:
         locks = KeyedLocks[str]()
         async with (
@@ -69,7 +69,11 @@ def test_past_the_deadline_the_key_and_its_holder_are_named() -> None:
     with pytest.raises(RetryableError) as caught:
         virtual_time.run_with_virtual_time(main)
     assert caught.value.reason is Reason.LOCK_TIMEOUT
-    assert caught.value.message == "0000:3b:00.0 is in use by ns/other:uid-1; waited 3.5 s for it"
+    assert caught.value.message == "0000:3b:00.0 is in use by another claim; waited 3.5 s for it"
+    assert "ns/other" not in str(caught.value)
+    assert caught.value.operator_message == (
+        "0000:3b:00.0 is in use by ns/other:uid-1; waited 3.5 s for it"
+    )
     assert caught.value.facts == {
         "key": "0000:3b:00.0",
         "holder": "ns/other:uid-1",

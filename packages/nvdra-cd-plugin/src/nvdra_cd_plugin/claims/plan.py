@@ -10,6 +10,7 @@ from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.ids import ClaimUID, DeviceName, DomainUID, NodeName, PodUID, PoolName
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import ComputeDomainChannelConfig, ComputeDomainDaemonConfig, DeviceConfig
+from nvdra_runtime.claims import records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
@@ -25,12 +26,27 @@ class NodeInOtherDomainError(DeviceInUseError):
         self, wanted: DomainClaimRecord, holder: DomainClaimRecord, node: NodeName
     ) -> None:
         device = wanted.device.device
-        super().__init__(wanted.ref, device, holder, (device,))
-        self.reason = Reason.NODE_IN_OTHER_DOMAIN
-        self.message = (
-            f"node {node} is a member of {_domain_text(holder)} by claim {holder.namespace}/"
+        self._node = node
+        self._domain = _domain_text(holder)
+        self._domain_uid = holder.domain or "unknown"
+        super().__init__(wanted.ref, device, holder, (device,), Reason.NODE_IN_OTHER_DOMAIN)
+
+    @property
+    def named_message(self) -> str:
+        """The message with the other domain, its claim and pods."""
+        holder = self.holder
+        return (
+            f"node {self._node} is a member of {self._domain} by claim {holder.namespace}/"
             f"{holder.name} (UID {holder.uid}) for {holder.pods_text}, and can be in only one at "
             "a time"
+        )
+
+    @property
+    def anonymous_message(self) -> str:
+        """The message without any name of the other domain; its UID is in the node's label."""
+        return (
+            f"node {self._node} is a member of ComputeDomain {self._domain_uid} of another "
+            "namespace, and can be in only one at a time"
         )
 
 
@@ -131,16 +147,26 @@ def check_records_complete(
     Raises:
         PermanentError: `StateCorrupt`.
     """
-    others = [str(ref) for ref in unreadable if ref.uid != wanted.uid]
+    others = [ref for ref in unreadable if ref.uid != wanted.uid]
     if not others and not incomplete_reason:
         return
-    why = f"the record of claim {others[0]} cannot be read" if others else incomplete_reason
+    unknown = f"it is unknown whether {wanted.device.device} is free"
+    if others:
+        # A workload in any namespace is told why its domain's daemon cannot start.
+        holder = records.name_one(others, wanted.namespace if wanted.is_channel else "")
+        raise PermanentError(
+            Reason.STATE_CORRUPT,
+            f"{unknown}: the record of {holder.text} cannot be read",
+            "delete the pods of that claim, which the plugin's log names; once it is unprepared, "
+            "the record is gone",
+            operator_message=f"{unknown}: the record of {holder.operator_text} cannot be read",
+            claim=str(wanted.ref),
+            holder=str(others[0]),
+        )
     raise PermanentError(
         Reason.STATE_CORRUPT,
-        f"it is unknown whether {wanted.device.device} is free: {why}",
-        "delete the pods of that claim; once it is unprepared, the record is gone"
-        if others
-        else "make the kubelet's checkpoint readable, or drain the node and reboot it",
+        f"{unknown}: {incomplete_reason}",
+        "make the kubelet's checkpoint readable, or drain the node and reboot it",
         claim=str(wanted.ref),
     )
 

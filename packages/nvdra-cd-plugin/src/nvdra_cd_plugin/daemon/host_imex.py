@@ -52,7 +52,7 @@ class HostImex:
         """The path of nvidia-imex-ctl inside the root."""
         for directory in _DIRECTORIES:
             found = host.resolve_in_root(self._root, Path(directory, imex_ctl.CTL_PROGRAM))
-            if found is not None and found.is_file():
+            if found is not None and _is_file(found):
                 return Path("/", found.relative_to(self._root))
         raise PermanentError(
             Reason.IMEX_BINARY_MISSING,
@@ -80,3 +80,11 @@ class HostImex:
             with suppress(ProcessLookupError):
                 process.kill()
         return imex_ctl.not_ready_reason(process.returncode or 0, output)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether the file is there and can be looked at."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

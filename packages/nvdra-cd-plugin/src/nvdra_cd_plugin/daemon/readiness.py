@@ -176,6 +176,7 @@ def explain(
     found: PodLookupResult | None,
     node: NodeName,
     claim_failure: DaemonClaimFailure | None = None,
+    namespace: str = "",
 ) -> DaemonReadiness:
     """The same state, with the reason why the daemon has written nothing itself.
 
@@ -184,11 +185,14 @@ def explain(
         found: What the API server knows; None if it was not asked or did not answer.
         node: This node.
         claim_failure: Why this plugin could not prepare the daemon's claim.
+        namespace: The namespace of the readers, which is the domain's.
     """
     if readiness.is_ready or readiness.has_reported:
         return readiness
     if found is None:
-        return readiness if claim_failure is None else _with_failure(readiness, claim_failure, "")
+        if claim_failure is None:
+            return readiness
+        return _with_failure(readiness, claim_failure, "", namespace)
     here = [pod for pod in found.pods if pod.node == node]
     if not here:
         text = found.missing_reason or "the domain's DaemonSet has made no pod for this node"
@@ -197,7 +201,7 @@ def explain(
     name = f"its pod {pod.namespace}/{pod.name}"
     has_failed = claim_failure is not None and pod.uid in claim_failure.pods
     if claim_failure is not None and has_failed and not pod.is_terminating:
-        return _with_failure(readiness, claim_failure, name)
+        return _with_failure(readiness, claim_failure, name, namespace)
     return replace(readiness, missing=f"{name} {_pod_state(pod)}")
 
 
@@ -234,11 +238,11 @@ def _missing(
 
 
 def _with_failure(
-    readiness: DaemonReadiness, failure: DaemonClaimFailure, pod: str
+    readiness: DaemonReadiness, failure: DaemonClaimFailure, pod: str, namespace: str
 ) -> DaemonReadiness:
     """The state of a daemon that cannot start, because its claim failed here."""
     error = failure.error
-    cause = f"{error.reason}: {error.message}"
+    cause = f"{error.reason}: {error.message_for(namespace)}"
     prefix = f"{pod} cannot start: " if pod else ""
     text = f"{prefix}its claim {failure.claim.namespace}/{failure.claim.name} is refused, {cause}"
     return replace(readiness, missing=text, has_claim_failed=True, remedy=error.remedy)

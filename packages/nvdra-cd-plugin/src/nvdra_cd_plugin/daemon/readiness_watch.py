@@ -264,7 +264,7 @@ class ReadinessWatch:
         ips = {pod.uid: pod.ip for pod in pods if pod.ip}
         state = readiness.assess(entries, self._node, self._own_daemon(domain, ips), min_nodes)
         failure = self._failures.get(domain.uid)
-        return readiness.explain(state, found, self._node, failure)
+        return readiness.explain(state, found, self._node, failure, domain.namespace)
 
     def _own_daemon(self, domain: Domain, ips: Mapping[PodUID, str]) -> OwnDaemon | None:
         """The domain's daemon on this node; None until its claim is prepared."""

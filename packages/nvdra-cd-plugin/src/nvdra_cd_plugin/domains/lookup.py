@@ -97,10 +97,13 @@ class DomainLookup:
         domain = domain_of(ComputeDomain.model_validate(obj))
         self._known[uid] = domain
         if obj["metadata"].get("deletionTimestamp"):
+            named = f"ComputeDomain {domain} (UID {uid}) is being deleted"
+            is_own = namespace == domain.namespace  # anybody may write a UID into a claim's config
             raise PermanentError(
                 Reason.DOMAIN_NOT_FOUND,
-                f"ComputeDomain {domain} (UID {uid}) is being deleted",
+                named if is_own else f"ComputeDomain {uid} is being deleted",
                 "nothing to do: its workload's claims cannot be prepared any more",
+                operator_message=named,
                 domain=uid,
             )
         return domain

@@ -69,7 +69,7 @@ class FabricQuery:
                 return self._query(nvml)
             finally:
                 nvml.close()
-        except (FileNotFoundError, NvmlError) as error:
+        except (OSError, NvmlError) as error:
             raise RetryableError(
                 Reason.DRIVER_MISMATCH,
                 f"the NVIDIA driver of this node does not work: {error}",

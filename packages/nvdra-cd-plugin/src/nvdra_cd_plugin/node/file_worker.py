@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
 from nvdra_api.errors import Reason, RetryableError
-from nvdra_cdi.errors import FileError
+from nvdra_cdi.errors import CDIError
 from nvdra_runtime.process.worker import Worker
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class FileWorker:
                 "the files of this claim are still being read or written",
                 "check whether the disks of the plugin's directory and of --cdi-root respond",
             ) from error
-        except (FileError, OSError) as error:
+        except (CDIError, OSError) as error:
             raise RetryableError(
                 Reason.STATE_UNAVAILABLE,
                 str(error),

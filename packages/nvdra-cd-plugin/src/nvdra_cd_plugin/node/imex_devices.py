@@ -37,7 +37,7 @@ class ImexDevices:
             PermanentError: `DeviceNodeMissing`: the kernel module was loaded without channels.
         """
         params = self._host.proc / "driver/nvidia/params"
-        count = device_numbers.channel_count(_read(params) if params.exists() else "")
+        count = device_numbers.channel_count(_read_if_present(params))
         if count == 0:
             raise PermanentError(
                 Reason.DEVICE_NODE_MISSING,
@@ -78,8 +78,12 @@ class ImexDevices:
         with suppress(OSError):  # the directory may be removed while it is read
             if any(switches.iterdir()):
                 return True
-        adapters = self._host.sys.glob("class/infiniband/*/device/vpd")
-        return any(_manages_switches(vpd) for vpd in adapters)
+        try:
+            adapters = tuple(self._host.sys.glob("class/infiniband/*/device/vpd"))
+        except OSError as error:
+            LOG.warning("Failed to find the node's network adapters", error=str(error))
+            return False
+        return any(map(_manages_switches, adapters))
 
     def _check(self, device: DeviceNumbers) -> None:
         path = self._host.dev.parent / device.path.lstrip("/")
@@ -87,6 +91,8 @@ class ImexDevices:
             node = path.stat()
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise _unreadable(path, error) from error
         numbers = (os.major(node.st_rdev), os.minor(node.st_rdev))
         if not stat.S_ISCHR(node.st_mode) or numbers != (device.major, device.minor):
             raise PermanentError(
@@ -120,10 +126,22 @@ def _manages_switches(vpd: Path) -> bool:
         return False
 
 
+def _read_if_present(path: Path) -> str:
+    """The content; empty if there is no such file."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def _read(path: Path) -> str:
     try:
         return path.read_text()
     except OSError as error:
-        raise PermanentError(
-            Reason.DEVICE_NODE_MISSING, f"{path}: {error.strerror}", _REMEDY
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> PermanentError:
+    return PermanentError(Reason.DEVICE_NODE_MISSING, f"{path}: {error.strerror}", _REMEDY)

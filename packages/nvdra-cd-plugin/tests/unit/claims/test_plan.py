@@ -152,6 +152,35 @@ def test_the_error_names_the_other_domain_if_it_is_known(facts: dict[str, Any], 
     assert f"is a member of {says}" in error.value.message
 
 
+def of(namespace: str, made: ResourceClaim) -> DomainClaimRecord:
+    return planned(made).model_copy(update={"namespace": namespace, "name": "secret-claim"})
+
+
+@pytest.mark.parametrize("other", [UID, OTHER], ids=["in use", "other domain"])
+def test_the_holder_of_another_namespace_is_named_to_operators_only(other: str) -> None:
+    holder = of("team-b", claim(uid="claim-2", domainID=other)).model_copy(
+        update={"domain_namespace": "team-b", "domain_name": "secret-ring"}
+    )
+    with pytest.raises(DeviceInUseError) as error:
+        plan.check_free(planned(claim()), {holder.uid: holder}, NODE)
+    for secret in ("team-b", "secret", "worker"):
+        assert secret not in str(error.value)
+    assert "claim team-b/secret-claim (UID claim-2) for pod worker" in error.value.operator_text
+
+
+@pytest.mark.parametrize(
+    "wanted", [claim(), claim("daemon-0", kind="Daemon")], ids=["channel", "daemon"]
+)
+def test_a_claim_of_another_namespace_with_an_unreadable_record_is_named_to_operators_only(
+    wanted: ResourceClaim,
+) -> None:
+    unreadable = ClaimRef("team-b", "secret", ClaimUID("u"))
+    with pytest.raises(PermanentError) as error:
+        plan.check_records_complete(planned(wanted), [unreadable], "")
+    assert "team-b" not in str(error.value)
+    assert "the record of claim team-b/secret:u cannot be read" in error.value.operator_text
+
+
 def test_no_device_is_given_while_it_is_unknown_which_are_free() -> None:
     wanted = planned(claim())
     plan.check_records_complete(wanted, [wanted.ref], "")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nvdra_api.errors import PermanentError, Reason
-from nvdra_api.ids import ClaimUID, DomainUID, NodeName, PodUID
+from nvdra_api.ids import ClaimUID, DeviceName, DomainUID, NodeName, PodUID, PoolName
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_cd_plugin.daemon import readiness
@@ -17,7 +17,9 @@ from nvdra_cd_plugin.daemon.readiness import (
     OwnDaemon,
     PodLookupResult,
 )
+from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord, DomainDeviceRecord
 from nvdra_cd_plugin.domains.domain import Domain
+from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
 
 HERE = NodeName("node-a")
@@ -163,6 +165,25 @@ def test_a_failed_claim_of_the_daemon_is_the_reason(found: PodLookupResult | Non
     assert error.reason is Reason.DAEMON_NOT_READY
     assert "claim nvdra/d-1-daemon is refused, DeviceNodeMissing: /proc/devices" in error.message
     assert error.remedy == "load the module"
+
+
+def test_who_holds_the_daemons_device_is_no_matter_of_the_domains_namespace() -> None:
+    device = DomainDeviceRecord(
+        request="r", pool=PoolName(HERE), device=DeviceName("daemon-0"), kind="daemon"
+    )
+    holder = DomainClaimRecord(
+        namespace="nvdra",
+        name="secret",
+        uid=ClaimUID("c-2"),
+        domain=DomainUID("d-2"),
+        devices=(device,),
+    )
+    held = DeviceInUseError(CLAIM, "daemon-0", holder, ("daemon-0",))
+    failure = DaemonClaimFailure(CLAIM, (POD,), held)
+    for namespace, is_named in ((DOMAIN.namespace, False), ("nvdra", True)):
+        state = readiness.explain(SILENT, None, HERE, failure, namespace)
+        assert "is refused, DeviceInUse: daemon-0 is held by " in state.missing
+        assert ("claim nvdra/secret" in state.missing) == is_named
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,18 @@ def test_a_kernel_module_loaded_without_channels_is_named(host: Host) -> None:
     assert error.value.reason is Reason.DEVICE_NODE_MISSING
 
 
+def test_a_file_that_cannot_be_looked_at_is_named(host: Host) -> None:
+    channels = host.dev / "nvidia-caps-imex-channels"
+    channels.rmdir()
+    for path in (host.proc / "driver/nvidia/params", channels):
+        path.symlink_to(path.name)
+    devices = ImexDevices(host)
+    for query in (devices.channel_count, lambda: devices.channels(0, 1)):
+        with pytest.raises(PermanentError, match="Too many levels of symbolic links") as error:
+            query()
+        assert error.value.reason is Reason.DEVICE_NODE_MISSING
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a device node")
 def test_another_device_at_a_channels_path_is_refused(host: Host) -> None:
     node = host.dev / "nvidia-caps-imex-channels/channel0"

@@ -162,6 +162,8 @@ def _soname(root: RootedFiles, path: str) -> str | None:
         except elf.ElfError as error:
             _log.info("no links for %s: %s", path, error)
             return None
+        except OSError as error:
+            raise DiscoveryError(f"cannot read {path} below {root}: {error.strerror}") from error
 
 
 def _graphics_libraries(root: RootedFiles, version: str, search: tuple[str, ...]) -> list[File]:

@@ -27,7 +27,7 @@ from nvdra_cdi.nvidia.options import (
     join_root,
     strip_root,
 )
-from nvdra_cdi.rooted_files import FileInfo, RootedFiles
+from nvdra_cdi.rooted_files import RootedFiles
 
 _THIS_HOST = RootedFiles()
 _CHANNEL = "0*[0-9]{1,7}"
@@ -270,9 +270,10 @@ def missing_paths(
 ) -> list[str]:
     """The files of generated edits that the host no longer has, as paths on the host.
 
-    Device nodes with another number and files outside the roots count as missing. Capabilities of
-    MIG do not, because the runtime creates their nodes. As this is called at every prepare, it only
-    makes one `lstat` call per file: paths in generated edits contain no links.
+    Device nodes with another number, files outside the roots and files that the system does not
+    let us look at count as missing. Capabilities of MIG do not, because the runtime creates their
+    nodes. As this is called at every prepare, it only makes one `lstat` call per file: paths in
+    generated edits contain no links.
     """
     devices, root = host.subtree(options.dev_root), host.subtree(options.driver_root)
     gone: list[str] = []
@@ -281,15 +282,26 @@ def missing_paths(
         inside = strip_root(options.target_dev_root, path)
         if nvcaps.is_capability(node):
             continue
-        if inside is None or not _is_device(devices.lstat(inside), node):
+        if inside is None or not _is_device(devices, inside, node):
             gone.append(path)
     for mount in container_edits.mounts:
         inside = strip_root(options.target_driver_root, mount.host_path)
-        if inside is None or not root.lexists(inside):
+        if inside is None or not _exists(root, inside):
             gone.append(mount.host_path)
     return gone
 
 
-def _is_device(entry: FileInfo | None, node: DeviceNode) -> bool:
+def _exists(root: RootedFiles, path: str) -> bool:
+    try:
+        return root.lexists(path)
+    except DiscoveryError:
+        return False
+
+
+def _is_device(devices: RootedFiles, path: str, node: DeviceNode) -> bool:
+    try:
+        entry = devices.lstat(path)
+    except DiscoveryError:
+        return False
     numbers = (node.major, node.minor)
     return entry is not None and entry.is_character_device and (entry.major, entry.minor) == numbers

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from nvdra_cdi.errors import DiscoveryError
-from nvdra_cdi.model import ContainerEdits
+from nvdra_cdi.model import ContainerEdits, DeviceNode, Mount
 from nvdra_cdi.nvidia import driver_root, generator
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Gpu, HookName, Options
 from nvdra_testing.hardware.driver_tree import DriverTree
@@ -319,6 +319,16 @@ def test_what_has_gone_or_become_another_device_is_missing(
         "/run/nvidia/driver/dev/nvidiactl",
         "/run/nvidia/driver/usr/bin/nvidia-smi",
     ]
+
+
+def test_what_the_system_does_not_let_us_look_at_is_missing(
+    tree: DriverTree, written: tuple[Options, ContainerEdits]
+) -> None:
+    options, _ = written
+    long = f"/run/nvidia/driver/usr/lib/{'x' * 300}"
+    device = DeviceNode(path=f"/run/nvidia/driver/dev/{'x' * 300}", major=195, minor=1)
+    edits = ContainerEdits(device_nodes=(device,), mounts=(Mount(long, long),))
+    assert generator.missing_paths(options, edits, tree.host) == [device.path, long]
 
 
 def test_what_lies_outside_the_roots_is_missing(

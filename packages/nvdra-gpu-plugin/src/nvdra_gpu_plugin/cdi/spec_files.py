@@ -37,7 +37,7 @@ class SpecFiles:
         self._root = cdi_root
         self._clock = clock
         self._specs: dict[str, Spec] = {}
-        self._files: dict[str, FileID] = {}
+        self._files: dict[str, FileID | None] = {}
 
     def write(self, spec: NodeSpec) -> None:
         """Write the spec, unless the file has this content.
@@ -61,7 +61,7 @@ class SpecFiles:
 
     def has(self, generation: str) -> bool:
         """Whether the generation's spec exists."""
-        return self._path(generation).is_file()
+        return _file_id(self._path(generation)) is not None
 
     def remove_unused(self, used: Collection[str]) -> None:
         """Remove all generations that are not `used`, and abandoned temporary files.
@@ -92,7 +92,7 @@ class SpecFiles:
             if not _has_content(path, spec):
                 files.write(spec, path)
                 LOG.info("CDI spec written", file=str(path))
-            self._files[generation] = installation.file_id(path)
+            self._files[generation] = _file_id(path)
 
     def _load(self, generation: str) -> None:
         """Remember a spec that an earlier process wrote and a record refers to."""
@@ -104,7 +104,7 @@ class SpecFiles:
         except CDIError as error:
             LOG.warning("A CDI spec of prepared claims cannot be read", error=str(error))
         else:
-            self._files[generation] = installation.file_id(path)
+            self._files[generation] = _file_id(path)
 
     def _path(self, generation: str) -> Path:
         return self._root / files.transient_name(names.GPU_CDI_VENDOR, _CLASS, generation)

@@ -98,7 +98,7 @@ class NodeSpecs:
         try:
             recent = self._gpus.recent_generations
             await self._files.run(self._spec_files.remove_unused, {*used, *recent})
-        except FileError as error:
+        except (FileError, OSError) as error:
             LOG.warning("An unused CDI spec cannot be removed", error=str(error))
 
     async def remove_if_last(self, record: GpuClaimRecord) -> None:

@@ -12,6 +12,7 @@ from nvdra_api.resource.claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
+from nvdra_runtime.claims import records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
@@ -97,11 +98,12 @@ def check_free(plan: Plan, claim_index: GpuClaimIndex) -> None:
             raise DeviceInUseError(record.ref, device.device, holder, keys)
     older = _other_generation(record, claim_index)
     if older is not None:
+        named = records.name_one([older.ref], record.namespace).text
         raise PermanentError(
             Reason.DRIVER_MISMATCH,
             f"claim {record.ref} would be given devices of driver generation {record.generation}, "
-            f"but claim {older.namespace}/{older.name} of the same pod was prepared with "
-            f"{older.generation}, before the driver changed",
+            f"but {named} of the same pod was prepared with {older.generation}, before the driver "
+            "changed",
             "delete the pod, so that all its claims are prepared with one driver",
             claim=str(record.ref),
             holder=str(older.ref),
@@ -127,11 +129,14 @@ def check_records_complete(
         return
     free = f"whether {', '.join(device.device for device in record.devices)} is free"
     if others:
+        holder = records.name_one(others, record.namespace)
+        problem = f"holds GPUs of this node and its record cannot be read, so {free} cannot be told"
         raise PermanentError(
             Reason.STATE_CORRUPT,
-            f"claim {others[0]} holds GPUs of this node and its record cannot be read, so {free} "
-            "cannot be told",
-            "delete the pods of that claim; once it is unprepared, the record is gone",
+            f"{holder.text} {problem}",
+            "delete the pods of that claim, which the plugin's log names; once it is unprepared, "
+            "the record is gone",
+            operator_message=f"{holder.operator_text} {problem}",
             claim=str(record.ref),
             holder=str(others[0]),
         )

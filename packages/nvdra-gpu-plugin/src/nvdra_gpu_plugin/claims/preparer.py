@@ -20,6 +20,7 @@ from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 from nvdra_gpu_plugin.claims import plan, record_checks
 from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.plan import Plan
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
@@ -38,6 +39,7 @@ class Preparer:
         gpus: NodeGpus,
         verifier: GpuVerifier,
         specs: NodeSpecs,
+        foreign_claims: ForeignClaims,
         prepared_claims: PreparedClaims[GpuClaimRecord],
         claim_index: GpuClaimIndex,
         telemetry: Telemetry,
@@ -47,6 +49,7 @@ class Preparer:
         self._gpus = gpus
         self._verifier = verifier
         self._specs = specs
+        self._foreign_claims = foreign_claims
         self._prepared_claims = prepared_claims
         self._claim_index = claim_index
         self._telemetry = telemetry
@@ -92,7 +95,10 @@ class Preparer:
             record = record_checks.with_gpu_ids(record, snapshot.inventory)
             await self._prepared_claims.add(record.ref, record)
         record_checks.check_same_gpus(record, snapshot.inventory)
-        self._specs.check_exists(record, snapshot.spec.generation)
+        if record.is_foreign:
+            await self._foreign_claims.restore_spec(record)
+        else:
+            self._specs.check_exists(record, snapshot.spec.generation)
         await self._restore_spec(deadline)
         await self._verify(snapshot, record.devices, deadline)
         return record.prepare_result()

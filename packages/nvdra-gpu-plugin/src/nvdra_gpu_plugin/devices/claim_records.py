@@ -5,6 +5,7 @@ Fields are only added, with a default, so that older records can still be read.
 
 from collections.abc import Iterable
 
+from nvdra_api import names
 from nvdra_api.ids import GpuUUID, PciAddress
 from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
 
@@ -37,6 +38,12 @@ class GpuClaimRecord(PreparedClaimRecord):
     generation: str
     """Generation of the CDI spec that the devices' names refer to."""
     devices: tuple[GpuDeviceRecord, ...]
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the reference driver prepared it, with a CDI spec for the claim alone."""
+        kind = f"{names.GPU_CDI_CLAIM_KIND}="
+        return any(device.cdi_id.startswith(kind) for device in self.devices)
 
 
 def generations(records: Iterable[GpuClaimRecord]) -> frozenset[str]:

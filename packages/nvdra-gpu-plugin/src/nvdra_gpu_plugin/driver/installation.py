@@ -57,6 +57,7 @@ def read(host: Host) -> DriverInstallation:
 
     Raises:
         FileNotFoundError: No driver is installed; the message names the searched directories.
+        OSError: A file cannot be read, so it is not known what is installed.
     """
     library = host.find_library(_LIBRARY)
     return DriverInstallation(
@@ -103,11 +104,14 @@ def drivers_by_major(host: Host) -> dict[int, frozenset[str]]:
     """The drivers behind each major number of character devices, from `/proc/devices`.
 
     Empty if it lists no NVIDIA driver, as on a node with a simulated one.
+
+    Raises:
+        OSError: The file cannot be read.
     """
     found: dict[int, set[str]] = {}
     try:
         text = (host.proc / "devices").read_text()
-    except OSError:
+    except FileNotFoundError:
         return {}
     for line in text.partition("Block devices:")[0].splitlines():
         number, _, name = line.strip().partition(" ")
@@ -121,14 +125,14 @@ def drivers_by_major(host: Host) -> dict[int, frozenset[str]]:
 def _kernel_module_version(host: Host) -> str:
     try:
         return (host.sys / "module/nvidia/version").read_text().strip()
-    except OSError:
+    except FileNotFoundError:
         return ""
 
 
 def _gpu_addresses(host: Host) -> tuple[PciAddress, ...]:
     try:
         return tuple(sorted(PciAddress(path.name.lower()) for path in _gpus_dir(host).iterdir()))
-    except OSError:
+    except FileNotFoundError:
         return ()
 
 

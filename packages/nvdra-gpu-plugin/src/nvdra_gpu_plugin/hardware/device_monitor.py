@@ -13,6 +13,7 @@ from typing import Final
 
 from nvdra_api.errors import Reason
 from nvdra_api.ids import DeviceName
+from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver
@@ -150,6 +151,12 @@ class DeviceMonitor:
                     state = await self._inspect(group)
                 except DriverUnavailable as error:
                     state = DeviceState(node_fault=error.fault)
+                except (OSError, CDIError) as error:
+                    # A file cannot be read at this moment; what is known stays offered, and each
+                    # claim proves its own GPU and files.
+                    text = f"a file of the driver cannot be read: {error}"
+                    fault = Fault("", text, Reason.DEVICE_NODE_MISSING)
+                    state = replace(self.state, node_fault=fault)
                 self.is_usable.set()
                 await self._set_state(state)
                 await timeouts.wait_for_event(self._woken, _INTERVAL_S)

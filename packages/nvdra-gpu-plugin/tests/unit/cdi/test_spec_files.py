@@ -53,3 +53,7 @@ def test_what_another_writer_that_died_left_is_removed_after_an_hour(tmp_path: P
     make(tmp_path / "spec.writing.tmp", timedelta(minutes=59))
     SpecFiles(tmp_path, StoppedClock()).remove_unused(set())
     assert left(tmp_path) == {"spec.writing.tmp"}
+
+
+def test_a_spec_that_cannot_be_looked_at_is_not_there(tmp_path: Path) -> None:
+    assert not SpecFiles(tmp_path / ("x" * 300), StoppedClock()).has("g")

@@ -168,6 +168,20 @@ def test_nothing_but_monitoring_is_given_away_while_a_record_cannot_be_read() ->
     plan.check_records_complete(made("gpu-0"), [])
 
 
+def test_a_holder_of_another_namespace_is_named_to_operators_only() -> None:
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
+    holder = other.model_copy(update={"namespace": "team-b", "name": "secret"})
+    with pytest.raises(RetryableError) as caught:
+        plan.check_free(made("gpu-0"), GpuClaimIndex([holder]))
+    assert "team-b" not in str(caught.value)
+    assert "held by claim team-b/secret (UID 2" in caught.value.operator_text
+    unreadable = ClaimRef("team-b", "secret", ClaimUID("33333333-0000-4000-8000-000000000003"))
+    with pytest.raises(PermanentError) as corrupt:
+        plan.check_records_complete(made("gpu-0"), [unreadable])
+    assert "team-b" not in str(corrupt.value)
+    assert "claim team-b/secret:3" in corrupt.value.operator_text
+
+
 def test_a_claim_does_not_stand_in_its_own_way() -> None:
     wanted = made("gpu-0")
     plan.check_free(wanted, held(wanted))

@@ -1,5 +1,6 @@
 """What the node's files tell of the driver, also where they are odd or missing."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,15 @@ def test_a_library_that_was_replaced_under_its_name_is_another_one(host: Host) -
 def test_a_node_without_a_driver_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"libnvidia-ml\.so\.1 is not in the driver root"):
         installation.read(Host(driver_root=tmp_path))
+
+
+@pytest.mark.parametrize("place", ["driver_root", "proc", "sys"])
+def test_a_file_that_cannot_be_read_is_not_taken_for_another_driver(
+    host: Host, tmp_path: Path, place: str
+) -> None:
+    unreadable = dataclasses.replace(host, **{place: tmp_path / ("x" * 300)})
+    with pytest.raises(OSError, match="File name too long"):
+        installation.read(unreadable)
 
 
 def test_a_node_whose_module_is_not_loaded_has_no_version_and_no_boards(host: Host) -> None:
