@@ -1,0 +1,7 @@
+"""All mutants."""
+
+from tests.mutants import (
+    api,
+)
+
+MUTANTS = (*api.MUTANTS,)
