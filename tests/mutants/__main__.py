@@ -49,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
         print(_line(result), flush=True)
     print(_summary(results))
     if given.json:
+        given.json.parent.mkdir(parents=True, exist_ok=True)
         given.json.write_text(json.dumps([_document(each) for each in results], indent=1) + "\n")
     return 1 if any(each.is_wrong for each in results) else 0
 

@@ -16,7 +16,7 @@ from tests.mutants import scratch_tree
 from tests.mutants.mutant import Mutant
 from tests.mutants.scratch_tree import ScratchTree
 
-TIMEOUT_S = 300.0
+TIMEOUT_S = 180.0
 """For the tests of one mutant; a fault that makes them hang is noticed by that."""
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
