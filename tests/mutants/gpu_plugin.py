@@ -10,7 +10,7 @@ _UNIT: Final = "packages/nvdra-gpu-plugin/tests/unit"
 _PLAN: Final = f"{_UNIT}/claims/test_plan.py"
 _SEVERAL: Final = f"{_UNIT}/claims/test_plan_of_several_devices.py"
 _PREPARER: Final = f"{_UNIT}/claims/test_preparer.py"
-_CHECKS: Final = f"{_UNIT}/claims/test_record_checks.py"
+_CHANGED: Final = "packages/nvdra-gpu-plugin/tests/component/test_changed_nodes.py"
 _MONITOR: Final = f"{_UNIT}/hardware/test_device_monitor.py"
 
 MUTANTS: Final = (
@@ -73,8 +73,8 @@ MUTANTS: Final = (
     Mutant(
         "index: a GPU is known by its address alone",
         f"{_PLUGIN}/claims/claim_index.py",
-        "    return (device.pci, device.uuid) if device.uuid else (device.device,)",
-        "    return (device.pci,) if device.uuid else (device.device,)",
+        "(device.pci, device.uuid) if",
+        "(device.pci,) if",
         "After the bus was renumbered, a GPU is given to two pods.",
         (_PLAN,),
     ),
@@ -89,14 +89,8 @@ MUTANTS: Final = (
     Mutant(
         "prepare: no lock of the GPU",
         f"{_PLUGIN}/claims/preparer.py",
-        "                waited = await stack.enter_async_context(\n"
-        "                    self._locks.hold(gpus, holder=str(ref), deadline=deadline)\n"
-        "                )",
-        "                waited = await stack.enter_async_context(\n"
-        "                    KeyedLocks[PciAddress]().hold(\n"
-        "                        gpus, holder=str(ref), deadline=deadline\n"
-        "                    )\n"
-        "                )",
+        "self._locks.hold(gpus, holder=str(",
+        "KeyedLocks[PciAddress]().hold(gpus, holder=str(",
         "Two pods get the same GPU.",
         (_PREPARER,),
     ),
@@ -119,36 +113,36 @@ MUTANTS: Final = (
     Mutant(
         "repeat: the GPU is not asked",
         f"{_PLUGIN}/claims/preparer.py",
-        "        await self._restore_spec(deadline)\n"
-        "        await self._verify(snapshot, record.devices, deadline)\n"
-        "        return record.prepare_result()",
-        "        await self._restore_spec(deadline)\n        return record.prepare_result()",
+        "deadline)\n        return record.prepare_result()",
+        "deadline) if False else None\n        return record.prepare_result()",
         "A container starts with a GPU that fell off the bus.",
         (_PREPARER,),
     ),
     Mutant(
         "repeat: another GPU of the same name is given",
         f"{_PLUGIN}/claims/preparer.py",
-        "        record_checks.check_same_gpus(record, snapshot.inventory)\n",
-        "",
+        "        record_checks.check_same_gpus(",
+        "        (lambda *_: None)(",
         "A pod gets a GPU that was allocated to another one.",
         (_PREPARER,),
     ),
     Mutant(
-        "record: another GPU of the same name is the same",
-        f"{_PLUGIN}/claims/record_checks.py",
-        "        if gpu is None or gpu.uuid != device.uuid:",
-        "        if gpu is None:",
-        "A pod gets a GPU that was allocated to another one.",
-        (_CHECKS,),
+        "repeat: a spec that is gone is not missed",
+        f"{_PLUGIN}/claims/node_specs.py",
+        "        if record.generation != current.name and not self.has(record.generation):",
+        "        if False:",
+        "A container is to start with CDI names that no spec has.",
+        component=(
+            f"{_CHANGED}::test_a_held_claim_is_answered_with_names_that_can_be_resolved_or_refused",
+        ),
     ),
     Mutant(
-        "record: a recovered record takes over whatever is in place",
-        f"{_PLUGIN}/claims/record_checks.py",
-        "        if not device.uuid and device.device in gpus",
-        "        if device.device in gpus",
-        "A pod gets a GPU that was allocated to another one.",
-        (_CHECKS,),
+        "spec: the device node of another GPU is handed out",
+        f"{_PLUGIN}/cdi/node_spec.py",
+        '        if node.path == f"/dev/nvidia{gpu.minor}" and node.minor != gpu.minor:',
+        "        if False:",
+        "A pod works on a GPU that another pod was given.",
+        component=(f"{_CHANGED}::test_a_device_node_of_another_gpu_is_not_handed_out",),
     ),
     Mutant(
         "specs: they are removed before it is known who needs them",

@@ -109,9 +109,8 @@ def _judged(tree: ScratchTree, mutant: Mutant, *, has_component: bool) -> Result
     seconds = time.monotonic() - started
     if done.returncode == 0:
         return Result(mutant, Outcome.LIVED, "", seconds)
-    failed = _FAILED.search(done.stdout)
-    # 1: tests failed; anything else: they could not be collected, or do not exist.
-    if done.returncode != 1 or failed is None:
+    if done.returncode != 1:  # they could not be collected, or do not exist
         last = (done.stdout + done.stderr).strip().splitlines()[-1:]
         return Result(mutant, Outcome.BROKEN, "".join(last), seconds)
-    return Result(mutant, Outcome.KILLED, failed[1], seconds)
+    failed = _FAILED.search(done.stdout)
+    return Result(mutant, Outcome.KILLED, failed[1] if failed else tests[0], seconds)
