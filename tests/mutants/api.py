@@ -57,6 +57,10 @@ _KUBE: Final = (
         "        except Gone:\n            return WatchResult.UNCHANGED",
         "A watch is refused for ever, and nothing is noticed any more.",
         (f"{_UNIT}/kube/test_informer.py",),
+        (
+            f"{_COMPONENT}/test_list_and_watch.py"
+            "::test_a_version_that_the_server_no_longer_keeps_is_listed_again",
+        ),
     ),
     Mutant(
         "watch: 410 in the stream watches on",
@@ -476,6 +480,10 @@ _CLAIMS: Final = (
         "        yield writer\n",
         "The traces of the last claims before a restart have no root.",
         (f"{_UNIT}/claims/test_root_spans.py",),
+        (
+            "packages/nvdra-gpu-plugin/tests/component/test_claim_traces.py"
+            "::test_spans_that_wait_for_a_pod_when_the_plugin_ends_are_written_before_it_has",
+        ),
     ),
     Mutant(
         "roots: one is written for each attempt",

@@ -10,7 +10,8 @@ _UNIT: Final = "packages/nvdra-gpu-plugin/tests/unit"
 _PLAN: Final = f"{_UNIT}/claims/test_plan.py"
 _SEVERAL: Final = f"{_UNIT}/claims/test_plan_of_several_devices.py"
 _PREPARER: Final = f"{_UNIT}/claims/test_preparer.py"
-_CHANGED: Final = "packages/nvdra-gpu-plugin/tests/component/test_changed_nodes.py"
+_COMPONENT: Final = "packages/nvdra-gpu-plugin/tests/component"
+_CHANGED: Final = f"{_COMPONENT}/test_changed_nodes.py"
 _MONITOR: Final = f"{_UNIT}/hardware/test_device_monitor.py"
 
 MUTANTS: Final = (
@@ -93,6 +94,10 @@ MUTANTS: Final = (
         "KeyedLocks[PciAddress]().hold(gpus, holder=str(",
         "Two pods get the same GPU.",
         (_PREPARER,),
+        (
+            f"{_COMPONENT}/test_prepare.py"
+            "::test_two_claims_that_want_one_gpu_at_once_do_not_both_get_it",
+        ),
     ),
     Mutant(
         "prepare: the holder's time is not told",
@@ -101,6 +106,10 @@ MUTANTS: Final = (
         "",
         "Users are told that the GPU is held since just now.",
         (_PREPARER,),
+        (
+            f"{_COMPONENT}/test_waiting_for_devices.py"
+            "::test_a_holder_that_stays_is_the_reason_before_the_call_ends",
+        ),
     ),
     Mutant(
         "prepare: a changed node is not planned again",
