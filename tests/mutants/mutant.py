@@ -13,8 +13,9 @@ class Mutant:
         old: Text that occurs exactly once in the file.
         new: What takes its place.
         harm: What users would notice.
-        unit: Unit tests that must fail with it, as `path::function`.
-        component: Component tests that must fail with it, where no unit test can.
+        unit: Unit tests, files or `path::function`, of which one must fail with it.
+        component: Component tests, each of which must fail with it: where no unit test can, or
+            where a test was once content with the fault.
         explained: Why nothing can notice it; such a mutant is listed and may live.
     """
 
@@ -29,7 +30,7 @@ class Mutant:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """All tests that must fail with it."""
+        """All tests that are to notice it."""
         return (*self.unit, *self.component)
 
     def applied(self, text: str) -> str:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from queue import SimpleQueue
@@ -93,22 +93,35 @@ def unmutated(tests: tuple[str, ...]) -> str:
 def _judged(tree: ScratchTree, mutant: Mutant, *, has_component: bool) -> Result:
     if mutant.explained:
         return Result(mutant, Outcome.EXPLAINED, mutant.explained)
-    tests = mutant.tests if has_component else mutant.unit
-    if not tests:
+    groups = [mutant.unit] if mutant.unit else []
+    groups += [(test,) for test in mutant.component] if has_component else []
+    if not groups:
         return Result(mutant, Outcome.NOT_RUN, "its tests are component tests")
     try:
         text = mutant.applied((tree.root / mutant.file).read_text())
     except ValueError as error:
         return Result(mutant, Outcome.BROKEN, str(error))
-    started = time.monotonic()
+    result = Result(mutant, Outcome.BROKEN)
+    seconds = 0.0
     with tree.changed(mutant.file, text):
-        try:
-            done = tree.run_tests(tests, TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return Result(mutant, Outcome.TIMED_OUT, tests[0], time.monotonic() - started)
+        for tests in groups:
+            result = _run_group(tree, mutant, tests)
+            seconds += result.seconds
+            if result.is_wrong:
+                break
+    return replace(result, seconds=seconds)
+
+
+def _run_group(tree: ScratchTree, mutant: Mutant, tests: tuple[str, ...]) -> Result:
+    """Run tests of which one must fail."""
+    started = time.monotonic()
+    try:
+        done = tree.run_tests(tests, TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return Result(mutant, Outcome.TIMED_OUT, tests[0], time.monotonic() - started)
     seconds = time.monotonic() - started
     if done.returncode == 0:
-        return Result(mutant, Outcome.LIVED, "", seconds)
+        return Result(mutant, Outcome.LIVED, ", ".join(tests), seconds)
     if done.returncode != 1:  # they could not be collected, or do not exist
         last = (done.stdout + done.stderr).strip().splitlines()[-1:]
         return Result(mutant, Outcome.BROKEN, "".join(last), seconds)
