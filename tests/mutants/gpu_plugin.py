@@ -128,11 +128,11 @@ MUTANTS: Final = (
         (_PREPARER,),
     ),
     Mutant(
-        "repeat: another GPU of the same name is given",
+        "repeat: another GPU of the same name is not told",
         f"{_PLUGIN}/claims/preparer.py",
         "        record_checks.check_same_gpus(",
         "        (lambda *_: None)(",
-        "A pod gets a GPU that was allocated to another one.",
+        "Users are told that a GPU does not work, and not that it is another one now.",
         (_PREPARER,),
     ),
     Mutant(
