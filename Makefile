@@ -67,8 +67,8 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
 .PHONY: soak
 soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, every Kubernetes release; hours
 	@$(MAKE) check
-	@python -m tests.mutants --json out/mutants.json
 	@$(MAKE) component SOAK="--soak --sequences=2000"
+	@python -m tests.mutants --json out/mutants.json
 	@$(MAKE) e2e SOAK=--soak
 	@for release in $(RELEASES); do $(MAKE) e2e GROUPS=gpus KUBE=$$release; done
 	@echo "✓ soaked"

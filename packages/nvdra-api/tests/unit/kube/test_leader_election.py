@@ -121,6 +121,7 @@ def test_the_lease_is_renewed_as_its_holder_and_released_for_the_next() -> None:
 
     async def main(api: RecordedApi, elector: LeaderElector) -> None:
         assert await elector.acquire(asyncio.Event())
+        assert (elector.is_leader, elector.holder) == (True, elector.identity)
         async with leader_election.hold(elector):
             await asyncio.sleep(5)
         assert api.lines() == [GET, POST, *(GET, PUT) * 2, GET, PUT]

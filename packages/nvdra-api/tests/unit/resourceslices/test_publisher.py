@@ -5,9 +5,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from nvdra_api.errors import DriverError
 from nvdra_api.ids import DeviceName, NodeName, PoolName
 from nvdra_api.meta import JsonObject
 from nvdra_api.resource.slices import Device
+from nvdra_runtime.kube.errors import DraDisabled
 from nvdra_runtime.resourceslices.pool import Pool, Slice
 from nvdra_runtime.resourceslices.publisher import Publisher, Write
 from nvdra_testing import virtual_time
@@ -186,3 +188,58 @@ def test_a_repair_after_a_quiet_minute_is_soon() -> None:
         assert len(writes) == 1 + 3
 
     published(slices, main)
+
+
+def pool(*devices: str) -> Pool:
+    return Pool(
+        PoolName(NODE), (Slice(devices=tuple(Device(name=DeviceName(d)) for d in devices)),)
+    )
+
+
+def test_another_pool_is_written_at_once_and_an_equal_one_not_at_all() -> None:
+    slices = Slices()
+
+    async def main(api: RecordedApi, publisher: Publisher, writes: list[Write]) -> None:
+        publisher.publish(pool("gpu-0"))
+        await asyncio.sleep(60)
+        assert publisher.state.is_published
+        assert writes == [Write("create", "success")]
+        publisher.publish(pool("gpu-0", "gpu-1"))
+        assert not publisher.state.is_published
+        await asyncio.sleep(0.01)
+        assert publisher.state.is_published
+        assert writes[1:] == [Write("replace", "success")]
+        (stored,) = slices.stored.values()
+        assert [device["name"] for device in stored["spec"]["devices"]] == ["gpu-0", "gpu-1"]
+
+    published(slices, main)
+
+
+def test_a_pool_that_the_scheduler_would_ignore_is_told_and_not_written() -> None:
+    async def main(_: RecordedApi, publisher: Publisher, writes: list[Write]) -> None:
+        publisher.publish(pool("gpu-0", "gpu-0"))
+        await asyncio.sleep(60)
+        assert publisher.state.error == "device gpu-0 occurs twice"
+        assert not publisher.state.is_published
+        assert writes == [Write("create", "success")]
+        publisher.publish(pool("gpu-0"))
+        await asyncio.sleep(0.01)
+        assert publisher.state.error == ""
+        assert publisher.state.is_published
+
+    published(Slices(), main)
+
+
+def test_a_cluster_without_the_api_is_told_and_asked_again() -> None:
+    async def main() -> None:
+        problems: list[DriverError] = []
+        api = RecordedApi(lambda _: recorded_api.status(404, "NotFound"))
+        api._dra_api_version = None
+        publisher = Publisher(api, DRIVER, NODE, observe_problem=problems.append)
+        async with publisher.running():
+            publisher.publish(POOL)
+            await asyncio.sleep(65)
+        assert [type(each) for each in problems] == [DraDisabled] * 3
+        assert publisher.state.error.startswith("ApiUnavailable: https://api serves no")
+
+    virtual_time.run_with_virtual_time(main)
