@@ -146,3 +146,31 @@ def test_an_event_reaches_those_who_wait() -> None:
         assert api.lines() == [GET, WATCH]
 
     watched(script((GET, listing(5, obj("a", 1))), (f"{WATCH} 5", OPEN)), main)
+
+
+def test_changed_keys_and_restarts_of_the_watch_are_told_once() -> None:
+    told: list[frozenset[str]] = []
+    restarts: list[str] = []
+    answers = script(
+        (GET, listing(5, obj("a", 1))),
+        (f"{WATCH} 5", ended(("ADDED", obj("b", 6)), ("MODIFIED", obj("b", 7)))),
+        (f"{WATCH} 7", OPEN),
+    )
+
+    async def find_path(deadline: float, is_lost: bool) -> str:
+        del deadline, is_lost
+        return THINGS
+
+    async def main() -> None:
+        api = RecordedApi(answers)
+        informer = Informer(api, find_path, {}, restarts.append, on_change=told.append)
+        async with informer.running():
+            await names_are(informer, "a", "b")
+            await asyncio.sleep(10)
+            assert told == [{"a"}, {"b"}, {"b"}]
+            assert restarts == ["things"]
+            api.push(THINGS, "DELETED", obj("a", 8))
+            await names_are(informer, "b")
+            assert told[-1] == {"a"}
+
+    virtual_time.run_with_virtual_time(main)

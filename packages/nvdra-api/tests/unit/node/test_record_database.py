@@ -12,6 +12,7 @@ from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.node import record_database
+from nvdra_runtime.node.record_database import Statement, StoredRecord
 from nvdra_runtime.node.record_store import RecordStore
 
 
@@ -286,4 +287,39 @@ async def test_a_file_that_is_written_anew_knows_which_root_spans_are_written(
         await store.put(ref(2), "prepared", "{}")
     async with opened(path) as store:
         assert store.is_root_span_written(ref(7).uid)
+        assert set(store.records()) == {"uid-1", "uid-2"}
+
+
+def record(number: int) -> StoredRecord:
+    now = datetime(2026, 8, 1, tzinfo=UTC)
+    return StoredRecord(ref(number), "prepared", "boot-1", now, now, "{}")
+
+
+def test_changes_of_which_one_fails_are_not_made_and_hinder_no_later_ones(tmp_path: Path) -> None:
+    path, now = tmp_path / "s", datetime(2026, 8, 1, tzinfo=UTC)
+    found = record_database.open_or_replace_corrupt(path, "boot-1", now)
+    failing = [record_database.put_record(record(1)), Statement("INSERT INTO nothing", ())]
+    with pytest.raises(sqlite3.OperationalError):
+        record_database.commit(found.connection, path, found.file_identity, failing)
+    fine = [record_database.put_record(record(2))]
+    record_database.commit(found.connection, path, found.file_identity, fine)
+    found.connection.close()
+    again = record_database.open_or_replace_corrupt(path, "boot-1", now)
+    again.connection.close()
+    assert again.records == (record(2),)
+
+
+async def test_a_file_that_was_put_in_its_place_is_set_aside_and_not_overwritten(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s"
+    async with opened(path) as store:
+        await store.put(ref(1), "prepared", "{}")
+        (tmp_path / "other").write_bytes(b"somebody's")
+        (tmp_path / "other").rename(path)
+        await store.put(ref(2), "prepared", "{}")
+        assert store.problem == ""
+    (aside,) = tmp_path.glob("s.corrupt-*T120000Z")
+    assert aside.read_bytes() == b"somebody's"
+    async with opened(path) as store:
         assert set(store.records()) == {"uid-1", "uid-2"}
