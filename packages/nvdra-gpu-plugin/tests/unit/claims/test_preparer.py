@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import pytest
 from nvdra_api.errors import DriverError, PermanentError, Reason
@@ -16,15 +16,12 @@ from nvdra_api.ids import GpuUUID, NodeName
 from nvdra_api.resource.claims import ResourceClaim
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
-from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState, Snapshot
-from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
-from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.node.host import Host
@@ -66,6 +63,25 @@ def claim(number: int, *devices: str) -> ResourceClaim:
     )
 
 
+def assembled(kind: type[Any], parts: list[Any], named: Mapping[str, Any]) -> Any:
+    """An object of what its constructor asks for: parts, or objects that are made of parts.
+
+    So these tests do not change with each new collaborator of a collaborator.
+    """
+    arguments = {}
+    for name, hint in get_type_hints(kind.__init__).items():
+        if name in named:
+            arguments[name] = named[name]
+        elif name != "return":
+            wanted = get_origin(hint) or hint
+            found = [part for part in parts if isinstance(part, wanted)]
+            if not found:
+                found.append(assembled(wanted, parts, named))
+                parts += found
+            arguments[name] = found[0]
+    return kind(**arguments)
+
+
 class Node:
     """A node with two GPUs, as the monitor has seen it."""
 
@@ -80,25 +96,20 @@ class Node:
         self.monitor = DeviceMonitor(Host(), updater, clock, sessions, files, threads)
         self._workers = [threads.start_worker(f"gpu-{index}") for index in range(2)]
         self.see(h100(0), h100(1))
-        gpus, spec_files, index = NodeGpus(self.monitor), SpecFiles(root, clock), GpuClaimIndex()
+        index = GpuClaimIndex()
         self.prepared = PreparedClaims(store, GpuClaimRecord, lambda *_: None, index)
         telemetry = Telemetry(clock, PluginMetrics(driver="d", node=NODE), TraceRecorder())
-        self.preparer = Preparer(
-            NODE,
-            FeatureGates(),
-            gpus,
-            GpuVerifier(self.monitor),
-            NodeSpecs(gpus, spec_files, files, self.prepared),
-            self.prepared,
-            index,
-            telemetry,
-        )
+        parts = (self.monitor, SpecFiles(root, clock), files, self.prepared, index, telemetry)
+        named = {"node": NODE, "gates": FeatureGates(), "cdi_root": root, "plugin_dir": root}
+        self.preparer: Preparer = assembled(Preparer, list(parts), named)
 
     def see(self, *gpus: Gpu) -> None:
         """Have the monitor see these GPUs, whose spec is there."""
         ids = {gpu.name: f"k8s.gpu.nvidia.com/device={gpu.name}-{GENERATION}" for gpu in gpus}
         spec: Any = SimpleNamespace(
-            generation=SpecGeneration(GENERATION, ids), missing_paths=lambda _: []
+            generation=SpecGeneration(GENERATION, ids),
+            missing_paths=lambda _: [],
+            lacks_socket=lambda: False,
         )
         opened = simulated_nvml.session(self.nvml, *gpus)
         self.monitor.probes = tuple(
