@@ -65,9 +65,10 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
 	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) $(filter --soak,$(SOAK)) $(if $(T),-k "$(T)")
 
 .PHONY: soak
-soak: setup ## whole crash campaigns, 2,000 sequences of events, every Kubernetes release; hours
+soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, every Kubernetes release; hours
 	@$(MAKE) check
 	@$(MAKE) component SOAK="--soak --sequences=2000"
+	@python -m tests.mutants --json out/mutants.json
 	@$(MAKE) e2e SOAK=--soak
 	@for release in $(RELEASES); do $(MAKE) e2e GROUPS="gpus kubelet" KUBE=$$release; done
 	@echo "✓ soaked"

@@ -54,13 +54,17 @@ def _found(patterns: Sequence[str]) -> list[str]:
 
 
 def _mypy(folder: str) -> Sequence[str]:
-    """Type-check one folder from its parent, so that conftest files get different module names."""
+    """Type-check one folder from its parent, so that conftest files get different module names.
+
+    Packages' tests import modules beside them by their bare names; those of the root do not.
+    """
     path = REPOSITORY / folder
+    roots = REPOSITORY if path.parent == REPOSITORY else f"{REPOSITORY}:{path}"
     options = f"--config-file {REPOSITORY}/pyproject.toml --cache-dir {REPOSITORY}/.mypy_cache"
     return [
         "sh",
         "-c",
-        f"cd {path.parent} && MYPYPATH={REPOSITORY}:{path} mypy {options} {path.name}",
+        f"cd {path.parent} && MYPYPATH={roots} mypy {options} {path.name}",
     ]
 
 

@@ -23,8 +23,8 @@ def test_each_class_selects_one_kind_of_device(render: Render) -> None:
 
 def test_v1_is_used_if_it_is_served(render: Render) -> None:
     versions = ("--api-versions", "resource.k8s.io/v1beta1,resource.k8s.io/v1beta2")
-    for item in render("nvdra-gpu-plugin", None, *versions)["DeviceClass"].values():
-        assert item["apiVersion"] == "resource.k8s.io/v1"
+    classes = render("nvdra-gpu-plugin", None, *versions)["DeviceClass"]
+    assert [item["apiVersion"] for item in classes.values()] == ["resource.k8s.io/v1"] * 3
 
 
 def test_only_whole_gpus_are_an_extended_resource(render: Render) -> None:
@@ -39,9 +39,13 @@ def test_only_whole_gpus_are_an_extended_resource(render: Render) -> None:
 @pytest.mark.parametrize("version", ["resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"])
 def test_an_older_version_has_no_extended_resource(render: Render, version: str) -> None:
     values = {"global": {"resourceApiVersion": version}}
-    for item in render("nvdra-gpu-plugin", values)["DeviceClass"].values():
-        assert item["apiVersion"] == version
-        assert "extendedResourceName" not in item["spec"]
+    classes = render("nvdra-gpu-plugin", values)["DeviceClass"]
+    assert [item["apiVersion"] for item in classes.values()] == [version] * 3
+    assert not [
+        "extendedResourceName"
+        for each in classes.values()
+        if "extendedResourceName" in each["spec"]
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "example.com/gpu"])

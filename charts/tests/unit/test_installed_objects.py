@@ -216,7 +216,9 @@ def test_the_selector_contains_only_the_names_of_chart_and_release(
 
 def test_every_object_is_labelled_with_chart_and_release(render: Render) -> None:
     for chart in ("nvdra-gpu-plugin", "nvdra-cd-plugin", "nvdra-cd-controller"):
-        for kind, named in render(chart).items():
+        rendered = render(chart)
+        assert {"ServiceAccount", "ClusterRole"} <= set(rendered)
+        for kind, named in rendered.items():
             if kind == "CustomResourceDefinition":  # outlives its release
                 continue
             for item in named.values():

@@ -212,6 +212,7 @@ def test_no_pod_reads_the_traces_of_others_or_sets_how_much_is_logged(
     staying = [each for each in installed if "deletionTimestamp" not in each["metadata"]]
     programs = [*staying, *domain.objects("pods")]
     assert len(programs) >= 6, "controller, two plugins of each driver, and the tenant's own daemon"
+    with_metrics = 0
     for program in programs:
         address = program["status"]["podIP"]
         served = {
@@ -224,9 +225,12 @@ def test_no_pod_reads_the_traces_of_others_or_sets_how_much_is_logged(
         assert told.pop((DEBUG_PORT, "PUT /debug/flags/v")) == "refused"
         assert told.pop((DEBUG_PORT, "GET /metrics")) == "refused"
         # The metrics port does not serve it.
-        metrics = {told.pop((port, "GET /metrics")) for port in served}
-        assert metrics <= {"200"}
-        assert set(told.values()) <= {"404", "405"}
+        metrics = [told.pop((port, "GET /metrics")) for port in served]
+        assert metrics == ["200"] * len(served)
+        assert [text for text in told.values() if text not in ("404", "405")] == []
+        assert len(told) == 2 * len(served), "its traces and how much it logs were asked for"
+        with_metrics += bool(served)
+    assert with_metrics >= len(staying), "each installed program has a port for metrics"
     # It is served inside the pod itself, with the verbosity of the chart.
     plugin = rack.plugin_pod("node-1")
     own = asked(rack.driver_namespace, plugin, "127.0.0.1", [DEBUG_PORT], "GET /debug/traces")

@@ -32,6 +32,7 @@ def test_every_gpu_of_every_node_is_published_with_what_selectors_need(cluster: 
 
 
 def test_a_node_publishes_as_many_gpus_as_it_has_device_nodes(cluster: Cluster) -> None:
+    assert cluster.nodes()
     for node in cluster.nodes():
         nodes = cluster.exec_on_node(node, "sh", "-c", "ls -d /dev/nvidia[0-9]*").split()
         published = [device.name for device in cluster.devices() if device.node == node]
@@ -40,6 +41,7 @@ def test_a_node_publishes_as_many_gpus_as_it_has_device_nodes(cluster: Cluster) 
 
 
 def test_the_plugins_metrics_are_served_at_the_pods_port(cluster: Cluster) -> None:
+    assert cluster.nodes()
     for node in cluster.nodes():
         script = (
             "import urllib.request as u; "

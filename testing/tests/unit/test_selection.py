@@ -84,3 +84,14 @@ def test_requests_of_one_kind_have_verb_and_resource_in_common() -> None:
     )
     assert selection.kind("PUT team/computedomains/ring/status") == "PUT computedomains/status"
     assert selection.kind("state.sqlite") == "state.sqlite"
+
+
+def test_a_campaign_that_leaves_out_what_it_must_strike_says_so() -> None:
+    record, other = KillPoint("pwrite64", "state.sqlite-wal", 1), KillPoint("mkdir", "k", 1)
+    assert Selection(GOLDEN, seed=1).unstruck([record, other], []) == [
+        "not struck: pwrite64 state.sqlite-wal no. 1"
+    ]
+    assert Selection(GOLDEN, seed=1).unstruck([record, other], [record]) == []
+    assert Selection(GOLDEN, seed=None).unstruck([record, other], [record]) == [
+        "not struck: mkdir k no. 1"
+    ]

@@ -72,6 +72,9 @@ async def test_each_watch_after_the_first_is_told_as_a_restart(tmp_path: Path) -
         await wait_until(lambda: len(port.request_lines) == 2)
         assert restarts == []
         await wait_until(lambda: len(port.request_lines) == len(answers))
+    assert ["resourceVersion=" in line for line in port.request_lines] == [
+        *(False, True, True, False, True)
+    ]
     assert restarts == ["things", "things"]
 
 
@@ -87,6 +90,14 @@ async def test_a_version_that_the_server_no_longer_keeps_is_listed_again(tmp_pat
     )
     async with serve_responses(tmp_path, *answers) as port, reflecting(port) as reflector:
         await wait_until(lambda: names(reflector) == {"c"})
+        await wait_until(lambda: len(port.request_lines) == len(answers) + 1)
+    # The answers come whatever is asked for: what was asked for is the point.
+    assert ["resourceVersion=" in line for line in port.request_lines] == [
+        *(False, True, False, True, False, True)
+    ]
+    assert "resourceVersion=5&" in port.request_lines[1]
+    assert "resourceVersion=8&" in port.request_lines[3]
+    assert "resourceVersion=9&" in port.request_lines[5]
 
 
 async def test_a_path_that_is_gone_is_looked_for_anew(tmp_path: Path) -> None:

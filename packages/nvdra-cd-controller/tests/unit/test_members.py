@@ -256,3 +256,18 @@ def test_indexes_are_unique_and_a_node_keeps_its_own(
                 and member.node in entries
                 and entries[member.node].pod_uid == pods[member.node].uid
             )
+
+
+def test_of_two_pods_of_a_node_the_one_that_stays_is_the_current_one() -> None:
+    """Whichever of them is newer: a pod that is deleted by hand may be the younger one."""
+    for ended_at, made_at in (("2026-01-01", "2026-01-02"), ("2026-01-02", "2026-01-01")):
+        pods = [
+            daemon_pod(A, uid=PodUID("ends"), ip="10.4.0.1", created=ended_at, is_terminating=True),
+            daemon_pod(A, uid=PodUID("stays"), ip="10.4.0.2", created=made_at),
+        ]
+        for pod_uid, is_ready in (("ends", False), ("stays", True)):
+            entry = clique_entry(A, 0, pod_uid=PodUID(pod_uid))
+            member = only(members.current([clique(entry)], pods, {A}))
+            assert member.is_ready == is_ready, (ended_at, pod_uid)
+        (waiting,) = members.current([], pods, {A})
+        assert waiting.ip == "10.4.0.2"

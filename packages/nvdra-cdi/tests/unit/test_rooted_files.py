@@ -41,6 +41,12 @@ def test_a_link_that_escapes_dangles_or_loops_leads_nowhere(root: Path, target: 
     assert host.readlink("/link") == target
 
 
+def test_a_link_that_leaves_the_root_is_broken_even_if_the_root_has_such_a_path(root: Path) -> None:
+    (root / "link").symlink_to("../usr/lib/a.so.1")
+    assert RootedFiles(str(root)).resolve("/link") is None
+    assert RootedFiles(str(root)).read("/link") is None
+
+
 def test_in_the_real_root_a_link_may_climb_as_high_as_it_likes(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(f"{'../' * 40}{str(tmp_path)[1:]}/file")

@@ -158,6 +158,7 @@ async def test_256_monitors_of_one_gpu_stand_in_nobodys_way_and_survive_a_restar
         claim_of(rig, *((f"r{number}", "gpu-7", True) for number in range(32))) for _ in range(8)
     ]
     before = await rig.dra.prepare(monitors)
+    assert not any(each.error for each in before.values())
     assert [len(before[claim.uid].devices) for claim in monitors] == [32] * 8
     assert len({name for each in before.values() for name in cdi_names(each)}) == 1
     await _all_usable(rig)

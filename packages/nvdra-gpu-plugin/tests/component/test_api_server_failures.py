@@ -83,6 +83,7 @@ async def test_an_answer_that_takes_five_seconds_is_waited_for(
 ) -> None:
     slow, held = rig.create_claim("gpu-0"), rig.create_claim("gpu-1")
     before = await answer(rig, held)
+    assert not before.error
     with proxy.inject(GET_CLAIM, delay_s=5):
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(answer(rig, slow))
@@ -108,6 +109,7 @@ async def test_an_api_server_that_is_away_for_a_while_costs_a_claim_no_more_than
     """The kubelet would come back only after a minute; the call itself goes on."""
     held, later = rig.create_claim("gpu-0"), rig.create_claim("gpu-1")
     before = await answer(rig, held)
+    assert not before.error
     await proxy.stop_listening()
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(answer(rig, later))

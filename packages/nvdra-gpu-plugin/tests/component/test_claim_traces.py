@@ -204,13 +204,11 @@ async def test_the_debug_page_shows_the_trace_without_a_collector(rig: Rig) -> N
     assert "prepare" in str(rig.process.trace(claim.uid))
 
 
-async def test_roots_that_wait_when_the_plugin_ends_are_written_before_it_has(
+async def test_spans_that_wait_for_a_pod_when_the_plugin_ends_are_written_before_it_has(
     rig: Rig, collector: Receiver
 ) -> None:
     await start(rig, collector)
-    first, second = (
-        rig.create_claim(name, has_allocation_timestamp=False) for name in ("gpu-0", "gpu-1")
-    )
+    first, second = (rig.create_claim(name) for name in ("gpu-0", "gpu-1"))
     for name in ("gpu-0", "gpu-1"):
         rig.node.simctl("slow", "1000", "--function", "nvmlDeviceGetMemoryInfo", "--gpu", name[-1])
     with ExitStack() as stack:
@@ -218,11 +216,19 @@ async def test_roots_that_wait_when_the_plugin_ends_are_written_before_it_has(
             for claim in (first, second):
                 group.create_task(rig.dra.prepare([claim]))
             await rig.wait_until(lambda: _fetched(rig) == 2, "both claims to be fetched")
-            # Whoever asks for a pod now waits, and the second root behind it.
+            # Whoever asks for a pod now waits, and the next one behind it.
             stack.enter_context(rig.server.paused())
+        for claim in (first, second):
+            await spans_of(collector, claim, "claim")
+        assert not [
+            span.name
+            for claim in (first, second)
+            for span in collector.spans(trace_ids.trace_id(claim.uid))
+            if span.name == "schedule"
+        ]
         assert rig.process.stop() == 0
     for claim in (first, second):
-        await spans_of(collector, claim, "claim")
+        await spans_of(collector, claim, "claim", "schedule")
 
 
 def _fetched(rig: Rig) -> int:

@@ -28,6 +28,7 @@ async def test_claims_waits_and_records_do_not_care(rig: Rig, hours: int) -> Non
         rig.create_claim("gpu-0"),
     )
     before = await answer(rig, held)
+    assert not before.error
     async with asyncio.TaskGroup() as group:
         began = asyncio.get_running_loop().time()
         waiting = group.create_task(answer(rig, next_, timeout_s=6))

@@ -87,6 +87,7 @@ async def test_a_kernel_module_that_is_unloaded_and_loaded_again(rig: Rig) -> No
     await rig.start()
     held, new = rig.create_claim("gpu-1"), rig.create_claim("gpu-2")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     rig.node.simctl("driver", "unload")
     text = (await rig.dra.prepare([new]))[new.uid].error
     assert text.startswith("DriverMismatch: "), text
@@ -102,6 +103,7 @@ async def test_a_driver_that_is_removed_and_installed_again(rig: Rig) -> None:
     await rig.start()
     held = rig.create_claim("gpu-1")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     driver_installation.remove_driver(rig.node)
     await told(rig, "libnvidia-ml.so.1")
     driver_installation.install_driver(rig.node)

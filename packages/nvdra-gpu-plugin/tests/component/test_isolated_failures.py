@@ -90,6 +90,7 @@ async def test_a_plugin_that_starts_without_an_api_server_serves_what_is_held_an
     await rig.start()
     held, later = rig.create_claim("gpu-4"), rig.create_claim("gpu-5")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     assert rig.process.stop() == 0
     await rig.kubelet.wait_deregistered(plugin.DRIVER)
     rig.server.stop()
@@ -116,6 +117,7 @@ async def test_a_record_that_cannot_be_read_stops_no_other_claim_that_is_held(ri
         rig.create_claim("gpu-2"),
     )
     first = await rig.dra.prepare([broken, held])
+    assert not any(each.error for each in first.values())
     assert rig.process.stop() == 0
     await rig.kubelet.wait_deregistered(plugin.DRIVER)
     _change(rig, "UPDATE records SET payload = '{' WHERE uid = ?", broken.uid)

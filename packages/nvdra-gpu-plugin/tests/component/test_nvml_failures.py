@@ -80,6 +80,7 @@ async def test_a_held_claim_of_a_board_that_hangs_after_a_restart_is_answered_on
     await rig.start()
     held = rig.create_claim("gpu-1")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     assert rig.process.stop() == 0
     await rig.kubelet.wait_deregistered(plugin.DRIVER)
     rig.node.simctl(*HANG, "1")
@@ -96,6 +97,7 @@ async def test_a_board_that_falls_off_the_bus_is_withdrawn_and_offered_again_whe
     await rig.start()
     held = rig.create_claim("gpu-3")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     assert counted(rig, "healthy") == 8
     rig.node.simctl("gpu", "lose", "3")
     await offered(rig, ALL - {"gpu-3"})
@@ -114,6 +116,7 @@ async def test_a_board_that_is_unplugged_goes_and_one_that_is_plugged_in_comes(r
     await rig.start()
     held = rig.create_claim("gpu-0")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     place = rig.devices()["gpu-4"]["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
     listed = rig.node.roots.proc / "driver/nvidia/gpus" / place
     elsewhere = rig.node.kubelet.parent / "unplugged"
@@ -294,6 +297,7 @@ async def test_a_file_of_the_driver_that_vanishes_withdraws_all_gpus_until_it_is
     await rig.start()
     held, new = rig.create_claim("gpu-1"), rig.create_claim("gpu-2")
     before, answer = _spec(rig), (await rig.dra.prepare([held]))[held.uid]
+    assert not answer.error
     (library,) = rig.node.roots.driver.rglob("libcuda.so.*.*")
     elsewhere = rig.node.kubelet.parent / library.name
     library.rename(elsewhere)

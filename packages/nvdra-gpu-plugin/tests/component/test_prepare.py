@@ -103,11 +103,17 @@ async def test_concurrent_calls_for_one_claim_are_one_piece_of_work(rig: Rig) ->
 async def test_two_claims_that_want_one_gpu_at_once_do_not_both_get_it(rig: Rig) -> None:
     await rig.start()
     claims = [rig.create_claim("gpu-4") for _ in range(6)]
+    # While the GPU is asked for the first claim, the others come to it.
+    rig.node.simctl("slow", "300", "--gpu", "4")
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(rig.dra.prepare([claim], timeout_s=5)) for claim in claims]
+        tasks = [group.create_task(rig.dra.prepare([claim], timeout_s=6)) for claim in claims]
     answers = [task.result()[claim.uid] for task, claim in zip(tasks, claims, strict=True)]
     assert sorted(bool(answer.error) for answer in answers) == [False] + [True] * 5
-    assert all("DeviceInUse: gpu-4" in answer.error for answer in answers if answer.error)
+    assert sum("DeviceInUse: gpu-4" in answer.error for answer in answers) == 5
+    (holder,) = rig.recorded_claims()
+    assert [
+        claim.uid for claim, answer in zip(claims, answers, strict=True) if not answer.error
+    ] == [holder]
 
 
 async def test_a_gpu_is_free_again_after_its_claim_is_unprepared(rig: Rig) -> None:

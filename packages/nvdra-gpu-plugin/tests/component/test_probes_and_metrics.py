@@ -29,6 +29,7 @@ async def test_every_gpu_of_the_node_is_published_with_what_users_select_on(rig:
     assert {name.removeprefix("gpu-") for name in devices} == {
         name.removeprefix("nvidia") for name in nodes
     }
+    assert devices
     for device in devices.values():
         assert ATTRIBUTES - {"addressingMode"} <= set(device["attributes"])
         assert set(device["capacity"]) == {"memory"}

@@ -64,6 +64,7 @@ async def test_the_new_ones_end_before_the_old_ones_leaves_the_old_one_alone(
 ) -> None:
     old = rig.create_claim("gpu-0")
     before = await answer(rig, old)
+    assert not before.error
     kubelet.add_claim(old, before)
     new = again(rig, old, "gpu-0")
     assert (await answer(rig, new, timeout_s=4)).error
@@ -101,6 +102,7 @@ async def test_an_old_one_that_the_kubelet_has_forgotten_gives_way_to_the_new_on
 async def test_both_in_one_call_are_told_apart(rig: Rig, kubelet: CheckpointFile) -> None:
     old = rig.create_claim("gpu-0")
     before = await answer(rig, old)
+    assert not before.error
     kubelet.add_claim(old, before)
     new = again(rig, old, "gpu-1")
     answers = await rig.dra.prepare([old, new])

@@ -36,6 +36,7 @@ async def test_sockets_that_are_taken_away_are_made_again_and_no_claim_is_lost(
     await rig.start()
     held, new = rig.create_claim("gpu-1"), rig.create_claim("gpu-2")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     process, attempts = rig.process.process, len(rig.kubelet.registrations)
     remove(rig.node.kubelet / name)
     if REGISTRY not in name:

@@ -11,6 +11,7 @@ async def test_a_prepared_claim_gives_the_same_devices_after_the_plugin_restarts
     await rig.start()
     claim = rig.create_claim("gpu-0", "gpu-1")
     before = (await rig.dra.prepare([claim]))[claim.uid]
+    assert not before.error
     assert rig.process.stop() == 0
     await rig.kubelet.wait_deregistered("gpu.nvidia.com")
     await rig.start()
@@ -38,6 +39,7 @@ async def test_a_kubelet_that_restarts_gets_the_same_answer(rig: Rig) -> None:
     await rig.start()
     claim = rig.create_claim("gpu-2")
     before = (await rig.dra.prepare([claim]))[claim.uid]
+    assert not before.error
     await rig.kubelet.restart()
     rig.dra = await rig.kubelet.wait_registered("gpu.nvidia.com")
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
@@ -72,6 +74,7 @@ async def test_a_claim_that_is_held_is_answered_without_an_api_server(rig: Rig) 
     await rig.start()
     claim = rig.create_claim("gpu-5")
     before = (await rig.dra.prepare([claim]))[claim.uid]
+    assert not before.error
     rig.server.request(
         "DELETE", f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim.name}"
     )

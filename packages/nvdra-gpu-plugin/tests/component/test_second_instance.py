@@ -24,6 +24,7 @@ async def test_a_second_plugin_ends_at_once_names_the_first_and_touches_nothing_
     await rig.start("--pod-name=the-first")
     held = rig.create_claim("gpu-1")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     await asyncio.sleep(1)  # the root of the trace is marked in the state file behind the answer
     left = (
         files(rig.node.kubelet),
@@ -65,6 +66,7 @@ async def test_the_next_plugin_takes_over_from_one_that_was_killed(rig: Rig) -> 
     await rig.start()
     held = rig.create_claim("gpu-1")
     before = (await rig.dra.prepare([held]))[held.uid]
+    assert not before.error
     rig.process.stop(signal.SIGKILL)
     await rig.kubelet.restart()  # a kubelet that runs would have seen the connection end
     await rig.start()

@@ -72,6 +72,7 @@ async def test_what_a_damaged_file_said_is_taken_from_the_kubelets_own_record(
         rig.create_claim("gpu-0", "gpu-2", admin=True),
     )
     before = await rig.dra.prepare([held, monitor])
+    assert not any(each.error for each in before.values())
     for claim in (held, monitor):
         kubelet.add_claim(claim, before[claim.uid])
     await stopped(rig)
@@ -107,6 +108,7 @@ async def test_a_gpu_that_hangs_meanwhile_is_not_given_away_and_keeps_nobody_wai
     await rig.start()
     held = rig.create_claim("gpu-0")
     before = await answer(rig, held)
+    assert not before.error
     kubelet.add_claim(held, before)
     await stopped(rig)
     removed(state(rig))
@@ -177,6 +179,7 @@ async def test_changes_that_a_damaged_log_has_lost_are_made_up_for(rig: Rig) -> 
     await rig.start()
     held = rig.create_claim("gpu-0")
     before = await answer(rig, held)
+    assert not before.error
     kubelet.add_claim(held, before)
     await stopped(rig, signal.SIGKILL)
     log = state(rig).with_name("state.sqlite-wal")
@@ -195,6 +198,7 @@ async def test_a_record_that_cannot_be_read_is_taken_from_the_kubelets_own(rig: 
     await rig.start()
     held, forgotten = rig.create_claim("gpu-0"), rig.create_claim("gpu-1")
     before = await answer(rig, held)
+    assert not before.error
     await answer(rig, forgotten)
     kubelet.add_claim(held, before)
     await stopped(rig)
@@ -237,6 +241,7 @@ async def test_the_spec_of_a_claim_whose_record_is_lost_stays_when_the_driver_ch
     await rig.start()
     held = rig.create_claim("gpu-1")
     before = await answer(rig, held)
+    assert not before.error
     kubelet.add_claim(held, before)
     (old,) = rig.node.cdi.iterdir()
     await stopped(rig)
@@ -274,6 +279,7 @@ async def test_a_file_that_is_damaged_under_the_plugin_loses_nothing(
     damage(state(rig))
     for claim in claims[1:]:
         answers[claim.uid] = await answer(rig, claim)
+    assert not any(each.error for each in answers.values())
     for claim in claims:
         kubelet.add_claim(claim, answers[claim.uid])
     # What SQLite has in its own memory it does not read again: a kill makes it.
@@ -290,6 +296,7 @@ async def test_a_full_disk_is_a_reason_and_everything_goes_on_once_there_is_room
     await rig.start()
     held, new = rig.create_claim("gpu-0"), rig.create_claim("gpu-1")
     before = await answer(rig, held)
+    assert not before.error
     disk.fill()
     for _ in range(2):
         text = (await answer(rig, new)).error
@@ -316,6 +323,7 @@ async def test_a_disk_that_cannot_be_written_at_the_start_is_waited_for(
     await rig.start()
     held = rig.create_claim("gpu-0")
     before = await answer(rig, held)
+    assert not before.error
     await stopped(rig)
     if trouble == "full":
         disk.fill()

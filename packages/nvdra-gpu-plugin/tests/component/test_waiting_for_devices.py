@@ -2,8 +2,10 @@
 
 import asyncio
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from datetime import datetime
 from typing import Any
 
 from nvdra_api.resource.claims import ClaimRef
@@ -30,6 +32,15 @@ async def preparing(rig: Rig, *claims: ClaimRef, **how: Any) -> AsyncIterator[li
 
 async def one(call: Awaitable[Any], claim: ClaimRef) -> Any:
     return (await call)[claim.uid]
+
+
+def prepared_at(rig: Rig, claim: ClaimRef) -> str:
+    """Since when the claim is prepared, by the state file, as texts for people say it."""
+    path = rig.plugin_dir / "state.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        found = connection.execute("SELECT created FROM records WHERE uid = ?", (claim.uid,))
+        ((created,),) = found.fetchall()
+    return datetime.fromisoformat(created).strftime("since %Y-%m-%dT%H:%M:%SZ")
 
 
 async def waiting(rig: Rig, claim: ClaimRef) -> None:
@@ -61,6 +72,8 @@ async def test_while_it_waits_its_pod_says_who_holds_the_gpu_since_when_and_for_
         rig.create_claim("gpu-0", pod="next-0"),
     )
     await rig.dra.prepare([holder])
+    since = prepared_at(rig, holder)
+    await asyncio.sleep(1.1)  # so that no other time is the same second
     async with preparing(rig, wanted):
         await rig.wait_until(lambda: len(rig.events("DeviceInUse")) == 2, "the events")
         assert wanted.uid not in rig.recorded_claims()
@@ -70,7 +83,7 @@ async def test_while_it_waits_its_pod_says_who_holds_the_gpu_since_when_and_for_
     for event in told:
         text = event["message"]
         assert text.startswith(f"gpu-0 is held by claim default/{holder.name} (UID {holder.uid})")
-        assert "for pod training-0, since 20" in text
+        assert f"for pod training-0, {since}; " in text
         assert "as soon as the kubelet unprepares" in text
 
 
@@ -98,9 +111,11 @@ async def test_a_holder_that_stays_is_the_reason_before_the_call_ends(rig: Rig) 
     await rig.start()
     holder, wanted = rig.create_claim("gpu-0", pod="training-0"), rig.create_claim("gpu-0")
     await rig.dra.prepare([holder])
+    since = prepared_at(rig, holder)
+    await asyncio.sleep(1.1)
     text = (await rig.dra.prepare([wanted], timeout_s=SHORT_S))[wanted.uid].error
     assert text.startswith(f"DeviceInUse: gpu-0 is held by claim default/{holder.name}")
-    assert "for pod training-0, since 20" in text
+    assert f"for pod training-0, {since}; " in text
     assert set(rig.recorded_claims()) == {holder.uid}
 
 

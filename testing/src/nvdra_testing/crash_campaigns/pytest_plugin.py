@@ -60,7 +60,7 @@ class Campaigns:
         """Keep a result for the report, and fail unless everything was hit and correct."""
         self.results.append(result)
         advice = "" if self._seed is None else f"repeat with {SEED}={self._seed}"
-        assert result.rows
+        assert result.selected, f"{result.operation}: no call was struck"
         problems = [*result.missed, *result.incorrect, *result.differences]
         assert not problems, f"{advice}\n{report.page([result])}"
 

@@ -76,6 +76,9 @@ def _add_recordings(
                 result.rows.append(PointResult(point, place, recording.root, is_selected))
     points = [[point for point, _ in recording.points] for recording in recordings]
     result.differences = selection.golden.differences(result.operation, points)
+    result.differences += selection.unstruck(
+        (row.point for row in result.rows), (row.point for row in result.selected)
+    )
     result.recorded = golden_points.text_of(result.operation, points[0])
 
 

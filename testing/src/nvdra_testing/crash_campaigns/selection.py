@@ -6,7 +6,7 @@ every kind. Of the other calls it strikes a third, drawn by a seed. `make soak` 
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +48,16 @@ class Selection:
             return True
         seeds = (self.seed, *self.kept.get(operation, ()))
         return any(_is_drawn(seed, operation, point) for seed in seeds)
+
+    def unstruck(self, recorded: Iterable[KillPoint], selected: Iterable[KillPoint]) -> list[str]:
+        """Recorded calls that every campaign must strike and this one does not, for its report."""
+        struck = set(selected)
+        return [
+            f"not struck: {point.call} {point.target} no. {point.nth}"
+            for point in recorded
+            if point not in struck
+            and (self.seed is None or _RECORDS_SPECS_SOCKETS.match(point.target))
+        ]
 
     def _is_first_of_its_kind(self, operation: str, point: KillPoint) -> bool:
         """Whether no earlier line of the golden list makes such a call."""

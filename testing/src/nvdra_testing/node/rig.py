@@ -157,5 +157,6 @@ def flatten_spans(spans: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def cdi_names(answer: Any) -> Sequence[str]:
-    """The CDI names in the answer for one claim, in order."""
+    """The CDI names in the answer for one claim, in order; an error has none to compare."""
+    assert not answer.error, answer.error
     return [name for device in answer.devices for name in device.cdi_device_ids]

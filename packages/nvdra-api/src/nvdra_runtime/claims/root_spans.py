@@ -118,7 +118,8 @@ class RootSpanWriter:
                     claim=str(attempt.ref),
                     error=str(error),
                 )
-            self._write_schedule(attempt, pod)
+            finally:  # also if the process stops meanwhile, then without the pod
+                self._write_schedule(attempt, pod)
             await asyncio.sleep(_LOOKUP_INTERVAL_S)
 
     def flush(self) -> None:

@@ -197,6 +197,24 @@ async def test_records_that_the_kubelet_has_and_the_state_file_lacks_are_added(
         assert setting.api.events == []
 
 
+async def test_a_claim_that_only_other_drivers_have_prepared_gets_no_record(
+    opened: Open, kubelet: CheckpointFile
+) -> None:
+    for name in ("theirs", "of both"):
+        kubelet.add_claim(ref(name), answer("port-1"))
+        state = kubelet.claims[ref(name).uid]["DriverState"]
+        state["other.example.com"] = state[checkpoint_file.DRIVER]
+    del kubelet.claims[ref("theirs").uid]["DriverState"][checkpoint_file.DRIVER]
+    kubelet.write()
+    async with opened() as setting:
+        await setting.complete()
+        assert setting.built == [["of both"]]
+        assert set(setting.prepared) == {ref("of both").uid}
+        assert [device.device for device in setting.prepared[ref("of both").uid].devices] == [
+            "port-1"
+        ]
+
+
 async def test_the_records_are_compared_once(opened: Open, kubelet: CheckpointFile) -> None:
     kubelet.add_claim(ref("a"), answer("port-1"))
     async with opened() as setting:

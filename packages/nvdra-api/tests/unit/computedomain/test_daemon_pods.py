@@ -117,3 +117,13 @@ def test_a_daemon_that_writes_to_the_status_is_recognized_by_its_gates(
 ) -> None:
     container = {"env": [{"name": "FEATURE_GATES", "value": gates}]}
     assert daemon_pods.read(obj({"containers": [container]})).writes_status is writes_status
+
+
+def test_a_pod_that_is_being_deleted_or_has_ended_is_read_as_such() -> None:
+    deleted = obj(status={"phase": "Running"})
+    deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    read = daemon_pods.read(deleted)
+    assert (read.is_terminating, read.is_finished) == (True, False)
+    for phase in ("Succeeded", "Failed"):
+        read = daemon_pods.read(obj(status={"phase": phase}))
+        assert (read.is_terminating, read.is_finished) == (False, True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.node import record_database
+from nvdra_runtime.node.record_database import Statement, StoredRecord
 from nvdra_runtime.node.record_store import RecordStore
 
 
@@ -222,3 +224,102 @@ async def test_a_doubt_is_not_ended_by_a_later_damage(tmp_path: Path) -> None:
         assert store.recovery_marker is not None
     async with opened(path) as store:
         assert store.recovery_marker is not None
+
+
+DYING = """
+import os, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from nvdra_runtime.node import record_database
+
+path = Path(sys.argv[1])
+moved = False
+
+def die_after_the_move(event, arguments):
+    global moved
+    if moved and event in ("open", "os.rename", "os.remove"):
+        os._exit(9)
+    if event == "os.rename" and str(arguments[0]) == str(path):
+        moved = True
+
+sys.addaudithook(die_after_the_move)
+record_database.open_or_replace_corrupt(path, "boot-1", datetime(2026, 8, 1, tzinfo=UTC))
+"""
+
+
+async def test_a_process_that_dies_right_after_the_move_leaves_the_doubt(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    await filled(path, 1)
+    cut_to_nothing(path)
+    died = await asyncio.create_subprocess_exec(sys.executable, "-c", DYING, str(path))
+    assert await died.wait() == 9
+    assert not path.exists(), "it died after the move"
+    async with opened(path) as store:
+        assert store.recovery_marker is not None
+        assert store.recovery_marker.corrupt_file == tmp_path / "s.corrupt-20260801T000000Z"
+
+
+async def test_the_log_of_a_file_that_is_gone_is_not_replayed_into_a_new_one(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s"
+    async with opened(path) as store:
+        await fill(store, range(200))
+        log = path.with_name("s-wal").read_bytes()
+        assert log
+    path.unlink()
+    path.with_name("s-wal").write_bytes(log)
+    async with opened(path) as store:
+        assert dict(store.records()) == {}
+        await store.put(ref(1), "prepared", "{}")
+    async with opened(path) as store:
+        assert set(store.records()) == {"uid-1"}
+
+
+async def test_a_file_that_is_written_anew_knows_which_root_spans_are_written(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s"
+    async with opened(path) as store:
+        store.mark_root_span_written(ref(7).uid)
+        await store.put(ref(1), "prepared", "{}")  # the mark is on the disk with it
+        path.unlink()
+        await store.put(ref(2), "prepared", "{}")
+    async with opened(path) as store:
+        assert store.is_root_span_written(ref(7).uid)
+        assert set(store.records()) == {"uid-1", "uid-2"}
+
+
+def record(number: int) -> StoredRecord:
+    now = datetime(2026, 8, 1, tzinfo=UTC)
+    return StoredRecord(ref(number), "prepared", "boot-1", now, now, "{}")
+
+
+def test_changes_of_which_one_fails_are_not_made_and_hinder_no_later_ones(tmp_path: Path) -> None:
+    path, now = tmp_path / "s", datetime(2026, 8, 1, tzinfo=UTC)
+    found = record_database.open_or_replace_corrupt(path, "boot-1", now)
+    failing = [record_database.put_record(record(1)), Statement("INSERT INTO nothing", ())]
+    with pytest.raises(sqlite3.OperationalError):
+        record_database.commit(found.connection, path, found.file_identity, failing)
+    fine = [record_database.put_record(record(2))]
+    record_database.commit(found.connection, path, found.file_identity, fine)
+    found.connection.close()
+    again = record_database.open_or_replace_corrupt(path, "boot-1", now)
+    again.connection.close()
+    assert again.records == (record(2),)
+
+
+async def test_a_file_that_was_put_in_its_place_is_set_aside_and_not_overwritten(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s"
+    async with opened(path) as store:
+        await store.put(ref(1), "prepared", "{}")
+        (tmp_path / "other").write_bytes(b"somebody's")
+        (tmp_path / "other").rename(path)
+        await store.put(ref(2), "prepared", "{}")
+        assert store.problem == ""
+    (aside,) = tmp_path.glob("s.corrupt-*T120000Z")
+    assert aside.read_bytes() == b"somebody's"
+    async with opened(path) as store:
+        assert set(store.records()) == {"uid-1", "uid-2"}

@@ -140,3 +140,11 @@ def test_fields_that_an_older_crd_drops_are_not_written_repeatedly() -> None:
     assert not entries.is_up_to_date(
         {**stored, "status": "Ready"}, wanted, drops_unknown_fields=True
     )
+
+
+def test_a_node_that_comes_back_keeps_its_index_although_lower_ones_are_free() -> None:
+    found = [entry("a", 1), entry("b", 3)]
+    successor = member("b", pod="pod-new", ip="10.4.7.7")
+    for preferred_index in (None, 2):
+        after = entries.with_own_entry(found, successor, FORMING, preferred_index=preferred_index)
+        assert [(each["nodeName"], each["index"]) for each in after] == [("a", 1), ("b", 3)]

@@ -155,3 +155,23 @@ def test_another_domain_of_the_same_name_is_not_written(
     with pytest.raises(DriverError) as refused:
         made(status, obj, FORMING)
     assert refused.value.reason is Reason.DOMAIN_NOT_FOUND
+
+
+def test_a_patch_fails_if_our_entry_is_not_the_one_that_we_know(clique: CliqueMemberStore) -> None:
+    obj = made(clique, None, FORMING)
+    obj["daemons"].insert(0, {"nodeName": "node-0", "cliqueID": CLIQUE, "index": 7})
+    change = made(clique, obj, READY)
+    assert member_store.own_entry_patch(clique, obj, change, US) == [
+        {"op": "test", "path": "/daemons/1", "value": obj["daemons"][1]},
+        {"op": "replace", "path": "/daemons/1", "value": change["daemons"][1]},
+    ]
+
+
+def test_another_index_is_written_with_the_whole_list_because_it_must_be_unique(
+    clique: CliqueMemberStore,
+) -> None:
+    obj = made(clique, None, FORMING)
+    obj["daemons"].insert(0, {"nodeName": "node-0", "cliqueID": CLIQUE, "index": 0})
+    change = made(clique, obj, FORMING)
+    assert [each["index"] for each in change["daemons"]] == [0, 1]
+    assert member_store.own_entry_patch(clique, obj, change, US) is None

@@ -92,6 +92,7 @@ def test_a_span_that_is_kept_has_its_parent_or_hangs_below_the_root(
     for number, (claim, steps) in enumerate(work):
         remember(ring, attempt(trace_id(claim), number, steps))
 
+    assert {trace.id for trace in ring.traces()} == {trace_id(claim) for claim, _ in work}
     for trace in ring.traces():
         present: set[SpanID] = {span.id for span in trace.spans}
         assert all(span.parent in {ROOT, *present} for span in trace.spans)

@@ -1,0 +1,176 @@
+"""What an informer asks for after each end of a watch, and what it tells meanwhile."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from nvdra_api.meta import JsonObject
+from nvdra_runtime.kube.informer import Informer
+from nvdra_testing import virtual_time
+from nvdra_testing.faults import recorded_api
+from nvdra_testing.faults.recorded_api import Answer, RecordedApi, Request
+
+THINGS = "/things"
+GET, WATCH = f"GET {THINGS}", f"WATCH {THINGS}"
+OPEN: Answer = (200, {})
+EXPIRED = recorded_api.status(410, "Expired")
+
+
+def obj(name: str, version: int) -> JsonObject:
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}}
+
+
+def listing(version: int, *objects: JsonObject) -> Answer:
+    return 200, {"metadata": {"resourceVersion": str(version)}, "items": list(objects)}
+
+
+def ended(*events: tuple[str, JsonObject]) -> Answer:
+    return 200, {"events": [{"type": kind, "object": each} for kind, each in events]}
+
+
+def script(*answers: tuple[str, Answer]) -> Callable[[Request], Answer]:
+    """Answers for exactly these requests, in this order."""
+    left: Iterator[tuple[str, Answer]] = iter(answers)
+
+    def answer(request: Request) -> Answer:
+        version = request.params.get("resourceVersion", "")
+        asked = f"{request.line} {version}".strip()
+        expected, found = next(left)
+        assert asked == expected
+        return found
+
+    return answer
+
+
+def versions(api: RecordedApi) -> Sequence[str]:
+    return [each.params["resourceVersion"] for each in api.requests if each.line == WATCH]
+
+
+def watched(
+    answers: Callable[[Request], Answer], main: Callable[[RecordedApi, Informer], Any]
+) -> Any:
+    async def find_path(deadline: float, is_lost: bool) -> str:
+        del deadline, is_lost
+        return THINGS
+
+    async def started() -> Any:
+        api = RecordedApi(answers)
+        informer = Informer(api, find_path, {"labelSelector": "a"}, lambda _: None)
+        async with informer.running():
+            return await main(api, informer)
+
+    return virtual_time.run_with_virtual_time(started)
+
+
+async def names_are(informer: Informer, *names: str) -> None:
+    seen = 0
+    async with asyncio.timeout(60):
+        while set(informer.snapshot()) != set(names):
+            seen = await informer.wait_for_change(seen)
+
+
+@pytest.mark.parametrize(
+    "expired", [EXPIRED, ended(("ERROR", EXPIRED[1]))], ids=["refused", "in the stream"]
+)
+def test_a_version_that_the_server_no_longer_keeps_is_listed_again(expired: Answer) -> None:
+    answers = script(
+        (GET, listing(5, obj("a", 1))),
+        (f"{WATCH} 5", expired),
+        (GET, listing(8, obj("b", 7))),
+        (f"{WATCH} 8", OPEN),
+    )
+
+    async def main(api: RecordedApi, informer: Informer) -> None:
+        await names_are(informer, "b")
+        await asyncio.sleep(60)  # it watches, and asks for nothing else
+        assert api.lines() == [GET, WATCH, GET, WATCH]
+        assert informer.error == ""
+
+    watched(answers, main)
+
+
+def test_a_watch_goes_on_where_the_last_one_ended_without_a_list() -> None:
+    answers = script(
+        (GET, listing(5, obj("a", 1))),
+        (f"{WATCH} 5", ended(("ADDED", obj("b", 6)), ("BOOKMARK", obj("", 9)))),
+        (f"{WATCH} 9", ended(("DELETED", obj("a", 12)))),
+        (f"{WATCH} 12", OPEN),
+    )
+
+    async def main(api: RecordedApi, informer: Informer) -> None:
+        await names_are(informer, "b")
+        await asyncio.sleep(60)
+        assert versions(api) == ["5", "9", "12"]
+        times = [each.time for each in api.requests if each.line == WATCH]
+        assert [later - earlier for earlier, later in itertools.pairwise(times)] == [1, 1]
+        watch = api.requests[1].params
+        assert {**watch, "timeoutSeconds": ""} == {
+            "labelSelector": "a",
+            "resourceVersion": "5",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": "",
+        }
+
+    watched(answers, main)
+
+
+def test_a_watch_that_fails_before_any_event_is_told_and_the_collection_listed_later() -> None:
+    answers = script(
+        (GET, listing(5, obj("a", 1))),
+        (f"{WATCH} 5", recorded_api.status(500, "Internal")),
+        (GET, listing(6, obj("c", 6))),
+        (f"{WATCH} 6", OPEN),
+    )
+
+    async def main(api: RecordedApi, informer: Informer) -> None:
+        seen = await informer.wait_for_change(0)
+        await informer.wait_for_change(seen)
+        assert informer.error.startswith(f"ApiUnavailable: {WATCH}: 500")
+        assert set(informer.snapshot()) == {"a"}, "what was known stays"
+        await names_are(informer, "c")
+        assert informer.error == ""
+        assert api.requests[2].time - api.requests[1].time >= 0.4
+
+    watched(answers, main)
+
+
+def test_an_event_reaches_those_who_wait() -> None:
+    async def main(api: RecordedApi, informer: Informer) -> None:
+        await names_are(informer, "a")
+        api.push(THINGS, "ADDED", obj("b", 6))
+        await names_are(informer, "a", "b")
+        api.push(THINGS, "DELETED", obj("a", 7))
+        await names_are(informer, "b")
+        assert api.lines() == [GET, WATCH]
+
+    watched(script((GET, listing(5, obj("a", 1))), (f"{WATCH} 5", OPEN)), main)
+
+
+def test_changed_keys_and_restarts_of_the_watch_are_told_once() -> None:
+    told: list[frozenset[str]] = []
+    restarts: list[str] = []
+    answers = script(
+        (GET, listing(5, obj("a", 1))),
+        (f"{WATCH} 5", ended(("ADDED", obj("b", 6)), ("MODIFIED", obj("b", 7)))),
+        (f"{WATCH} 7", OPEN),
+    )
+
+    async def find_path(deadline: float, is_lost: bool) -> str:
+        del deadline, is_lost
+        return THINGS
+
+    async def main() -> None:
+        api = RecordedApi(answers)
+        informer = Informer(api, find_path, {}, restarts.append, on_change=told.append)
+        async with informer.running():
+            await names_are(informer, "a", "b")
+            await asyncio.sleep(10)
+            assert told == [{"a"}, {"b"}, {"b"}]
+            assert restarts == ["things"]
+            api.push(THINGS, "DELETED", obj("a", 8))
+            await names_are(informer, "b")
+            assert told[-1] == {"a"}
+
+    virtual_time.run_with_virtual_time(main)

@@ -1,0 +1,252 @@
+"""Each write names the object that was read, so that it never hits another one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nvdra_api import names
+from nvdra_api.errors import DriverError, PermanentError, Reason
+from nvdra_api.ids import NodeName
+from nvdra_api.meta import JsonObject
+from nvdra_cd_controller import children
+from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
+from nvdra_cd_controller.informers import DomainInformers
+from nvdra_cd_controller.object_writer import ObjectWriter
+from nvdra_cd_controller.teardown import (
+    Delete,
+    RemoveDomainFinalizer,
+    RemoveFinalizer,
+    RemoveNodeLabel,
+)
+from nvdra_runtime.kube.errors import Conflict
+from nvdra_testing import virtual_time
+from nvdra_testing.control_plane import domain_values
+from nvdra_testing.control_plane.domain_values import CHILD_CONFIG, UID
+from nvdra_testing.faults import recorded_api
+from nvdra_testing.faults.recorded_api import Answer, RecordedApi, Request
+
+OTHER = "99999999-2222-3333-4444-555555555555"
+NAME = f"computedomain-daemon-{UID}"
+DAEMONSETS = "/apis/apps/v1/namespaces/nvdra/daemonsets"
+DAEMONSET = f"{DAEMONSETS}/{NAME}"
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/team-a/resourceclaimtemplates"
+TEMPLATE = f"{TEMPLATES}/ring-channel"
+DOMAIN = "/apis/resource.nvidia.com/v1beta1/namespaces/team-a/computedomains/ring"
+SNAPSHOT = DomainSnapshot(UID, domain_values.domain(), domain_values.domain_json())
+GONE = recorded_api.status(404, "NotFound")
+
+
+def wanted_daemonset() -> JsonObject:
+    return children.daemonset(UID, "nvdra", CHILD_CONFIG)
+
+
+def wanted_template() -> JsonObject:
+    return children.workload_claim_template(domain_values.domain(), CHILD_CONFIG)
+
+
+def stored(wanted: JsonObject, version: str = "5", **metadata: Any) -> JsonObject:
+    body = children.creation_body(wanted)
+    own = {"uid": f"uid-{body['kind']}", "resourceVersion": version, **metadata}
+    return {**body, "metadata": {**body["metadata"], **own}}
+
+
+def child(obj: JsonObject) -> Child:
+    return Child(obj["kind"], obj)
+
+
+def run(
+    answer: Callable[[Request], Answer], call: Callable[[ObjectWriter], Any]
+) -> tuple[Any, RecordedApi]:
+    async def main() -> tuple[Any, RecordedApi]:
+        api = RecordedApi(answer)
+        informers = DomainInformers(
+            api, ["nvdra"], lambda _: None, lambda _: None, is_host_managed=False
+        )
+        try:
+            return await call(ObjectWriter(api, informers)), api
+        except DriverError as error:
+            return error, api
+
+    return virtual_time.run_with_virtual_time(main)
+
+
+def always(answer: Answer) -> Callable[[Request], Answer]:
+    return lambda _: answer
+
+
+def echoed(obj: JsonObject) -> Callable[[Request], Answer]:
+    """The API server's answer to a change: the object, which is newer."""
+    metadata = {**obj["metadata"], "resourceVersion": "99"}
+    return always((200, {**obj, "metadata": metadata}))
+
+
+def test_only_the_child_that_was_read_is_deleted() -> None:
+    obj = stored(wanted_daemonset())
+    result, api = run(
+        always((200, {})), lambda writer: writer.perform(SNAPSHOT, Delete(child(obj)))
+    )
+    assert result is None
+    assert api.sent(f"DELETE {DAEMONSET}").body == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "uid-DaemonSet"},
+    }
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "ResourceClaimTemplate"])
+def test_our_finalizer_is_removed_from_the_version_that_was_read(kind: str) -> None:
+    wanted = wanted_daemonset() if kind == "DaemonSet" else wanted_template()
+    theirs = "example.com/theirs"
+    obj = stored(wanted, finalizers=[theirs, names.DOMAIN_FINALIZER])
+    _, api = run(echoed(obj), lambda writer: writer.perform(SNAPSHOT, RemoveFinalizer(child(obj))))
+    path = DAEMONSET if kind == "DaemonSet" else TEMPLATE
+    assert api.lines() == [f"PATCH {path}"]
+    assert api.sent(f"PATCH {path}").body == {
+        "metadata": {"resourceVersion": "5", "finalizers": [theirs]}
+    }
+
+
+def test_the_domains_finalizer_is_added_and_removed_on_the_version_that_was_read() -> None:
+    bare = domain_values.domain_json()
+    bare["metadata"]["finalizers"] = ["example.com/theirs"]
+    snapshot = DomainSnapshot(UID, domain_values.domain(), bare)
+    _, api = run(echoed(bare), lambda writer: writer.add_finalizer(snapshot))
+    assert api.sent(f"PATCH {DOMAIN}").body == {
+        "metadata": {
+            "resourceVersion": "7",
+            "finalizers": ["example.com/theirs", names.DOMAIN_FINALIZER],
+        }
+    }
+    _, api = run(
+        echoed(SNAPSHOT.stored),
+        lambda writer: writer.perform(SNAPSHOT, RemoveDomainFinalizer()),
+    )
+    assert api.sent(f"PATCH {DOMAIN}").body == {
+        "metadata": {"resourceVersion": "7", "finalizers": None}
+    }
+
+
+def test_a_nodes_label_is_removed_only_while_it_is_this_domains() -> None:
+    node = {"kind": "Node", "metadata": {"name": "a", "uid": "n", "resourceVersion": "9"}}
+    action = RemoveNodeLabel(NodeName("a"))
+    _, api = run(always((200, node)), lambda writer: writer.perform(SNAPSHOT, action))
+    sent = api.sent("PATCH /api/v1/nodes/a")
+    path = "/metadata/labels/resource.nvidia.com~1computeDomain"
+    assert sent.content_type == "application/json-patch+json"
+    assert sent.body == [
+        {"op": "test", "path": path, "value": UID},
+        {"op": "remove", "path": path},
+    ]
+
+
+@pytest.mark.parametrize("answer", [recorded_api.status(422, "Invalid"), GONE])
+def test_a_node_that_is_gone_or_in_another_domain_is_left_alone(answer: Answer) -> None:
+    action = RemoveNodeLabel(NodeName("a"))
+    result, api = run(always(answer), lambda writer: writer.perform(SNAPSHOT, action))
+    assert result is None
+    assert len(api.requests) == 1
+
+
+def test_a_conflict_is_told_so_that_the_domain_is_looked_at_again() -> None:
+    obj = stored(wanted_daemonset(), deletionTimestamp="2026-01-01T00:00:00Z")
+    conflict = always(recorded_api.status(409, "Conflict"))
+    for call in (
+        lambda writer: writer.perform(SNAPSHOT, RemoveFinalizer(child(obj))),
+        lambda writer: writer.perform(SNAPSHOT, Delete(child(obj))),
+        lambda writer: writer.add_finalizer(SNAPSHOT),
+    ):
+        assert isinstance(run(conflict, call)[0], Conflict)
+
+
+def test_a_child_that_is_missing_is_created_as_the_server_normalizes_it() -> None:
+    wanted = wanted_template()
+    is_written, api = run(
+        always((200, stored(wanted))),
+        lambda writer: writer.ensure("ResourceClaimTemplate", wanted, ()),
+    )
+    assert is_written is True
+    sent = api.sent(f"POST {TEMPLATES}")
+    assert sent.body == children.creation_body(wanted)
+    assert sent.content_type == "application/yaml"
+
+
+def test_an_object_of_the_childs_name_is_taken_over_only_if_it_is_ours() -> None:
+    wanted = wanted_template()
+    foreign = stored(wanted, labels={names.DOMAIN_LABEL: OTHER})
+    unlabelled = stored(wanted, labels={})
+
+    def answers(found: JsonObject) -> Callable[[Request], Answer]:
+        def answer(request: Request) -> Answer:
+            if request.line.startswith("POST"):
+                return recorded_api.status(409, "AlreadyExists")
+            return 200, {**found, "metadata": {**found["metadata"], "resourceVersion": "99"}}
+
+        return answer
+
+    error, api = run(
+        answers(foreign), lambda writer: writer.ensure("ResourceClaimTemplate", wanted, ())
+    )
+    assert isinstance(error, PermanentError)
+    assert error.reason is Reason.NAME_TAKEN
+    assert f"the ComputeDomain with the UID {OTHER}" in error.message
+    assert api.lines() == [f"POST {TEMPLATES}", f"GET {TEMPLATE}"]
+    is_written, api = run(
+        answers(unlabelled), lambda writer: writer.ensure("ResourceClaimTemplate", wanted, ())
+    )
+    assert is_written is True
+    assert api.lines() == [f"POST {TEMPLATES}", f"GET {TEMPLATE}", f"PATCH {TEMPLATE}"]
+
+
+def test_a_template_with_another_spec_is_deleted_because_it_cannot_be_changed() -> None:
+    wanted = wanted_template()
+    other = stored(wanted)
+    other["spec"] = {"spec": {"devices": {"requests": []}}}
+    is_written, api = run(
+        always((200, {})),
+        lambda writer: writer.ensure("ResourceClaimTemplate", wanted, (child(other),)),
+    )
+    assert is_written is True
+    assert api.lines() == [f"DELETE {TEMPLATE}"]
+    assert api.requests[0].body["preconditions"] == {"uid": "uid-ResourceClaimTemplate"}
+
+
+def test_a_child_as_it_should_be_is_not_written() -> None:
+    wanted = wanted_daemonset()
+    is_written, api = run(
+        always((500, {})),
+        lambda writer: writer.ensure("DaemonSet", wanted, (child(stored(wanted)),)),
+    )
+    assert is_written is False
+    assert api.requests == []
+
+
+def test_a_status_is_based_on_the_version_that_was_read() -> None:
+    status = {"status": "Ready"}
+    _, api = run(echoed(SNAPSHOT.stored), lambda writer: writer.update_status(SNAPSHOT, status))
+    body = api.sent(f"PUT {DOMAIN}/status").body
+    assert body["metadata"]["resourceVersion"] == "7"
+    assert body["status"] == status
+
+
+def test_departed_nodes_leave_a_clique_as_it_is_now() -> None:
+    path = "/apis/resource.nvidia.com/v1beta1/namespaces/nvdra/computedomaincliques/c"
+    clique = {
+        "kind": names.CLIQUE_KIND,
+        "metadata": {"name": "c", "namespace": "nvdra", "uid": "u", "resourceVersion": "8"},
+        "daemons": [{"nodeName": "a", "index": 0}, {"nodeName": "b", "index": 1}],
+    }
+    _, api = run(
+        always((200, clique)),
+        lambda writer: writer.prune_clique("c", "nvdra", (NodeName("a"),)),
+    )
+    assert api.lines() == [f"GET {path}", f"PUT {path}"]
+    assert api.sent(f"PUT {path}").body == {
+        **clique,
+        "daemons": [{"nodeName": "b", "index": 1}],
+    }
+
+
+def test_a_domain_that_the_cache_lacks_is_deleted_only_if_the_server_says_so() -> None:
+    listed = {"items": [SNAPSHOT.stored]}
+    assert run(always((200, listed)), lambda writer: writer.is_deleted(SNAPSHOT))[0] is False
+    assert run(always((200, {"items": []})), lambda writer: writer.is_deleted(SNAPSHOT))[0] is True

@@ -1,0 +1,116 @@
+"""A client of the API server whose requests a test records and answers.
+
+Only what is sent and received is replaced: the client still builds the requests and translates the
+answers. It shows what is asked for, such as the preconditions of a delete, and how answers are
+taken that a real API server gives only in a race.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nvdra_api.meta import JsonObject
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import error_for_status, translate_errors
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the client asked for.
+
+    Attributes:
+        line: `<VERB> <path>`; the verb of a watch is `WATCH`.
+        body: The document that was sent; None if there was none.
+        params: The query's parameters.
+        content_type: The type of the body.
+        time: When it was sent, by the loop's clock.
+    """
+
+    line: str
+    body: Any
+    params: Mapping[str, str]
+    content_type: str
+    time: float
+
+
+Answer = tuple[int, JsonObject]
+"""An HTTP status and a document."""
+
+
+def status(code: int, reason: str = "", **details: Any) -> Answer:
+    """A refusal as the API server sends it, with the details that it has of an object."""
+    document = {"kind": "Status", "code": code, "reason": reason, "message": f"it is {reason}"}
+    return code, {**document, "details": {"kind": "things", **details}}
+
+
+class RecordedApi(Client):
+    """Hands every request to the test, which answers it.
+
+    Attributes:
+        requests: All requests, in order.
+    """
+
+    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+        self.requests: list[Request] = []
+        self._answer = answer
+        self._pushed: dict[str, asyncio.Queue[JsonObject]] = {}
+        self._dra_api_version = "v1"
+
+    @property
+    def host(self) -> str:
+        """The address in error messages."""
+        return "https://api"
+
+    def lines(self, *verbs: str) -> list[str]:
+        """`<VERB> <path>` of the requests with these verbs, or of all."""
+        found = [each.line for each in self.requests]
+        return [line for line in found if not verbs or line.partition(" ")[0] in verbs]
+
+    def sent(self, line: str) -> Request:
+        """The only request with this line."""
+        (found,) = (each for each in self.requests if each.line == line)
+        return found
+
+    async def watch(
+        self, path: str, params: Mapping[str, str], deadline: float
+    ) -> AsyncGenerator[bytes]:
+        """The answer's `events`, which end the watch; without any, those that the test pushes."""
+        document = json.loads(await self._call("WATCH", path, deadline, params))
+        for event in document.get("events", ()):
+            yield json.dumps(event).encode()
+        if "events" in document:
+            return
+        pushed = self._pushed.setdefault(path, asyncio.Queue())
+        with translate_errors("WATCH", path, self.host):
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    yield json.dumps(await pushed.get()).encode()
+
+    def push(self, path: str, kind: str, obj: JsonObject) -> None:
+        """Send an event to whoever watches the collection."""
+        pushed = self._pushed.setdefault(path, asyncio.Queue())
+        pushed.put_nowait({"type": kind, "object": obj})
+
+    async def _call(
+        self,
+        verb: str,
+        path: str,
+        deadline: float,
+        params: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        now = asyncio.get_running_loop().time()
+        with translate_errors(verb, path, self.host):
+            if deadline <= now:
+                raise TimeoutError
+        request = Request(f"{verb} {path}", body, dict(params or {}), content_type, now)
+        self.requests.append(request)
+        await asyncio.sleep(0)  # others may run while a request is on its way
+        code, document = self._answer(request)
+        text = json.dumps(document).encode()
+        if code >= 300:
+            raise error_for_status(verb, path, code, text)
+        return text

@@ -1,0 +1,533 @@
+"""Mutants of nvdra-api: the API server's client, the state file, claims, slices, locks."""
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_RUNTIME: Final = "packages/nvdra-api/src/nvdra_runtime"
+_API: Final = "packages/nvdra-api/src/nvdra_api"
+_UNIT: Final = "packages/nvdra-api/tests/unit"
+_COMPONENT: Final = "packages/nvdra-api/tests/component"
+
+_KUBE: Final = (
+    Mutant(
+        "lease: a conflict counts as won",
+        f"{_RUNTIME}/kube/leader_election.py",
+        "            return False  # another process was faster",
+        "            return True",
+        "Two controllers lead and undo each other's writes.",
+        (f"{_UNIT}/kube/test_leader_election.py",),
+    ),
+    Mutant(
+        "lease: a leader that cannot renew leads on",
+        f"{_RUNTIME}/kube/leader_election.py",
+        "                self.lost.set()\n",
+        "",
+        "A controller that was cut off works beside its successor.",
+        (f"{_UNIT}/kube/test_leader_election.py",),
+    ),
+    Mutant(
+        "lease: another's lease is released",
+        f"{_RUNTIME}/kube/leader_election.py",
+        "            if self.holder != self.identity:\n                return\n",
+        "",
+        "A controller that ends takes the lease from the one that leads.",
+        (f"{_UNIT}/kube/test_leader_election.py",),
+    ),
+    Mutant(
+        "lease: a lease is acquired before it expires",
+        f"{_RUNTIME}/kube/lease_record.py",
+        "    return now >= observed.observed_at + duration_s",
+        "    return now >= observed.observed_at + duration_s / 2",
+        "Two controllers lead while the first one is slow.",
+        (f"{_UNIT}/kube/test_lease_record.py",),
+    ),
+    Mutant(
+        "lease: an unchanged lease counts as renewed",
+        f"{_RUNTIME}/kube/lease_record.py",
+        "        return replace(observed, lease=lease)\n",
+        "        return ObservedLease(lease, now)\n",
+        "Nobody ever follows a controller that was killed.",
+        (f"{_UNIT}/kube/test_lease_record.py",),
+    ),
+    Mutant(
+        "watch: HTTP 410 watches on",
+        f"{_RUNTIME}/kube/informer.py",
+        "        except Gone:\n            return WatchResult.RELIST",
+        "        except Gone:\n            return WatchResult.UNCHANGED",
+        "A watch is refused for ever, and nothing is noticed any more.",
+        (f"{_UNIT}/kube/test_informer.py",),
+        (
+            f"{_COMPONENT}/test_list_and_watch.py"
+            "::test_a_version_that_the_server_no_longer_keeps_is_listed_again",
+        ),
+    ),
+    Mutant(
+        "watch: 410 in the stream watches on",
+        f"{_RUNTIME}/kube/informer_cache.py",
+        '        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):\n'
+        "            return WatchResult.RELIST",
+        '        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):\n'
+        "            return WatchResult.UNCHANGED",
+        "What changed in the gap is never noticed.",
+        (f"{_UNIT}/kube/test_informer.py", f"{_UNIT}/kube/test_informer_cache.py"),
+    ),
+    Mutant(
+        "watch: a watch starts at once again",
+        f"{_RUNTIME}/kube/informer.py",
+        "            await asyncio.sleep(max(0.0, started + _MIN_WATCH_INTERVAL_S - clock()))",
+        "            await asyncio.sleep(0.0)",
+        "A proxy that ends each watch at once is asked thousands of times a second.",
+        (f"{_UNIT}/kube/test_informer.py",),
+    ),
+    Mutant(
+        "watch: bookmarks are not used",
+        f"{_RUNTIME}/kube/informer_cache.py",
+        '        self._resume_from(obj.get("metadata") or {})\n        return WatchResult.CHANGED',
+        '        if kind != "BOOKMARK":\n'
+        '            self._resume_from(obj.get("metadata") or {})\n'
+        "        return WatchResult.CHANGED",
+        "Quiet collections are listed again and again.",
+        (f"{_UNIT}/kube/test_informer_cache.py", f"{_UNIT}/kube/test_informer.py"),
+    ),
+    Mutant(
+        "watch: our own delete is not seen until the watch tells it",
+        f"{_RUNTIME}/kube/informer_cache.py",
+        '        self._deleted.add(obj["metadata"].get("uid", ""))\n',
+        "",
+        "What was just deleted is deleted again.",
+        (f"{_UNIT}/kube/test_informer_cache.py",),
+    ),
+    Mutant(
+        "errors: 403 counts as gone",
+        f"{_RUNTIME}/kube/errors.py",
+        "    if status == 404:\n",
+        "    if status in (403, 404):\n",
+        "A right that is missing for a minute unprepares claims that pods use.",
+        (f"{_UNIT}/kube/test_errors.py",),
+    ),
+    Mutant(
+        "errors: a proxy's 404 counts as gone",
+        f"{_RUNTIME}/kube/errors.py",
+        'return NotFound(message) if document.get("details") else NotServed(message)',
+        "return NotFound(message)",
+        "A proxy's page unprepares claims that pods use.",
+        (f"{_UNIT}/kube/test_errors.py",),
+    ),
+    Mutant(
+        "errors: 503 with Retry-After is not waited for",
+        f"{_RUNTIME}/kube/errors.py",
+        "    if status == 429 or (status == 503 and retry_after_s is not None):",
+        "    if status == 429:",
+        "An API server that starts is asked without a pause.",
+        (f"{_UNIT}/kube/test_errors.py",),
+    ),
+    Mutant(
+        "claim: one of the same name is taken for it",
+        f"{_RUNTIME}/kube/client.py",
+        "        if claim.metadata.uid != ref.uid:",
+        "        if False:",
+        "A pod gets the devices of another claim.",
+        (f"{_UNIT}/kube/test_errors.py",),
+    ),
+    Mutant(
+        "delete: no preconditions are sent",
+        f"{_RUNTIME}/kube/client.py",
+        '"preconditions": {key: value for key, value in conditions.items() if value},',
+        '"preconditions": {},',
+        "What somebody has made anew under the name is deleted.",
+        (
+            f"{_UNIT}/resourceslices/test_publisher.py",
+            "packages/nvdra-cd-controller/tests/unit/test_object_writer.py",
+        ),
+    ),
+    Mutant(
+        "events: a refused Event is tried without ever longer pauses",
+        f"{_RUNTIME}/kube/event_aggregation.py",
+        "        wait_s = min(FIRST_RETRY_S * 2**known.failures, INTERVAL_S)",
+        "        wait_s = FIRST_RETRY_S",
+        "An API server that refuses Events is asked every two seconds by every component.",
+        (f"{_UNIT}/kube/test_event_aggregation.py",),
+    ),
+    Mutant(
+        "slices: a slice is deleted without its UID and version",
+        f"{_RUNTIME}/resourceslices/publisher.py",
+        '                    uid=metadata["uid"],\n'
+        '                    resource_version=metadata["resourceVersion"],\n',
+        "",
+        "A slice that another instance has just written is deleted.",
+        (f"{_UNIT}/resourceslices/test_publisher.py",),
+    ),
+    Mutant(
+        "slices: no pause between repairs",
+        f"{_RUNTIME}/resourceslices/publisher.py",
+        "        await timeouts.wait_for_event(self._pool_changed, delay)\n",
+        "        await timeouts.wait_for_event(self._pool_changed, 0.0)\n",
+        "Two writers that disagree overwrite each other at full speed.",
+        (f"{_UNIT}/resourceslices/test_publisher.py",),
+    ),
+    Mutant(
+        "slices: the pause between repairs never starts anew",
+        f"{_RUNTIME}/resourceslices/publisher.py",
+        "        self._repairs = 1 if now - self._repaired_at > _REPAIR_RESET_S else "
+        "self._repairs + 1",
+        "        self._repairs = self._repairs + 1",
+        "After some kubelet restarts the node is without devices for half a minute each time.",
+        (f"{_UNIT}/resourceslices/test_publisher.py",),
+    ),
+    Mutant(
+        "slices: no owner",
+        f"{_RUNTIME}/resourceslices/publisher.py",
+        "                made = pool_diff.with_node_owner(each, self._node, self._owner)\n",
+        "                made = each\n",
+        "Slices of nodes that are gone stay and pods are scheduled to them.",
+        (f"{_UNIT}/resourceslices/test_publisher.py",),
+    ),
+    Mutant(
+        "slices: the generation stays when several slices change",
+        f"{_RUNTIME}/resourceslices/pool_diff.py",
+        "    if missing or len(changed) > 1:",
+        "    if missing:",
+        "The scheduler mixes the old pool with the new one.",
+        (f"{_UNIT}/resourceslices/test_pool_diff.py",),
+    ),
+    Mutant(
+        "slices: taints lose their time",
+        f"{_RUNTIME}/resourceslices/pool_diff.py",
+        'taints.append({**taint, "timeAdded": added} if added else taint)',
+        "taints.append(taint)",
+        "Tolerations of a limited time begin anew with each change of a slice.",
+        (f"{_UNIT}/resourceslices/test_pool_diff.py",),
+    ),
+    Mutant(
+        "slices: those of a former Node are kept",
+        f"{_RUNTIME}/resourceslices/pool_diff.py",
+        "        is_current = generation(each) == latest and (not owner or _is_owned(each, owner))",
+        "        is_current = generation(each) == latest",
+        "The garbage collector removes the devices of a node that was registered anew.",
+        (f"{_UNIT}/resourceslices/test_pool_diff.py",),
+    ),
+)
+
+_STATE: Final = (
+    Mutant(
+        "state: synchronous=OFF",
+        f"{_RUNTIME}/node/record_database.py",
+        '    connection.execute("PRAGMA synchronous = FULL")\n    verdict',
+        '    connection.execute("PRAGMA synchronous = OFF")\n    verdict',
+        "After a power failure a GPU that a pod uses is given to another pod.",
+        component=(f"{_COMPONENT}/test_synced_files.py",),
+    ),
+    Mutant(
+        "state: synchronous=NORMAL",
+        f"{_RUNTIME}/node/record_database.py",
+        '    connection.execute("PRAGMA synchronous = FULL")\n    verdict',
+        '    connection.execute("PRAGMA synchronous = NORMAL")\n    verdict',
+        "After a power failure a GPU that a pod uses is given to another pod.",
+        component=(f"{_COMPONENT}/test_synced_files.py",),
+    ),
+    Mutant(
+        "state: a new file is not synced",
+        f"{_RUNTIME}/node/record_database.py",
+        '        connection.execute("PRAGMA synchronous = FULL")\n'
+        "        connection.executescript(_SCHEMA)",
+        '        connection.execute("PRAGMA synchronous = OFF")\n'
+        "        connection.executescript(_SCHEMA)",
+        "After a power failure the state file is empty, and no device is given away.",
+        component=(f"{_COMPONENT}/test_synced_files.py",),
+    ),
+    Mutant(
+        "state: the directory of a new file is not synced",
+        f"{_RUNTIME}/node/record_database.py",
+        "    new.replace(path)\n    files.fsync_directory(path.parent)\n",
+        "    new.replace(path)\n",
+        "After a power failure the state file is gone.",
+        component=(f"{_COMPONENT}/test_synced_files.py",),
+    ),
+    Mutant(
+        "files: a replaced file is not synced",
+        f"{_RUNTIME}/node/files.py",
+        "            os.fsync(file.fileno())\n",
+        "",
+        "After a power failure a file is empty.",
+        component=(f"{_COMPONENT}/test_synced_files.py",),
+    ),
+    Mutant(
+        "files: the directory of a replaced file is not synced",
+        f"{_RUNTIME}/node/files.py",
+        "        raise\n    fsync_directory(path.parent)\n",
+        "        raise\n",
+        "After a power failure a file is the old one.",
+        component=(f"{_COMPONENT}/test_synced_files.py",),
+    ),
+    Mutant(
+        "state: doubt is marked after the move",
+        f"{_RUNTIME}/node/record_database.py",
+        "    _write_recovery_marker(path, aside, boot_id)\n"
+        "    if path.exists():\n"
+        "        path.replace(aside)\n",
+        "    if path.exists():\n"
+        "        path.replace(aside)\n"
+        "    _write_recovery_marker(path, aside, boot_id)\n",
+        "After a crash in between, GPUs that pods use are given to others.",
+        (f"{_UNIT}/node/test_record_database.py",),
+    ),
+    Mutant(
+        "state: a stale log stays beside a new file",
+        f"{_RUNTIME}/node/record_database.py",
+        "    for log in _wal_files(path):  # of a removed file; SQLite would replay them into the "
+        "new one\n"
+        "        log.unlink(missing_ok=True)\n",
+        "",
+        "Claims of an earlier file hold GPUs, or the new file is damaged.",
+        (f"{_UNIT}/node/test_record_database.py",),
+    ),
+    Mutant(
+        "state: healing loses the roots",
+        f"{_RUNTIME}/node/record_store.py",
+        "            *(\n"
+        "                record_database.put_root_span(uid, forget)\n"
+        "                for uid, forget in self._root_spans.items()\n"
+        "            ),\n",
+        "",
+        "Traces get a second root after the next start.",
+        (f"{_UNIT}/node/test_record_database.py",),
+    ),
+    Mutant(
+        "state: healing loses the batch",
+        f"{_RUNTIME}/node/record_store.py",
+        "            *(statement for change in batch.changes for statement in "
+        "change.statements),\n",
+        "",
+        "A claim that was answered as prepared has no record.",
+        (f"{_UNIT}/node/test_record_database.py",),
+    ),
+    Mutant(
+        "state: a removed file is written on",
+        f"{_RUNTIME}/node/record_database.py",
+        "    if _file_identity(path) != file_identity:",
+        "    if False:",
+        "Records go into a file that nobody will read.",
+        (f"{_UNIT}/node/test_record_database.py",),
+    ),
+    Mutant(
+        "state: a doubt outlives its boot",
+        f"{_RUNTIME}/node/record_database.py",
+        "    if found.boot_id != boot_id:\n"
+        "        remove_recovery_marker(found)\n"
+        "        return None\n",
+        "",
+        "A rebooted node gives no device away until somebody removes a file.",
+        (f"{_UNIT}/node/test_record_database.py",),
+    ),
+    Mutant(
+        "state: a failed write is remembered",
+        f"{_RUNTIME}/node/record_store.py",
+        "            self.problem = str(failure)\n            batch.resolve(failure)",
+        "            self.problem = str(failure)\n"
+        "            for change in batch.changes:\n"
+        "                change.apply()\n"
+        "            batch.resolve(failure)",
+        "Memory and disk disagree on who holds a GPU.",
+        (f"{_UNIT}/node/test_record_store.py",),
+    ),
+    Mutant(
+        "state: each change has a commit of its own",
+        f"{_RUNTIME}/node/record_store.py",
+        "        if self._is_idle.is_set():\n"
+        "            self._start_batch()\n"
+        "        await written",
+        "        self._start_batch()\n        await written",
+        "Eight claims at once wait for eight fsyncs.",
+        (f"{_UNIT}/node/test_record_store.py",),
+    ),
+    Mutant(
+        "state: others may read the file",
+        f"{_RUNTIME}/node/record_database.py",
+        "os.O_EXCL | os.O_CLOEXEC, 0o600",
+        "os.O_EXCL | os.O_CLOEXEC, 0o644",
+        "Users of the node read which tenant has which GPU.",
+        (f"{_UNIT}/node/test_record_store.py",),
+    ),
+    Mutant(
+        "lock: a second instance starts",
+        f"{_RUNTIME}/node/files.py",
+        "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+        "fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        "Two plugins give the same GPU to two pods.",
+        (f"{_UNIT}/node/test_files.py",),
+    ),
+)
+
+_CLAIMS: Final = (
+    Mutant(
+        "claims: the share of a device is dropped from the answer",
+        f"{_RUNTIME}/claims/records.py",
+        "                    share_id=device.share_id,\n",
+        "",
+        "The kubelet takes one share of a device for another.",
+        (
+            "packages/nvdra-gpu-plugin/tests/unit/claims/test_plan_of_several_devices.py",
+            "packages/nvdra-cd-plugin/tests/unit/claims/test_record_writer.py",
+        ),
+    ),
+    Mutant(
+        "claims: those of other drivers are adopted",
+        f"{_RUNTIME}/claims/record_recovery.py",
+        "            if uid not in self._prepared_claims and claim.devices(self._driver)",
+        "            if uid not in self._prepared_claims and claim.drivers",
+        "After damage of the state file, claims of other drivers are recorded for ever.",
+        (f"{_UNIT}/claims/test_record_recovery.py",),
+    ),
+    Mutant(
+        "claims: records are in memory before they are on the disk",
+        f"{_RUNTIME}/claims/prepared_claims.py",
+        '        stored = await self._store.put(ref, "prepared", claim_record.model_dump_json())\n'
+        "        self._unindex(ref.uid)\n",
+        "        self._unindex(ref.uid)\n"
+        "        self._index.put(claim_record)\n"
+        '        stored = await self._store.put(ref, "prepared", claim_record.model_dump_json())\n'
+        "        self._index.remove(ref.uid)\n",
+        "A GPU is held by a claim whose record could not be written.",
+        explained="Nothing looks between the two: the GPU's lock is held until the write is done, "
+        "and a failed write raises. Kept as a warning to whoever reads without the lock.",
+    ),
+    Mutant(
+        "claims: a waiter is not woken",
+        f"{_RUNTIME}/claims/prepared_claims.py",
+        "                waiter.set_result(None)\n",
+        "                pass\n",
+        "A pod that waits for a GPU starts only at the kubelet's next call.",
+        (f"{_UNIT}/claims/test_prepared_claims.py",),
+    ),
+    Mutant(
+        "stale claims: any permanent error counts as gone",
+        f"{_RUNTIME}/claims/stale_claims.py",
+        "            if error.reason in _NOT_FOUND_REASONS:\n                return error.message\n"
+        "            raise",
+        "            return error.message",
+        "Claims that pods use are unprepared.",
+        (f"{_UNIT}/claims/test_stale_claims.py",),
+    ),
+    Mutant(
+        "stale claims: pods are not looked for",
+        f"{_RUNTIME}/claims/stale_claims.py",
+        "        return bool(users)",
+        "        return False",
+        "The GPU of a pod that was deleted by force is given away while its containers run.",
+        (f"{_UNIT}/claims/test_stale_claims.py",),
+    ),
+    Mutant(
+        "stale claims: an unreadable checkpoint means unused",
+        f"{_RUNTIME}/claims/stale_claims.py",
+        "                error=str(error),\n            )\n            return True",
+        "                error=str(error),\n            )\n            return False",
+        "The GPU of a running pod is given away when the kubelet's file is damaged.",
+        (f"{_UNIT}/claims/test_stale_claims.py",),
+    ),
+    Mutant(
+        "checkpoint: its checksum is not compared",
+        f"{_RUNTIME}/claims/kubelet_checkpoint.py",
+        "    if zlib.crc32(data) != checkpoint.checksum:",
+        "    if False:",
+        "Half a file is taken for the truth about which claims are used.",
+        (f"{_UNIT}/claims/test_kubelet_checkpoint.py",),
+    ),
+    Mutant(
+        "checkpoint: directories of pods are not looked at",
+        f"{_RUNTIME}/claims/kubelet_checkpoint.py",
+        "        for pod in pods:",
+        "        for pod in ():",
+        "A GPU is given away while a container of its pod still runs.",
+        (f"{_UNIT}/claims/test_kubelet_checkpoint.py",),
+    ),
+    Mutant(
+        "configs: an earlier config wins",
+        f"{_RUNTIME}/claims/opaque_configs.py",
+        "key=lambda item: (item[0], item[1].index))][::-1]",
+        "key=lambda item: (-item[0], item[1].index))]",
+        "The DeviceClass overrides what the claim asks for.",
+        (f"{_UNIT}/claims/test_opaque_configs.py",),
+    ),
+    Mutant(
+        "wait: those who came later are served first",
+        f"{_RUNTIME}/process/locks.py",
+        "            next_waiter = held.queue.popleft()",
+        "            next_waiter = held.queue.pop()",
+        "A pod waits for a GPU while later ones get it.",
+        (f"{_UNIT}/process/test_locks.py", f"{_UNIT}/claims/test_device_wait_queue.py"),
+    ),
+    Mutant(
+        "wait: locks are acquired in the order of the request",
+        f"{_RUNTIME}/process/locks.py",
+        "            for key in sorted(set(keys)):",
+        "            for key in dict.fromkeys(keys):",
+        "Two claims for the same two GPUs block each other until their deadlines.",
+        (f"{_UNIT}/process/test_locks.py",),
+    ),
+    Mutant(
+        "single flight: an unprepare joins a prepare",
+        f"{_RUNTIME}/process/single_flight.py",
+        "        return queue[-1] if queue and queue[-1].kind == kind else None",
+        "        return queue[-1] if queue else None",
+        "A claim that is unprepared while it is prepared stays prepared.",
+        (f"{_UNIT}/process/test_single_flight.py", f"{_UNIT}/claims/test_service.py"),
+    ),
+    Mutant(
+        "roots: what waits at the end is lost",
+        f"{_RUNTIME}/claims/root_spans.py",
+        "        yield writer\n    writer.flush()\n",
+        "        yield writer\n",
+        "The traces of the last claims before a restart have no root.",
+        (f"{_UNIT}/claims/test_root_spans.py",),
+        (
+            "packages/nvdra-gpu-plugin/tests/component/test_claim_traces.py"
+            "::test_spans_that_wait_for_a_pod_when_the_plugin_ends_are_written_before_it_has",
+        ),
+    ),
+    Mutant(
+        "roots: one is written for each attempt",
+        f"{_RUNTIME}/claims/root_spans.py",
+        "        self._store.mark_root_span_written(uid)\n",
+        "",
+        "A trace has many roots of the same name.",
+        (f"{_UNIT}/claims/test_root_spans.py",),
+    ),
+    Mutant(
+        "restorer: a removed file is restored once",
+        f"{_RUNTIME}/kubeletplugin/file_restorer.py",
+        "        while True:\n            await asyncio.sleep(_INTERVAL_S)",
+        "        for _ in range(1):\n            await asyncio.sleep(_INTERVAL_S)",
+        "A CDI spec that is removed twice stays away, and pods do not start.",
+        (f"{_UNIT}/kubeletplugin/test_file_restorer.py",),
+    ),
+)
+
+_TYPES: Final = (
+    Mutant(
+        "quantity: a binary suffix counts in thousands",
+        f"{_API}/quantity.py",
+        "return cls(number * 1024 ** _BINARY[suffix], is_binary=True)",
+        "return cls(number * 1000 ** _BINARY[suffix], is_binary=True)",
+        "The memory of a GPU is compared wrongly.",
+        (f"{_UNIT}/test_quantity.py",),
+    ),
+    Mutant(
+        "imex: INITIALIZING with exit code 0 counts as ready",
+        f"{_RUNTIME}/computedomain/imex_ctl.py",
+        "    if code == 0 and output == READY_OUTPUT:",
+        "    if code == 0:",
+        "Workloads start before their domain is formed, and fail.",
+        (f"{_UNIT}/computedomain/test_imex_ctl.py",),
+    ),
+    Mutant(
+        "daemon pods: a pod that is being deleted counts as current",
+        f"{_RUNTIME}/computedomain/daemon_pods.py",
+        '        is_terminating=bool(metadata.get("deletionTimestamp")),',
+        "        is_terminating=False,",
+        "A domain is Ready by the word of a daemon that is gone.",
+        (f"{_UNIT}/computedomain/test_daemon_pods.py",),
+    ),
+)
+
+MUTANTS: Final = (*_KUBE, *_STATE, *_CLAIMS, *_TYPES)

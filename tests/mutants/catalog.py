@@ -1,0 +1,14 @@
+"""All mutants."""
+
+from typing import Final
+
+from tests.mutants import api, cd_controller, cd_plugin, cdi, gpu_plugin, imex_daemon
+
+MUTANTS: Final = (
+    *api.MUTANTS,
+    *cdi.MUTANTS,
+    *gpu_plugin.MUTANTS,
+    *cd_plugin.MUTANTS,
+    *cd_controller.MUTANTS,
+    *imex_daemon.MUTANTS,
+)

@@ -1,0 +1,152 @@
+"""Mutants of nvdra-cd-controller: its writes, members, status, teardown."""
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_CONTROLLER: Final = "packages/nvdra-cd-controller/src/nvdra_cd_controller"
+_UNIT: Final = "packages/nvdra-cd-controller/tests/unit"
+
+_WRITER: Final = f"{_UNIT}/test_object_writer.py"
+_MEMBERS: Final = f"{_UNIT}/test_members.py"
+_STATUS: Final = f"{_UNIT}/test_status.py"
+_TEARDOWN: Final = f"{_UNIT}/test_teardown.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "unlabel: without `test`",
+        f"{_CONTROLLER}/object_writer.py",
+        '            {"op": "test", "path": path, "value": snapshot.uid},\n',
+        "",
+        "A node loses the label of another domain.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "finalizers: written without a resourceVersion",
+        f"{_CONTROLLER}/object_writer.py",
+        'body = {"metadata": {"resourceVersion": version, "finalizers": finalizers or None}}',
+        'body = {"metadata": {"finalizers": finalizers or None}}',
+        "A finalizer that somebody has just added is removed.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "delete: without a UID",
+        f"{_CONTROLLER}/object_writer.py",
+        "await self._api.delete(path, _deadline(), uid=uid)",
+        "await self._api.delete(path, _deadline())",
+        "The DaemonSet of a domain that was made anew is deleted.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "adopt: whatever has the name",
+        f"{_CONTROLLER}/object_writer.py",
+        "        if not children.belongs_to_domain(found.object, desired):",
+        "        if False:",
+        "A user's claim template is overwritten.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "clique: entries of nodes that stay are removed",
+        f"{_CONTROLLER}/object_writer.py",
+        'if each["nodeName"] not in stale]',
+        'if each["nodeName"] in stale]',
+        "A formed domain falls apart when a node leaves.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "children: others' finalizers are removed",
+        f"{_CONTROLLER}/children.py",
+        "        return [*stored, *(each for each in desired if each not in stored)]",
+        "        return desired",
+        "An object goes before another controller is done with it.",
+        (f"{_UNIT}/test_children.py",),
+    ),
+    Mutant(
+        "members: a predecessor's word counts",
+        f"{_CONTROLLER}/members.py",
+        "    is_ready = is_current and entry.status == Readiness.READY",
+        "    is_ready = entry.status == Readiness.READY",
+        "A domain is Ready by the word of a daemon that is gone.",
+        (_MEMBERS,),
+    ),
+    Mutant(
+        "members: a pod that has finished counts",
+        f"{_CONTROLLER}/members.py",
+        "        if pod.node and not pod.is_finished:",
+        "        if pod.node:",
+        "A node whose daemon has ended is a member.",
+        (_MEMBERS,),
+    ),
+    Mutant(
+        "members: entries of labelled nodes are stale",
+        f"{_CONTROLLER}/members.py",
+        "            return entry.node_name not in labelled",
+        "            return True",
+        "A daemon that restarts gets another index, and its peers lose it.",
+        (_MEMBERS,),
+    ),
+    Mutant(
+        "members: a pod that is being deleted is the current one",
+        f"{_CONTROLLER}/members.py",
+        "key=lambda pod: (not pod.is_terminating, pod.created, pod.uid)",
+        "key=lambda pod: (pod.is_terminating, pod.created, pod.uid)",
+        "The status of a node is that of a daemon that ends.",
+        (_MEMBERS,),
+    ),
+    Mutant(
+        "status: Ready with nodes that are missing",
+        f"{_CONTROLLER}/status.py",
+        "    if len(members) < domain.spec.num_nodes:",
+        "    if False:",
+        "Users are told that a domain is formed before it is.",
+        (_STATUS,),
+    ),
+    Mutant(
+        "status: every write changes the time of a condition",
+        f"{_CONTROLLER}/status.py",
+        "stored.last_transition_time if stored and stored.status == status else None",
+        "None",
+        "The status is written again and again.",
+        (_STATUS,),
+    ),
+    Mutant(
+        "status: an empty list of nodes",
+        f"{_CONTROLLER}/status.py",
+        '        **({"nodes": nodes} if nodes else {}),',
+        '        "nodes": nodes,',
+        "Scripts that wait for the field go on too early.",
+        (_STATUS,),
+    ),
+    Mutant(
+        "status: two daemons of one index are no conflict",
+        f"{_CONTROLLER}/status.py",
+        "        elif used[member.clique, member.index] > 1:",
+        "        elif False:",
+        "Nobody is told why IMEX does not connect.",
+        (_STATUS,),
+    ),
+    Mutant(
+        "teardown: daemons go before the workload's template",
+        f"{_CONTROLLER}/teardown.py",
+        "    _delete_phase(_workload_children),\n    _delete_phase(_daemon_children),\n",
+        "    _delete_phase(_daemon_children),\n    _delete_phase(_workload_children),\n",
+        "A claim that is made meanwhile waits for a daemon that never comes.",
+        (_TEARDOWN,),
+    ),
+    Mutant(
+        "teardown: the domain goes before its children",
+        f"{_CONTROLLER}/teardown.py",
+        "        if waits_for:\n            return Step((), waits_for)\n",
+        "",
+        "Children of a deleted domain stay for ever.",
+        (_TEARDOWN,),
+    ),
+    Mutant(
+        "trace: the root is written again by the next controller",
+        f"{_CONTROLLER}/domain_root_span.py",
+        "            or _is_annotated(snapshot)\n",
+        "",
+        "A domain's trace has a root for each controller that led.",
+        (f"{_UNIT}/test_domain_root_span.py",),
+    ),
+)

@@ -1,0 +1,181 @@
+"""Mutants of nvdra-cd-plugin: labels of the node, records, admission, readiness, the fabric."""
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_PLUGIN: Final = "packages/nvdra-cd-plugin/src/nvdra_cd_plugin"
+_UNIT: Final = "packages/nvdra-cd-plugin/tests/unit"
+
+_LABELS: Final = f"{_UNIT}/membership/test_node_labels.py"
+_WRITER: Final = f"{_UNIT}/claims/test_record_writer.py"
+_READINESS: Final = f"{_UNIT}/daemon/test_readiness.py"
+_ADMISSION: Final = f"{_UNIT}/domains/test_admission.py"
+_CLIQUE: Final = f"{_UNIT}/fabric/test_clique.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "label: written without a resourceVersion",
+        f"{_PLUGIN}/membership/node_labels.py",
+        'change = {"metadata": {"labels": labels, "resourceVersion": version}}',
+        'change = {"metadata": {"labels": labels}}',
+        "A node leaves a domain because another one has taken it at the same time.",
+        (_LABELS,),
+    ),
+    Mutant(
+        "label: another domain's is removed",
+        f"{_PLUGIN}/membership/node_labels.py",
+        '                if current is None or uid not in ("", current):',
+        "                if current is None:",
+        "A domain loses a node that it works on.",
+        (_LABELS,),
+    ),
+    Mutant(
+        "label: another domain's is overwritten",
+        f"{_PLUGIN}/membership/node_labels.py",
+        "        if current and current != uid:",
+        "        if False:",
+        "A domain loses a node that it works on.",
+        (_LABELS,),
+    ),
+    Mutant(
+        "record: it goes before its CDI spec",
+        f"{_PLUGIN}/claims/record_writer.py",
+        "        await self._files.run(deadline, self._specs.remove, record.uid)\n"
+        '        with self._telemetry.step("commit state"):\n'
+        "            await self._prepared_claims.remove(record.uid)\n",
+        '        with self._telemetry.step("commit state"):\n'
+        "            await self._prepared_claims.remove(record.uid)\n"
+        "        await self._files.run(deadline, self._specs.remove, record.uid)\n",
+        "A spec with IMEX channels stays after the claim.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "record: no lock of the device",
+        f"{_PLUGIN}/claims/record_writer.py",
+        "            self.check_free(record)\n            return await self.add(record)",
+        "            return await self.add(record)",
+        "Two claims get the node's one channel.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "record: the holder's time is not told",
+        f"{_PLUGIN}/claims/record_writer.py",
+        "            error.since = self._prepared_claims.prepared_at(error.holder.uid)\n",
+        "",
+        "Users are told that the channel is held since just now.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "record: a daemon makes the node a member",
+        f"{_PLUGIN}/claims/record_writer.py",
+        "channels = (each for each in self._prepared_claims.values() if each.is_channel)",
+        "channels = iter(self._prepared_claims.values())",
+        "Traces begin at the wrong time.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "admission: a channel in another namespace",
+        f"{_PLUGIN}/domains/admission.py",
+        "    if claim.namespace != domain.namespace:",
+        "    if False:",
+        "A tenant reads the memory of another tenant's job.",
+        (_ADMISSION,),
+    ),
+    Mutant(
+        "admission: any pod may be a daemon",
+        f"{_PLUGIN}/domains/admission.py",
+        '    if owner.get("kind") != "DaemonSet" or owner.get("name") != expected:',
+        "    if False:",
+        "A tenant's pod gets the right to manage IMEX.",
+        (_ADMISSION,),
+    ),
+    Mutant(
+        "admission: an owner that does not control the pod",
+        f"{_PLUGIN}/domains/admission.py",
+        'owner: JsonObject = next((each for each in owners if each.get("controller")), {})',
+        "owner: JsonObject = next(iter(owners), {})",
+        "A tenant's pod gets the right to manage IMEX.",
+        (_ADMISSION,),
+    ),
+    Mutant(
+        "admission: every channel though the domain allows one",
+        f"{_PLUGIN}/domains/admission.py",
+        "return available if domain.allows_all_channels and requested == AllocationMode.ALL else 1",
+        "return available if requested == AllocationMode.ALL else 1",
+        "A workload gets channels that its domain does not give.",
+        (_ADMISSION,),
+    ),
+    Mutant(
+        "readiness: a predecessor's entry counts",
+        f"{_PLUGIN}/daemon/readiness.py",
+        "    elif is_own is False:",
+        "    elif False:",
+        "A workload starts before the new daemon is there, and fails.",
+        (_READINESS,),
+    ),
+    Mutant(
+        "readiness: a daemon that is not READY counts",
+        f"{_PLUGIN}/daemon/readiness.py",
+        "    elif not own.is_ready:",
+        "    elif False:",
+        "A workload starts before its domain is formed, and fails.",
+        (_READINESS,),
+    ),
+    Mutant(
+        "readiness: too few nodes count",
+        f"{_PLUGIN}/daemon/readiness.py",
+        "    elif joined < min_nodes:",
+        "    elif False:",
+        "IMEX starts without peers that it will never learn of.",
+        (_READINESS,),
+    ),
+    Mutant(
+        "fabric: a failed GPU counts as joined",
+        f"{_PLUGIN}/fabric/clique.py",
+        "is_joined = self.state == GpuFabricState.COMPLETED and self.status == SUCCESS",
+        "is_joined = self.state == GpuFabricState.COMPLETED",
+        "A node with a broken fabric joins a clique, and jobs hang.",
+        (_CLIQUE,),
+    ),
+    Mutant(
+        "fabric: NVLink inside one node makes a clique",
+        f"{_PLUGIN}/fabric/clique.py",
+        "        return is_joined and self.cluster.int != 0",
+        "        return is_joined",
+        "All such nodes are taken for one clique.",
+        (_CLIQUE,),
+    ),
+    Mutant(
+        "fabric: GPUs in several cliques",
+        f"{_PLUGIN}/fabric/clique.py",
+        "    if len(joined) > 1:",
+        "    if False:",
+        "A node whose GPUs are in two cliques joins one of them by chance.",
+        (_CLIQUE,),
+    ),
+    Mutant(
+        "fabric: GPUs that still join are not waited for",
+        f"{_PLUGIN}/fabric/clique.py",
+        "    if unfinished and not tolerates_unfinished:",
+        "    if False:",
+        "After a boot a node has no clique, and domains form without it.",
+        (_CLIQUE,),
+    ),
+    Mutant(
+        "uid: anything may be a domain's UID",
+        f"{_PLUGIN}/domains/domain.py",
+        "    return _UID.fullmatch(text) is not None",
+        "    return _UID.match(text) is not None",
+        "A claim's config writes outside of the plugin's directory.",
+        (f"{_UNIT}/claims/test_plan.py", f"{_UNIT}/domains/test_domain.py"),
+    ),
+    Mutant(
+        "channels: numbers of another driver",
+        f"{_PLUGIN}/node/device_numbers.py",
+        "        if name.strip() == driver and number.isdecimal():",
+        "        if name.strip().startswith(driver) and number.isdecimal():",
+        "A container gets a device node of another driver.",
+        (f"{_UNIT}/node/test_device_numbers.py",),
+    ),
+)

@@ -1,0 +1,236 @@
+"""Mutants of nvdra-gpu-plugin: plans, prepares, NVML sessions, what is published."""
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_PLUGIN: Final = "packages/nvdra-gpu-plugin/src/nvdra_gpu_plugin"
+_UNIT: Final = "packages/nvdra-gpu-plugin/tests/unit"
+
+_PLAN: Final = f"{_UNIT}/claims/test_plan.py"
+_SEVERAL: Final = f"{_UNIT}/claims/test_plan_of_several_devices.py"
+_PREPARER: Final = f"{_UNIT}/claims/test_preparer.py"
+_COMPONENT: Final = "packages/nvdra-gpu-plugin/tests/component"
+_CHANGED: Final = f"{_COMPONENT}/test_changed_nodes.py"
+_MONITOR: Final = f"{_UNIT}/hardware/test_device_monitor.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "plan: any admin access lifts the doubt",
+        f"{_PLUGIN}/claims/plan.py",
+        "all(device.is_admin for device in record.devices)",
+        "any(device.is_admin for device in record.devices)",
+        "A GPU that a pod uses is given away beside a monitored one.",
+        (_SEVERAL,),
+    ),
+    Mutant(
+        "plan: the share of a device is not recorded",
+        f"{_PLUGIN}/claims/plan.py",
+        "            share_id=entry.result.share_id,\n",
+        "",
+        "The kubelet takes one share of a device for another.",
+        (_SEVERAL,),
+    ),
+    Mutant(
+        "plan: another node's pool is served",
+        f"{_PLUGIN}/claims/plan.py",
+        "    if result.pool != node:",
+        "    if False:",
+        "A pod gets a GPU of this node that was allocated on another one.",
+        (_PLAN,),
+    ),
+    Mutant(
+        "plan: a GPU in MIG mode is handed out whole",
+        f"{_PLUGIN}/claims/plan.py",
+        "    elif gpu.is_mig_enabled:",
+        "    elif False:",
+        "CUDA finds no device in the container.",
+        (_PLAN,),
+    ),
+    Mutant(
+        "plan: a subrequest is answered by its own name",
+        f"{_PLUGIN}/claims/plan.py",
+        "            request=entry.result.base_request,",
+        "            request=entry.result.request,",
+        "The kubelet does not find the request, and the container has no GPU.",
+        (_PLAN,),
+    ),
+    Mutant(
+        "index: admin access excludes others",
+        f"{_PLUGIN}/claims/claim_index.py",
+        "    exclusive = [device for device in record.devices if not device.is_admin]",
+        "    exclusive = list(record.devices)",
+        "Monitoring keeps every pod from its GPU.",
+        (_PLAN,),
+    ),
+    Mutant(
+        "index: admin access is excluded by others",
+        f"{_PLUGIN}/claims/claim_index.py",
+        "        if device.is_admin:\n            return None\n",
+        "",
+        "Monitoring does not start while pods use GPUs.",
+        (_PLAN,),
+    ),
+    Mutant(
+        "index: a GPU is known by its address alone",
+        f"{_PLUGIN}/claims/claim_index.py",
+        "(device.pci, device.uuid) if",
+        "(device.pci,) if",
+        "After the bus was renumbered, a GPU is given to two pods.",
+        (_PLAN,),
+    ),
+    Mutant(
+        "index: a claim that is prepared anew keeps what it had",
+        f"{_PLUGIN}/claims/claim_index.py",
+        "        self.remove(record.uid)\n        self._records[record.uid] = record",
+        "        self._records[record.uid] = record",
+        "A GPU is held by a claim that has another one.",
+        (_PLAN,),
+    ),
+    Mutant(
+        "prepare: no lock of the GPU",
+        f"{_PLUGIN}/claims/preparer.py",
+        "self._locks.hold(gpus, holder=str(",
+        "KeyedLocks[PciAddress]().hold(gpus, holder=str(",
+        "Two pods get the same GPU.",
+        (_PREPARER,),
+        (
+            f"{_COMPONENT}/test_prepare.py"
+            "::test_two_claims_that_want_one_gpu_at_once_do_not_both_get_it",
+        ),
+    ),
+    Mutant(
+        "prepare: the holder's time is not told",
+        f"{_PLUGIN}/claims/preparer.py",
+        "            error.since = self._prepared_claims.prepared_at(error.holder.uid)\n",
+        "",
+        "Users are told that the GPU is held since just now.",
+        (_PREPARER,),
+        (
+            f"{_COMPONENT}/test_waiting_for_devices.py"
+            "::test_a_holder_that_stays_is_the_reason_before_the_call_ends",
+        ),
+    ),
+    Mutant(
+        "prepare: a changed node is not planned again",
+        f"{_PLUGIN}/claims/preparer.py",
+        "                if self._gpus.snapshot is snapshot:",
+        "                if True:",
+        "A pod is given a GPU, or libraries of a driver, that are no longer there.",
+        (_PREPARER,),
+    ),
+    Mutant(
+        "repeat: the GPU is not asked",
+        f"{_PLUGIN}/claims/preparer.py",
+        "deadline)\n        return record.prepare_result()",
+        "deadline) if False else None\n        return record.prepare_result()",
+        "A container starts with a GPU that fell off the bus.",
+        (_PREPARER,),
+    ),
+    Mutant(
+        "repeat: another GPU of the same name is not told",
+        f"{_PLUGIN}/claims/preparer.py",
+        "        record_checks.check_same_gpus(",
+        "        (lambda *_: None)(",
+        "Users are told that a GPU does not work, and not that it is another one now.",
+        (_PREPARER,),
+    ),
+    Mutant(
+        "repeat: a spec that is gone is not missed",
+        f"{_PLUGIN}/claims/node_specs.py",
+        "        if record.generation != current.name and not self.has(record.generation):",
+        "        if False:",
+        "A container is to start with CDI names that no spec has.",
+        component=(
+            f"{_CHANGED}::test_a_held_claim_is_answered_with_names_that_can_be_resolved_or_refused",
+        ),
+    ),
+    Mutant(
+        "spec: the device node of another GPU is handed out",
+        f"{_PLUGIN}/cdi/node_spec.py",
+        '        if node.path == f"/dev/nvidia{gpu.minor}" and node.minor != gpu.minor:',
+        "        if False:",
+        "A pod works on a GPU that another pod was given.",
+        component=(f"{_CHANGED}::test_a_device_node_of_another_gpu_is_not_handed_out",),
+    ),
+    Mutant(
+        "specs: they are removed before it is known who needs them",
+        f"{_PLUGIN}/claims/node_specs.py",
+        "        if self._gpus.snapshot is None or not self._may_remove:",
+        "        if self._gpus.snapshot is None:",
+        "Pods of an earlier driver do not start again.",
+        (f"{_UNIT}/claims/test_node_specs.py",),
+    ),
+    Mutant(
+        "monitor: a replaced spec is not kept for prepares under way",
+        f"{_PLUGIN}/hardware/device_monitor.py",
+        "            self._replaced_at[generation] = self._clock.monotonic()\n",
+        "            pass\n",
+        "A pod is answered with names that no spec has.",
+        (_MONITOR,),
+    ),
+    Mutant(
+        "monitor: replaced specs are kept for ever",
+        f"{_PLUGIN}/hardware/device_monitor.py",
+        "if now - at < _KEEP_REPLACED_S",
+        "if True",
+        "Specs of every driver that a node had stay.",
+        (_MONITOR,),
+    ),
+    Mutant(
+        "nvml: closed below running calls",
+        f"{_PLUGIN}/hardware/device_monitor.py",
+        "        if await self._is_idle():\n",
+        "        if True:\n",
+        "The plugin crashes when a driver is replaced while a GPU is asked.",
+        (_MONITOR,),
+    ),
+    Mutant(
+        "nvml: GPUs of another driver version are known",
+        f"{_PLUGIN}/hardware/device_monitor.py",
+        "        return [gpu for gpu in gpus if gpu.driver_version == session.versions.driver]",
+        "        return gpus",
+        "GPUs are published with the version of a driver that is gone.",
+        (_MONITOR,),
+    ),
+    Mutant(
+        "monitor: an equal state wakes everybody",
+        f"{_PLUGIN}/hardware/device_monitor.py",
+        "        if state != self.state:\n",
+        "        if True:\n",
+        "Slices are compared every five seconds though nothing changes.",
+        (_MONITOR,),
+    ),
+    Mutant(
+        "driver: block devices count as character devices",
+        f"{_PLUGIN}/driver/installation.py",
+        '    for line in text.partition("Block devices:")[0].splitlines():',
+        "    for line in text.splitlines():",
+        "A device node of another driver is given to containers.",
+        (f"{_UNIT}/driver/test_installation.py",),
+    ),
+    Mutant(
+        "driver: a library that was replaced is the same",
+        f"{_PLUGIN}/driver/installation.py",
+        "    return FileID(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)",
+        "    return FileID(status.st_dev, 0, status.st_size, 0)",
+        "After an update of the driver the plugin asks the old library.",
+        (f"{_UNIT}/driver/test_installation.py",),
+    ),
+    Mutant(
+        "published: a GPU in MIG mode is offered whole",
+        f"{_PLUGIN}/publishing/layout.py",
+        " if not gpu.is_mig_enabled]",
+        "]",
+        "Pods are scheduled to a GPU that they cannot get.",
+        (f"{_UNIT}/publishing/test_layout.py",),
+    ),
+    Mutant(
+        "published: versions keep leading zeros",
+        f"{_PLUGIN}/publishing/attributes.py",
+        'numbers = ".".join(str(int(part or 0)) for part in match.groups()[:3])',
+        'numbers = ".".join(part or "0" for part in match.groups()[:3])',
+        "The API server rejects the slice, and the node offers nothing.",
+        (f"{_UNIT}/publishing/test_attributes.py",),
+    ),
+)
