@@ -25,10 +25,12 @@ from nvdra_runtime.telemetry.logs import ConfiguredLogging
 from nvdra_gpu_plugin import status_report
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
+from nvdra_gpu_plugin.claims import node_specs
 from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
+from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -60,7 +62,12 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         if context is None:
             return
         node, api, telemetry = context.node, context.api, context.telemetry
+        claim_index = GpuClaimIndex()
+        prepared_claims = PreparedClaims(
+            context.store, GpuClaimRecord, context.metrics.set_prepared, claim_index
+        )
         spec_files = SpecFiles(settings.cdi_root, context.clock)
+        await context.files.run(spec_files.open, node_specs.claims_names(prepared_claims))
         monitor = await enter(
             device_monitor.running(
                 context.host,
@@ -76,15 +83,12 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         publisher = await enter(slice_publisher.create_publisher(context).running())
         updater = PoolUpdater(node, gates, gpus, publisher, context.events, context.metrics)
 
-        claim_index = GpuClaimIndex()
-        prepared_claims = PreparedClaims(
-            context.store, GpuClaimRecord, context.metrics.set_prepared, claim_index
-        )
         wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
         claim_reader = ClaimReader(api, wait_queue, telemetry)
         specs = NodeSpecs(gpus, spec_files, context.files, prepared_claims)
+        replanner = Replanner(gpus, prepared_claims)
         preparer = Preparer(
-            node, gates, gpus, verifier, specs, prepared_claims, claim_index, telemetry
+            node, gates, gpus, verifier, specs, replanner, prepared_claims, claim_index, telemetry
         )
         recovery = RecordRecovery(
             context.driver,
@@ -92,12 +96,14 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.store,
             prepared_claims,
             context.checkpoint,
-            RecordBuilder(gpus, claim_reader).build,
+            RecordBuilder(gpus, specs, claim_reader).build,
             context.events,
         )
         await enter(
             background_tasks.running(
-                pool_updater=updater.run(), spec_cleanup=specs.run_cleanup(recovery)
+                pool_updater=updater.run(),
+                replanner=replanner.run(),
+                spec_cleanup=specs.run_cleanup(recovery),
             )
         )
         driver = Driver(
