@@ -6,6 +6,7 @@ from nvdra_testing.faults import strace
 
 NODE = points.TraceNames("/lane", 6443)
 PLUGIN = "/lane/k/plugins/gpu.nvidia.com"
+SPEC = "/lane/cdi/spec.a-device_580.95.05"
 DRA = f'22<UNIX-STREAM:[9->8,"{PLUGIN}/dra.sock"]>'
 SETTINGS, HEADERS = r"\0\0\0\4\1\0\0\0\0", r"\0\0\1\1\4\0\0\0\1\210"
 
@@ -20,7 +21,7 @@ TRACE = rf"""
 10 connect(9<TCP:[7]>, {{sa_family=AF_INET, sin_port=htons(6443)}}, 16) = -1 EINPROGRESS
 10 sendto(9<TCP:[127.0.0.1:5->127.0.0.1:6443]>, "\27", 1, 0, NULL, 0) = 1
 10 sendto(4<UNIX-STREAM:[5->6]>, "\0", 1, 0, NULL, 0) = 1
-12 rename("/lane/cdi/spec.a.0123456789abcdef.tmp", "/lane/cdi/a-device_0123456789.yaml") = 0
+12 rename("{SPEC}.0123456789abcdef.tmp", "/lane/cdi/a-device_580.95.05.yaml") = 0
 11 pwrite64(8<{PLUGIN}/state.sqlite-wal>, "b", 1, 1) = 1
 10 sendmsg({DRA}, {{msg_iov=[{{iov_base="{SETTINGS}"}}, {{iov_base="{HEADERS}"}}]}}, 0) = ?
 11 +++ killed by SIGKILL +++
@@ -29,7 +30,7 @@ TRACE = rf"""
 
 def test_calls_are_told_by_thread_and_by_what_they_change_in_order() -> None:
     found, _ = points.kill_points(strace.parse(TRACE, {}), NODE)
-    renamed = "cdi/spec.a.<random> to cdi/a-device_<generation>.yaml"
+    renamed = "cdi/spec.a-device_<generation>.<random> to cdi/a-device_<generation>.yaml"
     assert [(place.thread, point) for point, place in found] == [
         ("store", KillPoint("pwrite64", "state.sqlite-wal", 1)),
         ("main", KillPoint("connect", "API server", 1)),

@@ -26,11 +26,13 @@ from nvdra_gpu_plugin import status_report
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.cdi.foreign_specs import ForeignSpecs
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
+from nvdra_gpu_plugin.claims import node_specs
 from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
+from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -77,7 +79,12 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         if context is None:
             return
         node, api, telemetry = context.node, context.api, context.telemetry
+        claim_index = GpuClaimIndex()
+        prepared_claims = PreparedClaims(
+            context.store, GpuClaimRecord, context.metrics.set_prepared, claim_index
+        )
         spec_files = SpecFiles(settings.cdi_root, context.clock)
+        await context.files.run(spec_files.open, node_specs.claims_names(prepared_claims))
         monitor = await enter(
             device_monitor.running(
                 context.host,
@@ -93,15 +100,12 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         publisher = await enter(slice_publisher.create_publisher(context).running())
         updater = PoolUpdater(node, gates, gpus, publisher, context.events, context.metrics)
 
-        claim_index = GpuClaimIndex()
-        prepared_claims = PreparedClaims(
-            context.store, GpuClaimRecord, context.metrics.set_prepared, claim_index
-        )
         wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
         claim_reader = ClaimReader(api, wait_queue, telemetry)
         specs = NodeSpecs(gpus, spec_files, context.files, prepared_claims)
         foreign_specs = ForeignSpecs(settings.cdi_root, settings.plugin_dir)
         foreign_claims = ForeignClaims(gpus, foreign_specs, context.files, prepared_claims)
+        replanner = Replanner(gpus, prepared_claims)
         preparer = Preparer(
             node,
             gates,
@@ -109,6 +113,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             verifier,
             specs,
             foreign_claims,
+            replanner,
             prepared_claims,
             claim_index,
             telemetry,
@@ -119,12 +124,13 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.store,
             prepared_claims,
             context.checkpoint,
-            RecordBuilder(gpus, claim_reader).build,
+            RecordBuilder(gpus, specs, claim_reader).build,
             context.events,
         )
         await enter(
             background_tasks.running(
                 pool_updater=updater.run(),
+                replanner=replanner.run(),
                 spec_cleanup=specs.run_cleanup(recovery),
                 foreign_claims=foreign_claims.run(recovery),
             )

@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 from nvdra_api.ids import DeviceName
 from nvdra_cdi.nvidia.options import Options
+from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.cdi.spec_updater import SpecUpdater
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
@@ -75,10 +76,10 @@ class Watched:
             hook_path="/usr/bin/nvidia-cdi-hook",
         )
 
-    def generation(self) -> str:
-        """Of what containers are given."""
+    def given(self) -> NodeSpec:
+        """What containers are given."""
         assert self.survey.state.snapshot is not None
-        return self.survey.state.snapshot.spec.generation.name
+        return self.survey.state.snapshot.spec
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Look again and again until it is so."""
@@ -93,8 +94,8 @@ class Watched:
     def has_opened_more_than(self, count: int) -> bool:
         return self.opened > count
 
-    def has_other_generation_than(self, generation: str) -> bool:
-        return self.generation() != generation
+    def gives_other_than(self, spec: NodeSpec) -> bool:
+        return self.given() != spec
 
     async def look(self) -> None:
         """A whole look that begins after the call: one may be under way."""
@@ -273,7 +274,7 @@ def _aside(node: Node, name: str) -> Aside:
 
 
 async def test_a_driver_is_never_offered_without_a_file_that_it_had(watched: Watched) -> None:
-    before = watched.generation()
+    before = watched.given()
     library = _aside(watched.node, "libcuda.so.*.*")
     await watched.until(lambda: len(watched.survey.state.faults) == 8)
     watched.clock.seconds += 3600
@@ -287,7 +288,7 @@ async def test_a_driver_is_never_offered_without_a_file_that_it_had(watched: Wat
     watched.node.simctl("gpu", "restore", "3")
     library.put_back()
     await watched.until(lambda: not watched.survey.state.faults)
-    assert watched.generation() == before
+    assert watched.given() == before
 
 
 async def test_a_file_that_comes_to_a_driver_is_found_after_a_minute_then_ever_later(
@@ -299,14 +300,14 @@ async def test_a_file_that_comes_to_a_driver_is_found_after_a_minute_then_ever_l
         await watched.look()
         assert not watched.survey.state.faults
         for file in late:
-            before = watched.generation()
+            before = watched.given()
             file.put_back()
             watched.clock.seconds += 59
             await watched.look()
-            assert watched.generation() == before
+            assert watched.given() == before
             watched.clock.seconds += 1
-            await watched.until(partial(watched.has_other_generation_than, before))
-        whole = watched.generation()
+            await watched.until(partial(watched.gives_other_than, before))
+        whole = watched.given()
         for pause_s in PAUSES_S:  # nothing comes
             watched.clock.seconds += pause_s
             await watched.look()
@@ -314,7 +315,7 @@ async def test_a_file_that_comes_to_a_driver_is_found_after_a_minute_then_ever_l
         await watched.until(lambda: bool(watched.survey.state.faults))
         last.put_back()
         await watched.until(lambda: not watched.survey.state.faults)
-        assert watched.generation() == whole
+        assert watched.given() == whole
 
 
 async def test_a_device_node_beside_the_gpus_is_given_to_containers_as_soon_as_it_is_there(
@@ -325,7 +326,7 @@ async def test_a_device_node_beside_the_gpus_is_given_to_containers_as_soon_as_i
     async with _surveyed(Watched(bare, MovedClock())) as watched:
         await watched.look()
         assert not watched.survey.state.faults
-        without = watched.generation()
+        without = watched.given()
         node.put_back()
-        await watched.until(lambda: watched.generation() != without)
+        await watched.until(lambda: watched.given() != without)
         assert not watched.survey.state.faults

@@ -4,11 +4,16 @@ Nobody restarts anything in these tests: one process lives through all of it.
 """
 
 import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
 
 import pytest
 from nvdra_testing.hardware import driver_installation
 from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig, cdi_names
+
+Change = Callable[[Rig], Awaitable[None]]
 
 CONTROL = ("DRIVER_NOT_LOADED", 9), ("LIB_RM_VERSION_MISMATCH", 18)
 
@@ -149,3 +154,122 @@ async def test_a_claim_that_is_just_being_prepared_when_the_driver_changes_gets_
     (spec,) = (text for path in rig.node.cdi.iterdir() if device in (text := path.read_text()))
     assert "libcuda.so.590.44.1" in spec
     assert "580.95.05" not in spec
+
+
+async def sibling_claims(rig: Rig, first: str, second: str, change: Change) -> list[str]:
+    """The errors of two claims of one pod, with a change between the two prepares."""
+    pod = str(uuid4())
+    errors = []
+    for device in (first, second):
+        claim = rig.create_claim(device, pod_uid=pod)
+        errors.append((await rig.dra.prepare([claim]))[claim.uid].error)
+        if device == first:
+            await change(rig)
+    return errors
+
+
+def is_offered(rig: Rig, device: str) -> Callable[[], bool]:
+    return lambda: device in rig.devices()
+
+
+async def a_slow_gpu_answers(rig: Rig) -> None:
+    rig.node.simctl("fault", "rm", "all")
+    await rig.wait_until(is_offered(rig, "gpu-1"), "the slow GPU")
+
+
+async def a_gpu_is_plugged_in(rig: Rig) -> None:
+    rig.node.simctl("gpu", "plug", "4")
+    away = rig.node.kubelet.parent / "unplugged"
+    away.rename(rig.node.roots.proc / "driver/nvidia/gpus" / (away / "name").read_text())
+    await rig.wait_until(is_offered(rig, "gpu-4"), "the GPU")
+
+
+async def a_device_node_appears(rig: Rig) -> None:
+    driver_installation.install_driver(rig.node)
+    await rig.wait_until(
+        lambda: "/dev/nvidia-modeset" in next(rig.node.cdi.glob("*.yaml")).read_text(),
+        "the node in the spec",
+    )
+
+
+async def a_file_appears(rig: Rig) -> None:
+    """The plugin is started again, so that the file is found at once and not after a minute."""
+    await rig.stop()
+    driver_installation.install_driver(rig.node)
+    await rig.start()
+    assert "nvidia_icd.json" in next(rig.node.cdi.glob("*.yaml")).read_text()
+
+
+async def uvm_gets_another_major(rig: Rig) -> None:
+    driver_installation.install_driver(rig.node, settings={"majors": {"nvidia-uvm": 511}})
+    await rig.wait_until(
+        lambda: "major: 511" in next(rig.node.cdi.glob("*.yaml")).read_text(), "the new number"
+    )
+
+
+async def a_newer_driver_is_installed(rig: Rig) -> None:
+    driver_installation.install_driver(rig.node, version="590.44.1")
+    await rig.wait_until(lambda: drivers(rig) == {"590.44.1"}, "the new driver to be published")
+
+
+async def test_a_gpu_that_answers_late_is_of_the_same_driver_as_the_others(rig: Rig) -> None:
+    rig.node.simctl("slow", "-1", "--function", "nvmlDevice*", "--gpu", "1")
+    await rig.start()
+    assert await sibling_claims(rig, "gpu-0", "gpu-1", a_slow_gpu_answers) == ["", ""]
+
+
+async def test_a_gpu_that_is_plugged_in_is_of_the_same_driver_as_the_others(rig: Rig) -> None:
+    (place,) = (
+        path
+        for path in (rig.node.roots.proc / "driver/nvidia/gpus").iterdir()
+        if re.search(r"Device Minor:\s+4\n", (path / "information").read_text())
+    )
+    rig.node.simctl("gpu", "unplug", "4")
+    away = place.rename(rig.node.kubelet.parent / "unplugged")
+    (away / "name").write_text(place.name)
+    await rig.start()
+    assert not is_offered(rig, "gpu-4")()
+    assert await sibling_claims(rig, "gpu-0", "gpu-4", a_gpu_is_plugged_in) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("missing", "change"),
+    [
+        ("nvidia-modeset", a_device_node_appears),
+        ("nvidia_icd.json", a_file_appears),
+        ("", uvm_gets_another_major),
+    ],
+)
+async def test_what_is_added_to_a_driver_makes_no_other_driver_of_it(
+    rig: Rig, missing: str, change: Change
+) -> None:
+    if missing:
+        roots = (rig.node.roots.driver, rig.node.roots.dev)
+        (path,) = (path for root in roots for path in root.rglob(missing))
+        path.unlink()
+    await rig.start()
+    assert await sibling_claims(rig, "gpu-0", "gpu-1", change) == ["", ""]
+
+
+async def test_one_pod_does_not_get_the_libraries_of_two_drivers(rig: Rig) -> None:
+    await rig.start()
+    first, second = await sibling_claims(rig, "gpu-0", "gpu-1", a_newer_driver_is_installed)
+    assert first == ""
+    assert second.startswith("DriverMismatch: ")
+    assert "driver 590.44.1" in second
+    assert "580.95.05" in second
+
+
+async def test_libraries_that_another_version_has_left_behind_are_not_given_to_containers(
+    rig: Rig,
+) -> None:
+    """An uninstaller forgot them; their version sorts before that of the driver."""
+    for name in ("libcuda.so", "libnvidia-ml.so"):
+        (library,) = rig.node.roots.driver.rglob(f"{name}.580.95.05")
+        library.with_name(f"{name}.535.183.01").write_bytes(library.read_bytes())
+    await rig.start()
+    (spec,) = rig.node.cdi.glob("*.yaml")
+    assert "535.183.01" not in spec.read_text()
+    assert "libcuda.so.580.95.05" in spec.read_text()
+    claim = rig.create_claim("gpu-0")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error

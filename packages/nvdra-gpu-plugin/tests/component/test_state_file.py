@@ -248,7 +248,7 @@ async def test_the_spec_of_a_claim_whose_record_is_lost_stays_when_the_driver_ch
     removed(state(rig))
     driver_installation.install_driver(rig.node, version="590.44.1")
     nobodys = old.with_name("k8s.gpu.nvidia.com-device_0123456789.yaml")
-    nobodys.write_bytes(old.read_bytes())
+    nobodys.write_text(old.read_text().replace("name: gpu-", "name: other-gpu-"))
     rig.server.stop()  # without it nothing can be taken over: is the claim for monitoring?
     try:
         await serving(rig)

@@ -226,6 +226,6 @@ def display_name(path: str, node: TraceNames) -> str:
     """A file's name without parts that differ between nodes and runs."""
     name = path.removeprefix(f"{node.root}/")
     name = re.sub(r"^k/plugins/gpu\.nvidia\.com/", "", name)
-    name = re.sub(r"device_[0-9a-f]{10}(?=\.)", "device_<generation>", name)
+    name = re.sub(r"device_\d[\d.]*(?=\.(yaml|\w{16}\.tmp))", "device_<generation>", name)
     name = re.sub(r"[0-9a-f]{16}\.tmp|(?<=\.)[0-9a-f]{6}$", "<random>", name)
     return name or "."

@@ -1,4 +1,14 @@
-"""Installs and removes the NVIDIA driver of a simulated node, as an administrator would."""
+"""Installs and removes the NVIDIA driver of a simulated node, as an administrator would.
+
+And what else happens to a node: its services start and stop, it is rebooted.
+"""
+
+import shutil
+import socket
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+from uuid import uuid4
 
 from nvdra_sim import installation
 from nvdra_sim.configuration import node_config
@@ -6,9 +16,23 @@ from nvdra_sim.configuration import node_config
 from nvdra_testing.node.plugin import Node
 
 
-def install_driver(node: Node, *, profile: str = "dgx-h100", version: str = "580.95.05") -> None:
-    """Install a driver version for the GPUs of a profile, replacing the installed driver."""
-    sections = {"node": {"visibility": "all"}, "driver": {"version": version}}
+def install_driver(
+    node: Node,
+    *,
+    profile: str = "dgx-h100",
+    version: str = "580.95.05",
+    settings: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> None:
+    """Install a driver version for the GPUs of a profile, replacing the installed driver.
+
+    `settings` and `overrides` are the sections `node` and `overrides` of a node file.
+    """
+    sections = {
+        "node": {"visibility": "all", **(settings or {})},
+        "driver": {"version": version},
+        "overrides": dict(overrides or {}),
+    }
     installation.install(
         node_config.from_profile(profile, node.name, sections),
         driver_root=node.roots.driver,
@@ -26,3 +50,40 @@ def remove_driver(node: Node) -> None:
     boot_id.parent.mkdir(parents=True, exist_ok=True)
     boot_id.write_text(known)  # it belongs to the kernel and stays
     boot_id.chmod(0o444)
+
+
+def reboot(
+    node: Node,
+    *,
+    version: str = "580.95.05",
+    uvm_major: int = 507,
+    overrides: Mapping[str, Any] | None = None,
+    is_cdi_kept: bool = False,
+) -> None:
+    """Reboot a node whose processes have ended: another boot id, /run is empty.
+
+    Args:
+        node: The node.
+        version: The driver that is loaded in this boot.
+        uvm_major: The major number that nvidia-uvm gets, which is dynamic.
+        overrides: What has become of the GPUs, as in a node file: `{"gpus": [{"index": 0,
+            "minor": 1}]}`.
+        is_cdi_kept: Whether the CDI directory is on a disk, not on a tmpfs.
+    """
+    booted = {"boot_id": str(uuid4()), "majors": {"nvidia-uvm": uvm_major}}
+    install_driver(node, version=version, settings=booted, overrides=overrides)
+    if not is_cdi_kept:
+        shutil.rmtree(node.cdi, ignore_errors=True)
+
+
+def start_service(node: Node, name: str) -> None:
+    """Start a service of the driver, such as nvidia-persistenced: its socket appears."""
+    place = node.roots.driver / "run" / name / "socket"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with closing(socket.socket(socket.AF_UNIX)) as listening:
+        listening.bind(str(place))
+
+
+def stop_service(node: Node, name: str) -> None:
+    """Stop a service of the driver: systemd removes its directory below /run."""
+    shutil.rmtree(node.roots.driver / "run" / name)

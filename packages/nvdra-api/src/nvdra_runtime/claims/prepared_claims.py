@@ -75,6 +75,11 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         """When the claim was first prepared on this node. It must have a record."""
         return self._prepared_at[uid]
 
+    def is_of_this_boot(self, uid: ClaimUID) -> bool:
+        """Whether the claim's record was written since the node was booted."""
+        stored = self._store.records().get(uid)
+        return stored is None or stored.boot_id == self._store.boot_id
+
     async def add(self, ref: ClaimRef, claim_record: RecordT) -> None:
         """Add the claim's record, or replace it. It is on the disk when this returns."""
         stored = await self._store.put(ref, "prepared", claim_record.model_dump_json())

@@ -126,3 +126,17 @@ async def test_a_wait_ends_when_the_record_is_removed(tmp_path: Path) -> None:
         assert not any(task.done() for task in waiting)
         await prepared.remove(ClaimUID("uid-1"))
     assert all(task.done() for task in waiting)
+
+
+async def test_a_record_is_of_the_boot_in_which_it_was_last_written(tmp_path: Path) -> None:
+    claim, file = record(1, 3), tmp_path / "state.sqlite"
+    async with RecordStore.open(file, "first boot", SystemClock()) as store:
+        prepared = PreparedClaims(store, PortClaimRecord, lambda claims, devices: None)
+        await prepared.add(claim.ref, claim)
+        assert prepared.is_of_this_boot(claim.uid)
+    for is_same_boot in (False, True):
+        async with RecordStore.open(file, "second boot", SystemClock()) as store:
+            prepared = PreparedClaims(store, PortClaimRecord, lambda claims, devices: None)
+            assert prepared.is_of_this_boot(claim.uid) is is_same_boot
+            await prepared.add(claim.ref, claim)
+            assert prepared.is_of_this_boot(claim.uid)

@@ -142,7 +142,7 @@ async def exporting(tmp_path: Path) -> AsyncIterator[Node]:
 def claim(
     allocation: Mapping[str, Any] | None = None,
     managed_fields: Sequence[Mapping[str, Any]] = (),
-    **annotations: str,
+    annotations: Mapping[str, str] | None = None,
 ) -> ResourceClaim:
     """A claim that pod train-0 uses; without an argument it is not allocated."""
     status: dict[str, Any] = {
@@ -212,7 +212,7 @@ async def test_a_claim_that_could_not_be_read_has_a_root_from_the_start_of_the_a
 
 
 async def test_the_trace_context_of_the_claim_is_a_link_and_no_parent(node: Node) -> None:
-    annotated = claim(None, **{names.TRACEPARENT_ANNOTATION: TRACEPARENT})
+    annotated = claim(annotations={names.TRACEPARENT_ANNOTATION: TRACEPARENT})
     node.writer.add(REF, annotated, STARTED, ENDED, None)
     node.writer.flush()
     root = node.spans()["claim"]

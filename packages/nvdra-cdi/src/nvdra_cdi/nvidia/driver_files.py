@@ -114,9 +114,19 @@ def discover(root: RootedFiles, sysfs: RootedFiles, options: Options) -> Driver:
             *_programs(root, _GRAPHICS_PROGRAMS),
             *_configs(root, options.config_search_paths or _CONFIG_DIRECTORIES),
         ),
-        sockets=tuple(_first_of_each(root, _SOCKET_DIRECTORIES, _SOCKETS)),
-        mps_pipe=_mps_pipe(root),
+        sockets=sockets(root),
+        mps_pipe=mps_pipe(root),
     )
+
+
+def sockets(root: RootedFiles) -> tuple[File, ...]:
+    """The sockets of the driver's services that run now."""
+    return tuple(_first_of_each(root, _SOCKET_DIRECTORIES, _SOCKETS))
+
+
+def is_socket(path: str) -> bool:
+    """Whether a path in a container is that of a service's socket."""
+    return any(path == f"{folder}/{name}" for folder in _SOCKET_DIRECTORIES for name in _SOCKETS)
 
 
 def _libraries(
@@ -231,7 +241,8 @@ def _configs(root: RootedFiles, directories: tuple[str, ...]) -> list[File]:
     return found
 
 
-def _mps_pipe(root: RootedFiles) -> File | None:
+def mps_pipe(root: RootedFiles) -> File | None:
+    """The pipe directory of an MPS daemon on the host, if there is one."""
     found = root.follow(_MPS_PIPE)
     return None if found is None or not found[1].is_directory else File(_MPS_PIPE, found[0])
 

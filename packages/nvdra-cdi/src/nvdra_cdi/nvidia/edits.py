@@ -32,6 +32,13 @@ def common(
     )
 
 
+def ipc(options: Options, sockets: tuple[File, ...], mps_pipe: File | None) -> ContainerEdits:
+    """The part of the common edits that comes and goes with the driver's services."""
+    return ContainerEdits(
+        mounts=_mounts(options, _ipc(options, sockets, mps_pipe), _SOCKET_MOUNT_OPTIONS)
+    )
+
+
 def imex() -> ContainerEdits:
     """The edits for every container with an IMEX channel."""
     return ContainerEdits(env=_VOID_VISIBLE_DEVICES)
@@ -134,17 +141,17 @@ def _driver(options: Options, driver: Driver) -> ContainerEdits:
         ),
         mounts=(
             *_mounts(options, libraries, _FILE_MOUNT_OPTIONS),
-            *_mounts(options, _ipc(options, driver), _SOCKET_MOUNT_OPTIONS),
+            *ipc(options, driver.sockets, driver.mps_pipe).mounts,
             *_mounts(options, driver.files, _FILE_MOUNT_OPTIONS),
         ),
     )
 
 
-def _ipc(options: Options, driver: Driver) -> tuple[File, ...]:
+def _ipc(options: Options, sockets: tuple[File, ...], mps_pipe: File | None) -> tuple[File, ...]:
     if Feature.NO_IPC in options.features:
         return ()
-    pipe = driver.mps_pipe if options.mps_pipe == "auto" else None
-    return (*driver.sockets, *([pipe] if pipe else []))
+    pipe = mps_pipe if options.mps_pipe == "auto" else None
+    return (*sockets, *([pipe] if pipe else []))
 
 
 def _mounts(

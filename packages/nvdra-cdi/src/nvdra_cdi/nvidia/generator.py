@@ -48,6 +48,17 @@ def common_edits(options: Options, host: RootedFiles = _THIS_HOST) -> ContainerE
     return edits.common(options, driver, device_nodes.control_nodes(host.subtree(options.dev_root)))
 
 
+def ipc_edits(options: Options, host: RootedFiles = _THIS_HOST) -> ContainerEdits:
+    """The part of `common_edits` for the sockets of the driver's services that run now.
+
+    A service may start or stop at any time, and a container needs none of them. A caller that keeps
+    a spec while services come and go generates the common edits with `Feature.NO_IPC` and adds
+    these.
+    """
+    root = host.subtree(options.driver_root)
+    return edits.ipc(options, driver_files.sockets(root), driver_files.mps_pipe(root))
+
+
 def gpu_edits(options: Options, gpu: Gpu, host: RootedFiles = _THIS_HOST) -> ContainerEdits:
     """The edits for a GPU: its device nodes and links to them.
 

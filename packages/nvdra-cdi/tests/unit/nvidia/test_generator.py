@@ -125,6 +125,20 @@ def test_sockets_are_left_out_on_request_and_the_mps_directory_unless_asked_for(
     assert ipc(mps_pipe="auto", features={Feature.NO_IPC}) == []
 
 
+def test_sockets_are_generated_apart_from_the_other_common_edits(node: DriverTree) -> None:
+    """A caller that keeps a spec adds those of the services that run now."""
+    assert generator.ipc_edits(Options(), node.host) == ContainerEdits()
+    node.file("/run/nvidia-fabricmanager/socket")
+    together = generator.common_edits(Options(), node.host)
+    without = generator.common_edits(Options(features={Feature.NO_IPC}), node.host)
+    sockets = generator.ipc_edits(Options(), node.host)
+    assert [mount.container_path for mount in sockets.mounts] == [
+        "/run/nvidia-fabricmanager/socket"
+    ]
+    assert set(together.mounts) == {*without.mounts, *sockets.mounts}
+    assert generator.ipc_edits(Options(features={Feature.NO_IPC}), node.host) == ContainerEdits()
+
+
 def test_libraries_and_configuration_are_looked_for_elsewhere_on_request(node: DriverTree) -> None:
     node.library("/opt/lib/libcuda.so.570.1.2", "libcuda.so.1")
     node.file("/opt/etc/glvnd/egl_vendor.d/10_nvidia.json")

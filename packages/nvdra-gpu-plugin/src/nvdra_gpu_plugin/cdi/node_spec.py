@@ -1,34 +1,45 @@
 """The CDI spec of the node: one spec for all its GPUs, written before any claim is prepared.
 
-A spec's name contains a hash of its content, its generation. As it is kept while a record names it,
-a driver upgrade does not change what a prepared claim refers to. To prepare a whole GPU, a name is
-returned and nothing is written. Source: docs/design.md, "CDI written ahead";
+There is one spec for each version of the driver, its generation. It is kept while a record names
+it, so that a driver upgrade does not change what a prepared claim refers to. A device's name
+contains a hash of its GPU, the driver's version and the device's own edits: neighbours, files that
+are added to the driver, its services and the major numbers of a boot do not change it. To prepare a
+whole GPU, a name is returned and nothing is written. Source: docs/design.md, "CDI written ahead";
 docs/reference/cdi.md §20.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+import hashlib
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import Reason
-from nvdra_api.ids import DeviceName
-from nvdra_cdi import codec
+from nvdra_api.ids import DeviceName, GpuUUID
+from nvdra_cdi import codec, transforms
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Spec
-from nvdra_cdi.nvidia import generator
+from nvdra_cdi.nvidia import driver_files, generator
 from nvdra_cdi.nvidia.assembly import assemble
+from nvdra_cdi.nvidia.options import Feature, Options
 from nvdra_cdi.nvidia.options import Gpu as CdiGpu
-from nvdra_cdi.nvidia.options import Options
+from nvdra_cdi.rooted_files import RootedFiles
 
 from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 
 _HASH_DIGITS: Final = 10
-"""40 bits: a node has few generations, and device names stay readable."""
+"""40 bits: a node has few devices, and device names stay readable."""
+
+_LIBCUDA: Final = re.compile(r"/libcuda\.so\.([0-9][^/]*\.[^/]+)")
+
+_NOT_IN_FILE_NAMES: Final = re.compile(r"[^0-9A-Za-z.-]")
 
 DriversByMajor = Mapping[int, Collection[str]]
 """Kernel drivers by major number, from `installation.drivers_by_major`."""
+
+_THIS_HOST = RootedFiles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,69 +48,146 @@ class NodeSpec:
 
     Attributes:
         generation: Its name, and the CDI name of each device in it.
-        spec: The content of the file.
         options: The options that it was generated with.
-        common_edits: What every container with a GPU gets.
+        common_edits: What every container with a GPU gets, without `sockets`.
+        sockets: The sockets of the driver's services, which may come and go at any time.
         device_edits: What a container gets for one device in addition, by device.
-        container_edits: Both together, by device.
+        container_edits: Common and device edits together, by device.
+        devices: The device of each GPU.
     """
 
     generation: SpecGeneration
-    spec: Spec
     options: Options
     common_edits: ContainerEdits
+    sockets: ContainerEdits
     device_edits: Mapping[DeviceName, ContainerEdits]
     container_edits: Mapping[DeviceName, ContainerEdits]
+    devices: Mapping[GpuUUID, DeviceName]
+
+    @property
+    def cdi_names(self) -> Mapping[str, GpuUUID]:
+        """The CDI names of the devices, without the kind, and the GPU of each."""
+        ids = self.generation.cdi_ids
+        return {ids[device].partition("=")[2]: uuid for uuid, device in self.devices.items()}
+
+    def document(self, cdi_names: Mapping[str, GpuUUID]) -> Spec:
+        """The content of the file.
+
+        Args:
+            cdi_names: Names that claims were answered with and that these GPUs have, too. Names of
+                GPUs that are not on the node are left out.
+        """
+        wanted = {**cdi_names, **self.cdi_names}
+        devices = [
+            Device(name, self.device_edits[self.devices[uuid]])
+            for name, uuid in wanted.items()
+            if uuid in self.devices
+        ]
+        return assemble(names.GPU_CDI_DEVICE_KIND, self.common_edits + self.sockets, devices)
 
     def missing_paths(self, device: DeviceName) -> list[str]:
         """Paths that the device needs and the host does not have; one `lstat` per path."""
         return generator.missing_paths(self.options, self.container_edits[device])
 
+    def lacks_socket(self) -> bool:
+        """Whether a service has stopped whose socket is in the spec; one `lstat` per socket."""
+        return bool(generator.missing_paths(self.options, self.sockets))
+
+    def with_present_sockets(self) -> "NodeSpec":
+        """The spec with the sockets of the services that run now."""
+        return replace(self, sockets=generator.ipc_edits(self.options))
+
+
+def with_sockets(document: Spec, sockets: ContainerEdits) -> Spec:
+    """The document of any generation, with these sockets instead of those that it has."""
+    edits = document.container_edits
+    others = tuple(
+        mount for mount in edits.mounts if not driver_files.is_socket(mount.container_path)
+    )
+    edits = replace(edits, mounts=(*others, *sockets.mounts))
+    return transforms.order(replace(document, container_edits=edits))
+
+
+def driver_version(document: Spec) -> str:
+    """The version of the driver whose libraries the document mounts; empty if it has none."""
+    for mount in document.container_edits.mounts:
+        found = _LIBCUDA.search(mount.container_path)
+        if found is not None:
+            return found[1]
+    return ""
+
 
 def build_node_spec(
-    gpus: Iterable[Gpu], options: Options, majors: DriversByMajor, previous: NodeSpec | None
+    gpus: Collection[Gpu],
+    options: Options,
+    majors: DriversByMajor,
+    previous: NodeSpec | None,
+    host: RootedFiles = _THIS_HOST,
 ) -> tuple[NodeSpec, list[Fault]]:
     """Find out what containers need for each GPU of the node.
 
     Args:
-        gpus: The node's GPUs.
+        gpus: The node's GPUs, with the driver's version as NVML reports it. Libraries of another
+            version that were left in the driver root are not for containers.
         options: Where to look.
         majors: Drivers of the node's character devices, to recognize stale device nodes.
         previous: The former spec of the same driver. It is reused for a GPU whose device node is
             missing, and for files that are missing: such GPUs are not published, and keep their
             CDI names when the files are back.
+        host: The files of the host.
 
     Returns:
         The spec, and the GPUs that are not in it because their device nodes are missing.
 
     Raises:
-        DiscoveryError: The driver's files are missing.
+        DiscoveryError: The driver's files are missing, or are of another version.
     """
-    common = generator.common_edits(options)
+    driver_version = next((gpu.driver_version for gpu in gpus), "")
+    options = options.model_copy(update={"driver_version": driver_version or None})
+    without_ipc = options.model_copy(update={"features": options.features | {Feature.NO_IPC}})
+    common = generator.common_edits(without_ipc, host)
     if previous is not None and _only_removes(common, previous.common_edits):
         common = previous.common_edits
     _check_drivers(common, majors)
     device_edits: dict[DeviceName, ContainerEdits] = {}
+    devices: dict[GpuUUID, DeviceName] = {}
     faults: list[Fault] = []
     for gpu in gpus:
         try:
-            device_edits[gpu.name] = _device_edits(gpu, options, majors)
+            edits = _device_edits(gpu, options, majors, host)
         except DiscoveryError as error:
-            if (
-                previous is not None
-                and previous.common_edits == common
-                and gpu.name in previous.device_edits
-            ):
-                device_edits[gpu.name] = previous.device_edits[gpu.name]
-            else:
+            if previous is None or previous.devices.get(gpu.uuid) != gpu.name:
                 faults.append(Fault(gpu.name, str(error), Reason.DEVICE_NODE_MISSING))
-    name = codec.digest(common, *device_edits.values())[:_HASH_DIGITS]
-    devices = [Device(f"{device}-{name}", edits) for device, edits in device_edits.items()]
-    spec = assemble(names.GPU_CDI_DEVICE_KIND, common, devices)
-    ids = {device: f"{names.GPU_CDI_DEVICE_KIND}={device}-{name}" for device in device_edits}
-    container_edits = {device: common + edits for device, edits in device_edits.items()}
-    generation = SpecGeneration(name, ids)
-    return NodeSpec(generation, spec, options, common, device_edits, container_edits), faults
+                continue
+            edits = previous.device_edits[gpu.name]
+        device_edits[gpu.name], devices[gpu.uuid] = edits, gpu.name
+    hashes = {
+        device: _hash(driver_version, uuid, device_edits[device])
+        for uuid, device in devices.items()
+    }
+    cdi_ids = {
+        device: f"{names.GPU_CDI_DEVICE_KIND}={device}-{digest}"
+        for device, digest in hashes.items()
+    }
+    generation = _NOT_IN_FILE_NAMES.sub("-", driver_version)
+    spec = NodeSpec(
+        generation=SpecGeneration(generation, cdi_ids),
+        options=options,
+        common_edits=common,
+        sockets=generator.ipc_edits(options, host),
+        device_edits=device_edits,
+        container_edits={device: common + edits for device, edits in device_edits.items()},
+        devices=devices,
+    )
+    return spec, faults
+
+
+def _hash(version: str, uuid: GpuUUID, edits: ContainerEdits) -> str:
+    """What tells a device from others of its name: it is the same in every boot of this driver."""
+    nodes = tuple(replace(node, major=0) for node in edits.device_nodes)
+    content = codec.digest(replace(edits, device_nodes=nodes))
+    whole = "\n".join((version, uuid, content))
+    return hashlib.sha256(whole.encode()).hexdigest()[:_HASH_DIGITS]
 
 
 def _only_removes(found: ContainerEdits, previous: ContainerEdits) -> bool:
@@ -108,13 +196,15 @@ def _only_removes(found: ContainerEdits, previous: ContainerEdits) -> bool:
     return present < expected
 
 
-def _device_edits(gpu: Gpu, options: Options, majors: DriversByMajor) -> ContainerEdits:
+def _device_edits(
+    gpu: Gpu, options: Options, majors: DriversByMajor, host: RootedFiles
+) -> ContainerEdits:
     """What a container gets for this GPU.
 
     Raises:
         DiscoveryError: Its device node is missing, or is another device.
     """
-    edits = generator.gpu_edits(options, CdiGpu(gpu.uuid, gpu.minor, gpu.pci))
+    edits = generator.gpu_edits(options, CdiGpu(gpu.uuid, gpu.minor, gpu.pci), host)
     _check_drivers(edits, majors)
     for node in edits.device_nodes:
         if node.path == f"/dev/nvidia{gpu.minor}" and node.minor != gpu.minor:

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from nvdra_api.errors import Reason
 from nvdra_api.ids import DeviceName
 from nvdra_cdi.errors import CDIError, FileError
+from nvdra_cdi.model import ContainerEdits
+from nvdra_cdi.nvidia import generator
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.clock import Clock
@@ -55,10 +57,14 @@ class SpecState(NamedTuple):
     built_at: float
     rebuild_after_s: float
 
-    def is_current(self, gpus: tuple[Gpu, ...], nodes: DeviceNodes, now: float) -> bool:
+    def is_current(
+        self, gpus: tuple[Gpu, ...], nodes: DeviceNodes, sockets: ContainerEdits, now: float
+    ) -> bool:
         """Whether the spec need not be generated again."""
         has_new_nodes = not nodes.items() <= self.nodes.items()
         if gpus != self.gpus or self.write_fault is not None or has_new_nodes:
+            return False
+        if sockets != self.spec.sockets:
             return False
         return now - self.built_at < self.rebuild_after_s
 
@@ -92,7 +98,8 @@ class SpecUpdater:
         """Generate and write the spec of these GPUs, if the previous one is not current any more.
 
         As long as the driver is the same, a file or device node that disappears is reported as
-        missing, and does not change the spec.
+        missing, and does not change the spec. The sockets of the driver's services are in it while
+        they exist.
 
         Raises:
             DriverUnavailable: The driver's files are missing, or the spec cannot be written.
@@ -101,7 +108,9 @@ class SpecUpdater:
         nodes = installation.device_nodes(Path(options.dev_root, "dev"))
         if previous is not None and not must_rebuild:
             previous = previous._replace(missing_paths=_missing_paths(previous.spec))
-            if previous.is_current(gpus, nodes, now):
+            is_current = previous.is_current(gpus, nodes, generator.ipc_edits(options), now)
+            # A claim may have written it without the socket of a service that runs again.
+            if is_current and self._spec_files.is_written(previous.spec):
                 return previous
         same_driver = previous is not None and previous.driver == driver
         former_spec = previous.spec if previous is not None and same_driver else None

@@ -80,7 +80,9 @@ def _exclusive_gpu_ids(record: GpuClaimRecord) -> set[str]:
 
 
 def _gpu_ids(device: GpuDeviceRecord) -> tuple[str, ...]:
-    return (device.pci, device.uuid) if device.uuid else (device.device,)
+    if not device.uuid:
+        return (device.device,)
+    return (device.pci, device.uuid) if device.pci else (device.uuid,)
 
 
 def _drop(index: _Index[K], key: K, uid: ClaimUID) -> None:

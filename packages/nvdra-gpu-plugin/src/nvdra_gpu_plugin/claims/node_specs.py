@@ -1,10 +1,18 @@
 """The CDI specs that prepared claims refer to: restores the current one, removes unused ones.
 
+A claim of an earlier boot was answered with names that are in no spec of this boot, or mean other
+hardware there. The current spec gets them, whether or not the kubelet prepares the claim again:
+kubelets before 1.37 keep the old answer.
+
 A spec is removed when the driver has changed and no prepared claim refers to it any more. A claim
 whose record was lost also refers to a spec. Therefore no spec is removed before `RecordRecovery`
 has recovered all records from the kubelet's checkpoint; if it cannot be read, all specs are kept.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
+from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason, RetryableError
 from nvdra_cdi.errors import CDIError, FileError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
@@ -13,12 +21,15 @@ from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
-from nvdra_gpu_plugin.devices import claim_records
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.claimed_names import ClaimedNames, claimed_names
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
+from nvdra_gpu_plugin.hardware.device_monitor import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 
 LOG = logs.logger(__name__)
+
+_OURS: Final = f"{names.GPU_CDI_DEVICE_KIND}="
 
 
 class NodeSpecs:
@@ -38,10 +49,16 @@ class NodeSpecs:
         self._may_remove = False
 
     @property
-    def has_current(self) -> bool:
-        """Whether the current spec exists; one `stat`."""
+    def driver_versions(self) -> Mapping[str, str]:
+        """The version of the driver in the spec of each generation."""
+        return self._spec_files.driver_versions
+
+    def is_current_for(self, record: GpuClaimRecord) -> bool:
+        """Whether the current spec exists and is as the claim needs it; a few `stat` calls."""
         snapshot = self._gpus.snapshot
-        return snapshot is not None and self.has(snapshot.spec.generation.name)
+        if snapshot is None or not self.has(snapshot.spec.generation.name):
+            return False
+        return not (_has_own_names(record, snapshot) or snapshot.spec.lacks_socket())
 
     def has(self, generation: str) -> bool:
         """Whether the container runtime can resolve device names of this generation."""
@@ -62,8 +79,21 @@ class NodeSpecs:
                 claim=str(record.ref),
             )
 
+    async def find_generation(self, cdi_id: str) -> str:
+        """The generation of the spec that has this device; empty if none has it."""
+        kind, _, name = cdi_id.partition("=")
+        if kind != names.GPU_CDI_DEVICE_KIND:
+            return ""
+        snapshot = self._gpus.snapshot
+        if snapshot is not None and cdi_id in snapshot.spec.generation.cdi_ids.values():
+            return snapshot.spec.generation.name
+        return await self._files.run(self._spec_files.generation_of, name)
+
     async def restore_current(self, deadline: float) -> None:
-        """Write the current spec again, because somebody removed it.
+        """Write the current spec again, if it is not as it should be.
+
+        Somebody removed it, a service has stopped whose socket is in it, or a claim has names of
+        its own.
 
         Raises:
             PermanentError: `DeviceNodeMissing`: it cannot be written.
@@ -73,17 +103,22 @@ class NodeSpecs:
         if snapshot is None:
             return
         try:
-            await self._files.run(self._spec_files.write, snapshot.spec, deadline=deadline)
+            await self._files.run(
+                self._spec_files.update,
+                snapshot.spec,
+                claims_names(self._prepared_claims),
+                deadline=deadline,
+            )
         except CDIError as error:
             raise PermanentError(
                 Reason.DEVICE_NODE_MISSING,
-                f"the CDI spec of this node's GPUs was removed and cannot be written: {error}",
+                f"the CDI spec of this node's GPUs must be written and cannot be: {error}",
                 "check that --cdi-root is a writable directory with free space",
             ) from error
         except TimeoutError as error:
             raise RetryableError(
                 Reason.DEADLINE_EXCEEDED,
-                "the CDI spec of this node's GPUs was removed and is still being written",
+                "the CDI spec of this node's GPUs must be written, which takes long",
                 "check whether the disk of --cdi-root responds",
             ) from error
 
@@ -94,19 +129,23 @@ class NodeSpecs:
         """
         if self._gpus.snapshot is None or not self._may_remove:
             return
-        used = claim_records.generations(self._prepared_claims.values())
         try:
-            recent = self._gpus.recent_generations
-            await self._files.run(self._spec_files.remove_unused, {*used, *recent})
+            await self._files.run(
+                self._spec_files.remove_unused,
+                claims_names(self._prepared_claims),
+                self._gpus.recent_generations,
+            )
         except (FileError, OSError) as error:
             LOG.warning("An unused CDI spec cannot be removed", error=str(error))
 
     async def remove_if_last(self, record: GpuClaimRecord) -> None:
-        """Remove unused specs if the record was the last one of an older generation."""
+        """Remove what no claim needs any more: an older spec, or names that only claims have."""
         snapshot = self._gpus.snapshot
-        if snapshot is None or record.generation == snapshot.spec.generation.name:
+        if snapshot is None:
             return
-        if record.generation not in claim_records.generations(self._prepared_claims.values()):
+        others = {each.generation for each in self._prepared_claims.values()}
+        is_last = record.generation not in {*others, snapshot.spec.generation.name}
+        if is_last or _has_own_names(record, snapshot):
             await self.remove_unused()
 
     async def run_cleanup(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
@@ -117,3 +156,25 @@ class NodeSpecs:
         while True:
             serial = await self._gpus.changed_since(serial)
             await self.remove_unused()
+
+
+def _has_own_names(record: GpuClaimRecord, snapshot: Snapshot) -> bool:
+    """Whether the current spec must have names that it has for this claim alone."""
+    current = snapshot.spec.generation
+    if record.generation != current.name:
+        return False
+    known = current.cdi_ids.values()
+    return any(cdi_id not in known for device in record.devices for cdi_id in device.cdi_ids)
+
+
+def is_planned(record: GpuClaimRecord, prepared_claims: PreparedClaims[GpuClaimRecord]) -> bool:
+    """Whether the record was planned in this boot and says in which spec its names are."""
+    is_ours = any(device.cdi_id.startswith(_OURS) for device in record.devices)
+    return prepared_claims.is_of_this_boot(record.uid) and bool(record.generation or not is_ours)
+
+
+def claims_names(prepared_claims: PreparedClaims[GpuClaimRecord]) -> ClaimedNames:
+    """The CDI names of all prepared claims."""
+    records = prepared_claims.values()
+    earlier = {each.uid for each in records if not is_planned(each, prepared_claims)}
+    return claimed_names(records, earlier)

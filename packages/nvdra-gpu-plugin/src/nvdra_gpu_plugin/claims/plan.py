@@ -83,12 +83,17 @@ def make(
     return Plan(record=record, gpus={gpu.pci: gpu for gpu in gpus})
 
 
-def check_free(plan: Plan, claim_index: GpuClaimIndex) -> None:
+def check_free(plan: Plan, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]) -> None:
     """Check that no other claim holds one of the GPUs. The caller holds the GPUs' locks.
+
+    Args:
+        plan: What the claim would get.
+        claim_index: The prepared claims.
+        driver_versions: The version of the driver in specs of other generations.
 
     Raises:
         DeviceInUseError: Another claim holds one.
-        PermanentError: `DriverMismatch`: one pod would get devices of two driver generations.
+        PermanentError: `DriverMismatch`: one pod would get the libraries of two drivers.
     """
     record = plan.record
     for device in record.devices:
@@ -96,13 +101,14 @@ def check_free(plan: Plan, claim_index: GpuClaimIndex) -> None:
         if holder is not None:
             keys = tuple(each.pci for each in record.devices)
             raise DeviceInUseError(record.ref, device.device, holder, keys)
-    older = _other_generation(record, claim_index)
+    older = _claim_with_other_driver(record, claim_index, driver_versions)
     if older is not None:
         named = records.name_one([older.ref], record.namespace).text
         raise PermanentError(
             Reason.DRIVER_MISMATCH,
-            f"claim {record.ref} would be given devices of driver generation {record.generation}, "
-            f"but {named} of the same pod was prepared with {older.generation}, before the driver "
+            f"claim {record.ref} would be given the libraries of driver {record.generation}, "
+            f"but {named} of the same pod was prepared with those of "
+            f"{driver_versions.get(older.generation) or older.generation}, before the driver "
             "changed",
             "delete the pod, so that all its claims are prepared with one driver",
             claim=str(record.ref),
@@ -198,9 +204,14 @@ def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:
     return [each for each in claim.status.reserved_for or () if each.resource == "pods"]
 
 
-def _other_generation(record: GpuClaimRecord, claim_index: GpuClaimIndex) -> GpuClaimRecord | None:
+def _claim_with_other_driver(
+    record: GpuClaimRecord, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]
+) -> GpuClaimRecord | None:
+    def version(of: GpuClaimRecord) -> str:
+        return driver_versions.get(of.generation) or of.generation
+
     for other in claim_index.claims_of_pods(record.pods):
-        if other.generation != record.generation and other.uid != record.uid:
+        if other.uid != record.uid and version(other) not in (version(record), ""):
             return other
     return None
 

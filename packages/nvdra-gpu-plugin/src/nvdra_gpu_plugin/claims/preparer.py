@@ -23,6 +23,7 @@ from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.plan import Plan
+from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.hardware.device_monitor import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -40,6 +41,7 @@ class Preparer:
         verifier: GpuVerifier,
         specs: NodeSpecs,
         foreign_claims: ForeignClaims,
+        replanner: Replanner,
         prepared_claims: PreparedClaims[GpuClaimRecord],
         claim_index: GpuClaimIndex,
         telemetry: Telemetry,
@@ -50,6 +52,7 @@ class Preparer:
         self._verifier = verifier
         self._specs = specs
         self._foreign_claims = foreign_claims
+        self._replanner = replanner
         self._prepared_claims = prepared_claims
         self._claim_index = claim_index
         self._telemetry = telemetry
@@ -69,6 +72,7 @@ class Preparer:
         devices = [result.device for result in allocation.results(claim, names.GPU_DRIVER)]
         while True:
             snapshot = await self._wait_snapshot(devices, deadline)
+            await self._replanner.complete(deadline)
             with self._telemetry.step("resolve config"):
                 configured = opaque_configs.resolve(
                     claim, names.GPU_DRIVER, lambda _: GpuConfig, self._gates
@@ -79,7 +83,7 @@ class Preparer:
             record = planned.record
             async with self._locked(record, deadline):
                 self._check_free(planned)
-                await self._restore_spec(deadline)
+                await self._restore_spec(record, deadline)
                 await self._verify(snapshot, record.devices, deadline)
                 # If the node's devices have changed meanwhile, the claim is planned again.
                 if self._gpus.snapshot is snapshot:
@@ -89,23 +93,26 @@ class Preparer:
 
     async def prepare_again(self, record: GpuClaimRecord, deadline: float) -> PrepareResult:
         """Verify a prepared claim and return the same result. The API server is not needed."""
-        devices = [device.device for device in record.devices]
-        snapshot = await self._wait_snapshot(devices, deadline)
-        if not all(device.uuid for device in record.devices):
-            record = record_checks.with_gpu_ids(record, snapshot.inventory)
-            await self._prepared_claims.add(record.ref, record)
-        record_checks.check_same_gpus(record, snapshot.inventory)
-        if record.is_foreign:
-            await self._foreign_claims.restore_spec(record)
+        snapshot = await self._wait_gpus(record, deadline)
+        current = self._replanner.planned_again(record, snapshot)
+        record_checks.check_same_gpus(current, snapshot.inventory, snapshot.spec.generation)
+        if current.is_foreign:
+            await self._foreign_claims.restore_spec(current)
         else:
-            self._specs.check_exists(record, snapshot.spec.generation)
-        await self._restore_spec(deadline)
-        await self._verify(snapshot, record.devices, deadline)
+            self._specs.check_exists(current, snapshot.spec.generation)
+            await self._restore_spec(current, deadline)
+        devices = record_checks.with_present_names(current, snapshot.inventory)
+        await self._verify(snapshot, devices, deadline)
         return record.prepare_result()
 
     async def unprepare(self, record: GpuClaimRecord, deadline: float) -> None:
         """Remove the record. Nothing else is needed for this."""
-        async with self._locked(record, deadline):
+        async with (
+            self._locked(record, deadline),
+            self._replanner.record_locks.hold(
+                (record.uid,), holder=str(record.ref), deadline=deadline
+            ),
+        ):
             with self._telemetry.step("commit state"):
                 await self._prepared_claims.remove(record.uid)
         await self._specs.remove_if_last(record)
@@ -128,9 +135,19 @@ class Preparer:
             )
         return snapshot
 
+    async def _wait_gpus(self, record: GpuClaimRecord, deadline: float) -> Snapshot:
+        """The node's GPUs. Waits while those of the claim have not been described yet."""
+        snapshot = await self._wait_snapshot((), deadline)
+        missing = record_checks.missing_devices(record, snapshot.inventory)
+        if not missing:
+            return snapshot
+        snapshot = await self._wait_snapshot([each.device for each in missing], deadline)
+        await self._gpus.wait_uuids({each.uuid for each in missing if each.uuid}, deadline)
+        return self._gpus.snapshot or snapshot
+
     def _check_free(self, planned: Plan) -> None:
         try:
-            plan.check_free(planned, self._claim_index)
+            plan.check_free(planned, self._claim_index, self._specs.driver_versions)
         except DeviceInUseError as error:
             error.since = self._prepared_claims.prepared_at(error.holder.uid)
             raise
@@ -159,9 +176,9 @@ class Preparer:
                     span.set_attribute(keys.HOLDER, waited.holder)
             yield
 
-    async def _restore_spec(self, deadline: float) -> None:
-        """Write the CDI spec that the result's names refer to, if somebody has removed it."""
-        if not self._specs.has_current:
+    async def _restore_spec(self, record: GpuClaimRecord, deadline: float) -> None:
+        """Write the CDI spec that the result's names refer to, if it is not as it should be."""
+        if not self._specs.is_current_for(record):
             with self._telemetry.step("write cdi"):
                 await self._specs.restore_current(deadline)
 

@@ -13,6 +13,7 @@ from nvdra_api.ids import GpuUUID, PciAddress
 from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.kubelet_checkpoint import CheckpointClaim, CheckpointDevice
 
+from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -24,8 +25,9 @@ _GPU_TIMEOUT_S = 1.0
 class RecordBuilder:
     """Builds records of GPU claims."""
 
-    def __init__(self, gpus: NodeGpus, claim_reader: ClaimReader) -> None:
+    def __init__(self, gpus: NodeGpus, specs: NodeSpecs, claim_reader: ClaimReader) -> None:
         self._gpus = gpus
+        self._specs = specs
         self._claim_reader = claim_reader
 
     async def build(
@@ -46,7 +48,18 @@ class RecordBuilder:
         snapshot = self._gpus.snapshot
         inventory = Inventory() if snapshot is None else snapshot.inventory
         for claim in claims:
-            yield _claim_record(claim, inventory, await self._admin_access_results(claim, deadline))
+            admin_access = await self._admin_access_results(claim, deadline)
+            generation = await self._generation(claim)
+            yield _claim_record(claim, generation, inventory, admin_access)
+
+    async def _generation(self, claim: CheckpointClaim) -> str:
+        """The generation of the spec that has the claim's names; empty if no spec has them."""
+        for device in claim.devices(names.GPU_DRIVER):
+            for cdi_id in device.cdi_ids:
+                generation = await self._specs.find_generation(cdi_id)
+                if generation:
+                    return generation
+        return ""
 
     async def _admin_access_results(
         self, claim: CheckpointClaim, deadline: float
@@ -66,14 +79,17 @@ class RecordBuilder:
 
 
 def _claim_record(
-    claim: CheckpointClaim, inventory: Inventory, admin_access: frozenset[tuple[str, str]]
+    claim: CheckpointClaim,
+    generation: str,
+    inventory: Inventory,
+    admin_access: frozenset[tuple[str, str]],
 ) -> GpuClaimRecord:
     devices = claim.devices(names.GPU_DRIVER)
     return GpuClaimRecord(
         namespace=claim.namespace,
         name=claim.name,
         uid=claim.uid,
-        generation=_generation(devices),
+        generation=generation,
         pods=claim.pods,
         devices=tuple(_device_record(device, inventory, admin_access) for device in devices),
     )
@@ -94,13 +110,3 @@ def _device_record(
         share_id=device.share_id,
         cdi_id=device.cdi_ids[0] if device.cdi_ids else "",
     )
-
-
-def _generation(devices: tuple[CheckpointDevice, ...]) -> str:
-    """The generation in the devices' CDI names, `<kind>=<device>-<generation>`."""
-    for device in devices:
-        for cdi_id in device.cdi_ids:
-            kind, _, name = cdi_id.partition("=")
-            if kind == names.GPU_CDI_DEVICE_KIND and name.startswith(f"{device.device}-"):
-                return name.removeprefix(f"{device.device}-")
-    return ""

@@ -3,8 +3,6 @@
 Fields are only added, with a default, so that older records can still be read.
 """
 
-from collections.abc import Iterable
-
 from nvdra_api import names
 from nvdra_api.ids import GpuUUID, PciAddress
 from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
@@ -15,7 +13,8 @@ class GpuDeviceRecord(DeviceRecord):
 
     pci: PciAddress
     uuid: GpuUUID
-    """Like the PCI address, empty in a record that was recovered while the GPU was missing."""
+    """Like the PCI address, empty in a record that was recovered while the GPU was missing. A GPU
+    that is missing after a reboot has no PCI address."""
     kind: str = "gpu"
     is_admin: bool = False
     """Admin access excludes nobody and is excluded by nobody."""
@@ -36,7 +35,9 @@ class GpuClaimRecord(PreparedClaimRecord):
     """A prepared claim of GPUs."""
 
     generation: str
-    """Generation of the CDI spec that the devices' names refer to."""
+    """Generation of the CDI spec that the devices' names refer to: the driver's version, or a hash
+    in records of releases up to 0.1.0. Empty in a record that was recovered from the kubelet's
+    checkpoint when no spec had its names."""
     devices: tuple[GpuDeviceRecord, ...]
 
     @property
@@ -45,7 +46,7 @@ class GpuClaimRecord(PreparedClaimRecord):
         kind = f"{names.GPU_CDI_CLAIM_KIND}="
         return any(device.cdi_id.startswith(kind) for device in self.devices)
 
-
-def generations(records: Iterable[GpuClaimRecord]) -> frozenset[str]:
-    """The generations of CDI specs that the records refer to."""
-    return frozenset(record.generation for record in records)
+    @property
+    def has_all_gpus(self) -> bool:
+        """Whether all its GPUs were on the node when the record was written."""
+        return all(device.uuid and device.pci for device in self.devices)

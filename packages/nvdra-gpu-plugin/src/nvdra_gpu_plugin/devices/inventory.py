@@ -68,9 +68,11 @@ class Inventory:
 
     gpus: tuple[Gpu, ...] = ()
     by_name: Mapping[DeviceName, Gpu] = field(init=False)
+    by_uuid: Mapping[GpuUUID, Gpu] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {gpu.name: gpu for gpu in self.gpus})
+        object.__setattr__(self, "by_uuid", {gpu.uuid: gpu for gpu in self.gpus})
 
     def without(self, faults: Iterable[Fault]) -> "Inventory":
         """The inventory without GPUs that cannot be used."""

@@ -11,7 +11,8 @@ class SpecGeneration:
     """The CDI spec of this node's current driver and devices.
 
     Attributes:
-        name: Hash of the spec's content; part of its file name and of every CDI device name.
+        name: The driver's version; part of the spec's file name. Releases up to 0.1.0 used a hash
+            of the spec's content.
         cdi_ids: Qualified CDI device name of each device.
     """
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection
 
 from nvdra_api.errors import PermanentError, Reason, RetryableError
+from nvdra_api.ids import GpuUUID
 
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState, Snapshot
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
@@ -90,12 +91,37 @@ class NodeGpus:
             has_waited = True
             if probe.is_overdue:
                 raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence)
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self.changed_since(self._monitor.serial)
-            except TimeoutError as error:
-                raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence) from error
+            await self._wait_described(probe, deadline)
         return has_waited
+
+    async def wait_uuids(self, uuids: Collection[GpuUUID], deadline: float) -> None:
+        """Wait for these GPUs as long as some have not been described yet, under any name.
+
+        Raises:
+            RetryableError: `DeadlineExceeded`: a GPU hangs that may be one of them.
+        """
+        while (snapshot := self.snapshot) is not None:
+            if all(uuid in snapshot.inventory.by_uuid for uuid in uuids):
+                return
+            probes = (probe for probe in self._monitor.probes if probe.is_compute)
+            silent = next((each for each in probes if not each.has_answered), None)
+            if silent is None:
+                return
+            await self._wait_described(silent, deadline)
+
+    async def _wait_described(self, probe: GpuProbe, deadline: float) -> None:
+        """Wait for a change.
+
+        Raises:
+            RetryableError: `DeadlineExceeded`: this GPU hangs.
+        """
+        fault = probe.fault
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self.changed_since(self._monitor.serial)
+        except TimeoutError as error:
+            text = "a GPU of this node has not been described yet" if fault is None else fault.text
+            raise RetryableError(Reason.DEADLINE_EXCEEDED, text) from error
 
     def _undescribed_probe(self, names: Collection[str]) -> GpuProbe | None:
         """A GPU that may be one of these devices and has not been described yet.

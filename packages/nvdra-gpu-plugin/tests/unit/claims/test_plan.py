@@ -1,6 +1,7 @@
 """Allocation results → what a claim will hold, or why it cannot; no hardware, no clock."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -143,7 +144,7 @@ def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:
     with pytest.raises(
         RetryableError, match=r"gpu-0 is held by claim ml/claim-2 \(UID 2.* for pod p"
     ) as caught:
-        plan.check_free(made("gpu-1", "gpu-0"), held(other))
+        plan.check_free(made("gpu-1", "gpu-0"), held(other), {})
     assert caught.value.reason is Reason.DEVICE_IN_USE
     assert caught.value.facts["holder"] == str(other.record.ref)
 
@@ -172,7 +173,7 @@ def test_a_holder_of_another_namespace_is_named_to_operators_only() -> None:
     other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
     holder = other.model_copy(update={"namespace": "team-b", "name": "secret"})
     with pytest.raises(RetryableError) as caught:
-        plan.check_free(made("gpu-0"), GpuClaimIndex([holder]))
+        plan.check_free(made("gpu-0"), GpuClaimIndex([holder]), {})
     assert "team-b" not in str(caught.value)
     assert "held by claim team-b/secret (UID 2" in caught.value.operator_text
     unreadable = ClaimRef("team-b", "secret", ClaimUID("33333333-0000-4000-8000-000000000003"))
@@ -184,7 +185,7 @@ def test_a_holder_of_another_namespace_is_named_to_operators_only() -> None:
 
 def test_a_claim_does_not_stand_in_its_own_way() -> None:
     wanted = made("gpu-0")
-    plan.check_free(wanted, held(wanted))
+    plan.check_free(wanted, held(wanted), {})
     assert refusal(wanted, held(wanted)) is None
 
 
@@ -194,19 +195,51 @@ def test_admin_access_on_either_side_excludes_nobody(ours: bool, theirs: bool) -
     assert refusal(made("gpu-0", admin=ours), held(other)) is None
 
 
-def test_one_pod_does_not_get_devices_of_two_driver_generations() -> None:
-    other = made("gpu-1", uid="22222222-0000-4000-8000-000000000002", named=generation("g0"))
-    refused = refusal(made("gpu-0"), held(other))
+OTHER = "22222222-0000-4000-8000-000000000002"
+
+
+def test_one_pod_does_not_get_the_libraries_of_two_drivers() -> None:
+    other = made("gpu-1", uid=OTHER, named=generation("580.95.05"))
+    refused = refusal(made("gpu-0", named=generation("590.44.1")), held(other))
     assert refused is not None
     assert refused.reason is Reason.DRIVER_MISMATCH
     assert "ml/claim-2" in refused.message
+    assert "driver 590.44.1" in refused.message
     elsewhere = made(
         "gpu-1",
-        uid="22222222-0000-4000-8000-000000000002",
+        uid=OTHER,
         pod="7e0e1c5a-0000-4000-8000-000000000002",
-        named=generation("g0"),
+        named=generation("580.95.05"),
     )
-    assert refusal(made("gpu-0"), held(elsewhere)) is None
+    assert refusal(made("gpu-0", named=generation("590.44.1")), held(elsewhere)) is None
+
+
+@pytest.mark.parametrize(
+    ("versions", "is_refused"),
+    [
+        ({"0123456789": "580.95.05", "580.95.05": "580.95.05"}, False),
+        ({"0123456789": "570.86.10", "580.95.05": "580.95.05"}, True),
+    ],
+)
+def test_a_claim_that_release_0_1_0_prepared_conflicts_by_the_version_in_its_spec(
+    versions: dict[str, str], is_refused: bool
+) -> None:
+    """Its generation is a hash of the whole node."""
+    other = held(made("gpu-1", uid=OTHER, named=generation("0123456789")))
+    refused = refusal(made("gpu-0", named=generation("580.95.05")), other, versions)
+    assert (refused is not None) is is_refused
+
+
+def test_a_gpu_that_was_missing_after_a_reboot_is_held_by_its_uuid_alone() -> None:
+    """Another board may have its former address now."""
+    other = made("gpu-1", uid=OTHER).record
+    (device,) = other.devices
+    lost = other.model_copy(
+        update={"devices": (device.model_copy(update={"pci": PciAddress("")}),)}
+    )
+    moved = Inventory((h100(0, pci=device.pci), h100(1, pci=PciAddress("0000:7f:00.0"))))
+    assert refusal(made("gpu-0", inventory=moved), GpuClaimIndex([lost])) is None
+    assert refusal(made("gpu-1", inventory=moved), GpuClaimIndex([lost])) is not None
 
 
 def test_a_holder_with_many_pods_names_some_and_counts_the_rest() -> None:
@@ -259,9 +292,11 @@ def test_a_name_stands_for_the_minor_number() -> None:
     assert h100(17).name == DeviceName("gpu-17")
 
 
-def refusal(wanted: Plan, holdings: GpuClaimIndex) -> DriverError | None:
+def refusal(
+    wanted: Plan, holdings: GpuClaimIndex, driver_versions: Mapping[str, str] = MappingProxyType({})
+) -> DriverError | None:
     try:
-        plan.check_free(wanted, holdings)
+        plan.check_free(wanted, holdings, driver_versions)
     except DriverError as error:
         return error
     return None

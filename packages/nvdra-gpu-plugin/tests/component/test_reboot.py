@@ -1,0 +1,167 @@
+"""A node is rebooted while claims are prepared: /var/run/cdi is empty, the hardware may differ.
+
+Kubelets before 1.37 do not prepare such a claim again. So names are looked up in the CDI specs
+before any call is made.
+"""
+
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_cdi.cache import Cache
+from nvdra_cdi.errors import CDIError
+from nvdra_cdi.model import ContainerEdits
+from nvdra_testing.hardware import driver_installation
+from nvdra_testing.node.rig import Rig, cdi_names
+
+NEWER = "590.44.1"
+
+
+async def rebooted(rig: Rig, **changes: Any) -> None:
+    """Cut the power, and wait until the plugin of the next boot has looked at the hardware."""
+    rig.process.stop(signal.SIGKILL)
+    driver_installation.reboot(rig.node, **changes)
+    await rig.kubelet.restart()
+    await rig.start()
+
+
+def edits_of(rig: Rig, names: Sequence[str]) -> ContainerEdits | None:
+    """What the runtime does for these names; None if it does not know them."""
+    try:
+        return Cache([str(rig.node.cdi)]).resolve(list(names))
+    except CDIError:
+        return None
+
+
+def nodes_of(rig: Rig, names: Sequence[str]) -> set[str]:
+    found = edits_of(rig, names)
+    return set() if found is None else {node.path for node in found.device_nodes}
+
+
+def uuid_of(rig: Rig, device: str) -> str:
+    return str(rig.devices()[device]["attributes"]["uuid"]["string"])
+
+
+async def prepared(rig: Rig, *devices: str, **how: Any) -> tuple[ClaimRef, Any]:
+    claim = rig.create_claim(*devices, **how)
+    answer = (await rig.dra.prepare([claim]))[claim.uid]
+    assert not answer.error
+    return claim, answer
+
+
+async def test_a_held_claim_has_its_answer_and_a_spec_with_the_device_numbers_of_this_boot(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    claim, before = await prepared(rig, "gpu-1", "gpu-4", pod_uid="p")
+    await rebooted(rig, uvm_major=511)
+    found = edits_of(rig, cdi_names(before))
+    assert found is not None
+    assert {node.path: node.major for node in found.device_nodes}["/dev/nvidia-uvm"] == 511
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    _, sibling = await prepared(rig, "gpu-2", pod_uid="p")
+    assert edits_of(rig, [*cdi_names(before), *cdi_names(sibling)]) is not None
+    assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+
+
+async def test_a_held_claim_has_its_answer_and_the_driver_that_was_upgraded_with_the_reboot(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    claim, before = await prepared(rig, "gpu-1", pod_uid="p")
+    await rebooted(rig, version=NEWER, uvm_major=511)
+    found = edits_of(rig, cdi_names(before))
+    assert found is not None
+    libraries = [mount.container_path for mount in found.mounts if "libcuda.so" in mount.host_path]
+    assert libraries
+    assert all(NEWER in library for library in libraries)
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    _, sibling = await prepared(rig, "gpu-2", pod_uid="p")
+    assert edits_of(rig, [*cdi_names(before), *cdi_names(sibling)]) is not None
+    # Only the first start of a boot finds records of another one; the next starts go on from there.
+    await rig.stop()
+    await rig.start()
+    assert edits_of(rig, cdi_names(before)) == found
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+    await rig.wait_until(lambda: edits_of(rig, cdi_names(before)) is None, "its names to go")
+
+
+async def test_a_gpu_that_has_another_minor_number_is_followed_by_its_uuid(rig: Rig) -> None:
+    await rig.start()
+    claim, before = await prepared(rig, "gpu-0")
+    ours, other = uuid_of(rig, "gpu-0"), uuid_of(rig, "gpu-1")
+    swapped = {"gpus": [{"index": 0, "minor": 1}, {"index": 1, "minor": 0}]}
+    await rebooted(rig, overrides=swapped)
+    assert (uuid_of(rig, "gpu-1"), uuid_of(rig, "gpu-0")) == (ours, other)
+    nodes = nodes_of(rig, cdi_names(before))
+    assert "/dev/nvidia1" in nodes
+    assert "/dev/nvidia0" not in nodes
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    # The scheduler knows nothing of UUIDs. gpu-1 is held by the claim, gpu-0 by nobody.
+    wanted = rig.create_claim("gpu-1")
+    text = (await rig.dra.prepare([wanted], timeout_s=4))[wanted.uid].error
+    assert text.startswith("DeviceInUse: gpu-1 is held by claim")
+    await prepared(rig, "gpu-0")
+    assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+    assert not (await rig.dra.prepare([wanted]))[wanted.uid].error
+
+
+async def test_a_gpu_that_is_not_there_after_the_reboot_is_unhealthy_until_it_is_back(
+    rig: Rig,
+) -> None:
+    """The next board has its address and its name; a CDI directory on a disk still has its spec."""
+    await rig.start()
+    claim, before = await prepared(rig, "gpu-6")
+    other, others = await prepared(rig, "gpu-5")
+    lost, heir = uuid_of(rig, "gpu-6"), uuid_of(rig, "gpu-7")
+    shifted = {"gpu_count": 7, "gpus": [{"index": 6, "uuid": heir}]}
+    await rebooted(rig, overrides=shifted, is_cdi_kept=True)
+    assert uuid_of(rig, "gpu-6") == heir
+    assert edits_of(rig, cdi_names(before)) is None, "it would be another claim's GPU"
+    assert edits_of(rig, cdi_names(others)) is not None
+    text = (await rig.dra.prepare([claim]))[claim.uid].error
+    assert text.startswith("DeviceUnhealthy: gpu-6 was ")
+    assert lost in text
+    assert (await rig.dra.prepare([other]))[other.uid] == others
+    heirs, _ = await prepared(rig, "gpu-6")
+    assert not (await rig.dra.unprepare([heirs]))[heirs.uid].error
+    await rebooted(rig)
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    assert "/dev/nvidia6" in nodes_of(rig, cdi_names(before))
+
+
+async def test_a_gpu_that_answers_late_after_the_reboot_has_its_claims_names_as_soon_as_it_does(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    claim, before = await prepared(rig, "gpu-1")
+    rig.process.stop(signal.SIGKILL)
+    driver_installation.reboot(rig.node, version=NEWER, uvm_major=511)
+    rig.node.simctl("slow", "-1", "--function", "nvmlDevice*", "--gpu", "1")
+    await rig.kubelet.restart()
+    await rig.start()
+    assert edits_of(rig, cdi_names(before)) is None
+    text = (await rig.dra.prepare([claim], timeout_s=4))[claim.uid].error
+    assert text.startswith("DeadlineExceeded: ")
+    rig.node.simctl("fault", "rm", "all")
+    await rig.wait_until(lambda: edits_of(rig, cdi_names(before)) is not None, "its names")
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+
+
+async def test_a_claim_whose_pod_went_with_the_reboot_is_unprepared_before_any_gpu_answers(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    claim, _ = await prepared(rig, "gpu-1")
+    rig.process.stop(signal.SIGKILL)
+    driver_installation.reboot(rig.node, version=NEWER)
+    rig.node.simctl("slow", "-1", "--function", "nvmlInit*")
+    await rig.kubelet.restart()
+    await rig.start_without_ready()
+    assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+    rig.node.simctl("fault", "rm", "all")
+    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "the GPUs", timeout_s=40)
+    assert not rig.recorded_claims(), "nothing is written again for a claim that is gone"
+    await prepared(rig, "gpu-1")
