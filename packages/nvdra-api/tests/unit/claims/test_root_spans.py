@@ -141,8 +141,8 @@ async def exporting(tmp_path: Path) -> AsyncIterator[Node]:
 
 def claim(
     allocation: Mapping[str, Any] | None = None,
+    annotations: Mapping[str, str] | None = None,
     managed_fields: Sequence[Mapping[str, Any]] = (),
-    **annotations: str,
 ) -> ResourceClaim:
     """A claim that pod train-0 uses; without an argument it is not allocated."""
     status: dict[str, Any] = {
@@ -160,7 +160,7 @@ def claim(
                 "name": REF.name,
                 "uid": REF.uid,
                 "creationTimestamp": CREATED.isoformat(),
-                "annotations": annotations,
+                "annotations": dict(annotations or {}),
                 "managedFields": list(managed_fields),
             },
             "status": status,
@@ -212,7 +212,7 @@ async def test_a_claim_that_could_not_be_read_has_a_root_from_the_start_of_the_a
 
 
 async def test_the_trace_context_of_the_claim_is_a_link_and_no_parent(node: Node) -> None:
-    annotated = claim(None, **{names.TRACEPARENT_ANNOTATION: TRACEPARENT})
+    annotated = claim(None, {names.TRACEPARENT_ANNOTATION: TRACEPARENT})
     node.writer.add(REF, annotated, STARTED, ENDED, None)
     node.writer.flush()
     root = node.spans()["claim"]
@@ -257,7 +257,9 @@ async def test_without_a_time_of_allocation_it_ends_when_the_status_was_written_
     spec = {"time": CREATED.isoformat(), "fieldsV1": {"f:spec": {}}}
     status = {"time": ALLOCATED.isoformat(), "fieldsV1": {"f:status": {"f:allocation": {}}}}
     async with node.running() as writer:
-        writer.add(REF, claim({}, [spec, {"time": None}, status]), STARTED, ENDED, None)
+        writer.add(
+            REF, claim({}, managed_fields=[spec, {"time": None}, status]), STARTED, ENDED, None
+        )
         await settle()
         schedule = node.spans()["schedule"]
     assert schedule.end_ns == ALLOCATED.timestamp() * 1e9
