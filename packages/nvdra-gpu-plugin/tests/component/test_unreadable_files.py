@@ -68,7 +68,7 @@ async def test_no_error_on_any_file_ends_the_plugin_and_unprepares_go_on(
         for path, error in zip(sorted(paths), cycle(ERRORS), strict=False):
             await failed_while_running(rig, InjectedError(error, [path]), seconds=0.0)
     await rig.stop()
-    for error in ERRORS if is_soak else ("EIO", "EACCES"):
+    for error in ERRORS if is_soak else ("EIO",):
         await check_start(rig, InjectedError(error, sorted(paths), SOME))
 
 

@@ -160,7 +160,7 @@ def claim(
                 "name": REF.name,
                 "uid": REF.uid,
                 "creationTimestamp": CREATED.isoformat(),
-                "annotations": annotations,
+                "annotations": dict(annotations or {}),
                 "managedFields": list(managed_fields),
             },
             "status": status,
