@@ -326,6 +326,14 @@ _STATE: Final = (
         (f"{_UNIT}/node/test_record_database.py",),
     ),
     Mutant(
+        "state: a healed file is healed with every change",
+        f"{_RUNTIME}/node/record_store.py",
+        "        self._file_identity = opened.file_identity\n        with suppress(",
+        "        with suppress(",
+        "Each claim rewrites the whole state file and leaves a copy, until the disk is full.",
+        (f"{_UNIT}/node/test_record_database.py",),
+    ),
+    Mutant(
         "state: roots are never forgotten",
         f"{_RUNTIME}/node/record_store.py",
         "        self._root_span_expiry.append((forget, uid))\n",
