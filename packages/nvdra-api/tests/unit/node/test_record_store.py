@@ -323,3 +323,24 @@ def test_any_order_of_changes_and_restarts_ends_with_what_was_asked_for(
         for steps in sessions:
             asyncio.run(apply(path, steps))
         assert asyncio.run(look(path)) == (wanted, marked)
+
+
+async def test_roots_are_forgotten_by_the_process_that_has_written_them(tmp_path: Path) -> None:
+    clock = MovedClock()
+    async with opened(tmp_path / "s", clock=clock) as store:
+        for number in range(3):
+            store.mark_root_span_written(f"uid-{number}")
+            clock.time += ROOT_SPAN_RETENTION
+        assert [store.is_root_span_written(f"uid-{number}") for number in range(3)] == [
+            *(False, False, True)
+        ]
+        await store.put(ref(9), "prepared", "{}")
+        assert roots_on_disk(tmp_path / "s") == {"uid-2"}
+
+
+async def test_marks_after_a_change_go_to_the_disk_by_themselves_too(tmp_path: Path) -> None:
+    async with opened(tmp_path / "s") as store:
+        store.mark_root_span_written("uid-1")
+        await store.put(ref(2), "prepared", "{}")
+        store.mark_root_span_written("uid-3")
+        await polling.wait_until(lambda: roots_on_disk(tmp_path / "s") == {"uid-1", "uid-3"})
