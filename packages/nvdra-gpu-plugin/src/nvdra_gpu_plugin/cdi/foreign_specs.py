@@ -43,7 +43,8 @@ def build_spec(record: GpuClaimRecord, node_spec: NodeSpec, inventory: Inventory
         if edits is None or device.uuid not in gpus:
             return None
         devices += [Device(cdi_id.partition("=")[2], edits) for cdi_id in device.cdi_ids]
-    return assemble(names.GPU_CDI_CLAIM_KIND, node_spec.common_edits, devices)
+    edits = node_spec.common_edits + node_spec.sockets
+    return assemble(names.GPU_CDI_CLAIM_KIND, edits, devices)
 
 
 class ForeignSpecs:
