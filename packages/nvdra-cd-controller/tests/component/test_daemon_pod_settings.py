@@ -14,7 +14,7 @@ SETTINGS = (
 
 def written(controller: ControllerProcess, verb: str) -> int:
     """How often a DaemonSet was written in this way, counted in the log at level 6."""
-    asked = f"API request verb={verb} resource=daemonsets"
+    asked = f'API request verb="{verb}" resource="daemonsets"'
     return controller.log.read_text().count(asked)
 
 

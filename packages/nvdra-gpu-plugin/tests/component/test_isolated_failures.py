@@ -183,7 +183,7 @@ async def test_a_pod_without_times_in_its_conditions_costs_nothing(rig: Rig) -> 
     claim = rig.create_claim("gpu-0", pod=name, has_allocation_timestamp=False)
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     await rig.wait_until(lambda: bool(rig.spans(claim, "schedule")), "the claim's schedule")
-    assert "resource=pods " in rig.process.log.read_text()
+    assert 'resource="pods" ' in rig.process.log.read_text()
     assert rig.process.stop() == 0
 
 
