@@ -13,7 +13,7 @@ STEPS = ["fetch claim", "resolve config", "verify devices", "commit state"]
 SLOW_MS = 1000
 """A tenth of it may be covered by no step, which is long even on a busy machine."""
 
-LONG_MS = 3000
+LONG_MS = 1000
 """Two pods that are created together reach their prepare within this time. With three times as much
 the GPU would count as hanging.
 """
@@ -54,10 +54,10 @@ def test_a_slow_gpu_is_where_the_trace_says_that_the_time_went(
     assert only_span(spans, "verify devices").seconds >= SLOW_MS / 1000
 
 
-def test_a_prepare_that_waits_for_another_claims_names_that_claim(
+def test_a_claim_for_monitoring_waits_for_no_other_claim_of_its_gpu(
     cluster: Cluster, pods: Kubectl, collector: Receiver
 ) -> None:
-    """Two claims use one GPU at once: the second one has adminAccess."""
+    """Two claims are prepared at once; a wait for a lock would be a step of one of them."""
     device = cluster.device("node-2", "gpu-6")
     wanted = workloads.is_gpu_with_uuid(device.uuid)
     workloads.allow_admin_access(pods)
@@ -67,17 +67,11 @@ def test_a_prepare_that_waits_for_another_claims_names_that_claim(
         both = [workloads.pod(name, claims=[name]) for name in ("user", "admin")]
         pods.apply(yaml.safe_dump_all(both))
         pods.wait_running("user", "admin")
-    claims = {name: pods.get("resourceclaim", name) for name in ("user", "admin")}
-    prepares = {
-        name: received(collector, claim, "prepare", *STEPS) for name, claim in claims.items()
-    }
-    waits = {
-        name: span for name, spans in prepares.items() for span in spans if span.name == "wait lock"
-    }
-    ((waiting, span),) = waits.items()
-    holder = "admin" if waiting == "user" else "user"
-    assert claims[holder]["metadata"]["uid"] in str(span.attributes["nvdra.holder"])
-    assert span.parent_id == only_span(prepares[waiting], "prepare").span_id
+    for name in ("user", "admin"):
+        claim = pods.get("resourceclaim", name)
+        spans = received(collector, claim, "prepare", *STEPS)
+        assert only_span(spans, "verify devices").seconds >= LONG_MS / 1000
+        assert "wait lock" not in {span.name for span in spans}
 
 
 def test_a_claim_that_was_never_prepared_has_its_root_too(

@@ -44,7 +44,7 @@ async def test_a_domain_that_is_not_there_is_looked_for_in_all_namespaces_once(
     claim = rig.create_channel_claim({"metadata": {**domain["metadata"], "uid": str(uuid4())}})
 
     def asked() -> int:
-        return rig.process.log.read_text().count("resource=computedomains ")
+        return rig.process.log.read_text().count('resource="computedomains" ')
 
     counts: list[int] = []
     for _ in range(4):

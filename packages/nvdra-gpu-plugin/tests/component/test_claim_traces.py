@@ -87,9 +87,9 @@ async def test_a_slow_gpu_is_where_the_trace_says_the_time_went(
     prepare = only(spans, "prepare")
     assert prepare.seconds >= 1
     assert sum(span.seconds for span in below(spans, prepare)) >= 0.9 * prepare.seconds
-    call = only(spans, "call nvml")
-    assert call.parent_id == only(spans, "verify devices").span_id
-    assert call.seconds >= 1
+    calls = [span for span in spans if span.name == "call nvml"]
+    assert {call.parent_id for call in calls} == {only(spans, "verify devices").span_id}
+    assert all(call.seconds >= 1 for call in calls)
 
 
 async def test_a_wait_for_another_claim_is_a_span_that_names_it(

@@ -6,7 +6,6 @@ Source: docs/reference/gpu-prepare.md, "CDI specs".
 """
 
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -95,10 +94,9 @@ class ForeignSpecs:
             if path not in kept:
                 files.remove(path)
                 LOG.info("Removed a CDI spec of another driver", file=str(path))
-        if not prepared:
-            with suppress(FileNotFoundError):
-                self._checkpoint.unlink()
-                LOG.info("Removed the checkpoint of another driver", file=str(self._checkpoint))
+        if not prepared and self._checkpoint.exists():
+            self._checkpoint.unlink(missing_ok=True)
+            LOG.info("Removed the checkpoint of another driver", file=str(self._checkpoint))
 
     def _path(self, uid: ClaimUID) -> Path:
         return self._root / files.transient_name(names.GPU_CDI_VENDOR, _CLASS, uid)

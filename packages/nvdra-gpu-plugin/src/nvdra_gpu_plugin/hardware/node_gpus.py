@@ -89,8 +89,6 @@ class NodeGpus:
         has_waited = False
         while (probe := self._undescribed_probe(names)) is not None:
             has_waited = True
-            if probe.is_overdue:
-                raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence)
             await self._wait_described(probe, deadline)
         return has_waited
 
@@ -110,18 +108,18 @@ class NodeGpus:
             await self._wait_described(silent, deadline)
 
     async def _wait_described(self, probe: GpuProbe, deadline: float) -> None:
-        """Wait for a change.
+        """Wait for a change, unless this GPU is known not to answer.
 
         Raises:
             RetryableError: `DeadlineExceeded`: this GPU hangs.
         """
-        fault = probe.fault
+        if probe.is_overdue:
+            raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence)
         try:
             async with asyncio.timeout_at(deadline):
                 await self.changed_since(self._monitor.serial)
         except TimeoutError as error:
-            text = "a GPU of this node has not been described yet" if fault is None else fault.text
-            raise RetryableError(Reason.DEADLINE_EXCEEDED, text) from error
+            raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence) from error
 
     def _undescribed_probe(self, names: Collection[str]) -> GpuProbe | None:
         """A GPU that may be one of these devices and has not been described yet.
