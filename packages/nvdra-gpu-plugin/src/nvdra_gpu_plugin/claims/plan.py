@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
-from nvdra_api.ids import DeviceName, NodeName, PciAddress, PodUID, PoolName
+from nvdra_api.ids import DeviceName, NodeName, PodUID, PoolName
 from nvdra_api.resource.claims import (
     ClaimRef,
     DeviceRequestAllocationResult,
@@ -28,11 +28,9 @@ class Plan:
 
     Attributes:
         record: The record to add; its devices are in the order of the allocation results.
-        gpus: Its GPUs by PCI address. Their locks are held while the claim is prepared.
     """
 
     record: GpuClaimRecord
-    gpus: Mapping[PciAddress, Gpu]
 
 
 def make(
@@ -80,7 +78,7 @@ def make(
         pod_names=tuple(pod.name for pod in pods),
         devices=devices,
     )
-    return Plan(record=record, gpus={gpu.pci: gpu for gpu in gpus})
+    return Plan(record=record)
 
 
 def check_free(plan: Plan, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]) -> None:

@@ -90,7 +90,7 @@ def test_a_plan_names_devices_boards_and_pods_in_the_order_of_the_allocation() -
         "vendor/device=gpu-1-g1",
         "vendor/device=gpu-0-g1",
     ]
-    assert set(wanted.gpus) == {"0000:00:00.0", "0000:01:00.0"}
+    assert {each.pci for each in wanted.record.devices} == {"0000:00:00.0", "0000:01:00.0"}
     assert wanted.record.pods == (PodUID(POD),)
 
 
