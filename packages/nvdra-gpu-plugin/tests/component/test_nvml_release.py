@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nvdra_testing.hardware import driver_installation
 from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig
 
@@ -349,3 +350,22 @@ async def test_the_command_resume_ends_the_release_of_an_annotation(rig: Rig) ->
     annotate(rig, "true")
     await released(rig)
     assert rig.run_command("release", "--for=soon").returncode == 1
+
+
+async def test_a_driver_that_was_replaced_meanwhile_is_used_afterwards(rig: Rig) -> None:
+    await rig.start()
+    rig.command("release")
+    driver_installation.remove_driver(rig.node)
+    claim = rig.create_claim("gpu-0")
+    assert (await rig.dra.prepare([claim], timeout_s=4))[claim.uid].error.startswith("NvmlReleased")
+    assert set(rig.devices()) == ALL
+    driver_installation.install_driver(rig.node, version="590.44.1")
+    rig.command("resume")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    await rig.wait_until(
+        lambda: (
+            {each["attributes"]["driverVersion"]["version"] for each in rig.devices().values()}
+            == {"590.44.1"}
+        ),
+        "the new version in the slices",
+    )
