@@ -1,7 +1,9 @@
 """The sockets of other instances: dead ones are removed, served ones never."""
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from nvdra_runtime.kubeletplugin import sibling_sockets
@@ -26,25 +28,32 @@ def leave_dead(path: Path) -> Path:
 
 
 @pytest.fixture
-def siblings(tmp_path: Path) -> SiblingSockets:
-    for name in ("p", "r"):
-        (tmp_path / name).mkdir()
-    return SiblingSockets(DRIVER, tmp_path / "p", tmp_path / "r")
+def root() -> Iterator[Path]:
+    # The path of a socket has at most 107 bytes: pytest's own directories are too long.
+    with TemporaryDirectory() as directory:
+        for name in ("p", "r"):
+            Path(directory, name).mkdir()
+        yield Path(directory)
+
+
+@pytest.fixture
+def siblings(root: Path) -> SiblingSockets:
+    return SiblingSockets(DRIVER, root / "p", root / "r")
 
 
 async def test_a_socket_is_removed_when_it_is_dead_for_the_second_time(
-    siblings: SiblingSockets, tmp_path: Path
+    siblings: SiblingSockets, root: Path
 ) -> None:
     dead = [
-        leave_dead(tmp_path / "r" / f"{DRIVER}-{UID}-reg.sock"),
-        leave_dead(tmp_path / "p" / f"dra-{UID}.sock"),
-        leave_dead(tmp_path / "p" / "dra.sock"),
+        leave_dead(root / "r" / f"{DRIVER}-{UID}-reg.sock"),
+        leave_dead(root / "p" / f"dra-{UID}.sock"),
+        leave_dead(root / "p" / "dra.sock"),
     ]
     others = [
-        leave_dead(tmp_path / "r" / f"csi.example.com-{UID}-reg.sock"),
-        leave_dead(tmp_path / "p" / "other.sock"),
+        leave_dead(root / "r" / f"csi.example.com-{UID}-reg.sock"),
+        leave_dead(root / "p" / "other.sock"),
     ]
-    file = tmp_path / "p" / "dra-file.sock"
+    file = root / "p" / "dra-file.sock"
     file.touch()
     await siblings.remove_dead()
     assert all(path.exists() for path in dead)
@@ -54,17 +63,16 @@ async def test_a_socket_is_removed_when_it_is_dead_for_the_second_time(
 
 
 async def test_a_socket_that_is_served_or_ours_or_made_again_is_left(
-    siblings: SiblingSockets, tmp_path: Path
+    siblings: SiblingSockets, root: Path
 ) -> None:
-    served, ours, remade = (tmp_path / "p" / f"dra-{name}.sock" for name in ("s", "o", "r"))
+    served, ours, remade = (root / "p" / f"dra-{name}.sock" for name in ("s", "o", "r"))
     with bind(served) as living:
         living.listen()
         leave_dead(ours)
         leave_dead(remade)
         siblings.set_own(SocketPaths(str(ours), "/r/x"))
         await siblings.remove_dead()
-        leave_dead(tmp_path / "p" / "dra-between.sock")  # so that its inode is not given again
-        leave_dead(remade)
+        leave_dead(root / "p" / "hidden").rename(remade)  # as the plugin makes its sockets
         await siblings.remove_dead()
         assert all(path.exists() for path in (served, ours, remade))
         await siblings.remove_dead()
