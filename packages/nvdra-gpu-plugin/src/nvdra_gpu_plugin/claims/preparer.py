@@ -1,7 +1,7 @@
 """Prepares and unprepares claims of GPUs, step by step. `plan` decides which GPU a claim gets."""
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from nvdra_api import names
 from nvdra_api.errors import Reason, RetryableError
@@ -164,17 +164,19 @@ class Preparer:
         Admin access needs none: a claim for monitoring that waits for a GPU stops no other claim.
         """
         gpus = {device.pci for device in record.devices if not device.is_admin}
-        async with AsyncExitStack() as stack:
-            with self._telemetry.step("wait lock") as span:
-                waited = await stack.enter_async_context(
-                    self._locks.hold(gpus, holder=str(record.ref), deadline=deadline)
-                )
-                self._telemetry.metrics.lock_wait(waited.seconds)
-                if waited.holder is None:
-                    span.discard()
-                else:
-                    span.set_attribute(keys.HOLDER, waited.holder)
+        hold = self._locks.hold(gpus, holder=str(record.ref), deadline=deadline)
+        try:
+            if hold.try_acquire():  # the usual case: there is nothing to trace
+                self._telemetry.metrics.lock_wait(0.0)
+            else:
+                with self._telemetry.step("wait lock") as span:
+                    waited = await hold.acquire()
+                    self._telemetry.metrics.lock_wait(waited.seconds)
+                    if waited.holder is not None:
+                        span.set_attribute(keys.HOLDER, waited.holder)
             yield
+        finally:
+            hold.release()
 
     async def _restore_spec(self, record: GpuClaimRecord, deadline: float) -> None:
         """Write the CDI spec that the result's names refer to, if it is not as it should be."""
