@@ -167,6 +167,10 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_plugin.domains.lookup:DomainLookup._search_list get": [
         ("list", DOMAINS, (CD_PLUGIN,))
     ],
+    "nvdra_gpu_plugin.nvml_release.node_annotation:NodeAnnotation.__init__ Informer": [
+        ("list", "nodes", (GPU_PLUGIN,)),
+        ("watch", "nodes", (GPU_PLUGIN,)),
+    ],
     "nvdra_cd_plugin.membership.label_watch:LabelWatch.__init__ Informer": [
         ("list", "nodes", (CD_PLUGIN,)),
         ("watch", "nodes", (CD_PLUGIN,)),

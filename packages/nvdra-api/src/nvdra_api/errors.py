@@ -22,6 +22,7 @@ class Reason(StrEnum):
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
     DEVICE_NODE_MISSING = "DeviceNodeMissing"
     DRIVER_MISMATCH = "DriverMismatch"
+    NVML_RELEASED = "NvmlReleased"
     INVALID_CONFIG = "InvalidConfig"
     FEATURE_GATE_DISABLED = "FeatureGateDisabled"
     LOCK_TIMEOUT = "LockTimeout"

@@ -73,6 +73,11 @@ TRACEPARENT_ANNOTATION: Final = "tracing.k8s.io/traceparent"
 
 The trace of the claim links to it.
 """
+RELEASE_NVML_ANNOTATION: Final = "gpu.nvidia.com/release-nvml"
+"""Annotation of a Node by which an administrator has the GPU plugin give up NVML.
+
+`true` until it is removed, or a time such as `15m`; with `,force` also while GPUs are in use.
+"""
 TRACE_ANNOTATION: Final = "nvdra.nvidia.com/trace-id"
 """Annotation with a trace ID, on Events that the driver writes."""
 

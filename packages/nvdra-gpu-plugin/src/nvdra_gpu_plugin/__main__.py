@@ -2,7 +2,7 @@
 
 import sys
 
-from nvdra_gpu_plugin import status_command
+from nvdra_gpu_plugin import release_command, status_command
 from nvdra_gpu_plugin.__about__ import __version__
 
 COMMANDS = """
@@ -10,18 +10,28 @@ Commands:
   status
       Prints the devices, the claims that hold them and the last failures of the running plugin.
       See nvdra-gpu-plugin status --help.
+  release
+      Gives up NVML for a time, so that an administrator can reset GPUs, switch their MIG mode, or
+      unload or replace the driver. See nvdra-gpu-plugin release --help.
+  resume
+      Ends a release.
 """
 
 
 def main() -> None:
-    """Run the plugin until it is stopped, or print the status of the running plugin."""
-    if sys.argv[1:2] == ["status"]:
-        sys.exit(status_command.main(sys.argv[2:]))
+    """Run the plugin until it is stopped, or a command that asks the running plugin."""
+    match sys.argv[1:2]:
+        case ["status"]:
+            sys.exit(status_command.main(sys.argv[2:]))
+        case ["release"]:
+            sys.exit(release_command.release(sys.argv[2:]))
+        case ["resume"]:
+            sys.exit(release_command.resume(sys.argv[2:]))
     _serve()
 
 
 def _serve() -> None:
-    # Imported here, because it takes half a second and `status` does not need it.
+    # Imported here, because it takes half a second and commands do not need it.
     from nvdra_runtime.process import app as process
     from nvdra_runtime.settings import loader as process_settings
     from nvdra_runtime.telemetry import logs

@@ -37,6 +37,9 @@ from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
+from nvdra_gpu_plugin.nvml_release import nvml_release
+from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
+from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 from nvdra_gpu_plugin.publishing import pool_updater
 from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_gpu_plugin.settings import Settings
@@ -83,6 +86,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         prepared_claims = PreparedClaims(
             context.store, GpuClaimRecord, context.metrics.set_prepared, claim_index
         )
+        released = await context.files.run(
+            nvml_release.left_by_earlier_process, settings.plugin_dir, context.clock.now()
+        )
         spec_files = SpecFiles(settings.cdi_root, context.clock)
         await context.files.run(spec_files.open, node_specs.claims_names(prepared_claims))
         monitor = await enter(
@@ -94,6 +100,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 context.clock,
                 context.threads,
                 context.files,
+                is_released=released.release is not None,
             )
         )
         gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
@@ -101,6 +108,10 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         updater = PoolUpdater(node, gates, gpus, publisher, context.events, context.metrics)
 
         wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
+        gate = PrepareGate(wait_queue)
+        release = NvmlRelease(
+            context, settings.plugin_dir, released, monitor, prepared_claims, gate, stop
+        )
         claim_reader = ClaimReader(api, wait_queue, telemetry)
         specs = NodeSpecs(gpus, spec_files, context.files, prepared_claims)
         foreign_specs = ForeignSpecs(settings.cdi_root, settings.plugin_dir)
@@ -116,6 +127,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             replanner,
             prepared_claims,
             claim_index,
+            gate,
             telemetry,
         )
         recovery = RecordRecovery(
@@ -133,6 +145,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 replanner=replanner.run(),
                 spec_cleanup=specs.run_cleanup(recovery),
                 foreign_claims=foreign_claims.run(recovery),
+                nvml_release=release.run(),
             )
         )
         driver = Driver(
@@ -143,9 +156,10 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             preparer=preparer,
             publisher=publisher,
             describe_devices=partial(status_report.devices, gpus, prepared_claims),
-            readiness_checks={"driver": partial(_driver_problem, gpus)},
+            readiness_checks={"driver": partial(_driver_problem, gpus, release)},
             restore_files=spec_files.restore,
             restore_errors=(OSError, FileError),
+            debug_actions={"nvml/release": release.release, "nvml/resume": release.resume},
         )
         await enter(wiring.serve(context, settings, driver, logging))
         await stop.wait()
@@ -164,6 +178,8 @@ def _cdi_options(settings: Settings, hook_path: str) -> Options:
     )
 
 
-def _driver_problem(gpus: NodeGpus) -> str | None:
-    """Why no GPU can be used, or a remark that there is none."""
+def _driver_problem(gpus: NodeGpus, release: NvmlRelease) -> str | None:
+    """Why no GPU can be used, or a remark that there is none or that NVML is released."""
+    if release.remark is not None:
+        return release.remark
     return gpus.problem or (PassingRemark(pool_updater.NO_GPU) if gpus.is_empty else None)

@@ -105,6 +105,12 @@ async def driver_mismatch(rig: Rig) -> ReportedFailure:
     return await prepare_failing_claim(rig, rig.create_claim("gpu-0"))
 
 
+async def nvml_released(rig: Rig) -> ReportedFailure:
+    await rig.start(JSON_LOGS)
+    rig.command("release")
+    return await prepare_failing_claim(rig, rig.create_claim("gpu-0"), timeout_s=4)
+
+
 async def invalid_config(rig: Rig) -> ReportedFailure:
     await rig.start(JSON_LOGS)
     return await prepare_failing_claim(
@@ -174,6 +180,7 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.DEVICE_UNHEALTHY: device_unhealthy,
         Reason.DEVICE_NODE_MISSING: device_node_missing,
         Reason.DRIVER_MISMATCH: driver_mismatch,
+        Reason.NVML_RELEASED: nvml_released,
         Reason.INVALID_CONFIG: invalid_config,
         Reason.LOCK_TIMEOUT: lock_timeout,
         Reason.STATE_CORRUPT: state_corrupt,

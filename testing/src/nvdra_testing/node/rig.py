@@ -115,11 +115,19 @@ class Rig:
 
     def status(self, *arguments: str) -> str:
         """Run the plugin's `status` command, which must succeed, and return its output."""
-        command = str(Path(sys.executable).with_name(self.program))
-        argv: list[str] = [command, "status", f"--debug-endpoint={self.process.debug}", *arguments]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return self.command("status", *arguments)
+
+    def command(self, name: str, *arguments: str) -> str:
+        """Run one of the plugin's commands, which must succeed, and return its output."""
+        done = self.run_command(name, *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def run_command(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one of the plugin's commands beside it, as `kubectl exec` does."""
+        program = str(Path(sys.executable).with_name(self.program))
+        argv: list[str] = [program, name, f"--debug-endpoint={self.process.debug}", *arguments]
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
 
     def recorded_claims(self) -> dict[str, str]:
         """The claims in the state file: payload by claim UID."""

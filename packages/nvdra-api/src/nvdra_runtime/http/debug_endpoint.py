@@ -6,10 +6,13 @@ Source: docs/reference/tracing.md, "Spans", "Logs".
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, Final
 
 from aiohttp import web
+from nvdra_api.errors import DriverError
 
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.telemetry import logs, trace_ids
@@ -31,11 +34,40 @@ StatusSource = Callable[[], Mapping[str, Any]]
 """Returns the component's status as a JSON document, without blocking."""
 
 
+Action = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Does what a command asks for in a JSON document, and returns the answer as one.
+
+Raises ValueError if the document is not valid, and `DriverError` if it cannot be done.
+"""
+
+
 def routes(
-    traces: TraceRecorder, logging_: ConfiguredLogging, clock: Clock, status: StatusSource
+    traces: TraceRecorder,
+    logging_: ConfiguredLogging,
+    clock: Clock,
+    status: StatusSource,
+    actions: Mapping[str, Action] = MappingProxyType({}),
 ) -> Sequence[web.RouteDef]:
-    """The routes below `/debug`."""
-    return (*_trace_routes(traces, clock), _status_route(status), *_verbosity_routes(logging_))
+    """The routes below `/debug`. Each action is a POST to its own path."""
+    return (
+        *_trace_routes(traces, clock),
+        _status_route(status),
+        *_verbosity_routes(logging_),
+        *(_action_route(path, action) for path, action in actions.items()),
+    )
+
+
+def _action_route(path: str, action: Action) -> web.RouteDef:
+    async def act(request: web.Request) -> web.Response:
+        try:
+            return _json(await action(dict(json.loads(await request.text() or "{}"))))
+        except (TypeError, ValueError) as error:
+            return web.Response(status=HTTPStatus.BAD_REQUEST, text=f"{error}\n")
+        except DriverError as error:
+            text = f"{error.reason}: {error.operator_text}\n"
+            return web.Response(status=HTTPStatus.CONFLICT, text=text)
+
+    return web.post(f"/debug/{path}", act)
 
 
 def _status_route(status: StatusSource) -> web.RouteDef:

@@ -5,6 +5,7 @@ Source: docs/design.md, "Settled" (ports).
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry
 
@@ -46,10 +47,12 @@ async def serve_debug(
     logging: ConfiguredLogging,
     clock: Clock,
     status: debug_endpoint.StatusSource,
+    actions: Mapping[str, debug_endpoint.Action] = MappingProxyType({}),
 ) -> AsyncIterator[None]:
     """Serve the debug pages. `endpoint` is on the loopback; empty disables the server."""
     if not endpoint:
         yield
         return
-    async with listener.listen(endpoint, debug_endpoint.routes(recorder, logging, clock, status)):
+    routes = debug_endpoint.routes(recorder, logging, clock, status, actions)
+    async with listener.listen(endpoint, routes):
         yield

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from nvdra_runtime.kubeletplugin import debug_client
+from nvdra_runtime.kubeletplugin.debug_client import Unreachable
 from nvdra_runtime.process import output
 from nvdra_runtime.settings import addresses
 from nvdra_runtime.settings import loader as process_settings
@@ -61,10 +62,6 @@ class Settings(BaseModel):
         return addresses.validate(address, lowest_port=1)
 
 
-class Unreachable(Exception):
-    """The plugin does not respond; the message says why and what to do."""
-
-
 def main(argv: Sequence[str], program: str, version: str, columns: Columns) -> int:
     """Print the status. The exit code is 1 if the plugin does not respond.
 
@@ -97,26 +94,8 @@ def fetch_status(program: str, endpoint: str, timeout_s: float = _TIMEOUT_S) -> 
     Raises:
         Unreachable: No plugin responds there within the timeout.
     """
-    host, _, port = endpoint.rpartition(":")
-    connection = HTTPConnection(host or "127.0.0.1", int(port), timeout=timeout_s)
-    try:
-        connection.request("GET", "/debug/status")
-        answer = connection.getresponse()
-        text = answer.read()
-    except TimeoutError as error:
-        raise Unreachable(
-            f"the plugin at {endpoint} accepts and does not answer within {timeout_s:g} s; its "
-            "log and `kubectl describe pod` of its pod say more"
-        ) from error
-    except (OSError, HTTPException) as error:
-        raise Unreachable(
-            f"the plugin cannot be asked at {endpoint}: {error}. Is {program} running here? "
-            "Run this in its pod (kubectl exec), or say where it is with --debug-endpoint; a "
-            "plugin that was started with an empty --debug-endpoint cannot be asked"
-        ) from error
-    finally:
-        connection.close()
-    return _decoded(endpoint, answer.status, text)
+    answer = debug_client.ask(program, endpoint, "GET", "/debug/status", timeout_s)
+    return _decoded(endpoint, answer.code, answer.body)
 
 
 def _decoded(endpoint: str, code: int, text: bytes) -> Mapping[str, Any]:

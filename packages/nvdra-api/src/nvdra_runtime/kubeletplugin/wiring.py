@@ -5,7 +5,7 @@ It is started last and stopped first, so that no call is answered before the dri
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic
 
@@ -21,6 +21,7 @@ from nvdra_runtime.claims.records import RecordT
 from nvdra_runtime.claims.service import ClaimService, Preparer
 from nvdra_runtime.claims.stale_claims import StaleClaimCleanup
 from nvdra_runtime.http import servers
+from nvdra_runtime.http.debug_endpoint import Action
 from nvdra_runtime.http.probes import Check
 from nvdra_runtime.kubeletplugin import cdi_hook, readiness_checks
 from nvdra_runtime.kubeletplugin import server as kubelet_server
@@ -52,6 +53,7 @@ class Driver(Generic[RecordT]):
         readiness_checks: What this driver needs to be ready, by name; shown first.
         restore_files: Restores files of this driver that were removed.
         restore_errors: The exceptions that `restore_files` raises if it cannot restore a file.
+        debug_actions: What commands in the plugin's pod can ask for, by the path below `/debug`.
     """
 
     prepared_claims: PreparedClaims[RecordT]
@@ -64,6 +66,7 @@ class Driver(Generic[RecordT]):
     readiness_checks: Mapping[str, Check]
     restore_files: FileCheck
     restore_errors: CheckErrors
+    debug_actions: Mapping[str, Action] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -158,6 +161,7 @@ async def serve(
                 logging,
                 context.clock,
                 status.document,
+                driver.debug_actions,
             )
         )
         try:

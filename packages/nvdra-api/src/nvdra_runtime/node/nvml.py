@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from nvdra_api.ids import GpuUUID, PciAddress
@@ -107,6 +107,13 @@ class FabricInfo:
     status: int
     cluster: UUID
     clique: int
+
+
+class PowerLimits(NamedTuple):
+    """How much power a GPU may draw: now, and unless somebody changes it."""
+
+    current: int
+    default: int
 
 
 class Nvml:
@@ -212,6 +219,23 @@ class Nvml:
         """Whether the GPU is in MIG mode now; False if it does not support MIG."""
         modes = self._query_if_supported("nvmlDeviceGetMigMode", gpu)
         return modes is not None and bool(modes[0])  # the second one is the mode after a reset
+
+    def is_persistent(self, gpu: DeviceHandle) -> bool:
+        """Whether the GPU keeps running without clients; True if the driver has no such mode."""
+        mode = self._query_if_supported("nvmlDeviceGetPersistenceMode", gpu)
+        return mode is None or bool(mode)
+
+    def compute_mode(self, gpu: DeviceHandle) -> int:
+        """0 default, 2 prohibited, 3 exclusive process."""
+        return int(self._query_if_supported("nvmlDeviceGetComputeMode", gpu) or 0)
+
+    def power_limits_mw(self, gpu: DeviceHandle) -> PowerLimits | None:
+        """The power limits in milliwatts; None if the GPU has none."""
+        current = self._query_if_supported("nvmlDeviceGetPowerManagementLimit", gpu)
+        default = self._query_if_supported("nvmlDeviceGetPowerManagementDefaultLimit", gpu)
+        if current is None or default is None:
+            return None
+        return PowerLimits(int(current), int(default))
 
     def addressing_mode(self, gpu: DeviceHandle) -> int | None:
         """0 none, 1 HMM, 2 ATS; None if the GPU or the driver does not report it."""

@@ -183,6 +183,24 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             ),
             alert=_not_ready("(gpu|cd)", "ten minutes") + " Or an Event DriverMismatch on a Node.",
         ),
+        Reason.NVML_RELEASED: Explanation(
+            meaning="An administrator works on the GPUs of the node: resets one, switches a MIG "
+            "mode, or replaces the driver. The plugin was asked to release NVML for that, so that "
+            "it cannot verify any GPU, and a container that starts would be in the way.",
+            action_by=ActionBy.NOBODY,
+            check=(
+                _STATUS + "   # since when, until when, and how it ends",
+                "kubectl get node NODE -o yaml | grep gpu.nvidia.com/release-nvml",
+            ),
+            remedy=(
+                "Wait: the pod goes on as soon as the plugin uses NVML again.",
+                "Administrator, when the work is done: remove the annotation "
+                "(`kubectl annotate node NODE gpu.nvidia.com/release-nvml-`), or run "
+                "`nvdra-gpu-plugin resume` in the plugin's pod. A release for a time ends by "
+                "itself.",
+            ),
+            alert="`nvdra_nvml_released == 1` for two hours: somebody has forgotten to resume.",
+        ),
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its DeviceClass is invalid, does not fit "
             "the device, or asks for a feature that this version does not have; or the claim asks "

@@ -7,7 +7,7 @@ from nvdra_api import names
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import NodeName, PciAddress
-from nvdra_api.resource.claims import ResourceClaim
+from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from nvdra_api.v1beta1 import GpuConfig
 from nvdra_runtime.claims import allocation, opaque_configs
 from nvdra_runtime.claims.device_wait_queue import NotifyWaiting
@@ -28,6 +28,7 @@ from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceReco
 from nvdra_gpu_plugin.hardware.device_monitor import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
+from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 
 
 class Preparer:
@@ -44,6 +45,7 @@ class Preparer:
         replanner: Replanner,
         prepared_claims: PreparedClaims[GpuClaimRecord],
         claim_index: GpuClaimIndex,
+        gate: PrepareGate,
         telemetry: Telemetry,
     ) -> None:
         self._node = node
@@ -55,6 +57,7 @@ class Preparer:
         self._replanner = replanner
         self._prepared_claims = prepared_claims
         self._claim_index = claim_index
+        self._gate = gate
         self._telemetry = telemetry
         self._locks: KeyedLocks[PciAddress] = KeyedLocks()
 
@@ -63,14 +66,14 @@ class Preparer:
     ) -> PrepareResult:
         """Prepare the claim's GPUs, if no other claim holds them.
 
-        `notify` is not used, as nothing here takes long: the service waits for other claims.
+        `notify` is used while NVML is released; the service waits for other claims.
 
         Raises:
             DriverError: Nothing is recorded.
         """
-        del notify
         devices = [result.device for result in allocation.results(claim, names.GPU_DRIVER)]
         while True:
+            await self._wait_resumed(claim.ref, deadline, notify)
             snapshot = await self._wait_snapshot(devices, deadline)
             await self._replanner.complete(deadline)
             with self._telemetry.step("resolve config"):
@@ -84,26 +87,37 @@ class Preparer:
             async with self._locked(record, deadline):
                 self._check_free(planned)
                 await self._restore_spec(record, deadline)
-                await self._verify(snapshot, record.devices, deadline)
-                # If the node's devices have changed meanwhile, the claim is planned again.
-                if self._gpus.snapshot is snapshot:
-                    with self._telemetry.step("commit state"):
-                        await self._prepared_claims.add(claim.ref, record)
-                    return record.prepare_result()
+                with self._gate.passed() as may_use_gpus:
+                    if not may_use_gpus:
+                        continue
+                    await self._verify(snapshot, record.devices, deadline)
+                    # If the node's devices have changed meanwhile, the claim is planned again.
+                    if self._gpus.snapshot is snapshot:
+                        with self._telemetry.step("commit state"):
+                            await self._prepared_claims.add(claim.ref, record)
+                        return record.prepare_result()
 
     async def prepare_again(self, record: GpuClaimRecord, deadline: float) -> PrepareResult:
-        """Verify a prepared claim and return the same result. The API server is not needed."""
-        snapshot = await self._wait_gpus(record, deadline)
-        current = self._replanner.planned_again(record, snapshot)
-        record_checks.check_same_gpus(current, snapshot.inventory, snapshot.spec.generation)
-        if current.is_foreign:
-            await self._foreign_claims.restore_spec(current)
-        else:
-            self._specs.check_exists(current, snapshot.spec.generation)
-            await self._restore_spec(current, deadline)
-        devices = record_checks.with_present_names(current, snapshot.inventory)
-        await self._verify(snapshot, devices, deadline)
-        return record.prepare_result()
+        """Verify a prepared claim and return the same result. The API server is not needed.
+
+        While NVML is released nothing can be verified, and a container that starts would be in the
+        administrator's way, so this waits, too.
+        """
+        while True:
+            await self._wait_resumed(record.ref, deadline)
+            snapshot = await self._wait_gpus(record, deadline)
+            current = self._replanner.planned_again(record, snapshot)
+            record_checks.check_same_gpus(current, snapshot.inventory, snapshot.spec.generation)
+            if current.is_foreign:
+                await self._foreign_claims.restore_spec(current)
+            else:
+                self._specs.check_exists(current, snapshot.spec.generation)
+                await self._restore_spec(current, deadline)
+            devices = record_checks.with_present_names(current, snapshot.inventory)
+            with self._gate.passed() as may_use_gpus:
+                if may_use_gpus:
+                    await self._verify(snapshot, devices, deadline)
+                    return record.prepare_result()
 
     async def unprepare(self, record: GpuClaimRecord, deadline: float) -> None:
         """Remove the record. Nothing else is needed for this."""
@@ -116,6 +130,14 @@ class Preparer:
             with self._telemetry.step("commit state"):
                 await self._prepared_claims.remove(record.uid)
         await self._specs.remove_if_last(record)
+
+    async def _wait_resumed(
+        self, ref: ClaimRef, deadline: float, notify: NotifyWaiting | None = None
+    ) -> None:
+        """Wait while NVML is released."""
+        if not self._gate.is_open:
+            with self._telemetry.step("wait nvml"):
+                await self._gate.wait_open(ref, deadline, notify)
 
     async def _wait_snapshot(self, devices: Collection[str], deadline: float) -> Snapshot:
         """The node's GPUs. Waits while these devices have not been discovered yet."""

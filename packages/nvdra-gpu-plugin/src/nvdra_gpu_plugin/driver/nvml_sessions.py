@@ -85,10 +85,13 @@ class NvmlSessions:
 
     Attributes:
         current: The open session; None if there is none.
+        has_abandoned: Whether a session of this process could not be closed. Its files stay open
+            until the process ends.
     """
 
     def __init__(self, worker: Worker, observe: CallObserver) -> None:
         self.current: NvmlSession | None = None
+        self.has_abandoned = False
         self._worker = worker
         self._observe = observe
         self._opening: asyncio.Future[NvmlSession] | None = None
@@ -127,19 +130,21 @@ class NvmlSessions:
             raise DriverUnavailable(Reason.DRIVER_MISMATCH, str(error)) from error
         return self.current
 
-    async def close(self) -> None:
+    async def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Close the session. No call may be in progress."""
         session, self.current = self.current, None
         if session is None:
             return
-        deadline = asyncio.get_running_loop().time() + _CLOSE_TIMEOUT_S
+        deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             await self._worker.run(session.nvml.close, deadline=deadline)
         except (NvmlError, TimeoutError) as error:
+            self.has_abandoned = True
             LOG.warning("The NVML session cannot be closed", error=str(error) or "no answer")
 
     def abandon(self) -> None:
         """Forget the session without closing it, because a call of it hangs."""
+        self.has_abandoned = self.has_abandoned or self.current is not None
         self.current = None
 
 

@@ -6,7 +6,7 @@ missing device node are noticed within seconds, without a restart.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,7 +16,7 @@ from nvdra_api.ids import DeviceName
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
-from nvdra_runtime.node.nvml import CallObserver
+from nvdra_runtime.node.nvml import CallObserver, NvmlError
 from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
@@ -43,6 +43,10 @@ in persistence mode take milliseconds, others 1 to 3 s, all about the same."""
 _IDLE_TIMEOUT_S: Final = 1.0
 """How long calls in progress may take before a session is abandoned instead of closed."""
 
+_RELEASE_TIMEOUT_S: Final = UNRESPONSIVE_S
+"""The same when an administrator waits for the session to be closed: abandoning it ends the
+process, so a GPU that just starts is waited for."""
+
 _KEEP_REPLACED_S: Final = 600.0
 """How long the previous generation is kept for a claim that is just being prepared from it. The
 kubelet's deadline is 45 s."""
@@ -66,12 +70,14 @@ class DeviceState:
         faults: GPUs that cannot be used, and are not published.
         awaited: GPUs that NVML reports and that have not described themselves yet, by device name;
             None for one whose name is not known either. They are not in the snapshot.
+        is_released: Whether NVML is released. All else is as it was before, and is not looked at.
     """
 
     snapshot: Snapshot | None = None
     node_fault: Fault | None = None
     faults: tuple[Fault, ...] = ()
     awaited: tuple[DeviceName | None, ...] = ()
+    is_released: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -100,6 +106,7 @@ class DeviceMonitor:
         sessions: NvmlSessions,
         files: Worker,
         threads: WorkerGroup,
+        is_released: bool = False,
     ) -> None:
         self.state = DeviceState(node_fault=Fault("", "they have not been inspected yet"))
         self.serial = 0
@@ -120,6 +127,9 @@ class DeviceMonitor:
         self._replaced_at: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
+        self._must_release = is_released
+        self._is_released = asyncio.Event()
+        self._is_inspected = asyncio.Event()
 
     @property
     def recent_generations(self) -> Collection[str]:
@@ -147,24 +157,80 @@ class DeviceMonitor:
         """Inspect the node every few seconds and when woken. Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                try:
-                    state = await self._inspect(group)
-                except DriverUnavailable as error:
-                    state = DeviceState(node_fault=error.fault)
-                except (OSError, CDIError) as error:
-                    # A file cannot be read at this moment; what is known stays offered, and each
-                    # claim proves its own GPU and files.
-                    text = f"a file of the driver cannot be read: {error}"
-                    fault = Fault("", text, Reason.DEVICE_NODE_MISSING)
-                    state = replace(self.state, node_fault=fault)
-                self.is_usable.set()
-                await self._set_state(state)
-                await timeouts.wait_for_event(self._woken, _INTERVAL_S)
+                must_release = self._must_release
+                if must_release:
+                    await self._give_up_nvml()
+                else:
+                    await self._set_state(await self._inspect_or_explain(group))
+                    self._is_inspected.set()
+                if self._must_release == must_release:
+                    interval_s = None if must_release else _INTERVAL_S
+                    await timeouts.wait_for_event(self._woken, interval_s)
                 self._woken.clear()
+
+    async def release(self) -> bool:
+        """Close the NVML session, and leave the GPUs alone until `resume`.
+
+        Returns:
+            Whether everything is closed. Otherwise a call hangs, and what it has open stays so
+            until the process ends.
+        """
+        self._must_release = True
+        self._woken.set()
+        await self._is_released.wait()
+        return not (self._sessions.has_abandoned or self._sessions.is_opening)
+
+    async def resume(self) -> None:
+        """Open NVML again, and return when the GPUs have been inspected."""
+        self._must_release = False
+        self._is_released.clear()
+        self._is_inspected.clear()
+        self._woken.set()
+        await self._is_inspected.wait()
+
+    async def volatile_settings(self) -> Mapping[str, Sequence[str]]:
+        """Settings of GPUs that are lost when the last session is closed, by device name.
+
+        GPUs that do not answer at once are left out.
+        """
+        deadline = asyncio.get_running_loop().time() + _IDLE_TIMEOUT_S
+        found: dict[str, Sequence[str]] = {}
+        for probe in self.probes:
+            if probe.name is None or not probe.works:
+                continue
+            try:
+                settings = await probe.ask(probe.volatile_settings, deadline=deadline)
+            except (TimeoutError, NvmlError):
+                continue
+            if settings:
+                found[probe.name] = settings
+        return found
 
     async def close(self) -> None:
         """Close the NVML session, unless NVML hangs."""
         await self._close_session()
+
+    async def _give_up_nvml(self) -> None:
+        """Close the session. What is known of the GPUs stays as it is."""
+        await self._close_session(_RELEASE_TIMEOUT_S)
+        known = DeviceState() if self.serial == 0 else self.state
+        await self._set_state(replace(known, is_released=True))
+        self._is_released.set()
+
+    async def _inspect_or_explain(self, group: asyncio.TaskGroup) -> DeviceState:
+        """What is on the node, or why the GPUs cannot be used."""
+        try:
+            state = await self._inspect(group)
+        except DriverUnavailable as error:
+            state = DeviceState(node_fault=error.fault)
+        except (OSError, CDIError) as error:
+            # A file cannot be read at this moment; what is known stays offered, and each claim
+            # proves its own GPU and files.
+            text = f"a file of the driver cannot be read: {error}"
+            fault = Fault("", text, Reason.DEVICE_NODE_MISSING)
+            state = replace(self.state, node_fault=fault, is_released=False)
+        self.is_usable.set()
+        return state
 
     async def _inspect(self, group: asyncio.TaskGroup) -> DeviceState:
         """Find out what is on the node.
@@ -203,20 +269,24 @@ class DeviceMonitor:
             for index, probe in enumerate(self.probes)
         ]
 
-    async def _close_session(self) -> None:
-        """Close the session, so that the driver can be unloaded. Claims wait for the next one."""
+    async def _close_session(self, timeout_s: float = _IDLE_TIMEOUT_S) -> None:
+        """Close the session, so that the driver can be unloaded. Claims wait for the next one.
+
+        Args:
+            timeout_s: How long calls in progress may take, and closing as well.
+        """
         self.is_usable.clear()
         for task in self._probe_tasks:
             task.cancel()
         self._probe_tasks = []
-        if await self._is_idle():
-            await self._sessions.close()
+        if await self._is_idle(timeout_s):
+            await self._sessions.close(timeout_s)
         else:
             self._sessions.abandon()
 
-    async def _is_idle(self) -> bool:
+    async def _is_idle(self, timeout_s: float) -> bool:
         """Whether no call of the session is in progress; waits shortly for those that are."""
-        deadline = asyncio.get_running_loop().time() + _IDLE_TIMEOUT_S
+        deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             for probe in self.probes:
                 await probe.worker.run(_do_nothing, deadline=deadline)
@@ -238,7 +308,7 @@ class DeviceMonitor:
 
     async def _wait_first_answers(self) -> None:
         """Wait until the GPUs of a new session have described themselves, except stragglers."""
-        while any(probe.is_awaited for probe in self.probes):
+        while any(probe.is_awaited for probe in self.probes) and not self._must_release:
             until = self._reopen_policy.opened_at + UNRESPONSIVE_S
             answers = [each.answered_at for each in self.probes if each.answered_at is not None]
             if answers:
@@ -290,7 +360,7 @@ class DeviceMonitor:
         elif self.state.snapshot is not None:
             generation = self.state.snapshot.spec.generation.name
             self._replaced_at[generation] = self._clock.monotonic()
-        if not self._sessions.is_opening:
+        if not self._sessions.is_opening and not state.is_released:
             self.discovered.set()
         if state != self.state:
             async with self._changed:
@@ -308,11 +378,15 @@ async def running(
     clock: Clock,
     threads: WorkerGroup,
     files: Worker,
+    is_released: bool,
 ) -> AsyncIterator[DeviceMonitor]:
-    """Monitor the node while the block runs. Leaving the block closes the NVML session."""
+    """Monitor the node while the block runs. Leaving the block closes the NVML session.
+
+    With `is_released`, NVML is not opened before `DeviceMonitor.resume` is called.
+    """
     sessions = NvmlSessions(threads.start_worker("nvml"), observe)
     spec_updater = SpecUpdater(host, options, spec_files, clock)
-    monitor = DeviceMonitor(host, spec_updater, clock, sessions, files, threads)
+    monitor = DeviceMonitor(host, spec_updater, clock, sessions, files, threads, is_released)
     try:
         async with background_tasks.running(device_monitor=monitor.run()):
             yield monitor

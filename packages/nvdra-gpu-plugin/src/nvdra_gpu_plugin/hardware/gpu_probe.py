@@ -5,7 +5,7 @@ off the bus or comes back is noticed before a claim needs it. `DeviceMonitor` de
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
@@ -182,6 +182,26 @@ class GpuProbe:
             raise ValueError("another GPU is in its place")
         nvml.verify_alive(handle)
         return nvml.is_mig_enabled(handle)
+
+    def volatile_settings(self) -> Sequence[str]:
+        """Settings that the GPU loses when its last client leaves. Called on the GPU's thread.
+
+        Without persistence mode the driver stops the GPU then, and the next client finds it as it
+        is after a boot.
+
+        Raises:
+            NvmlError: The GPU does not answer.
+        """
+        nvml, handle = self._session.nvml, self.handle
+        if handle is None or nvml.is_persistent(handle):
+            return ()
+        found = []
+        if mode := nvml.compute_mode(handle):
+            found.append(f"compute mode {mode}")
+        limits = nvml.power_limits_mw(handle)
+        if limits is not None and limits.current != limits.default:
+            found.append(f"power limit {limits.current / 1000:g} W")
+        return found
 
     async def run(self, notify: Callable[[], None]) -> None:
         """Query the GPU again and again. Returns only if the GPU is not for compute.

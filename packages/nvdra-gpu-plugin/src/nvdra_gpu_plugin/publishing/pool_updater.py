@@ -69,6 +69,8 @@ class PoolUpdater:
             published = [device for slice_ in pool.slices for device in slice_.devices]
 
     def _pool(self, state: DeviceState, published: Iterable[Device]) -> Pool:
+        if state.snapshot is None and state.is_released:  # as an earlier process has left it
+            return layout.pool(Inventory(), self._gates, self._node, published)
         if state.snapshot is None:
             return layout.pool(Inventory(), self._gates, self._node)
         inventory = state.snapshot.inventory

@@ -22,6 +22,7 @@ from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState, Snapshot
+from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.node.host import Host
@@ -99,7 +100,16 @@ class Node:
         index = GpuClaimIndex()
         self.prepared = PreparedClaims(store, GpuClaimRecord, lambda *_: None, index)
         telemetry = Telemetry(clock, PluginMetrics(driver="d", node=NODE), TraceRecorder())
-        parts = (self.monitor, SpecFiles(root, clock), files, self.prepared, index, telemetry)
+        waits = DeviceWaitQueue(self.prepared.wait_removed)
+        parts = (
+            self.monitor,
+            SpecFiles(root, clock),
+            files,
+            self.prepared,
+            index,
+            telemetry,
+            waits,
+        )
         named = {"node": NODE, "gates": FeatureGates(), "cdi_root": root, "plugin_dir": root}
         self.preparer: Preparer = assembled(Preparer, list(parts), named)
 

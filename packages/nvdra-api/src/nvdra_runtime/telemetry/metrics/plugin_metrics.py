@@ -92,6 +92,10 @@ class PluginMetrics:
             self._devices(kind, state).set(counts.get((kind, state), 0))
         self._device_states = set(counts)
 
+    def set_nvml_released(self, is_released: bool) -> None:
+        """Set whether the plugin has given up NVML because an administrator asked for it."""
+        self._nvml_released().set(is_released)
+
     def health_event(self, kind: str) -> None:
         """A device became unhealthy; `kind` is what is wrong with it."""
         self._health_events(kind).inc()
@@ -143,6 +147,11 @@ class PluginMetrics:
             keys.LABEL_DRIVER,
             keys.LABEL_DEVICE_KIND,
             keys.LABEL_STATE,
+        )
+        self._nvml_released = self._gauge(
+            keys.NVML_RELEASED_METRIC,
+            "1 while NVML is released because an administrator asked for it; prepares wait.",
+            keys.LABEL_DRIVER,
         )
         self._health_events = self._counter(
             keys.DEVICE_HEALTH_EVENTS,

@@ -1,0 +1,1 @@
+"""Gives up NVML for a time, so that an administrator can reset GPUs or replace the driver."""

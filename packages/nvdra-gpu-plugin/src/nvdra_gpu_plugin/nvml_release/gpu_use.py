@@ -1,0 +1,81 @@
+"""Which GPUs are in use, so that an administrator does not reset one below a running pod."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from nvdra_api import names
+from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.ids import ClaimUID
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+
+FORCE_REMEDY: Final = (
+    "drain the node first; or use release --force, or the annotation "
+    f"{names.RELEASE_NVML_ANNOTATION}=true,force, if pods that use these GPUs may fail"
+)
+
+Claims = PreparedClaims[GpuClaimRecord]
+
+
+def blocking_claim(claims: Claims) -> ClaimUID | None:
+    """One of the claims that hold GPUs; None if there are none."""
+    return next(iter((*claims, *claims.unreadable)), None)
+
+
+def check_unused(claims: Claims) -> None:
+    """Return only if no claim holds a GPU.
+
+    Raises:
+        PermanentError: `DeviceInUse`. The claims are named to operators only.
+    """
+    if blocking_claim(claims) is None:
+        return
+    gpus = ", ".join(_claims_by_gpu(claims)) or "GPUs that are not known"
+    count = len(claims) + len(claims.unreadable)
+    raise PermanentError(
+        Reason.DEVICE_IN_USE,
+        f"NVML is not released, because {count} prepared claims hold {gpus}",
+        FORCE_REMEDY,
+        operator_message="NVML is not released, because these GPUs are in use: "
+        + "; ".join(descriptions(claims)),
+    )
+
+
+def check_settings(settings: Mapping[str, Sequence[str]]) -> None:
+    """Return only if no GPU loses settings with its last client.
+
+    Raises:
+        PermanentError: `DeviceInUse`.
+    """
+    if not settings:
+        return
+    lost = "; ".join(f"{gpu}: {', '.join(values)}" for gpu, values in settings.items())
+    raise PermanentError(
+        Reason.DEVICE_IN_USE,
+        f"NVML is not released, because GPUs without persistence mode would lose settings: {lost}",
+        "turn persistence mode on (nvidia-smi -pm 1); or use release --force, or the annotation "
+        f"{names.RELEASE_NVML_ANNOTATION}=true,force",
+    )
+
+
+def descriptions(claims: Claims) -> list[str]:
+    """Each GPU that is in use with its claims and their pods, for operators."""
+    unreadable = [f"unknown GPUs by {ref}" for ref in claims.unreadable.values()]
+    by_gpu = _claims_by_gpu(claims).items()
+    return [*(f"{gpu} by {', '.join(holders)}" for gpu, holders in by_gpu), *unreadable]
+
+
+def _claims_by_gpu(claims: Claims) -> Mapping[str, list[str]]:
+    found = defaultdict(list)
+    for gpu, holder in sorted(_holders(claims)):
+        found[gpu].append(holder)
+    return found
+
+
+def _holders(claims: Claims) -> Iterator[tuple[str, str]]:
+    for record in claims.values():
+        pods = ", ".join(record.pod_names) or "no pod"
+        for device in record.devices:
+            yield device.device, f"{record.ref} of {pods}"
