@@ -22,6 +22,7 @@ from bench import (
     claims,
     domain_on_nodes,
     domains,
+    first_prepares,
     first_slice,
     installation,
     lab,
@@ -33,6 +34,9 @@ from bench import (
 from bench.figures import Summary
 
 KUBERNETES = "1.36"
+
+FIRSTS = 5
+"""Starts, and releases of NVML, whose first prepare is measured; as many on cold GPUs."""
 
 AT_ONCE, DOMAIN_ROUNDS = 50, 3
 """Number of compute domains, and how often they are created and deleted."""
@@ -57,6 +61,8 @@ def main() -> None:
             directory / "api", kubernetes=KUBERNETES, etcd_flags=ETCD_FLAGS
         ) as server:
             measured = asyncio.run(_claims(server, directory, program, arguments, progress))
+            with progress.step(f"{2 * FIRSTS} first prepares", "about 20 s"):
+                firsts = asyncio.run(first_prepares.measure(server, directory, program, FIRSTS))
             durations = _starts(server, program, arguments.starts, progress)
         (directory / "domains").mkdir()
         with progress.step(f"{AT_ONCE} compute domains, created and deleted", "about 1 min"):
@@ -68,6 +74,7 @@ def main() -> None:
         "machine": {**facts, "kubernetes": str(release)},
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
+        "first_prepare_ms": firsts,
         "first_slice_s": vars(Summary.of(durations)),
         "domains": domains.summary(measured_domains, AT_ONCE),
         "simulator": _simulator(progress),

@@ -89,6 +89,7 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
     )
     starts = results["first_slice_s"]
     yield ("process start to first slice", f"{starts['p50']:.2f} s", "", "", "", "≤ 1.0 s")
+    yield from _first_prepares(results["first_prepare_ms"])
     for count, mib in results["resident_mib"].items():
         target = "≤ 95 MiB, no growth"
         yield (f"resident set after {count} prepares", f"{mib:.0f} MiB", "", "", "", target)
@@ -102,6 +103,23 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
         _times(on, off),
         "",
     )
+
+
+def _first_prepares(firsts: dict[str, Any]) -> Iterable[Sequence[str]]:
+    warm, cold = firsts["next"]["p50"], firsts["cold_gpu_ms"]
+    for what, key, beside_ms, beside in (
+        ("first prepare after a start", "start_warm", warm, f"{warm:.2f} ms (the next ones)"),
+        (
+            "first prepare after NVML was released",
+            "release_warm",
+            warm,
+            f"{warm:.2f} ms (likewise)",
+        ),
+        ("first prepare after a start, cold GPUs", "start_cold", cold, f"{cold} ms (the GPU)"),
+        ("first prepare after a release, cold GPUs", "release_cold", cold, f"{cold} ms (the GPU)"),
+    ):
+        p50 = firsts[key]["p50"]
+        yield (what, f"{p50:.1f} ms", "", beside, _times(p50, beside_ms), "")
 
 
 def _shares(shares: dict[str, Any]) -> Iterable[Sequence[str]]:
@@ -223,6 +241,10 @@ def _conditions(results: dict[str, Any]) -> Iterable[str]:
         "are created and allocated through the API before the measurement; times are those of a "
         "grpc.aio client, including its own work. The start is the median of "
         f"{results['first_slice_s']['samples']} starts on new nodes, observed by a watch.",
+        "First prepares: the call that the kubelet makes as soon as the plugin is registered, and, "
+        "from the request to resume on, one that waits while NVML is released; medians of "
+        f"{results['first_prepare_ms']['start_warm']['samples']}. Cold GPUs lack persistence mode "
+        f"and take {results['first_prepare_ms']['cold_gpu_ms']} ms for their first client.",
         'The column "beside" is the floor, unless it says otherwise: a server with one grpc.aio '
         "handler that does one TLS GET of a claim on a kept connection and one synced SQLite "
         "commit (unprepare: the commit only), called by the same client in every third round.",

@@ -533,8 +533,8 @@ _CLAIMS: Final = (
     Mutant(
         "wait: locks are acquired in the order of the request",
         f"{_RUNTIME}/process/locks.py",
-        "            for key in sorted(set(keys)):",
-        "            for key in dict.fromkeys(keys):",
+        "        self._keys = sorted(set(keys))",
+        "        self._keys = list(dict.fromkeys(keys))",
         "Two claims for the same two GPUs block each other until their deadlines.",
         (f"{_UNIT}/process/test_locks.py",),
     ),

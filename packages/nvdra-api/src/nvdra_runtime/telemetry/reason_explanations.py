@@ -203,16 +203,17 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its DeviceClass is invalid, does not fit "
-            "the device, or asks for a feature that this version does not have; or the claim asks "
-            "for part of a GPU (`capacity`), while only whole ones are handed out; or the spec of "
-            "a ComputeDomain is invalid. The message names every problem with its field.",
+            "the device, or asks for a feature that this version does not have; or the claim was "
+            "allocated part of a GPU (`consumedCapacity`), while only whole ones are handed out; "
+            "or the spec of a ComputeDomain is invalid. The message names every problem with its "
+            "field.",
             action_by=ActionBy.USER,
             check=(_CLAIM + "   # spec.devices", "kubectl get deviceclass CLASS -o yaml"),
             remedy=(
                 "Correct the named fields. A claim cannot be changed: change its template and "
                 "delete the pod.",
-                "If only a minimum of memory is wanted, use a selector in place of `capacity`: "
-                "`device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('2Gi')) >= 0`.",
+                "If part of a GPU was allocated, another driver's slices offered it: delete the "
+                "pod, so that its claim is allocated anew.",
             ),
             alert="None: it is an error in one user's manifest.",
         ),
