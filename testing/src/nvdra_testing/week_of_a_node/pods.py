@@ -152,16 +152,27 @@ def claim(planned: PlannedPod) -> Manifest:
     return workloads.claim(planned.shared_claim, workloads.gpus(count=planned.kind.gpus))
 
 
-def manifest(planned: PlannedPod) -> Manifest:
-    """The pod as it is created."""
+def rivals() -> tuple[PlannedPod, PlannedPod]:
+    """Two pods of one claim; if both want it for themselves, one must notice the other."""
+    kind = Kind("rival", 0, gpus=1, users=2)
+    one, other = (
+        PlannedPod(f"rival-{number}", kind, "rivals", 0, is_forced=False, is_hasty=False)
+        for number in range(2)
+    )
+    return one, other
+
+
+def manifest(planned: PlannedPod, lock: Lock | None = None) -> Manifest:
+    """The pod as it is created, with the lock of its kind or with another one."""
     kind = planned.kind
+    if lock is None:
+        lock = "" if kind.is_admin else "-s" if planned.shared_claim else "-x"
     names = [f"claim-{number}" for number in range(kind.claims)]
     source = (
         {"resourceClaimName": planned.shared_claim}
         if planned.shared_claim
         else {"resourceClaimTemplateName": _slug(kind)}
     )
-    lock: Lock = "" if kind.is_admin else "-s" if planned.shared_claim else "-x"
     variables = {"POD": planned.name, "LOCK": lock, "STUBBORN": "yes" if planned.is_forced else ""}
     # The image has no flock. The node's runs in it, because both have this machine's C library.
     paths = {"week": (FOLDER, "/week", "DirectoryOrCreate"), "flock": (FLOCK, "/flock", "File")}

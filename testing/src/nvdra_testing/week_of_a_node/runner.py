@@ -73,6 +73,8 @@ def run(cluster: Cluster, plan: Plan, tell: Callable[[str], None] = lambda _: No
         node.remove_sights()
     began = time.monotonic()
     with cluster.kubectl.fresh_namespace() as space:
+        _prove_locks(space, nodes)
+    with cluster.kubectl.fresh_namespace() as space:
         workloads.allow_admin_access(space)
         for template in pods.templates():
             space.apply(template)
@@ -83,6 +85,23 @@ def run(cluster: Cluster, plan: Plan, tell: Callable[[str], None] = lambda _: No
             week = running.judge(nodes)
             week.seconds = time.monotonic() - began
     return week
+
+
+def _prove_locks(space: Kubectl, nodes: Sequence[Node]) -> None:
+    """Let two pods have one GPU, and see that they notice it: otherwise no week proves anything."""
+    rivals = pods.rivals()
+    space.apply(pods.claim(rivals[0]))
+    for rival in rivals:
+        space.apply(pods.manifest(rival, lock="-x"))
+
+    def unnoticed() -> str | None:
+        sights = [sight for node in nodes for sight in node.sights()]
+        return None if verdict.doubled(sights) else str(sights)
+
+    space.wait(unnoticed, "one of two pods with one GPU to notice the other", timeout_s=60)
+    space.delete("pod", *(rival.name for rival in rivals))
+    for node in nodes:
+        node.remove_sights()
 
 
 @dataclass
