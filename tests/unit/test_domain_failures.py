@@ -53,6 +53,9 @@ DOMAINS = {
         "test_a_taken_name_is_reported_and_the_domain_continues_once_it_is_free"
     ),
     "The domain cannot be served": ("test_an_invalid_domain_says_why_and_can_be_deleted"),
+    "`maxNodesPerImexDomain` or a feature gate": (
+        "test_running_domains_keep_limit_and_gates_and_follow_the_image"
+    ),
     "A child of the domain": "test_a_daemonset_that_somebody_changes_is_corrected",
     "A member's Node": "test_the_entry_of_a_departed_node_is_removed",
     "A domain is deleted and": "test_a_deletion_says_what_it_waits_for",

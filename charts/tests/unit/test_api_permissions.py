@@ -105,6 +105,9 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("list", "nodes", (CONTROLLER,)),
         ("watch", "nodes", (CONTROLLER,)),
     ],
+    "nvdra_cd_controller.object_writer:ObjectWriter.prepare_domain patch": [
+        ("patch", DOMAINS, (CONTROLLER,))
+    ],
     "nvdra_cd_controller.object_writer:ObjectWriter.update_status replace": [
         ("update", STATUS, (CONTROLLER,))
     ],

@@ -75,6 +75,8 @@ The trace of the claim links to it.
 """
 TRACE_ANNOTATION: Final = "nvdra.nvidia.com/trace-id"
 """Annotation with a trace ID, on Events that the driver writes."""
+DOMAIN_SETTINGS_ANNOTATION: Final = "nvdra.nvidia.com/domain-settings"
+"""Annotation of a ComputeDomain: the settings that all its daemons must share."""
 
 DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
 DEFAULT_CDI_ROOT: Final = "/etc/cdi"

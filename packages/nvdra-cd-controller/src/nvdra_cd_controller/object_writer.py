@@ -39,10 +39,25 @@ class ObjectWriter:
         self._api = api
         self._informers = informers
 
-    async def add_finalizer(self, snapshot: DomainSnapshot) -> None:
-        """Add our finalizer to a domain, so that it is not deleted before its children."""
-        finalizers = [*_finalizers(snapshot.stored), names.DOMAIN_FINALIZER]
-        await self._set_finalizers(_domain_path(snapshot), snapshot.stored, finalizers)
+    async def prepare_domain(self, snapshot: DomainSnapshot, annotations: dict[str, str]) -> bool:
+        """Add our finalizer, so that a domain is not deleted before its children, and annotations.
+
+        Returns:
+            Whether anything was written.
+        """
+        finalizers = _finalizers(snapshot.stored)
+        if names.DOMAIN_FINALIZER in finalizers and not annotations:
+            return False
+        metadata: JsonObject = {
+            "resourceVersion": snapshot.stored["metadata"]["resourceVersion"],
+            "finalizers": list(dict.fromkeys((*finalizers, names.DOMAIN_FINALIZER))),
+        }
+        if annotations:
+            metadata["annotations"] = annotations
+        body = {"metadata": metadata}
+        stored = await self._api.patch(_domain_path(snapshot), body, _deadline())
+        self._informers.record_write(stored)
+        return True
 
     async def ensure(self, kind: Kind, desired: JsonObject, labelled: tuple[Child, ...]) -> bool:
         """Create a child if it is missing, or correct it if somebody has changed it.

@@ -20,7 +20,7 @@ from nvdra_runtime.telemetry import keys, logs, trace_ids
 from nvdra_runtime.telemetry.active_span import ActiveSpan
 from nvdra_runtime.telemetry.instrumentation import SpanScope, Telemetry, domain_attributes
 
-from nvdra_cd_controller import children, members, status
+from nvdra_cd_controller import children, fixed_settings, members, status
 from nvdra_cd_controller.children import ChildConfig
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
 from nvdra_cd_controller.domain_snapshot import DomainSnapshot
@@ -112,10 +112,12 @@ class Reconciler:
         """Add the finalizer and create or correct the children. Returns whether it has written."""
         assert snapshot.domain is not None
         uid, config = snapshot.uid, self._child_config
-        wrote = False
-        if names.DOMAIN_FINALIZER not in (snapshot.stored["metadata"].get("finalizers") or ()):
-            await self._writer.add_finalizer(snapshot)
-            wrote = True
+        annotations: dict[str, str] = {}
+        if not config.is_host_managed:
+            settings = fixed_settings.of_domain(snapshot, config)
+            config = fixed_settings.applied(config, settings)
+            annotations = fixed_settings.missing_annotation(snapshot, settings)
+        wrote = await self._writer.prepare_domain(snapshot, annotations)
         if not config.is_host_managed:
             with self._telemetry.step("ensure daemonset") as step:
                 namespace = _daemon_namespace(snapshot, config)
@@ -191,7 +193,7 @@ class Reconciler:
             all_children_exist=_all_children_exist(snapshot, self._child_config),
             waits_for=waits_for,
             is_host_managed=self._child_config.is_host_managed,
-            max_nodes=self._child_config.max_nodes,
+            max_nodes=fixed_settings.of_domain(snapshot, self._child_config).max_nodes,
         )
 
     async def _write_root_span(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> bool:

@@ -110,13 +110,17 @@ def test_the_domains_finalizer_is_added_and_removed_on_the_version_that_was_read
     bare = domain_values.domain_json()
     bare["metadata"]["finalizers"] = ["example.com/theirs"]
     snapshot = DomainSnapshot(UID, domain_values.domain(), bare)
-    _, api = run(echoed(bare), lambda writer: writer.add_finalizer(snapshot))
+    settings = {names.DOMAIN_SETTINGS_ANNOTATION: "{}"}
+    _, api = run(echoed(bare), lambda writer: writer.prepare_domain(snapshot, settings))
     assert api.sent(f"PATCH {DOMAIN}").body == {
         "metadata": {
             "resourceVersion": "7",
             "finalizers": ["example.com/theirs", names.DOMAIN_FINALIZER],
+            "annotations": settings,
         }
     }
+    is_written, api = run(echoed(bare), lambda writer: writer.prepare_domain(SNAPSHOT, {}))
+    assert (is_written, api.requests) == (False, [])
     _, api = run(
         echoed(SNAPSHOT.stored),
         lambda writer: writer.perform(SNAPSHOT, RemoveDomainFinalizer()),
@@ -153,7 +157,7 @@ def test_a_conflict_is_told_so_that_the_domain_is_looked_at_again() -> None:
     for call in (
         lambda writer: writer.perform(SNAPSHOT, RemoveFinalizer(child(obj))),
         lambda writer: writer.perform(SNAPSHOT, Delete(child(obj))),
-        lambda writer: writer.add_finalizer(SNAPSHOT),
+        lambda writer: writer.prepare_domain(SNAPSHOT, {"a": "b"}),
     ):
         assert isinstance(run(conflict, call)[0], Conflict)
 
