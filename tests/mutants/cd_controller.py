@@ -64,9 +64,17 @@ MUTANTS: Final = (
     Mutant(
         "members: a predecessor's word counts",
         f"{_CONTROLLER}/members.py",
-        "    is_ready = is_current and entry.status == Readiness.READY",
-        "    is_ready = entry.status == Readiness.READY",
+        " is not None and is_current and entry",
+        " is not None and entry",
         "A domain is Ready by the word of a daemon that is gone.",
+        (_MEMBERS,),
+    ),
+    Mutant(
+        "members: a dead daemon's word counts",
+        f"{_CONTROLLER}/members.py",
+        " == Readiness.READY and not pod.down_because\n    )",
+        " == Readiness.READY\n    )",
+        "A domain stays Ready after a tray is powered off.",
         (_MEMBERS,),
     ),
     Mutant(

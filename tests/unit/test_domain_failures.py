@@ -57,6 +57,7 @@ DOMAINS = {
         "test_running_domains_keep_limit_and_gates_and_follow_the_image"
     ),
     "A child of the domain": "test_a_daemonset_that_somebody_changes_is_corrected",
+    "A tray is powered off": "test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count",
     "A member's Node": "test_the_entry_of_a_departed_node_is_removed",
     "A domain is deleted and": "test_a_deletion_says_what_it_waits_for",
     "A domain is deleted while": (

@@ -272,7 +272,9 @@ def _node(member: Member) -> JsonObject:
         "ipAddress": member.ip,
         "cliqueID": member.clique,
         "index": member.index,
-        "status": (Readiness.READY if member.is_ready else Readiness.NOT_READY).value,
+        # A daemon writes its own entry again if it is not what it wrote: then both would write.
+        "status": member.written_status
+        or (Readiness.READY if member.is_ready else Readiness.NOT_READY).value,
     }
 
 

@@ -25,6 +25,8 @@ class DaemonPod:
         ip: The pod's address; empty until it has one.
         created: The creation time as the API server writes it. These texts sort by time.
         is_ready: The pod's condition Ready.
+        down_because: Why the daemon does not run any more, by the pod's condition Ready, as text;
+            empty while it may run. A container that has not been started yet is no such evidence.
         is_finished: The pod ended and is not started again.
         is_terminating: The pod is being deleted.
         clique: The clique in the pod's label; None without the label, empty on a node without a
@@ -42,6 +44,7 @@ class DaemonPod:
     ip: str = ""
     created: str = ""
     is_ready: bool = False
+    down_because: str = ""
     is_finished: bool = False
     is_terminating: bool = False
     clique: CliqueID | None = None
@@ -63,6 +66,7 @@ def read(obj: JsonObject) -> DaemonPod:
         ip=status.get("podIP") or "",
         created=metadata.get("creationTimestamp") or "",
         is_ready=_condition(status, "Ready").get("status") == "True",
+        down_because=_down_because(status),
         is_finished=status.get("phase") in _FINISHED_PHASES,
         is_terminating=bool(metadata.get("deletionTimestamp")),
         clique=None if clique is None else CliqueID(clique),
@@ -98,6 +102,30 @@ def _writes_status(spec: JsonObject) -> bool:
             except FeatureGateError:
                 return False  # gates of a later release, which has cliques
     return False
+
+
+def _down_because(status: JsonObject) -> str:
+    """The kubelet sets Ready to False when the container ends, the node controller for a lost node.
+
+    Before its first start a container is not Ready either. The kubelet reports the start a moment
+    later, when the daemon may have joined already.
+    """
+    ready = _condition(status, "Ready")
+    containers = status.get("containerStatuses") or ()
+    if ready.get("status") != "False" or not any(_was_started(each) for each in containers):
+        return ""
+    text = _reason_and_message(ready)
+    return "its daemon's pod is not ready any more" + (f": {text}" if text else "")
+
+
+def _was_started(container: JsonObject) -> bool:
+    state = container.get("state") or {}
+    return bool(
+        container.get("restartCount")
+        or container.get("lastState")
+        or "running" in state
+        or "terminated" in state
+    )
 
 
 def _problem(status: JsonObject) -> str:
