@@ -76,6 +76,9 @@ DAEMONS = {
     "The template": "test_imex_is_started_once_its_template_is_valid",
     "The daemon is killed": ("test_a_killed_daemon_comes_back_with_its_name_and_no_other_restarts"),
     "The pod before it": ("test_a_running_predecessor_ends_its_imex_for_its_successor"),
+    "No controller runs": (
+        "test_daemons_write_their_entries_themselves_while_there_is_no_controller"
+    ),
     "The clique, or an entry": ("test_a_deleted_clique_is_created_again_with_the_same_indexes"),
     "An entry has an index": "test_an_invalid_entry_does_not_affect_others",
     "More nodes of a clique": "test_a_daemon_waits_while_the_clique_is_full",

@@ -239,7 +239,11 @@ def _environment(child_config: ChildConfig) -> list[JsonObject]:
         "LOG_VERBOSITY": str(child_config.verbosity),
         "MAX_NODES_PER_IMEX_DOMAIN": str(child_config.max_nodes),
     }
-    last = {"NVIDIA_VISIBLE_DEVICES": "void", "FEATURE_GATES": child_config.gates.full_text()}
+    last = {
+        "CLIQUE_WRITER": "controller",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "FEATURE_GATES": child_config.gates.full_text(),
+    }
     if child_config.logging_format != "text":
         last["LOGGING_FORMAT"] = child_config.logging_format
     if child_config.http_endpoint:

@@ -58,7 +58,7 @@ def current(
         labelled: The nodes that carry the domain's label, which have a workload of the domain.
         listed: `status.nodes` as stored, where daemons that do not use cliques keep their entries.
     """
-    node_pods = _pods_by_node(pods)
+    node_pods = pods_by_node(pods)
     entries: dict[NodeName, list[ComputeDomainDaemonInfo]] = defaultdict(list)
     for clique in cliques:
         for entry in clique.daemons:
@@ -89,7 +89,7 @@ def stale_entries(
         pods: The pods of its DaemonSets.
         labelled: The nodes that carry the domain's label.
     """
-    node_pods = _pods_by_node(pods)
+    node_pods = pods_by_node(pods)
     elsewhere: dict[NodeName, list[ComputeDomainDaemonInfo]] = defaultdict(list)
     for other in others:
         for entry in other.daemons:
@@ -105,7 +105,7 @@ def stale_entries(
     return tuple(sorted(entry.node_name for entry in clique.daemons if is_stale(entry)))
 
 
-def _pods_by_node(pods: Iterable[DaemonPod]) -> Mapping[NodeName, Sequence[DaemonPod]]:
+def pods_by_node(pods: Iterable[DaemonPod]) -> Mapping[NodeName, Sequence[DaemonPod]]:
     """The pods that have not finished, by node; the current pod of a node comes first."""
     grouped: dict[NodeName, list[DaemonPod]] = defaultdict(list)
     for pod in pods:
@@ -187,7 +187,11 @@ def _member_with_entry(entry: ComputeDomainDaemonInfo, pods: Sequence[DaemonPod]
     pod = pods[0] if pods else None
     is_current = pod is not None and _is_written_by(entry, pod)
     is_ready = (
-        pod is not None and is_current and entry.status == Readiness.READY and not pod.down_because
+        pod is not None
+        and is_current
+        and entry.status == Readiness.READY
+        and not pod.down_because
+        and (pod.announcement is None or pod.announcement.is_ready)
     )
     problem = pod.problem if pod is not None and not is_ready else ""
     return Member(
@@ -214,7 +218,11 @@ def _not_ready_causes(
         yield pod.down_because
     if not is_current:
         yield "its new daemon has not joined yet"
-    if entry.message:
+    if pod.announcement is not None and pod.announcement.has_left:
+        yield "its daemon has ended"
+    if pod.announcement is not None and pod.announcement.message:
+        yield pod.announcement.message
+    elif entry.message:
         yield entry.message
     yield "its daemon is not ready"
 

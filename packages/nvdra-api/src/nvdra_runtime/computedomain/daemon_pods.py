@@ -8,6 +8,9 @@ from nvdra_api.gates import Feature, FeatureGateError, FeatureGates
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
 from nvdra_api.meta import JsonObject
 
+from nvdra_runtime.computedomain import announcements
+from nvdra_runtime.computedomain.announcements import Announcement
+
 _FINISHED_PHASES: Final = ("Succeeded", "Failed")
 _NORMAL_REASONS: Final = ("ContainerCreating", "PodInitializing")
 
@@ -33,6 +36,8 @@ class DaemonPod:
             fabric.
         writes_status: The daemon is one of the reference driver with cliques disabled, which
             writes to the domain's status.
+        announcement: What the daemon says of itself on its pod; None if it writes to the clique
+            itself, or has not started yet.
         problem: Why the pod does not start or does not stay up; empty if there is no problem.
     """
 
@@ -49,6 +54,7 @@ class DaemonPod:
     is_terminating: bool = False
     clique: CliqueID | None = None
     writes_status: bool = False
+    announcement: Announcement | None = None
     problem: str = ""
 
 
@@ -71,6 +77,7 @@ def read(obj: JsonObject) -> DaemonPod:
         is_terminating=bool(metadata.get("deletionTimestamp")),
         clique=None if clique is None else CliqueID(clique),
         writes_status=_writes_status(spec),
+        announcement=announcements.from_annotations(metadata.get("annotations") or {}),
         problem=_problem(status),
     )
 
