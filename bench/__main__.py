@@ -20,6 +20,7 @@ from nvdra_testing.control_plane.apiserver import ApiServer
 
 from bench import (
     claims,
+    clique_growth,
     domain_on_nodes,
     domains,
     first_prepares,
@@ -79,6 +80,12 @@ def main() -> None:
         "domains": domains.summary(measured_domains, AT_ONCE),
         "simulator": _simulator(progress),
     }
+    if arguments.members:
+        with progress.step("cliques that grow", "about 2 min"):
+            grown = [
+                clique_growth.measure(count, kubernetes=KUBERNETES) for count in arguments.members
+            ]
+        results["cliques"] = [clique_growth.summary(each) for each in grown]
     if arguments.pods:
         with lab.running(progress, pods.PROFILE, GPUS_ONLY) as cluster:
             results["pods"] = pods.measure(cluster, arguments.pods, arguments.pods // 3, progress)
@@ -103,6 +110,13 @@ def _arguments() -> argparse.Namespace:
         ("--prepares", memory_growth.MANY, "prepares after which the resident set is read again"),
     ):
         parser.add_argument(flag, type=_at_least_two, default=default, help=f"{what} ({default})")
+    parser.add_argument(
+        "--members",
+        type=int,
+        nargs="*",
+        default=list(clique_growth.MEMBERS),
+        help="members of the cliques that grow; none leaves them out (18 72 144 256)",
+    )
     parser.add_argument(
         "--pods",
         type=int,

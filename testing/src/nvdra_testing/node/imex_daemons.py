@@ -33,6 +33,7 @@ PROGRAM = Path(sys.executable).with_name("nvdra-imex-daemon")
 TIMEOUT_S = 20.0
 MAX_NODES = 4
 DRIVER_NAMESPACE = "nvdra"
+DOMAIN_LABEL = "resource.nvidia.com/computeDomain"
 
 TEMPLATE = """\
 # Like the plugin's template, but bound to the pod's address, because all pods share one network.
@@ -186,7 +187,7 @@ class Rack:
         """Create a pod on a node and start the daemon in it, as DaemonSet and kubelet do."""
         name = f"daemon-{node}-{len(self.pods)}"
         body = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": {DOMAIN_LABEL: self.uid}},
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
         }
         made = self.server.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
