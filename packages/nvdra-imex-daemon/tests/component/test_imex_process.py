@@ -125,9 +125,9 @@ def test_an_imex_that_is_not_ready_is_reported(rack: Rack) -> None:
     rack.install_driver("node-a")
     rack.set_imex_faults("node-a", never_ready=True)
     pod = rack.start_pod("node-a")
-    rack.wait_until(lambda: message(rack, "node-a") == "nvidia-imex says NOT_READY", "the word")
+    rack.wait_until(lambda: message(rack, "node-a") == "nvidia-imex says INIT_GPU", "the word")
     assert pod.get("/readyz")[0] == 503
-    assert "DaemonNotReady: nvidia-imex says NOT_READY" in pod.get("/readyz")[1]
+    assert "DaemonNotReady: nvidia-imex says INIT_GPU" in pod.get("/readyz")[1]
     rack.wait_until(lambda: len(rack.events("DaemonNotReady")) == 2, "Events after ten seconds")
     kinds = {event["involvedObject"]["kind"] for event in rack.events("DaemonNotReady")}
     assert kinds == {"Pod", "ComputeDomain"}
@@ -177,7 +177,7 @@ def test_waiting_for_a_peer_after_a_crash_is_reported(
     (silent,), (crashing,) = second.imex_pids(), first.imex_pids()
     os.kill(silent, signal.SIGSTOP)
     os.kill(crashing, signal.SIGKILL)
-    words = "now nvidia-imex says WAITING_FOR_QUORUM"
+    words = "now nvidia-imex says WAITING_FOR_RECOVERY"
     rack.wait_until(lambda: words in message(rack, "node-a"), "the word")
     assert message(rack, "node-a").startswith("nvidia-imex ended by itself with signal SIGKILL")
 
@@ -230,7 +230,7 @@ def test_check_answers_like_the_reference_drivers_probe(rack: Rack) -> None:
     rack.set_imex_faults("node-a", never_ready=True)
     rack.wait_until(lambda: check().returncode == 1, "it to know of that")
     told = check()
-    assert told.stderr == "Error: not ready: nvidia-imex says NOT_READY\n"
+    assert told.stderr == "Error: not ready: nvidia-imex says INIT_GPU\n"
 
 
 def _environ(pod: DaemonPod) -> Mapping[str, str]:

@@ -275,10 +275,8 @@ class Rack:
         """The pod's IMEX connections by node index; empty while it does not answer."""
         done = self._ctl(pod, "-N", "-j")
         known = json.loads(done.stdout)["nodes"] if done.returncode == 0 else {}
-        for node in known.values():
-            if node["local"]:
-                return {int(to): one["status"] for to, one in node["connections"].items()}
-        return {}
+        own = known.get(str(pod.status().get("index")), {})
+        return {int(to): one["status"] for to, one in own.get("connections", {}).items()}
 
     def are_connected(self, *pods: DaemonPod) -> bool:
         """Whether the IMEX of each pod is connected to exactly these pods.
@@ -294,7 +292,8 @@ class Rack:
 
     def _ctl(self, pod: DaemonPod, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         ctl = Path(*self._programs_of(pod.node), "nvidia-imex-ctl")
-        argv = [str(ctl), "-c", str(pod.imexd / "imexd.cfg"), *arguments]
+        inside = ["nsenter", f"--target={pod.pid}", "--mount", "--"] if pod.pid else []
+        argv = [*inside, str(ctl), "-c", str(pod.imexd / "imexd.cfg"), *arguments]
         return subprocess.run(argv, capture_output=True, check=False)
 
     def _programs_of(self, node: str) -> list[str]:
