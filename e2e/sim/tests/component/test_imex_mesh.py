@@ -356,6 +356,23 @@ def test_a_peer_that_comes_later_is_found_at_once_by_a_signal_only(
     first.wait_connections(n1="CONNECTED")
 
 
+@pytest.mark.parametrize(
+    ("address", "connection"),
+    [("127.0.0.2", "NODE_MAP_MISMATCH"), ("127.255.255.255", "NEVER_CONNECTED")],
+)
+def test_an_empty_place_may_lead_to_nobody_but_the_daemon_itself(
+    rack: MakeTray, address: str, connection: str
+) -> None:
+    """A daemon that listens at all addresses meets itself at those of the loopback interface."""
+    tray = rack("tray-0", HOSTS[NAMES[0]])
+    tray.write_hosts({NAMES[0]: HOSTS[NAMES[0]], NAMES[1]: address})
+    tray.configure(NAMES[:2], IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[0]])
+    tray.start()
+    tray.wait_status("READY")
+    tray.wait_log("no connection to node 1" if connection == "NEVER_CONNECTED" else "mismatch")
+    assert tray.connections()[1] == connection
+
+
 def test_stale_names_stay_until_the_fault_ends(start: Start) -> None:
     first, second = start(2)
     imex_incidents.disturb(first.state, dns_stale=True)
