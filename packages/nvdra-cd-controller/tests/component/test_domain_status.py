@@ -216,7 +216,7 @@ async def test_the_domain_says_why_a_daemons_pod_does_not_start(
     "words",
     [
         "ImexBinaryMissing: nvidia-imex is not there; install nvidia-imex on the node",
-        "nvidia-imex says WAITING_FOR_QUORUM",
+        "nvidia-imex says WAITING_FOR_RECOVERY",
     ],
 )
 async def test_the_domain_shows_a_daemons_message(world: DriverInstallation, words: str) -> None:
