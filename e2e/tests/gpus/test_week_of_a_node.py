@@ -27,6 +27,7 @@ def test_whatever_happens_to_a_node_no_claim_is_lost_or_doubled_and_no_pod_is_st
         pods=pods or (WHOLE_PODS if is_whole else SHORT_PODS),
         seed=pytestconfig.getoption("--week-seed"),
         kinds=kinds,
+        is_hurried=not is_whole,
     )
 
     def tell(line: str) -> None:

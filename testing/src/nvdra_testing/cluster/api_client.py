@@ -64,6 +64,7 @@ class ApiClient:
     def request(self, verb: str, path: str, body: Json | None = None) -> Json:
         """Send a request, and again while the server cannot be reached or is starting.
 
+        The body of a PATCH is a JSON merge patch.
         A create that was carried out without an answer is refused when it is repeated (409).
 
         Raises:
@@ -157,7 +158,8 @@ class ApiClient:
         self, verb: str, path: str, body: Json | None, timeout_s: float
     ) -> "http.client.HTTPResponse":
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
+        headers = {"Content-Type": kind, "Accept": "application/json"}
         request = urllib.request.Request(self.url + path, data=data, headers=headers, method=verb)
         answer: http.client.HTTPResponse = urllib.request.urlopen(
             request, context=self.context, timeout=timeout_s

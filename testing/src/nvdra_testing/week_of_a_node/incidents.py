@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
+from nvdra_api import names
 from nvdra_api.errors import Reason
 from nvdra_lab import layout
 
@@ -182,10 +184,45 @@ def replace_driver_container(place: Place) -> Iterator[None]:
 
 
 @contextmanager
-def reset_gpu(place: Place) -> Iterator[None]:
-    """Somebody resets a GPU."""
-    place.simctl("gpu", "reset", place.any_gpu())
-    yield
+def release_nvml(place: Place) -> Iterator[None]:
+    """The plugin releases NVML for an administrator, who resets a GPU or reloads the module."""
+    work = place.draw.choice((("gpu", "reset", place.any_gpu()), ("driver", "unload")))
+    release, resume = place.draw.choice((_by_command(place), _by_annotation(place)))
+    release()
+    try:
+        _retry(place, *work)
+        if work[0] == "driver":
+            place.simctl("driver", "load")
+        yield
+    finally:
+        resume()
+
+
+def _by_command(place: Place) -> tuple[Callable[[], object], Callable[[], object]]:
+    """How to release NVML and how to resume with the plugin's commands."""
+
+    def run(*command: str) -> str:
+        pod = place.cluster.plugin_pod(place.node)
+        return place.cluster.driver_namespace.exec(pod, "nvdra-gpu-plugin", *command)
+
+    return lambda: run("release", "--for=5m", "--force"), lambda: run("resume")
+
+
+def _by_annotation(place: Place) -> tuple[Callable[[], object], Callable[[], object]]:
+    """The same with the annotation of the Node."""
+    annotate = partial(place.cluster.kubectl.run, "annotate", "--overwrite", "node", place.node)
+    return (
+        partial(annotate, f"{names.RELEASE_NVML_ANNOTATION}=5m,force"),
+        partial(annotate, f"{names.RELEASE_NVML_ANNOTATION}-"),
+    )
+
+
+def _retry(place: Place, *command: str, timeout_s: float = 60) -> None:
+    """Do what fails while anybody has NVML open: the plugin, or a container's nvidia-smi."""
+    deadline = time.monotonic() + timeout_s
+    while (done := place.cluster.lab.run("sim", place.node, *command)).returncode:
+        assert time.monotonic() < deadline, done.stderr
+        time.sleep(0.5)
 
 
 # A GPU
@@ -341,7 +378,12 @@ KINDS = (
         (5, 15),
         frozenset({Reason.DRIVER_MISMATCH, Reason.DEVICE_NODE_MISSING, CONTAINER_FAILED}),
     ),
-    Kind("GPU reset", reset_gpu, (1, 5), frozenset({Reason.DEVICE_UNHEALTHY})),
+    Kind(
+        "NVML released",
+        release_nvml,
+        (5, 15),
+        frozenset({Reason.NVML_RELEASED, Reason.DEVICE_UNHEALTHY, Reason.DRIVER_MISMATCH}),
+    ),
     Kind("cold GPUs", cool_gpus, (5, 15), AWAY),
     Kind("slow GPU", slow_gpu, (10, 20), frozenset({Reason.DEADLINE_EXCEEDED, SILENCE})),
     Kind(
