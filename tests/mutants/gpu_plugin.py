@@ -13,6 +13,8 @@ _PREPARER: Final = f"{_UNIT}/claims/test_preparer.py"
 _COMPONENT: Final = "packages/nvdra-gpu-plugin/tests/component"
 _CHANGED: Final = f"{_COMPONENT}/test_changed_nodes.py"
 _MONITOR: Final = f"{_UNIT}/hardware/test_device_monitor.py"
+_GATE: Final = f"{_UNIT}/nvml_release/test_prepare_gate.py"
+_RELEASE_STATE: Final = f"{_UNIT}/nvml_release/test_release_state.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -122,8 +124,8 @@ MUTANTS: Final = (
     Mutant(
         "repeat: the GPU is not asked",
         f"{_PLUGIN}/claims/preparer.py",
-        "deadline)\n        return record.prepare_result()",
-        "deadline) if False else None\n        return record.prepare_result()",
+        "                    await self._verify(snapshot, devices, deadline)\n",
+        "                    pass\n",
         "A container starts with a GPU that fell off the bus.",
         (_PREPARER,),
     ),
@@ -180,10 +182,34 @@ MUTANTS: Final = (
     Mutant(
         "nvml: closed below running calls",
         f"{_PLUGIN}/hardware/device_monitor.py",
-        "        if await self._is_idle():\n",
+        "        if await self._is_idle(timeout_s):\n",
         "        if True:\n",
         "The plugin crashes when a driver is replaced while a GPU is asked.",
         (_MONITOR,),
+    ),
+    Mutant(
+        "nvml: prepares pass although it is released",
+        f"{_PLUGIN}/nvml_release/prepare_gate.py",
+        "        if not self.is_open:\n",
+        "        if False:\n",
+        "A claim is prepared for a GPU that is just being reset.",
+        (_GATE,),
+    ),
+    Mutant(
+        "nvml: released below prepares",
+        f"{_PLUGIN}/nvml_release/prepare_gate.py",
+        "        self._empty.clear()\n",
+        "",
+        "A claim comes in between the look at the claims and the reset of its GPU.",
+        (_GATE,),
+    ),
+    Mutant(
+        "nvml: a release never ends",
+        f"{_PLUGIN}/nvml_release/release_state.py",
+        "        return self.until is not None and now >= self.until",
+        "        return False",
+        "Pods wait for ever after an administrator has forgotten to resume.",
+        (_RELEASE_STATE,),
     ),
     Mutant(
         "nvml: GPUs of another driver version are known",

@@ -41,8 +41,11 @@ static nvml_code initialize(enum function function, unsigned flags)
     if (code == NVML_SUCCESS)
         code = check_node(flags);
     session_lock();
-    if (code == NVML_SUCCESS)
+    if (code == NVML_SUCCESS) {
+        if (!session_is_initialized())
+            open_driver();
         session_add_reference();
+    }
     session_unlock();
     return call_answer(&call, code);
 }
@@ -67,6 +70,7 @@ static void end_session(void)
 {
     event_sets_free();
     release_gpus();
+    close_driver();
 }
 
 static nvml_code shut_down(void)

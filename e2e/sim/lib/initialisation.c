@@ -4,7 +4,8 @@
  * The driver initialises a GPU for its first client and stops it after the last one, unless it is in persistence mode.
  * A process is a client from its first use of a GPU until its session ends, or it does: it holds a lock on a byte of
  * the state file, which the kernel takes away from a process that is killed. Another byte is locked meanwhile, so that
- * whoever comes during an initialisation waits for its end.
+ * whoever comes during an initialisation waits for its end. A third one is locked as long as the session lasts, as the
+ * real NVML has /dev/nvidiactl open, which keeps the kernel module from being unloaded.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,8 +48,10 @@ static void initialise(unsigned gpu)
 {
     set_lock(F_WRLCK, SIM_INITIALISATION_LOCKS + gpu);
     struct sim_gpu_state now = read_gpu(gpu);
-    if (!now.persistence && !has_other_clients(gpu))
+    if (!now.persistence && !has_other_clients(gpu)) {
         sleep_ms(now.initialisation_ms);
+        forget_settings(gpu);
+    }
     if (session_is_initialized()) { /* it may have ended meanwhile */
         set_lock(F_RDLCK, SIM_CLIENT_LOCKS + gpu);
         __atomic_store_n(&gpus[gpu].is_client, true, __ATOMIC_RELEASE);
@@ -64,6 +67,16 @@ void use_gpu(unsigned gpu)
     if (!is_client(gpu))
         initialise(gpu);
     pthread_mutex_unlock(&gpus[gpu].mutex);
+}
+
+void open_driver(void)
+{
+    set_lock(F_RDLCK, SIM_SESSION_LOCK);
+}
+
+void close_driver(void)
+{
+    set_lock(F_UNLCK, SIM_SESSION_LOCK);
 }
 
 void release_gpus(void)

@@ -69,6 +69,9 @@ struct boot_id {
 /* The boot that the state belongs to; false: the node boots by itself, not with this machine. */
 bool read_boot_id(struct boot_id *boot_id);
 
+/* What a GPU loses that was stopped after its last client: settings without a place in its firmware. */
+void forget_settings(unsigned gpu);
+
 /* What a boot does (nvml-simulator.md §10.6). Fault rules stay, they are the tester's. */
 nvml_code boot(const struct boot_id *boot_id);
 
@@ -148,6 +151,9 @@ void sleep_ms(unsigned milliseconds);
 void use_gpu(unsigned gpu);
 /* Whether another process uses the GPU. */
 bool has_other_clients(unsigned gpu);
+/* Keep the kernel module in use while the session lasts. */
+void open_driver(void);
+void close_driver(void);
 /* The session has ended. */
 void release_gpus(void);
 /* In a forked child: nobody is initialising anything. */

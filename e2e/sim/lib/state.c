@@ -299,6 +299,17 @@ static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *i
     memset(&next->tables[gpu], 0, sizeof next->tables[gpu]);
 }
 
+void forget_settings(unsigned gpu)
+{
+    const struct sim_node_state *initial = (const void *)(map.bytes + SIM_AT_INITIAL);
+    uint32_t compute_mode = initial->gpus[gpu].compute_mode;
+    struct transaction change;
+    if (read_gpu(gpu).compute_mode == compute_mode || transaction_begin(&change) != NVML_SUCCESS)
+        return;
+    change.next->gpus[gpu].compute_mode = compute_mode;
+    transaction_commit(&change);
+}
+
 nvml_code boot(const struct boot_id *boot_id)
 {
     struct transaction change;

@@ -16,6 +16,7 @@ NODE = "node-1"
 SLOW_MS = 3000
 """The duration of an NVML call when a prepare is to be interrupted."""
 
+RELEASE_NVML = "gpu.nvidia.com/release-nvml"
 DRIVER_ROOT = "/run/nvidia/driver"
 UVM = "/dev/nvidia-uvm"
 
@@ -194,6 +195,35 @@ def test_a_device_node_that_comes_after_the_plugin_is_in_containers(
     pods.delete("pod", "p")
 
 
+def test_a_gpu_is_reset_while_the_plugin_has_released_nvml(idle: Cluster, pods: Kubectl) -> None:
+    """A pod that comes meanwhile waits, is told why, and goes on by itself."""
+    device = idle.device(NODE, "gpu-0")
+    pods.apply(
+        workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
+    )
+    before = slice_versions(idle)
+    refused = idle.lab.run("sim", NODE, "gpu", "reset", "0")
+    assert "In use by another client" in refused.stderr
+    idle.kubectl.run("annotate", "node", NODE, f"{RELEASE_NVML}=true")
+    try:
+        pods.wait(partial(not_said, idle, "NvmlReleased"), "the release")
+        idle.simctl(NODE, "gpu", "reset", "0")
+        pods.apply(workloads.pod("p", templates=["that"]))
+        pods.wait(partial(not_told, pods, "p", "NvmlReleased"), "an Event of the pod")
+        assert slice_versions(idle) == before
+    finally:
+        idle.kubectl.run("annotate", "node", NODE, f"{RELEASE_NVML}-")
+    pods.wait_running("p", timeout_s=BACK_S)
+    assert workloads.visible_gpus(pods, "p").uuids == {device.uuid}
+    assert slice_versions(idle) == before
+    said = idle.driver_namespace.run_unchecked(
+        "exec", idle.plugin_pod(NODE), "--", "nvdra-gpu-plugin", "release"
+    )
+    assert said.returncode == 1
+    assert f"{pods.namespace}/" in said.stderr, "an operator is told whose claim holds the GPU"
+    pods.delete("pod", "p")
+
+
 @contextmanager
 def mounted_driver(cluster: Cluster, name: str) -> Iterator[None]:
     """A driver container: its files are mounted on the driver root, and go when it ends."""
@@ -205,6 +235,23 @@ def mounted_driver(cluster: Cluster, name: str) -> Iterator[None]:
     finally:
         cluster.exec_on_node(NODE, "umount", "--lazy", DRIVER_ROOT)
         cluster.exec_on_node(NODE, "rm", "-rf", files)
+
+
+def slice_versions(cluster: Cluster) -> set[str]:
+    """The resourceVersions of the node's slices of GPUs."""
+    selector = f"--field-selector=spec.nodeName={NODE},spec.driver={DRIVER}"
+    slices = cluster.kubectl.get("resourceslices", "", selector)
+    return {each["metadata"]["resourceVersion"] for each in slices}
+
+
+def not_said(cluster: Cluster, reason: str) -> str | None:
+    """None once an Event of the Node has the reason."""
+    return not_told(cluster.kubectl.in_namespace("default"), NODE, reason)
+
+
+def not_told(kubectl: Kubectl, name: str, reason: str) -> str | None:
+    told = kubectl.events(name)
+    return None if any(each == reason for each, _ in told) else str(told)
 
 
 def holders(cluster: Cluster) -> list[str]:

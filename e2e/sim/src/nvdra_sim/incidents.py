@@ -96,6 +96,18 @@ def plug(state: State, gpu: Gpu) -> None:
         _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
 
 
+def unbind(state: State, gpu: Gpu) -> None:
+    """Unbinds the GPU from the driver: it stays on the bus, and NVML does not know it."""
+    with state.transaction() as now:
+        now.gpus[gpu.index].bound_to_nvidia = 0
+
+
+def bind(state: State, gpu: Gpu) -> None:
+    """Binds the GPU to the driver again, as after a boot."""
+    with state.transaction() as now:
+        _power_on(state, now, gpu, keeps_mig_mode=_keeps_mig_mode(gpu))
+
+
 def set_initialisation(state: State, gpu: Gpu, milliseconds: int) -> None:
     """Sets the time that the GPU needs to answer its first client without persistence mode."""
     with state.transaction() as now:

@@ -16,6 +16,7 @@ import pynvml
 import pytest
 from nvdra_sim import incidents
 from nvdra_sim.native import nvml_library
+from nvdra_sim.state_file import clients
 from nvdra_sim.state_file.state import State
 from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
@@ -144,3 +145,48 @@ def test_an_excluded_gpu_is_neither_counted_nor_found_and_named_as_such(nvml_on:
     assert info.uuid == gpus[1].uuid
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
         pynvml.nvmlGetExcludedDeviceInfoByIndex(1)
+
+
+def test_a_session_and_each_gpu_that_it_uses_are_seen_by_others_until_it_ends(
+    nvml_on: NvmlOn,
+) -> None:
+    node = nvml_on("t4", initialize=False)
+    assert not clients.has_session(node)
+    pynvml.nvmlInit()
+    pynvml.nvmlInit()
+    assert clients.has_session(node)
+    assert clients.has_clients(node, 1), "it may use any GPU at any time"
+    pynvml.nvmlDeviceGetHandleByIndex(0)
+    pynvml.nvmlShutdown()
+    assert clients.has_session(node), "the last of the sessions counts"
+    pynvml.nvmlShutdown()
+    assert not clients.has_session(node)
+    assert not clients.has_clients(node, 0)
+
+
+def test_a_process_that_is_killed_has_no_session(nvml_on: NvmlOn) -> None:
+    node = nvml_on("t4", initialize=False)
+    with client() as other:
+        assert clients.has_session(node)
+        other.kill()
+        other.wait()
+        assert not clients.has_clients(node, 0)
+
+
+@pytest.mark.parametrize("persistence", [0, 1])
+def test_without_persistence_mode_settings_last_as_long_as_the_last_client(
+    nvml_on: NvmlOn, persistence: int
+) -> None:
+    nvml_on("t4")
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    pynvml.nvmlDeviceSetPersistenceMode(gpu, persistence)
+    pynvml.nvmlDeviceSetComputeMode(gpu, pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    with client():
+        pynvml.nvmlShutdown()
+        pynvml.nvmlInit()
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+        assert pynvml.nvmlDeviceGetComputeMode(gpu) == 3, "another process keeps the GPU up"
+    pynvml.nvmlShutdown()
+    pynvml.nvmlInit()
+    mode = pynvml.nvmlDeviceGetComputeMode(pynvml.nvmlDeviceGetHandleByIndex(0))
+    assert mode == (3 if persistence else 0)

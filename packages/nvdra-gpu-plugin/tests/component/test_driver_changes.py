@@ -88,12 +88,12 @@ async def test_a_node_without_gpus_is_ready_says_so_and_offers_those_that_come_l
 
 
 async def test_a_kernel_module_that_is_unloaded_and_loaded_again(rig: Rig) -> None:
-    """Calls of the session that stands answer DRIVER_NOT_LOADED; claims hear it, and go on."""
+    """By force: calls of the session that stands answer DRIVER_NOT_LOADED; claims hear it."""
     await rig.start()
     held, new = rig.create_claim("gpu-1"), rig.create_claim("gpu-2")
     before = (await rig.dra.prepare([held]))[held.uid]
     assert not before.error
-    rig.node.simctl("driver", "unload")
+    rig.node.simctl("driver", "unload", "--force")
     text = (await rig.dra.prepare([new]))[new.uid].error
     assert text.startswith("DriverMismatch: "), text
     await told(rig, "NVML error 9")

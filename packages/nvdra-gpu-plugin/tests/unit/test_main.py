@@ -8,7 +8,14 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["status", "--help"], ["status", "--version"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["status", "--help"],
+        ["release", "--help"],
+        ["resume", "--version"],
+    ],
 )
 def test_an_answer_that_cannot_be_written_is_one_line(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from nvdra_sim import incidents, return_codes
+from nvdra_sim.description import Gpu
 from nvdra_sim.filesystem import sysfs, trees
 from nvdra_sim.simctl import arguments, report
 from nvdra_sim.simctl.gpu_arguments import (
@@ -19,6 +20,8 @@ from nvdra_sim.simctl.gpu_arguments import (
     open_state_and_gpu,
     remove_capability_files,
 )
+from nvdra_sim.state_file import clients
+from nvdra_sim.state_file.state import State, StateError
 
 
 def add_to(commands: Any) -> None:
@@ -64,9 +67,44 @@ def _plug(given: argparse.Namespace) -> object:
 
 def _reset(given: argparse.Namespace) -> object:
     node, gpu = open_state_and_gpu(given)
+    _check_idle(node, gpu, "The following GPUs could not be reset:\n  ")
     incidents.reset(node, gpu)
     remove_capability_files(node, [gpu], given.proc_root)
     return report.gpu(node, gpu)
+
+
+def _drain(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    if node.snapshot().gpus[gpu.index].persistence:
+        raise StateError(f"GPU {gpu.bus_id} cannot be drained: it is in persistence mode")
+    _check_idle(node, gpu, "Failed to remove ")
+    incidents.unplug(node, gpu)
+    return report.gpu(node, gpu)
+
+
+def _unbind(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    if clients.has_clients(node, gpu.index):
+        raise StateError(
+            f"NVRM: Attempting to remove device {gpu.bus_id} with non-zero usage count!"
+        )
+    incidents.unbind(node, gpu)
+    return report.gpu(node, gpu)
+
+
+def _bind(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.bind(node, gpu)
+    return report.gpu(node, gpu)
+
+
+def _check_idle(node: State, gpu: Gpu, refusal: str) -> None:
+    """Return only if nobody has the GPU open. The refusals are those of nvidia-smi.
+
+    Persistence mode is in nobody's way: nvidia-smi has the driver leave it for the while.
+    """
+    if clients.has_clients(node, gpu.index):
+        raise StateError(f"{refusal}GPU {gpu.bus_id}: In use by another client")
 
 
 def _initialisation(given: argparse.Namespace) -> object:
@@ -144,8 +182,20 @@ def _add_gpu(commands: Any) -> None:
     reset = add_gpu_command(
         actions, "reset", _reset, "reset the GPU",
         "Resets modes to the configured ones, removes MIG instances and applies a pending MIG\n"
-        "mode. Fails if processes use the GPU, or if it is lost.",
+        "mode, as nvidia-smi --gpu-reset. Fails if processes use the GPU or have an NVML session,\n"
+        "or if it is lost.",
     )  # fmt: skip
+    add_gpu_command(
+        actions, "drain", _drain, "remove the GPU from the bus in good order",
+        "What nvidia-smi drain does. Fails in persistence mode, and if a process uses the GPU or\n"
+        "has an NVML session. `gpu plug` brings it back.",
+    )  # fmt: skip
+    add_gpu_command(
+        actions, "unbind", _unbind, "unbind the GPU from the driver nvidia",
+        "What writing to /sys/bus/pci/drivers/nvidia/unbind does. Fails if a process uses the GPU\n"
+        "or has an NVML session; the real driver says the same, and keeps the writer waiting.",
+    )  # fmt: skip
+    add_gpu_command(actions, "bind", _bind, "bind the GPU again", "Reverts `gpu unbind`.")
     add_proc_root(reset)
     initialisation = add_gpu_command(
         actions, "initialisation", _initialisation, "how long the GPU takes to start",

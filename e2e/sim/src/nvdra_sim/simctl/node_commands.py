@@ -16,7 +16,8 @@ from nvdra_sim.simctl.gpu_arguments import (
     open_state_and_gpu,
     remove_capability_files,
 )
-from nvdra_sim.state_file import layout
+from nvdra_sim.state_file import clients, layout
+from nvdra_sim.state_file.state import StateError
 
 
 def add_to(commands: Any) -> None:
@@ -62,6 +63,8 @@ def _reboot(given: argparse.Namespace) -> object:
 
 def _unload(given: argparse.Namespace) -> object:
     node = arguments.open_state(given)
+    if clients.has_session(node) and not given.force:
+        raise StateError("rmmod: ERROR: Module nvidia is in use")
     incidents.unload_driver(node)
     return report.node(node)
 
@@ -148,10 +151,18 @@ def _add_boots(commands: Any) -> None:
     )
     actions = driver.add_subparsers(required=True, metavar="ACTION")
     for name, run, summary, description in (
-        ("unload", _unload, "unload the module", "Every call returns DRIVER_NOT_LOADED."),
+        (
+            "unload",
+            _unload,
+            "unload the module",
+            "Every call returns DRIVER_NOT_LOADED. Fails if a process has an NVML session.",
+        ),
         ("load", _load, "load the module", "The GPUs are as after a boot."),
     ):
-        arguments.add_state(arguments.add_command(actions, name, run, summary, description))
+        action = arguments.add_command(actions, name, run, summary, description)
+        arguments.add_state(action)
+        if name == "unload":
+            action.add_argument("--force", action="store_true", help="as rmmod --force")
 
 
 def _add_clock(commands: Any) -> None:

@@ -40,6 +40,7 @@ MAX_IMEX_NODES = 256
 
 CLIENT_LOCKS = FILE_SIZE  # a byte behind the file per GPU: locked by processes that use it
 INITIALISATION_LOCKS = CLIENT_LOCKS + MAX_GPUS  # likewise: locked by whoever initialises it
+SESSION_LOCK = INITIALISATION_LOCKS + MAX_GPUS  # locked by processes with an NVML session
 NOT_AVAILABLE = 0xFFFFFFFF  # of an unsigned column: the query returns NOT_SUPPORTED
 ANY_GPU = -1  # of a fault rule
 NO_RESULT = -1  # of a fault rule: the call's own result
@@ -385,8 +386,8 @@ _STRUCTURES: tuple[type[Structure], ...] = (
 _CONSTANTS = (
     "BYTE_ORDER", "FILE_SIZE", "MAX_GPUS", "MAX_GI_PROFILES", "MAX_GPU_INSTANCES",
     "MAX_COMPUTE_INSTANCES", "MAX_PROCESSES", "MAX_RULES", "MAX_EVENTS", "MAX_IMEX_NODES",
-    "CLIENT_LOCKS", "INITIALISATION_LOCKS", "NOT_AVAILABLE", "ANY_GPU", "NO_RESULT",
-    "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
+    "CLIENT_LOCKS", "INITIALISATION_LOCKS", "SESSION_LOCK", "NOT_AVAILABLE", "ANY_GPU",
+    "NO_RESULT", "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
 )  # fmt: skip
 _SCALARS = {
     c_char: "char",

@@ -59,6 +59,12 @@ def routes(
 
 def _action_route(path: str, action: Action) -> web.RouteDef:
     async def act(request: web.Request) -> web.Response:
+        # A page of another site cannot make a browser send this type to a forwarded port.
+        if request.content_type != "application/json":
+            text = (
+                f"send a JSON object: curl -H 'Content-Type: application/json' -d '{{}}' …{path}\n"
+            )
+            return web.Response(status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text=text)
         try:
             return _json(await action(dict(json.loads(await request.text() or "{}"))))
         except (TypeError, ValueError) as error:

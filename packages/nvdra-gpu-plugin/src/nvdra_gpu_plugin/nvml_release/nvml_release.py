@@ -45,6 +45,12 @@ _ANSWER_S: Final = 0.5
 """After this time the process ends whose NVML hangs, so that the command gets its answer."""
 
 
+_HANGS: Final = (
+    "A call hangs in NVML, so that it cannot be closed: this process ends, and the next one starts "
+    "with NVML released"
+)
+
+
 class NvmlRelease:
     """The release of NVML on one node."""
 
@@ -114,7 +120,10 @@ class NvmlRelease:
         async with self._lock:
             is_closed = await self._release(request, self._state.annotation)
             self._woken.set()
-            return {"text": self._description, "is_closed": is_closed}
+        text = self._description
+        if not is_closed:
+            text += f"; {_HANGS}"
+        return {"text": text, "is_closed": is_closed}
 
     async def resume(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """Carry out the command `resume`."""
@@ -198,10 +207,7 @@ class NvmlRelease:
         self._report("Normal", "NvmlReleased", self._description)
         LOG.info("Released NVML", **self._facts, in_use=gpu_use.descriptions(self._prepared_claims))
         if not is_closed:
-            LOG.error(
-                "A call hangs in NVML, so that it cannot be closed: this process ends, and the "
-                "next one starts with NVML released"
-            )
+            LOG.error(_HANGS)
             asyncio.get_running_loop().call_later(_ANSWER_S, self._stop.set)
         return is_closed
 
@@ -282,9 +288,12 @@ class NvmlRelease:
 
     @property
     def _description(self) -> str:
-        release = self._state.release
-        since = "" if release is None else f" since {_rfc3339(release.since)}"
-        return f"NVML is released{since}{_until(release)}: prepares wait; {self._how_to_resume}"
+        release, is_released = self._state.release, self._monitor.state.is_released
+        if release is None:
+            what = "opened again" if is_released else "released, unless GPUs are in use"
+            return f"NVML is being {what}: prepares wait"
+        what = f"released since {_rfc3339(release.since)}" if is_released else "being released"
+        return f"NVML is {what}{_until(release)}: prepares wait; {self._how_to_resume}"
 
     @property
     def _how_to_resume(self) -> str:

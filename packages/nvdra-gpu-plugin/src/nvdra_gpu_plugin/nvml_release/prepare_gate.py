@@ -59,6 +59,8 @@ class PrepareGate:
             try:
                 async with self._waits.wait_until(ref, error, deadline):
                     await self._opened.wait()
+            except DriverError:
+                raise self.error or error from None  # it may know more by now
             finally:
                 if timer is not None:
                     timer.cancel()
