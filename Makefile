@@ -62,10 +62,10 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
 	@echo "▸ end to end: four groups side by side, each on a cluster of its own, then the lab itself"
 	@lab binaries
 	@lab image build
-	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) $(filter --soak,$(SOAK)) $(if $(T),-k "$(T)")
+	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) $(if $(filter --soak,$(SOAK)),--soak --week-report=$(CURDIR)/out/week-of-a-node) $(if $(T),-k "$(T)")
 
 .PHONY: soak
-soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, every Kubernetes release; hours
+soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, a week of a node, every Kubernetes release; hours
 	@$(MAKE) check
 	@$(MAKE) component SOAK="--soak --sequences=2000"
 	@python -m tests.mutants --json out/mutants.json

@@ -20,8 +20,10 @@ from nvdra_testing.control_plane.apiserver import ApiServer
 
 from bench import (
     claims,
+    clique_growth,
     domain_on_nodes,
     domains,
+    first_prepares,
     first_slice,
     installation,
     lab,
@@ -33,6 +35,9 @@ from bench import (
 from bench.figures import Summary
 
 KUBERNETES = "1.36"
+
+FIRSTS = 5
+"""Starts, and releases of NVML, whose first prepare is measured; as many on cold GPUs."""
 
 AT_ONCE, DOMAIN_ROUNDS = 50, 3
 """Number of compute domains, and how often they are created and deleted."""
@@ -57,6 +62,8 @@ def main() -> None:
             directory / "api", kubernetes=KUBERNETES, etcd_flags=ETCD_FLAGS
         ) as server:
             measured = asyncio.run(_claims(server, directory, program, arguments, progress))
+            with progress.step(f"{2 * FIRSTS} first prepares", "about 20 s"):
+                firsts = asyncio.run(first_prepares.measure(server, directory, program, FIRSTS))
             durations = _starts(server, program, arguments.starts, progress)
         (directory / "domains").mkdir()
         with progress.step(f"{AT_ONCE} compute domains, created and deleted", "about 1 min"):
@@ -68,10 +75,17 @@ def main() -> None:
         "machine": {**facts, "kubernetes": str(release)},
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
+        "first_prepare_ms": firsts,
         "first_slice_s": vars(Summary.of(durations)),
         "domains": domains.summary(measured_domains, AT_ONCE),
         "simulator": _simulator(progress),
     }
+    if arguments.members:
+        with progress.step("cliques that grow", "about 2 min"):
+            grown = [
+                clique_growth.measure(count, kubernetes=KUBERNETES) for count in arguments.members
+            ]
+        results["cliques"] = [clique_growth.summary(each) for each in grown]
     if arguments.pods:
         with lab.running(progress, pods.PROFILE, GPUS_ONLY) as cluster:
             results["pods"] = pods.measure(cluster, arguments.pods, arguments.pods // 3, progress)
@@ -96,6 +110,13 @@ def _arguments() -> argparse.Namespace:
         ("--prepares", memory_growth.MANY, "prepares after which the resident set is read again"),
     ):
         parser.add_argument(flag, type=_at_least_two, default=default, help=f"{what} ({default})")
+    parser.add_argument(
+        "--members",
+        type=int,
+        nargs="*",
+        default=list(clique_growth.MEMBERS),
+        help="members of the cliques that grow; none leaves them out (18 72 144 256)",
+    )
     parser.add_argument(
         "--pods",
         type=int,

@@ -424,11 +424,11 @@ _STATE: Final = (
     ),
     Mutant(
         "lock: a second instance starts",
-        f"{_RUNTIME}/node/files.py",
+        f"{_RUNTIME}/node/instance_lock.py",
         "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         "Two plugins give the same GPU to two pods.",
-        (f"{_UNIT}/node/test_files.py",),
+        (f"{_UNIT}/node/test_instance_lock.py",),
     ),
 )
 
@@ -533,8 +533,8 @@ _CLAIMS: Final = (
     Mutant(
         "wait: locks are acquired in the order of the request",
         f"{_RUNTIME}/process/locks.py",
-        "            for key in sorted(set(keys)):",
-        "            for key in dict.fromkeys(keys):",
+        "        self._keys = sorted(set(keys))",
+        "        self._keys = list(dict.fromkeys(keys))",
         "Two claims for the same two GPUs block each other until their deadlines.",
         (f"{_UNIT}/process/test_locks.py",),
     ),

@@ -8,6 +8,7 @@ _CONTROLLER: Final = "packages/nvdra-cd-controller/src/nvdra_cd_controller"
 _UNIT: Final = "packages/nvdra-cd-controller/tests/unit"
 
 _WRITER: Final = f"{_UNIT}/test_object_writer.py"
+_CLIQUE: Final = f"{_UNIT}/test_clique_plan.py"
 _MEMBERS: Final = f"{_UNIT}/test_members.py"
 _STATUS: Final = f"{_UNIT}/test_status.py"
 _TEARDOWN: Final = f"{_UNIT}/test_teardown.py"
@@ -47,11 +48,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         "clique: entries of nodes that stay are removed",
-        f"{_CONTROLLER}/object_writer.py",
-        'if each["nodeName"] not in stale]',
-        'if each["nodeName"] in stale]',
+        f"{_CONTROLLER}/clique_plan.py",
+        'if each.get("nodeName") not in inputs.stale',
+        'if each.get("nodeName") in inputs.stale',
         "A formed domain falls apart when a node leaves.",
-        (_WRITER,),
+        (_CLIQUE,),
+    ),
+    Mutant(
+        "clique: two daemons get one index",
+        f"{_CONTROLLER}/clique_plan.py",
+        "            given[one.node] = wish\n            taken.add(wish)",
+        "            given[one.node] = wish",
+        "IMEX of two nodes has one name.",
+        (_CLIQUE,),
+    ),
+    Mutant(
+        "clique: an index of a daemon that writes itself is given away",
+        f"{_CONTROLLER}/clique_plan.py",
+        '    taken = {_index(each) for each in kept if each["nodeName"] not in said} | set(',
+        "    taken = set(",
+        "IMEX of two nodes has one name in a domain with daemons of the reference driver.",
+        (_CLIQUE,),
+    ),
+    Mutant(
+        "clique: writes do not wait for each other",
+        f"{_CONTROLLER}/write_pace.py",
+        "2.0 ** min(self.count - 1, 30)",
+        "1.0",
+        "A clique of n daemons is written n times and sent to n daemons each time.",
+        (f"{_UNIT}/test_write_pace.py",),
     ),
     Mutant(
         "children: others' finalizers are removed",
@@ -64,9 +89,17 @@ MUTANTS: Final = (
     Mutant(
         "members: a predecessor's word counts",
         f"{_CONTROLLER}/members.py",
-        "    is_ready = is_current and entry.status == Readiness.READY",
-        "    is_ready = entry.status == Readiness.READY",
+        "        and is_current\n        and entry",
+        "        and entry",
         "A domain is Ready by the word of a daemon that is gone.",
+        (_MEMBERS,),
+    ),
+    Mutant(
+        "members: a dead daemon's word counts",
+        f"{_CONTROLLER}/members.py",
+        "        and not pod.down_because\n",
+        "",
+        "A domain stays Ready after a tray is powered off.",
         (_MEMBERS,),
     ),
     Mutant(

@@ -136,6 +136,22 @@ MUTANTS: Final = (
         (_HOSTS,),
     ),
     Mutant(
+        "hosts: places without a peer are not named",
+        f"{_DAEMON}/configuration/hosts_file.py",
+        "        for index in range(name_count)",
+        "        for index in sorted(ips)",
+        "IMEX asks DNS for them every few seconds, for ever.",
+        (_HOSTS,),
+    ),
+    Mutant(
+        "peers: one that is only starting counts as reachable",
+        f"{_DAEMON}/configuration/peers.py",
+        "if peer.index != own_index and (peer.is_ready or known.get(peer.index) == peer.ip)",
+        "if peer.index != own_index",
+        "The signal comes before the peer listens, and IMEX tries again after minutes.",
+        (_PEERS,),
+    ),
+    Mutant(
         "hosts: earlier peers stay",
         f"{_DAEMON}/configuration/hosts_file.py",
         "or peers.DNS_NAME_PREFIX in line",

@@ -53,7 +53,11 @@ DOMAINS = {
         "test_a_taken_name_is_reported_and_the_domain_continues_once_it_is_free"
     ),
     "The domain cannot be served": ("test_an_invalid_domain_says_why_and_can_be_deleted"),
+    "`maxNodesPerImexDomain` or a feature gate": (
+        "test_running_domains_keep_limit_and_gates_and_follow_the_image"
+    ),
     "A child of the domain": "test_a_daemonset_that_somebody_changes_is_corrected",
+    "A tray is powered off": "test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count",
     "A member's Node": "test_the_entry_of_a_departed_node_is_removed",
     "A domain is deleted and": "test_a_deletion_says_what_it_waits_for",
     "A domain is deleted while": (
@@ -72,6 +76,9 @@ DAEMONS = {
     "The template": "test_imex_is_started_once_its_template_is_valid",
     "The daemon is killed": ("test_a_killed_daemon_comes_back_with_its_name_and_no_other_restarts"),
     "The pod before it": ("test_a_running_predecessor_ends_its_imex_for_its_successor"),
+    "No controller runs": (
+        "test_daemons_write_their_entries_themselves_while_there_is_no_controller"
+    ),
     "The clique, or an entry": ("test_a_deleted_clique_is_created_again_with_the_same_indexes"),
     "An entry has an index": "test_an_invalid_entry_does_not_affect_others",
     "More nodes of a clique": "test_a_daemon_waits_while_the_clique_is_full",

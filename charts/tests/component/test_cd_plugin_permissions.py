@@ -436,7 +436,12 @@ def daemon_pod(installed: Cluster) -> Iterator[str]:
     item = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": DRIVER, "labels": {LABEL: DOMAIN_UID}},
+        "metadata": {
+            "name": name,
+            "namespace": DRIVER,
+            "labels": {LABEL: DOMAIN_UID},
+            "annotations": {"kept": "x"},
+        },
         "spec": {
             "serviceAccountName": "compute-domain-daemon-service-account",
             "nodeName": "node-a",
@@ -465,12 +470,20 @@ def test_a_daemon_labels_its_own_pod_with_its_clique(installed: Cluster, daemon_
         assert status == 200, text
 
 
+def test_a_daemon_says_on_its_own_pod_how_it_is(installed: Cluster, daemon_pod: str) -> None:
+    for value in ('{"ip":"10.0.0.1"}', '{"ip":"10.0.0.1","ready":true}', None):
+        change = {"metadata": {"annotations": {"nvdra.nvidia.com/imex-daemon": value}}}
+        status, text = changed(installed, daemon_pod, change)
+        assert status == 200, text
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
         ({"metadata": {"labels": {LABEL: "another"}}}, "may change no label of its pod but"),
         ({"metadata": {"labels": {LABEL: None}}}, "may change no label of its pod but"),
-        ({"metadata": {"annotations": {"a": "b"}}}, "may change nothing of its pod but a label"),
+        ({"metadata": {"annotations": {"a": "b"}}}, "may change no annotations of its pod but"),
+        ({"metadata": {"annotations": {"kept": None}}}, "may change no annotations of its pod but"),
         ({"spec": {"activeDeadlineSeconds": 1}}, "may change nothing of its pod but a label"),
     ],
 )

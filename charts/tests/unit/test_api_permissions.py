@@ -84,6 +84,10 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("delete", SLICES, PLUGINS)
     ],
     "nvdra_runtime.resourceslices.publisher:Publisher._node_uid get": [("get", "nodes", PLUGINS)],
+    "nvdra_runtime.kubeletplugin.standby:Standby._read_kubelet_version get": [
+        ("get", "nodes", PLUGINS)
+    ],
+    "nvdra_runtime.kubeletplugin.standby:Standby._see_slices get": [("list", SLICES, PLUGINS)],
     "nvdra_runtime.kube.informer:Informer._list get": [],  # counted where the informer is created
     "nvdra_runtime.kube.informer:Informer._read_watch watch": [],
     "nvdra_runtime.claims.stale_claims:StaleClaimCleanup._stale_reason get_claim": [
@@ -105,13 +109,22 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("list", "nodes", (CONTROLLER,)),
         ("watch", "nodes", (CONTROLLER,)),
     ],
+    "nvdra_cd_controller.object_writer:ObjectWriter.prepare_domain patch": [
+        ("patch", DOMAINS, (CONTROLLER,))
+    ],
     "nvdra_cd_controller.object_writer:ObjectWriter.update_status replace": [
         ("update", STATUS, (CONTROLLER,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter.prune_clique get": [
+    "nvdra_cd_controller.object_writer:ObjectWriter.write_clique replace": [
+        ("update", CLIQUES, (MANAGES_DAEMONS,))
+    ],
+    "nvdra_cd_controller.object_writer:ObjectWriter._create_clique create": [
+        ("create", CLIQUES, (MANAGES_DAEMONS,))
+    ],
+    "nvdra_cd_controller.object_writer:ObjectWriter._create_clique get": [
         ("get", CLIQUES, (MANAGES_DAEMONS,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter.prune_clique replace": [
+    "nvdra_cd_controller.object_writer:ObjectWriter._create_clique replace": [
         ("update", CLIQUES, (MANAGES_DAEMONS,))
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter.annotate patch": [
@@ -181,6 +194,9 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_plugin.membership.node_labels:NodeLabels._read get": [("get", "nodes", (CD_PLUGIN,))],
     "nvdra_cd_plugin.membership.node_labels:NodeLabels._patch patch": [
         ("patch", "nodes", (CD_PLUGIN,))
+    ],
+    "nvdra_imex_daemon.membership.announcer:Announcer.announce patch": [
+        ("patch", "pods", (DAEMON_OWN_NAMESPACE,))
     ],
     "nvdra_imex_daemon.membership.clique_label:_set_until_done patch": [
         ("patch", "pods", (DAEMON_OWN_NAMESPACE,))

@@ -295,8 +295,11 @@ def test_a_network_policy_restricts_connections_of_daemons(
     assert metrics == {"ports": [{"protocol": "TCP", "port": 8080}]}
     assert coming["from"] == [{"podSelector": daemons}]
     assert [each["port"] for each in coming["ports"]] == [50000, 50005]
-    peers, server, collector = spec["egress"]
+    peers, name_service, server, collector = spec["egress"]
     assert peers == {"to": coming["from"], "ports": coming["ports"]}
+    assert name_service == {
+        "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
+    }
     assert [each["port"] for each in server["ports"]] == [443, 6443]
     assert [each["port"] for each in collector["ports"]] == [4318, 53, 53]
 

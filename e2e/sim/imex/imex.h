@@ -9,32 +9,35 @@
 
 #define DEFAULT_CONFIG "/etc/nvidia-imex/config.cfg"
 
-enum { NAME_SIZE = 256, LINE_SIZE = 1024, IP_SIZE = 64 };
+enum { NAME_SIZE = 256, LINE_SIZE = 1024, IP_SIZE = 64, MAX_NODES = 256 };
 
-/* How a daemon is. NOT_READY exists in faults only: whoever looks for READY inside the word is wrong. */
-#define STATES(X)          \
-    X(UNAVAILABLE)         \
-    X(INITIALIZING)        \
-    X(WAITING_FOR_QUORUM)  \
-    X(READY)               \
-    X(NOT_READY)           \
-    X(SHUTTING_DOWN)
+/* How a daemon is, in the order of the numbers that DCGM has for these words. */
+#define STATES(X)            \
+    X(INITIALIZING)          \
+    X(STARTING_AUTH_SERVER)  \
+    X(WAITING_FOR_PEERS)     \
+    X(WAITING_FOR_RECOVERY)  \
+    X(INIT_GPU)              \
+    X(READY)                 \
+    X(SHUTTING_DOWN)         \
+    X(UNAVAILABLE)
 
 #define STATE(name) name,
 enum state { STATES(STATE) STATE_COUNT };
 #undef STATE
 
-/* How one node's connection to another is, and its letter in tables and messages. */
-#define CONNECTIONS(X)                                                    \
-    X(INVALID, 'I', "the node itself gave no answer")                     \
-    X(NEVER_CONNECTED, 'N', "there has been no connection yet")           \
-    X(CONNECTED, 'C', "in use")                                           \
-    X(RECOVERING, 'R', "lost; what it carried is kept for its return")    \
-    X(DISCONNECTED, 'D', "ended; what it carried has been given up")      \
-    X(VERSION_MISMATCH, 'V', "refused: the nodes are of different versions") \
-    X(NODE_MAP_MISMATCH, 'M', "refused: the nodes have different node lists")
+/* How one node's connection to another is: its letter in messages, its mark in tables, and what the legend says. */
+#define CONNECTIONS(X)                                                                   \
+    X(INVALID, 'I', "I", "Invalid - the node gave no answer")                            \
+    X(NEVER_CONNECTED, 'N', "N", "Never Connected")                                      \
+    X(RECOVERING, 'R', "R", "Recovering - lost; what it carried is kept for its return") \
+    X(DISCONNECTED, 'D', "D", "Disconnected - lost; what it carried has been given up")  \
+    X(AUTHENTICATING, 'A', "A", "Authenticating")                                        \
+    X(VERSION_MISMATCH, 'V', "!V!", "Version mismatch, no communication")                \
+    X(NODE_MAP_MISMATCH, 'M', "!M!", "Node map mismatch, no communication")              \
+    X(CONNECTED, 'C', "C", "Connected")
 
-#define CONNECTION(name, letter, meaning) name,
+#define CONNECTION(name, letter, mark, meaning) name,
 enum connection { CONNECTIONS(CONNECTION) CONNECTION_COUNT };
 #undef CONNECTION
 
@@ -65,6 +68,25 @@ typedef void complain_function(bool fatal, const char *file, unsigned line, cons
 /* Fills in `config` from defaults and a file; false: the file cannot be read, or a line is wrong. */
 bool config_read(const char *path, struct config *config, complain_function *complain);
 
+/* ---- the node list (nodes.c) -------------------------------------------------------------------------- */
+
+struct nodes {
+    unsigned count;
+    uint64_t hash; /* nodes with another one have another list */
+    char name[MAX_NODES][NAME_SIZE];
+};
+
+/* Reads the file: a name or address per line. False, and complained of: there is none, or nobody is in it. */
+bool nodes_read(const char *path, struct nodes *nodes, complain_function *complain);
+
+/* ---- the simulated driver (driver.c) ------------------------------------------------------------------ */
+
+struct sim_description;
+
+/* The mapped state file of this node; NULL: there is no driver here. */
+void *driver_state(void);
+const struct sim_description *driver_description(const void *state);
+
 /* ---- sockets (sockets.c) ------------------------------------------------------------------------------ */
 
 struct address {
@@ -75,6 +97,9 @@ struct address {
 /* The address that a literal stands for; false: it is none. */
 bool address_parse(const char *ip, unsigned port, struct address *address);
 void address_format(const struct address *address, char ip[IP_SIZE]);
+/* Gives an address of IP version 6 that stands for one of version 4 as the latter. */
+void address_unmap(struct address *address);
+void address_set_port(struct address *address, unsigned port);
 bool address_same_host(const struct address *one, const struct address *other);
 bool address_of_path(const char *path, struct address *address);
 /* Starts to connect without waiting; -1 with errno. */
@@ -108,6 +133,7 @@ bool stream_flush(struct stream *stream);
 
 extern const char *const STATE_NAMES[STATE_COUNT];
 extern const char *const CONNECTION_NAMES[CONNECTION_COUNT];
+extern const char *const CONNECTION_MARKS[CONNECTION_COUNT];
 extern const char *const CONNECTION_MEANINGS[CONNECTION_COUNT];
 extern const char CONNECTION_LETTERS[CONNECTION_COUNT + 1];
 /* The connection of a letter; INVALID for any other character. */

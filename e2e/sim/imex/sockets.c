@@ -42,6 +42,26 @@ void address_format(const struct address *address, char ip[IP_SIZE])
         ip[0] = '\0';
 }
 
+void address_set_port(struct address *address, unsigned port)
+{
+    if (address->socket.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&address->socket)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)&address->socket)->sin_port = htons((uint16_t)port);
+}
+
+void address_unmap(struct address *address)
+{
+    const struct sockaddr_in6 *wide = (const struct sockaddr_in6 *)&address->socket;
+    if (address->socket.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&wide->sin6_addr))
+        return;
+    struct sockaddr_in narrow = {.sin_family = AF_INET, .sin_port = wide->sin6_port};
+    memcpy(&narrow.sin_addr, &wide->sin6_addr.s6_addr[12], sizeof narrow.sin_addr);
+    memset(address, 0, sizeof *address);
+    memcpy(&address->socket, &narrow, sizeof narrow);
+    address->size = sizeof narrow;
+}
+
 bool address_same_host(const struct address *one, const struct address *other)
 {
     char first[IP_SIZE], second[IP_SIZE];

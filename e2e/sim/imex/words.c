@@ -7,15 +7,19 @@
 const char *const STATE_NAMES[STATE_COUNT] = {STATES(STATE)};
 #undef STATE
 
-#define NAME(name, letter, meaning) #name,
+#define NAME(name, letter, mark, meaning) #name,
 const char *const CONNECTION_NAMES[CONNECTION_COUNT] = {CONNECTIONS(NAME)};
 #undef NAME
 
-#define MEANING(name, letter, meaning) meaning,
+#define MARK(name, letter, mark, meaning) mark,
+const char *const CONNECTION_MARKS[CONNECTION_COUNT] = {CONNECTIONS(MARK)};
+#undef MARK
+
+#define MEANING(name, letter, mark, meaning) meaning,
 const char *const CONNECTION_MEANINGS[CONNECTION_COUNT] = {CONNECTIONS(MEANING)};
 #undef MEANING
 
-#define LETTER(name, letter, meaning) letter,
+#define LETTER(name, letter, mark, meaning) letter,
 const char CONNECTION_LETTERS[CONNECTION_COUNT + 1] = {CONNECTIONS(LETTER) '\0'};
 #undef LETTER
 

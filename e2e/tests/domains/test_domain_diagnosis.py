@@ -51,10 +51,10 @@ def test_domains_that_do_not_form_say_why_and_deleted_meanwhile_they_leave_nothi
     team.apply(
         compute_domains.channel_pod("on-2", compute_domains.template_name("second"), "node-2")
     )
-    wait_told(team, "computedomain", "first", "DaemonsNotReady", "NOT_READY")
+    wait_told(team, "computedomain", "first", "DaemonsNotReady", "INIT_GPU")
     wait_told(team, "computedomain", "second", "DaemonPodsFailing", NO_IMAGE)
     assert compute_domains.status(team, "second")["status"] == "NotReady"
-    for pod, words in (("on-1", "NOT_READY"), ("on-2", NO_IMAGE)):
+    for pod, words in (("on-1", "INIT_GPU"), ("on-2", NO_IMAGE)):
         wait_told(team, "pod", pod, "DaemonNotReady", words, timeout_s=PATIENCE_S + 15)
 
     team.run("delete", "computedomain", "first", "second", "--wait=false")

@@ -131,7 +131,7 @@ def test_a_domain_that_never_forms_has_its_root_when_it_is_late_and_leaves_no_or
         waits = [span for span in spans if (span.name, process(span)[1]) == ("wait domain", node)]
         first = min(waits, key=lambda span: span.start_ns)
         assert first.attributes["error.type"] == "DaemonNotReady"
-        assert "NOT_READY" in str(first.attributes["nvdra.lacks"])
+        assert "INIT_GPU" in str(first.attributes["nvdra.lacks"])
         lists = [event.attributes["nvdra.absent_peers"] for event in first.events]
         assert lists[-1] == (other,)
         assert all(before != after for before, after in pairwise(lists))

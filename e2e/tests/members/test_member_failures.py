@@ -325,7 +325,7 @@ def test_an_imex_that_came_back_and_waits_for_a_peer_is_told_on_the_domain(forme
 
 def unless_waiting(asked: CompletedProcess[str]) -> str | None:
     """The output of nvidia-imex-ctl unless IMEX is waiting; it fails while IMEX is starting."""
-    return None if "WAITING_FOR_QUORUM" in asked.stdout else asked.stdout + asked.stderr
+    return None if "WAITING_FOR_RECOVERY" in asked.stdout else asked.stdout + asked.stderr
 
 
 def launched(pods: Kubectl) -> str:

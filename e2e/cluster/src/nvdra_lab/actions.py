@@ -102,7 +102,7 @@ def reboot(environment: Environment, options: argparse.Namespace, progress: Prog
     """End everything on a node and start it again."""
     lab = _local(environment, options.name)
     with progress.step(f"{options.node} again"):
-        local.reboot(environment, lab, options.node)
+        local.reboot(environment, lab, options.node, options.hardware)
     return 0
 
 

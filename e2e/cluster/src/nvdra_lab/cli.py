@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from textwrap import indent
 from types import FrameType
 
@@ -170,10 +171,16 @@ def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser)
     reboot = _command(
         commands, "reboot", actions.reboot,
         "restart a node as after a power failure: lab reboot node-1",
-        "lab reboot node-1",
+        "lab reboot node-1\nlab reboot node-1 --hardware node-1.yaml   with another driver",
         named,
     )  # fmt: skip
     reboot.add_argument("node", help="node-1, …")
+    reboot.add_argument(
+        "--hardware",
+        type=Path,
+        metavar="FILE",
+        help="a node file of the simulator: hardware and driver from this boot on (as before)",
+    )
 
     sim = _command(
         commands, "sim", actions.sim, "change a node's simulated hardware: lab sim node-1 --help",

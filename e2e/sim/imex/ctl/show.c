@@ -1,13 +1,14 @@
 /* A domain as a table for people, and as JSON. */
 #include <stdio.h>
+#include <string.h>
 
 #include "ctl.h"
 
 static void show_legend(void)
 {
-    printf("Connections:\n");
+    printf("Connectivity Table Legend:\n");
     for (int one = 0; one < CONNECTION_COUNT; one++)
-        printf("%c - %-17s - %s\n", CONNECTION_LETTERS[one], CONNECTION_NAMES[one], CONNECTION_MEANINGS[one]);
+        printf("%s - %s\n", CONNECTION_MARKS[one], CONNECTION_MEANINGS[one]);
     printf("\n");
 }
 
@@ -15,22 +16,24 @@ void show_table(const struct domain *domain, bool with_hostnames)
 {
     show_legend();
     printf("%s\nNodes:\n", domain->time);
-    for (unsigned i = 0; i < domain->count; i++) {
-        const struct peer *peer = &domain->peers[i];
-        const char *mark = (int)peer->number == domain->asked ? "*" : "-";
-        printf("Node #%-3u %s %-26s %s %-18s - Version: %s", peer->number, mark, peer->name, mark, peer->state,
-               peer->version);
+    for (unsigned node = 0; node < domain->nodes.count; node++) {
+        const struct peer *peer = &domain->peers[node];
+        bool is_asked = (int)node == domain->asked;
+        printf("Node #%-3u %s %-15s %s %-20s", node, is_asked ? "*" : "-", domain->nodes.name[node],
+               is_asked ? "*  -" : "-", peer->state);
+        if (peer->version[0] != '\0')
+            printf(" - Version: %s", peer->version);
         if (with_hostnames)
-            printf(" - Hostname: %s - Address: %s", peer->hostname, peer->ip);
+            printf(" - Hostname: %s", peer->hostname);
         printf("\n");
     }
     printf("\n Nodes From\\To ");
-    for (unsigned i = 0; i < domain->count; i++)
-        printf(" %-3u", domain->peers[i].number);
-    for (unsigned i = 0; i < domain->count; i++) {
-        printf("\n       %-8u", domain->peers[i].number);
-        for (const char *letter = domain->peers[i].row; *letter != '\0'; letter++)
-            printf(" %-3c", *letter);
+    for (unsigned node = 0; node < domain->nodes.count; node++)
+        printf(" %-3u", node);
+    for (unsigned node = 0; node < domain->nodes.count; node++) {
+        printf("\n       %-8u", node);
+        for (const char *letter = domain->peers[node].row; *letter != '\0'; letter++)
+            printf(" %-3s", CONNECTION_MARKS[connection_of(*letter)]);
     }
     printf("\nDomain State: %s\n", domain->state);
 }
@@ -55,28 +58,28 @@ static void show_member(const char *key, const char *text, const char *after)
 static void show_connections(const struct domain *domain, const struct peer *peer)
 {
     printf("\"connections\":{");
-    for (unsigned i = 0; i < domain->count && peer->row[i] != '\0'; i++) {
-        printf("%s\"%u\":{", i > 0 ? "," : "", domain->peers[i].number);
-        show_member("host", domain->peers[i].name, ",");
-        show_member("status", CONNECTION_NAMES[connection_of(peer->row[i])], "}");
+    for (unsigned node = 0; node < domain->nodes.count && peer->row[node] != '\0'; node++) {
+        enum connection connection = connection_of(peer->row[node]);
+        printf("%s\"%u\":{", node > 0 ? "," : "", node);
+        show_member("host", domain->nodes.name[node], ",");
+        show_member("status", CONNECTION_NAMES[connection], ",");
+        printf("\"changed\":%s}", connection == INVALID ? "false" : "true");
     }
-    printf("}");
+    printf("},");
 }
 
 void show_json(const struct domain *domain)
 {
     printf("{\"nodes\":{");
-    for (unsigned i = 0; i < domain->count; i++) {
-        const struct peer *peer = &domain->peers[i];
-        printf("%s\"%u\":{", i > 0 ? "," : "", peer->number);
+    for (unsigned node = 0; node < domain->nodes.count; node++) {
+        const struct peer *peer = &domain->peers[node];
+        printf("%s\"%u\":{", node > 0 ? "," : "", node);
         show_member("status", peer->state, ",");
-        show_member("host", peer->name, ",");
-        show_member("ip", peer->ip, ",");
-        show_member("hostname", peer->hostname, ",");
-        show_member("version", peer->version, ",");
-        printf("\"local\":%s,", (int)peer->number == domain->asked ? "true" : "false");
+        show_member("host", domain->nodes.name[node], ",");
         show_connections(domain, peer);
-        printf("}");
+        printf("\"changed\":%s,", strcmp(peer->state, STATE_NAMES[UNAVAILABLE]) == 0 ? "false" : "true");
+        show_member("version", peer->version, ",");
+        show_member("hostName", peer->hostname, "}");
     }
     printf("},");
     show_member("timestamp", domain->time, ",");

@@ -27,30 +27,43 @@ static bool clear_path(const struct address *address, const char *path)
     return errno != ECONNREFUSED || unlink(path) == 0;
 }
 
-static bool own_address(struct address *address)
+/* Without an address in the configuration the service is open to the other nodes, which ask it for its row. */
+static bool bind_everywhere(unsigned port)
+{
+    struct address address;
+    listener = address_parse("::", port, &address) ? socket_bind(&address) : -1;
+    if (listener < 0 && errno != EADDRINUSE && address_parse("0.0.0.0", port, &address))
+        listener = socket_bind(&address); /* a host without IPv6 */
+    return listener >= 0;
+}
+
+static bool bind_service(void)
 {
     const struct config *config = &self.config;
-    if (config->command_path[0] == '\0')
-        return address_parse(config->command_ip[0] == '\0' ? "127.0.0.1" : config->command_ip,
-                             (unsigned)config->command_port, address);
+    struct address address;
+    if (config->command_path[0] == '\0' && config->command_ip[0] == '\0')
+        return bind_everywhere((unsigned)config->command_port);
+    if (config->command_path[0] == '\0') {
+        errno = EADDRNOTAVAIL;
+        if (address_parse(config->command_ip, (unsigned)config->command_port, &address))
+            listener = socket_bind(&address);
+        return listener >= 0;
+    }
     errno = EADDRINUSE;
-    if (!address_of_path(config->command_path, address) || !clear_path(address, config->command_path))
+    if (!address_of_path(config->command_path, &address) || !clear_path(&address, config->command_path))
         return false;
     socket_path = config->command_path;
-    return true;
+    listener = socket_bind(&address);
+    return listener >= 0;
 }
 
 bool commands_open(void)
 {
-    struct address address;
     for (unsigned i = 0; i < MAX_CLIENTS; i++)
         clients[i].stream.socket = -1;
     if (!self.config.command_enabled)
         return true;
-    errno = EADDRNOTAVAIL;
-    if (own_address(&address))
-        listener = socket_bind(&address);
-    if (listener < 0 || listen(listener, MAX_CLIENTS) != 0) {
+    if (!bind_service() || listen(listener, MAX_CLIENTS) != 0) {
         log_line(ERROR, "cannot open the command service: %s", strerror(errno));
         socket_path = NULL;
         return false;
@@ -68,51 +81,13 @@ void commands_close(void)
 
 /* ---- answers ------------------------------------------------------------------------------------------ */
 
-/* UP: everybody is connected to everybody; DEGRADED: this node is to somebody; DOWN: to nobody. */
-static const char *domain_state(const char *own_row)
-{
-    bool all = true, any = false;
-    for (unsigned node = 0; node < self.nodes.count; node++) {
-        const char *row = (int)node == self.number ? own_row : link_to(node)->row;
-        bool is_linked = own_row[node] == 'C';
-        any |= is_linked && ((int)node != self.number || self.nodes.count == 1);
-        all &= is_linked && strspn(row, "C") == self.nodes.count;
-    }
-    return all ? "UP" : any ? "DEGRADED" : "DOWN";
-}
-
-static void host_of(unsigned node, char ip[IP_SIZE])
-{
-    strcpy(ip, "-");
-    if ((int)node == self.number)
-        address_format(&self.address, ip);
-    else if (link_to(node)->has_address)
-        address_format(&link_to(node)->address, ip);
-}
-
-static bool answer_node(struct stream *stream, unsigned node, const char *own_row)
-{
-    const struct link *link = link_to(node);
-    bool is_self = (int)node == self.number, is_known = is_self || link->connection == CONNECTED;
-    char ip[IP_SIZE], invalid[MAX_NODES + 1];
-    host_of(node, ip);
-    memset(invalid, CONNECTION_LETTERS[INVALID], self.nodes.count);
-    invalid[self.nodes.count] = '\0';
-    const char *row = is_self ? own_row : is_known && link->row[0] != '\0' ? link->row : invalid;
-    const char *version = is_self ? self.version : link->version, *host = is_self ? self.hostname : link->hostname;
-    enum state state = is_self ? shown_state() : is_known ? link->state : UNAVAILABLE;
-    return stream_send(stream, "NODE %u %s %s %s %s %s %s", node, self.nodes.name[node], ip, STATE_NAMES[state],
-                       is_known ? version : "-", is_known ? host : "-", row);
-}
-
-static bool answer_nodes(struct stream *stream)
+/* How this node is and how it sees the others; who asks about a domain asks every node of it. */
+static bool answer_row(struct stream *stream)
 {
     char row[MAX_NODES + 1];
     links_row(row);
-    bool sent = stream_send(stream, "DOMAIN %s %d %u", domain_state(row), self.number, self.nodes.count);
-    for (unsigned node = 0; sent && node < self.nodes.count; node++)
-        sent = answer_node(stream, node, row);
-    return sent;
+    return stream_send(stream, "ROW %d %s %s %s %s", self.number, STATE_NAMES[shown_state()], self.version, self.hostname,
+                       row);
 }
 
 static bool answer(struct client *client)
@@ -122,8 +97,10 @@ static bool answer(struct client *client)
     while (open && stream_line(&client->stream, line) != NULL) {
         if (strcmp(line, "QUERY") == 0)
             open = stream_send(&client->stream, "%s", STATE_NAMES[shown_state()]);
-        else
-            open = strcmp(line, "NODES") == 0 && answer_nodes(&client->stream);
+        else if (strcmp(line, "ROW") != 0)
+            open = false;
+        else if (!self.faults.nodes_hang)
+            open = answer_row(&client->stream);
     }
     return open;
 }

@@ -10,7 +10,9 @@
 #include "imex.h"
 #include "layout.h" /* generated from nvdra_sim/state_file/layout.py: the state file */
 
-enum { MAX_NODES = SIM_MAX_IMEX_NODES, MAX_GUESTS = 2 * MAX_NODES, MAX_CLIENTS = 64, UNKNOWN = -1 };
+_Static_assert(MAX_NODES == SIM_MAX_IMEX_NODES, "a place for each node in the state file");
+
+enum { MAX_GUESTS = 2 * MAX_NODES, MAX_CLIENTS = 64, UNKNOWN = -1 };
 enum { MAX_POLLS = MAX_NODES + MAX_GUESTS + MAX_CLIENTS + 8 };
 enum { PATIENCE_MS = 3000 }; /* for an answer to a connection, a greeting, a keep-alive */
 
@@ -21,17 +23,8 @@ enum level { CRITICAL = 1, ERROR, WARNING, INFO };
 /* Where the configuration says; standard error until then. False, and said there: the file cannot be opened. */
 bool log_open(const struct config *config);
 void log_line(enum level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* ---- the node list (nodes.c) -------------------------------------------------------------------------- */
-
-struct nodes {
-    unsigned count;
-    uint64_t hash; /* nodes with another one have another list */
-    char name[MAX_NODES][NAME_SIZE];
-};
-
-/* Reads the file: a name or address per line. False, and logged: there is none, or nobody is in it. */
-bool nodes_read(const char *path, struct nodes *nodes);
+/* Writes the lines that were above the level of the configuration and have not been written yet. */
+void log_dump(void);
 
 /* ---- this daemon (self.c) ----------------------------------------------------------------------------- */
 
@@ -42,13 +35,14 @@ struct self {
     struct address address; /* by which it was found there */
     enum state state;
     uint64_t instance; /* tells this process from those before it */
+    bool has_no_gpu;   /* started with --nogpu */
     char version[32], hostname[NAME_SIZE];
     struct sim_imex faults; /* as of this turn of the loop */
 };
 
 extern struct self self;
 
-/* What others are told: a fault can hide that the daemon is ready. */
+/* What others are told: a fault can put another word in its place. */
 enum state shown_state(void);
 
 /* ---- the simulated node (host.c) ---------------------------------------------------------------------- */
@@ -59,9 +53,8 @@ bool host_driver_is_loaded(void);
 /* Takes the place of the one IMEX instance of this host, for as long as the process lives; false: it is taken. */
 bool host_claim(void);
 bool host_has_capability(void);
-bool host_needs_capability(void);
-const char *host_driver_version(void);
-unsigned host_signal_window_ms(void);
+/* The version of the driver, and the habits of its IMEX. */
+const struct sim_description *host_description(void);
 struct sim_imex host_faults(void);
 /* Has a thread write to the descriptor after every change of the state file. */
 bool host_watch(int wake);
@@ -102,7 +95,7 @@ unsigned waits_add_stream(struct waits *waits, const struct stream *stream);
 /* ---- our connections to the others (links.c) ---------------------------------------------------------- */
 
 struct link {
-    enum { RESTING, LOOKING_UP, CONNECTING, GREETING, TALKING } phase;
+    enum { RESTING, BLOCKED, LOOKING_UP, CONNECTING, GREETING, TALKING } phase;
     enum connection connection;
     struct stream stream;
     unsigned place; /* in waits */
@@ -110,17 +103,21 @@ struct link {
     bool has_address;
     struct address address;
     unsigned failures;   /* in a row */
+    unsigned attempts;
     int64_t due;         /* next attempt, end of patience, or next keep-alive */
     int64_t heard, lost; /* when */
     /* What the node said of itself, while connected. */
     enum state state;
     uint64_t instance;
-    char row[MAX_NODES + 1], version[32], hostname[NAME_SIZE];
 };
 
 void links_begin(int64_t now);
-/* Every name is looked up again, and whoever has moved is called there. */
+/* All our connections end and are made again, with names looked up anew. */
 void links_renew(int64_t now);
+/* No connection to the node any more, because of this mismatch with its instance. */
+void links_block(unsigned node, enum connection mismatch, uint64_t instance);
+/* Whether a node that greets us may not come in because of a mismatch before. Another instance may lift that. */
+bool links_are_blocked(unsigned node, uint64_t instance, int64_t now);
 void links_close(void);
 void links_answer(const struct answer *answer, int64_t now);
 void links_wait(struct waits *waits);

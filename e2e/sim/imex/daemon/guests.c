@@ -48,9 +48,7 @@ void guests_close(void)
 
 static bool tell(struct guest *guest)
 {
-    char row[MAX_NODES + 1];
-    links_row(row);
-    return stream_send(&guest->stream, "STATE %s %s", STATE_NAMES[shown_state()], row);
+    return stream_send(&guest->stream, "STATE %s", STATE_NAMES[shown_state()]);
 }
 
 void guests_tell(void)
@@ -69,19 +67,27 @@ struct hello {
     char version[32];
 };
 
-/* Why a greeting is not accepted; NULL: it is. */
-static const char *objection(const struct hello *hello)
+/* Why a greeting is not accepted; NULL: it is. A mismatch blocks the connection in both directions. */
+static const char *objection(const struct hello *hello, int64_t now)
 {
-    if (hello->protocol != 1 || strcmp(hello->version, self.version) != 0)
+    unsigned from = (unsigned)hello->from;
+    if (hello->protocol != 1 || strcmp(hello->version, self.version) != 0) {
+        links_block(from, VERSION_MISMATCH, hello->instance);
         return "VERSION";
+    }
     if (hello->authenticates != (int)self.config.authenticates)
         return "AUTH";
-    bool same_list = hello->count == self.nodes.count && hello->hash == self.nodes.hash;
-    return same_list && hello->to == self.number ? NULL : "NODES";
+    if (hello->count != self.nodes.count || hello->hash != self.nodes.hash || hello->to != self.number) {
+        links_block(from, NODE_MAP_MISMATCH, hello->instance);
+        return "NODES";
+    }
+    if (links_are_blocked(from, hello->instance, now))
+        return link_to(from)->connection == VERSION_MISMATCH ? "VERSION" : "NODES";
+    return NULL;
 }
 
 /* False: the connection ends, with or without a word. */
-static bool hear_hello(struct guest *guest, const char *line)
+static bool hear_hello(struct guest *guest, const char *line, int64_t now)
 {
     struct hello hello;
     bool whole = sscanf(line, "HELLO %d %d %d %d %u %" SCNx64 " %" SCNx64 " %31s", &hello.protocol,
@@ -89,15 +95,14 @@ static bool hear_hello(struct guest *guest, const char *line)
                         hello.version) == 8;
     if (!whole || hello.from < 0 || hello.from >= MAX_NODES || self.faults.refused[hello.from])
         return false;
-    const char *why = objection(&hello);
+    const char *why = objection(&hello, now);
     if (why != NULL) {
         log_line(WARNING, "refused a node that says it is node %d: %s", hello.from, why);
-        stream_send(&guest->stream, "REFUSED %s", why);
+        stream_send(&guest->stream, "REFUSED %s %" PRIx64, why, self.instance);
         return false;
     }
     guest->node = hello.from;
-    return stream_send(&guest->stream, "WELCOME %" PRIx64 " %s %s", self.instance, self.version, self.hostname) &&
-        tell(guest);
+    return stream_send(&guest->stream, "WELCOME %" PRIx64, self.instance) && tell(guest);
 }
 
 static bool hear(struct guest *guest, int64_t now)
@@ -106,7 +111,7 @@ static bool hear(struct guest *guest, int64_t now)
     bool open = stream_receive(&guest->stream);
     while (stream_line(&guest->stream, line) != NULL) {
         guest->heard = now;
-        if (guest->node == UNKNOWN ? !hear_hello(guest, line) : strcmp(line, "PING") != 0 || !tell(guest))
+        if (guest->node == UNKNOWN ? !hear_hello(guest, line, now) : strcmp(line, "PING") != 0 || !tell(guest))
             return false;
     }
     return open;

@@ -7,7 +7,7 @@
 
 #include "daemon.h"
 
-enum { PROTOCOL = 1, KEEP_ALIVE_MS = 1000, FIRST_PAUSE_MS = 250, LONGEST_PAUSE_MS = 60000 };
+enum { PROTOCOL = 1, KEEP_ALIVE_MS = 1000, FIRST_NAME_PAUSE_MS = 500 };
 
 static struct link links[MAX_NODES];
 static unsigned rounds; /* of lookups; numbers them */
@@ -23,12 +23,15 @@ static bool is_refused(const struct link *link)
     return self.faults.refused[link - links] != 0;
 }
 
-static int64_t pause_ms(unsigned failures)
+/* Until the next attempt: sources differ, so the node file says how long after the first failure, and at most. */
+static int64_t pause_ms(const struct link *link)
 {
-    int64_t pause = FIRST_PAUSE_MS;
-    while (failures-- > 1 && pause < LONGEST_PAUSE_MS)
+    const struct sim_description *habits = host_description();
+    int64_t pause = link->has_address ? habits->imex_retry_first_ms : FIRST_NAME_PAUSE_MS;
+    int64_t longest = link->has_address ? habits->imex_retry_ceiling_ms : habits->imex_name_retry_ms;
+    for (unsigned failures = link->failures; failures > 1 && pause < longest; failures--)
         pause *= 2;
-    return pause < LONGEST_PAUSE_MS ? pause : LONGEST_PAUSE_MS;
+    return pause < longest ? pause : longest;
 }
 
 static void rest(struct link *link, int64_t now)
@@ -36,7 +39,7 @@ static void rest(struct link *link, int64_t now)
     stream_close(&link->stream);
     link->phase = RESTING;
     link->failures++;
-    link->due = now + pause_ms(link->failures);
+    link->due = now + pause_ms(link);
 }
 
 /* A connection that was in use is over. */
@@ -77,6 +80,10 @@ static void connect_to(struct link *link, int64_t now)
 
 static void look_up(struct link *link)
 {
+    link->attempts++;
+    if (link->connection != CONNECTED && link->attempts > 1)
+        log_line(INFO, "Attempting connection for target node %d - %s:%ld, attempt #%u", (int)(link - links),
+                 name_of(link), self.config.server_port, link->attempts);
     link->round = ++rounds;
     lookup_begin((unsigned)(link - links), link->round, name_of(link), (unsigned)self.config.server_port);
 }
@@ -99,19 +106,13 @@ void links_answer(const struct answer *answer, int64_t now)
     if (!begun || answer->round != link->round)
         return;
     link->round = 0;
-    bool moved = answer->found && !(link->has_address && address_same_host(&link->address, &answer->address));
-    if (answer->found) {
+    link->has_address = answer->found;
+    if (answer->found)
         link->address = answer->address;
-        link->has_address = true;
-    }
-    if (link->phase == LOOKING_UP && !answer->found)
-        fail(link, "the name does not resolve", now);
+    if (link->phase == LOOKING_UP && answer->found)
+        connect_to(link, now);
     else if (link->phase == LOOKING_UP)
-        connect_to(link, now);
-    else if (moved && link->phase != RESTING) {
-        fail(link, "the node has moved", now);
-        connect_to(link, now);
-    }
+        fail(link, "the name does not resolve", now);
 }
 
 static void greet(struct link *link, int64_t now)
@@ -136,8 +137,8 @@ static void greet(struct link *link, int64_t now)
 static bool welcomed(struct link *link, const char *line, int64_t now)
 {
     uint64_t instance;
-    char version[sizeof link->version], hostname[sizeof link->hostname], ip[IP_SIZE];
-    if (sscanf(line, "WELCOME %" SCNx64 " %31s %255s", &instance, version, hostname) != 3)
+    char ip[IP_SIZE];
+    if (sscanf(line, "WELCOME %" SCNx64, &instance) != 1)
         return false;
     if (link->instance != 0 && link->instance != instance)
         log_line(INFO, "node %d (%s) is a new instance; what the former one held is given up", (int)(link - links),
@@ -145,10 +146,7 @@ static bool welcomed(struct link *link, const char *line, int64_t now)
     address_format(&link->address, ip);
     log_line(INFO, "connected to node %d (%s) at %s", (int)(link - links), name_of(link), ip);
     link->instance = instance;
-    strcpy(link->version, version);
-    strcpy(link->hostname, hostname);
     link->state = UNAVAILABLE;
-    link->row[0] = '\0';
     link->phase = TALKING;
     link->connection = CONNECTED;
     link->failures = 0;
@@ -157,35 +155,57 @@ static bool welcomed(struct link *link, const char *line, int64_t now)
     return true;
 }
 
-static void refused(struct link *link, enum connection connection, const char *why, int64_t now)
+void links_block(unsigned node, enum connection mismatch, uint64_t instance)
 {
-    if (link->connection != connection)
-        log_line(ERROR, "node %d (%s) refuses the connection: %s", (int)(link - links), name_of(link), why);
-    link->connection = connection;
-    rest(link, now);
+    struct link *link = &links[node];
+    if (!begun || node >= self.nodes.count || (int)node == self.number)
+        return;
+    if (link->connection != mismatch)
+        log_line(ERROR, "%s with node %u (%s): communication is blocked",
+                 mismatch == VERSION_MISMATCH ? "Version mismatch" : "Node configuration mapping mismatch", node,
+                 name_of(link));
+    stream_close(&link->stream);
+    link->phase = BLOCKED;
+    link->due = INT64_MAX;
+    link->connection = mismatch;
+    link->instance = instance;
+}
+
+bool links_are_blocked(unsigned node, uint64_t instance, int64_t now)
+{
+    struct link *link = &links[node];
+    if (!begun || node >= self.nodes.count || link->phase != BLOCKED)
+        return false;
+    if (host_description()->imex_mismatch_is_permanent || link->instance == instance)
+        return true;
+    log_line(INFO, "node %u (%s) is a new instance: communication is no longer blocked", node, name_of(link));
+    link->phase = RESTING;
+    link->connection = NEVER_CONNECTED;
+    link->failures = 0;
+    link->due = now;
+    return false;
 }
 
 static void hear_greeting(struct link *link, const char *line, int64_t now)
 {
     if (welcomed(link, line, now))
         return;
-    if (strcmp(line, "REFUSED VERSION") == 0)
-        refused(link, VERSION_MISMATCH, "it has another version", now);
-    else if (strcmp(line, "REFUSED NODES") == 0)
-        refused(link, NODE_MAP_MISMATCH, "it has another node list", now);
+    uint64_t instance;
+    if (sscanf(line, "REFUSED VERSION %" SCNx64, &instance) == 1)
+        links_block((unsigned)(link - links), VERSION_MISMATCH, instance);
+    else if (sscanf(line, "REFUSED NODES %" SCNx64, &instance) == 1)
+        links_block((unsigned)(link - links), NODE_MAP_MISMATCH, instance);
     else
-        fail(link, strcmp(line, "REFUSED AUTH") == 0 ? "only one of the two authenticates" : "no answer of an IMEX node",
+        fail(link, strncmp(line, "REFUSED AUTH", strlen("REFUSED AUTH")) == 0 ? "only one of the two authenticates" : "no answer of an IMEX node",
              now);
 }
 
 static void hear_state(struct link *link, const char *line, int64_t now)
 {
-    char name[32], row[MAX_NODES + 1] = "";
-    _Static_assert(MAX_NODES == 256, "the width in the next format");
-    if (sscanf(line, "STATE %31s %256s", name, row) < 1)
+    char name[32];
+    if (sscanf(line, "STATE %31s", name) != 1)
         return;
     link->heard = now;
-    strcpy(link->row, row);
     for (int state = 0; state < STATE_COUNT; state++)
         if (strcmp(STATE_NAMES[state], name) == 0)
             link->state = (enum state)state;
@@ -203,7 +223,7 @@ static void hear(struct link *link, int64_t now)
         else
             hear_state(link, line, now);
     }
-    if (!open && link->phase != RESTING)
+    if (!open && link->phase != RESTING && link->phase != BLOCKED)
         fail(link, "closed by the other side", now);
 }
 
@@ -222,15 +242,12 @@ void links_renew(int64_t now)
 {
     for (unsigned node = 0; begun && node < self.nodes.count; node++) {
         struct link *link = &links[node];
-        if ((int)node == self.number)
+        if ((int)node == self.number || link->phase == BLOCKED)
             continue;
-        link->failures = 0;
-        if (link->phase == TALKING) {
-            look_up(link);
-        } else {
-            stream_close(&link->stream);
-            attempt(link, now);
-        }
+        if (link->phase != RESTING)
+            fail(link, "all connections start again", now);
+        link->failures = link->attempts = 0;
+        attempt(link, now);
     }
 }
 
@@ -274,7 +291,7 @@ void links_react(const struct waits *waits, int64_t now)
 static void tick(struct link *link, int64_t now)
 {
     if (is_refused(link)) {
-        if (link->phase != RESTING)
+        if (link->phase != RESTING && link->phase != BLOCKED)
             fail(link, "a fault refuses this node", now);
     } else if (link->phase == TALKING && now - link->heard >= PATIENCE_MS) {
         fail(link, "it is silent", now);

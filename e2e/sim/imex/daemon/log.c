@@ -16,6 +16,11 @@ static FILE *file;
 static bool to_syslog;
 static long most = INFO;
 
+enum { KEPT_LINES = 512 };
+
+static char kept[KEPT_LINES][LINE_SIZE]; /* lines above the level, until they are dumped */
+static unsigned kept_count;              /* the newest KEPT_LINES of so many */
+
 bool log_open(const struct config *config)
 {
     most = config->log_level;
@@ -30,23 +35,40 @@ bool log_open(const struct config *config)
     return file != NULL;
 }
 
+static void put(enum level level, const char *line)
+{
+    FILE *out = file == NULL ? stderr : file;
+    if (to_syslog)
+        syslog(PRIORITIES[level], "%s", line);
+    else
+        fprintf(out, "%s\n", line);
+    fflush(out);
+}
+
 void log_line(enum level level, const char *format, ...)
 {
-    if ((long)level > most)
-        return;
-    char text[LINE_SIZE], stamp[64];
+    char line[LINE_SIZE], stamp[64];
+    struct tm parts;
+    time_t now = time(NULL);
+    int used = 0;
+    if (!to_syslog) {
+        strftime(stamp, sizeof stamp, "%b %d %Y %H:%M:%S", localtime_r(&now, &parts));
+        used = snprintf(line, sizeof line, "[%s] [%s] [tid %ld] ", stamp, LEVELS[level], syscall(SYS_gettid));
+    }
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
     va_end(arguments);
-    if (to_syslog) {
-        syslog(PRIORITIES[level], "%s", text);
-        return;
-    }
-    time_t now = time(NULL);
-    struct tm parts;
-    strftime(stamp, sizeof stamp, "%b %d %Y %H:%M:%S", localtime_r(&now, &parts));
-    FILE *out = file == NULL ? stderr : file;
-    fprintf(out, "[%s] [%s] [tid %ld] %s\n", stamp, LEVELS[level], syscall(SYS_gettid), text);
-    fflush(out);
+    if ((long)level <= most)
+        put(level, line);
+    else
+        strcpy(kept[kept_count++ % KEPT_LINES], line);
+}
+
+void log_dump(void)
+{
+    unsigned first = kept_count > KEPT_LINES ? kept_count - KEPT_LINES : 0;
+    for (unsigned one = first; one < kept_count; one++)
+        put(INFO, kept[one % KEPT_LINES]);
+    kept_count = 0;
 }

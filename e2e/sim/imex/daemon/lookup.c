@@ -47,6 +47,7 @@ static void *look_up(void *given)
         lookup->answer.found = true;
         memcpy(&lookup->answer.address.socket, found->ai_addr, found->ai_addrlen);
         lookup->answer.address.size = found->ai_addrlen;
+        address_unmap(&lookup->answer.address);
         freeaddrinfo(found);
     }
     finish(lookup);

@@ -22,7 +22,6 @@ static struct {
     bool awaited[MAX_NODES];
     unsigned awaited_count;
     enum state told_state;
-    char told_row[MAX_NODES + 1];
     bool ends;
 } loop;
 
@@ -49,21 +48,33 @@ static bool hear_of_self(const struct answer *answer)
 {
     if (self.number != UNKNOWN || loop.unanswered == 0)
         return true;
+    char ip[IP_SIZE];
     loop.unanswered--;
     if (answer->found && address_is_own(&answer->address)) {
         self.number = (int)answer->node;
         self.address = answer->address;
-        log_line(INFO, "this is node %d (%s) of %u", self.number, self.nodes.name[self.number], self.nodes.count);
+        address_format(&self.address, ip);
+        log_line(INFO, "Identified this node as ID %d (%s) of %u, at %s", self.number, self.nodes.name[self.number],
+                 self.nodes.count, ip);
         background_is_up();
     } else if (loop.unanswered == 0) {
-        log_line(ERROR, "no address of this host is in the node list %s", self.config.nodes_file);
+        log_line(ERROR, "No matching network interface found for any IP addresses in the node configuration file %s",
+                 self.config.nodes_file);
         return false;
     }
     return true;
 }
 
+static void get_ready(void)
+{
+    enter(INIT_GPU);
+    enter(READY);
+}
+
 static void join(int64_t now)
 {
+    if (self.config.authenticates)
+        enter(STARTING_AUTH_SERVER);
     guests_listen();
     links_begin(now);
     if (self.config.quorum == QUORUM_RECOVERY)
@@ -71,10 +82,13 @@ static void join(int64_t now)
     if (loop.awaited_count > 0)
         log_line(WARNING, "the last instance did not end well; waiting for the %u nodes it was connected to",
                  loop.awaited_count);
-    enter(loop.awaited_count > 0 ? WAITING_FOR_QUORUM : READY);
+    if (loop.awaited_count > 0)
+        enter(WAITING_FOR_RECOVERY);
+    else
+        get_ready();
 }
 
-static bool has_quorum(void)
+static bool has_recovered(void)
 {
     for (unsigned node = 0; node < self.nodes.count; node++)
         if (loop.awaited[node] && link_to(node)->connection != CONNECTED)
@@ -89,7 +103,7 @@ static void note_peers(void)
         enum connection connection = link_to(node)->connection;
         bool is_linked = connection == CONNECTED || connection == RECOVERING;
         kept[node] = (int)node != self.number &&
-            (is_linked || (self.state == WAITING_FOR_QUORUM && loop.awaited[node]));
+            (is_linked || (self.state == WAITING_FOR_RECOVERY && loop.awaited[node]));
     }
     recovery_note(&self.nodes, kept);
 }
@@ -98,8 +112,8 @@ static void advance(int64_t now)
 {
     if (self.state == INITIALIZING && self.number != UNKNOWN && now - loop.started >= self.faults.slow_start_ms)
         join(now);
-    if (self.state == WAITING_FOR_QUORUM && has_quorum())
-        enter(READY);
+    if (self.state == WAITING_FOR_RECOVERY && has_recovered())
+        get_ready();
     if (self.state != INITIALIZING && self.config.quorum == QUORUM_RECOVERY)
         note_peers();
 }
@@ -107,12 +121,9 @@ static void advance(int64_t now)
 /* Tells the others what has changed here. */
 static void tell(void)
 {
-    char row[MAX_NODES + 1];
-    links_row(row);
-    if (loop.told_state == shown_state() && strcmp(loop.told_row, row) == 0)
+    if (loop.told_state == shown_state())
         return;
     loop.told_state = shown_state();
-    strcpy(loop.told_row, row);
     guests_tell();
 }
 
@@ -137,11 +148,12 @@ static void start_over(void)
 
 static void claim_version(void)
 {
-    const char *claimed = self.faults.version[0] != '\0' ? self.faults.version : host_driver_version();
+    const char *own = self.has_no_gpu ? "NO_GPU" : host_description()->driver_version;
+    const char *claimed = self.faults.version[0] != '\0' ? self.faults.version : own;
     if (strcmp(self.version, claimed) == 0)
         return;
     bool is_first = self.version[0] == '\0';
-    snprintf(self.version, sizeof self.version, "%s", claimed);
+    snprintf(self.version, sizeof self.version, "%.31s", claimed);
     if (!is_first)
         start_over();
 }
@@ -176,22 +188,14 @@ static int64_t fault_due(void)
 
 static void renew(int64_t now)
 {
-    static struct nodes nodes;
-    if (self.faults.dns_stale || (loop.signalled != 0 && now - loop.signalled < host_signal_window_ms())) {
+    int64_t window_ms = host_description()->imex_signal_window_ms;
+    if (self.faults.dns_stale || (loop.signalled != 0 && now - loop.signalled < window_ms)) {
         log_line(WARNING, "SIGUSR1 is ignored%s", self.faults.dns_stale ? "" : ": it comes too soon after the last");
         return;
     }
     loop.signalled = now;
-    if (!nodes_read(self.config.nodes_file, &nodes))
-        return;
-    log_line(INFO, "SIGUSR1: names are looked up again");
-    if (nodes.hash == self.nodes.hash) {
-        links_renew(now);
-        return;
-    }
-    log_line(INFO, "the node list has changed");
-    self.nodes = nodes;
-    start_over();
+    log_line(INFO, "SIGUSR1: all outgoing connections start again");
+    links_renew(now);
 }
 
 static void take_signal(int64_t now)
@@ -201,6 +205,8 @@ static void take_signal(int64_t now)
         return;
     if (signal.ssi_signo == SIGUSR1) {
         renew(now);
+    } else if (signal.ssi_signo == SIGHUP) {
+        log_dump();
     } else {
         log_line(INFO, "%s: shutting down", strsignal((int)signal.ssi_signo));
         loop.ends = true;
@@ -270,11 +276,10 @@ static sigset_t take_over_signals(void)
 {
     sigset_t handled;
     sigemptyset(&handled);
-    for (const int *one = (const int[]){SIGTERM, SIGINT, SIGQUIT, SIGUSR1, 0}; *one != 0; one++)
+    for (const int *one = (const int[]){SIGTERM, SIGINT, SIGQUIT, SIGUSR1, SIGHUP, 0}; *one != 0; one++)
         sigaddset(&handled, *one);
     sigprocmask(SIG_BLOCK, &handled, NULL);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN);
     return handled;
 }
 
@@ -314,5 +319,6 @@ int main(int count, char **arguments)
     links_close();
     guests_close();
     commands_close();
+    log_dump();
     return code;
 }

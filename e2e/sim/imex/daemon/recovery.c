@@ -2,7 +2,7 @@
  * Whom an instance was connected to, so that the one after a crash waits for them (quorum RECOVERY).
  *
  * A file that is there at the start was left by a crash. It starts with the hash of the node list, by which it is
- * known to be of another one, and has the number of a node in each line after that.
+ * known to be of another one, and has the number and address of a node in each line after that.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -28,7 +28,7 @@ unsigned recovery_read(const struct nodes *nodes, bool awaited[MAX_NODES])
     if (file == NULL)
         return 0;
     if (fscanf(file, "%" SCNx64, &hash) == 1 && hash == nodes->hash)
-        while (fscanf(file, "%u", &number) == 1 && number < nodes->count)
+        while (fscanf(file, " Node %u: %*s", &number) == 1 && number < nodes->count)
             if (!awaited[number]) {
                 awaited[number] = true;
                 count++;
@@ -45,9 +45,13 @@ static bool written(const struct nodes *nodes, const bool kept[MAX_NODES])
     if (file == NULL)
         return false;
     fprintf(file, "%" PRIx64 "\n", nodes->hash);
-    for (unsigned node = 0; node < nodes->count; node++)
-        if (kept[node])
-            fprintf(file, "%u\n", node);
+    for (unsigned node = 0; node < nodes->count; node++) {
+        char ip[IP_SIZE];
+        if (!kept[node])
+            continue;
+        address_format(&link_to(node)->address, ip);
+        fprintf(file, "Node %u: %s\n", node, ip[0] == '\0' ? "-" : ip);
+    }
     return fclose(file) == 0 && rename(NOTES ".new", NOTES) == 0;
 }
 

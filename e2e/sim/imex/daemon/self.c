@@ -5,5 +5,7 @@ struct self self;
 
 enum state shown_state(void)
 {
-    return self.state == READY && self.faults.never_ready ? NOT_READY : self.state;
+    if (self.faults.status > 0 && self.faults.status <= STATE_COUNT)
+        return (enum state)(self.faults.status - 1);
+    return self.state == READY && self.faults.never_ready ? INIT_GPU : self.state;
 }

@@ -17,6 +17,7 @@ static const char USAGE[] =
     "nvidia-imex [OPTION]...\n"
     "\n"
     "    -c FILE         The configuration; default: " DEFAULT_CONFIG "\n"
+    "    --nogpu         Run without a driver; the version is NO_GPU.\n"
     "    --require-cap   Do not start without the device node of the capability fabric-imex-mgmt.\n"
     "    -v, --version   Show the version.\n"
     "    -h, --help      Show this text.\n";
@@ -28,10 +29,12 @@ bool options_read(char **arguments, struct options *options)
         const char *argument = arguments[place];
         if (strcmp(argument, "-c") == 0 && arguments[place + 1] != NULL) {
             options->config = arguments[++place];
+        } else if (strcmp(argument, "--nogpu") == 0) {
+            options->has_no_gpu = true;
         } else if (strcmp(argument, "--require-cap") == 0) {
             options->needs_capability = true;
         } else if (strcmp(argument, "-v") == 0 || strcmp(argument, "--version") == 0) {
-            printf("IMEX version is: %s\n", host_open() ? host_driver_version() : "unknown");
+            printf("IMEX version is: %s\n", host_open() ? host_description()->driver_version : "unknown");
             exit(EXIT_SUCCESS);
         } else if (strcmp(argument, "-h") == 0 || strcmp(argument, "--help") == 0) {
             fputs(USAGE, stdout);
@@ -47,7 +50,7 @@ bool options_read(char **arguments, struct options *options)
 void complain(bool fatal, const char *file, unsigned line, const char *problem)
 {
     if (line == 0)
-        log_line(ERROR, "cannot read the configuration %s: %s", file, problem);
+        log_line(ERROR, "cannot read %s: %s", file, problem);
     else
         log_line(fatal ? ERROR : WARNING, "%s:%u: %s", file, line, problem);
 }
@@ -153,20 +156,22 @@ static bool bind_to_others(void)
         log_line(ERROR, "there is no address at the network interface %s", config->network_interface);
         return false;
     }
-    char ip[IP_SIZE];
-    address_format(&address, ip);
-    return address_parse(ip, port, &address) && guests_bind(&address);
+    address_set_port(&address, port);
+    return guests_bind(&address);
 }
 
 /* ---- what must be there ------------------------------------------------------------------------------- */
 
 bool host_is_fit(const struct options *options)
 {
-    if (!host_open() || !host_driver_is_loaded()) {
+    self.has_no_gpu = options->has_no_gpu;
+    if (!host_open() || (!self.has_no_gpu && !host_driver_is_loaded())) {
         log_line(ERROR, "the NVIDIA driver is not loaded");
         return false;
     }
-    if ((options->needs_capability || host_needs_capability()) && !host_has_capability()) {
+    if (self.has_no_gpu)
+        return true;
+    if ((options->needs_capability || host_description()->imex_needs_capability) && !host_has_capability()) {
         log_line(ERROR, "the device node of the capability fabric-imex-mgmt is missing");
         return false;
     }
@@ -177,7 +182,29 @@ bool host_is_fit(const struct options *options)
     return true;
 }
 
+/* Whether this version of IMEX takes names for nodes; before 570.158.01 it took addresses only. */
+static bool takes_names(void)
+{
+    unsigned branch = 0, minor = 0, patch = 0;
+    sscanf(host_description()->driver_version, "%u.%u.%u", &branch, &minor, &patch);
+    return branch != 570 ? branch > 570 : minor != 158 ? minor > 158 : patch >= 1;
+}
+
+static bool nodes_are_fit(void)
+{
+    struct address address;
+    for (unsigned node = 0; !takes_names() && node < self.nodes.count; node++) {
+        if (!address_parse(self.nodes.name[node], 0, &address)) {
+            log_line(ERROR, "%s: %s is no address, and this version takes no names", self.config.nodes_file,
+                     self.nodes.name[node]);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool doors_open(void)
 {
-    return nodes_read(self.config.nodes_file, &self.nodes) && bind_to_others() && commands_open();
+    return nodes_read(self.config.nodes_file, &self.nodes, complain) && nodes_are_fit() && bind_to_others() &&
+        commands_open();
 }

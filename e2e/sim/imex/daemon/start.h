@@ -5,7 +5,7 @@
 
 struct options {
     const char *config;
-    bool needs_capability;
+    bool needs_capability, has_no_gpu;
 };
 
 /* Exits for --help and --version; false, and said on standard error: the command line is wrong. */

@@ -246,7 +246,23 @@ class Iommu(Frozen):
 
 
 class Imex(Frozen):
-    """IMEX: parameters of the kernel module, device nodes, programs."""
+    """IMEX: parameters of the kernel module, device nodes, programs.
+
+    Public sources differ about the last ones, or say nothing; see docs/reference/imex.md, "What is
+    known of nvidia-imex".
+
+    Attributes:
+        retry_first_ms: The time from a failed connection to the next attempt; doubles.
+        retry_ceiling_ms: The longest such time.
+        name_retry_ms: The longest time between attempts at a name that does not resolve; the first
+            is half a second.
+        mismatch_is_permanent: Nodes whose version or node map does not match are blocked until this
+            nvidia-imex ends; otherwise, until the other one is another process.
+        ctl_says_unavailable: `nvidia-imex-ctl -q` says UNAVAILABLE where no daemon answers;
+            otherwise, it fails.
+        ctl_patience_ms: How long nvidia-imex-ctl waits for a daemon that took its question; 0 means
+            without limit.
+    """
 
     channel_count: int
     create_channel0: bool
@@ -254,6 +270,12 @@ class Imex(Frozen):
     installed: bool  # false: the driver root has no nvidia-imex
     needs_capability: bool  # nvidia-imex does not start without the node of fabric-imex-mgmt
     signal_window_ms: int  # a SIGUSR1 that comes so soon after another is ignored
+    retry_first_ms: int
+    retry_ceiling_ms: int
+    name_retry_ms: int
+    mismatch_is_permanent: bool
+    ctl_says_unavailable: bool
+    ctl_patience_ms: int
 
 
 class MigBehaviour(Frozen):

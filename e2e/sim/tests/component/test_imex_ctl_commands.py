@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nvdra_sim import imex_incidents
+from nvdra_sim.state_file import layout
 from nvdra_sim.testing.imex_fixtures import CONFIG, MakeTray, Tray
 
 HERE = "127.0.0.1"
-WORDS = [b"QUERY\n", b"NODES\n", b"PING\n", b"HELLO 1 0 0 0 1 ", b"0 0 ", b"580.95.05\n", b"\n"]
+WORDS = [b"QUERY\n", b"ROW\n", b"PING\n", b"HELLO 1 0 0 0 1 ", b"0 0 ", b"580.95.05\n", b"\n"]
 
 
 @pytest.fixture
@@ -48,11 +49,10 @@ def test_a_domain_of_one_node_is_up(tray: Tray) -> None:
         "0": {
             "status": "READY",
             "host": HERE,
-            "ip": HERE,
-            "hostname": socket.gethostname(),
+            "connections": {"0": {"host": HERE, "status": "CONNECTED", "changed": True}},
+            "changed": True,
             "version": "580.95.05",
-            "local": True,
-            "connections": {"0": {"host": HERE, "status": "CONNECTED"}},
+            "hostName": socket.gethostname(),
         }
     }
     assert domain["timestamp"]
@@ -68,21 +68,22 @@ def test_the_table_has_a_legend_the_nodes_their_connections_and_the_domain(
     done = tray.ctl("-N")
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert [line[0] for line in lines[1:8]] == ["I", "N", "C", "R", "D", "V", "M"]
+    legend = [line.split(" - ")[0] for line in lines[1:9]]
+    assert legend == ["I", "N", "R", "D", "A", "!V!", "!M!", "C"]
     words = [line.split() for line in lines]
-    assert ["Node", "#0", "*", HERE, "*", "READY", "-", "Version:", "580.95.05"] in words
-    assert ["Node", "#1", "-", "203.0.113.9", "-", "UNAVAILABLE", "-", "Version:", "-"] in words
+    assert ["Node", "#0", "*", HERE, "*", "-", "READY", "-", "Version:", "580.95.05"] in words
+    assert ["Node", "#1", "-", "203.0.113.9", "-", "UNAVAILABLE"] in words
     assert words[-4:] == [
         ["Nodes", "From\\To", "0", "1"],
         ["0", "C", "N"],
         ["1", "I", "I"],
-        ["Domain", "State:", "DOWN"],
+        ["Domain", "State:", "DEGRADED"],
     ]
 
 
 def test_host_names_are_shown_on_request(tray: Tray) -> None:
     shown = tray.ctl("-H").stdout
-    assert f"Hostname: {socket.gethostname()} - Address: {HERE}" in shown
+    assert f"Hostname: {socket.gethostname()}" in shown
     assert "Hostname" not in tray.ctl("-N").stdout
     assert tray.ctl("-N", "-H").stdout.splitlines()[-1] == "Domain State: UP"
 
@@ -168,15 +169,40 @@ def test_without_a_daemon_it_fails_and_says_nothing_on_standard_output(
     tray = local_tray()
     tray.configure([HERE])
     done = tray.ctl("-q")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (255, "")
     assert done.stderr == "nvidia-imex-ctl: no IMEX daemon answers\n"
+
+
+def test_it_may_have_a_word_for_a_missing_daemon(local_tray: MakeTray) -> None:
+    """It is not known whether the real program says UNAVAILABLE or fails."""
+    tray = local_tray(node={"imex": {"ctl_says_unavailable": True}})
+    tray.configure([HERE])
+    done = tray.ctl("-q")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "UNAVAILABLE\n", "")
+
+
+def test_without_a_daemon_every_node_of_the_list_is_unavailable(local_tray: MakeTray) -> None:
+    tray = local_tray()
+    tray.configure([HERE, "localhost"])
+    domain = tray.domain()
+    assert domain["status"] == "DOWN"
+    for node in domain["nodes"].values():
+        assert (node["status"], node["version"], node["changed"]) == ("UNAVAILABLE", "", False)
+        assert [one["status"] for one in node["connections"].values()] == ["INVALID"] * 2
+
+
+def test_without_a_node_list_the_domain_cannot_be_shown(tray: Tray) -> None:
+    (tray.directory / "nodes.cfg").unlink()
+    done = tray.ctl("-N", "-j")
+    assert (done.returncode, done.stdout) == (255, "")
+    assert "nodes.cfg" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["-c", "/nowhere/imexd.cfg"], ["--u=/nowhere/ctl.sock"]])
 def test_what_is_not_there_is_no_daemon(local_tray: MakeTray, arguments: list[str]) -> None:
     tray = local_tray()
     done = tray.run(tray.program("nvidia-imex-ctl"), "-q", *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (255, "")
     assert done.stderr.startswith("nvidia-imex-ctl: ")
 
 
@@ -184,7 +210,7 @@ def test_a_daemon_without_command_service_cannot_be_asked(local_tray: MakeTray) 
     tray = local_tray()
     tray.configure([HERE], IMEX_CMD_ENABLED="0")
     done = tray.ctl("-q")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (255, "")
     assert done.stderr.endswith("does not enable the command service\n")
 
 
@@ -211,11 +237,19 @@ def test_help_and_version_need_no_daemon(local_tray: MakeTray, option: str, word
 # Other words than READY
 
 
-def test_a_daemon_that_never_gets_ready_says_not_ready_and_not_ready_alone(tray: Tray) -> None:
-    imex_incidents.disturb(tray.state, never_ready=True)
-    tray.wait_status("NOT_READY")
+@pytest.mark.parametrize("word", layout.IMEX_STATUSES)
+def test_every_word_can_be_said(tray: Tray, word: str) -> None:
+    imex_incidents.disturb(tray.state, status=word)
+    tray.wait_status(word)
     assert tray.ctl("-q").returncode == 0
-    assert tray.domain()["nodes"]["0"]["status"] == "NOT_READY"
+    assert tray.domain()["nodes"]["0"]["status"] == word
+
+
+def test_a_daemon_that_never_gets_ready_says_what_it_does(tray: Tray) -> None:
+    imex_incidents.disturb(tray.state, never_ready=True)
+    tray.wait_status("INIT_GPU")
+    assert tray.ctl("-q").returncode == 0
+    assert tray.domain()["nodes"]["0"]["status"] == "INIT_GPU"
     imex_incidents.clear(tray.state)
     tray.wait_status("READY")
 
@@ -257,7 +291,7 @@ def test_a_stranger_on_the_port_of_the_nodes_is_hung_up_on_and_harms_nobody(tray
             assert hangs_up(stranger, words)
     with socket.create_connection((HERE, port), timeout=10) as stranger:
         stranger.sendall(b"HELLO 1 0 0 0 1 0 0 1.2.3\n")
-        assert stranger.recv(100) == b"REFUSED VERSION\n"
+        assert stranger.recv(100).startswith(b"REFUSED VERSION ")
     assert tray.status() == "READY"
 
 
@@ -288,7 +322,7 @@ def test_whatever_is_in_a_configuration_it_is_read_or_refused(tray: Tray, text: 
     file = tray.directory / "any.cfg"
     file.write_bytes(text + b"\nIMEX_CMD_ENABLED=0\n")
     done = tray.run(tray.program("nvidia-imex-ctl"), "-q", "-c", file)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (255, "")
 
 
 def test_programs_run_under_chroot_without_any_library(tray: Tray, tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ def test_a_version_that_does_not_fit_is_refused(local_tray: MakeTray) -> None:
         imex_incidents.disturb(tray.state, version="1" * 32)
     with pytest.raises(StateError, match="from 0 to 255"):
         imex_incidents.disturb(tray.state, refused=[256])
+    with pytest.raises(StateError, match="must be one of: INITIALIZING, "):
+        imex_incidents.disturb(tray.state, status="WAITING_FOR_QUORUM")
 
 
 # nvdra-simctl
@@ -155,7 +157,9 @@ NOTHING: dict[str, object] = {
     "slow_start_ms": 0,
     "crash_after_ms": 0,
     "never_ready": False,
+    "status": None,
     "hang": False,
+    "nodes_hang": False,
     "dns_stale": False,
     "version": None,
     "refused": None,
@@ -168,12 +172,15 @@ def test_every_fault_is_set_shown_and_cleared_by_command(
     tray = local_tray()
     assert answer(tray, "show") == NOTHING
     given = ["--slow-start-ms", "5", "--crash-after-ms", "7", "--never-ready", "--hang"]
-    given += ["--dns-stale", "--claim-version", "1.2", "--refuse", "2,0"]
+    given += ["--nodes-hang", "--status", "SHUTTING_DOWN", "--dns-stale"]
+    given += ["--claim-version", "1.2", "--refuse", "2,0"]
     every = {
         "slow_start_ms": 5,
         "crash_after_ms": 7,
         "never_ready": True,
+        "status": "SHUTTING_DOWN",
         "hang": True,
+        "nodes_hang": True,
         "dns_stale": True,
         "version": "1.2",
         "refused": "0,2",

@@ -80,7 +80,7 @@ def test_a_container_needs_two_programs_the_state_file_and_the_capability(
     daemon = container.start(stack)
     container.becomes("READY")
     imex_incidents.disturb(tray.state, never_ready=True)
-    container.becomes("NOT_READY")
+    container.becomes("INIT_GPU")
     daemon.send_signal(signal.SIGTERM)
     assert daemon.wait(timeout=20) == 0
 

@@ -129,6 +129,18 @@ class FeatureGates:
         """
         return cls().merged(text)
 
+    @classmethod
+    def parse_known(cls, text: str) -> "FeatureGates":
+        """Return the gates for a text of another release, without those that are not known here.
+
+        Raises:
+            FeatureGateError: The text is invalid.
+        """
+        known = {
+            name: on for name, on in _settings(text) if name in KNOWN_FEATURES or name in AGGREGATES
+        }
+        return cls.parse(",".join(f"{name}={str(on).lower()}" for name, on in known.items()))
+
     def merged(self, text: str) -> "FeatureGates":
         """Return these gates with the settings of `text` on top, gate by gate.
 
@@ -177,6 +189,10 @@ class FeatureGates:
         gates = {str(feature): self._is_on(feature) for feature in KNOWN_FEATURES}
         aggregates = {name: self.explicit.get(name, False) for name in AGGREGATES}
         return dict(sorted({**gates, **aggregates}.items()))
+
+    def full_text(self) -> str:
+        """Return every gate and both aggregates as the controller gives them to daemons."""
+        return "".join(f"{name}={str(on).lower()}," for name, on in self.as_map().items())
 
     def explicit_text(self) -> str:
         """Return the explicit settings in the syntax of `--feature-gates`."""

@@ -80,6 +80,11 @@ RELEASE_NVML_ANNOTATION: Final = "gpu.nvidia.com/release-nvml"
 """
 TRACE_ANNOTATION: Final = "nvdra.nvidia.com/trace-id"
 """Annotation with a trace ID, on Events that the driver writes."""
+DOMAIN_SETTINGS_ANNOTATION: Final = "nvdra.nvidia.com/domain-settings"
+"""Annotation of a ComputeDomain: the settings that all its daemons must share."""
+DAEMON_ANNOTATION: Final = "nvdra.nvidia.com/imex-daemon"
+"""Annotation of a daemon's pod: what the daemon says of itself. The admission policy lets daemons
+set annotations of their own pod that begin with `nvdra.nvidia.com/imex-`."""
 
 DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
 DEFAULT_CDI_ROOT: Final = "/etc/cdi"

@@ -48,8 +48,8 @@ class ChildConfig:
         verbosity: `-v` of the daemons.
         logging_format: Format of the daemons' logs, the controller's own: one setting says it for
             both. `text`, the daemons' default, is not passed on.
-        max_nodes: Maximum number of a domain's nodes in one clique.
-        gates: Feature gates, which are passed on to the daemons.
+        max_nodes: Maximum number of a domain's nodes in one clique; of domains that are made now.
+        gates: Feature gates of the daemons; of domains that are made now.
         http_endpoint: `host:port` of the daemons' probes and metrics; empty for none.
         variables: Further environment variables of the daemons: how they export telemetry.
         is_host_managed: Whether the hosts run IMEX, so that domains have no daemons.
@@ -235,14 +235,15 @@ def _environment(child_config: ChildConfig) -> list[JsonObject]:
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
     }
-    gates = "".join(
-        f"{name}={str(on).lower()}," for name, on in child_config.gates.as_map().items()
-    )
     first = {
         "LOG_VERBOSITY": str(child_config.verbosity),
         "MAX_NODES_PER_IMEX_DOMAIN": str(child_config.max_nodes),
     }
-    last = {"NVIDIA_VISIBLE_DEVICES": "void", "FEATURE_GATES": gates}
+    last = {
+        "CLIQUE_WRITER": "controller",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "FEATURE_GATES": child_config.gates.full_text(),
+    }
     if child_config.logging_format != "text":
         last["LOGGING_FORMAT"] = child_config.logging_format
     if child_config.http_endpoint:

@@ -58,6 +58,7 @@ class DomainSnapshot:
         daemon_templates: Its daemons' claim templates in all managed namespaces.
         workload_templates: Its workload's claim templates, usually one, in the domain's namespace.
         cliques: Its cliques in all managed namespaces.
+        clique_objects: The same as JSON, on which writes of them are based.
         pods: The pods of its DaemonSets.
         nodes: The nodes that carry its label.
     """
@@ -69,6 +70,7 @@ class DomainSnapshot:
     daemon_templates: tuple[Child, ...] = ()
     workload_templates: tuple[Child, ...] = ()
     cliques: tuple[ComputeDomainClique, ...] = ()
+    clique_objects: tuple[JsonObject, ...] = ()
     pods: tuple[DaemonPod, ...] = ()
     nodes: tuple[NodeName, ...] = ()
 

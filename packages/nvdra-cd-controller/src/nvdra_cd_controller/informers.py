@@ -187,6 +187,7 @@ class DomainInformers:
         stored = next(self.domains.objects_of(uid), None)
         namespace = stored["metadata"]["namespace"] if stored else ""
         templates = [self._template(each) for each in self.templates.objects_of(uid)]
+        cliques = [each for informer in self.cliques.values() for each in informer.objects_of(uid)]
         return DomainSnapshot(
             uid=uid,
             domain=None if stored is None else self._parse_domain(uid, stored),
@@ -206,11 +207,8 @@ class DomainInformers:
                 for template in templates
                 if _is_workload_template(template) and namespace in ("", template.namespace)
             ),
-            cliques=tuple(
-                ComputeDomainClique.model_validate(each)
-                for informer in self.cliques.values()
-                for each in informer.objects_of(uid)
-            ),
+            cliques=tuple(map(ComputeDomainClique.model_validate, cliques)),
+            clique_objects=tuple(cliques),
             pods=tuple(
                 daemon_pods.read(each)
                 for informer in self.pods.values()

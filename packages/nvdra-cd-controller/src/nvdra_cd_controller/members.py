@@ -26,6 +26,8 @@ class Member:
         clique: The node's clique; empty without fabric, and before the daemon has joined.
         index: The daemon's index in the clique; `NO_INDEX` if it has none.
         is_ready: Whether the daemon is ready.
+        written_status: What the daemon itself has written into `status.nodes`, which stays as it
+            is; empty if it writes to a clique.
         is_listed: Whether the node is in `status.nodes`: it is not before its daemon has joined.
         not_ready_because: Why the member is not ready, as text; empty when it is ready.
         pod_problem: Why the daemon's pod does not run, as text; empty if nothing is wrong with it.
@@ -36,6 +38,7 @@ class Member:
     clique: CliqueID = NO_CLIQUE
     index: int = NO_INDEX
     is_ready: bool = False
+    written_status: str = ""
     is_listed: bool = True
     not_ready_because: str = ""
     pod_problem: str = ""
@@ -55,7 +58,7 @@ def current(
         labelled: The nodes that carry the domain's label, which have a workload of the domain.
         listed: `status.nodes` as stored, where daemons that do not use cliques keep their entries.
     """
-    node_pods = _pods_by_node(pods)
+    node_pods = pods_by_node(pods)
     entries: dict[NodeName, list[ComputeDomainDaemonInfo]] = defaultdict(list)
     for clique in cliques:
         for entry in clique.daemons:
@@ -86,7 +89,7 @@ def stale_entries(
         pods: The pods of its DaemonSets.
         labelled: The nodes that carry the domain's label.
     """
-    node_pods = _pods_by_node(pods)
+    node_pods = pods_by_node(pods)
     elsewhere: dict[NodeName, list[ComputeDomainDaemonInfo]] = defaultdict(list)
     for other in others:
         for entry in other.daemons:
@@ -102,7 +105,7 @@ def stale_entries(
     return tuple(sorted(entry.node_name for entry in clique.daemons if is_stale(entry)))
 
 
-def _pods_by_node(pods: Iterable[DaemonPod]) -> Mapping[NodeName, Sequence[DaemonPod]]:
+def pods_by_node(pods: Iterable[DaemonPod]) -> Mapping[NodeName, Sequence[DaemonPod]]:
     """The pods that have not finished, by node; the current pod of a node comes first."""
     grouped: dict[NodeName, list[DaemonPod]] = defaultdict(list)
     for pod in pods:
@@ -114,10 +117,13 @@ def _pods_by_node(pods: Iterable[DaemonPod]) -> Mapping[NodeName, Sequence[Daemo
 
 
 def _is_written_by(entry: ComputeDomainDaemonInfo, pod: DaemonPod) -> bool:
-    """Whether this pod wrote the entry. The reference driver's entries have only an IP address."""
+    """Whether this pod wrote the entry. The reference driver's entries have only an IP address.
+
+    A pod that has no address yet has not joined: such an entry is its predecessor's.
+    """
     if entry.pod_uid is not None:
         return entry.pod_uid == pod.uid
-    return not pod.ip or pod.ip == entry.ip_address
+    return bool(pod.ip) and pod.ip == entry.ip_address
 
 
 def _member(
@@ -137,15 +143,16 @@ def _member(
     if pod.clique == NO_CLIQUE:
         return _member_without_fabric(pod)
     if pod.writes_status and listed is not None and pod.ip and listed.ip_address == pod.ip:
-        is_ready = listed.status == Readiness.READY
-        reason = "" if is_ready else pod.problem or "its daemon is not ready"
+        is_ready = listed.status == Readiness.READY and not pod.down_because
+        reason = pod.problem or pod.down_because or "its daemon is not ready"
         return Member(
             node,
             pod.ip,
             listed.clique_id,
             listed.index,
             is_ready,
-            not_ready_because=reason,
+            written_status=listed.status,
+            not_ready_because="" if is_ready else reason,
             pod_problem=pod.problem,
         )
     if pod.is_terminating and node not in labelled:
@@ -176,10 +183,16 @@ def _current_entry(
 
 
 def _member_with_entry(entry: ComputeDomainDaemonInfo, pods: Sequence[DaemonPod]) -> Member:
-    """A member is ready only if its current pod said so, whatever an earlier pod has written."""
+    """A member is ready only if its current pod said so, and while that pod can still say so."""
     pod = pods[0] if pods else None
     is_current = pod is not None and _is_written_by(entry, pod)
-    is_ready = is_current and entry.status == Readiness.READY
+    is_ready = (
+        pod is not None
+        and is_current
+        and entry.status == Readiness.READY
+        and not pod.down_because
+        and (pod.announcement is None or pod.announcement.is_ready)
+    )
     problem = pod.problem if pod is not None and not is_ready else ""
     return Member(
         node=entry.node_name,
@@ -201,9 +214,15 @@ def _not_ready_causes(
         return
     if pod.problem:
         yield pod.problem
+    if pod.down_because:
+        yield pod.down_because
     if not is_current:
         yield "its new daemon has not joined yet"
-    if entry.message:
+    if pod.announcement is not None and pod.announcement.has_left:
+        yield "its daemon has ended"
+    if pod.announcement is not None and pod.announcement.message:
+        yield pod.announcement.message
+    elif entry.message:
         yield entry.message
     yield "its daemon is not ready"
 

@@ -39,10 +39,25 @@ class ObjectWriter:
         self._api = api
         self._informers = informers
 
-    async def add_finalizer(self, snapshot: DomainSnapshot) -> None:
-        """Add our finalizer to a domain, so that it is not deleted before its children."""
-        finalizers = [*_finalizers(snapshot.stored), names.DOMAIN_FINALIZER]
-        await self._set_finalizers(_domain_path(snapshot), snapshot.stored, finalizers)
+    async def prepare_domain(self, snapshot: DomainSnapshot, annotations: dict[str, str]) -> bool:
+        """Add our finalizer, so that a domain is not deleted before its children, and annotations.
+
+        Returns:
+            Whether anything was written.
+        """
+        finalizers = _finalizers(snapshot.stored)
+        if names.DOMAIN_FINALIZER in finalizers and not annotations:
+            return False
+        metadata: JsonObject = {
+            "resourceVersion": snapshot.stored["metadata"]["resourceVersion"],
+            "finalizers": list(dict.fromkeys((*finalizers, names.DOMAIN_FINALIZER))),
+        }
+        if annotations:
+            metadata["annotations"] = annotations
+        body = {"metadata": metadata}
+        stored = await self._api.patch(_domain_path(snapshot), body, _deadline())
+        self._informers.record_write(stored)
+        return True
 
     async def ensure(self, kind: Kind, desired: JsonObject, labelled: tuple[Child, ...]) -> bool:
         """Create a child if it is missing, or correct it if somebody has changed it.
@@ -75,16 +90,38 @@ class ObjectWriter:
         self._informers.record_write(stored)
         return stored
 
-    async def prune_clique(self, name: str, namespace: str, stale: tuple[NodeName, ...]) -> None:
-        """Remove the entries of departed nodes from a clique."""
+    async def write_clique(self, clique: JsonObject, *, is_new: bool) -> JsonObject:
+        """Create a clique, or replace the version that it was computed from.
+
+        Raises:
+            Conflict: Somebody else has written it since.
+        """
+        name, namespace = clique["metadata"]["name"], clique["metadata"]["namespace"]
+        body = {**clique, **_CLIQUE}
         path = api_paths.cliques(namespace, name)
         try:
+            if is_new:
+                stored = await self._create_clique(namespace, name, body)
+            else:
+                stored = await self._api.replace(path, body, _deadline())
+        except NotFound as error:  # its last owner is gone, and the watch has not reported it yet
+            raise Conflict(error.reason, error.message) from error
+        self._informers.record_write(stored)
+        return stored
+
+    async def _create_clique(self, namespace: str, name: str, body: JsonObject) -> JsonObject:
+        try:
+            return await self._api.create(api_paths.cliques(namespace), body, _deadline())
+        except Conflict:
+            # A daemon was faster, or the clique has lost the labels by which it is found.
+            path, metadata = api_paths.cliques(namespace, name), body["metadata"]
             stored = await self._api.get(path, _deadline())
-        except NotFound:
-            return  # its last daemon is gone; the watch reports the deletion
-        remaining = [each for each in stored.get("daemons") or () if each["nodeName"] not in stale]
-        body = {**stored, "daemons": remaining}
-        self._informers.record_write(await self._api.replace(path, body, _deadline()))
+            labels = stored["metadata"].get("labels") or {}
+            if not metadata["labels"].items() <= labels.items():
+                stored["metadata"]["labels"] = {**labels, **metadata["labels"]}
+                stored = await self._api.replace(path, stored, _deadline())
+            self._informers.record_write(stored)
+            raise
 
     async def annotate(self, child: Child, key: str, value: str) -> None:
         """Set an annotation of a child."""
@@ -239,6 +276,7 @@ class ObjectWriter:
         return apiversions.template_to_version(version, child.object)
 
 
+_CLIQUE: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.CLIQUE_KIND}
 _DOMAIN: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.DOMAIN_KIND}
 
 

@@ -20,8 +20,9 @@ from nvdra_runtime.telemetry import keys, logs, trace_ids
 from nvdra_runtime.telemetry.active_span import ActiveSpan
 from nvdra_runtime.telemetry.instrumentation import SpanScope, Telemetry, domain_attributes
 
-from nvdra_cd_controller import children, members, status
+from nvdra_cd_controller import children, fixed_settings, members, status
 from nvdra_cd_controller.children import ChildConfig
+from nvdra_cd_controller.clique_writer import CliqueWriter
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
 from nvdra_cd_controller.domain_snapshot import DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
@@ -55,6 +56,7 @@ class Reconciler:
         self._telemetry = telemetry
         self._clock = clock
         self._root_span = DomainRootSpan(telemetry, clock)
+        self._clique_writer = CliqueWriter(writer, telemetry)
         self._teardown = TeardownRunner(informers, writer)
 
     async def reconcile(self, uid: DomainUID) -> float | None:
@@ -96,7 +98,9 @@ class Reconciler:
             snapshot = self._informers.snapshot(snapshot.uid)
             if snapshot.domain is None or snapshot.is_terminating:
                 return 0.0
-            wrote |= await self._prune_cliques(snapshot)
+            max_nodes = fixed_settings.of_domain(snapshot, self._child_config).max_nodes
+            cliques = await self._clique_writer.write(snapshot, max_nodes)
+            wrote |= cliques.has_written
             after, wrote_status = await self._update_status(
                 self._informers.snapshot(snapshot.uid), failure
             )
@@ -106,16 +110,19 @@ class Reconciler:
                 span.discard()
             if failure is not None:
                 raise failure
-        return self._root_span.due_in_s(self._informers.snapshot(snapshot.uid))
+        dues = (cliques.due_in_s, self._root_span.due_in_s(self._informers.snapshot(snapshot.uid)))
+        return min((due_s for due_s in dues if due_s is not None), default=None)
 
     async def _ensure_children(self, snapshot: DomainSnapshot) -> bool:
         """Add the finalizer and create or correct the children. Returns whether it has written."""
         assert snapshot.domain is not None
         uid, config = snapshot.uid, self._child_config
-        wrote = False
-        if names.DOMAIN_FINALIZER not in (snapshot.stored["metadata"].get("finalizers") or ()):
-            await self._writer.add_finalizer(snapshot)
-            wrote = True
+        annotations: dict[str, str] = {}
+        if not config.is_host_managed:
+            settings = fixed_settings.of_domain(snapshot, config)
+            config = fixed_settings.applied(config, settings)
+            annotations = fixed_settings.missing_annotation(snapshot, settings)
+        wrote = await self._writer.prepare_domain(snapshot, annotations)
         if not config.is_host_managed:
             with self._telemetry.step("ensure daemonset") as step:
                 namespace = _daemon_namespace(snapshot, config)
@@ -141,20 +148,6 @@ class Reconciler:
                 "ResourceClaimTemplate", template, snapshot.workload_templates
             )
             wrote |= _discard_unless_written(step, wrote_child)
-        return wrote
-
-    async def _prune_cliques(self, snapshot: DomainSnapshot) -> bool:
-        """Remove stale entries from the cliques. Returns whether it has written."""
-        wrote = False
-        for clique in snapshot.cliques:
-            others = [each for each in snapshot.cliques if each is not clique]
-            stale = members.stale_entries(clique, others, snapshot.pods, snapshot.nodes)
-            if stale:
-                with self._telemetry.step("prune clique"):
-                    await self._writer.prune_clique(
-                        clique.metadata.name, clique.metadata.namespace, stale
-                    )
-                wrote = True
         return wrote
 
     async def _update_status(
@@ -191,7 +184,7 @@ class Reconciler:
             all_children_exist=_all_children_exist(snapshot, self._child_config),
             waits_for=waits_for,
             is_host_managed=self._child_config.is_host_managed,
-            max_nodes=self._child_config.max_nodes,
+            max_nodes=fixed_settings.of_domain(snapshot, self._child_config).max_nodes,
         )
 
     async def _write_root_span(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> bool:
@@ -226,6 +219,7 @@ class Reconciler:
     async def _clean_up_deleted(self, snapshot: DomainSnapshot) -> float | None:
         """Remove what a deleted domain has left behind: an orphan, or a label that came late."""
         self._root_span.forget(snapshot.uid)
+        self._clique_writer.forget(snapshot.uid)
         if not snapshot.children and not snapshot.nodes:
             return None
         if not await self._writer.is_deleted(snapshot):

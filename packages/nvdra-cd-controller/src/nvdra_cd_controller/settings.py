@@ -97,7 +97,11 @@ class Settings(BaseModel):
     )
     log_verbosity_cd_daemon: int = Field(ge=0, description="Log verbosity (-v) of the daemons.")
     max_nodes_per_imex_domain: int = Field(
-        default=18, gt=0, description="Maximum number of a domain's nodes in one NVLink clique."
+        default=18,
+        gt=0,
+        le=10_000,
+        description="Maximum number of a domain's nodes in one NVLink clique. Domains keep the "
+        "number that they were made with.",
     )
     imex_mode: imex_settings.ImexMode = "driverManaged"
     imex_isolation: imex_settings.ImexIsolation = "domain"
@@ -127,7 +131,8 @@ class Settings(BaseModel):
 
     feature_gates: Annotated[FeatureGates, Flag(group="Behaviour")] = Field(
         default=FeatureGates(),
-        description="Switches for features that are not stable yet; passed on to the daemons.",
+        description="Switches for features that are not stable yet. Daemons get them; those of "
+        "a domain keep the gates that it was made with.",
     )
 
     http_endpoint: fields.HttpEndpoint = ""

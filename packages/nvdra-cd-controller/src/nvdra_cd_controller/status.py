@@ -109,7 +109,8 @@ def desired(domain: ComputeDomain, inputs: StatusInputs, now: datetime) -> JsonO
     members = inputs.members
     values = _condition_values(domain, inputs)
     is_ready = values[ConditionType.READY].is_true
-    nodes = [_node(member) for member in members if member.is_listed][:MAX_LISTED_NODES]
+    listed = [member for member in _in_stored_order(domain, members) if member.is_listed]
+    nodes = [_node(member) for member in listed][:MAX_LISTED_NODES]
     return {
         "status": (Readiness.READY if is_ready else Readiness.NOT_READY).value,
         "readyNodes": sum(member.is_ready for member in members),
@@ -186,12 +187,15 @@ def _ready(domain: ComputeDomain, inputs: StatusInputs) -> ConditionValue:
     members = inputs.members
     if inputs.waits_for:
         return ConditionValue(False, ConditionReason.DELETING, f"waiting for {inputs.waits_for}")
-    if inputs.failure is not None:
-        return ConditionValue(False, inputs.failure.reason, inputs.failure.event_text)
-    if not inputs.all_children_exist:
-        return ConditionValue(
-            False, ConditionReason.CHILDREN_MISSING, "the children are being created"
-        )
+    is_accepted = inputs.failure is None or inputs.failure.reason not in _NOT_ACCEPTED
+    # A child that cannot be written, or is made again, takes nothing from the nodes that run.
+    if not members or not is_accepted:
+        if inputs.failure is not None:
+            return ConditionValue(False, inputs.failure.reason, inputs.failure.event_text)
+        if not inputs.all_children_exist:
+            return ConditionValue(
+                False, ConditionReason.CHILDREN_MISSING, "the children are being created"
+            )
     if inputs.is_host_managed:
         return ConditionValue(
             True, ConditionReason.HOST_MANAGED, "the hosts run IMEX; its state is not known"
@@ -266,13 +270,27 @@ def _condition(
     }
 
 
+def _in_stored_order(domain: ComputeDomain, members: Sequence[Member]) -> Sequence[Member]:
+    """The members in the order of their nodes; those that daemons wrote stay where they are.
+
+    Where IMEX knows its peers by address, daemons list them in the order of the status, and another
+    order restarts every IMEX of the domain.
+    """
+    if not any(member.written_status for member in members):
+        return members
+    places = {node.name: place for place, node in enumerate(domain.status.nodes)}
+    return sorted(members, key=lambda member: (places.get(member.node, len(places)), member.node))
+
+
 def _node(member: Member) -> JsonObject:
     return {
         "name": member.node,
         "ipAddress": member.ip,
         "cliqueID": member.clique,
         "index": member.index,
-        "status": (Readiness.READY if member.is_ready else Readiness.NOT_READY).value,
+        # A daemon writes its own entry again if it is not what it wrote: then both would write.
+        "status": member.written_status
+        or (Readiness.READY if member.is_ready else Readiness.NOT_READY).value,
     }
 
 

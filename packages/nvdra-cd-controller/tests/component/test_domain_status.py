@@ -75,6 +75,55 @@ async def test_a_replaced_daemon_keeps_its_index_and_is_not_ready_until_it_repor
     await wait_until(lambda: world.status()["status"] == "Ready")
 
 
+def stopped(pod: dict[str, Any], container: dict[str, Any]) -> dict[str, Any]:
+    """The pod as the API server has it when its container or its node stopped."""
+    condition = {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}
+    state = {"name": "compute-domain-daemon", "image": "daemon:1", "imageID": "", **container}
+    return {**pod["status"], "conditions": [condition], "containerStatuses": [state]}
+
+
+RUNNING = {"ready": True, "restartCount": 0, "state": {"running": {}}}
+CRASHED = {
+    "ready": False,
+    "restartCount": 3,
+    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting"}},
+    "lastState": {"terminated": {"exitCode": 1}},
+}
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        (RUNNING, "its daemon's pod is not ready any more: ContainersNotReady"),
+        (CRASHED, "CrashLoopBackOff: back-off 40s restarting"),
+    ],
+    ids=["the tray is powered off", "the daemon crashes"],
+)
+async def test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count(
+    world: DriverInstallation, container: dict[str, Any], words: str
+) -> None:
+    world.create_domain()
+    uid = await world.wait_children_ready()
+    a = world.create_labelled_node("a", uid)
+    pod = world.create_running_daemon_pod(a, uid)
+    world.write_clique_entries(uid, entry(a, pod, 0))
+    await wait_until(lambda: world.status()["status"] == "Ready")
+
+    path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}/status"
+    world.server.request("PUT", path, {**pod, "status": stopped(pod, container)})
+    await wait_until(lambda: world.status()["status"] == "NotReady", timeout_s=5)
+    assert world.status()["readyNodes"] == 0
+    assert world.status()["nodes"][0]["status"] == "NotReady"
+    assert world.condition("Ready")[1:] == (
+        "DaemonsNotReady",
+        f"0 of 1 node is ready; {a}: {words}",
+    )
+
+    again = world.server.request("GET", path)
+    world.server.request("PUT", path, {**again, "status": pod["status"]})
+    await wait_until(lambda: world.status()["status"] == "Ready", timeout_s=5)
+
+
 async def test_the_entry_of_a_departed_node_is_removed(world: DriverInstallation) -> None:
     world.create_domain()
     uid = await world.wait_children_ready()
@@ -167,7 +216,7 @@ async def test_the_domain_says_why_a_daemons_pod_does_not_start(
     "words",
     [
         "ImexBinaryMissing: nvidia-imex is not there; install nvidia-imex on the node",
-        "nvidia-imex says WAITING_FOR_QUORUM",
+        "nvidia-imex says WAITING_FOR_RECOVERY",
     ],
 )
 async def test_the_domain_shows_a_daemons_message(world: DriverInstallation, words: str) -> None:

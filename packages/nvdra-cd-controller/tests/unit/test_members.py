@@ -11,6 +11,7 @@ from nvdra_api.v1beta1.compute_domain import ComputeDomainNode
 from nvdra_api.v1beta1.compute_domain_clique import ComputeDomainDaemonInfo
 from nvdra_cd_controller import members
 from nvdra_cd_controller.members import Member
+from nvdra_runtime.computedomain.announcements import Announcement
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
 from nvdra_testing.control_plane import domain_values
 from nvdra_testing.control_plane.domain_values import (
@@ -271,3 +272,53 @@ def test_of_two_pods_of_a_node_the_one_that_stays_is_the_current_one() -> None:
             assert member.is_ready == is_ready, (ended_at, pod_uid)
         (waiting,) = members.current([], pods, {A})
         assert waiting.ip == "10.4.0.2"
+
+
+def test_a_daemon_whose_pod_is_down_is_not_ready_whatever_it_wrote() -> None:
+    down = daemon_pod(A, is_ready=False, down_because="its daemon's pod is not ready any more")
+    member = only(members.current([clique(clique_entry(A, 3))], [down], {A}))
+
+    assert (member.is_ready, member.not_ready_because) == (False, down.down_because)
+
+
+def test_what_a_daemon_wrote_into_the_status_stays_while_it_does_not_count() -> None:
+    down = daemon_pod(A, writes_status=True, is_ready=False, down_because="it is down")
+    written = ComputeDomainNode(
+        name=A, ip_address=down.ip, clique_id=CLIQUE, index=1, status="Ready"
+    )
+    member = only(members.current([], [down], {A}, [written]))
+
+    assert (member.is_ready, member.not_ready_because) == (False, "it is down")
+    assert member.written_status == "Ready"
+
+
+def test_a_pod_without_an_address_inherits_no_entry_of_the_reference_driver() -> None:
+    theirs = clique_entry(A, 3, pod_uid=None)
+    member = only(members.current([clique(theirs)], [daemon_pod(A, ip="")], {A}))
+
+    assert (member.is_ready, member.index) == (False, 3)
+    assert member.not_ready_because == "its new daemon has not joined yet"
+
+
+@pytest.mark.parametrize(
+    ("said", "because"),
+    [
+        (Announcement("10.4.0.1", message="nvidia-imex ended"), "nvidia-imex ended"),
+        (Announcement("10.4.0.1", has_left=True), "its daemon has ended"),
+    ],
+)
+def test_what_a_daemon_takes_back_counts_before_the_clique_is_written(
+    said: Announcement, because: str
+) -> None:
+    pod = daemon_pod(A, announcement=said)
+    member = only(members.current([clique(clique_entry(A, 3))], [pod], {A}))
+
+    assert (member.is_ready, member.not_ready_because) == (False, because)
+
+
+def test_a_daemon_is_ready_only_once_its_entry_says_so() -> None:
+    pod = daemon_pod(A, announcement=Announcement("10.4.0.1", is_ready=True))
+    starting = clique_entry(A, 3, "NotReady", message="starting")
+
+    assert not only(members.current([clique(starting)], [pod], {A})).is_ready
+    assert only(members.current([clique(clique_entry(A, 3))], [pod], {A})).is_ready

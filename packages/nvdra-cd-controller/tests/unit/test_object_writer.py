@@ -110,13 +110,17 @@ def test_the_domains_finalizer_is_added_and_removed_on_the_version_that_was_read
     bare = domain_values.domain_json()
     bare["metadata"]["finalizers"] = ["example.com/theirs"]
     snapshot = DomainSnapshot(UID, domain_values.domain(), bare)
-    _, api = run(echoed(bare), lambda writer: writer.add_finalizer(snapshot))
+    settings = {names.DOMAIN_SETTINGS_ANNOTATION: "{}"}
+    _, api = run(echoed(bare), lambda writer: writer.prepare_domain(snapshot, settings))
     assert api.sent(f"PATCH {DOMAIN}").body == {
         "metadata": {
             "resourceVersion": "7",
             "finalizers": ["example.com/theirs", names.DOMAIN_FINALIZER],
+            "annotations": settings,
         }
     }
+    is_written, api = run(echoed(bare), lambda writer: writer.prepare_domain(SNAPSHOT, {}))
+    assert (is_written, api.requests) == (False, [])
     _, api = run(
         echoed(SNAPSHOT.stored),
         lambda writer: writer.perform(SNAPSHOT, RemoveDomainFinalizer()),
@@ -153,7 +157,7 @@ def test_a_conflict_is_told_so_that_the_domain_is_looked_at_again() -> None:
     for call in (
         lambda writer: writer.perform(SNAPSHOT, RemoveFinalizer(child(obj))),
         lambda writer: writer.perform(SNAPSHOT, Delete(child(obj))),
-        lambda writer: writer.add_finalizer(SNAPSHOT),
+        lambda writer: writer.prepare_domain(SNAPSHOT, {"a": "b"}),
     ):
         assert isinstance(run(conflict, call)[0], Conflict)
 
@@ -228,22 +232,54 @@ def test_a_status_is_based_on_the_version_that_was_read() -> None:
     assert body["status"] == status
 
 
-def test_departed_nodes_leave_a_clique_as_it_is_now() -> None:
-    path = "/apis/resource.nvidia.com/v1beta1/namespaces/nvdra/computedomaincliques/c"
-    clique = {
+CLIQUES = "/apis/resource.nvidia.com/v1beta1/namespaces/nvdra/computedomaincliques"
+
+
+def clique(**metadata: Any) -> JsonObject:
+    labels = {names.DOMAIN_LABEL: UID}
+    known = {"name": "c", "namespace": "nvdra", "uid": "u", "resourceVersion": "8"}
+    return {
+        "apiVersion": names.NVIDIA_API_VERSION,
         "kind": names.CLIQUE_KIND,
-        "metadata": {"name": "c", "namespace": "nvdra", "uid": "u", "resourceVersion": "8"},
-        "daemons": [{"nodeName": "a", "index": 0}, {"nodeName": "b", "index": 1}],
-    }
-    _, api = run(
-        always((200, clique)),
-        lambda writer: writer.prune_clique("c", "nvdra", (NodeName("a"),)),
-    )
-    assert api.lines() == [f"GET {path}", f"PUT {path}"]
-    assert api.sent(f"PUT {path}").body == {
-        **clique,
+        "metadata": {**known, "labels": labels, **metadata},
         "daemons": [{"nodeName": "b", "index": 1}],
     }
+
+
+def test_a_clique_is_replaced_over_the_version_that_was_read() -> None:
+    _, api = run(
+        always((200, clique())), lambda writer: writer.write_clique(clique(), is_new=False)
+    )
+    assert api.lines() == [f"PUT {CLIQUES}/c"]
+    assert api.sent(f"PUT {CLIQUES}/c").body == clique()
+
+
+@pytest.mark.parametrize("answer", [recorded_api.status(409, "Conflict"), GONE])
+def test_a_clique_that_another_one_has_changed_is_a_conflict(answer: Answer) -> None:
+    call = lambda writer: writer.write_clique(clique(), is_new=False)  # noqa: E731
+    assert isinstance(run(always(answer), call)[0], Conflict)
+
+
+@pytest.mark.parametrize("has_labels", [True, False])
+def test_a_clique_that_exists_already_gets_the_labels_by_which_it_is_found(
+    *, has_labels: bool
+) -> None:
+    there = clique() if has_labels else clique(labels={"theirs": "x"})
+
+    def answer(request: Request) -> Answer:
+        return (
+            recorded_api.status(409, "AlreadyExists")
+            if request.line.startswith("POST")
+            else (200, there)
+        )
+
+    error, api = run(answer, lambda writer: writer.write_clique(clique(), is_new=True))
+    assert isinstance(error, Conflict)
+    seen = [f"POST {CLIQUES}", f"GET {CLIQUES}/c"]
+    assert api.lines() == (seen if has_labels else [*seen, f"PUT {CLIQUES}/c"])
+    if not has_labels:
+        labels = {"theirs": "x", names.DOMAIN_LABEL: UID}
+        assert api.sent(f"PUT {CLIQUES}/c").body == clique(labels=labels)
 
 
 def test_a_domain_that_the_cache_lacks_is_deleted_only_if_the_server_says_so() -> None:

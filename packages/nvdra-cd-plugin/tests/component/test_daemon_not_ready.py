@@ -77,7 +77,7 @@ async def test_the_daemons_own_message_and_absent_peers(rig: DomainRig) -> None:
     domain = rig.create_domain()
     daemon = rig.create_daemon_claim(domain)
     assert not (await rig.prepare(daemon)).error
-    words = "nvidia-imex says WAITING_FOR_QUORUM"
+    words = "nvidia-imex says WAITING_FOR_RECOVERY"
     rig.write_clique_entry(domain, "NotReady", podUID=rig.pod_uid(daemon), message=words)
     rig.write_clique_entry(domain, "NotReady", node="node-z", index=1)
     claim = rig.create_channel_claim(domain)

@@ -1,6 +1,7 @@
 """ComputeDomainCliques=false: the domain's status says which daemons are ready."""
 
 import asyncio
+import json
 
 from nvdra_testing.node.domain_rig import DomainRig, cdi_names
 
@@ -31,6 +32,20 @@ async def test_an_entry_with_the_address_of_the_nodes_own_daemon_gives_the_chann
     answer = await waiting
     assert not answer.error, answer.error
     assert cdi_names(answer) == [f"k8s.compute-domain.nvidia.com/claim={claim.uid}-channel-0"]
+
+
+async def test_a_domain_made_before_the_gate_was_changed_is_watched_where_its_daemons_write(
+    rig: DomainRig,
+) -> None:
+    await rig.start()
+    kept = {"maxNodesPerImexDomain": 18, "featureGates": "ComputeDomainCliques=false"}
+    domain = rig.create_domain(annotations={"nvdra.nvidia.com/domain-settings": json.dumps(kept)})
+    daemon = rig.create_daemon_claim(domain)
+    assert not (await rig.prepare(daemon)).error
+    rig.write_pod_ip(daemon, NEW)
+    rig.write_status_nodes(domain, rig.status_node(NEW))
+    answer = await rig.prepare(rig.create_channel_claim(domain))
+    assert not answer.error, answer.error
 
 
 async def test_an_address_may_become_known_after_the_entry(rig: DomainRig) -> None:

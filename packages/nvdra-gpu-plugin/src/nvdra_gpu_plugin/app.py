@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 from nvdra_api.gates import Feature
 from nvdra_cdi.errors import FileError
@@ -18,6 +19,7 @@ from nvdra_runtime.kubeletplugin import plugin_context, slice_publisher, wiring
 from nvdra_runtime.kubeletplugin.plugin_context import Program
 from nvdra_runtime.kubeletplugin.wiring import Driver
 from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.clock import SystemClock
 from nvdra_runtime.settings import loader as process_settings
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.logs import ConfiguredLogging
@@ -36,8 +38,9 @@ from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
-from nvdra_gpu_plugin.nvml_release import nvml_release
+from nvdra_gpu_plugin.nvml_release import nvml_release, release_file
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 from nvdra_gpu_plugin.publishing import pool_updater
@@ -78,7 +81,10 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     program = Program(PROGRAM, __version__, devices="GPUs")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        context = await enter(plugin_context.open_context(program, settings, stop))
+        warm_up = partial(StandbySession, is_released=partial(_is_released, settings.plugin_dir))
+        context = await enter(
+            plugin_context.open_context(program, settings, logging, stop, warm_up)
+        )
         if context is None:
             return
         node, api, telemetry = context.node, context.api, context.telemetry
@@ -161,8 +167,13 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             restore_errors=(OSError, FileError),
             debug_actions={"nvml/release": release.release, "nvml/resume": release.resume},
         )
-        await enter(wiring.serve(context, settings, driver, logging))
+        await enter(wiring.serve(context, settings, driver))
         await stop.wait()
+
+
+def _is_released(plugin_dir: Path) -> bool:
+    """Whether NVML must not be used on this node now."""
+    return release_file.is_released(plugin_dir, SystemClock().now())
 
 
 def _cdi_options(settings: Settings, hook_path: str) -> Options:

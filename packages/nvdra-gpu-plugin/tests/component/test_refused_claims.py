@@ -111,15 +111,12 @@ async def test_sharing_that_this_version_does_not_have_whatever_its_gate(
     assert "gate" not in text
 
 
-async def test_a_request_for_part_of_a_gpu_gets_no_whole_one(rig: Rig) -> None:
-    await rig.start()
-    text = await refusal(rig, rig.create_claim("gpu-0", capacity={"memory": "2Gi"}))
-    assert text.startswith("InvalidConfig: ")
-    assert "memory 2Gi" in text
-    assert "remove `capacity`" in text
-    whole = str(rig.devices()["gpu-0"]["capacity"]["memory"]["value"])
-    fine = rig.create_claim("gpu-0", capacity={"memory": whole})
-    assert not (await rig.dra.prepare([fine]))[fine.uid].error
+async def test_a_minimum_of_capacity_is_for_the_scheduler_and_the_log_says_so(rig: Rig) -> None:
+    await rig.start("-v=2")
+    for device, memory in (("gpu-0", "2Gi"), ("gpu-1", "80Gi")):
+        claim = rig.create_claim(device, capacity={"memory": memory})
+        assert not (await rig.dra.prepare([claim]))[claim.uid].error
+        assert f'minimum="memory {memory}"' in rig.process.log.read_text()
 
 
 async def test_gates_without_effect_are_named_at_the_start(rig: Rig) -> None:

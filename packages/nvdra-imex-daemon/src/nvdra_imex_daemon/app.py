@@ -27,6 +27,7 @@ from nvdra_imex_daemon.configuration.peer_configurator import PeersByAddress, Pe
 from nvdra_imex_daemon.daemon import Daemon, MembershipCallbacks
 from nvdra_imex_daemon.domain_spans import DomainReference, DomainSpans
 from nvdra_imex_daemon.membership import clique_label
+from nvdra_imex_daemon.membership.announcer import Announcer
 from nvdra_imex_daemon.membership.entries import MemberIdentity
 from nvdra_imex_daemon.membership.index_file import IndexFile
 from nvdra_imex_daemon.membership.member_list import MemberList
@@ -71,11 +72,12 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 request_observer.count_and_log(metrics),
             )
         )
-        await enter(
-            clique_label.set_in_background(
-                api, settings.pod_namespace, settings.pod_name, settings.clique
+        if not settings.announces_itself:
+            await enter(
+                clique_label.set_in_background(
+                    api, settings.pod_namespace, settings.pod_name, settings.clique
+                )
             )
-        )
         spans = DomainSpans(
             telemetry, clock, _domain_reference(settings), settings.clique, settings.node
         )
@@ -132,7 +134,12 @@ async def _run_member(
     )
     index_file = IndexFile(settings.index_path, settings.clique)
     last_index = await thread.run(index_file.read)
-    member_list = MemberList(api, store, member, metrics.watch_restart, last_index)
+    announcer = (
+        Announcer(api, _pod(settings), settings.clique, member.max_nodes)
+        if settings.announces_itself
+        else None
+    )
+    member_list = MemberList(api, store, member, metrics.watch_restart, last_index, announcer)
     configurator = PeersByName if settings.uses_dns_names else PeersByAddress
     daemon = Daemon(
         member_list,
@@ -161,11 +168,14 @@ def _domain_reference(settings: Settings) -> DomainReference:
     )
 
 
+def _pod(settings: Settings) -> Pod:
+    return Pod(settings.pod_namespace, settings.pod_name, settings.pod_uid)
+
+
 def _member_store(settings: Settings, member: MemberIdentity) -> MemberStore:
     """The object in which the members of the domain are listed."""
     if settings.uses_cliques:
-        pod = Pod(settings.pod_namespace, settings.pod_name, settings.pod_uid)
-        return CliqueMemberStore(settings.domain, member, pod)
+        return CliqueMemberStore(settings.domain, member, _pod(settings))
     return StatusMemberStore(
         settings.domain, settings.compute_domain_namespace, settings.compute_domain_name
     )

@@ -146,7 +146,7 @@ class Daemon:
         entries, expected = self._member_list.entries(), self._member_list.expected_nodes()
         peer_list = await self._peer_configurator.apply(entries, expected, self.index)
         self._store_peer_list(peer_list)
-        return delay_s or _RESYNC_S
+        return min(delay_s or _RESYNC_S, self._member_list.recheck_in_s)
 
     async def _write_status(self, status: MemberStatus, began: datetime) -> None:
         index = await self._member_list.report(status)

@@ -9,7 +9,7 @@ import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
@@ -51,6 +51,13 @@ class Settings(BaseModel):
         le=10_000,
         description="Maximum number of nodes in one clique; their indexes are less than this. With "
         "0 no node can join.",
+    )
+
+    clique_writer: Literal["daemons", "controller"] = Field(
+        default="daemons",
+        description="Who writes the clique. With controller, this daemon announces itself on its "
+        "pod, and writes its entry only if the controller has not done it after 15 s. The "
+        "controller that writes cliques sets it.",
     )
 
     node_name: Annotated[str, Flag(group="Pod")] = Field(
@@ -155,6 +162,11 @@ class Settings(BaseModel):
     def uses_cliques(self) -> bool:
         """Whether members are listed in a ComputeDomainClique, not in the domain's status."""
         return self.feature_gates.is_enabled(Feature.CLIQUES)
+
+    @property
+    def announces_itself(self) -> bool:
+        """Whether the controller writes the clique, and this daemon announces itself to it."""
+        return bool(self.cliqueid) and self.uses_cliques and self.clique_writer == "controller"
 
     @property
     def config_path(self) -> Path:

@@ -39,7 +39,7 @@ def test_an_imex_that_never_gets_ready_is_a_failed_span(rack: Rack) -> None:
     rack.install_driver("node-a")
     rack.set_imex_faults("node-a", never_ready=True)
     pod = rack.start_pod("node-a")
-    rack.wait_until(lambda: "NOT_READY" in str(rack.entries().get("node-a")), "the word")
+    rack.wait_until(lambda: "INIT_GPU" in str(rack.entries().get("node-a")), "the word")
     (imex,) = pod.imex_pids()
     os.kill(imex, signal.SIGKILL)
     rack.wait_until(lambda: pod.status()["imex"]["starts"] == 2, "another IMEX")

@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+from nvdra_imex_daemon.process.lifecycle import SIGNAL_INTERVAL_S
 from nvdra_testing.node.imex_daemons import PROGRAM, DaemonPod, Rack
 
 TWO = ("node-a", "node-b")
@@ -49,6 +51,19 @@ def test_a_clique_that_is_not_full_is_degraded_for_imex_and_ready(
     assert all(pod.is_ready() for pod in pods)
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+def test_daemons_with_addresses_of_ip_version_6_are_connected(rack: Rack) -> None:
+    rack.ip_version = 6
+    first, second = formed(rack, *TWO)
+    assert first.hosts_entries() == second.hosts_entries() == rack.expected_hosts_entries()
+    assert set(rack.expected_hosts_entries().values()) == {first.ip, second.ip}
+    first.stop(signal.SIGKILL)
+    again = rack.start_pod("node-a")
+    rack.wait_until(lambda: rack.entries()["node-a"]["podUID"] == again.uid, "the successor")
+    rack.wait_until(lambda: rack.are_connected(again, second), "both to be connected", 30)
+    assert again.ip != first.ip
+
+
 def test_the_log_shows_peers_at_level_1_and_requests_at_level_6(
     rack: Rack,
 ) -> None:
@@ -67,6 +82,50 @@ def test_a_member_that_joins_later_is_connected_without_a_restart(rack: Rack) ->
     rack.wait_until(lambda: rack.are_ready(*THREE), "the third to be Ready")
     rack.wait_until(lambda: rack.are_connected(first, second, third), "connections of all three")
     assert [starts(pod) for pod in (first, second, third)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "habits",
+    [
+        {},
+        {"retry_first_ms": 15_000, "retry_ceiling_ms": 125_000},
+        {"retry_first_ms": 60_000},
+    ],
+    ids=["soon", "growing", "every minute"],
+)
+def test_a_member_that_takes_its_time_to_start_is_connected_soon_after(
+    rack: Rack, habits: dict[str, int]
+) -> None:
+    """However rarely nvidia-imex tries again."""
+    rack.install_driver("node-a", "node-b", node={"imex": habits})
+    rack.set_imex_faults("node-b", slow_start_ms=3000)
+    first = rack.start_pod("node-a")
+    rack.wait_until(lambda: rack.are_ready("node-a"), "the first to be Ready")
+    second = rack.start_pod("node-b")
+    rack.wait_until(lambda: rack.are_ready(*TWO), "both to be Ready")
+    rack.wait_until(lambda: rack.are_connected(first, second), "both to be connected", 9)
+    rack.wait_until(lambda: signals(first) == 1, "one signal for the member that came")
+    assert signals(second) == 0
+
+
+def test_only_a_peer_with_a_new_address_costs_the_others_their_connections(rack: Rack) -> None:
+    first, second = formed(rack, *TWO)
+    before = signals(first)
+    (imex,) = second.imex_pids()
+    os.kill(imex, signal.SIGKILL)
+    rack.wait_until(lambda: starts(second) == 2 and rack.are_ready(*TWO), "the same address")
+    assert second.stop() == 0
+    rack.wait_until(lambda: first.hosts_entries() == rack.expected_hosts_entries(), "it to leave")
+    with pytest.raises(AssertionError):
+        rack.wait_until(lambda: signals(first) > before, "a signal", SIGNAL_INTERVAL_S + 1)
+    again = rack.start_pod("node-b")
+    rack.wait_until(lambda: rack.are_ready(*TWO), "the successor")
+    rack.wait_until(lambda: rack.are_connected(first, again), "its new address")
+    assert signals(first) == before + 1
+
+
+def signals(pod: DaemonPod) -> int:
+    return pod.imex_log().count("SIGUSR1: all outgoing connections start again")
 
 
 def test_a_killed_daemon_comes_back_with_its_name_and_no_other_restarts(
@@ -125,9 +184,9 @@ def test_an_imex_that_is_not_ready_is_reported(rack: Rack) -> None:
     rack.install_driver("node-a")
     rack.set_imex_faults("node-a", never_ready=True)
     pod = rack.start_pod("node-a")
-    rack.wait_until(lambda: message(rack, "node-a") == "nvidia-imex says NOT_READY", "the word")
+    rack.wait_until(lambda: message(rack, "node-a") == "nvidia-imex says INIT_GPU", "the word")
     assert pod.get("/readyz")[0] == 503
-    assert "DaemonNotReady: nvidia-imex says NOT_READY" in pod.get("/readyz")[1]
+    assert "DaemonNotReady: nvidia-imex says INIT_GPU" in pod.get("/readyz")[1]
     rack.wait_until(lambda: len(rack.events("DaemonNotReady")) == 2, "Events after ten seconds")
     kinds = {event["involvedObject"]["kind"] for event in rack.events("DaemonNotReady")}
     assert kinds == {"Pod", "ComputeDomain"}
@@ -177,7 +236,7 @@ def test_waiting_for_a_peer_after_a_crash_is_reported(
     (silent,), (crashing,) = second.imex_pids(), first.imex_pids()
     os.kill(silent, signal.SIGSTOP)
     os.kill(crashing, signal.SIGKILL)
-    words = "now nvidia-imex says WAITING_FOR_QUORUM"
+    words = "now nvidia-imex says WAITING_FOR_RECOVERY"
     rack.wait_until(lambda: words in message(rack, "node-a"), "the word")
     assert message(rack, "node-a").startswith("nvidia-imex ended by itself with signal SIGKILL")
 
@@ -230,7 +289,7 @@ def test_check_answers_like_the_reference_drivers_probe(rack: Rack) -> None:
     rack.set_imex_faults("node-a", never_ready=True)
     rack.wait_until(lambda: check().returncode == 1, "it to know of that")
     told = check()
-    assert told.stderr == "Error: not ready: nvidia-imex says NOT_READY\n"
+    assert told.stderr == "Error: not ready: nvidia-imex says INIT_GPU\n"
 
 
 def _environ(pod: DaemonPod) -> Mapping[str, str]:

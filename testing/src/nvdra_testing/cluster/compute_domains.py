@@ -152,8 +152,9 @@ class Domain:
 
     def connected_peers(self, node: str) -> set[str]:
         """The hosts to which the IMEX of a node is connected, itself included."""
+        pod = self.daemons().get(node)
         seen = self.imex_status(node).get("nodes", {})
-        mine = [each for each in seen.values() if each["local"]]
+        mine = [each for each in seen.values() if each["hostName"] == pod]
         links = mine[0]["connections"].values() if mine else ()
         return {each["host"] for each in links if each["status"] == "CONNECTED"}
 

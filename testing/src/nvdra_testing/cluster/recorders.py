@@ -72,10 +72,12 @@ class ImexRecording(Recording):
 
     def names(self) -> set[str]:
         """All names under which the node's nvidia-imex listed itself."""
-        nodes = [
-            node for each in self.observations for node in each.content.get("nodes", {}).values()
-        ]
-        return {node["host"] for node in nodes if node["local"]}
+        return {
+            node["host"]
+            for each in self.observations
+            for node in each.content.get("nodes", {}).values()
+            if node["hostName"] == each.pod
+        }
 
     def _states_since(self, since: float) -> Iterator[str]:
         for each in self.since(since):

@@ -85,6 +85,10 @@ class ApiServer:
         """Send a request as the administrator, and return the JSON of the answer."""
         return json.loads(self._response(verb, path, body, accept) or b"null")
 
+    def text(self, path: str) -> str:
+        """GET a page that is not JSON, such as `/metrics`, as the administrator."""
+        return self._response("GET", path, accept="text/plain").decode()
+
     def watch_versions(self, path: str, name: str, since: str) -> list[Any]:
         """The versions of an object since the given one, the last one included.
 

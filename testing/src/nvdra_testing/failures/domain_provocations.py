@@ -319,7 +319,7 @@ async def peer_unreachable(rig: DomainRig) -> ReportedFailure:
     domain = rig.create_domain()
     daemon = rig.create_daemon_claim(domain)
     await _prepare(rig, daemon)
-    words = "nvidia-imex says WAITING_FOR_QUORUM"
+    words = "nvidia-imex says WAITING_FOR_RECOVERY"
     rig.write_clique_entry(domain, "NotReady", podUID=rig.pod_uid(daemon), message=words)
     rig.write_clique_entry(domain, "NotReady", node="node-z", index=1)
     return await _prepare_channel(rig, domain)
@@ -340,7 +340,7 @@ NOT_READY_CAUSES: Mapping[str, NotReadyCause] = MappingProxyType(
         "no node fits": NotReadyCause(pod_unschedulable, "Unschedulable: 0/4 nodes are available"),
         "the daemon's image cannot be pulled": NotReadyCause(image_pull_fails, "ImagePullBackOff"),
         "nvidia-imex is not installed": NotReadyCause(imex_not_installed, "ImexBinaryMissing"),
-        "a peer is unreachable": NotReadyCause(peer_unreachable, "WAITING_FOR_QUORUM"),
+        "a peer is unreachable": NotReadyCause(peer_unreachable, "WAITING_FOR_RECOVERY"),
     }
 )
 

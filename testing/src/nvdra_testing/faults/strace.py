@@ -80,6 +80,9 @@ FILE_CALLS: Final = (
 )
 """The calls by which a process looks at files and reads them."""
 
+WRITE_CALLS: Final = ("write", "pwrite64", "writev", "pwritev", "fallocate", "ftruncate")
+"""The calls by which files grow."""
+
 
 @dataclass(frozen=True)
 class InjectedError:
@@ -90,11 +93,13 @@ class InjectedError:
         paths: The files; a directory stands for itself, not for what is in it.
         when: Which calls of each thread fail, in strace's form: `1+` for all, `2+3` for every third
             one from the second on.
+        calls: The calls that fail.
     """
 
     error: str
     paths: Sequence[str]
     when: str = "1+"
+    calls: Sequence[str] = FILE_CALLS
 
 
 @dataclass
@@ -153,8 +158,8 @@ def fail_calls(log: Path, tids: Mapping[int, str], injected: InjectedError) -> I
         "strace",
         f"--output={log}",
         "--decode-fds=path",
-        f"--trace={','.join(FILE_CALLS)}",
-        f"--inject={','.join(FILE_CALLS)}:error={injected.error}:when={injected.when}",
+        f"--trace={','.join(injected.calls)}",
+        f"--inject={','.join(injected.calls)}:error={injected.error}:when={injected.when}",
         *(f"--trace-path={path}" for path in injected.paths),
         "--follow-forks",
         *(f"--attach={tid}" for tid in tids),

@@ -44,11 +44,14 @@ class DomainRig(Rig):
         """Start the plugin, and wait until it is registered and ready."""
         await super().start(f"--namespace={self.namespace}", *flags, environ=environ)
 
-    def create_domain(self, mode: str = "Single", **spec: Any) -> Json:
+    def create_domain(
+        self, mode: str = "Single", annotations: Mapping[str, str] | None = None, **spec: Any
+    ) -> Json:
         """Create a domain in a new namespace."""
         team = domain_objects.create_namespace(self.server)
         channel = {"resourceClaimTemplate": {"name": "ring-channel"}, "allocationMode": mode}
         body = domain_objects.domain(**{"channel": channel, **spec})
+        body["metadata"]["annotations"] = dict(annotations or {})
         created: Json = self.server.create(domain_objects.domains_path(team), body)
         return created
 

@@ -33,6 +33,7 @@ PROGRAM = Path(sys.executable).with_name("nvdra-imex-daemon")
 TIMEOUT_S = 20.0
 MAX_NODES = 4
 DRIVER_NAMESPACE = "nvdra"
+DOMAIN_LABEL = "resource.nvidia.com/computeDomain"
 
 TEMPLATE = """\
 # Like the plugin's template, but bound to the pod's address, because all pods share one network.
@@ -48,14 +49,18 @@ IMEX_CMD_BIND_INTERFACE_IP={{ .IMEXCmdBindInterfaceIP }}
 IMEX_CMD_PORT=50005
 """
 
+NOWHERE = "127.255.255.255"
+"""The address of names without a peer."""
+
 HOSTS_FILE = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"
 
 # Mounts that a container runtime makes before it starts the container's program.
 CONTAINER_SCRIPT = """
 mount --bind "$1" /etc/hosts
 mount --bind "$2" /etc/nsswitch.conf
+mount --bind "$3" /etc/resolv.conf
 mount -t tmpfs tmpfs /run
-shift 2
+shift 3
 exec "$@"
 """
 
@@ -129,10 +134,15 @@ class DaemonPod:
         return (self.directory / "out").read_text()
 
     def hosts_entries(self) -> dict[str, str]:
-        """The peers in its hosts file: name → address."""
+        """The peers in its hosts file: name → address. Places without a peer are left out."""
         lines = (self.directory / "hosts").read_text().splitlines()
         pairs = (line.split("\t") for line in lines if "compute-domain-daemon-" in line)
-        return {name: ip for ip, name in pairs}
+        return {name: ip for ip, name in pairs if not ip.endswith(NOWHERE) and "::ffff:" not in ip}
+
+    def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command with the files of its container."""
+        inside = ("nsenter", f"--target={self.pid}", "--mount", "--", *command)
+        return subprocess.run(inside, capture_output=True, text=True, check=False, timeout=60)
 
     def resident_mib(self) -> float:
         """The resident set of the daemon without its children, in MiB."""
@@ -158,6 +168,8 @@ class Rack:
         nodes: The nodes with a simulated driver and nvidia-imex; other nodes have none.
         template: The IMEX config template for daemons that are started; empty for none.
         clique_id: The clique of the daemons.
+        resolver: The resolv.conf of daemons that are started; empty for containers without DNS.
+        ip_version: The version of the addresses of pods that are started.
     """
 
     server: ApiServer
@@ -169,6 +181,8 @@ class Rack:
     pods: list[DaemonPod] = field(default_factory=list)
     template: str = TEMPLATE
     clique_id: str = CLIQUE
+    resolver: str = ""
+    ip_version: int = 4
 
     @property
     def uid(self) -> str:
@@ -186,7 +200,7 @@ class Rack:
         """Create a pod on a node and start the daemon in it, as DaemonSet and kubelet do."""
         name = f"daemon-{node}-{len(self.pods)}"
         body = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": {DOMAIN_LABEL: self.uid}},
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
         }
         made = self.server.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
@@ -204,15 +218,19 @@ class Rack:
         environ: Mapping[str, str] = {},
     ) -> DaemonPod:
         """Start the daemon in an existing pod."""
-        ip = f"127.64.{ports.xdist_worker()}.{next(_addresses)}"
-        directory = self.directory / f"{name}-{ip.rpartition('.')[2]}"
+        number = next(_addresses)
+        ip = f"127.64.{ports.xdist_worker()}.{number}"
+        if self.ip_version == 6:
+            ip = self._ipv6(number)
+        directory = self.directory / f"{name}-{number}"
         directory.mkdir()
         imexd = self.directory / "imexd" / node
         imexd.mkdir(parents=True, exist_ok=True)
         if self.template:
             (imexd / "imexd.cfg.tmpl").write_text(self.template)
         (directory / "hosts").write_text(HOSTS_FILE)
-        (directory / "nsswitch.conf").write_text("hosts: files\n")
+        (directory / "nsswitch.conf").write_text(f"hosts: files {'dns' * bool(self.resolver)}\n")
+        (directory / "resolv.conf").write_text(self.resolver)
         http, debug = (f"127.0.0.1:{port}" for port in ports.free_ports(2))
         variables = {
             "PATH": os.pathsep.join([*self._programs_of(node), os.defpath]),
@@ -234,7 +252,7 @@ class Rack:
             f"--debug-endpoint={debug}",
             "-v=4",
         ]
-        files = (directory / "hosts", directory / "nsswitch.conf")
+        files = (directory / each for each in ("hosts", "nsswitch.conf", "resolv.conf"))
         argv: list[str | Path] = [
             *("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
             *("sh", "-ec", CONTAINER_SCRIPT, "sh"),
@@ -250,6 +268,14 @@ class Rack:
         self.stack.callback(_kill, pod)
         self.pods.append(pod)
         return pod
+
+    def _ipv6(self, number: int) -> str:
+        """A new address of the loopback interface, which lasts as long as the rack."""
+        ip = f"fd64::{ports.xdist_worker() + 1}:{number:x}"
+        address = [f"{ip}/128", "dev", "lo"]
+        subprocess.run(["ip", "address", "add", *address], check=True)
+        self.stack.callback(subprocess.run, ["ip", "address", "delete", *address], check=True)
+        return ip
 
     def install_driver(self, *nodes: str, **sections: Any) -> None:
         """Install the simulated driver with nvidia-imex on nodes.
@@ -275,10 +301,8 @@ class Rack:
         """The pod's IMEX connections by node index; empty while it does not answer."""
         done = self._ctl(pod, "-N", "-j")
         known = json.loads(done.stdout)["nodes"] if done.returncode == 0 else {}
-        for node in known.values():
-            if node["local"]:
-                return {int(to): one["status"] for to, one in node["connections"].items()}
-        return {}
+        own = known.get(str(pod.status().get("index")), {})
+        return {int(to): one["status"] for to, one in own.get("connections", {}).items()}
 
     def are_connected(self, *pods: DaemonPod) -> bool:
         """Whether the IMEX of each pod is connected to exactly these pods.
@@ -294,7 +318,8 @@ class Rack:
 
     def _ctl(self, pod: DaemonPod, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         ctl = Path(*self._programs_of(pod.node), "nvidia-imex-ctl")
-        argv = [str(ctl), "-c", str(pod.imexd / "imexd.cfg"), *arguments]
+        inside = ["nsenter", f"--target={pod.pid}", "--mount", "--"] if pod.pid else []
+        argv = [*inside, str(ctl), "-c", str(pod.imexd / "imexd.cfg"), *arguments]
         return subprocess.run(argv, capture_output=True, check=False)
 
     def _programs_of(self, node: str) -> list[str]:

@@ -1,14 +1,17 @@
 """Writes the files of a new lab: identities, configuration, and each machine's plan."""
 
+import dataclasses
 import datetime
 import os
 from pathlib import Path
+
+from nvdra_sim.description import NodeDescription
 
 from nvdra_lab import model
 from nvdra_lab.artifacts import binaries
 from nvdra_lab.environment import Environment
 from nvdra_lab.kubernetes import control_plane, node, pki
-from nvdra_lab.layout import CONTROL_PLANE, LabDir
+from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
 from nvdra_lab.machines import hardware, machine_spec
 from nvdra_lab.model import Lab, Node
 
@@ -62,6 +65,14 @@ def machine_environment(environment: Environment, programs: dict[str, str]) -> d
         "LANG": "C.UTF-8",
         **{name: value for name, value in kept.items() if value},
     }
+
+
+def replace_hardware(folder: MachineDir, content: bytes, description: NodeDescription) -> None:
+    """Let a machine that does not run start with the hardware of a node file from now on."""
+    _write_private(folder.on_host(hardware.NODE_FILE), content)
+    plan = machine_spec.decode(folder.plan_file.read_text())
+    login = {**plan.login, **hardware.login_environment(description)}
+    folder.plan_file.write_text(machine_spec.encode(dataclasses.replace(plan, login=login)))
 
 
 def _login(lab: Lab, member: Node, variables: dict[str, str]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The simulated hardware of a node, at the same paths in every lab.
 
-`python -m nvdra_lab.machines.hardware PROFILE NODE` runs inside the node's mount namespace.
+`python -m nvdra_lab.machines.hardware PROFILE NODE` runs inside the node's mount namespace. A node
+file in the node's /etc takes precedence over the profile.
 """
 
 import sys
@@ -17,6 +18,9 @@ from nvdra_sim.state_file import state
 from nvdra_lab.errors import LabError
 from nvdra_lab.model import DEV_ROOT, DRIVER_ROOT, PROC_ROOT, SYS_ROOT
 
+NODE_FILE = "/etc/nvdra-sim/node.yaml"
+"""What a reboot has made of hardware and driver; absent while they are as the profile says."""
+
 
 def describe(profile: str, node: str) -> NodeDescription:
     """The hardware of one node.
@@ -28,6 +32,21 @@ def describe(profile: str, node: str) -> NodeDescription:
         return node_config.from_profile(profile, node)
     except node_config.ConfigError as error:
         raise LabError(f"--profile {profile}: {error}") from error
+
+
+def describe_file(file: Path, node: str) -> NodeDescription:
+    """The hardware of one node by a node file of the simulator.
+
+    Raises:
+        LabError: The file cannot be read, is wrong, or describes another node.
+    """
+    try:
+        found = node_config.load(file)
+    except (node_config.ConfigError, OSError) as error:
+        raise LabError(f"{file}: {error}") from error
+    if found.name != node:
+        raise LabError(f"{file} describes {found.name}, not {node}: UUIDs come from that name")
+    return found
 
 
 def compile_programs() -> None:
@@ -49,7 +68,9 @@ def login_environment(description: NodeDescription) -> dict[str, str]:
 
 def main() -> None:
     """Install the hardware as after a boot of this node, with a new boot id."""
-    description = describe(*sys.argv[1:])
+    profile, node = sys.argv[1:]
+    file = Path(NODE_FILE)
+    description = describe_file(file, node) if file.exists() else describe(profile, node)
     installation.install(
         description,
         driver_root=Path(DRIVER_ROOT),

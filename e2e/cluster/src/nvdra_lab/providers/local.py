@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from nvdra_lab import file_removal, layout, model, state, versions
 from nvdra_lab.artifacts import binaries, images
@@ -77,20 +78,30 @@ def down(environment: Environment, lab: Lab) -> None:
     state.remove(environment, lab.name)
 
 
-def reboot(environment: Environment, lab: Lab, name: str) -> None:
+def reboot(environment: Environment, lab: Lab, name: str, node_file: Path | None = None) -> None:
     """Restart a node: all processes end, /run and /dev are emptied, other files stay.
 
+    Args:
+        environment: The environment of this process.
+        lab: The lab.
+        name: The node.
+        node_file: What hardware and driver are from this boot on, as a file of the simulator. None:
+            as before.
+
     Raises:
-        LabError: There is no such node.
+        LabError: There is no such node, or the file is wrong; the node runs on.
         ComponentError: It does not start again.
     """
     where = state.folder(environment, lab.name)
     folder = where.machine(lab.node(name).name)
+    described = None if node_file is None else hardware.describe_file(node_file, name)
     processes.kill(folder)
     cgroups.remove(layout.cgroup(lab.name, name))
     file_removal.remove_tree(folder.run)
     folder.run.mkdir()
     folder.status_file.unlink()
+    if node_file is not None and described is not None:
+        files.replace_hardware(folder, node_file.read_bytes(), described)
     variables = machine_spec.decode(folder.plan_file.read_text()).environment
     processes.start(folder, where.net_namespace, environment.python, variables)
     readiness.wait_for_machine(where, name)

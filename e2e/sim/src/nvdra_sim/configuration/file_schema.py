@@ -49,6 +49,12 @@ class ImexSection(FileModel):
     installed: bool = True
     needs_capability: bool = False
     signal_window_ms: int = Field(5000, ge=0)
+    retry_first_ms: int = Field(500, ge=1)
+    retry_ceiling_ms: int = Field(60_000, ge=1)
+    name_retry_ms: int = Field(3000, ge=1)
+    mismatch_is_permanent: bool = True
+    ctl_says_unavailable: bool = False
+    ctl_patience_ms: int = Field(5000, ge=0)
 
 
 class MajorsSection(FileModel):

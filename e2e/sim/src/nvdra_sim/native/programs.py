@@ -82,23 +82,24 @@ def _smi() -> Path:
 
 def imex(flags: Sequence[str] = STATIC) -> Path:
     """Compiles `nvidia-imex` with these additional flags. Raises like `build`."""
-    sources = _imex_sources("daemon")
-    sources["snapshot.h"] = (nvml_functions.SOURCES / "snapshot.h").read_text(encoding="utf-8")
-    sources["layout.h"] = layout.c_header()
-    return nvml_library.compile_cached(
-        "nvidia-imex", sources, (*nvml_library.WARNINGS, "-pthread", *flags)
-    )
+    flags = (*nvml_library.WARNINGS, "-pthread", *flags)
+    return nvml_library.compile_cached("nvidia-imex", _imex_sources("daemon"), flags)
 
 
 def imex_ctl(flags: Sequence[str] = STATIC) -> Path:
     """Compiles `nvidia-imex-ctl` with these additional flags. Raises like `build`."""
-    flags = (*nvml_library.WARNINGS, *flags)
+    flags = (*nvml_library.WARNINGS, "-pthread", *flags)
     return nvml_library.compile_cached("nvidia-imex-ctl", _imex_sources("ctl"), flags)
 
 
 def _imex_sources(program: str) -> dict[str, str]:
-    """The shared sources and those of one program."""
-    return {**_sources(SIM_DIRECTORY / "imex"), **_sources(SIM_DIRECTORY / "imex" / program)}
+    """The shared sources, those of one program, and what reads the state file."""
+    return {
+        **_sources(SIM_DIRECTORY / "imex"),
+        **_sources(SIM_DIRECTORY / "imex" / program),
+        "snapshot.h": (nvml_functions.SOURCES / "snapshot.h").read_text(encoding="utf-8"),
+        "layout.h": layout.c_header(),
+    }
 
 
 def _cuda() -> Path:

@@ -11,6 +11,7 @@ from nvdra_sim import imex_incidents
 from nvdra_sim.filesystem import driver_root, trees
 from nvdra_sim.native import programs
 from nvdra_sim.simctl import arguments, report
+from nvdra_sim.state_file import layout
 
 
 def add_to(commands: Any) -> None:
@@ -49,7 +50,9 @@ def _set(given: argparse.Namespace) -> object:
         slow_start_ms=given.slow_start_ms,
         crash_after_ms=given.crash_after_ms,
         never_ready=given.never_ready,
+        status=given.status,
         hang=given.hang,
+        nodes_hang=given.nodes_hang,
         dns_stale=given.dns_stale,
         version=given.claim_version,
         refused=given.refuse,
@@ -107,11 +110,18 @@ def _add_set(actions: Any) -> None:
         help="it is killed this long after each start; 0: never",
     )  # fmt: skip
     for name, text in (
-        ("never-ready", "it reports NOT_READY instead of READY"),
+        ("never-ready", "it reports INIT_GPU instead of READY"),
         ("hang", "it does not respond to anybody"),
+        ("nodes-hang", "it does not answer nvidia-imex-ctl -N, and otherwise works"),
         ("dns-stale", "it ignores SIGUSR1 and does not look names up again"),
     ):
         change.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=text)
+    change.add_argument(
+        "--status",
+        choices=("", *layout.IMEX_STATUSES),
+        metavar="WORD",
+        help="the word that it reports whatever its state is; empty: its own",
+    )
     change.add_argument(
         "--claim-version",
         metavar="TEXT",

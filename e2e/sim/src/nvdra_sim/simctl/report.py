@@ -11,7 +11,13 @@ from nvdra_sim import return_codes
 from nvdra_sim.description import Gpu, NodeDescription
 from nvdra_sim.incidents import EVENT_NAMES, clock_ns, fabric_state
 from nvdra_sim.installation import Roots
-from nvdra_sim.state_file.layout import NO_INSTANCE, PROCESS, UNTIL_REMOVED, GpuState
+from nvdra_sim.state_file.layout import (
+    IMEX_STATUSES,
+    NO_INSTANCE,
+    PROCESS,
+    UNTIL_REMOVED,
+    GpuState,
+)
 from nvdra_sim.state_file.state import ActiveRule, State
 
 Data = dict[str, Any]
@@ -137,7 +143,9 @@ def imex(state: State) -> Data:
         "slow_start_ms": now.slow_start_ms,
         "crash_after_ms": now.crash_after_ms,
         "never_ready": bool(now.never_ready),
+        "status": IMEX_STATUSES[now.status - 1] if now.status else None,
         "hang": bool(now.hang),
+        "nodes_hang": bool(now.nodes_hang),
         "dns_stale": bool(now.dns_stale),
         "version": now.version.decode() or None,
         "refused": "all" if all(now.refused) else _numbers(now.refused),

@@ -50,6 +50,11 @@ UNTIL_REMOVED = -1  # delay of a fault rule
 
 VISIBILITY = {"all": 0, "devnodes": 1, "auto": 2}
 PRIVILEGE = {"none": 0, "euid": 1}
+IMEX_STATUSES = (
+    "INITIALIZING", "STARTING_AUTH_SERVER", "WAITING_FOR_PEERS", "WAITING_FOR_RECOVERY", "INIT_GPU",
+    "READY", "SHUTTING_DOWN", "UNAVAILABLE",
+)  # fmt: skip
+"""What `nvidia-imex-ctl -q` says, in the order of imex.h."""
 LOST_WAIT = {"error": 0, "error_once": 1, "xid_only": 2}
 PROCESS = {"compute": 0, "graphics": 1, "mps": 2}
 
@@ -193,6 +198,12 @@ class Description(Structure):
         ("fabric_bring_up_ms", c_uint32),
         ("imex_signal_window_ms", c_uint32),
         ("imex_needs_capability", c_uint32),
+        ("imex_retry_first_ms", c_uint32),
+        ("imex_retry_ceiling_ms", c_uint32),
+        ("imex_name_retry_ms", c_uint32),
+        ("imex_mismatch_is_permanent", c_uint32),
+        ("imex_ctl_says_unavailable", c_uint32),
+        ("imex_ctl_patience_ms", c_uint32),
         ("latency_ms", c_uint32 * MAX_FUNCTIONS),
         ("gpus", GpuSpec * MAX_GPUS),
     )
@@ -306,6 +317,8 @@ class Imex(Structure):
 
     Attributes:
         crashes: Each increment kills the running process.
+        nodes_hang: It gives no answer to `nvidia-imex-ctl -N`.
+        status: The place of the word in `IMEX_STATUSES` that it reports, plus one; 0: its own.
         refused: By index in the node list: 1 marks a peer that the daemon does not connect to.
         version: The version that the daemon sends; empty for its own.
     """
@@ -317,6 +330,8 @@ class Imex(Structure):
         ("hang", c_uint32),
         ("dns_stale", c_uint32),
         ("crashes", c_uint32),
+        ("nodes_hang", c_uint32),
+        ("status", c_uint32),
         ("version", c_char * 32),
         ("refused", c_uint8 * MAX_IMEX_NODES),
     )

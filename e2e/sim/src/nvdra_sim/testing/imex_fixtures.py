@@ -8,6 +8,7 @@ root. `local_tray` uses the loopback interface of this machine and requires no p
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import time
@@ -190,10 +191,13 @@ class Tray:
 
     def connections(self) -> dict[int, str]:
         """The status of the connection to each node, by index, from `nvidia-imex-ctl -N -j`."""
-        for node in self.domain().get("nodes", {}).values():
-            if node["local"]:
-                return {int(to): one["status"] for to, one in node["connections"].items()}
-        return {}
+        own = self.domain().get("nodes", {}).get(str(self.number()), {})
+        return {int(to): one["status"] for to, one in own.get("connections", {}).items()}
+
+    def number(self) -> int | None:
+        """The index of this tray in the node list, as its daemon has logged it."""
+        found = re.findall(r"Identified this node as ID (\d+)", self.log())
+        return int(found[-1]) if found else None
 
     def wait_status(self, word: str) -> None:
         """Waits until `nvidia-imex-ctl -q` prints this status."""

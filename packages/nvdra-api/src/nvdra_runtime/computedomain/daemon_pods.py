@@ -8,6 +8,9 @@ from nvdra_api.gates import Feature, FeatureGateError, FeatureGates
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
 from nvdra_api.meta import JsonObject
 
+from nvdra_runtime.computedomain import announcements
+from nvdra_runtime.computedomain.announcements import Announcement
+
 _FINISHED_PHASES: Final = ("Succeeded", "Failed")
 _NORMAL_REASONS: Final = ("ContainerCreating", "PodInitializing")
 
@@ -25,12 +28,16 @@ class DaemonPod:
         ip: The pod's address; empty until it has one.
         created: The creation time as the API server writes it. These texts sort by time.
         is_ready: The pod's condition Ready.
+        down_because: Why the daemon does not run any more, by the pod's condition Ready, as text;
+            empty while it may run. A container that has not been started yet is no such evidence.
         is_finished: The pod ended and is not started again.
         is_terminating: The pod is being deleted.
         clique: The clique in the pod's label; None without the label, empty on a node without a
             fabric.
         writes_status: The daemon is one of the reference driver with cliques disabled, which
             writes to the domain's status.
+        announcement: What the daemon says of itself on its pod; None if it writes to the clique
+            itself, or has not started yet.
         problem: Why the pod does not start or does not stay up; empty if there is no problem.
     """
 
@@ -42,10 +49,12 @@ class DaemonPod:
     ip: str = ""
     created: str = ""
     is_ready: bool = False
+    down_because: str = ""
     is_finished: bool = False
     is_terminating: bool = False
     clique: CliqueID | None = None
     writes_status: bool = False
+    announcement: Announcement | None = None
     problem: str = ""
 
 
@@ -63,10 +72,12 @@ def read(obj: JsonObject) -> DaemonPod:
         ip=status.get("podIP") or "",
         created=metadata.get("creationTimestamp") or "",
         is_ready=_condition(status, "Ready").get("status") == "True",
+        down_because=_down_because(status),
         is_finished=status.get("phase") in _FINISHED_PHASES,
         is_terminating=bool(metadata.get("deletionTimestamp")),
         clique=None if clique is None else CliqueID(clique),
         writes_status=_writes_status(spec),
+        announcement=announcements.from_annotations(metadata.get("annotations") or {}),
         problem=_problem(status),
     )
 
@@ -98,6 +109,30 @@ def _writes_status(spec: JsonObject) -> bool:
             except FeatureGateError:
                 return False  # gates of a later release, which has cliques
     return False
+
+
+def _down_because(status: JsonObject) -> str:
+    """The kubelet sets Ready to False when the container ends, the node controller for a lost node.
+
+    Before its first start a container is not Ready either. The kubelet reports the start a moment
+    later, when the daemon may have joined already.
+    """
+    ready = _condition(status, "Ready")
+    containers = status.get("containerStatuses") or ()
+    if ready.get("status") != "False" or not any(_was_started(each) for each in containers):
+        return ""
+    text = _reason_and_message(ready)
+    return "its daemon's pod is not ready any more" + (f": {text}" if text else "")
+
+
+def _was_started(container: JsonObject) -> bool:
+    state = container.get("state") or {}
+    return bool(
+        container.get("restartCount")
+        or container.get("lastState")
+        or "running" in state
+        or "terminated" in state
+    )
 
 
 def _problem(status: JsonObject) -> str:

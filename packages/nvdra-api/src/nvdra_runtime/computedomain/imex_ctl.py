@@ -9,7 +9,7 @@ from typing import Final
 CTL_PROGRAM: Final = "nvidia-imex-ctl"
 """The program that queries IMEX."""
 READY_OUTPUT: Final = b"READY\n"
-"""The whole output for an IMEX that is ready, standard error included. NOT_READY differs."""
+"""The whole output for an IMEX that is ready, standard error included."""
 QUERY_TIMEOUT_S: Final = 5.0
 """For one query, which normally takes milliseconds."""
 

@@ -48,23 +48,28 @@ def routes(
     status: StatusSource,
     actions: Mapping[str, Action] = MappingProxyType({}),
 ) -> Sequence[web.RouteDef]:
-    """The routes below `/debug`. Each action is a POST to its own path."""
+    """The routes below `/debug`. Each action is a POST to its own path; they may change."""
     return (
         *_trace_routes(traces, clock),
         _status_route(status),
         *_verbosity_routes(logging_),
-        *(_action_route(path, action) for path, action in actions.items()),
+        _action_route(actions),
     )
 
 
-def _action_route(path: str, action: Action) -> web.RouteDef:
+def _action_route(actions: Mapping[str, Action]) -> web.RouteDef:
     async def act(request: web.Request) -> web.Response:
         # A page of another site cannot make a browser send this type to a forwarded port.
         if request.content_type != "application/json":
-            text = (
-                f"send a JSON object: curl -H 'Content-Type: application/json' -d '{{}}' …{path}\n"
-            )
+            text = "send a JSON object: curl -H 'Content-Type: application/json' -d '{}' …\n"
             return web.Response(status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text=text)
+        action = actions.get(request.match_info["action"])
+        if action is None:
+            text = (
+                f"{request.path} does nothing in this process; if it stands by for another instance"
+                " of its driver, ask that one (the command status names it)\n"
+            )
+            return web.Response(status=HTTPStatus.NOT_FOUND, text=text)
         try:
             return _json(await action(dict(json.loads(await request.text() or "{}"))))
         except (TypeError, ValueError) as error:
@@ -73,7 +78,7 @@ def _action_route(path: str, action: Action) -> web.RouteDef:
             text = f"{error.reason}: {error.operator_text}\n"
             return web.Response(status=HTTPStatus.CONFLICT, text=text)
 
-    return web.post(f"/debug/{path}", act)
+    return web.post("/debug/{action:.+}", act)
 
 
 def _status_route(status: StatusSource) -> web.RouteDef:

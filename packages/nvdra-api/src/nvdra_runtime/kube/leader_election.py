@@ -91,26 +91,37 @@ class LeaderElector:
         return False
 
     async def renew(self) -> None:
-        """Renew the lease until that fails for the renew deadline; then set `lost`."""
+        """Renew the lease until that fails for the renew deadline; then set `lost`.
+
+        It is also set as soon as another process holds the lease.
+        """
         clock = asyncio.get_running_loop().time
         renewed_at = clock()
         while True:
             await asyncio.sleep(self._settings.retry_period_s)
-            try:
-                is_renewed = await self._try_acquire_or_renew(
-                    renewed_at + self._settings.renew_deadline_s
-                )
-            except DriverError as error:
-                LOG.warning("Cannot renew the lease", lease=self._path, error=str(error))
-                if clock() - renewed_at < self._settings.renew_deadline_s:
-                    continue
-                is_renewed = False
+            deadline = renewed_at + self._settings.renew_deadline_s
+            is_renewed = await self._try_renew(deadline)
+            if not is_renewed and self.holder == self.identity and clock() < deadline:
+                continue
             if not is_renewed:
                 self.is_leader = False
                 self.lost.set()
                 LOG.error("Lost the lease", lease=self._path, holder=self.holder)
                 return
             renewed_at = clock()
+
+    async def _try_renew(self, deadline: float) -> bool:
+        """Try to renew once. Returns whether that succeeded; `holder` is who holds the lease.
+
+        After a conflict it is tried once more: somebody may have changed another field only.
+        """
+        try:
+            return await self._try_acquire_or_renew(deadline) or (
+                self.holder == self.identity and await self._try_acquire_or_renew(deadline)
+            )
+        except DriverError as error:
+            LOG.warning("Cannot renew the lease", lease=self._path, error=str(error))
+            return False
 
     async def release(self) -> None:
         """Release the lease, so that the next leader need not wait until it expires."""

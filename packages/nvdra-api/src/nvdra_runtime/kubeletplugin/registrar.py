@@ -42,7 +42,12 @@ class RegistrationStatus:
 
 
 class Registrar:
-    """Registers the driver with the kubelet."""
+    """Registers the driver with the kubelet.
+
+    Attributes:
+        state: What the kubelet last reported.
+        registered: Set once the kubelet has registered the driver.
+    """
 
     def __init__(self, info: registration.PluginInfo, path: Path) -> None:
         self._info = info
@@ -52,6 +57,7 @@ class Registrar:
         self._rejected = asyncio.Event()
         self._rejections = 0
         self.state = RegistrationStatus()
+        self.registered = asyncio.Event()
 
     @property
     def problem(self) -> str:
@@ -125,6 +131,7 @@ class Registrar:
         if request.plugin_registered:
             self._rejections = 0
             self.state = RegistrationStatus(is_registered=True)
+            self.registered.set()
             LOG.info("The kubelet has registered the driver", driver=self._info.driver)
             return api_pb2.RegistrationStatusResponse()
         error = request.error or "the kubelet gave no reason"

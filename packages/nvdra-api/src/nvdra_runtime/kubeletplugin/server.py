@@ -49,6 +49,10 @@ class KubeletStatus:
         """Why the kubelet cannot connect; empty if it can."""
         return self._service.problem or self._registrar.problem
 
+    async def wait_registered(self) -> None:
+        """Wait until the kubelet has registered the plugin."""
+        await self._registrar.registered.wait()
+
 
 @asynccontextmanager
 async def serve(
@@ -73,8 +77,26 @@ async def serve(
         OSError: Another instance serves there, or a socket cannot be created.
     """
     paths = registration.socket_paths(driver, str(plugin_dir), str(registry_dir))
-    service = SocketServer(Path(paths.dra), DraPluginService(handler).handlers(), _probe, 0o750)
+    handlers = DraPluginService(handler).handlers()
+    async with serve_on(
+        driver, paths, handlers, grace_s=grace_s, check_interval_s=check_interval_s
+    ) as status:
+        yield status
+
+
+@asynccontextmanager
+async def serve_on(
+    driver: str,
+    paths: registration.SocketPaths,
+    handlers: tuple[grpc.GenericRpcHandler, ...],
+    *,
+    grace_s: float = 20.0,
+    check_interval_s: float = 5.0,
+) -> AsyncIterator[KubeletStatus]:
+    """Like `serve`, on these sockets and with these handlers of gRPC calls."""
+    service = SocketServer(Path(paths.dra), handlers, _probe, 0o750)
     registrar = Registrar(registration.plugin_info(driver, paths), Path(paths.registration))
+    status = KubeletStatus(registrar, service)
     await service.open()
     try:
         async with registrar.listening(check_interval_s), asyncio.TaskGroup() as group:
@@ -84,7 +106,7 @@ async def serve(
                 name="socket check",
             )
             try:
-                yield KubeletStatus(registrar, service)
+                yield status
             finally:
                 check.cancel()
                 # Before the registration socket is removed: the kubelet then closes its connection,

@@ -203,16 +203,17 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its DeviceClass is invalid, does not fit "
-            "the device, or asks for a feature that this version does not have; or the claim asks "
-            "for part of a GPU (`capacity`), while only whole ones are handed out; or the spec of "
-            "a ComputeDomain is invalid. The message names every problem with its field.",
+            "the device, or asks for a feature that this version does not have; or the claim was "
+            "allocated part of a GPU (`consumedCapacity`), while only whole ones are handed out; "
+            "or the spec of a ComputeDomain is invalid. The message names every problem with its "
+            "field.",
             action_by=ActionBy.USER,
             check=(_CLAIM + "   # spec.devices", "kubectl get deviceclass CLASS -o yaml"),
             remedy=(
                 "Correct the named fields. A claim cannot be changed: change its template and "
                 "delete the pod.",
-                "If only a minimum of memory is wanted, use a selector in place of `capacity`: "
-                "`device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('2Gi')) >= 0`.",
+                "If part of a GPU was allocated, another driver's slices offered it: delete the "
+                "pod, so that its claim is allocated anew.",
             ),
             alert="None: it is an error in one user's manifest.",
         ),
@@ -229,13 +230,14 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.LOCK_TIMEOUT: Explanation(
             meaning="Another claim was using the same GPU until the deadline of the call; the "
-            "plugin's log names it. Or a second plugin was started for the same node.",
+            "plugin's log names it. Or a plugin's lock file was removed and another plugin locked "
+            "the new one first.",
             action_by=ActionBy.NOBODY,
             check=(_STATUS, _TRACE + "   # of the claim that the log names"),
             remedy=(
                 "Nothing if it happens once; the kubelet retries.",
                 "If it persists, the GPU hangs: see DeadlineExceeded and DeviceUnhealthy.",
-                "Two plugins: remove the one that the message names second. It has exited.",
+                "Two plugins: one of them has exited and starts again, to stand by for the other.",
             ),
             alert="`histogram_quantile(0.99, sum by (le) "
             "(rate(nvdra_lock_wait_seconds_bucket[10m]))) > 10`.",

@@ -127,3 +127,34 @@ def test_a_pod_that_is_being_deleted_or_has_ended_is_read_as_such() -> None:
     for phase in ("Succeeded", "Failed"):
         read = daemon_pods.read(obj(status={"phase": phase}))
         assert (read.is_terminating, read.is_finished) == (False, True)
+
+
+STARTED = {"restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+CRASHED = {"restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+AFTER_A_REBOOT = {
+    "restartCount": 0,
+    "state": {"waiting": {"reason": "ContainerCreating"}},
+    "lastState": {"terminated": {"exitCode": 255}},
+}
+NEVER_STARTED = {"restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}
+
+
+@pytest.mark.parametrize(
+    ("ready", "container", "is_down"),
+    [
+        ("False", STARTED, True),
+        ("False", CRASHED, True),
+        ("False", AFTER_A_REBOOT, True),
+        ("False", NEVER_STARTED, False),
+        ("True", STARTED, False),
+        ("Unknown", STARTED, False),
+        (None, STARTED, False),
+    ],
+)
+def test_a_container_that_was_started_and_is_not_ready_is_down(
+    ready: str | None, container: dict[str, Any], *, is_down: bool
+) -> None:
+    condition = {"type": "Ready", "status": ready, "message": "it is gone"}
+    status = {"conditions": [condition] if ready else [], "containerStatuses": [container]}
+    found = daemon_pods.read(obj(status=status)).down_because
+    assert found == ("its daemon's pod is not ready any more: it is gone" if is_down else "")

@@ -11,7 +11,8 @@ def test_ready_is_the_word_alone() -> None:
 @pytest.mark.parametrize(
     ("code", "output", "says"),
     [
-        (0, b"NOT_READY\n", "nvidia-imex says NOT_READY"),
+        (0, b"UNAVAILABLE\n", "nvidia-imex says UNAVAILABLE"),
+        (255, b"", "nvidia-imex-ctl ended with 255"),
         (0, b"INITIALIZING\n", "nvidia-imex says INITIALIZING"),
         (0, b"READY", "nvidia-imex says READY"),
         (0, b"READY\nREADY\n", "nvidia-imex says READY READY"),
@@ -36,11 +37,11 @@ def test_a_flood_of_words_is_cut() -> None:
 @pytest.mark.parametrize(
     ("code", "output", "is_started"),
     [
-        (0, b"WAITING_FOR_QUORUM\n", True),
-        (0, b"NOT_READY\n", True),
+        (0, b"WAITING_FOR_RECOVERY\n", True),
+        (0, b"INIT_GPU\n", True),
         (0, b"INITIALIZING\n", False),
         (0, b"", False),
-        (1, b"WAITING_FOR_QUORUM\n", False),
+        (1, b"WAITING_FOR_RECOVERY\n", False),
     ],
 )
 def test_an_imex_that_says_another_word_than_initializing_has_started(

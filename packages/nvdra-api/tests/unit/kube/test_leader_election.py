@@ -102,6 +102,38 @@ def test_a_leader_whose_renewal_meets_a_conflict_stops_at_once() -> None:
     run(leases, main)
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_leader_goes_on_if_somebody_changed_something_else_of_its_lease(times: int) -> None:
+    leases = Leases()
+
+    async def main(_: RecordedApi, elector: LeaderElector) -> None:
+        assert await elector.acquire(asyncio.Event())
+        leases.other += [lease(9 + number, elector.identity) for number in range(times)]
+        async with leader_election.hold(elector):
+            await asyncio.sleep(30)
+            assert elector.is_leader
+            assert not elector.lost.is_set()
+            assert leases.other == []
+            assert leases.stored is not None
+            assert int(leases.stored["metadata"]["resourceVersion"]) > 20
+
+    run(leases, main)
+
+
+def test_a_leader_that_meets_nothing_but_conflicts_stops_before_its_lease_expires() -> None:
+    leases = Leases()
+
+    async def main(_: RecordedApi, elector: LeaderElector) -> float:
+        assert await elector.acquire(asyncio.Event())
+        leases.other += [lease(9 + number, elector.identity) for number in range(100)]
+        began = asyncio.get_running_loop().time()
+        await elector.renew()
+        assert elector.lost.is_set()
+        return asyncio.get_running_loop().time() - began
+
+    assert SETTINGS.renew_deadline_s <= run(leases, main) < SETTINGS.duration_s
+
+
 def test_a_leader_that_cannot_renew_stops_before_its_lease_expires() -> None:
     leases = Leases()
 

@@ -35,6 +35,30 @@ def test_a_key_named_twice_is_held_once() -> None:
     assert virtual_time.run_with_virtual_time(main) == LockWait(0.0, None)
 
 
+def test_free_keys_can_be_taken_without_a_wait_and_the_rest_is_waited_for() -> None:
+    async def main() -> Any:
+        locks = KeyedLocks[str]()
+        first = locks.hold(["b"], holder="first", deadline=0.0)
+        second = locks.hold(["a", "b", "c"], holder="second", deadline=60.0)
+        third = locks.hold(["c"], holder="third", deadline=0.0)
+        taken = first.try_acquire(), second.try_acquire(), second.try_acquire(), third.try_acquire()
+        third.release()
+        asyncio.get_running_loop().call_later(2.0, first.release)
+        waited = await second.acquire()
+        again = await second.acquire()
+        second.release()
+        second.release()
+        is_free = locks.hold("abc", holder="last", deadline=0.0).try_acquire()
+        return taken, waited, again, is_free
+
+    assert virtual_time.run_with_virtual_time(main) == (
+        (True, False, False, True),
+        LockWait(2.0, "first"),
+        LockWait(0.0, None),
+        True,
+    )
+
+
 def test_who_waits_is_told_for_how_long_and_for_whom() -> None:
     async def main() -> Any:
         locks = KeyedLocks[str]()

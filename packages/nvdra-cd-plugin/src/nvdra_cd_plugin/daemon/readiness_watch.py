@@ -103,7 +103,8 @@ class ReadinessWatch:
             node: This node.
             api: The API server.
             managed: The namespaces in which daemons may be.
-            gates: They decide where daemons write their entries, and how IMEX knows its peers.
+            gates: They decide where daemons write their entries, and how IMEX knows its peers, in
+                domains that do not say what their daemons were made with.
             prepared_claims: The claims that are prepared on this node, those of daemons included.
             waits: Ends a wait when the claim is no longer wanted.
             on_watch_restart: Called when a watch starts again.
@@ -246,7 +247,7 @@ class ReadinessWatch:
         self, domain: Domain, clique: CliqueID, on_change: Callable[[], None]
     ) -> Iterable[EntrySource]:
         on_restart = self._on_watch_restart
-        if clique and self._gates.is_enabled(Feature.CLIQUES):
+        if clique and self._gates_of(domain).is_enabled(Feature.CLIQUES):
             name = names.clique_name(domain.uid, clique)
             for namespace in self._managed:
                 path = lookup.cliques_path(namespace)
@@ -259,12 +260,17 @@ class ReadinessWatch:
         self, sources: Sequence[EntrySource], domain: Domain, found: PodLookupResult | None
     ) -> DaemonReadiness:
         entries = [entry for source in sources for entry in source.entries()]
-        min_nodes = 0 if self._gates.is_enabled(Feature.IMEX_DNS_NAMES) else domain.num_nodes
+        uses_dns_names = self._gates_of(domain).is_enabled(Feature.IMEX_DNS_NAMES)
+        min_nodes = 0 if uses_dns_names else domain.num_nodes
         pods = () if found is None else found.pods
         ips = {pod.uid: pod.ip for pod in pods if pod.ip}
         state = readiness.assess(entries, self._node, self._own_daemon(domain, ips), min_nodes)
         failure = self._failures.get(domain.uid)
         return readiness.explain(state, found, self._node, failure, domain.namespace)
+
+    def _gates_of(self, domain: Domain) -> FeatureGates:
+        """The gates of the domain's daemons, which may be older than ours."""
+        return domain.settings.gates if domain.settings is not None else self._gates
 
     def _own_daemon(self, domain: Domain, ips: Mapping[PodUID, str]) -> OwnDaemon | None:
         """The domain's daemon on this node; None until its claim is prepared."""

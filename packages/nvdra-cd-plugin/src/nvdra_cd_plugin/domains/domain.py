@@ -7,6 +7,8 @@ from typing import Final
 from nvdra_api.ids import DomainUID
 from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_api.v1beta1.compute_domain import AllocationMode
+from nvdra_runtime.computedomain import domain_settings
+from nvdra_runtime.computedomain.domain_settings import DomainSettings
 
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -21,6 +23,7 @@ class Domain:
         name: The name of the object.
         allows_all_channels: Whether a workload may have every channel of a node.
         num_nodes: How many members IMEX waits for where it knows its peers by address.
+        settings: What its daemons were made with; None if the domain does not say it.
     """
 
     uid: DomainUID
@@ -28,6 +31,7 @@ class Domain:
     name: str
     allows_all_channels: bool = False
     num_nodes: int = 0
+    settings: DomainSettings | None = None
 
     def __str__(self) -> str:
         """`<namespace>/<name>`, as users know it."""
@@ -43,6 +47,7 @@ def domain_of(obj: ComputeDomain) -> Domain:
         name=obj.metadata.name,
         allows_all_channels=channel is not None and channel.allocation_mode == AllocationMode.ALL,
         num_nodes=obj.spec.num_nodes,
+        settings=domain_settings.from_annotations(obj.metadata.annotations),
     )
 
 

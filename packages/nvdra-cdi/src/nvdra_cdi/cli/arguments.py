@@ -85,7 +85,12 @@ Feature flags: enable-explicit-driver-libraries, enable-coherent-annotations,
 no-additional-gids-for-device-nodes, disable-ipc-discoverer.
 """
 mode = values.choice(
-    *("auto", "nvml", "imex", "management", "gds", "gdrcopy", "mofed", "nvswitch", "mig-caps")
+    *("auto", "nvml", "imex", "management", "gds", "gdrcopy", "mofed", "nvswitch", "mig-caps"),
+    elsewhere={
+        "csv": "describes Tegra systems, which nvdra-cdi does not: use nvidia-ctk cdi generate",
+        "wsl": "describes GPUs of Windows (WSL2), which nvdra-cdi does not: use nvidia-ctk cdi "
+        "generate",
+    },
 )
 output_format = values.choice("yaml", "json")
 device_name_strategies = values.choices("index", "type-index", "uuid")
@@ -300,11 +305,13 @@ def _schema(_: argparse.ArgumentParser) -> None:
 def _spec_dir(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--spec-dir",
-        action="append",
+        action="extend",
+        type=values.texts,
         default=[],
         metavar="DIR",
         help="a spec directory; repeatable, the last one has priority; default: "
-        + " and ".join(DEFAULT_DIRECTORIES),
+        + " and ".join(DEFAULT_DIRECTORIES)
+        + "; environment variable: NVIDIA_CTK_CDI_SPEC_DIRS",
     )
 
 

@@ -1,4 +1,4 @@
-"""The environment variables of `nvdra-cdi generate`, those of `nvidia-ctk cdi generate`.
+"""The environment variables of `nvdra-cdi`, those of `nvidia-ctk cdi`.
 
 A flag wins over its variable. A variable that is empty counts as not set.
 
@@ -47,6 +47,9 @@ VARIABLES = (
     Variable("NVIDIA_CTK_CDI_GENERATE_CONFIG_SEARCH_PATHS", "config_search_path", values.paths),
 )
 
+SPEC_DIRS = Variable("NVIDIA_CTK_CDI_SPEC_DIRS", "spec_dir", values.texts)
+"""Of every command that reads specs; the toolkit's only one is `list`."""
+
 
 def fill(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
     """Set the arguments that were not given and whose variables are set.
@@ -54,9 +57,9 @@ def fill(given: argparse.Namespace, environment: Mapping[str, str]) -> None:
     Raises:
         UsageError: The value of a variable is wrong.
     """
-    for variable in VARIABLES:
+    for variable in VARIABLES if given.command == "generate" else (SPEC_DIRS,):
         value = environment.get(variable.name)
-        if not value or getattr(given, variable.attribute):
+        if not value or getattr(given, variable.attribute, True):
             continue
         try:
             setattr(given, variable.attribute, variable.read(value))

@@ -41,8 +41,7 @@ def main() -> None:
 def _run(argv: Sequence[str]) -> CommandOutput:
     given = arguments.parser().parse_args(argv)
     try:
-        if given.command == "generate":
-            environment.fill(given, os.environ)  # noqa: TID251 - the command's variables, once
+        environment.fill(given, os.environ)  # noqa: TID251 - the command's variables, once
         return _command_function(given.command)(given)
     except UsageError as error:
         return CommandOutput(stderr_lines=(f"error: {one_line(str(error))}",), exit_code=EXIT_USAGE)

@@ -4,10 +4,12 @@ Each function raises `argparse.ArgumentTypeError` with what would be right.
 """
 
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 _TRUE = frozenset(("1", "t", "T", "true", "True", "TRUE"))  # as Go's strconv.ParseBool
 _LONGEST_S = 86_400.0  # a day
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _FALSE = frozenset(("0", "f", "F", "false", "False", "FALSE"))
 
 
@@ -21,11 +23,18 @@ def paths(value: str) -> list[str]:
     return [path for text in texts(value) for path in text.split(":") if path]
 
 
-def choice(*allowed: str) -> Callable[[str], str]:
-    """A function that takes one of these words in any case."""
+def choice(*allowed: str, elsewhere: Mapping[str, str] = _NOTHING) -> Callable[[str], str]:
+    """A function that takes one of these words in any case.
+
+    Args:
+        allowed: The words.
+        elsewhere: Words that another program takes, and what is said about them.
+    """
 
     def one(value: str) -> str:
         word = value.strip().lower()
+        if word in elsewhere:
+            raise ArgumentTypeError(f"{word} {elsewhere[word]}")
         if word not in allowed:
             raise ArgumentTypeError(f"must be {_alternatives(allowed)}")
         return word

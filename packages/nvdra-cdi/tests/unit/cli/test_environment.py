@@ -60,7 +60,9 @@ def test_a_flag_wins_over_its_variable_and_an_empty_variable_is_none() -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
-        ("NVIDIA_CTK_CDI_GENERATE_MODE", "csv", "must be auto, nvml, "),
+        ("NVIDIA_CTK_CDI_GENERATE_MODE", "tegra", "must be auto, nvml, "),
+        ("NVIDIA_CTK_CDI_GENERATE_MODE", "CSV", "csv describes Tegra systems, .*: use nvidia-ctk"),
+        ("NVIDIA_CTK_CDI_GENERATE_MODE", "wsl", "wsl describes GPUs of Windows .*: use nvidia-ctk"),
         ("NVIDIA_CTK_CDI_GENERATE_OUTPUT_FORMAT", "xml", "must be yaml or json"),
         ("NVIDIA_CTK_CDI_GENERATE_DEVICE_NAME_STRATEGIES", "index,x", "must be index, type-index"),
         ("NVIDIA_CTK_CDI_GENERATE_NO_ALL_DEVICE", "maybe", "must be true or false"),
@@ -79,3 +81,17 @@ def test_every_variable_is_tried_above_and_has_a_flag() -> None:
     names = {variable.name for variable in environment.VARIABLES}
     assert names == set(EVERY)
     assert {variable.attribute for variable in environment.VARIABLES} <= set(given)
+
+
+@pytest.mark.parametrize("command", ["list", "validate", "dirs", "monitor"])
+def test_the_spec_directories_have_a_variable_in_every_command_that_reads_specs(
+    command: str,
+) -> None:
+    variables = {"NVIDIA_CTK_CDI_SPEC_DIRS": "/a, /b", "NVIDIA_CTK_CDI_GENERATE_MODE": "tegra"}
+    for argv, expected in (([], ["/a", "/b"]), (["--spec-dir=/c,/d"], ["/c", "/d"])):
+        given = arguments.parser().parse_args([command, *argv])
+        environment.fill(given, variables)
+        assert given.spec_dir == expected
+    given = arguments.parser().parse_args([command])
+    environment.fill(given, {"NVIDIA_CTK_CDI_SPEC_DIRS": ""})
+    assert given.spec_dir == []

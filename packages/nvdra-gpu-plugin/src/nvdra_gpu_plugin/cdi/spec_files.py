@@ -48,6 +48,7 @@ class SpecFiles:
         self._clock = clock
         self._specs: dict[str, Spec] = {}
         self._files: dict[str, FileID | None] = {}
+        self._known_paths: dict[str, Path] = {}
         self._current: NodeSpec | None = None
         self._sockets: ContainerEdits | None = None
         self._claimed = ClaimedNames()
@@ -217,7 +218,11 @@ class SpecFiles:
             return []
 
     def _path(self, generation: str) -> Path:
-        return self._root / files.transient_name(names.GPU_CDI_VENDOR, _CLASS, generation)
+        path = self._known_paths.get(generation)
+        if path is None:  # to make it takes as long as to look at the file, which each prepare does
+            path = self._root / files.transient_name(names.GPU_CDI_VENDOR, _CLASS, generation)
+            self._known_paths[generation] = path
+        return path
 
 
 def _generation(path: Path) -> str:

@@ -143,9 +143,12 @@ class NodeSpecs:
         snapshot = self._gpus.snapshot
         if snapshot is None:
             return
-        others = {each.generation for each in self._prepared_claims.values()}
-        is_last = record.generation not in {*others, snapshot.spec.generation.name}
-        if is_last or _has_own_names(record, snapshot):
+        if record.generation == snapshot.spec.generation.name:
+            is_unused = _has_own_names(record, snapshot)
+        else:
+            others = self._prepared_claims.values()
+            is_unused = all(each.generation != record.generation for each in others)
+        if is_unused:
             await self.remove_unused()
 
     async def run_cleanup(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
@@ -164,7 +167,7 @@ def _has_own_names(record: GpuClaimRecord, snapshot: Snapshot) -> bool:
     if record.generation != current.name:
         return False
     known = current.cdi_ids.values()
-    return any(cdi_id not in known for device in record.devices for cdi_id in device.cdi_ids)
+    return any(device.cdi_id not in known for device in record.devices)
 
 
 def is_planned(record: GpuClaimRecord, prepared_claims: PreparedClaims[GpuClaimRecord]) -> bool:

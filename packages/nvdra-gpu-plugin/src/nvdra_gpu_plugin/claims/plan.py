@@ -1,11 +1,11 @@
 """Decides which GPUs a claim gets, and whether it may have them. `preparer` does the rest."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.ids import DeviceName, NodeName, PodUID, PoolName
+from nvdra_api.quantity import Quantity
 from nvdra_api.resource.claims import (
     ClaimRef,
     DeviceRequestAllocationResult,
@@ -22,25 +22,14 @@ from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How a claim is to be prepared.
-
-    Attributes:
-        record: The record to add; its devices are in the order of the allocation results.
-    """
-
-    record: GpuClaimRecord
-
-
 def make(
     claim: ResourceClaim,
     configured: Sequence[ConfiguredResult],
     inventory: Inventory,
     generation: SpecGeneration,
     node: NodeName,
-) -> Plan:
-    """Find the GPUs that were allocated to the claim.
+) -> GpuClaimRecord:
+    """Return the record of a claim that gets the GPUs that were allocated to it.
 
     Args:
         claim: The claim as the API server returned it.
@@ -50,7 +39,7 @@ def make(
         node: This node, whose name is also the name of its pool.
 
     Raises:
-        PermanentError: `UnknownDevice`; `InvalidConfig`: the claim asks for part of a GPU.
+        PermanentError: `UnknownDevice`; `InvalidConfig`: part of a GPU was allocated to the claim.
     """
     gpus = [_find_gpu(claim, entry.result, inventory, node) for entry in configured]
     for entry, gpu in zip(configured, gpus, strict=True):
@@ -69,7 +58,7 @@ def make(
         for entry, gpu in zip(configured, gpus, strict=True)
     )
     pods = _consumers(claim)
-    record = GpuClaimRecord(
+    return GpuClaimRecord(
         namespace=claim.ref.namespace,
         name=claim.ref.name,
         uid=claim.ref.uid,
@@ -78,14 +67,26 @@ def make(
         pod_names=tuple(pod.name for pod in pods),
         devices=devices,
     )
-    return Plan(record=record)
 
 
-def check_free(plan: Plan, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]) -> None:
+def minimum_capacity(claim: ResourceClaim, configured: Iterable[ConfiguredResult]) -> str:
+    """The least capacity that the claim asks for; empty if it does not say.
+
+    On a device that allows one allocation, Kubernetes takes `capacity.requests` for a selector: the
+    claim holds all of the device. Source: docs/decisions/gpu-plugin.md.
+    """
+    requests = dict.fromkeys(entry.result.request for entry in configured)
+    asked = (_amounts(claim.requested_capacity(request)) for request in requests)
+    return ", ".join(amounts for amounts in asked if amounts)
+
+
+def check_free(
+    record: GpuClaimRecord, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]
+) -> None:
     """Check that no other claim holds one of the GPUs. The caller holds the GPUs' locks.
 
     Args:
-        plan: What the claim would get.
+        record: What the claim would get.
         claim_index: The prepared claims.
         driver_versions: The version of the driver in specs of other generations.
 
@@ -93,7 +94,6 @@ def check_free(plan: Plan, claim_index: GpuClaimIndex, driver_versions: Mapping[
         DeviceInUseError: Another claim holds one.
         PermanentError: `DriverMismatch`: one pod would get the libraries of two drivers.
     """
-    record = plan.record
     for device in record.devices:
         holder = claim_index.conflicting_claim(device, record.uid)
         if holder is not None:
@@ -115,19 +115,18 @@ def check_free(plan: Plan, claim_index: GpuClaimIndex, driver_versions: Mapping[
 
 
 def check_records_complete(
-    plan: Plan, unreadable: Iterable[ClaimRef], incomplete_reason: str = ""
+    record: GpuClaimRecord, unreadable: Iterable[ClaimRef], incomplete_reason: str = ""
 ) -> None:
     """Check that the records say of every GPU who holds it.
 
     Args:
-        plan: Admin access is always possible, because it excludes nobody.
+        record: What the claim would get. Admin access is always possible: it excludes nobody.
         unreadable: Claims whose records cannot be read. They may hold any GPU.
         incomplete_reason: Why records may be missing; empty if none are.
 
     Raises:
         PermanentError: `StateCorrupt`.
     """
-    record = plan.record
     others = [ref for ref in unreadable if ref.uid != record.uid]
     if not (others or incomplete_reason) or all(device.is_admin for device in record.devices):
         return
@@ -178,24 +177,25 @@ def _find_gpu(
 
 
 def _check_whole(claim: ResourceClaim, result: DeviceRequestAllocationResult, gpu: Gpu) -> None:
-    """Refuse a claim that asks for part of the GPU, which would silently get all of it."""
-    asked = {**claim.requested_capacity(result.request), **(result.consumed_capacity or {})}
-    memory = asked.get("memory", asked.get(f"{names.GPU_DRIVER}/memory"))
+    """Refuse a claim that was allocated part of the GPU, which would silently get all of it."""
+    consumed = result.consumed_capacity or {}
+    memory = consumed.get("memory", consumed.get(f"{names.GPU_DRIVER}/memory"))
     is_all = memory is not None and memory.amount >= (gpu.memory_bytes or 0)
-    if result.admin_access or not asked or is_all:
+    if result.admin_access or not consumed or is_all:
         return
-    amounts = ", ".join(f"{name} {amount}" for name, amount in asked.items())
     raise PermanentError(
         Reason.INVALID_CONFIG,
-        f"claim {claim.ref}, request {result.request}: it asks for part of {gpu.name} ({amounts}), "
-        "but this version of nvdra-gpu-plugin hands out whole GPUs only",
-        "remove `capacity` from the request in the claim's template and delete the pod, which then "
-        "gets a whole GPU; for one with a minimum of memory, add the selector "
-        f"device.capacity['{names.GPU_DRIVER}'].memory.compareTo(quantity('{memory or '2Gi'}')) >= "
-        "0",
+        f"claim {claim.ref}, request {result.request}: it was allocated part of {gpu.name} "
+        f"({_amounts(consumed)}) by what another driver has published, but this version of "
+        "nvdra-gpu-plugin hands out whole GPUs only",
+        "delete the pod, so that its claim is allocated anew from what the node offers now",
         claim=str(claim.ref),
         device=gpu.name,
     )
+
+
+def _amounts(capacity: Mapping[str, Quantity]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in capacity.items())
 
 
 def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:

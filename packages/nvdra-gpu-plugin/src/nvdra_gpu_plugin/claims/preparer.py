@@ -1,7 +1,8 @@
 """Prepares and unprepares claims of GPUs, step by step. `plan` decides which GPU a claim gets."""
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
+from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import Reason, RetryableError
@@ -15,20 +16,23 @@ from nvdra_runtime.claims.prepare_result import PrepareResult
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.process.locks import KeyedLocks
-from nvdra_runtime.telemetry import keys
+from nvdra_runtime.telemetry import keys, logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 from nvdra_gpu_plugin.claims import plan, record_checks
 from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
-from nvdra_gpu_plugin.claims.plan import Plan
 from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.hardware.device_monitor import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
+
+LOG = logs.logger(__name__)
+
+_WHOLE: Final = "The claim asks for a minimum of capacity and gets whole GPUs"
 
 
 class Preparer:
@@ -80,12 +84,11 @@ class Preparer:
                 configured = opaque_configs.resolve(
                     claim, names.GPU_DRIVER, lambda _: GpuConfig, self._gates
                 )
-                planned = plan.make(
+                record = plan.make(
                     claim, configured, snapshot.inventory, snapshot.spec.generation, self._node
                 )
-            record = planned.record
             async with self._locked(record, deadline):
-                self._check_free(planned)
+                self._check_free(record)
                 await self._restore_spec(record, deadline)
                 with self._gate.passed() as may_use_gpus:
                     if not may_use_gpus:
@@ -95,6 +98,8 @@ class Preparer:
                     if self._gpus.snapshot is snapshot:
                         with self._telemetry.step("commit state"):
                             await self._prepared_claims.add(claim.ref, record)
+                        if minimum := plan.minimum_capacity(claim, configured):
+                            LOG.v(2, _WHOLE, claim=str(claim.ref), minimum=minimum)
                         return record.prepare_result()
 
     async def prepare_again(self, record: GpuClaimRecord, deadline: float) -> PrepareResult:
@@ -167,14 +172,14 @@ class Preparer:
         await self._gpus.wait_uuids({each.uuid for each in missing if each.uuid}, deadline)
         return self._gpus.snapshot or snapshot
 
-    def _check_free(self, planned: Plan) -> None:
+    def _check_free(self, record: GpuClaimRecord) -> None:
         try:
-            plan.check_free(planned, self._claim_index, self._specs.driver_versions)
+            plan.check_free(record, self._claim_index, self._specs.driver_versions)
         except DeviceInUseError as error:
             error.since = self._prepared_claims.prepared_at(error.holder.uid)
             raise
         plan.check_records_complete(
-            planned,
+            record,
             self._prepared_claims.unreadable.values(),
             self._prepared_claims.incomplete_reason,
         )
@@ -186,17 +191,19 @@ class Preparer:
         Admin access needs none: a claim for monitoring that waits for a GPU stops no other claim.
         """
         gpus = {device.pci for device in record.devices if not device.is_admin}
-        async with AsyncExitStack() as stack:
-            with self._telemetry.step("wait lock") as span:
-                waited = await stack.enter_async_context(
-                    self._locks.hold(gpus, holder=str(record.ref), deadline=deadline)
-                )
-                self._telemetry.metrics.lock_wait(waited.seconds)
-                if waited.holder is None:
-                    span.discard()
-                else:
-                    span.set_attribute(keys.HOLDER, waited.holder)
+        hold = self._locks.hold(gpus, holder=str(record.ref), deadline=deadline)
+        try:
+            if hold.try_acquire():  # the usual case: there is nothing to trace
+                self._telemetry.metrics.lock_wait(0.0)
+            else:
+                with self._telemetry.step("wait lock") as span:
+                    waited = await hold.acquire()
+                    self._telemetry.metrics.lock_wait(waited.seconds)
+                    if waited.holder is not None:
+                        span.set_attribute(keys.HOLDER, waited.holder)
             yield
+        finally:
+            hold.release()
 
     async def _restore_spec(self, record: GpuClaimRecord, deadline: float) -> None:
         """Write the CDI spec that the result's names refer to, if it is not as it should be."""

@@ -6,7 +6,7 @@ off the bus or comes back is noticed before a claim needs it. `DeviceMonitor` de
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
@@ -154,13 +154,14 @@ class GpuProbe:
         """
         if self.is_overdue:
             raise TimeoutError
-        started = self._now()
+        started = self._clock.monotonic()
         limit = asyncio.get_running_loop().time() + UNRESPONSIVE_S
         try:
             return await self.worker.run(function, *arguments, deadline=min(deadline, limit))
         except TimeoutError:
             if self._claim_unanswered_since is None:
-                self._claim_unanswered_since = started
+                waited = timedelta(seconds=self._clock.monotonic() - started)
+                self._claim_unanswered_since = _Moment(started, self._clock.now() - waited)
             raise
 
     def verify(self, uuid: GpuUUID) -> bool:

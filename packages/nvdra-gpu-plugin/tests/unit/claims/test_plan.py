@@ -12,7 +12,6 @@ from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, R
 from nvdra_api.v1beta1 import GpuConfig
 from nvdra_gpu_plugin.claims import plan
 from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
-from nvdra_gpu_plugin.claims.plan import Plan
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
@@ -48,18 +47,13 @@ def claim(
     )
 
 
-def made(
+def results(
     *devices: str,
-    uid: str = UID,
-    pod: str = POD,
     admin: bool = False,
-    inventory: Inventory = INVENTORY,
-    named: SpecGeneration | None = None,
     pool: str = NODE,
-    requested: Mapping[str, str] | None = None,
     consumed: Mapping[str, str] | None = None,
-) -> Plan:
-    configured = [
+) -> list[ConfiguredResult]:
+    return [
         ConfiguredResult(
             DeviceRequestAllocationResult(
                 request="gpu/large",
@@ -75,23 +69,35 @@ def made(
         )
         for device in devices
     ]
+
+
+def made(
+    *devices: str,
+    uid: str = UID,
+    pod: str = POD,
+    inventory: Inventory = INVENTORY,
+    named: SpecGeneration | None = None,
+    requested: Mapping[str, str] | None = None,
+    **allocated: Any,
+) -> GpuClaimRecord:
+    configured = results(*devices, **allocated)
     return plan.make(claim(uid, pod, requested), configured, inventory, named or generation(), NODE)
 
 
-def held(*plans: Plan) -> GpuClaimIndex:
-    return GpuClaimIndex(each.record for each in plans)
+def held(*records: GpuClaimRecord) -> GpuClaimIndex:
+    return GpuClaimIndex(records)
 
 
 def test_a_plan_names_devices_boards_and_pods_in_the_order_of_the_allocation() -> None:
     wanted = made("gpu-1", "gpu-0")
-    assert [device.device for device in wanted.record.devices] == ["gpu-1", "gpu-0"]
-    assert [device.request for device in wanted.record.devices] == ["gpu", "gpu"]
-    assert [device.cdi_id for device in wanted.record.devices] == [
+    assert [device.device for device in wanted.devices] == ["gpu-1", "gpu-0"]
+    assert [device.request for device in wanted.devices] == ["gpu", "gpu"]
+    assert [device.cdi_id for device in wanted.devices] == [
         "vendor/device=gpu-1-g1",
         "vendor/device=gpu-0-g1",
     ]
-    assert {each.pci for each in wanted.record.devices} == {"0000:00:00.0", "0000:01:00.0"}
-    assert wanted.record.pods == (PodUID(POD),)
+    assert {each.pci for each in wanted.devices} == {"0000:00:00.0", "0000:01:00.0"}
+    assert wanted.pods == (PodUID(POD),)
 
 
 @pytest.mark.parametrize(
@@ -121,22 +127,29 @@ def test_a_device_that_cannot_be_given_is_unknown_and_says_what_is_there(
 @pytest.mark.parametrize(
     "capacity", [{"memory": "2Gi"}, {"gpu.nvidia.com/memory": "2Gi"}, {"shares": "1"}]
 )
-@pytest.mark.parametrize("told_by", ["requested", "consumed"])
-def test_who_asks_for_part_of_a_gpu_does_not_silently_get_all_of_it(
-    capacity: dict[str, str], told_by: str
+def test_who_was_allocated_part_of_a_gpu_does_not_silently_get_all_of_it(
+    capacity: dict[str, str],
 ) -> None:
     ((name, amount),) = capacity.items()
-    asks: Any = {told_by: capacity}
     with pytest.raises(PermanentError, match=f"{name} {amount}") as caught:
-        made("gpu-0", **asks)
+        made("gpu-0", consumed=capacity)
     assert caught.value.reason is Reason.INVALID_CONFIG
     assert "whole" in caught.value.message
-    made("gpu-0", admin=True, **asks)  # monitoring takes nothing from anybody
+    made("gpu-0", consumed=capacity, admin=True)  # monitoring takes nothing from anybody
 
 
 @pytest.mark.parametrize("memory", ["85520809984", "100Gi"])
-def test_who_asks_for_all_of_a_gpus_memory_gets_the_gpu(memory: str) -> None:
-    assert made("gpu-0", requested={"memory": memory}).record == made("gpu-0").record
+def test_who_was_allocated_all_of_a_gpus_memory_gets_the_gpu(memory: str) -> None:
+    assert made("gpu-0", consumed={"memory": memory}) == made("gpu-0")
+
+
+@pytest.mark.parametrize("memory", ["2Gi", "80Gi"])
+def test_a_minimum_of_memory_is_for_the_scheduler_and_gets_the_gpu(memory: str) -> None:
+    requested = {"memory": memory}
+    assert made("gpu-0", requested=requested) == made("gpu-0")
+    wanted = claim(capacity=requested)
+    assert plan.minimum_capacity(wanted, results("gpu-0", "gpu-1")) == f"memory {memory}"
+    assert plan.minimum_capacity(claim(), results("gpu-0")) == ""
 
 
 def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:
@@ -146,11 +159,11 @@ def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:
     ) as caught:
         plan.check_free(made("gpu-1", "gpu-0"), held(other), {})
     assert caught.value.reason is Reason.DEVICE_IN_USE
-    assert caught.value.facts["holder"] == str(other.record.ref)
+    assert caught.value.facts["holder"] == str(other.ref)
 
 
 def test_a_board_is_held_although_the_bus_was_renumbered_since() -> None:
-    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002")
     (device,) = other.devices
     moved = device.model_copy(update={"pci": PciAddress("0000:7f:00.0")})
     earlier = other.model_copy(update={"devices": (moved,)})
@@ -170,7 +183,7 @@ def test_nothing_but_monitoring_is_given_away_while_a_record_cannot_be_read() ->
 
 
 def test_a_holder_of_another_namespace_is_named_to_operators_only() -> None:
-    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002")
     holder = other.model_copy(update={"namespace": "team-b", "name": "secret"})
     with pytest.raises(RetryableError) as caught:
         plan.check_free(made("gpu-0"), GpuClaimIndex([holder]), {})
@@ -232,7 +245,7 @@ def test_a_claim_that_release_0_1_0_prepared_conflicts_by_the_version_in_its_spe
 
 def test_a_gpu_that_was_missing_after_a_reboot_is_held_by_its_uuid_alone() -> None:
     """Another board may have its former address now."""
-    other = made("gpu-1", uid=OTHER).record
+    other = made("gpu-1", uid=OTHER)
     (device,) = other.devices
     lost = other.model_copy(
         update={"devices": (device.model_copy(update={"pci": PciAddress("")}),)}
@@ -243,7 +256,7 @@ def test_a_gpu_that_was_missing_after_a_reboot_is_held_by_its_uuid_alone() -> No
 
 
 def test_a_holder_with_many_pods_names_some_and_counts_the_rest() -> None:
-    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002")
     many = other.model_copy(update={"pod_names": tuple(f"p-{number}" for number in range(256))})
     refused = refusal(made("gpu-0"), GpuClaimIndex([many]))
     assert refused is not None
@@ -255,7 +268,7 @@ def test_a_holder_with_many_pods_names_some_and_counts_the_rest() -> None:
 
 
 def test_a_record_that_was_rebuilt_without_its_board_holds_the_device_of_its_name() -> None:
-    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002").record
+    other = made("gpu-0", uid="22222222-0000-4000-8000-000000000002")
     (device,) = other.devices
     nameless = device.model_copy(update={"pci": PciAddress(""), "uuid": GpuUUID("")})
     rebuilt = GpuClaimIndex([other.model_copy(update={"devices": (nameless,)})])
@@ -277,14 +290,14 @@ def test_what_is_put_back_leaves_nothing_behind() -> None:
 
 def test_a_claim_that_is_prepared_anew_holds_only_what_it_has_now() -> None:
     holdings = held(made("gpu-0"))
-    holdings.put(made("gpu-1").record)
+    holdings.put(made("gpu-1"))
     other = "22222222-0000-4000-8000-000000000002"
     assert refusal(made("gpu-0", uid=other), holdings) is None
     assert refusal(made("gpu-1", uid=other), holdings) is not None
 
 
 def test_a_record_reads_back_as_it_was_written() -> None:
-    holding = made("gpu-0", "gpu-1", admin=True).record
+    holding = made("gpu-0", "gpu-1", admin=True)
     assert GpuClaimRecord.model_validate_json(holding.model_dump_json()) == holding
 
 
@@ -293,7 +306,9 @@ def test_a_name_stands_for_the_minor_number() -> None:
 
 
 def refusal(
-    wanted: Plan, holdings: GpuClaimIndex, driver_versions: Mapping[str, str] = MappingProxyType({})
+    wanted: GpuClaimRecord,
+    holdings: GpuClaimIndex,
+    driver_versions: Mapping[str, str] = MappingProxyType({}),
 ) -> DriverError | None:
     try:
         plan.check_free(wanted, holdings, driver_versions)

@@ -6,7 +6,7 @@ from nvdra_api.ids import ClaimUID, NodeName
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import GpuConfig
 from nvdra_gpu_plugin.claims import plan
-from nvdra_gpu_plugin.claims.plan import Plan
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
@@ -21,7 +21,7 @@ CLAIM = ResourceClaim.model_validate(
 BROKEN = ClaimRef("ml", "broken", ClaimUID("uid-broken"))
 
 
-def made(**admin_by_device: bool) -> Plan:
+def made(**admin_by_device: bool) -> GpuClaimRecord:
     configured = [
         ConfiguredResult(
             DeviceRequestAllocationResult(
@@ -51,13 +51,13 @@ def test_admin_access_to_one_gpu_gives_no_other_one_away_while_records_are_in_do
 
 
 def test_the_share_of_each_device_is_recorded_and_answered() -> None:
-    record = made(gpu_1=False, gpu_0=False).record
+    record = made(gpu_1=False, gpu_0=False)
     assert [device.share_id for device in record.devices] == ["share-gpu_1", "share-gpu_0"]
     answered = record.prepare_result().devices
     assert [device.share_id for device in answered] == ["share-gpu_1", "share-gpu_0"]
 
 
 def test_each_device_says_itself_whether_it_has_admin_access() -> None:
-    record = made(gpu_0=True, gpu_1=False).record
+    record = made(gpu_0=True, gpu_1=False)
     assert [device.is_admin for device in record.devices] == [True, False]
     assert [device.display_name for device in record.devices] == ["gpu-0 (admin)", "gpu-1"]

@@ -86,7 +86,8 @@ class ImexFiles:
         with _os_error_as_retryable(self._hosts), self._hosts.open("r+b", buffering=0) as file:
             before = file.readall()
             text = before.decode(errors="surrogateescape")
-            after = hosts_file.with_peers(text, clique_peers).encode(errors="surrogateescape")
+            named = hosts_file.with_peers(text, clique_peers, self._name_count)
+            after = named.encode(errors="surrogateescape")
             if after == before:
                 return False
             try:

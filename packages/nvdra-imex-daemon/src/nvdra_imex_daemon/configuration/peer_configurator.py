@@ -1,10 +1,12 @@
 """Configures IMEX with its peers, by DNS names or by addresses.
 
 With names, IMEX gets all possible names once; a change of the members needs only a change of the
-hosts file and a signal. With addresses, every change of the members needs another list of peers and
-a restart of IMEX. Source: docs/reference/imex.md, "DNS names", "IP addresses".
+hosts file, and a signal if a name has got an address at which a peer listens. With addresses, every
+change of the members needs another list of peers and a restart of IMEX.
+Source: docs/reference/imex.md, "DNS names", "IP addresses".
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from nvdra_api.errors import Reason, RetryableError
@@ -54,18 +56,26 @@ class PeersByName:
         self._node_field = node_field
         self._supervisor = supervisor
         self._index: int | None = None
+        self._reachable: Mapping[int, str] = {}
 
     async def apply(self, member_entries: Entries, expected_nodes: int, index: int) -> PeerList:
-        """Name the current peers. IMEX uses the names that resolve, so it need not wait for all."""
+        """Name the current peers. IMEX connects to those that are there, and waits for nobody.
+
+        A signal makes IMEX end all its connections and make them again, so it is sent only when the
+        address behind a name has changed to one at which a peer listens. Without it IMEX might not
+        try again for minutes. A peer that leaves, and one that returns to its address, cause none.
+        """
         del expected_nodes
         peer_list = peers.from_entries(member_entries, self._member, self._node_field)
         has_changed = await self._thread.run(self._files.write_hosts, peer_list.peers)
         if has_changed:
             addresses = {peer.index: peer.ip for peer in peer_list.peers}
             LOG.v(1, "Named the peers", peers=addresses)
+        before = self._reachable
+        self._reachable = peers.reachable(before, peer_list.peers, index)
         if self._index not in (None, index):
             self._supervisor.restart()  # IMEX determines which name is its own at its start
-        elif has_changed:
+        elif not self._reachable.items() <= before.items():
             self._supervisor.reresolve_peers()
         self._index = index
         self._supervisor.start()

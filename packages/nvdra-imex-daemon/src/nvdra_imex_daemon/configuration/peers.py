@@ -6,7 +6,7 @@ docs/reference/compute-domain.md, "Races and correctness" (KW-24, 25).
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -78,6 +78,26 @@ def from_entries(
         else:
             problems += _describe_conflicts(peer, usable)
     return PeerList(tuple(sorted(peers, key=lambda each: each.index)), tuple(sorted(problems)))
+
+
+def reachable(
+    known: Mapping[int, str], clique_peers: Iterable[Peer], own_index: int
+) -> Mapping[int, str]:
+    """The addresses at which other peers' IMEX can be reached, by their indexes.
+
+    A peer listens once it is ready. One that is not ready any more, at an address at which it was,
+    is expected back there.
+
+    Args:
+        known: The result for the peers before.
+        clique_peers: The peers now.
+        own_index: Our own index.
+    """
+    return {
+        peer.index: peer.ip
+        for peer in clique_peers
+        if peer.index != own_index and (peer.is_ready or known.get(peer.index) == peer.ip)
+    }
 
 
 def _parse_entry(

@@ -1,13 +1,15 @@
 """The list of a domain's daemons: joins it, reports our status in it, leaves it, watches it.
 
-One informer watches one object by its name. A write is based on the version of the object that was
-read, or is a patch of our own entry alone. After a conflict the object is read again and the change
-is computed again. Source: docs/reference/imex.md, "Joining the clique";
-docs/reference/compute-domain.md, "Races and correctness" (KW-24 to 30), "Scalability and latency"
-(KW-2).
+One informer watches one object by its name. Where the controller writes the clique, we announce on
+our pod what our entry is to contain, and write it ourselves only if the controller does not. A
+write is based on the version of the object that was read, or is a patch of our own entry alone.
+After a conflict the object is read again and the change is computed again.
+Source: docs/reference/imex.md, "Joining the clique"; docs/reference/compute-domain.md, "Races and
+correctness" (KW-24 to 30), "Scalability and latency" (KW-2).
 """
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +17,7 @@ from typing import Final
 
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.meta import JsonObject
+from nvdra_runtime.computedomain.announcements import Announcement
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
 from nvdra_runtime.kube.informer import Informer
@@ -22,7 +25,8 @@ from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.telemetry import logs
 
 from nvdra_imex_daemon.membership import entries, member_store
-from nvdra_imex_daemon.membership.entries import Entries, MemberIdentity, MemberStatus
+from nvdra_imex_daemon.membership.announcer import Announcer
+from nvdra_imex_daemon.membership.entries import Entries, Entry, MemberIdentity, MemberStatus
 from nvdra_imex_daemon.membership.member_store import MemberStore
 
 LOG = logs.logger(__name__)
@@ -40,11 +44,16 @@ class Superseded(RetryableError):
     """A later pod of our node has taken our entry over, so this pod must not write it."""
 
 
+class NotListedYet(RetryableError):
+    """We have announced ourselves, and the controller has not put us into the clique yet."""
+
+
 class MemberList:
     """The list that our entry is in.
 
     Attributes:
-        has_joined: Whether this process has ever written our entry.
+        has_joined: Whether the list has ever contained an entry of this process.
+        recheck_in_s: Seconds until `report` must be called again even if nothing changes.
     """
 
     def __init__(
@@ -54,6 +63,7 @@ class MemberList:
         member: MemberIdentity,
         observe_restart: Callable[[str], None],
         preferred_index: int | None = None,
+        announcer: Announcer | None = None,
     ) -> None:
         """Create the list; `running` watches it.
 
@@ -63,14 +73,17 @@ class MemberList:
             member: Who we are.
             observe_restart: Called when the watch is restarted.
             preferred_index: The index to take if it is free: our node's last one.
+            announcer: Announces us to the controller; None if daemons write the list themselves.
         """
         self._api = api
         self._store = store
         self._member = member
         self._path = f"{store.collection}/{store.name}"
         self._preferred_index = preferred_index
+        self._announcer = announcer
         self._drops_unknown_fields = False
         self.has_joined = False
+        self.recheck_in_s = math.inf
         self._informer = Informer(
             api, self._locate, {"fieldSelector": f"metadata.name={store.name}"}, observe_restart
         )
@@ -85,6 +98,11 @@ class MemberList:
     def problem(self) -> str:
         """Why the cache may be out of date; empty if it is current."""
         return self._informer.error
+
+    @property
+    def change_count(self) -> int:
+        """The serial of the last change, for `changed_since`."""
+        return self._informer.change_count
 
     async def changed_since(self, serial: int) -> int:
         """Wait until the object has changed since `serial`. Returns the new serial."""
@@ -103,25 +121,25 @@ class MemberList:
     async def report(self, status: MemberStatus) -> int:
         """Write our status, joining if we have no entry. Returns our index.
 
-        Nothing is written if the entry has the status already.
+        Nothing is written if the entry has the status already. Where the controller writes, our
+        status is announced, and `recheck_in_s` says when to report again if it stays unwritten.
 
         Raises:
             Superseded: `DaemonNotReady`: A later pod of our node has taken the entry over.
+            NotListedYet: `DaemonNotReady`: The controller has not written our entry yet.
             RetryableError: `DomainFull`, `DomainNotFound`; `ApiUnavailable`.
         """
         deadline = asyncio.get_running_loop().time() + REPORT_TIMEOUT_S
+        self.recheck_in_s = math.inf
+        if self._announcer is not None:
+            index = await self._report_to_controller(self._announcer, status, deadline)
+            if index is not None:
+                return index
         obj = self._cached() if self._informer.has_synced else await self._read(deadline)
         failures = 0
         while True:
             self._check_superseded(obj)
-            change = member_store.desired(
-                self._store,
-                obj,
-                self._member,
-                status,
-                preferred_index=self._preferred_index,
-                drops_unknown_fields=self._drops_unknown_fields,
-            )
+            change = self._change(obj, status)
             if change is None:
                 assert obj is not None
                 return self._record_stored(obj)
@@ -135,7 +153,53 @@ class MemberList:
                 obj = await self._read(deadline)
                 continue
             self._informer.record_write(stored)
+            if self._announcer is not None:
+                self._announcer.note_own_write()
             return self._record_stored(stored)
+
+    async def _report_to_controller(
+        self, announcer: Announcer, status: MemberStatus, deadline: float
+    ) -> int | None:
+        """Announce our status. Returns our index; None if we must write our entry ourselves."""
+        obj = self._cached()
+        self._check_superseded(obj)
+        change = self._change(obj, status)  # raises if there is no room for us
+        await announcer.announce(
+            Announcement(self._member.ip, status.is_ready, status.message, self._preferred_index),
+            deadline,
+        )
+        if change is None:
+            assert obj is not None
+            return self._record_stored(obj)
+        if announcer.patience_left_s == 0.0:
+            return None
+        self.recheck_in_s = announcer.patience_left_s
+        own = self._own_entry(obj)
+        if obj is not None and own is not None and entries.is_written_by(own, self._member):
+            return self._record_stored(obj)  # our status is written later
+        raise NotListedYet(
+            Reason.DAEMON_NOT_READY,
+            f"the controller has not put node {self._member.node} into the clique yet",
+            "look whether the ComputeDomain controller runs; this daemon writes its entry itself "
+            f"in {announcer.patience_left_s:.0f} s",
+            node=self._member.node,
+        )
+
+    def _own_entry(self, obj: JsonObject | None) -> Entry | None:
+        """The entry of our node, whoever wrote it."""
+        if obj is None:
+            return None
+        return entries.find_own(self._store.entries(obj), self._member, self._store.node_field)
+
+    def _change(self, obj: JsonObject | None, status: MemberStatus) -> JsonObject | None:
+        return member_store.desired(
+            self._store,
+            obj,
+            self._member,
+            status,
+            preferred_index=self._preferred_index,
+            drops_unknown_fields=self._drops_unknown_fields,
+        )
 
     async def leave(self) -> bool:
         """Remove our entry within `LEAVE_TIMEOUT_S`. Returns whether there was one.
@@ -146,6 +210,9 @@ class MemberList:
             DriverError: The API server did not accept the write.
         """
         deadline = asyncio.get_running_loop().time() + LEAVE_TIMEOUT_S
+        if self._announcer is not None and not self._announcer.is_controller_away:
+            await self._announcer.announce(Announcement(self._member.ip, has_left=True), deadline)
+            return self.has_joined
         failures = 0
         while (obj := await self._read(deadline)) is not None:
             before = self._store.entries(obj)
@@ -191,7 +258,7 @@ class MemberList:
         """Raise Superseded if somebody else wrote our entry after we did."""
         if obj is None or not self.has_joined:
             return
-        entry = entries.find_own(self._store.entries(obj), self._member, self._store.node_field)
+        entry = self._own_entry(obj)
         if entry is not None and not entries.is_written_by(entry, self._member):
             writer = entry.get("podUID") or entry.get("ipAddress")
             raise Superseded(
@@ -204,7 +271,7 @@ class MemberList:
 
     def _record_stored(self, obj: JsonObject) -> int:
         """Remember our index, and whether the cluster's CRD drops fields. Returns the index."""
-        entry = entries.find_own(self._store.entries(obj), self._member, self._store.node_field)
+        entry = self._own_entry(obj)
         index = entries.index_of(entry) if entry is not None else None
         if entry is None or index is None:
             raise RetryableError(

@@ -18,17 +18,23 @@ TWO = (peer(0, "10.4.1.7"), peer(1, "10.4.2.9"))
 BLOCK = """\
 # Compute Domain Daemon mappings
 10.4.1.7\tcompute-domain-daemon-0000
+::ffff:10.4.1.7\tcompute-domain-daemon-0000
 10.4.2.9\tcompute-domain-daemon-0001
+::ffff:10.4.2.9\tcompute-domain-daemon-0001
+127.255.255.255\tcompute-domain-daemon-0002
+::ffff:127.255.255.255\tcompute-domain-daemon-0002
 # End of Compute Domain Daemon mappings
 """
+PLACES = 3
 
 
 def test_the_peers_are_in_one_block_at_the_end() -> None:
-    assert hosts_file.with_peers(KUBELETS, TWO) == KUBELETS + BLOCK
+    assert hosts_file.with_peers(KUBELETS, TWO, PLACES) == KUBELETS + BLOCK
 
 
 def test_a_missing_newline_at_the_end_is_added() -> None:
-    assert hosts_file.with_peers("127.0.0.1 localhost", TWO) == "127.0.0.1 localhost\n" + BLOCK
+    named = hosts_file.with_peers("127.0.0.1 localhost", TWO, PLACES)
+    assert named == "127.0.0.1 localhost\n" + BLOCK
 
 
 def test_lines_of_the_reference_driver_are_replaced() -> None:
@@ -36,13 +42,21 @@ def test_lines_of_the_reference_driver_are_replaced() -> None:
         f"{KUBELETS}\n# Compute Domain Daemon mappings\n10.4.7.7\tcompute-domain-daemon-0003\n"
         "10.4.3.3\tsomething-else\n"
     )
-    assert hosts_file.with_peers(theirs, TWO) == f"{KUBELETS}\n10.4.3.3\tsomething-else\n{BLOCK}"
+    named = hosts_file.with_peers(theirs, TWO, PLACES)
+    assert named == f"{KUBELETS}\n10.4.3.3\tsomething-else\n{BLOCK}"
 
 
-def test_a_departed_member_is_removed_and_nothing_else_changes() -> None:
-    assert hosts_file.with_peers(KUBELETS + BLOCK, TWO[:1]) == KUBELETS + BLOCK.replace(
-        "10.4.2.9\tcompute-domain-daemon-0001\n", ""
-    )
+def test_the_name_of_a_departed_member_leads_nowhere_and_nothing_else_changes() -> None:
+    named = hosts_file.with_peers(KUBELETS + BLOCK, TWO[:1], PLACES)
+    assert named == KUBELETS + BLOCK.replace("10.4.2.9", "127.255.255.255")
+
+
+def test_a_peer_with_an_address_of_ip_version_6_has_none_of_version_4() -> None:
+    named = hosts_file.with_peers("", (peer(0, "fd00::5"),), 1).splitlines()
+    assert named[1:-1] == [
+        "fd00::5\tcompute-domain-daemon-0000",
+        "127.255.255.255\tcompute-domain-daemon-0000",
+    ]
 
 
 lines = st.lists(
@@ -58,12 +72,12 @@ def test_writing_twice_changes_nothing_and_keeps_other_lines(
     kept: list[str], first: tuple[Peer, ...], second: tuple[Peer, ...]
 ) -> None:
     text = "".join(f"{line}\n" for line in kept)
-    once = hosts_file.with_peers(text, first)
+    once = hosts_file.with_peers(text, first, 18)
     assert once.startswith(text)
-    assert hosts_file.with_peers(once, first) == once
-    assert hosts_file.with_peers(once, second) == hosts_file.with_peers(text, second)
+    assert hosts_file.with_peers(once, first, 18) == once
+    assert hosts_file.with_peers(once, second, 18) == hosts_file.with_peers(text, second, 18)
 
 
 @pytest.mark.parametrize("text", ["a\r\nb\r\n", "a\x0cb\n", "\ufeffx\n"])
 def test_unusual_characters_are_kept(text: str) -> None:
-    assert hosts_file.with_peers(text, ()).startswith(text)
+    assert hosts_file.with_peers(text, (), 1).startswith(text)

@@ -109,3 +109,25 @@ def test_the_peer_list_does_not_depend_on_the_order_and_always_contains_us(
     addresses = [peer.ip for peer in roster.peers]
     assert len(set(addresses)) == len(addresses)
     assert len(roster.peers) == len(found) or roster.problems
+
+
+def listening(*states: tuple[int, str, bool]) -> list[Peer]:
+    return [Peer(at, NodeName(f"node-{at}"), ip, is_ready) for at, ip, is_ready in states]
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "expected"),
+    [
+        ({}, [(0, "10.4.0.1", True), (1, "10.4.0.2", False)], {}),
+        ({}, [(0, "10.4.0.1", True), (1, "10.4.0.2", True)], {1: "10.4.0.2"}),
+        ({1: "10.4.0.2"}, [(1, "10.4.0.2", False)], {1: "10.4.0.2"}),
+        ({1: "10.4.0.2"}, [(1, "10.4.0.9", False)], {}),
+        ({1: "10.4.0.2"}, [(1, "10.4.0.9", True)], {1: "10.4.0.9"}),
+        ({1: "10.4.0.2"}, [], {}),
+    ],
+    ids=["starts", "is ready", "crashed", "was replaced", "its successor is ready", "left"],
+)
+def test_a_peer_is_reachable_once_it_was_ready_at_its_address(
+    known: dict[int, str], now: list[tuple[int, str, bool]], expected: dict[int, str]
+) -> None:
+    assert peers.reachable(known, listening(*now), own_index=0) == expected

@@ -78,12 +78,13 @@ def test_a_restarting_imex_shows_the_earlier_failure(text: str) -> None:
 
 
 def test_a_restarted_imex_shows_the_earlier_failure_and_what_it_waits_for() -> None:
-    told = problems.with_earlier_failure(says("WAITING_FOR_QUORUM"), CRASHED)
+    told = problems.with_earlier_failure(says("WAITING_FOR_RECOVERY"), CRASHED)
     assert told is not None
-    assert told.message == ("nvidia-imex ended by itself; now nvidia-imex says WAITING_FOR_QUORUM")
+    words = "nvidia-imex ended by itself; now nvidia-imex says WAITING_FOR_RECOVERY"
+    assert told.message == words
     assert (told.reason, told.remedy) == (CRASHED.reason, CRASHED.remedy)
 
 
 def test_a_failed_start_is_forgotten_once_imex_has_started() -> None:
-    waiting = says("WAITING_FOR_QUORUM")
+    waiting = says("WAITING_FOR_RECOVERY")
     assert problems.with_earlier_failure(waiting, MISSING) is waiting

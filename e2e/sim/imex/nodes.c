@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon.h"
+#include "imex.h"
 
 /* FNV-1a over the names and what ends them: the same for the same list in the same order. */
 static uint64_t hashed(uint64_t hash, const char *name)
@@ -16,38 +16,37 @@ static uint64_t hashed(uint64_t hash, const char *name)
     return hash;
 }
 
-static bool add(struct nodes *nodes, const char *name, size_t length, const char *path, unsigned line)
+/* What is wrong with the line; NULL: it has been added. */
+static const char *add(struct nodes *nodes, const char *name, size_t length)
 {
-    if (length >= NAME_SIZE || nodes->count == MAX_NODES) {
-        log_line(ERROR, "%s:%u: %s", path, line, length >= NAME_SIZE ? "the name is too long" : "too many nodes");
-        return false;
-    }
+    if (length >= NAME_SIZE || nodes->count == MAX_NODES)
+        return length >= NAME_SIZE ? "the name is too long" : "too many nodes";
     char *place = nodes->name[nodes->count++];
     memcpy(place, name, length);
     place[length] = '\0';
     nodes->hash = hashed(nodes->hash, place);
-    return true;
+    return NULL;
 }
 
-bool nodes_read(const char *path, struct nodes *nodes)
+bool nodes_read(const char *path, struct nodes *nodes, complain_function *complain)
 {
     *nodes = (struct nodes){.hash = UINT64_C(0xCBF29CE484222325)};
     FILE *file = fopen(path, "re");
     if (file == NULL) {
-        log_line(ERROR, "cannot read the node list %s: %s", path, strerror(errno));
+        complain(true, path, 0, strerror(errno));
         return false;
     }
     char *text = NULL;
     size_t size = 0;
-    bool right = true;
-    for (unsigned line = 1; right && getline(&text, &size, file) >= 0; line++) {
+    const char *problem = NULL;
+    for (unsigned line = 1; problem == NULL && getline(&text, &size, file) >= 0; line++) {
         const char *name = text + strspn(text, " \t\r\n");
-        if (*name != '\0' && *name != '#')
-            right = add(nodes, name, strcspn(name, " \t\r\n"), path, line);
+        if (*name != '\0' && *name != '#' && (problem = add(nodes, name, strcspn(name, " \t\r\n"))) != NULL)
+            complain(true, path, line, problem);
     }
     free(text);
     fclose(file);
-    if (right && nodes->count == 0)
-        log_line(ERROR, "the node list %s names nobody", path);
-    return right && nodes->count > 0;
+    if (problem == NULL && nodes->count == 0)
+        complain(true, path, 0, problem = "it names nobody");
+    return problem == NULL;
 }

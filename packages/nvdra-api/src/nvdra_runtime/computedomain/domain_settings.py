@@ -1,0 +1,67 @@
+"""The settings that all daemons of one domain must share, and where a domain keeps them. Pure.
+
+IMEX permanently blocks the connection to a peer whose list of nodes differs from its own, and
+daemons that look for each other in different objects never meet. So these settings are fixed when a
+domain is made. An annotation of the domain keeps them, for a DaemonSet that has to be made again.
+Source: docs/reference/imex.md, "DNS names"; docs/design.md, "Settled".
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nvdra_api import names
+from nvdra_api.gates import FeatureGateError, FeatureGates
+
+MAX_NODES_LIMIT: Final = 10_000
+"""The highest number of nodes that a daemon accepts; DNS names have four digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSettings:
+    """The settings of one domain.
+
+    Attributes:
+        max_nodes: Maximum number of the domain's nodes in one clique.
+        gates: The feature gates of its daemons.
+    """
+
+    max_nodes: int
+    gates: FeatureGates
+
+
+def parsed(max_nodes: object, gates: object) -> DomainSettings | None:
+    """The settings for two texts; None if they are missing, or nothing that a daemon accepts.
+
+    Gates that this release does not know are left out: the daemon's image is of this release.
+    """
+    if not isinstance(gates, str) or not isinstance(max_nodes, int | str):
+        return None
+    try:
+        settings = DomainSettings(int(max_nodes), FeatureGates.parse_known(gates))
+    except (FeatureGateError, ValueError):
+        return None
+    return settings if 0 < settings.max_nodes <= MAX_NODES_LIMIT else None
+
+
+def from_annotations(annotations: Mapping[str, str]) -> DomainSettings | None:
+    """The settings that a domain was made with; None if it does not say them."""
+    try:
+        stored = json.loads(annotations.get(names.DOMAIN_SETTINGS_ANNOTATION, ""))
+    except ValueError:
+        return None
+    if not isinstance(stored, dict):
+        return None
+    return parsed(stored.get("maxNodesPerImexDomain"), stored.get("featureGates"))
+
+
+def annotation(settings: DomainSettings) -> str:
+    """The annotation's value."""
+    return json.dumps(
+        {
+            "maxNodesPerImexDomain": settings.max_nodes,
+            "featureGates": settings.gates.full_text(),
+        },
+        separators=(",", ":"),
+    )

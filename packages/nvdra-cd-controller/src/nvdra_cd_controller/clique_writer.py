@@ -1,0 +1,127 @@
+"""Writes the cliques of domains: who has joined, who is ready, who is gone.
+
+`clique_plan` says what a clique should contain, `write_pace` when it may be written again. A write
+that meets another one's is computed again from what is stored then, on the next reconciliation.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from nvdra_api.ids import CliqueID, DomainUID
+from nvdra_api.meta import JsonObject
+from nvdra_runtime.kube.errors import Conflict
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.instrumentation import Telemetry
+
+from nvdra_cd_controller import clique_plan, members
+from nvdra_cd_controller.clique_plan import CliqueInputs
+from nvdra_cd_controller.domain_snapshot import DomainSnapshot
+from nvdra_cd_controller.metrics import DomainMetrics
+from nvdra_cd_controller.object_writer import ObjectWriter
+from nvdra_cd_controller.write_pace import WritePace
+
+LOG = logs.logger(__name__)
+
+CONFLICT_RETRY_S = 0.1
+"""Until a clique is planned again that somebody else has written; the watch usually comes first."""
+
+
+class CliqueWriterResult(NamedTuple):
+    """What a pass over a domain's cliques has done.
+
+    Attributes:
+        has_written: Whether a clique was written.
+        due_in_s: Seconds until the next pass is necessary; None if it is not.
+    """
+
+    has_written: bool
+    due_in_s: float | None
+
+
+class CliqueWriter:
+    """Writes the cliques of one controller's domains."""
+
+    def __init__(self, writer: ObjectWriter, telemetry: Telemetry[DomainMetrics]) -> None:
+        self._writer = writer
+        self._telemetry = telemetry
+        self._paces: dict[DomainUID, dict[CliqueID, WritePace]] = {}
+        self._drops_unknown_fields = False
+
+    async def write(self, snapshot: DomainSnapshot, max_nodes: int) -> CliqueWriterResult:
+        """Write each clique of the domain that is not as it should be and may be written now.
+
+        Raises:
+            DriverError: A write failed for another reason than a conflict.
+        """
+        has_written, dues = False, list[float]()
+        for inputs in self._inputs(snapshot, max_nodes):
+            change = clique_plan.desired(inputs)
+            if change is None:
+                continue
+            due_s = self._due_in_s(snapshot, inputs, change)
+            if due_s == 0.0:
+                if await self._write(snapshot.uid, inputs, change):
+                    has_written = True
+                else:
+                    due_s = CONFLICT_RETRY_S
+            if due_s:
+                dues.append(due_s)
+        return CliqueWriterResult(has_written, min(dues, default=None))
+
+    def forget(self, uid: DomainUID) -> None:
+        """Forget a deleted domain."""
+        self._paces.pop(uid, None)
+
+    def _inputs(self, snapshot: DomainSnapshot, max_nodes: int) -> list[CliqueInputs]:
+        announced = dict(clique_plan.announced(snapshot.pods))
+        inputs = []
+        for model, stored in zip(snapshot.cliques, snapshot.clique_objects, strict=True):
+            clique = clique_plan.clique_of(model.metadata.name, snapshot.uid)
+            said = announced.pop((model.metadata.namespace, clique), ())
+            if model.metadata.deletion_timestamp is not None:
+                continue  # it is made again once it is gone
+            others = [each for each in snapshot.cliques if each is not model]
+            stale = members.stale_entries(model, others, snapshot.pods, snapshot.nodes)
+            inputs.append(
+                CliqueInputs(
+                    snapshot.uid,
+                    clique,
+                    model.metadata.namespace,
+                    stored,
+                    said,
+                    frozenset(stale),
+                    max_nodes,
+                    self._drops_unknown_fields,
+                )
+            )
+        new = (
+            CliqueInputs(snapshot.uid, clique, namespace, None, said, max_nodes=max_nodes)
+            for (namespace, clique), said in announced.items()
+        )
+        return [*inputs, *new]
+
+    def _due_in_s(
+        self, snapshot: DomainSnapshot, inputs: CliqueInputs, change: JsonObject
+    ) -> float:
+        pace = self._pace(inputs)
+        is_settled = clique_plan.is_settled(inputs, snapshot.pods, snapshot.nodes)
+        now = asyncio.get_running_loop().time()
+        return pace.due_in_s(now, len(change["daemons"]), is_settled=is_settled)
+
+    async def _write(self, uid: DomainUID, inputs: CliqueInputs, change: JsonObject) -> bool:
+        """Write a clique. Returns False if somebody else has written it meanwhile."""
+        now = asyncio.get_running_loop().time()
+        self._paces.setdefault(uid, {})[inputs.clique] = self._pace(inputs).after_write(now)
+        with self._telemetry.step("write clique"):
+            try:
+                stored = await self._writer.write_clique(change, is_new=inputs.stored is None)
+            except Conflict as error:
+                LOG.v(4, "Another one has written the clique", error=str(error))
+                return False
+        if inputs.announced:
+            entries = stored.get("daemons") or ()
+            self._drops_unknown_fields = not any(each.get("podUID") for each in entries)
+        return True
+
+    def _pace(self, inputs: CliqueInputs) -> WritePace:
+        return self._paces.get(inputs.domain, {}).get(inputs.clique, WritePace())

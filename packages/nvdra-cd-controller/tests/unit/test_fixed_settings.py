@@ -1,0 +1,100 @@
+"""What all daemons of a domain share stays as it was when the domain was made."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from nvdra_api import names
+from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.meta import JsonObject
+from nvdra_api.v1beta1 import ComputeDomain
+from nvdra_cd_controller import children, fixed_settings
+from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
+from nvdra_runtime.computedomain import domain_settings
+from nvdra_runtime.computedomain.domain_settings import DomainSettings
+from nvdra_testing.control_plane import domain_values
+from nvdra_testing.control_plane.domain_values import CHILD_CONFIG, UID
+
+BEFORE = DomainSettings(4, FeatureGates.parse("ComputeDomainCliques=false"))
+NOW = replace(CHILD_CONFIG, max_nodes=36, image="daemon:2")
+
+
+def snapshot(annotation: str = "", daemonset: JsonObject | None = None) -> DomainSnapshot:
+    stored = domain_values.domain_json()
+    if annotation:
+        stored["metadata"]["annotations"] = {names.DOMAIN_SETTINGS_ANNOTATION: annotation}
+    made = () if daemonset is None else (Child("DaemonSet", daemonset),)
+    return DomainSnapshot(UID, ComputeDomain.model_validate(stored), stored, daemonsets=made)
+
+
+def daemonset(settings: DomainSettings) -> JsonObject:
+    config = fixed_settings.applied(CHILD_CONFIG, settings)
+    return children.creation_body(children.daemonset(UID, "nvdra", config))
+
+
+def texts(settings: DomainSettings) -> tuple[int, str]:
+    return settings.max_nodes, settings.gates.full_text()
+
+
+def test_a_new_domain_gets_the_controllers_settings_and_an_annotation_that_keeps_them() -> None:
+    found = fixed_settings.of_domain(snapshot(), CHILD_CONFIG)
+    assert texts(found) == (CHILD_CONFIG.max_nodes, CHILD_CONFIG.gates.full_text())
+    written = fixed_settings.missing_annotation(snapshot(), found)
+    kept = snapshot(written[names.DOMAIN_SETTINGS_ANNOTATION])
+    assert texts(fixed_settings.of_domain(kept, NOW)) == texts(found)
+    assert fixed_settings.missing_annotation(kept, found) == {}
+
+
+def test_an_older_domain_keeps_what_its_daemonset_runs_with() -> None:
+    older = snapshot(daemonset=daemonset(BEFORE))
+    found = fixed_settings.of_domain(older, NOW)
+    assert texts(found) == texts(BEFORE)
+    written = fixed_settings.missing_annotation(older, found)
+    assert json.loads(written[names.DOMAIN_SETTINGS_ANNOTATION])["maxNodesPerImexDomain"] == 4
+
+
+def test_the_running_daemonset_counts_more_than_the_annotation() -> None:
+    other = domain_settings.annotation(DomainSettings(9, FeatureGates()))
+    both = snapshot(other, daemonset(BEFORE))
+    assert texts(fixed_settings.of_domain(both, NOW)) == texts(BEFORE)
+
+
+def test_only_the_image_of_a_running_domain_follows_the_controller() -> None:
+    stored = daemonset(BEFORE)
+    config = fixed_settings.applied(NOW, fixed_settings.of_domain(snapshot(daemonset=stored), NOW))
+    corrected = children.corrected(stored, children.daemonset(UID, "nvdra", config))
+    assert corrected is not None
+
+    def container(obj: JsonObject) -> Any:
+        return obj["spec"]["template"]["spec"]["containers"][0]
+
+    assert container(corrected) == {**container(stored), "image": "daemon:2"}
+
+
+def test_gates_of_another_release_are_left_out() -> None:
+    stored = daemonset(BEFORE)
+    environment = stored["spec"]["template"]["spec"]["containers"][0]["env"]
+    gates = next(each for each in environment if each["name"] == "FEATURE_GATES")
+    gates["value"] = "GateOfTomorrow=true,ComputeDomainCliques=false"
+    found = fixed_settings.of_domain(snapshot(daemonset=stored), NOW)
+    assert not found.gates.is_enabled(Feature.CLIQUES)
+    assert "GateOfTomorrow" not in found.gates.full_text()
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        "18",
+        "{",
+        '{"maxNodesPerImexDomain": 0, "featureGates": ""}',
+        '{"maxNodesPerImexDomain": 10001, "featureGates": ""}',
+        '{"maxNodesPerImexDomain": 4}',
+        '{"maxNodesPerImexDomain": 4, "featureGates": "ComputeDomainCliques=perhaps"}',
+    ],
+)
+def test_an_annotation_that_says_nothing_useful_is_written_again(annotation: str) -> None:
+    damaged = snapshot(annotation)
+    found = fixed_settings.of_domain(damaged, NOW)
+    assert texts(found) == (36, NOW.gates.full_text())
+    assert fixed_settings.missing_annotation(damaged, found)

@@ -1,0 +1,88 @@
+"""Says on our own pod what our entry in the clique is to contain, for the controller to write.
+
+The same request sets the label with the pod's clique. Source: docs/decisions/imex-daemon.md, "Who
+writes the clique?"; docs/reference/compute-domain.md, "Labels and finalizers".
+"""
+
+import asyncio
+import random
+from dataclasses import replace
+from typing import Final
+
+from nvdra_api import names
+from nvdra_api.ids import CliqueID
+from nvdra_runtime.computedomain import announcements
+from nvdra_runtime.computedomain.announcements import Announcement
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.telemetry import logs
+
+from nvdra_imex_daemon.membership.member_store import Pod
+
+LOG = logs.logger(__name__)
+
+DEPUTY_AFTER_S: Final = 15.0
+"""How long a daemon waits for the controller before it writes its entry itself. Another replica of
+the controller takes over within 15 to 20 s."""
+DEPUTIES_PER_S: Final = 5.0
+"""How many daemons of one clique then begin to write in a second, so that they rarely conflict."""
+AWAY_S: Final = 60.0
+"""How long a daemon that had to write its entry takes the controller for away."""
+
+
+class Announcer:
+    """The announcement of one daemon."""
+
+    def __init__(self, api: Client, pod: Pod, clique: CliqueID, max_nodes: int) -> None:
+        self._api = api
+        self._path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        self._clique = clique
+        spread_s = random.random() * max_nodes / DEPUTIES_PER_S  # noqa: S311 - spreads load
+        self._patience_s = DEPUTY_AFTER_S + spread_s
+        self._announced: Announcement | None = None
+        self._announced_at = 0.0
+        self._away_until = 0.0
+
+    @property
+    def is_controller_away(self) -> bool:
+        """Whether we had to write our entry ourselves a short while ago."""
+        return _now() < self._away_until
+
+    @property
+    def patience_left_s(self) -> float:
+        """How long to wait for the controller before we write our entry ourselves."""
+        if self._announced is None or self.is_controller_away:
+            return 0.0
+        return max(0.0, self._announced_at + self._patience_s - _now())
+
+    async def announce(self, announcement: Announcement, deadline: float) -> None:
+        """Write the announcement if it says something new.
+
+        The index alone is nothing new: it is only of use if the clique is lost.
+
+        Raises:
+            DriverError: The API server did not accept it.
+        """
+        before = self._announced
+        if before is not None and announcement == replace(
+            before, preferred_index=announcement.preferred_index
+        ):
+            return
+        change = {
+            "metadata": {
+                "labels": {names.CLIQUE_LABEL: self._clique},
+                "annotations": {names.DAEMON_ANNOTATION: announcements.annotation(announcement)},
+            }
+        }
+        await self._api.patch(self._path, change, deadline)
+        self._announced, self._announced_at = announcement, _now()
+        LOG.v(2, "Announced on this pod", ready=announcement.is_ready, left=announcement.has_left)
+
+    def note_own_write(self) -> None:
+        """Note that we had to write our entry ourselves."""
+        if not self.is_controller_away:
+            LOG.warning("The controller does not write the clique: this daemon writes its entry")
+        self._away_until = _now() + AWAY_S
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

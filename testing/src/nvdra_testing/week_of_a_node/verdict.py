@@ -1,0 +1,267 @@
+"""Judges a week: which claims were lost or doubled, which pods stuck, which waits nobody explained.
+
+Pure: it reads a recorded history, the causes that there were, and what the pods have written.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import zip_longest
+from typing import Final, TypeVar
+
+from nvdra_testing.week_of_a_node.history import UNSCHEDULABLE, History, PodHistory, Told
+
+T = TypeVar("T")
+
+QUIET_S: Final = 20.0
+"""Nobody has to explain a wait that is shorter: a pod of a loaded machine takes as long."""
+
+STUCK_S: Final = 150.0
+"""When the cause is gone a pod goes on within this time: the kubelet tries again 60 to 90 s after a
+failed prepare, a call of it takes up to 45 s, and the rest is for a loaded machine.
+"""
+
+LATE_S: Final = 60.0
+"""How long after the end of its cause a reason may still be told: a call of 45 s has it as its last
+word, and the kubelet reports in intervals.
+"""
+
+SILENCE: Final = "(silence)"
+"""The reason of causes during which nobody can say anything, such as a node without power."""
+
+
+class Stage(StrEnum):
+    """What a pod waits for."""
+
+    SCHEDULED = "to be scheduled"
+    STARTED = "to run"
+    RESTARTED = "to run again"
+    ENDED = "to be gone"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Something that keeps pods waiting, from its begin until the node was well again.
+
+    Attributes:
+        kind: For the report.
+        node: The node; empty for all nodes.
+        began: Monotonic seconds.
+        over: The same.
+        reasons: What may be told because of it.
+    """
+
+    kind: str
+    node: str
+    began: float
+    over: float
+    reasons: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A pod that waited; `ended` is the end of the week if it never got on."""
+
+    pod: str
+    node: str
+    stage: Stage
+    began: float
+    ended: float
+    told: tuple[Told, ...]
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A line of a node's journal: what a pod saw from its inside.
+
+    Attributes:
+        node: The node.
+        pod: The pod.
+        word: `starts`, `sees` (UUIDs), `doubled`, `unlocked` (the lock itself failed) or `stop`.
+        what: Minor numbers or UUIDs.
+    """
+
+    node: str
+    pod: str
+    word: str
+    what: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A judged wait: the causes that explain it, or what is wrong with it."""
+
+    wait: Wait
+    reasons: tuple[str, ...]
+    problem: str = ""
+
+
+def waits(pods: Iterable[PodHistory], end: float) -> list[Wait]:
+    """All waits of all pods, in the order of their stages."""
+    return [wait for pod in pods for wait in _waits_of(pod, end)]
+
+
+def _waits_of(pod: PodHistory, end: float) -> list[Wait]:
+    stop = min(moment for moment in (pod.deleted, pod.gone, end) if moment is not None)
+    spans = [(Stage.SCHEDULED, pod.created, min(stop, pod.scheduled or stop))]
+    if pod.scheduled is not None:
+        first = pod.runs[0].began if pod.runs else stop
+        spans.append((Stage.STARTED, pod.scheduled, min(stop, first)))
+    for run, following in zip_longest(pod.runs, pod.runs[1:]):
+        if run.ended is not None and run.ended < stop:
+            again = stop if following is None else following.began
+            spans.append((Stage.RESTARTED, run.ended, min(stop, again)))
+    if pod.deleted is not None:
+        spans.append((Stage.ENDED, pod.deleted, end if pod.gone is None else pod.gone))
+    return [
+        Wait(
+            pod.name,
+            pod.node,
+            stage,
+            began,
+            ended,
+            tuple(each for each in pod.told if began - 1 <= each.at <= ended + 1),
+        )
+        for stage, began, ended in spans
+        if ended > began
+    ]
+
+
+def judge(wait: Wait, causes: Sequence[Cause]) -> Judgement:
+    """Whether a wait was explained by what was told, and ended when its cause was gone."""
+    ours = [
+        cause
+        for cause in causes
+        if cause.node in ("", wait.node)
+        and cause.began <= wait.ended
+        and cause.over + LATE_S >= wait.began
+    ]
+    why = sorted(
+        {
+            reason
+            for told in wait.told
+            for reason in told.reasons
+            if _is_caused(reason, told.at, ours)
+        }
+    )
+    gap = longest_gap(wait.began, wait.ended, [(cause.began, cause.over) for cause in ours])
+    if gap > STUCK_S:
+        return Judgement(wait, tuple(why), f"nothing kept it for {gap:.0f} s")
+    if wait.seconds <= QUIET_S:
+        return Judgement(wait, tuple(why))
+    if not why and any(SILENCE in cause.reasons for cause in ours):
+        return Judgement(wait, tuple({f"({c.kind})" for c in ours if SILENCE in c.reasons}))
+    if not why:
+        return Judgement(wait, (), "no Event names a cause that was there")
+    return Judgement(wait, tuple(why))
+
+
+def groundless(pod: PodHistory, causes: Sequence[Cause]) -> list[str]:
+    """The driver's Warnings of a pod whose cause was not there, or was gone for long."""
+    ours = [cause for cause in causes if cause.node in ("", pod.node)]
+    return [
+        f"{pod.name} on {pod.node}: {told.text}"
+        for told in pod.told
+        if (named := told.reasons - {UNSCHEDULABLE})  # that is the scheduler's own word
+        and not any(_is_caused(each, told.at, ours) for each in named)
+    ]
+
+
+def _is_caused(reason: str, at: float, causes: Iterable[Cause]) -> bool:
+    return any(
+        reason in cause.reasons and cause.began - 1 <= at <= cause.over + LATE_S for cause in causes
+    )
+
+
+def longest_gap(began: float, ended: float, spans: Iterable[tuple[float, float]]) -> float:
+    """The longest time between two moments that no span covers."""
+    longest, covered = 0.0, began
+    for first, last in sorted(spans):
+        longest = max(longest, min(first, ended) - covered)
+        covered = max(covered, last)
+    return max(longest, ended - covered)
+
+
+def busy(pod: PodHistory, gpus: int, history: History, end: float) -> list[Cause]:
+    """The times at which no node had room for a pod that asks for so many whole GPUs.
+
+    Pods that ask for none (0) need a node that is ready and offers any GPU.
+    """
+    stop = min(moment for moment in (pod.scheduled, pod.deleted, end) if moment is not None)
+    claims = set(pod.claims.values())
+    spans: list[list[float]] = []
+    moment = pod.created
+    while moment <= stop:
+        has_room = any(_has_room(history, node, gpus, claims, moment) for node in history.offered)
+        if not has_room:
+            if spans and moment - spans[-1][1] <= 1.5:
+                spans[-1][1] = moment
+            else:
+                spans.append([moment, moment])
+        moment += 1.0
+    return [
+        Cause("no free GPU", "", first, last, frozenset({UNSCHEDULABLE})) for first, last in spans
+    ]
+
+
+def _has_room(history: History, node: str, gpus: int, claims: set[str], at: float) -> bool:
+    if not at_moment(history.ready[node], at, False):
+        return False
+    offered = at_moment(history.offered[node], at, frozenset[str]())
+    there = [
+        each
+        for found in history.allocations.values()
+        for each in found
+        if each.began <= at and (each.ended is None or each.ended > at)
+    ]
+    elsewhere = {each.node for each in there if each.claim in claims}
+    if elsewhere:
+        return node in elsewhere
+    taken = {each.device for each in there if each.node == node and not each.is_admin}
+    return len(offered - taken) >= max(gpus, 1) if gpus else bool(offered)
+
+
+def at_moment(steps: Sequence[tuple[float, T]], at: float, before: T) -> T:
+    """The value of a step function."""
+    found = before
+    for since, value in steps:
+        if since > at:
+            break
+        found = value
+    return found
+
+
+def doubled(sights: Iterable[Sight]) -> list[str]:
+    """Pods that could not lock a GPU because another pod had it."""
+    return [
+        f"{each.pod} on {each.node}: GPU {' '.join(each.what)} was another pod's, too"
+        for each in sights
+        if each.word == "doubled"
+    ]
+
+
+def unproved(sights: Iterable[Sight]) -> list[str]:
+    """Pods that prove nothing, because they could lock nothing."""
+    return [
+        f"{each.pod} on {each.node}: GPU {' '.join(each.what)} cannot be locked by anybody"
+        for each in sights
+        if each.word == "unlocked"
+    ]
+
+
+def wrong_gpus(sights: Iterable[Sight], wanted: Mapping[str, frozenset[str]]) -> list[str]:
+    """Pods that saw other GPUs than those that their claims have.
+
+    Args:
+        sights: What the pods have seen.
+        wanted: The UUIDs of the claims' devices by pod.
+    """
+    return [
+        f"{each.pod} on {each.node} sees {sorted(each.what)}, not {sorted(wanted[each.pod])}"
+        for each in sights
+        if each.word == "sees" and each.pod in wanted and frozenset(each.what) != wanted[each.pod]
+    ]
