@@ -66,6 +66,13 @@ def _action_route(actions: Mapping[str, Action]) -> web.RouteDef:
                 " of its driver, ask that one (the command status names it)\n"
             )
             return web.Response(status=HTTPStatus.NOT_FOUND, text=text)
+        # A page of another site cannot make a browser send this type to a forwarded port.
+        if request.content_type != "application/json":
+            text = (
+                "send a JSON object: curl -H 'Content-Type: application/json' -d '{}' "
+                f"…{request.path}\n"
+            )
+            return web.Response(status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text=text)
         try:
             return _json(await action(dict(json.loads(await request.text() or "{}"))))
         except (TypeError, ValueError) as error:

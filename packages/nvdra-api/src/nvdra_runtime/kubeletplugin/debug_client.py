@@ -26,7 +26,8 @@ def ask(
     host, _, port = endpoint.rpartition(":")
     connection = HTTPConnection(host or "127.0.0.1", int(port), timeout=timeout_s)
     try:
-        connection.request(method, path, body)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return Answer(answer.status, answer.read())
     except TimeoutError as error:

@@ -5,48 +5,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from nvdra_api.ids import ClaimUID, DeviceName, PodUID, PoolName
+from nvdra_api.ids import ClaimUID
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
-from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process.clock import SystemClock
-
-
-class PortRecord(DeviceRecord):
-    """A device of another driver."""
-
-    kind: str = "port"
-    line: int
-
-    @property
-    def cdi_ids(self) -> tuple[str, ...]:
-        return (f"example.com/port={self.line}",)
-
-
-class PortClaimRecord(PreparedClaimRecord):
-    devices: tuple[PortRecord, ...]
-
+from nvdra_testing.port_records import PortClaimRecord, record
 
 Reports = list[tuple[dict[str, int], dict[str, int]]]
-
-
-def record(number: int, *lines: int, pods: tuple[str, ...] = ("train-0",)) -> PortClaimRecord:
-    return PortClaimRecord(
-        namespace="ml",
-        name=f"claim-{number}",
-        uid=ClaimUID(f"uid-{number}"),
-        pods=tuple(PodUID(f"pod-uid-{name}") for name in pods),
-        pod_names=pods,
-        devices=tuple(
-            PortRecord(
-                request="port",
-                pool=PoolName("node-a"),
-                device=DeviceName(f"port-{line}"),
-                line=line,
-            )
-            for line in lines
-        ),
-    )
 
 
 @asynccontextmanager

@@ -4,45 +4,12 @@ from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
-from nvdra_api.ids import ClaimUID, DeviceName, PodUID, PoolName, TraceID
+from nvdra_api.ids import ClaimUID, DeviceName, PoolName, TraceID
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.claims import records
 from nvdra_runtime.claims.prepare_result import PreparedDevice, PrepareResult
-from nvdra_runtime.claims.records import DeviceInUseError, DeviceRecord, PreparedClaimRecord
-
-
-class PortRecord(DeviceRecord):
-    """A device of another driver."""
-
-    kind: str = "port"
-    line: int
-
-    @property
-    def cdi_ids(self) -> tuple[str, ...]:
-        return (f"example.com/port={self.line}",)
-
-
-class PortClaimRecord(PreparedClaimRecord):
-    devices: tuple[PortRecord, ...]
-
-
-def record(number: int, *lines: int, pods: tuple[str, ...] = ("train-0",)) -> PortClaimRecord:
-    return PortClaimRecord(
-        namespace="ml",
-        name=f"claim-{number}",
-        uid=ClaimUID(f"uid-{number}"),
-        pods=tuple(PodUID(f"pod-uid-{name}") for name in pods),
-        pod_names=pods,
-        devices=tuple(
-            PortRecord(
-                request="port",
-                pool=PoolName("node-a"),
-                device=DeviceName(f"port-{line}"),
-                line=line,
-            )
-            for line in lines
-        ),
-    )
+from nvdra_runtime.claims.records import DeviceInUseError
+from nvdra_testing.port_records import record
 
 
 @given(st.lists(st.integers(0, 9), max_size=5))

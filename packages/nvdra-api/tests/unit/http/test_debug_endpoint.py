@@ -2,11 +2,12 @@
 
 import io
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.ids import ClaimUID, NodeName
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.http import debug_endpoint, listener
@@ -141,3 +142,29 @@ async def test_what_the_component_knows_is_json(address: str, ask: Ask) -> None:
     answer = await ask(address, "/debug/status")
     assert (answer.status, answer.content_type) == (200, "application/json")
     assert json.loads(answer.text) == {"node": "node-a"}
+
+
+async def test_an_action_gets_the_document_and_its_refusals_are_told_to_operators(
+    ask: Ask, logging_: ConfiguredLogging
+) -> None:
+    async def act(document: Mapping[str, Any]) -> Mapping[str, Any]:
+        if document.get("for") == "ever":
+            raise PermanentError(
+                Reason.DEVICE_IN_USE, "gpu-1 is held", operator_message="default/train holds gpu-1"
+            )
+        return {"seconds": int(document["seconds"])}
+
+    recorder = TraceRecorder()
+    actions = {"nvml/release": act}
+    routes = debug_endpoint.routes(recorder, logging_, SystemClock(), lambda: {}, actions)
+    async with listener.listen("127.0.0.1:0", routes) as address:
+        path = "/debug/nvml/release"
+        done = await ask(address, path, method="POST", json={"seconds": "5"})
+        assert (done.status, json.loads(done.text)) == (200, {"seconds": 5})
+        refused = await ask(address, path, method="POST", json={"for": "ever"})
+        assert refused.status == 409
+        assert refused.text == "DeviceInUse: default/train holds gpu-1\n"
+        for wrong in ({"seconds": "soon"}, [1]):
+            assert (await ask(address, path, method="POST", json=wrong)).status == 400
+        # What a page of another site can make a browser send.
+        assert (await ask(address, path, method="POST", data='{"seconds": 5}')).status == 415

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from nvdra_runtime.kubeletplugin import status_command
-from nvdra_runtime.kubeletplugin.status_command import Column, Unreachable
+from nvdra_runtime.kubeletplugin.debug_client import Unreachable
+from nvdra_runtime.kubeletplugin.status_command import Column
 
 PROGRAM = "nvdra-gpu-plugin"
 COLUMNS = (Column("PCI", "pci"), Column("UUID", "uuid"), Column("PRODUCT", "product"))
