@@ -424,11 +424,11 @@ _STATE: Final = (
     ),
     Mutant(
         "lock: a second instance starts",
-        f"{_RUNTIME}/node/files.py",
+        f"{_RUNTIME}/node/instance_lock.py",
         "fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)",
         "fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         "Two plugins give the same GPU to two pods.",
-        (f"{_UNIT}/node/test_files.py",),
+        (f"{_UNIT}/node/test_instance_lock.py",),
     ),
 )
 

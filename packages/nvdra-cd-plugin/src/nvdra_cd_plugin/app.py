@@ -67,7 +67,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     program = Program(PROGRAM, __version__, devices="IMEX channels")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        context = await enter(plugin_context.open_context(program, settings, stop))
+        context = await enter(plugin_context.open_context(program, settings, logging, stop))
         if context is None:
             return
         devices = ImexDevices(context.host)
@@ -167,7 +167,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             restore_files=specs.restore,
             restore_errors=(OSError, CDIError),
         )
-        await enter(wiring.serve(context, settings, driver, logging))
+        await enter(wiring.serve(context, settings, driver))
         await stop.wait()
 
 

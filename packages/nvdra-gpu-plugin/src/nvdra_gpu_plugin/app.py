@@ -36,6 +36,7 @@ from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_gpu_plugin.publishing import pool_updater
 from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
@@ -75,7 +76,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     program = Program(PROGRAM, __version__, devices="GPUs")
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        context = await enter(plugin_context.open_context(program, settings, stop))
+        context = await enter(
+            plugin_context.open_context(program, settings, logging, stop, StandbySession)
+        )
         if context is None:
             return
         node, api, telemetry = context.node, context.api, context.telemetry
@@ -147,7 +150,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             restore_files=spec_files.restore,
             restore_errors=(OSError, FileError),
         )
-        await enter(wiring.serve(context, settings, driver, logging))
+        await enter(wiring.serve(context, settings, driver))
         await stop.wait()
 
 

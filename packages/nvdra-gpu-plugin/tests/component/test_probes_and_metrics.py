@@ -81,15 +81,6 @@ async def test_a_board_that_cannot_be_described_is_left_out_and_the_others_serve
     assert "A GPU is not published" in rig.process.log.read_text()
 
 
-async def test_a_second_instance_ends_at_once_and_names_the_first(rig: Rig) -> None:
-    await rig.start("--pod-name=first-of-its-kind")
-    second = rig.launch()
-    assert second.process.wait(timeout=20) == 1
-    assert "first-of-its-kind" in second.log.read_text()
-    claim = rig.create_claim("gpu-0")
-    assert not (await rig.dra.prepare([claim]))[claim.uid].error
-
-
 async def test_metrics_count_in_the_references_series_beside_ours(rig: Rig) -> None:
     await rig.start()
     fine, refused = rig.create_claim("gpu-0"), rig.create_claim("gpu-99")

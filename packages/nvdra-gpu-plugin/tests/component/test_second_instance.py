@@ -1,11 +1,10 @@
-"""A second plugin on the same node ends, and the first one is not affected."""
+"""A second plugin on the same node stands by, and the first one is not affected."""
 
 import asyncio
+import json
 import signal
-import time
 from pathlib import Path
 
-from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig
 
 
@@ -18,7 +17,7 @@ def files(directory: Path) -> dict[str, tuple[int, int, int]]:
     }
 
 
-async def test_a_second_plugin_ends_at_once_names_the_first_and_touches_nothing_of_it(
+async def test_a_second_plugin_that_is_not_a_pod_stands_by_and_touches_nothing_of_the_first(
     rig: Rig,
 ) -> None:
     await rig.start("--pod-name=the-first")
@@ -33,13 +32,12 @@ async def test_a_second_plugin_ends_at_once_names_the_first_and_touches_nothing_
         rig.kubelet.registrations[:],
     )
     second = rig.launch("--pod-name=the-second")
-    began = time.monotonic()
-    assert await asyncio.to_thread(second.process.wait, 20) == 1
-    assert time.monotonic() - began < 10
-    *_, last = second.log.read_text().splitlines()
-    assert last.startswith("Error: LockTimeout: another instance of this driver runs on this node")
-    assert "pod the-first" in last
-    assert f"pid {rig.process.process.pid}" in last
+    await rig.wait_until(lambda: second.get("/readyz")[0] == 200, "the second one to be ready")
+    checks = second.get("/readyz?verbose")[1]
+    assert "standing by for another instance of this driver" in checks
+    assert "pod the-first" in checks
+    assert f"pid {rig.process.process.pid}" in checks
+    assert second.stop() == 0
     assert left == (
         files(rig.node.kubelet),
         files(rig.node.cdi),
@@ -51,15 +49,17 @@ async def test_a_second_plugin_ends_at_once_names_the_first_and_touches_nothing_
     assert not (await rig.dra.prepare([new]))[new.uid].error
 
 
-async def test_a_second_plugin_is_refused_also_after_the_directory_was_removed(rig: Rig) -> None:
+async def test_who_stands_by_leaves_a_removed_lock_to_the_active_plugin(rig: Rig) -> None:
     await rig.start("--pod-name=the-first")
-    directory = rig.node.kubelet / "plugins" / plugin.DRIVER
-    (directory / "instance.lock").unlink()
-    await rig.wait_until((directory / "instance.lock").exists, "the lock to be taken anew")
     second = rig.launch()
-    assert await asyncio.to_thread(second.process.wait, 20) == 1
-    assert "pod the-first" in second.log.read_text()
+    await rig.wait_until(lambda: "standing by" in second.get("/readyz?verbose")[1], "the second")
+    lock = rig.plugin_dir / "instance.lock"
+    lock.unlink()
+    await rig.wait_until(lock.exists, "the lock to be acquired again")
+    assert json.loads(lock.read_text())["pod"] == "the-first"
+    await asyncio.sleep(1)
     assert rig.process.process.poll() is None
+    assert "taking over" not in second.log.read_text()
 
 
 async def test_the_next_plugin_takes_over_from_one_that_was_killed(rig: Rig) -> None:

@@ -2,8 +2,9 @@
 
 It does what a kubelet 1.36 does with a plugin, without pods: it polls the registry directory, calls
 GetInfo with a deadline of 1 s, validates the answer, reports the result with
-NotifyRegistrationStatus, and keeps one connection to the DRA socket. Like kubelets up to 1.35, it
-tries a rejected socket again only after the socket was created anew.
+NotifyRegistrationStatus, and keeps one connection to the DRA socket. Several instances of a driver
+may be registered; `plugins` has the one that is called, by default the newest that is connected.
+Like kubelets up to 1.35, it tries a rejected socket again only after the socket was created anew.
 Source: docs/reference/kubelet-plugin.md, "Supported versions" to "De-registration, restart and
 crash", "Rules for the prepare answer", "A test in the kubelet's place".
 """
@@ -29,6 +30,9 @@ CALL_S = 45.0
 SUPPORTED = {"v1.DRAPlugin": registration.DRA_V1, "v1beta1.DRAPlugin": registration.DRA_V1BETA1}
 
 
+_LOST = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
+
+
 class InvalidResponse(AssertionError):
     """The kubelet would fail the pod because of this answer."""
 
@@ -41,7 +45,7 @@ class SocketID(NamedTuple):
     created_ns: int
 
 
-@dataclass
+@dataclass(eq=False)
 class RegisteredPlugin:
     """A registered driver, which is called as the kubelet calls it."""
 
@@ -51,6 +55,12 @@ class RegisteredPlugin:
     channel: grpc.aio.Channel
     calls: list[tuple[str, Any, Any]] = field(default_factory=list)
     """(method, request, answer) of every finished call."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection to the DRA socket is there, or has not been needed yet."""
+        state = self.channel.get_state(try_to_connect=True)
+        return state not in _LOST
 
     async def prepare(
         self,
@@ -103,13 +113,29 @@ class KubeletClient:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.registry_dir = root / "plugins_registry"
-        self.plugins: dict[str, RegisteredPlugin] = {}
+        self.instances: dict[str, list[RegisteredPlugin]] = {}
+        """Driver → its registered instances, oldest first."""
+        self.prefers_oldest = False
+        """Whether the oldest instance is called, as may be after a restart of the kubelet."""
         self.registration_errors: dict[str, list[str]] = {}
         """Driver → errors with which its next registrations are rejected."""
         self.registrations: list[tuple[str, str]] = []
         """(driver, error) of every registration; an empty error means success."""
-        self._seen: dict[SocketID, str] = {}
+        self._seen: dict[SocketID, RegisteredPlugin | None] = {}
         self._changed = asyncio.Condition()
+
+    @property
+    def plugins(self) -> Mapping[str, RegisteredPlugin]:
+        """The instance of each driver that is called now."""
+        return {
+            driver: self._preferred(instances)
+            for driver, instances in self.instances.items()
+            if instances
+        }
+
+    def _preferred(self, instances: Sequence[RegisteredPlugin]) -> RegisteredPlugin:
+        ordered = instances if self.prefers_oldest else instances[::-1]
+        return next((each for each in ordered if each.is_connected), instances[-1])
 
     def plugin_dir(self, driver: str) -> Path:
         """The directory in which a driver must serve."""
@@ -134,9 +160,8 @@ class KubeletClient:
 
         Existing sockets are registered again.
         """
-        for plugin in self.plugins.values():
-            await plugin.channel.close()
-        self.plugins.clear()
+        await self.close()
+        self.instances.clear()
         self._seen.clear()
 
     async def watch(self) -> None:
@@ -145,7 +170,7 @@ class KubeletClient:
             present = _sockets(self.registry_dir)
             for socket in self._seen.keys() - present:
                 await self._deregister(self._seen.pop(socket))
-            for socket in present - self._seen.keys():
+            for socket in sorted(present - self._seen.keys(), key=lambda each: each.created_ns):
                 await self._register(socket)
             async with self._changed:
                 self._changed.notify_all()
@@ -153,7 +178,7 @@ class KubeletClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        for plugin in self.plugins.values():
+        for plugin in [each for instances in self.instances.values() for each in instances]:
             await plugin.channel.close()
 
     async def _register(self, socket: SocketID) -> None:
@@ -163,15 +188,16 @@ class KubeletClient:
                 info = await _get_info(channel)
             except grpc.aio.AioRpcError:
                 return  # it may not serve yet; the next poll tries again
-            self._seen[socket] = info.name
+            self._seen[socket] = None
             verdict = self._validate(info)
             self.registrations.append((info.name, verdict))
             if not verdict:
-                self.plugins[info.name] = _connect(info)
+                plugin = self._seen[socket] = _connect(info)
+                self.instances.setdefault(info.name, []).append(plugin)
             try:
                 await _notify(channel, verdict)
             except grpc.aio.AioRpcError:
-                await self._deregister(info.name)
+                await self._deregister(self._seen[socket])
 
     def _validate(self, info: reg.PluginInfo) -> str:
         """Why this plugin cannot be registered; empty if it can."""
@@ -183,14 +209,14 @@ class KubeletClient:
             return f"endpoint {info.endpoint!r} is not below {self.root}"
         if not any(each in SUPPORTED for each in info.supported_versions):
             return f"none of {list(info.supported_versions)} is supported"
-        known = self.plugins.get(info.name)
-        if known is not None and known.endpoint == info.endpoint:
+        known = self.instances.get(info.name, ())
+        if any(each.endpoint == info.endpoint for each in known):
             return f"{info.name} is already registered at {info.endpoint}"
         return ""
 
-    async def _deregister(self, driver: str) -> None:
-        plugin = self.plugins.pop(driver, None)
-        if plugin is not None:
+    async def _deregister(self, plugin: RegisteredPlugin | None) -> None:
+        if plugin is not None and plugin in self.instances.get(plugin.driver, ()):
+            self.instances[plugin.driver].remove(plugin)
             await plugin.channel.close()
 
 

@@ -90,9 +90,19 @@ def simulated_node(
         installation.uninstall(driver_root=roots.driver)
 
 
-def create_node_object(server: ApiServer, name: str) -> None:
-    """Create the Node object, which owns the slices."""
-    server.create("/api/v1/nodes", {"metadata": {"name": name}})
+def create_node_object(server: ApiServer, name: str, kubelet_version: str = "v1.36.3") -> None:
+    """Create the Node object, which owns the slices, with the version of its kubelet."""
+    node = server.create("/api/v1/nodes", {"metadata": {"name": name}})
+    # The API server asks for all of them.
+    info = dict.fromkeys(
+        (
+            *("machineID", "systemUUID", "bootID", "kernelVersion", "osImage"),
+            *("containerRuntimeVersion", "kubeProxyVersion", "operatingSystem", "architecture"),
+        ),
+        "",
+    )
+    node["status"] = {"nodeInfo": {**info, "kubeletVersion": kubelet_version}}
+    server.request("PUT", f"/api/v1/nodes/{name}/status", node)
 
 
 def allow_admin_access(server: ApiServer) -> None:

@@ -108,7 +108,9 @@ class DraPluginService:
         call = self._log_call("NodePrepareResources", claims)
         results: Mapping[ClaimUID, PrepareResult | str]
         try:
-            results = await self._handler.prepare(claims, _deadline(context), _traceparent(context))
+            results = await self._handler.prepare(
+                claims, deadline_of(context), _traceparent(context)
+            )
         except Exception as error:  # noqa: BLE001 - grpc.aio would send its text to the caller
             text = _log_crash(call, claims, error)
             results = dict.fromkeys((claim.uid for claim in claims), text)
@@ -125,7 +127,7 @@ class DraPluginService:
         errors: Mapping[ClaimUID, str | None]
         try:
             errors = await self._handler.unprepare(
-                claims, _deadline(context), _traceparent(context)
+                claims, deadline_of(context), _traceparent(context)
             )
         except Exception as error:  # noqa: BLE001 - grpc.aio would send its text to the caller
             text = _log_crash(call, claims, error)
@@ -155,7 +157,8 @@ def _log_crash(call: int, claims: Sequence[ClaimRef], error: Exception) -> str:
     return f"Internal: the driver failed unexpectedly; look for call {call} in its log"
 
 
-def _deadline(context: "Context") -> float:
+def deadline_of(context: "Context") -> float:
+    """When the caller gives up, in monotonic seconds of the loop's clock."""
     remaining = context.time_remaining()
     timeout_s = DEFAULT_TIMEOUT_S if remaining is None else remaining
     return asyncio.get_running_loop().time() + timeout_s

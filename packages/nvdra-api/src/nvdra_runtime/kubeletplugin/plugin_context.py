@@ -1,28 +1,37 @@
 """Resources shared by all kubelet plugins: directory, API server, telemetry, Events."""
 
-from asyncio import Event
-from collections.abc import AsyncIterator
+import os
+from asyncio import Event, TaskGroup
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import NodeName
 
 from nvdra_runtime.claims.kubelet_checkpoint import KubeletCheckpoint
+from nvdra_runtime.http.probes import Check
 from nvdra_runtime.kube import client as kube
 from nvdra_runtime.kube import request_observer
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.connection import KubeSettings
 from nvdra_runtime.kube.event_recorder import EventRecorder
-from nvdra_runtime.kubeletplugin import state_dir
+from nvdra_runtime.kubeletplugin import registration, state_dir, status_report
+from nvdra_runtime.kubeletplugin.http_pages import HttpPages
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
+from nvdra_runtime.kubeletplugin.standby import Standby, WarmUp
 from nvdra_runtime.kubeletplugin.state_dir import StateDir
+from nvdra_runtime.kubeletplugin.status_report import Document
+from nvdra_runtime.node import instance_lock
 from nvdra_runtime.node.host import Host
+from nvdra_runtime.node.nvml import CallObserver
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process.clock import Clock, SystemClock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
 from nvdra_runtime.telemetry import instrumentation
 from nvdra_runtime.telemetry.instrumentation import Telemetry
+from nvdra_runtime.telemetry.logs import ConfiguredLogging
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
 
@@ -52,6 +61,8 @@ class PluginContext:
         host: The node's /proc, /sys, /dev and driver root.
         clock: The system's clock.
         state_dir: The plugin's directory.
+        standby: The phase before this instance became active, and its sockets.
+        pages: Probes, metrics and debug pages.
         threads: All worker threads of the process.
         files: The worker thread for files.
         api: The client of the API server.
@@ -59,6 +70,7 @@ class PluginContext:
         metrics: The process's metrics.
         telemetry: Spans.
         checkpoint: The kubelet's checkpoint.
+        record_nvml_call: Adds an NVML call to the metrics, and to the trace of its caller.
     """
 
     program: Program
@@ -67,6 +79,8 @@ class PluginContext:
     host: Host
     clock: Clock
     state_dir: StateDir
+    standby: Standby
+    pages: HttpPages
     threads: WorkerGroup
     files: Worker
     api: Client
@@ -74,27 +88,34 @@ class PluginContext:
     metrics: PluginMetrics
     telemetry: Telemetry[PluginMetrics]
     checkpoint: KubeletCheckpoint
+    record_nvml_call: CallObserver
 
     @property
     def store(self) -> RecordStore:
         """The records of prepared claims."""
         return self.state_dir.store
 
-    def record_nvml_call(self, function: str, seconds: float, is_ok: bool) -> None:
-        """Add an NVML call to the metrics, and to the trace of its caller."""
-        error = None if is_ok else RetryableError(Reason.DEVICE_UNHEALTHY, f"{function} failed")
-        self.telemetry.record_nvml_call(function, seconds, error)
+
+CreateWarmUp = Callable[[Host, CallObserver], WarmUp]
+"""Creates what a driver does while its instance stands by."""
 
 
 @asynccontextmanager
 async def open_context(
-    program: Program, settings: PluginSettings, stop: Event
+    program: Program,
+    settings: PluginSettings,
+    logging: ConfiguredLogging,
+    stop: Event,
+    create_warm_up: CreateWarmUp | None = None,
 ) -> AsyncIterator[PluginContext | None]:
-    """Open the shared resources. Yields None if the process is stopped while it waits for a disk.
+    """Open the shared resources; while another instance is active, stand by.
+
+    Yields None if the process is stopped while it stands by or waits for a disk. The instance lock
+    is released before the rest is closed, so that the next instance need not wait for it.
 
     Raises:
-        DriverError: Another instance serves this node, or a newer release wrote the state file.
-            `ApiUnavailable`: the client's configuration cannot be read.
+        DriverError: A newer release wrote the state file. `ApiUnavailable`: the client's
+            configuration cannot be read.
         OSError: The directory cannot be used, and waiting would not help.
     """
     node, clock = NodeName(settings.node_name), SystemClock()
@@ -107,32 +128,54 @@ async def open_context(
     )
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        opened = await enter(
-            state_dir.lock(
-                settings.plugin_dir,
-                settings.nvidia_cdi_hook_path,
-                settings.http_endpoint,
-                settings.pod_name,
-                host.boot_id,
-                clock,
-                stop,
-            )
-        )
-        if opened is None:
-            yield None
-            return
         telemetry = await enter(
             instrumentation.for_process(
                 program.name, program.version, node, settings.pod_uid, clock=clock, metrics=metrics
             )
         )
-        threads = await enter(WorkerGroup())
         api = await enter(
             kube.connect(
                 KubeSettings.from_flags(settings, program.name, program.version),
                 request_observer.count_and_log(metrics),
             )
         )
+        events = await enter(EventRecorder(api, program.name, node, clock.now).running())
+        pages = await enter(
+            HttpPages(settings, metrics.registry, telemetry.recorder, logging, clock)
+        )
+        tasks = await enter(TaskGroup())
+        observe_nvml = partial(_record_nvml_call, telemetry)
+        standby = Standby(
+            settings,
+            program.version,
+            node,
+            api,
+            pages,
+            metrics,
+            create_warm_up and create_warm_up(host, observe_nvml),
+            tasks,
+            AsyncExitStack(),
+            clock,
+        )
+        stack.callback(standby.end_warm_up)
+        await enter(standby.router)
+        await enter(standby.sockets)
+        opened = await enter(
+            state_dir.lock(
+                settings.plugin_dir,
+                settings.nvidia_cdi_hook_path,
+                _holder(settings),
+                host.boot_id,
+                clock,
+                standby.wait,
+                partial(_report_unusable, pages, settings, program, node, clock),
+                stop,
+            )
+        )
+        if opened is None:
+            yield None
+            return
+        threads = await enter(WorkerGroup())
         yield PluginContext(
             program=program,
             driver=settings.driver,
@@ -140,11 +183,51 @@ async def open_context(
             host=host,
             clock=clock,
             state_dir=opened,
+            standby=standby,
+            pages=pages,
             threads=threads,
             files=threads.start_worker("files"),
             api=api,
-            events=await enter(EventRecorder(api, program.name, node, clock.now).running()),
+            events=events,
             metrics=metrics,
             telemetry=telemetry,
             checkpoint=KubeletCheckpoint(settings.kubelet_plugins_directory_path.parent),
+            record_nvml_call=observe_nvml,
         )
+
+
+def _holder(settings: PluginSettings) -> Mapping[str, str]:
+    """What the instance lock says of this process."""
+    return {
+        "pid": str(os.getpid()),
+        **({"pod": settings.pod_name} if settings.pod_name else {}),
+        instance_lock.SOCKET: str(settings.plugin_dir / registration.DRA_SOCKET),
+    }
+
+
+async def _report_unusable(
+    pages: HttpPages,
+    settings: PluginSettings,
+    program: Program,
+    node: NodeName,
+    clock: Clock,
+    problem: str,
+) -> None:
+    """Show why the plugin's directory cannot be used."""
+    checks: Mapping[str, Check] = {"state": lambda: problem}
+    started = clock.now()
+
+    def status() -> Document:
+        return status_report.waiting_document(
+            settings.driver, program.version, node, checks, started, clock.now()
+        )
+
+    await pages.show(checks, status)
+
+
+def _record_nvml_call(
+    telemetry: Telemetry[PluginMetrics], function: str, seconds: float, is_ok: bool
+) -> None:
+    """Add an NVML call to the metrics, and to the trace of its caller."""
+    error = None if is_ok else RetryableError(Reason.DEVICE_UNHEALTHY, f"{function} failed")
+    telemetry.record_nvml_call(function, seconds, error)

@@ -42,7 +42,12 @@ class RegistrationStatus:
 
 
 class Registrar:
-    """Registers the driver with the kubelet."""
+    """Registers the driver with the kubelet.
+
+    Attributes:
+        state: What the kubelet last reported.
+        registered: Set once the kubelet has registered the driver.
+    """
 
     def __init__(self, info: registration.PluginInfo, path: Path) -> None:
         self._info = info
@@ -52,6 +57,7 @@ class Registrar:
         self._rejected = asyncio.Event()
         self._rejections = 0
         self.state = RegistrationStatus()
+        self.registered = asyncio.Event()
 
     @property
     def problem(self) -> str:
@@ -76,7 +82,11 @@ class Registrar:
                     for task in tasks:
                         task.cancel()
         finally:
-            await self._endpoint.close(_GRACE_S)
+            await self.close()
+
+    async def close(self) -> None:
+        """Remove the registration socket: the kubelet deregisters this instance."""
+        await self._endpoint.close(_GRACE_S)
 
     async def _retry_rejected_registration(self) -> None:
         """Create the socket again after a rejection, unless the kubelet has registered it since."""
@@ -125,6 +135,7 @@ class Registrar:
         if request.plugin_registered:
             self._rejections = 0
             self.state = RegistrationStatus(is_registered=True)
+            self.registered.set()
             LOG.info("The kubelet has registered the driver", driver=self._info.driver)
             return api_pb2.RegistrationStatusResponse()
         error = request.error or "the kubelet gave no reason"

@@ -3,6 +3,9 @@
 Source: docs/reference/kubelet-plugin.md, "Plugin registration", "Service names", "Socket paths".
 """
 
+import base64
+import hashlib
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +38,58 @@ class SocketPaths:
 
     dra: str
     registration: str
+
+
+def instance_socket_paths(
+    driver: str, plugin_dir: str, registry_dir: str, pod_uid: str
+) -> SocketPaths | None:
+    """The paths of an instance that runs beside another one, named after its pod.
+
+    Source: docs/reference/kubelet-plugin.md, "Files and directories"; the hashed names are those of
+    the Go helper 0.37, for paths that would be too long.
+
+    Returns:
+        None if a path is too long even so, or if the pod is not known.
+    """
+    if not pod_uid:
+        return None
+    uid = pod_uid.encode()
+    short = _base64(hashlib.sha256(uid).digest()[:8])
+    shortest = _base64(hashlib.sha256(driver.encode() + b"\0" + uid).digest()[:16])
+    dra = _first_that_fits(plugin_dir, f"dra-{pod_uid}.sock", f"dra-{short}.sock")
+    registration = _first_that_fits(
+        registry_dir,
+        f"{driver}-{pod_uid}-reg.sock",
+        f"{driver}-{short}-reg.sock",
+        f"dra-{shortest}-reg.sock",
+    )
+    return SocketPaths(dra, registration) if dra and registration else None
+
+
+def is_dra_socket(name: str) -> bool:
+    """Whether a file in a driver's directory has the name of a DRA socket of an instance."""
+    return name == DRA_SOCKET or re.fullmatch(r"dra-[\w-]+\.sock", name) is not None
+
+
+def is_registration_socket(driver: str, name: str) -> bool:
+    """Whether a file in the registry has the name of a registration socket of this driver.
+
+    The names without the driver's, for very long paths, may be those of any driver.
+    """
+    instance = rf"(-({_UID}|[\w-]{{11}}))?"
+    return re.fullmatch(rf"{re.escape(driver)}{instance}-reg\.sock", name) is not None
+
+
+_UID: Final = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+def _first_that_fits(directory: str, *names: str) -> str:
+    paths = (f"{directory.rstrip('/')}/{name}" for name in names)
+    return next((path for path in paths if len(path.encode()) <= MAX_SOCKET_PATH_BYTES), "")
+
+
+def _base64(digest: bytes) -> str:
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def socket_paths(driver: str, plugin_dir: str, registry_dir: str) -> SocketPaths:

@@ -27,10 +27,25 @@ LOG = logs.logger(__name__)
 _PROBE_TIMEOUT_S = 5.0
 
 
-class KubeletStatus:
-    """Whether the kubelet can call the plugin, for probes and status."""
+_DEREGISTRATION_S = 1.5
+"""How long the kubelet may go on calling an instance whose registration socket is gone: its loop
+runs every second."""
 
-    def __init__(self, registrar: Registrar, service: SocketServer) -> None:
+
+class KubeletStatus:
+    """Whether the kubelet can call the plugin, for probes and status.
+
+    Attributes:
+        paths: The sockets.
+        is_succeeded: Set it if another instance is registered and answers for this one. Then this
+            one leaves the kubelet first, and serves until it is no longer called.
+    """
+
+    def __init__(
+        self, registrar: Registrar, service: SocketServer, paths: registration.SocketPaths
+    ) -> None:
+        self.paths = paths
+        self.is_succeeded = False
         self._registrar = registrar
         self._service = service
 
@@ -48,6 +63,10 @@ class KubeletStatus:
     def problem(self) -> str:
         """Why the kubelet cannot connect; empty if it can."""
         return self._service.problem or self._registrar.problem
+
+    async def wait_registered(self) -> None:
+        """Wait until the kubelet has registered the plugin."""
+        await self._registrar.registered.wait()
 
 
 @asynccontextmanager
@@ -73,8 +92,26 @@ async def serve(
         OSError: Another instance serves there, or a socket cannot be created.
     """
     paths = registration.socket_paths(driver, str(plugin_dir), str(registry_dir))
-    service = SocketServer(Path(paths.dra), DraPluginService(handler).handlers(), _probe, 0o750)
+    handlers = DraPluginService(handler).handlers()
+    async with serve_on(
+        driver, paths, handlers, grace_s=grace_s, check_interval_s=check_interval_s
+    ) as status:
+        yield status
+
+
+@asynccontextmanager
+async def serve_on(
+    driver: str,
+    paths: registration.SocketPaths,
+    handlers: tuple[grpc.GenericRpcHandler, ...],
+    *,
+    grace_s: float = 20.0,
+    check_interval_s: float = 5.0,
+) -> AsyncIterator[KubeletStatus]:
+    """Like `serve`, on these sockets and with these handlers of gRPC calls."""
+    service = SocketServer(Path(paths.dra), handlers, _probe, 0o750)
     registrar = Registrar(registration.plugin_info(driver, paths), Path(paths.registration))
+    status = KubeletStatus(registrar, service, paths)
     await service.open()
     try:
         async with registrar.listening(check_interval_s), asyncio.TaskGroup() as group:
@@ -84,11 +121,14 @@ async def serve(
                 name="socket check",
             )
             try:
-                yield KubeletStatus(registrar, service)
+                yield status
             finally:
                 check.cancel()
-                # Before the registration socket is removed: the kubelet then closes its connection,
-                # and would cancel the calls that this waits for.
+                if status.is_succeeded:
+                    await registrar.close()
+                    await asyncio.sleep(_DEREGISTRATION_S)
+                # Otherwise before the registration socket is removed: the kubelet then closes its
+                # connection, and would cancel the calls that this waits for.
                 await service.close(grace_s)
     finally:
         await service.close(0)  # if the registration socket could not be created

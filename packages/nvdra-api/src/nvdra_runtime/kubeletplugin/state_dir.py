@@ -1,13 +1,13 @@
 """The plugin's directory on the node: instance lock, CDI hook and state file.
 
-While its disk is full or read-only, nothing can be prepared. The process keeps running, reports the
-problem in `/readyz`, and continues by itself when the disk can be used.
+While another instance holds the lock, this one stands by. While the directory's disk is full or
+read-only, nothing can be prepared: the process keeps running, reports the problem in `/readyz`, and
+continues by itself when the disk can be used.
 """
 
 import asyncio
 import errno
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,8 @@ from pathlib import Path
 from nvdra_api.errors import Reason, RetryableError
 
 from nvdra_runtime.kubeletplugin import cdi_hook
-from nvdra_runtime.node.files import InstanceLock
+from nvdra_runtime.node import record_database
+from nvdra_runtime.node.instance_lock import InstanceLock
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.telemetry import logs
@@ -51,14 +52,26 @@ class StateDir:
     store: RecordStore
 
 
+StandBy = Callable[[InstanceLock, asyncio.Event], Awaitable[bool]]
+"""Stands by until the lock is acquired. Returns False if the process is stopped before."""
+
+ReportProblem = Callable[[str], Awaitable[None]]
+"""Shows in `/readyz` why the directory cannot be used. Called again for each new problem."""
+
+
+class _Stopped(Exception):
+    """The process was stopped while it stood by."""
+
+
 @asynccontextmanager
 async def lock(
     plugin_dir: Path,
     configured_hook: str,
-    http_endpoint: str,
-    pod_name: str,
+    holder: Mapping[str, str],
     read_boot_id: Callable[[], str],
     clock: Clock,
+    stand_by: StandBy,
+    report: ReportProblem,
     stop: asyncio.Event,
 ) -> AsyncIterator[StateDir | None]:
     """Lock and open the directory. Yields None if the process is stopped while it waits for it.
@@ -66,22 +79,28 @@ async def lock(
     Args:
         plugin_dir: The directory; it is created if it does not exist.
         configured_hook: The CDI hook on the host; empty installs the bundled one.
-        http_endpoint: Where `/readyz` reports that the directory cannot be used; empty for none.
-        pod_name: The pod of this process, for the error of a second instance.
+        holder: Identifies this process in the lock.
         read_boot_id: Reads the ID of the current boot.
         clock: For the times of records.
+        stand_by: Called while another instance has locked the directory.
+        report: Called while the directory cannot be used.
         stop: Ends the waiting.
 
     Raises:
-        DriverError: Another instance has locked it, or a newer release wrote the state file.
+        DriverError: A newer release wrote the state file.
         OSError: It cannot be used, and waiting would not help.
     """
     async with AsyncExitStack() as stack:
-        enter = partial(_open, stack, plugin_dir, configured_hook, pod_name, read_boot_id, clock)
+        enter = partial(
+            _open,
+            *(stack, plugin_dir, configured_hook, holder, read_boot_id, clock, stand_by, stop),
+        )
         try:
             home: StateDir | None = await enter()
+        except _Stopped:
+            home = None
         except (OSError, RetryableError) as error:
-            home = await _retry_until_usable(enter, http_endpoint, _retryable_problem(error), stop)
+            home = await _retry_until_usable(enter, report, _retryable_problem(error), stop)
         yield home
 
 
@@ -89,39 +108,48 @@ async def _open(
     stack: AsyncExitStack,
     directory: Path,
     configured_hook: str,
-    pod_name: str,
+    holder: Mapping[str, str],
     read_boot_id: Callable[[], str],
     clock: Clock,
+    stand_by: StandBy,
+    stop: asyncio.Event,
 ) -> StateDir:
-    """Lock the directory, install the hook and open the state file; all or nothing."""
-    who = {"pid": str(os.getpid()), **({"pod": pod_name} if pod_name else {})}
+    """Lock the directory, install the hook and open the state file; all or nothing.
+
+    The state file is read under the lock: the former instance may have written until its end.
+
+    Raises:
+        _Stopped: The process was stopped while it stood by.
+    """
     async with AsyncExitStack() as attempt:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        lock = attempt.enter_context(InstanceLock(directory / "instance.lock", who))
+        lock = InstanceLock(directory / "instance.lock", holder)
+        if not lock.try_acquire() and not await stand_by(lock, stop):
+            raise _Stopped
+        attempt.callback(lock.release)
         hook_path = cdi_hook.install(configured_hook, directory)
-        opening = RecordStore.open(directory / "state.sqlite", read_boot_id(), clock)
-        store = await attempt.enter_async_context(opening)
+        path = directory / record_database.FILE_NAME
+        store = await attempt.enter_async_context(RecordStore.open(path, read_boot_id(), clock))
         stack.push_async_exit(attempt.pop_all())
     return StateDir(lock, hook_path, store)
 
 
 async def _retry_until_usable(
-    enter: Callable[[], Awaitable[StateDir]], http_endpoint: str, problem: str, stop: asyncio.Event
+    enter: Callable[[], Awaitable[StateDir]],
+    report: ReportProblem,
+    problem: str,
+    stop: asyncio.Event,
 ) -> StateDir | None:
     """Try again until it succeeds. No other part of the plugin runs meanwhile."""
-    # Imported here, because it takes a tenth of a second and is rarely needed.
-    from nvdra_runtime.http import listener, probes
-
     LOG.error("The plugin waits until its directory can be used", error=problem)
-    async with AsyncExitStack() as meanwhile:
-        if http_endpoint:
-            routes = probes.routes(alive={}, ready={"state": lambda: problem})
-            await meanwhile.enter_async_context(listener.listen(http_endpoint, routes))
-        while not await _is_stopped(stop):
-            try:
-                return await enter()
-            except (OSError, RetryableError) as error:
-                problem = _retryable_problem(error)
+    await report(problem)
+    while not await _is_stopped(stop):
+        try:
+            return await enter()
+        except _Stopped:
+            return None
+        except (OSError, RetryableError) as error:
+            await report(_retryable_problem(error))
     return None
 
 

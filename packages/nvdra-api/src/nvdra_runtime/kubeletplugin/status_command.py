@@ -144,6 +144,10 @@ def _lines(status: Mapping[str, Any], columns: Columns) -> Iterator[str]:
         f"up {_age(now, status['started'])}"
     )
     yield from _readiness(status["problems"], status.get("remarks", {}))
+    if active := status.get("standing_by_for"):
+        yield ""
+        yield f"standing by for {active}: ask that instance for devices and claims"
+        return
     yield ""
     yield from _devices(status["devices"], columns)
     yield ""

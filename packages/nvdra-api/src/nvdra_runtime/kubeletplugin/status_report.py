@@ -60,18 +60,15 @@ class StatusReport(Generic[RecordT]):
         `problems` keep the plugin from being ready; `remarks` do not. Both are by readiness check.
         `devices` are in the driver's order, `failures` newest first.
         """
-        checked = {name: check() for name, check in self._readiness_checks.items()}
-        results = {name: text for name, text in checked.items() if text}
         return {
-            "driver": self._driver,
-            "node": self._node,
-            "version": self._version,
-            "now": _rfc3339(self._clock.now()),
-            "started": _rfc3339(self._started),
-            "problems": {name: text for name, text in results.items() if probes.is_failure(text)},
-            "remarks": {
-                name: text for name, text in results.items() if not probes.is_failure(text)
-            },
+            **_process(
+                self._driver,
+                self._version,
+                self._node,
+                self._readiness_checks,
+                self._started,
+                self._clock.now(),
+            ),
             "devices": self._devices(),
             "claims": [*map(self._claim, self._prepared_claims.values()), *self._unreadable()],
             "failures": [_failure(each) for each in self._failures.latest()[:MAX_FAILURES]],
@@ -97,6 +94,57 @@ class StatusReport(Generic[RecordT]):
             }
             for ref in self._prepared_claims.unreadable.values()
         ]
+
+
+def waiting_document(
+    driver: str,
+    version: str,
+    node: NodeName,
+    checks: Mapping[str, Check],
+    started: datetime,
+    now: datetime,
+    active: str = "",
+) -> Document:
+    """The state of an instance that has not opened the state file yet.
+
+    Args:
+        driver: The driver's name.
+        version: The release of this instance.
+        node: This node.
+        checks: The readiness checks.
+        started: When this instance was started.
+        now: The current time.
+        active: The active instance, which knows devices and claims; empty if there is none.
+    """
+    return {
+        **_process(driver, version, node, checks, started, now),
+        "standing_by_for": active,
+        "devices": [],
+        "claims": [],
+        "failures": [],
+    }
+
+
+def _process(
+    driver: str,
+    version: str,
+    node: NodeName,
+    checks: Mapping[str, Check],
+    started: datetime,
+    now: datetime,
+) -> Document:
+    """What is known of the process in any phase."""
+    checked = {name: check() for name, check in checks.items()}
+    results = {name: text for name, text in checked.items() if text}
+    return {
+        "driver": driver,
+        "node": node,
+        "version": version,
+        "now": _rfc3339(now),
+        "started": _rfc3339(started),
+        "problems": {name: text for name, text in results.items() if probes.is_failure(text)},
+        "remarks": {name: text for name, text in results.items() if not probes.is_failure(text)},
+    }
 
 
 def _failure(failure: ClaimFailure) -> Document:

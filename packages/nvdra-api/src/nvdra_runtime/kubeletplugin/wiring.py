@@ -3,11 +3,12 @@
 It is started last and stopped first, so that no call is answered before the driver is ready for it.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic
+from typing import Final, Generic
 
 from nvdra_api.ids import ClaimUID
 
@@ -20,21 +21,26 @@ from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.claims.records import RecordT
 from nvdra_runtime.claims.service import ClaimService, Preparer
 from nvdra_runtime.claims.stale_claims import StaleClaimCleanup
-from nvdra_runtime.http import servers
+from nvdra_runtime.http import probes
 from nvdra_runtime.http.probes import Check
-from nvdra_runtime.kubeletplugin import cdi_hook, readiness_checks
+from nvdra_runtime.kubeletplugin import cdi_hook, readiness_checks, registration
 from nvdra_runtime.kubeletplugin import server as kubelet_server
 from nvdra_runtime.kubeletplugin.file_restorer import CheckErrors, FileCheck, FileRestorer
+from nvdra_runtime.kubeletplugin.grpc_service import ClaimHandler
 from nvdra_runtime.kubeletplugin.plugin_context import PluginContext
+from nvdra_runtime.kubeletplugin.server import KubeletStatus
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
+from nvdra_runtime.kubeletplugin.standby import Standby
 from nvdra_runtime.kubeletplugin.status_report import DescribeDevices, StatusReport
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.single_flight import SingleFlight
 from nvdra_runtime.resourceslices.publisher import Publisher
 from nvdra_runtime.telemetry import logs
-from nvdra_runtime.telemetry.logs import ConfiguredLogging
 
 LOG = logs.logger(__name__)
+
+_WARM_UP_CHECK_S: Final = 0.5
+"""Between two looks at whether the driver works without the warm-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,6 @@ async def serve(
     context: PluginContext,
     settings: PluginSettings,
     driver: Driver[RecordT],
-    logging: ConfiguredLogging,
 ) -> AsyncIterator[None]:
     """Serve the node until the block is left.
 
@@ -121,14 +126,9 @@ async def serve(
                 blocking_claims=stale_claims.check_blocking_claims(),
             )
         )
-        kubelet = await enter(
-            kubelet_server.serve(
-                context.driver,
-                settings.plugin_dir,
-                settings.kubelet_registrar_directory_path,
-                claim_service,
-            )
-        )
+        standby = context.standby
+        kubelet = await _serve_kubelet(standby, settings, claim_service)
+        context.metrics.set_active(True)
         checks: Mapping[str, Check] = {
             **driver.readiness_checks,
             "slices": readiness_checks.slices_check(driver.publisher),
@@ -136,11 +136,6 @@ async def serve(
             "files": lambda: file_restorer.problem or None,
             "kubelet": readiness_checks.registration_check(kubelet),
         }
-        await enter(
-            servers.serve_public(
-                settings.http_endpoint, checks, context.metrics.registry, settings.metrics_path
-            )
-        )
         status = StatusReport(
             context.driver,
             context.program.version,
@@ -151,13 +146,12 @@ async def serve(
             checks,
             context.clock,
         )
+        await context.pages.show(checks, status.document)
         await enter(
-            servers.serve_debug(
-                settings.debug_endpoint,
-                context.telemetry.recorder,
-                logging,
-                context.clock,
-                status.document,
+            background_tasks.running(
+                dead_sockets=standby.siblings.run(),
+                takeover=standby.log_takeover(kubelet),
+                warm_up=_end_warm_up(standby, driver.readiness_checks),
             )
         )
         try:
@@ -167,7 +161,47 @@ async def serve(
                 "Stopping; prepared claims stay prepared, and their pods keep running",
                 claims=_describe_claims(prepared_claims),
             )
-            wait_queue.close()
+            await _leave_calls(standby, kubelet, wait_queue)
+
+
+async def _serve_kubelet(
+    standby: Standby, settings: PluginSettings, handler: ClaimHandler
+) -> KubeletStatus:
+    """Serve on the sockets that are registered already, or on those of a single instance."""
+    standby.router.answer_with(handler)
+    if standby.kubelet is not None:
+        return standby.kubelet
+    paths = registration.socket_paths(
+        settings.driver, str(settings.plugin_dir), str(settings.kubelet_registrar_directory_path)
+    )
+    standby.siblings.set_own(paths)
+    serving = kubelet_server.serve_on(settings.driver, paths, (standby.router,))
+    return await standby.sockets.enter_async_context(serving)
+
+
+async def _leave_calls(
+    standby: Standby, kubelet: KubeletStatus, wait_queue: DeviceWaitQueue
+) -> None:
+    """Stop answering: leave calls to the successor, if there is one, or finish them.
+
+    A successor answers as soon as it has the lock. So this instance goes on serving its sockets,
+    and passes calls on, until the lock is released and the kubelet no longer calls it.
+    """
+    if await standby.siblings.newest_served() is not None:
+        standby.router.stop_answering(standby.siblings.newest)
+        kubelet.is_succeeded = True
+    wait_queue.close()
+    if not kubelet.is_succeeded:
+        await standby.sockets.aclose()
+
+
+async def _end_warm_up(standby: Standby, checks: Mapping[str, Check]) -> None:
+    """End the warm-up once the driver works without it."""
+    while True:
+        if not any(probes.is_failure(check()) for check in checks.values()):
+            standby.end_warm_up()
+            return
+        await asyncio.sleep(_WARM_UP_CHECK_S)
 
 
 def _describe_claims(prepared_claims: PreparedClaims[RecordT]) -> list[str]:

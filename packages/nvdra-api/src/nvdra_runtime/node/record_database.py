@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import quote
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
@@ -21,6 +22,9 @@ from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.node import files
 
 SCHEMA_VERSION: Final = 1
+
+FILE_NAME: Final = "state.sqlite"
+"""The file's name in the plugin's directory."""
 
 _SCHEMA: Final = f"""
 BEGIN;
@@ -128,6 +132,28 @@ def open_or_replace_corrupt(path: Path, boot_id: str, now: datetime) -> OpenedDa
             opened = _open(path)
         return replace(opened, recovery_marker=_read_recovery_marker(path, boot_id))
     except (sqlite3.Error, OSError, CorruptDatabaseError) as error:
+        raise unavailable_error(path, error) from error
+
+
+def check_readable(path: Path) -> None:
+    """Check that this release reads the file, which another instance has open. Nothing is written.
+
+    A missing file is no obstacle: it would be created.
+
+    Raises:
+        PermanentError: `StateCorrupt`: A newer release wrote the file.
+        RetryableError: `StateUnavailable`: It cannot be read.
+    """
+    if not path.exists():
+        return
+    try:
+        # Quoted, because a path may contain what has a meaning in URIs.
+        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+        with closing(connection):
+            _check_version(path, connection)
+            for _ in _records(connection):
+                pass
+    except (sqlite3.Error, OSError, CorruptDatabaseError, ValueError) as error:
         raise unavailable_error(path, error) from error
 
 
@@ -278,6 +304,18 @@ def _read(path: Path, connection: Connection) -> OpenedDatabase:
     verdict = _fetch_one(connection, "PRAGMA quick_check(1)")
     if verdict != "ok":
         raise CorruptDatabaseError(str(verdict))
+    _check_version(path, connection)
+    roots = connection.execute("SELECT uid, forget FROM roots")
+    return OpenedDatabase(
+        connection=connection,
+        file_identity=_file_identity(path),
+        records=tuple(_records(connection)),
+        root_spans={uid: datetime.fromisoformat(forget) for uid, forget in roots},
+        recovery_marker=None,
+    )
+
+
+def _check_version(path: Path, connection: Connection) -> None:
     version = int(_fetch_one(connection, "PRAGMA user_version"))
     if version > SCHEMA_VERSION:
         raise PermanentError(
@@ -288,14 +326,6 @@ def _read(path: Path, connection: Connection) -> OpenedDatabase:
         )
     if version == 0:
         raise CorruptDatabaseError("it is empty")
-    roots = connection.execute("SELECT uid, forget FROM roots")
-    return OpenedDatabase(
-        connection=connection,
-        file_identity=_file_identity(path),
-        records=tuple(_records(connection)),
-        root_spans={uid: datetime.fromisoformat(forget) for uid, forget in roots},
-        recovery_marker=None,
-    )
 
 
 def _records(connection: Connection) -> Iterator[StoredRecord]:

@@ -67,6 +67,7 @@ WAITS_FOR: Final = "nvdra.waits_for"
 # Metrics of nvdra (docs/reference/tracing.md, "Metrics").
 CLAIM_OPERATION_SECONDS: Final = "nvdra_claim_operation_seconds"
 STEP_SECONDS: Final = "nvdra_step_seconds"
+INSTANCE_ACTIVE: Final = "nvdra_instance_active"
 CLAIMS_PREPARED: Final = "nvdra_claims_prepared"
 OPERATIONS_IN_FLIGHT: Final = "nvdra_operations_in_flight"
 LOCK_WAIT_SECONDS: Final = "nvdra_lock_wait_seconds"

@@ -4,28 +4,22 @@ import asyncio
 import errno
 import json
 import os
-import socket
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path, PosixPath
 from typing import Any, ClassVar, Literal
 
-import aiohttp
 import pytest
-from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.errors import PermanentError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
-from nvdra_runtime.http import listener, probes
 from nvdra_runtime.kubeletplugin import state_dir
 from nvdra_runtime.kubeletplugin.state_dir import StateDir
-from nvdra_runtime.node.files import InstanceLock
+from nvdra_runtime.node.instance_lock import InstanceLock
 from nvdra_runtime.process.clock import SystemClock
 
 HOOK = "/usr/bin/hook"
 REF = ClaimRef("ml", "train", ClaimUID("3f0c1a52-7c1b-4d0e-8a55-0123456789ab"))
-
-IMPORTED_LATE = (listener, probes)
-"""What the source imports while it waits. It is loaded here, so that no test takes its time."""
 
 Step = Callable[[], Awaitable[None]]
 
@@ -60,11 +54,44 @@ async def nothing() -> None:
     """Nobody repairs anything."""
 
 
+async def ignore(_: str) -> None:
+    """Nobody looks at the problem."""
+
+
+class Wait:
+    """Stands by: does a step, and then has the lock or is stopped."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.left = list(steps)
+
+    async def stand_by(self, lock: InstanceLock, _: asyncio.Event) -> bool:
+        while not lock.try_acquire():
+            if not self.left:
+                return False
+            await self.left.pop(0)()
+        return True
+
+
 def locked(
-    directory: Path, stop: asyncio.Event | None = None, endpoint: str = "", pod: str = "plugin-x"
+    directory: Path,
+    stop: asyncio.Event | None = None,
+    problems: list[str] | None = None,
+    pod: str = "plugin-x",
+    wait: Wait | None = None,
 ) -> AbstractAsyncContextManager[StateDir | None]:
+    async def report(problem: str) -> None:
+        if problems is not None:
+            problems.append(problem)
+
     return state_dir.lock(
-        directory, HOOK, endpoint, pod, lambda: "boot-1", SystemClock(), stop or asyncio.Event()
+        directory,
+        HOOK,
+        {"pod": pod},
+        lambda: "boot-1",
+        SystemClock(),
+        (wait or Wait()).stand_by,
+        report,
+        stop or asyncio.Event(),
     )
 
 
@@ -77,24 +104,32 @@ async def test_the_directory_is_made_and_has_the_lock_the_hook_and_the_records(
         assert home.hook_path == HOOK
         await home.store.put(REF, "prepared", "{}")
         assert home.store.boot_id == "boot-1"
-        holder = json.loads((directory / "instance.lock").read_text())
-        assert holder == {"pid": str(os.getpid()), "pod": "plugin-x"}
-    async with locked(directory, pod="") as home:
+        assert json.loads((directory / "instance.lock").read_text()) == {"pod": "plugin-x"}
+    async with locked(directory) as home:
         assert home is not None
         assert list(home.store.records()) == [REF.uid]
-        assert json.loads((directory / "instance.lock").read_text()) == {"pid": str(os.getpid())}
 
 
-async def test_a_second_instance_is_refused_at_once_with_the_pod_of_the_first(
+async def test_a_second_instance_stands_by_and_reads_the_records_once_it_has_the_lock(
     tmp_path: Path,
 ) -> None:
-    async with locked(tmp_path):
-        stop = Waits(nothing)
-        with pytest.raises(PermanentError, match="pod plugin-x") as caught:
-            async with locked(tmp_path, stop, pod="plugin-y"):
-                pass
-    assert caught.value.reason is Reason.LOCK_TIMEOUT
-    assert len(stop.left) == 1
+    async with AsyncExitStack() as first:
+        home = await first.enter_async_context(locked(tmp_path))
+        assert home is not None
+
+        async def write() -> None:
+            await home.store.put(REF, "prepared", "{}")
+
+        async with locked(tmp_path, pod="plugin-y", wait=Wait(write, first.aclose)) as next_home:
+            assert next_home is not None
+            assert list(next_home.store.records()) == [REF.uid]
+
+
+async def test_a_second_instance_that_is_stopped_while_it_stands_by_has_no_directory(
+    tmp_path: Path,
+) -> None:
+    async with locked(tmp_path), locked(tmp_path, wait=Wait(nothing)) as home:
+        assert home is None
 
 
 @pytest.mark.parametrize(
@@ -154,48 +189,31 @@ async def test_a_failed_attempt_leaves_the_lock_to_another_process(tmp_path: Pat
             pass
 
 
-async def test_another_instance_that_came_first_ends_the_waiting(tmp_path: Path) -> None:
-    (tmp_path / "state.sqlite").mkdir()
+async def test_another_instance_that_came_first_is_waited_for(tmp_path: Path) -> None:
+    broken = tmp_path / "state.sqlite"
+    broken.mkdir()
     others = InstanceLock(tmp_path / "instance.lock", {"pid": "4711"})
 
     async def other_locks() -> None:
         others.__enter__()
+        broken.rmdir()
 
-    with pytest.raises(PermanentError, match="pid 4711"):
-        async with locked(tmp_path, Waits(other_locks, nothing)):
-            pass
-    others.__exit__(None, None, None)
+    async def other_ends() -> None:
+        others.release()
 
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    async with locked(tmp_path, Waits(other_locks), wait=Wait(other_ends)) as home:
+        assert home is not None
 
 
-async def test_readyz_tells_the_latest_problem_while_the_process_waits(tmp_path: Path) -> None:
+async def test_the_latest_problem_is_reported_while_the_process_waits(tmp_path: Path) -> None:
     directory = FailingDisk(tmp_path / "plugin")
     FailingDisk.errors = [errno.ENOSPC, errno.EROFS]
-    endpoint = f"127.0.0.1:{free_port()}"
-    told: list[tuple[str, int, str]] = []
-
-    async def probe() -> None:
-        async with aiohttp.ClientSession() as session:
-            for path in ("/readyz", "/healthz"):
-                async with session.get(f"http://{endpoint}{path}") as answer:
-                    told.append((path, answer.status, await answer.text()))
-
-    async with locked(directory, Waits(probe, probe), endpoint) as home:
+    problems: list[str] = []
+    async with locked(directory, Waits(nothing, nothing), problems) as home:
         assert home is not None
-        async with aiohttp.ClientSession() as session:
-            with pytest.raises(aiohttp.ClientConnectorError):
-                await session.get(f"http://{endpoint}/readyz")
-    failed = "[-]state failed: {}: {}\nreadyz check failed\n"
-    assert told == [
-        ("/readyz", 503, failed.format(directory, "No space left on device")),
-        ("/healthz", 200, "ok"),
-        ("/readyz", 503, failed.format(directory, "Read-only file system")),
-        ("/healthz", 200, "ok"),
+    assert problems == [
+        f"{directory}: No space left on device",
+        f"{directory}: Read-only file system",
     ]
 
 
@@ -209,7 +227,14 @@ async def test_a_boot_id_that_cannot_be_read_is_waited_for(tmp_path: Path) -> No
 
     stop = Waits(repair)
     async with state_dir.lock(
-        tmp_path / "plugin", HOOK, "", "p", boot_id.read_text, SystemClock(), stop
+        tmp_path / "plugin",
+        HOOK,
+        {},
+        boot_id.read_text,
+        SystemClock(),
+        Wait().stand_by,
+        ignore,
+        stop,
     ) as home:
         assert home is not None
         assert home.store.boot_id == "boot-2"

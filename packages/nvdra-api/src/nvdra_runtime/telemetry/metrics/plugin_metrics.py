@@ -96,6 +96,10 @@ class PluginMetrics:
         """A device became unhealthy; `kind` is what is wrong with it."""
         self._health_events(kind).inc()
 
+    def set_active(self, is_active: bool) -> None:
+        """Set whether this instance is the active one of its driver on the node."""
+        self._active().set(is_active)
+
     def slice_write(self, verb: str, outcome: str) -> None:
         """One write of a ResourceSlice: create, update or delete."""
         self._slice_writes(verb, outcome).inc()
@@ -131,6 +135,12 @@ class PluginMetrics:
         )
 
     def _define_node(self) -> None:
+        self._active = self._gauge(
+            keys.INSTANCE_ACTIVE,
+            "1 for the instance of the driver that is active on this node, 0 for one that stands "
+            "by.",
+            keys.LABEL_DRIVER,
+        )
         self._claims_prepared = self._gauge(
             keys.CLAIMS_PREPARED,
             "Claims prepared on this node.",

@@ -1,0 +1,24 @@
+"""What a kubelet's version says about the registration of plugins.
+
+Source: docs/reference/kubelet-plugin.md, "Rolling updates".
+"""
+
+import re
+from typing import Final
+
+_FIRST_WITH_SEVERAL_INSTANCES: Final = (1, 33)
+
+
+def registers_several_instances(version: str) -> bool:
+    """Whether several instances of a driver can be registered with the kubelet.
+
+    With older kubelets, removing the socket of one instance removes the registration of the other.
+
+    Args:
+        version: `status.nodeInfo.kubeletVersion` of the Node, such as `v1.33.13` or
+            `v1.34.4-eks-1234`. A version that cannot be read counts as old.
+    """
+    found = re.match(r"v?(\d+)\.(\d+)(?:\.|$)", version)
+    if found is None:
+        return False
+    return (int(found[1]), int(found[2])) >= _FIRST_WITH_SEVERAL_INSTANCES
