@@ -6,6 +6,7 @@ the driver for as long as it then takes.
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -300,12 +301,11 @@ def struck_standbys(rack: Cluster) -> Iterator[None]:
 def standby(rack: Cluster, component: Component, node: str, former: set[str]) -> str | None:
     """The UID of the new pod of a plugin on a node while the old one serves."""
     if rack.release >= TWO_INSTANCES_SINCE:
-        prefix, suffix = f"{component.driver}-", "-reg.sock"
-        uids = {
-            name.removeprefix(prefix).removesuffix(suffix)
-            for name in plugin_instances.sockets(rack, component, node)
-            if name.startswith(prefix) and name.endswith(suffix)
-        }
+        names = plugin_instances.sockets(rack, component, node)
+        of_instance = re.compile(
+            rf"{re.escape(component.driver)}-(?P<uid>[0-9a-f-]{{36}})-reg\.sock"
+        )
+        uids = {found["uid"] for name in names if (found := of_instance.fullmatch(name))}
     else:
         uids = set(plugin_instances.pods(rack, component, node))
     return next(iter(uids - former), None)
