@@ -30,9 +30,6 @@ CALL_S = 45.0
 SUPPORTED = {"v1.DRAPlugin": registration.DRA_V1, "v1beta1.DRAPlugin": registration.DRA_V1BETA1}
 
 
-_LOST = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
-
-
 class InvalidResponse(AssertionError):
     """The kubelet would fail the pod because of this answer."""
 
@@ -58,9 +55,9 @@ class RegisteredPlugin:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection to the DRA socket is there, or has not been needed yet."""
+        """Whether the connection to the DRA socket is there. It is opened if it is not."""
         state = self.channel.get_state(try_to_connect=True)
-        return state not in _LOST
+        return state is grpc.ChannelConnectivity.READY
 
     async def prepare(
         self,

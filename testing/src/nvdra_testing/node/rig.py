@@ -47,11 +47,19 @@ class Rig:
         """The plugin's directory for its sockets and state."""
         return self.node.kubelet / "plugins" / self.driver
 
-    def launch(self, *flags: str, environ: Mapping[str, str] | None = None) -> PluginProcess:
-        """Start the plugin without waiting for its registration."""
-        program = (self.program,)
+    def launch(
+        self,
+        *flags: str,
+        environ: Mapping[str, str] | None = None,
+        program: Sequence[str] = (),
+    ) -> PluginProcess:
+        """Start the plugin, or another program, without waiting for its registration."""
         starting = plugin.run_plugin(
-            self.server, self.node, flags=flags, environ=environ, program=program
+            self.server,
+            self.node,
+            flags=flags,
+            environ=environ,
+            program=program or (self.program,),
         )
         return self.stack.enter_context(starting)
 

@@ -82,11 +82,7 @@ class Registrar:
                     for task in tasks:
                         task.cancel()
         finally:
-            await self.close()
-
-    async def close(self) -> None:
-        """Remove the registration socket: the kubelet deregisters this instance."""
-        await self._endpoint.close(_GRACE_S)
+            await self._endpoint.close(_GRACE_S)
 
     async def _retry_rejected_registration(self) -> None:
         """Create the socket again after a rejection, unless the kubelet has registered it since."""

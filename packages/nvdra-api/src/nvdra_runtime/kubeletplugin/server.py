@@ -27,25 +27,10 @@ LOG = logs.logger(__name__)
 _PROBE_TIMEOUT_S = 5.0
 
 
-_DEREGISTRATION_S = 1.5
-"""How long the kubelet may go on calling an instance whose registration socket is gone: its loop
-runs every second."""
-
-
 class KubeletStatus:
-    """Whether the kubelet can call the plugin, for probes and status.
+    """Whether the kubelet can call the plugin, for probes and status."""
 
-    Attributes:
-        paths: The sockets.
-        is_succeeded: Set it if another instance is registered and answers for this one. Then this
-            one leaves the kubelet first, and serves until it is no longer called.
-    """
-
-    def __init__(
-        self, registrar: Registrar, service: SocketServer, paths: registration.SocketPaths
-    ) -> None:
-        self.paths = paths
-        self.is_succeeded = False
+    def __init__(self, registrar: Registrar, service: SocketServer) -> None:
         self._registrar = registrar
         self._service = service
 
@@ -111,7 +96,7 @@ async def serve_on(
     """Like `serve`, on these sockets and with these handlers of gRPC calls."""
     service = SocketServer(Path(paths.dra), handlers, _probe, 0o750)
     registrar = Registrar(registration.plugin_info(driver, paths), Path(paths.registration))
-    status = KubeletStatus(registrar, service, paths)
+    status = KubeletStatus(registrar, service)
     await service.open()
     try:
         async with registrar.listening(check_interval_s), asyncio.TaskGroup() as group:
@@ -124,11 +109,8 @@ async def serve_on(
                 yield status
             finally:
                 check.cancel()
-                if status.is_succeeded:
-                    await registrar.close()
-                    await asyncio.sleep(_DEREGISTRATION_S)
-                # Otherwise before the registration socket is removed: the kubelet then closes its
-                # connection, and would cancel the calls that this waits for.
+                # Before the registration socket is removed: the kubelet then closes its connection,
+                # and would cancel the calls that this waits for.
                 await service.close(grace_s)
     finally:
         await service.close(0)  # if the registration socket could not be created

@@ -161,7 +161,7 @@ async def serve(
                 "Stopping; prepared claims stay prepared, and their pods keep running",
                 claims=_describe_claims(prepared_claims),
             )
-            await _leave_calls(standby, kubelet, wait_queue)
+            await _leave_calls(standby, wait_queue)
 
 
 async def _serve_kubelet(
@@ -179,19 +179,17 @@ async def _serve_kubelet(
     return await standby.sockets.enter_async_context(serving)
 
 
-async def _leave_calls(
-    standby: Standby, kubelet: KubeletStatus, wait_queue: DeviceWaitQueue
-) -> None:
+async def _leave_calls(standby: Standby, wait_queue: DeviceWaitQueue) -> None:
     """Stop answering: leave calls to the successor, if there is one, or finish them.
 
-    A successor answers as soon as it has the lock. So this instance goes on serving its sockets,
-    and passes calls on, until the lock is released and the kubelet no longer calls it.
+    A successor answers as soon as it has the lock. So this instance then closes its sockets last,
+    after it has released the lock, and passes on what it is still called for.
     """
-    if await standby.siblings.newest_served() is not None:
+    has_successor = await standby.siblings.newest_served() is not None
+    if has_successor:
         standby.router.stop_answering(standby.siblings.newest)
-        kubelet.is_succeeded = True
     wait_queue.close()
-    if not kubelet.is_succeeded:
+    if not has_successor:
         await standby.sockets.aclose()
 
 

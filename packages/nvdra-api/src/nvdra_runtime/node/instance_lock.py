@@ -77,7 +77,8 @@ class InstanceLock:
         """Who holds the lock, or held it last. Empty if the file does not say."""
         with suppress(OSError, ValueError):  # empty or incomplete: the holder has just started
             content = json.loads(self.path.read_text())
-            return {str(key): str(value) for key, value in dict(content).items()}
+            if isinstance(content, dict):
+                return {key: str(value) for key, value in content.items()}
         return {}
 
     def reacquire_if_replaced(self) -> None:

@@ -1,6 +1,7 @@
 """Fair locks, one per key, for the tasks of one event loop.
 
-`node.instance_lock.InstanceLock` excludes other processes. Source: docs/design.md, "No node-wide lock".
+`node.instance_lock.InstanceLock` excludes other processes. Source: docs/design.md, "No node-wide
+lock".
 """
 
 import asyncio
