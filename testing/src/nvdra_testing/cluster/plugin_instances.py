@@ -42,15 +42,18 @@ def pods(cluster: Cluster, component: Component, node: str) -> dict[str, str]:
 
 def kill(component: Component, uid: str) -> bool:
     """Kill the plugin's process of a pod, if there is one."""
-    marks = (f"pod{uid}", f"pod{uid.replace('-', '_')}")
+    variable = f"POD_UID={uid}"
     for pid in lab_command.processes():
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_text()
-            where = Path(f"/proc/{pid}/cgroup").read_text()
-            if component.name in words and any(mark in where for mark in marks):
+            if component.name in words and variable in _environment(pid):
                 os.kill(pid, signal.SIGKILL)
                 return True
     return False
+
+
+def _environment(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
 
 
 @dataclass
