@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from socket import AF_UNIX, socket
 
 import pytest
@@ -279,5 +278,19 @@ async def test_an_instance_that_cannot_use_the_driver_is_not_ready_to_take_over(
     await asyncio.sleep(2)
     status, checks = second.get("/readyz?verbose")
     assert (status, "[-]driver failed" in checks) == (503, True)
-    rig.node.simctl("fault", "rm", "--all")
+    rig.node.simctl("fault", "rm", "all")
     await rollouts.wait_ready(rig, second)
+
+
+async def test_gpus_without_persistence_stay_initialised_through_a_rollout(rig: Rig) -> None:
+    for minor in range(8):
+        rig.node.simctl("gpu", "initialisation", str(minor), "2500")
+    await rig.start()
+    second = await start_next(rig)
+    assert await asyncio.to_thread(rig.process.stop) == 0
+    await wait_takeover(rig, second)
+    began = asyncio.get_running_loop().time()
+    claims = [rig.create_claim(f"gpu-{minor}") for minor in range(8)]
+    answers = await rig.kubelet.plugins[rig.driver].prepare(claims)
+    assert [answers[claim.uid].error for claim in claims] == [""] * 8
+    assert asyncio.get_running_loop().time() - began < 2

@@ -39,7 +39,7 @@ class FileRestorer:
         """Run the checks until cancelled.
 
         Raises:
-            DriverError: A second instance serves this node.
+            DriverError: Another instance has locked a new lock file first.
         """
         while True:
             await asyncio.sleep(_INTERVAL_S)

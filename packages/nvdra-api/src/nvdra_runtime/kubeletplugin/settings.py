@@ -129,7 +129,7 @@ class PluginSettings(BaseModel):
     logging_format: fields.LoggingFormat = "text"
     pod_name: Annotated[str, Flag(env=("POD_NAME",))] = Field(
         default="",
-        description="Name of this pod. The error of a second instance on the node names it.",
+        description="Name of this pod. A second instance on the node, which stands by, names it.",
     )
     pod_uid: fields.PodUid = ""
 

@@ -211,13 +211,14 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.LOCK_TIMEOUT: Explanation(
             meaning="Another claim was using the same GPU until the deadline of the call; the "
-            "plugin's log names it. Or a second plugin was started for the same node.",
+            "plugin's log names it. Or a plugin's lock file was removed and another plugin locked "
+            "the new one first.",
             action_by=ActionBy.NOBODY,
             check=(_STATUS, _TRACE + "   # of the claim that the log names"),
             remedy=(
                 "Nothing if it happens once; the kubelet retries.",
                 "If it persists, the GPU hangs: see DeadlineExceeded and DeviceUnhealthy.",
-                "Two plugins: remove the one that the message names second. It has exited.",
+                "Two plugins: one of them has exited and starts again, to stand by for the other.",
             ),
             alert="`histogram_quantile(0.99, sum by (le) "
             "(rate(nvdra_lock_wait_seconds_bucket[10m]))) > 10`.",
