@@ -84,6 +84,10 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("delete", SLICES, PLUGINS)
     ],
     "nvdra_runtime.resourceslices.publisher:Publisher._node_uid get": [("get", "nodes", PLUGINS)],
+    "nvdra_runtime.kubeletplugin.standby:Standby._read_kubelet_version get": [
+        ("get", "nodes", PLUGINS)
+    ],
+    "nvdra_runtime.kubeletplugin.standby:Standby._see_slices get": [("list", SLICES, PLUGINS)],
     "nvdra_runtime.kube.informer:Informer._list get": [],  # counted where the informer is created
     "nvdra_runtime.kube.informer:Informer._read_watch watch": [],
     "nvdra_runtime.claims.stale_claims:StaleClaimCleanup._stale_reason get_claim": [
