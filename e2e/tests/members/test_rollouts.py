@@ -240,8 +240,8 @@ def observed(rack: Cluster, team: Kubectl) -> Iterator[Witness]:
         }
         yield Witness(load, slices, gaps, time.monotonic())
     team.delete("computedomain", "ring")
-    domain.wait_gone()
-    compute_domains.wait_released(rack)
+    domain.wait_gone(ALL_DONE_S)
+    compute_domains.wait_released(rack, ALL_DONE_S)
 
 
 def streams(rack: Cluster) -> Iterator[Stream]:

@@ -17,6 +17,7 @@ from nvdra_testing.cluster.workloads import Manifest
 
 ENDLESS = 10_000
 """More pods than a test lives to see."""
+GONE_S = 120
 SANDBOX = "PodReadyToStartContainers"
 """The condition of a pod that is set when its claims are prepared and its sandbox runs."""
 
@@ -112,7 +113,7 @@ def _has_sandbox(pod: Manifest) -> bool:
 
 @contextmanager
 def running(pods: Kubectl, streams: Sequence[Stream]) -> Iterator[Load]:
-    """Streams of pods while the block runs; afterwards their Jobs are deleted with all pods."""
+    """Streams of pods while the block runs; afterwards their Jobs and all their pods are gone."""
     failed = ("events", "-A", "--watch-only", f"--field-selector=reason={FAILED}")
     with (
         recorders.record_versions(pods, *failed) as refusals,
@@ -123,7 +124,8 @@ def running(pods: Kubectl, streams: Sequence[Stream]) -> Iterator[Load]:
         try:
             yield Load(pods, versions, refusals)
         finally:
-            pods.delete("job", *(each.name for each in streams))
+            names = [each.name for each in streams]
+            pods.run("delete", "job", *names, "--cascade=foreground", timeout_s=GONE_S)
 
 
 def _job(stream: Stream) -> Manifest:
