@@ -12,7 +12,7 @@ PROFILE ?=
 KUBE ?= 1.36
 T ?=
 SOAK ?=
-# Releases that the whole-GPU tests of a soak run on.
+# Releases that a soak runs the tests of whole GPUs and of rollouts on.
 RELEASES := 1.32 1.33 1.34 1.35 1.37
 
 # Programs and servers are shared by the tests of a file: a random order tells little and costs time.
@@ -70,7 +70,10 @@ soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, a week
 	@$(MAKE) component SOAK="--soak --sequences=2000"
 	@python -m tests.mutants --json out/mutants.json
 	@$(MAKE) e2e SOAK=--soak
-	@for release in $(RELEASES); do $(MAKE) e2e GROUPS="gpus kubelet" KUBE=$$release; done
+	@for release in $(RELEASES); do \
+	  $(MAKE) e2e GROUPS="gpus kubelet" KUBE=$$release; \
+	  $(MAKE) e2e GROUPS=members T=test_rollouts SOAK=--soak KUBE=$$release; \
+	done
 	@echo "✓ soaked"
 
 .PHONY: bench

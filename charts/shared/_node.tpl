@@ -109,6 +109,35 @@ tolerations:
 terminationGracePeriodSeconds: 60
 {{- end -}}
 
+{{/* "true" if a rolling update starts the new pod beside the old one. */}}
+{{- define "nvdra.isSurging" -}}
+{{- $strategy := .Values.kubeletPlugin.updateStrategy -}}
+{{- $update := default dict $strategy.rollingUpdate -}}
+{{- if and (eq $strategy.type "RollingUpdate") (not (include "nvdra.isSomeNodes" $update.maxUnavailable)) -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* "true" if a number of nodes, or a percentage of them, is not 0. */}}
+{{- define "nvdra.isSomeNodes" -}}
+{{- if not (has (toString (default 0 .)) (list "0" "0%")) -}}true{{- end -}}
+{{- end -}}
+
+{{/*
+How pods are replaced. The API server takes only one of maxSurge and maxUnavailable. Values for a release that had
+no surge name the latter, and keep their meaning.
+*/}}
+{{- define "nvdra.updateStrategy" -}}
+{{- $strategy := .Values.kubeletPlugin.updateStrategy -}}
+type: {{ $strategy.type }}
+{{- if eq $strategy.type "RollingUpdate" }}
+{{- $update := default dict $strategy.rollingUpdate }}
+rollingUpdate:
+  maxSurge: {{ ternary $update.maxSurge 0 (eq (include "nvdra.isSurging" .) "true") }}
+  maxUnavailable: {{ default 0 $update.maxUnavailable }}
+{{- end }}
+{{- end -}}
+
 {{/*
 Alive is about the process, ready about the node: without a driver the plugin stays up, not ready, and
 says what is missing.
@@ -251,6 +280,11 @@ What a values.schema.json cannot say: rules about several values, and about the 
 
 {{- if ne (clean .Values.global.devRoot | base) "dev" -}}
 {{- fail (printf "global.devRoot=%s must be a directory named dev, as /run/nvidia/dev is: a device's path in a container is its path below the parent of that directory" .Values.global.devRoot) -}}
+{{- end -}}
+
+{{- $update := default dict .Values.kubeletPlugin.updateStrategy.rollingUpdate -}}
+{{- if and (include "nvdra.isSurging" .) (not (include "nvdra.isSomeNodes" $update.maxSurge)) -}}
+{{- fail "kubeletPlugin.updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so that no plugin could ever be updated: set one of them, for instance maxSurge=10%" -}}
 {{- end -}}
 
 {{- $plugins := clean .Values.kubeletPlugin.kubeletPluginsDirectoryPath -}}

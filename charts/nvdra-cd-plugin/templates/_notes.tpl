@@ -11,7 +11,9 @@ NVLink, on one or several nodes.
   Channels:      kubectl get resourceslices -o wide
   A stuck pod:   kubectl describe computedomain DOMAIN says which nodes are not ready and why; see also kubectl describe pod POD
 
-`helm --wait` leaves out as many pods as an update may stop at a time, at least one; the command above waits for all.
+{{- if and (eq .Values.kubeletPlugin.updateStrategy.type "RollingUpdate") (not (include "nvdra.isSurging" .)) }}
+With maxUnavailable, `helm --wait` leaves out as many pods, at least one; the command above waits for all.
+{{- end }}
 If a pod of the driver is not ready, see kubectl -n {{ $namespace }} exec POD -- {{ .Chart.Name }} status, and its log.
 
 Before `helm uninstall`, delete all domains, as the controller must delete what belongs to them:

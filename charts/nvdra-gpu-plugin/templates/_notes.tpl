@@ -16,7 +16,9 @@ The DRA driver gpu.nvidia.com serves the nodes that have NVIDIA GPUs.
   Classes:       kubectl get deviceclasses
   Traces:        kubectl -n {{ $namespace }} port-forward POD 6060, then open http://localhost:6060/debug/traces
 
-`helm --wait` leaves out as many pods as an update may stop at a time, at least one; the command above waits for all.
+{{- if and (eq .Values.kubeletPlugin.updateStrategy.type "RollingUpdate") (not (include "nvdra.isSurging" .)) }}
+With maxUnavailable, `helm --wait` leaves out as many pods, at least one; the command above waits for all.
+{{- end }}
 If a pod is not ready, see kubectl -n {{ $namespace }} exec POD -- {{ .Chart.Name }} status, and its log.
 
 Before `helm uninstall`, delete the pods that use a GPU. Pods that are still running keep running with their GPUs, but

@@ -102,31 +102,61 @@ def test_the_user_is_warned_about_a_device_plugin_on_the_same_nodes(installed: C
     assert "kubectl -n nvdra-system exec POD -- nvdra-gpu-plugin status" in notes
 
 
+def report(cluster: Cluster, *, ready: int, generation: int = 1) -> None:
+    """Say, as the controller of DaemonSets would, how many plugins of two nodes are ready."""
+    status = {
+        "observedGeneration": generation,
+        "desiredNumberScheduled": 2,
+        "currentNumberScheduled": 2,
+        "updatedNumberScheduled": 2,
+        "numberMisscheduled": 0,
+        "numberReady": ready,
+        "numberAvailable": ready,
+    }
+    where = ("daemonset", NAME, "-n", "nvdra-system", "--subresource=status", "--type=merge")
+    change = json.dumps({"status": status})
+    assert cluster.kubectl("patch", *where, "-p", change).returncode == 0
+
+
 def test_the_notes_say_how_to_wait_for_the_plugins_of_all_nodes(installed: Cluster) -> None:
     notes = installed.helm("get", "notes", "nvdra", "-n", "nvdra-system").stdout
+    assert "helm --wait" not in notes  # it waits for all of them, too
     (line,) = [each for each in notes.splitlines() if "rollout status" in each]
     command = line.partition("kubectl ")[2].split()
 
     def wait(ready: int) -> subprocess.CompletedProcess[str]:
         """Run the command while so many of the plugins of two nodes are ready."""
-        status = {
-            "observedGeneration": 1,
-            "desiredNumberScheduled": 2,
-            "currentNumberScheduled": 2,
-            "updatedNumberScheduled": 2,
-            "numberMisscheduled": 0,
-            "numberReady": ready,
-            "numberAvailable": ready,
-        }
-        where = ("daemonset", NAME, "-n", "nvdra-system", "--subresource=status", "--type=merge")
-        change = json.dumps({"status": status})
-        assert installed.kubectl("patch", *where, "-p", change).returncode == 0
+        report(installed, ready=ready)
         done: subprocess.CompletedProcess[str] = installed.kubectl(*command, "--timeout=2s")
         return done
 
     assert "1 of 2 updated pods are available" in wait(ready=1).stdout
     assert wait(ready=1).returncode != 0
     assert wait(ready=2).returncode == 0
+
+
+def test_helm_waits_for_the_plugins_of_all_nodes(installed: Cluster) -> None:
+    def wait(ready: int) -> subprocess.CompletedProcess[str]:
+        """Run `helm upgrade --wait` while so many of the plugins of two nodes are ready."""
+        report(installed, ready=ready)
+        chart = str(installed.charts / "nvdra")
+        how = ("-n", "nvdra-system", "--reuse-values", "--wait", "--timeout=4s")
+        done: subprocess.CompletedProcess[str] = installed.helm("upgrade", "nvdra", chart, *how)
+        return done
+
+    assert "context deadline exceeded" in wait(ready=1).stderr
+    done = wait(ready=2)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_notes_say_that_helm_leaves_plugins_out_where_nodes_may_be_without(
+    installed: Cluster,
+) -> None:
+    flag = "--set=nvdra-gpu-plugin.kubeletPlugin.updateStrategy.rollingUpdate.maxUnavailable=10%"
+    chart = str(installed.charts / "nvdra")
+    where = ("-n", "nvdra-system", "--dry-run=server")
+    done = installed.helm("upgrade", "nvdra", chart, *where, "--reuse-values", flag)
+    assert "`helm --wait` leaves out as many pods" in done.stdout
 
 
 def test_an_upgrade_with_the_same_values_does_not_change_the_daemonset(

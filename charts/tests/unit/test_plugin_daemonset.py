@@ -7,6 +7,8 @@ import pytest
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
+PLUGINS = ("nvdra-gpu-plugin", "nvdra-cd-plugin")
+
 
 def daemonset(objects: dict[str, dict[str, Any]]) -> dict[str, Any]:
     (found,) = objects["DaemonSet"].values()
@@ -156,9 +158,53 @@ def test_images_are_pulled_as_the_globals_say(render: Render) -> None:
     assert pod(objects)["imagePullSecrets"] == [{"name": "pull"}]
 
 
-def test_there_is_no_surge_as_a_node_has_one_plugin(render: Render) -> None:
-    strategy = daemonset(render("nvdra-gpu-plugin"))["updateStrategy"]
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
+def rolling(surge: int | str, unavailable: int | str) -> dict[str, Any]:
+    update = {"maxSurge": surge, "maxUnavailable": unavailable}
+    return {"type": "RollingUpdate", "rollingUpdate": update}
+
+
+@pytest.mark.parametrize("chart", PLUGINS)
+@pytest.mark.parametrize(
+    ("values", "strategy"),
+    [
+        ({}, rolling("10%", 0)),
+        ({"rollingUpdate": {"maxSurge": 1}}, rolling(1, 0)),
+        ({"rollingUpdate": {"maxUnavailable": "0%"}}, rolling("10%", "0%")),
+        ({"rollingUpdate": {"maxUnavailable": "100%"}}, rolling(0, "100%")),
+        ({"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 1}}, rolling(0, 1)),
+        ({"type": "OnDelete"}, {"type": "OnDelete"}),
+    ],
+    ids=[
+        "the default",
+        "another surge",
+        "zero in another way",
+        "values for a release without surge",
+        "both",
+        "on delete",
+    ],
+)
+def test_a_new_plugin_starts_beside_the_old_one_unless_nodes_may_be_without(
+    render: Render, chart: str, values: dict[str, Any], strategy: dict[str, Any]
+) -> None:
+    objects = render(chart, {"kubeletPlugin": {"updateStrategy": values}})
+    assert daemonset(objects)["updateStrategy"] == strategy
+
+
+@pytest.mark.parametrize("chart", PLUGINS)
+def test_two_plugins_on_a_node_share_neither_ports_nor_namespaces(
+    render: Render, chart: str
+) -> None:
+    found = render(chart)
+    assert [port for port in container(found)["ports"] if "hostPort" in port] == []
+    assert [each for each in pod(found) if each.startswith("host")] == []
+
+
+@pytest.mark.parametrize("chart", PLUGINS)
+def test_a_plugin_is_told_the_uid_of_its_pod_which_is_in_the_names_of_its_sockets(
+    render: Render, chart: str
+) -> None:
+    (variable,) = [each for each in container(render(chart))["env"] if each["name"] == "POD_UID"]
+    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
 
 
 def test_a_stopping_plugin_may_finish_what_the_kubelet_still_waits_for(render: Render) -> None:

@@ -199,8 +199,10 @@ def test_an_invalid_value_is_rejected_with_its_path(
         ({"containers": {"computeDomains": {}}}, "a setting of the chart nvdra-cd-plugin"),
         ({"containers": {"init": {}}}, "there is no init container"),
         ({"containers": {"gpus": {"healthcheckPort": 51516}}}, "/healthz and /readyz on the port"),
-        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "maxSurge': value must be 0"),
-        ({"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}, "maxUnavailable"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": "101%"}}}, "maxSurge': '101%'"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 0}}}, "are both 0"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": "0%"}}}, "are both 0"),
+        ({"updateStrategy": {"rollingUpdate": {"maxUnavailable": -1}}}, "maxUnavailable"),
     ],
 )
 def test_an_invalid_value_of_the_gpu_plugin_is_rejected(
@@ -220,7 +222,8 @@ def test_an_invalid_value_of_the_gpu_plugin_is_rejected(
             "/healthz and /readyz on the port",
         ),
         ({"containers": {"computeDomains": {"gpuCliqueLabelEnabled": "true"}}}, "gpuCliqueLabel"),
-        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}, "maxSurge': value must be 0"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": "101%"}}}, "maxSurge': '101%'"),
+        ({"updateStrategy": {"rollingUpdate": {"maxSurge": 0}}}, "are both 0"),
     ],
 )
 def test_an_invalid_value_of_the_compute_domain_plugin_is_rejected(

@@ -48,6 +48,7 @@ COMMON: dict[str, Any] = {
     "kubeletPlugin.metrics.metricsPath": "/m",
     "kubeletPlugin.priorityClassName": "high",
     "kubeletPlugin.updateStrategy.type": "OnDelete",
+    "kubeletPlugin.updateStrategy.rollingUpdate.maxSurge": 1,
     "kubeletPlugin.updateStrategy.rollingUpdate.maxUnavailable": 1,
     "kubeletPlugin.podAnnotations": {"a": "b"},
     "kubeletPlugin.podSecurityContext": {"runAsUser": 0},

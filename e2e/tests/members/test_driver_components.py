@@ -252,7 +252,6 @@ def test_a_workload_outlives_an_upgrade_to_domains_alone_and_the_way_back(
 
     daemons, plugins = domain.daemons(), plugins_of(rack)
     rack.helm("rollback", RELEASE, str(former["revision"]), "-n", NAMESPACE, "--wait")
-    rack.wait_rolled_out()
     assert not plugins & plugins_of(rack)
     assert domain.daemons() == daemons
     end(team, "second")

@@ -22,7 +22,6 @@ CHART = Path(__file__).parents[4] / "charts/nvdra"
 RELEASE = "nvdra"
 NAMESPACE = "nvdra-system"
 DRIVER = "gpu.nvidia.com"
-PART_OF_SELECTOR = "app.kubernetes.io/part-of=nvdra"
 GPUS_ONLY = "--set=resources.computeDomains.enabled=false"
 """A helm flag: install gpu.nvidia.com without ComputeDomains."""
 SIMULATED_ROOTS = {
@@ -107,7 +106,7 @@ class Cluster:
         return sorted(node["metadata"]["name"] for node in self.kubectl.get("nodes"))
 
     def install(self, *helm_flags: str, wait_s: int = 60) -> None:
-        """Run `helm upgrade --install`, and wait until the plugins of all nodes are ready.
+        """Run `helm upgrade --install`, which waits until the plugins of all nodes are ready.
 
         Args:
             *helm_flags: More flags of helm, such as `--set-json=…`.
@@ -117,16 +116,6 @@ class Cluster:
         where = ["--namespace", NAMESPACE, "--create-namespace"]
         how = ["--wait", f"--timeout={wait_s}s"]
         self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *roots, *helm_flags)
-        self.wait_rolled_out(wait_s)
-
-    def wait_rolled_out(self, wait_s: int = 60) -> None:
-        """Wait until all nodes have ready plugins of the last install or rollback."""
-        # helm returns while `maxUnavailable` plugins are still starting. A pod on such a node would
-        # be retried by its kubelet only a minute later.
-        limit = f"--timeout={wait_s}s"
-        self.driver_namespace.run(
-            "rollout", "status", "daemonset", "-l", PART_OF_SELECTOR, limit, timeout_s=wait_s + 5
-        )
 
     def uninstall(self) -> None:
         """Run `helm uninstall`, and wait until the driver's pods are gone."""

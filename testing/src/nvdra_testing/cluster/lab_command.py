@@ -71,6 +71,10 @@ class Lab:
             found |= _namespaces_of(int(file.read_text().split()[0])) - host
         return found
 
+    def init_pid(self, machine: str) -> int:
+        """The first process of a machine, as this machine numbers it."""
+        return int((self.folder / "machines" / machine / "pid").read_text().split()[0])
+
     def init_processes(self, among: Iterable[int]) -> list[int]:
         """Those processes that start the lab's machines or are the first one in a machine."""
         words = f"nvdra_lab.machines.init {self.folder}/"
