@@ -5,7 +5,7 @@ themselves, of an earlier release or of the reference driver, are never changed,
 are theirs. The result depends on the objects alone: whoever computes it gets the same, and a second
 time nothing changes. A plan is written over the version of the clique that it was computed from, so
 that two daemons never get one index, whoever else writes.
-Source: docs/reference/compute-domain.md, "ComputeDomainClique", "Direction for the Python
+Source: docs/reference/compute-domain.md, "ComputeDomainClique", "Principles of nvdra's
 components".
 """
 
@@ -82,6 +82,14 @@ def announced(pods: Iterable[DaemonPod]) -> Mapping[tuple[str, CliqueID], tuple[
             said = Announced(node, pod.name, pod.uid, pod.announcement)
             found.setdefault((pod.namespace, pod.clique), []).append(said)
     return {key: tuple(said) for key, said in found.items()}
+
+
+def elsewhere(
+    said: Mapping[tuple[str, CliqueID], Sequence[Announced]], clique: CliqueID
+) -> frozenset[NodeName]:
+    """Nodes whose daemons announce another clique, as after a change of the fabric."""
+    others = (daemons for (_, other), daemons in said.items() if other != clique)
+    return frozenset(each.node for daemons in others for each in daemons)
 
 
 def is_settled(

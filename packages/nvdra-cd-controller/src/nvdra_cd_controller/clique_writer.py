@@ -73,11 +73,12 @@ class CliqueWriter:
         self._paces.pop(uid, None)
 
     def _inputs(self, snapshot: DomainSnapshot, max_nodes: int) -> list[CliqueInputs]:
-        announced = dict(clique_plan.announced(snapshot.pods))
+        announced = clique_plan.announced(snapshot.pods)
+        missing = dict(announced)
         inputs = []
         for model, stored in zip(snapshot.cliques, snapshot.clique_objects, strict=True):
             clique = clique_plan.clique_of(model.metadata.name, snapshot.uid)
-            said = announced.pop((model.metadata.namespace, clique), ())
+            said = missing.pop((model.metadata.namespace, clique), ())
             if model.metadata.deletion_timestamp is not None:
                 continue  # it is made again once it is gone
             others = [each for each in snapshot.cliques if each is not model]
@@ -89,14 +90,14 @@ class CliqueWriter:
                     model.metadata.namespace,
                     stored,
                     said,
-                    frozenset(stale),
+                    clique_plan.elsewhere(announced, clique).union(stale),
                     max_nodes,
                     self._drops_unknown_fields,
                 )
             )
         new = (
             CliqueInputs(snapshot.uid, clique, namespace, None, said, max_nodes=max_nodes)
-            for (namespace, clique), said in announced.items()
+            for (namespace, clique), said in missing.items()
         )
         return [*inputs, *new]
 
@@ -110,14 +111,14 @@ class CliqueWriter:
 
     async def _write(self, uid: DomainUID, inputs: CliqueInputs, change: JsonObject) -> bool:
         """Write a clique. Returns False if somebody else has written it meanwhile."""
-        now = asyncio.get_running_loop().time()
-        self._paces.setdefault(uid, {})[inputs.clique] = self._pace(inputs).after_write(now)
         with self._telemetry.step("write clique"):
             try:
                 stored = await self._writer.write_clique(change, is_new=inputs.stored is None)
             except Conflict as error:
                 LOG.v(4, "Another one has written the clique", error=str(error))
                 return False
+        now = asyncio.get_running_loop().time()
+        self._paces.setdefault(uid, {})[inputs.clique] = self._pace(inputs).after_write(now)
         if inputs.announced:
             entries = stored.get("daemons") or ()
             self._drops_unknown_fields = not any(each.get("podUID") for each in entries)
