@@ -25,6 +25,9 @@ from nvdra_cd_controller import members
 _NOT_IN_REFERENCE: Final = frozenset(("podUID", "message"))
 """Fields of an entry that the reference driver's definition of the resource drops."""
 
+_MAX_MESSAGE_LENGTH: Final = 1024
+"""Limit in the definition of the resource: a longer text of one would refuse the entries of all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Announced:
@@ -226,7 +229,7 @@ def _entry(before: JsonObject, one: Announced, index: int, inputs: CliqueInputs)
     }
     entry.pop("message", None)
     if says.message and not says.is_ready:
-        entry["message"] = says.message
+        entry["message"] = says.message[:_MAX_MESSAGE_LENGTH]
     return entry
 
 

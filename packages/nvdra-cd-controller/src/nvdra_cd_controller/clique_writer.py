@@ -7,6 +7,7 @@ that meets another one's is computed again from what is stored then, on the next
 import asyncio
 from typing import NamedTuple
 
+from nvdra_api.errors import DriverError
 from nvdra_api.ids import CliqueID, DomainUID
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.kube.errors import Conflict
@@ -51,21 +52,27 @@ class CliqueWriter:
         """Write each clique of the domain that is not as it should be and may be written now.
 
         Raises:
-            DriverError: A write failed for another reason than a conflict.
+            DriverError: A write failed for another reason than a conflict. The other cliques are
+                written.
         """
-        has_written, dues = False, list[float]()
+        has_written, dues, failures = False, list[float](), list[DriverError]()
         for inputs in self._inputs(snapshot, max_nodes):
             change = clique_plan.desired(inputs)
             if change is None:
                 continue
             due_s = self._due_in_s(snapshot, inputs, change)
             if due_s == 0.0:
-                if await self._write(snapshot.uid, inputs, change):
-                    has_written = True
-                else:
-                    due_s = CONFLICT_RETRY_S
+                try:
+                    if await self._write(snapshot.uid, inputs, change):
+                        has_written = True
+                    else:
+                        due_s = CONFLICT_RETRY_S
+                except DriverError as error:
+                    failures.append(error)
             if due_s:
                 dues.append(due_s)
+        if failures:
+            raise failures[0]
         return CliqueWriterResult(has_written, min(dues, default=None))
 
     def forget(self, uid: DomainUID) -> None:

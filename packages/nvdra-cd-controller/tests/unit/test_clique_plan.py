@@ -81,6 +81,13 @@ def test_the_first_daemons_get_a_clique_with_labels_and_owners() -> None:
     assert clique_plan.desired(again) is None
 
 
+def test_a_long_text_of_one_daemon_fits_into_the_entry() -> None:
+    made = planned(replace(EMPTY, announced=(says(A, message="x" * 5000),)))
+    assert made["daemons"][0]["message"] == "x" * 1024
+    inputs = replace(EMPTY, stored=made, announced=(says(A, message="x" * 5000),))
+    assert clique_plan.desired(inputs) is None
+
+
 def test_nobody_means_no_clique() -> None:
     assert clique_plan.desired(EMPTY) is None
 
