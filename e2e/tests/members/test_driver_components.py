@@ -16,6 +16,7 @@ FAIL_OVER_S = 20
 CONTROLLER_S = 10
 OF_LEVEL_2 = "Finished: "
 """The beginning of a log line that daemons write at verbosity 2 and above."""
+LIMIT = "MAX_NODES_PER_IMEX_DOMAIN"
 REFUSED_S = 60
 STALE = {"surprise": True}
 CLIQUE = re.compile(r"[0-9a-f-]{36}\.[0-9]+")
@@ -106,6 +107,35 @@ def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_oth
         domain.wait_gone()
 
 
+def test_a_limit_changed_under_a_live_domain_reaches_new_domains_only(
+    rack: Cluster, team: Kubectl
+) -> None:
+    old = Domain(rack, compute_domains.create_domain(team, "old"))
+    team.apply(compute_domains.channel_pod("w", compute_domains.template_name("old"), "node-1"))
+    team.wait_running("w")
+    before, first = variable(template(old), LIMIT), old.daemons()["node-1"]
+    compute_domains.set_controller_env(rack, f"{LIMIT}=7")
+    compute_domains.wait_leader(rack)  # until then the old leader may still create daemons
+    try:
+        new = Domain(rack, compute_domains.create_domain(team, "new"))
+        assert variable(template(new), LIMIT) == "7"
+        rack.driver_namespace.delete("pod", first)
+        rack.driver_namespace.wait(
+            lambda: None if old.daemons().get("node-1") not in (None, first) else "the first",
+            "another daemon of the old domain",
+        )
+        compute_domains.wait_ready(team, "old", 1)
+        replaced = rack.driver_namespace.get("pod", old.daemons()["node-1"])["spec"]
+        assert variable(template(old), LIMIT) == variable(replaced, LIMIT) == before
+    finally:
+        compute_domains.set_controller_env(rack, f"{LIMIT}={before}")
+        compute_domains.wait_leader(rack)
+    team.delete("pod", "w")
+    for domain, name in ((old, "old"), (new, "new")):
+        team.delete("computedomain", name)
+        domain.wait_gone()
+
+
 def template(domain: Domain) -> Json:
     """The pod template of a domain's daemons."""
     (daemons,) = domain.objects("daemonsets")
@@ -114,8 +144,13 @@ def template(domain: Domain) -> Json:
 
 def verbosity(pod_spec: Json) -> str:
     """The verbosity of a daemon."""
+    return variable(pod_spec, "LOG_VERBOSITY")
+
+
+def variable(pod_spec: Json, name: str) -> str:
+    """The value of an environment variable of a daemon."""
     (container,) = pod_spec["containers"]
-    return str({each["name"]: each.get("value") for each in container["env"]}["LOG_VERBOSITY"])
+    return str({each["name"]: each.get("value") for each in container["env"]}[name])
 
 
 def test_a_plugin_that_is_asked_for_its_stacks_leaves_them_in_a_file_and_goes_on(

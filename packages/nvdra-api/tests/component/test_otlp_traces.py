@@ -143,6 +143,30 @@ async def test_a_collector_gets_one_tree_whose_trace_is_the_claims_uid(
     }
 
 
+async def test_of_an_operation_that_fails_again_and_again_only_changes_are_exported(
+    metrics: PluginMetrics,
+) -> None:
+    async with otlp_receiver.receiver() as collector:
+        async with running(metrics, collector.endpoint) as telemetry:
+            for _ in range(20):
+                prepare(telemetry, fails=True)
+            prepare(telemetry)
+            prepare(telemetry, fails=True)
+        spans = collector.spans()
+
+    def count(name: str) -> int:
+        return sum(span.name == name for span in spans)
+
+    assert (count("prepare"), count("fetch claim")) == (7, 7)
+    parents = {span.span_id for span in spans if span.name == "prepare"}
+    assert {span.parent_id for span in spans if span.name == "fetch claim"} == parents
+    assert [span.attributes["nvdra.outcome"] for span in spans if span.name == "prepare"] == [
+        *["permanent"] * 5,
+        "success",
+        "permanent",
+    ]
+
+
 async def test_the_standard_variables_override_the_resource(metrics: PluginMetrics) -> None:
     variables = {
         "OTEL_SERVICE_NAME": "mine",

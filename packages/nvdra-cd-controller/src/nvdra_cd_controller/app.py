@@ -40,6 +40,9 @@ DAEMON_OTEL_VARIABLES: Final = (
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
     "OTEL_METRICS_EXPORTER",
+    "OTEL_SDK_DISABLED",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_TRACES_SAMPLER",
     "OTEL_TRACES_SAMPLER_ARG",
 )
 """OpenTelemetry variables that daemons get as well; not those of headers, which may be secret."""

@@ -5,7 +5,7 @@ themselves, of an earlier release or of the reference driver, are never changed,
 are theirs. The result depends on the objects alone: whoever computes it gets the same, and a second
 time nothing changes. A plan is written over the version of the clique that it was computed from, so
 that two daemons never get one index, whoever else writes.
-Source: docs/reference/compute-domain.md, "ComputeDomainClique", "Direction for the Python
+Source: docs/reference/compute-domain.md, "ComputeDomainClique", "Principles of nvdra's
 components".
 """
 
@@ -24,6 +24,9 @@ from nvdra_cd_controller import members
 
 _NOT_IN_REFERENCE: Final = frozenset(("podUID", "message"))
 """Fields of an entry that the reference driver's definition of the resource drops."""
+
+_MAX_MESSAGE_LENGTH: Final = 1024
+"""Limit in the definition of the resource: a longer text of one would refuse the entries of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,14 @@ def announced(pods: Iterable[DaemonPod]) -> Mapping[tuple[str, CliqueID], tuple[
             said = Announced(node, pod.name, pod.uid, pod.announcement)
             found.setdefault((pod.namespace, pod.clique), []).append(said)
     return {key: tuple(said) for key, said in found.items()}
+
+
+def elsewhere(
+    said: Mapping[tuple[str, CliqueID], Sequence[Announced]], clique: CliqueID
+) -> frozenset[NodeName]:
+    """Nodes whose daemons announce another clique, as after a change of the fabric."""
+    others = (daemons for (_, other), daemons in said.items() if other != clique)
+    return frozenset(each.node for daemons in others for each in daemons)
 
 
 def is_settled(
@@ -218,7 +229,7 @@ def _entry(before: JsonObject, one: Announced, index: int, inputs: CliqueInputs)
     }
     entry.pop("message", None)
     if says.message and not says.is_ready:
-        entry["message"] = says.message
+        entry["message"] = says.message[:_MAX_MESSAGE_LENGTH]
     return entry
 
 

@@ -7,6 +7,7 @@ that meets another one's is computed again from what is stored then, on the next
 import asyncio
 from typing import NamedTuple
 
+from nvdra_api.errors import DriverError
 from nvdra_api.ids import CliqueID, DomainUID
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.kube.errors import Conflict
@@ -51,21 +52,27 @@ class CliqueWriter:
         """Write each clique of the domain that is not as it should be and may be written now.
 
         Raises:
-            DriverError: A write failed for another reason than a conflict.
+            DriverError: A write failed for another reason than a conflict. The other cliques are
+                written.
         """
-        has_written, dues = False, list[float]()
+        has_written, dues, failures = False, list[float](), list[DriverError]()
         for inputs in self._inputs(snapshot, max_nodes):
             change = clique_plan.desired(inputs)
             if change is None:
                 continue
             due_s = self._due_in_s(snapshot, inputs, change)
             if due_s == 0.0:
-                if await self._write(snapshot.uid, inputs, change):
-                    has_written = True
-                else:
-                    due_s = CONFLICT_RETRY_S
+                try:
+                    if await self._write(snapshot.uid, inputs, change):
+                        has_written = True
+                    else:
+                        due_s = CONFLICT_RETRY_S
+                except DriverError as error:
+                    failures.append(error)
             if due_s:
                 dues.append(due_s)
+        if failures:
+            raise failures[0]
         return CliqueWriterResult(has_written, min(dues, default=None))
 
     def forget(self, uid: DomainUID) -> None:
@@ -73,11 +80,12 @@ class CliqueWriter:
         self._paces.pop(uid, None)
 
     def _inputs(self, snapshot: DomainSnapshot, max_nodes: int) -> list[CliqueInputs]:
-        announced = dict(clique_plan.announced(snapshot.pods))
+        announced = clique_plan.announced(snapshot.pods)
+        missing = dict(announced)
         inputs = []
         for model, stored in zip(snapshot.cliques, snapshot.clique_objects, strict=True):
             clique = clique_plan.clique_of(model.metadata.name, snapshot.uid)
-            said = announced.pop((model.metadata.namespace, clique), ())
+            said = missing.pop((model.metadata.namespace, clique), ())
             if model.metadata.deletion_timestamp is not None:
                 continue  # it is made again once it is gone
             others = [each for each in snapshot.cliques if each is not model]
@@ -89,14 +97,14 @@ class CliqueWriter:
                     model.metadata.namespace,
                     stored,
                     said,
-                    frozenset(stale),
+                    clique_plan.elsewhere(announced, clique).union(stale),
                     max_nodes,
                     self._drops_unknown_fields,
                 )
             )
         new = (
             CliqueInputs(snapshot.uid, clique, namespace, None, said, max_nodes=max_nodes)
-            for (namespace, clique), said in announced.items()
+            for (namespace, clique), said in missing.items()
         )
         return [*inputs, *new]
 
@@ -110,14 +118,14 @@ class CliqueWriter:
 
     async def _write(self, uid: DomainUID, inputs: CliqueInputs, change: JsonObject) -> bool:
         """Write a clique. Returns False if somebody else has written it meanwhile."""
-        now = asyncio.get_running_loop().time()
-        self._paces.setdefault(uid, {})[inputs.clique] = self._pace(inputs).after_write(now)
         with self._telemetry.step("write clique"):
             try:
                 stored = await self._writer.write_clique(change, is_new=inputs.stored is None)
             except Conflict as error:
                 LOG.v(4, "Another one has written the clique", error=str(error))
                 return False
+        now = asyncio.get_running_loop().time()
+        self._paces.setdefault(uid, {})[inputs.clique] = self._pace(inputs).after_write(now)
         if inputs.announced:
             entries = stored.get("daemons") or ()
             self._drops_unknown_fields = not any(each.get("podUID") for each in entries)

@@ -22,7 +22,7 @@ from nvdra_runtime.telemetry.instrumentation import SpanScope, Telemetry, domain
 
 from nvdra_cd_controller import children, fixed_settings, members, status
 from nvdra_cd_controller.children import ChildConfig
-from nvdra_cd_controller.clique_writer import CliqueWriter
+from nvdra_cd_controller.clique_writer import CliqueWriter, CliqueWriterResult
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
 from nvdra_cd_controller.domain_snapshot import DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
@@ -99,7 +99,12 @@ class Reconciler:
             if snapshot.domain is None or snapshot.is_terminating:
                 return 0.0
             max_nodes = fixed_settings.of_domain(snapshot, self._child_config).max_nodes
-            cliques = await self._clique_writer.write(snapshot, max_nodes)
+            clique_failure: DriverError | None = None
+            cliques = CliqueWriterResult(False, None)
+            try:
+                cliques = await self._clique_writer.write(snapshot, max_nodes)
+            except DriverError as error:
+                clique_failure = error  # the status says how the members are, all the same
             wrote |= cliques.has_written
             after, wrote_status = await self._update_status(
                 self._informers.snapshot(snapshot.uid), failure
@@ -108,8 +113,9 @@ class Reconciler:
             span.set_attribute(keys.MEMBERS, after.expected_nodes)
             if not (wrote or wrote_status):
                 span.discard()
-            if failure is not None:
-                raise failure
+            first_failure = failure or clique_failure
+            if first_failure is not None:
+                raise first_failure
         dues = (cliques.due_in_s, self._root_span.due_in_s(self._informers.snapshot(snapshot.uid)))
         return min((due_s for due_s in dues if due_s is not None), default=None)
 

@@ -61,3 +61,22 @@ async def test_settings_reach_existing_daemonsets_and_stay_when_they_are_emptied
         world.create_labelled_node("a", uid)
         await wait_until(lambda: world.status().get("expectedNodes") == 1)
         assert priority() == "system-node-critical"
+
+
+async def test_daemons_sample_traces_as_the_controller_does(world: DriverInstallation) -> None:
+    variables = {
+        "OTEL_SDK_DISABLED": "false",
+        "OTEL_TRACES_EXPORTER": "otlp",
+        "OTEL_TRACES_SAMPLER": "traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.25",
+        "OTEL_EXPORTER_OTLP_HEADERS": "authorization=secret",
+    }
+    with world.run_controller(variables=variables):
+        world.create_domain()
+        uid = await world.wait_children_ready()
+    stored = world.get(world.daemonset_path(uid)) or {}
+    environment = stored["spec"]["template"]["spec"]["containers"][0]["env"]
+    given = {each["name"]: each.get("value") for each in environment}
+    assert {name: value for name, value in given.items() if name.startswith("OTEL_")} == {
+        name: value for name, value in variables.items() if not name.endswith("HEADERS")
+    }

@@ -12,7 +12,7 @@ from nvdra_api.meta import JsonObject
 from nvdra_cd_controller import clique_plan
 from nvdra_cd_controller.clique_plan import Announced, CliqueInputs
 from nvdra_runtime.computedomain.announcements import Announcement
-from nvdra_testing.control_plane.domain_values import CLIQUE, UID, daemon_pod
+from nvdra_testing.control_plane.domain_values import CLIQUE, OTHER_CLIQUE, UID, daemon_pod
 
 NODES = tuple(NodeName(f"node-{letter}") for letter in "abcdef")
 A, B, C = NODES[:3]
@@ -81,6 +81,13 @@ def test_the_first_daemons_get_a_clique_with_labels_and_owners() -> None:
     assert clique_plan.desired(again) is None
 
 
+def test_a_long_text_of_one_daemon_fits_into_the_entry() -> None:
+    made = planned(replace(EMPTY, announced=(says(A, message="x" * 5000),)))
+    assert made["daemons"][0]["message"] == "x" * 1024
+    inputs = replace(EMPTY, stored=made, announced=(says(A, message="x" * 5000),))
+    assert clique_plan.desired(inputs) is None
+
+
 def test_nobody_means_no_clique() -> None:
     assert clique_plan.desired(EMPTY) is None
 
@@ -143,6 +150,15 @@ def test_of_two_pods_only_the_current_one_speaks_for_a_node() -> None:
     assert clique_plan.announced([old, new]) == {}
     (said,) = clique_plan.announced([old])["nvdra", CLIQUE]
     assert (said.node, said.pod_uid, said.says) == (A, "old", announcement)
+
+
+def test_a_node_that_is_in_another_clique_now_has_no_entry_in_the_former() -> None:
+    here = {("nvdra", CLIQUE): (says(A),), ("nvdra", OTHER_CLIQUE): (says(B),)}
+    assert clique_plan.elsewhere(here, CLIQUE) == {B}
+    before = planned(replace(EMPTY, announced=(says(A), says(B))))
+    moved = clique_plan.elsewhere(here, CLIQUE)
+    made = planned(replace(EMPTY, stored=before, announced=(says(A),), stale=moved))
+    assert indexes(made) == {A: 0}
 
 
 READY, STARTING = Announcement("10.4.0.1", is_ready=True), Announcement("10.4.0.1")

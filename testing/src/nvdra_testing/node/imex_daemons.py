@@ -199,9 +199,12 @@ class Rack:
     ) -> DaemonPod:
         """Create a pod on a node and start the daemon in it, as DaemonSet and kubelet do."""
         name = f"daemon-{node}-{len(self.pods)}"
+        gates = [flag.partition("=")[2] for flag in flags if flag.startswith("--feature-gates=")]
+        environment = [{"name": "FEATURE_GATES", "value": each} for each in gates]
+        container = {"name": "c", "image": "i", "env": environment}
         body = {
             "metadata": {"name": name, "labels": {DOMAIN_LABEL: self.uid}},
-            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+            "spec": {"nodeName": node, "containers": [container]},
         }
         made = self.server.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
         return self.run_daemon(

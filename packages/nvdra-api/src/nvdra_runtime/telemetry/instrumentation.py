@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Generic
 
@@ -27,6 +28,7 @@ from nvdra_runtime.telemetry.kubelet_call import KubeletCall
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 from nvdra_runtime.telemetry.metrics.process_metrics import OperationMetrics
 from nvdra_runtime.telemetry.recent_traces.recorder import TraceRecorder
+from nvdra_runtime.telemetry.repeated_failures import OperationKey, RepeatedFailures
 from nvdra_runtime.telemetry.spans import AttributeValue, Failure, Span, SpanEvent, random_span_id
 from nvdra_runtime.telemetry.trace_ids import Link
 
@@ -106,6 +108,7 @@ class Telemetry(Generic[M]):
         self.recorder = recorder
         self._clock = clock
         self._span_queue = span_queue
+        self._repeated = RepeatedFailures()
 
     @property
     def is_exporting(self) -> bool:
@@ -136,7 +139,7 @@ class Telemetry(Generic[M]):
 
         Its outcome is written to the span and the log: at verbosity 2 if it succeeds, as a warning
         if it fails, as an error with a stack trace if the failure is a bug. An operation that did
-        nothing can be discarded.
+        nothing can be discarded. A failure like many before it is recorded, and not exported.
 
         Args:
             name: The span's name.
@@ -148,8 +151,11 @@ class Telemetry(Generic[M]):
         """
         self.metrics.operation_started(name)
         timeline = SpanClock(self._clock)
-        span = ActiveSpan(name, trace, parent, timeline, attributes, self._on_span_end, links)
-        return SpanScope(span, self._finish_operation)
+        key, held = (trace, name, parent), list[Span]()
+        is_held = self._repeated.is_repeating(key)
+        keep = partial(self._record_and_hold, held) if is_held else self._on_span_end
+        span = ActiveSpan(name, trace, parent, timeline, attributes, keep, links)
+        return SpanScope(span, partial(self._finish_operation, key, held))
 
     def step(
         self,
@@ -208,21 +214,23 @@ class Telemetry(Generic[M]):
         """
         id_ = id or random_span_id()
         start_ns = _nanoseconds(start)
-        self._on_span_end(
-            Span(
-                name=name,
-                trace=trace,
-                id=id_,
-                parent=parent,
-                operation=id_ if is_operation else parent or id_,
-                start_ns=start_ns,
-                end_ns=max(start_ns, _nanoseconds(end)),
-                attributes=attributes,
-                events=tuple(events),
-                links=links,
-                failure=failure,
-            )
+        span = Span(
+            name=name,
+            trace=trace,
+            id=id_,
+            parent=parent,
+            operation=id_ if is_operation else parent or id_,
+            start_ns=start_ns,
+            end_ns=max(start_ns, _nanoseconds(end)),
+            attributes=attributes,
+            events=tuple(events),
+            links=links,
+            failure=failure,
         )
+        if not is_operation or self._repeated.note((trace, name, parent), failure):
+            self._on_span_end(span)
+        else:
+            self.recorder.add(span)
 
     def record_nvml_call(
         self: "Telemetry[PluginMetrics]",
@@ -255,7 +263,13 @@ class Telemetry(Generic[M]):
         self.metrics.step(span.name, seconds)
         _log_span(_STEP_LEVEL, span, seconds)
 
-    def _finish_operation(self, span: ActiveSpan, error: BaseException | None) -> None:
+    def _finish_operation(
+        self,
+        key: OperationKey,
+        held: list[Span],
+        span: ActiveSpan,
+        error: BaseException | None,
+    ) -> None:
         failure = span.failure
         outcome = keys.Outcome.SUCCESS if failure is None else failure.outcome
         span.set_attribute(keys.OUTCOME, outcome.value)
@@ -263,11 +277,23 @@ class Telemetry(Generic[M]):
         self.metrics.operation_ended(span.name)
         if span.is_discarded:
             return
+        if self._repeated.note(key, failure):
+            for each in held:
+                self._export(each)
         is_bug = outcome is keys.Outcome.INTERNAL
         _log_span(_LEVELS[outcome], span, seconds, error if is_bug else None)
 
     def _on_span_end(self, span: Span) -> None:
         self.recorder.add(span)
+        self._export(span)
+
+    def _record_and_hold(self, held: list[Span], span: Span) -> None:
+        """Record a span of an operation that fails again and again, and wait how it ends."""
+        self.recorder.add(span)
+        if self._span_queue is not None:
+            held.append(span)
+
+    def _export(self, span: Span) -> None:
         if self._span_queue is not None:
             self._span_queue.add(span)
 

@@ -38,8 +38,9 @@ class Announcer:
         self._clique = clique
         spread_s = random.random() * max_nodes / DEPUTIES_PER_S  # noqa: S311 - spreads load
         self._patience_s = DEPUTY_AFTER_S + spread_s
-        self._announced: Announcement | None = None
-        self._announced_at = 0.0
+        self._wanted: Announcement | None = None
+        self._wanted_since = 0.0
+        self._is_written = False
         self._away_until = 0.0
 
     @property
@@ -50,9 +51,9 @@ class Announcer:
     @property
     def patience_left_s(self) -> float:
         """How long to wait for the controller before we write our entry ourselves."""
-        if self._announced is None or self.is_controller_away:
+        if self._wanted is None or self.is_controller_away:
             return 0.0
-        return max(0.0, self._announced_at + self._patience_s - _now())
+        return max(0.0, self._wanted_since + self._patience_s - _now())
 
     async def announce(self, announcement: Announcement, deadline: float) -> None:
         """Write the announcement if it says something new.
@@ -62,10 +63,13 @@ class Announcer:
         Raises:
             DriverError: The API server did not accept it.
         """
-        before = self._announced
-        if before is not None and announcement == replace(
-            before, preferred_index=announcement.preferred_index
+        wanted = self._wanted
+        if wanted is None or announcement != replace(
+            wanted, preferred_index=announcement.preferred_index
         ):
+            self._wanted, self._wanted_since = announcement, _now()
+            self._is_written = False
+        if self._is_written:
             return
         change = {
             "metadata": {
@@ -74,7 +78,7 @@ class Announcer:
             }
         }
         await self._api.patch(self._path, change, deadline)
-        self._announced, self._announced_at = announcement, _now()
+        self._is_written = True
         LOG.v(2, "Announced on this pod", ready=announcement.is_ready, left=announcement.has_left)
 
     def note_own_write(self) -> None:

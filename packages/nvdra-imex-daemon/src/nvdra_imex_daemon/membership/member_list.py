@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from nvdra_api.errors import Reason, RetryableError
+from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.computedomain.announcements import Announcement
 from nvdra_runtime.kube.client import Client
@@ -164,10 +164,12 @@ class MemberList:
         obj = self._cached()
         self._check_superseded(obj)
         change = self._change(obj, status)  # raises if there is no room for us
-        await announcer.announce(
-            Announcement(self._member.ip, status.is_ready, status.message, self._preferred_index),
-            deadline,
-        )
+        said = Announcement(self._member.ip, status.is_ready, status.message, self._preferred_index)
+        try:
+            await announcer.announce(said, deadline)
+        except DriverError:
+            if announcer.patience_left_s > 0.0:
+                raise
         if change is None:
             assert obj is not None
             return self._record_stored(obj)

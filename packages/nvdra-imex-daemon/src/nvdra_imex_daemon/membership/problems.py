@@ -20,6 +20,9 @@ MESSAGE_INTERVAL_S: Final = 2.0
 """Minimum time between two writes that change only the message. A starting IMEX goes through
 several states in this time, and every write is sent to every member."""
 
+_MAX_MESSAGE_LENGTH: Final = 1024
+"""Limit in the definition of the clique, which refuses an entry with a longer text."""
+
 
 def with_earlier_failure(
     problem: DriverError | None, failure: DriverError | None
@@ -52,7 +55,7 @@ def member_status(problem: DriverError | None) -> MemberStatus:
     text = " ".join(problem.message.split())
     if problem.reason is not Reason.DAEMON_NOT_READY:
         text = f"{problem.reason}: {text}"
-    return MemberStatus(is_ready=False, message=text)
+    return MemberStatus(is_ready=False, message=text[:_MAX_MESSAGE_LENGTH])
 
 
 def write_delay_s(

@@ -13,6 +13,11 @@ MISSING = PermanentError(Reason.IMEX_BINARY_MISSING, "nvidia-imex cannot be run"
 AT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 
 
+def test_the_message_of_an_entry_is_no_longer_than_the_clique_accepts() -> None:
+    lasting = RetryableError(Reason.DAEMON_NOT_READY, "x" * 5000, "wait")
+    assert problems.member_status(lasting).message == "x" * 1024
+
+
 def test_the_message_of_an_entry_is_one_line() -> None:
     assert problems.member_status(None) == MemberStatus(is_ready=True)
     assert problems.member_status(FORMING).message == "nvidia-imex says INITIALIZING"
