@@ -16,6 +16,7 @@ NAME = "nvdra-nvdra-cd-plugin"
 ACCOUNT = f"system:serviceaccount:{DRIVER}:{NAME}"
 POLICIES = "validatingadmissionpolicies"
 LABEL = "resource.nvidia.com/computeDomain"
+LINKS_ANNOTATION = "nvdra.nvidia.com/imex-links"
 DAEMON_CLASS = "compute-domain-daemon.nvidia.com"
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 DAEMON_USER = f"system:serviceaccount:{DRIVER}:compute-domain-daemon-service-account"
@@ -458,6 +459,15 @@ def changed(
     return done
 
 
+def test_a_daemon_says_in_its_own_pod_how_its_connections_are(
+    installed: Cluster, daemon_pod: str
+) -> None:
+    for value in ('{"broken":{"node-b":"INVALID"}}', '{"failure":"x"}', None):
+        change = {"metadata": {"annotations": {LINKS_ANNOTATION: value}}}
+        status, text = changed(installed, daemon_pod, change)
+        assert status == 200, text
+
+
 def test_a_daemon_labels_its_own_pod_with_its_clique(installed: Cluster, daemon_pod: str) -> None:
     for value in (CLIQUE, ""):
         change = {"metadata": {"labels": {f"{LABEL}.cliqueID": value}}}
@@ -470,7 +480,7 @@ def test_a_daemon_labels_its_own_pod_with_its_clique(installed: Cluster, daemon_
     [
         ({"metadata": {"labels": {LABEL: "another"}}}, "may change no label of its pod but"),
         ({"metadata": {"labels": {LABEL: None}}}, "may change no label of its pod but"),
-        ({"metadata": {"annotations": {"a": "b"}}}, "may change nothing of its pod but a label"),
+        ({"metadata": {"annotations": {"a": "b"}}}, "may change no annotation of its pod but"),
         ({"spec": {"activeDeadlineSeconds": 1}}, "may change nothing of its pod but a label"),
     ],
 )

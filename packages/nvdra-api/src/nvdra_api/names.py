@@ -75,6 +75,8 @@ The trace of the claim links to it.
 """
 TRACE_ANNOTATION: Final = "nvdra.nvidia.com/trace-id"
 """Annotation with a trace ID, on Events that the driver writes."""
+LINKS_ANNOTATION: Final = "nvdra.nvidia.com/imex-links"
+"""Annotation of a daemon's pod, with the nodes to which its nvidia-imex has no connection."""
 
 DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
 DEFAULT_CDI_ROOT: Final = "/etc/cdi"

@@ -8,6 +8,9 @@ from nvdra_api.gates import Feature, FeatureGateError, FeatureGates
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
 from nvdra_api.meta import JsonObject
 
+from nvdra_runtime.computedomain import imex_links
+from nvdra_runtime.computedomain.imex_links import ImexLinks
+
 _FINISHED_PHASES: Final = ("Succeeded", "Failed")
 _NORMAL_REASONS: Final = ("ContainerCreating", "PodInitializing")
 
@@ -32,6 +35,7 @@ class DaemonPod:
         writes_status: The daemon is one of the reference driver with cliques disabled, which
             writes to the domain's status.
         problem: Why the pod does not start or does not stay up; empty if there is no problem.
+        links: What is wrong with the connections of its IMEX, as the daemon has written it.
     """
 
     name: str
@@ -47,6 +51,7 @@ class DaemonPod:
     clique: CliqueID | None = None
     writes_status: bool = False
     problem: str = ""
+    links: ImexLinks = imex_links.WELL
 
 
 def read(obj: JsonObject) -> DaemonPod:
@@ -68,6 +73,7 @@ def read(obj: JsonObject) -> DaemonPod:
         clique=None if clique is None else CliqueID(clique),
         writes_status=_writes_status(spec),
         problem=_problem(status),
+        links=imex_links.decode((metadata.get("annotations") or {}).get(names.LINKS_ANNOTATION)),
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
 from nvdra_runtime.computedomain import daemon_pods
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
+from nvdra_runtime.computedomain.imex_links import ImexLinks
 
 DOMAIN, CLIQUE = "resource.nvidia.com/computeDomain", "resource.nvidia.com/computeDomain.cliqueID"
 
@@ -127,3 +128,11 @@ def test_a_pod_that_is_being_deleted_or_has_ended_is_read_as_such() -> None:
     for phase in ("Succeeded", "Failed"):
         read = daemon_pods.read(obj(status={"phase": phase}))
         assert (read.is_terminating, read.is_finished) == (False, True)
+
+
+def test_what_a_daemon_says_of_its_connections_is_read() -> None:
+    pod = obj()
+    assert daemon_pods.read(pod).links.are_well
+    value = '{"broken":{"node-b":"VERSION_MISMATCH"}}'
+    pod["metadata"]["annotations"] = {"nvdra.nvidia.com/imex-links": value}
+    assert daemon_pods.read(pod).links == ImexLinks({NodeName("node-b"): "VERSION_MISMATCH"})
