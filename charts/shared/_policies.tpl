@@ -20,8 +20,12 @@ request.userInfo.?extra[?'authentication.kubernetes.io/pod-{{ . }}'][0].orValue(
 
 {{/* Only labels of the object are changed. Which ones may be changed is checked separately. */}}
 {{- define "nvdra.nothingButLabels" -}}
-object.spec == oldObject.spec
+{{ include "nvdra.nothingButLabelsAndAnnotations" . }}
 && object.metadata.?annotations.orValue({}) == oldObject.metadata.?annotations.orValue({})
+{{- end -}}
+
+{{- define "nvdra.nothingButLabelsAndAnnotations" -}}
+object.spec == oldObject.spec
 && object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([])
 && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
 {{- end -}}

@@ -136,6 +136,14 @@ MUTANTS: Final = (
         (_HOSTS,),
     ),
     Mutant(
+        "links: what was wrong once is reported",
+        f"{_DAEMON}/process/link_monitor.py",
+        "imex_links.lasting(self._last, now), now",
+        "now, now",
+        "Every signal makes the domain Degraded for a moment.",
+        (f"{_UNIT}/process/test_link_monitor.py",),
+    ),
+    Mutant(
         "hosts: places without a peer are not named",
         f"{_DAEMON}/configuration/hosts_file.py",
         "        for index in range(name_count)",

@@ -72,6 +72,15 @@ DAEMONS = {
     ),
     "`nvidia-imex` dies": ("test_a_killed_imex_is_restarted_and_not_ready_meanwhile"),
     "It answers anything but READY": "test_an_imex_that_is_not_ready_is_reported",
+    "The cluster's name service": "test_a_formed_domain_asks_no_name_server",
+    "A member joins, or comes back": (
+        "test_only_a_peer_with_a_new_address_costs_the_others_their_connections"
+    ),
+    "Two nodes have different": (
+        "test_nodes_of_two_versions_are_ready_and_say_that_they_are_not_connected"
+    ),
+    "Only port 50005": "test_a_member_whose_command_port_is_closed_is_unavailable",
+    "`nvidia-imex-ctl -N` hangs": "test_a_question_that_hangs_is_told_and_harms_nothing_else",
     "Fewer nodes than": ("test_a_clique_that_is_not_full_is_degraded_for_imex_and_ready"),
     "The template": "test_imex_is_started_once_its_template_is_valid",
     "The daemon is killed": ("test_a_killed_daemon_comes_back_with_its_name_and_no_other_restarts"),

@@ -16,6 +16,7 @@ NAME = "nvdra-nvdra-cd-plugin"
 ACCOUNT = f"system:serviceaccount:{DRIVER}:{NAME}"
 POLICIES = "validatingadmissionpolicies"
 LABEL = "resource.nvidia.com/computeDomain"
+LINKS_ANNOTATION = "nvdra.nvidia.com/imex-links"
 DAEMON_CLASS = "compute-domain-daemon.nvidia.com"
 CHANNEL_CLASS = "compute-domain-default-channel.nvidia.com"
 DAEMON_USER = f"system:serviceaccount:{DRIVER}:compute-domain-daemon-service-account"
@@ -461,6 +462,15 @@ def changed(
     path = f"/api/v1/namespaces/{DRIVER}/pods/{pod}"
     done: tuple[int, str] = cluster.patched(path, change, DAEMON_USER, pod_name=own or pod)
     return done
+
+
+def test_a_daemon_says_in_its_own_pod_how_its_connections_are(
+    installed: Cluster, daemon_pod: str
+) -> None:
+    for value in ('{"broken":{"node-b":"INVALID"}}', '{"failure":"x"}', None):
+        change = {"metadata": {"annotations": {LINKS_ANNOTATION: value}}}
+        status, text = changed(installed, daemon_pod, change)
+        assert status == 200, text
 
 
 def test_a_daemon_labels_its_own_pod_with_its_clique(installed: Cluster, daemon_pod: str) -> None:

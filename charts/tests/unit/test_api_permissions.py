@@ -201,6 +201,9 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_imex_daemon.membership.clique_label:_set_until_done patch": [
         ("patch", "pods", (DAEMON_OWN_NAMESPACE,))
     ],
+    "nvdra_imex_daemon.membership.links_annotation:LinksAnnotation.write patch": [
+        ("patch", "pods", (DAEMON_OWN_NAMESPACE,))
+    ],
     "nvdra_imex_daemon.membership.member_list:MemberList.__init__ Informer": [
         *((verb, CLIQUES, (DAEMON_OWN_NAMESPACE,)) for verb in ("list", "watch")),
         *((verb, DOMAINS, (DAEMON,)) for verb in ("list", "watch")),

@@ -97,6 +97,8 @@ struct address {
 /* The address that a literal stands for; false: it is none. */
 bool address_parse(const char *ip, unsigned port, struct address *address);
 void address_format(const struct address *address, char ip[IP_SIZE]);
+/* Gives a link-local address without an interface this one; an empty name gives none. */
+void address_set_interface(struct address *address, const char *interface);
 /* Gives an address of IP version 6 that stands for one of version 4 as the latter. */
 void address_unmap(struct address *address);
 void address_set_port(struct address *address, unsigned port);

@@ -1,6 +1,7 @@
 /* Addresses, and sockets that never make anybody wait. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -48,6 +49,13 @@ void address_set_port(struct address *address, unsigned port)
         ((struct sockaddr_in6 *)&address->socket)->sin6_port = htons((uint16_t)port);
     else
         ((struct sockaddr_in *)&address->socket)->sin_port = htons((uint16_t)port);
+}
+
+void address_set_interface(struct address *address, const char *interface)
+{
+    struct sockaddr_in6 *wide = (struct sockaddr_in6 *)&address->socket;
+    if (address->socket.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&wide->sin6_addr) && wide->sin6_scope_id == 0)
+        wide->sin6_scope_id = if_nametoindex(interface);
 }
 
 void address_unmap(struct address *address)

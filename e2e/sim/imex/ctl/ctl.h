@@ -9,6 +9,7 @@ enum { UNKNOWN = -1 };
 struct service {
     struct address own;     /* of the daemon of this node */
     unsigned port;          /* of the others */
+    const char *interface;  /* of link-local addresses */
     int64_t patience_ms;    /* for one answer; negative: without limit */
     bool word_when_missing; /* says UNAVAILABLE instead of failing when there is no daemon */
 };

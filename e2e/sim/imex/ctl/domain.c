@@ -14,11 +14,11 @@ struct question {
     struct peer *peer;
 };
 
-static bool find(const char *name, unsigned port, struct address *address)
+static bool find(const char *name, const struct service *asked, struct address *address)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
     char service[16];
-    snprintf(service, sizeof service, "%u", port);
+    snprintf(service, sizeof service, "%u", asked->port);
     if (getaddrinfo(name, service, &hints, &found) != 0)
         return false;
     memset(address, 0, sizeof *address);
@@ -26,6 +26,7 @@ static bool find(const char *name, unsigned port, struct address *address)
     address->size = found->ai_addrlen;
     freeaddrinfo(found);
     address_unmap(address);
+    address_set_interface(address, asked->interface);
     return true;
 }
 
@@ -42,7 +43,7 @@ static void *ask(void *given)
     struct peer peer;
     char line[LINE_SIZE];
     int number;
-    if (find(question->name, question->service->port, &address) &&
+    if (find(question->name, question->service, &address) &&
         service_ask(question->service, &address, "ROW", line) && read_row(line, &peer, &number))
         *question->peer = peer;
     return NULL;

@@ -141,6 +141,7 @@ static int run(const struct options *options)
         return EXIT_NO_ANSWER;
     take_habits(&service);
     service.port = (unsigned)config.command_port;
+    service.interface = config.network_interface;
     return options->query ? show_state(&service, options->json) : show_domain(&service, &config, options);
 }
 

@@ -68,6 +68,7 @@ static void connect_to(struct link *link, int64_t now)
 {
     char ip[IP_SIZE];
     address_format(&link->address, ip);
+    address_set_interface(&link->address, self.config.network_interface);
     int socket = socket_connect(&link->address);
     if (socket < 0) {
         fail(link, strerror(errno), now);

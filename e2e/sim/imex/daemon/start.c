@@ -147,8 +147,10 @@ static bool bind_to_others(void)
     if (config->bind_ip[0] == '\0' && config->network_interface[0] == '\0')
         return bind_everywhere(port);
     if (config->bind_ip[0] != '\0') {
-        if (address_parse(config->bind_ip, port, &address))
+        if (address_parse(config->bind_ip, port, &address)) {
+            address_set_interface(&address, config->network_interface);
             return guests_bind(&address);
+        }
         log_line(ERROR, "BIND_INTERFACE_IP is %s, which is no address", config->bind_ip);
         return false;
     }

@@ -143,6 +143,28 @@ def test_nodes_may_have_addresses_of_ip_version_6(rack: MakeTray) -> None:
         assert [node["host"] for node in tray.domain()["nodes"].values()] == list(trays)
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+def test_link_local_addresses_need_the_interface(rack: MakeTray) -> None:
+    trays = {ip: rack(f"tray-{ip[-1]}", f"10.64.0.{ip[-1]}") for ip in ("fe80::1", "fe80::2")}
+    for ip, tray in trays.items():
+        added = tray.run("ip", "address", "add", f"{ip}/64", "dev", "eth0", "nodad")
+        assert added.returncode == 0, added.stderr
+        bound = {"BIND_INTERFACE_IP": ip, "NETWORK_INTERFACE": "eth0"}
+        tray.configure(list(trays), IMEX_CMD_BIND_INTERFACE_IP="", **bound)
+        tray.start()
+    for tray in trays.values():
+        domain_becomes(tray, "UP")
+
+
+def test_an_older_version_takes_no_names(rack: MakeTray) -> None:
+    older = {"driver": {"version": "570.133.20"}}
+    tray = rack("tray-0", HOSTS[NAMES[0]], **older)
+    tray.write_hosts({NAMES[0]: HOSTS[NAMES[0]]})
+    tray.configure(NAMES[:1], IMEX_CMD_BIND_INTERFACE_IP=HOSTS[NAMES[0]])
+    assert tray.start().wait(timeout=20) == 1
+    assert "is no address, and this version takes no names" in tray.log()
+
+
 def test_a_name_server_that_does_not_answer_delays_nobody(rack: MakeTray) -> None:
     tray = rack("tray-0", HOSTS[NAMES[0]])
     tray.write_hosts({NAMES[17]: HOSTS[NAMES[0]]})

@@ -85,6 +85,8 @@ DOMAIN_SETTINGS_ANNOTATION: Final = "nvdra.nvidia.com/domain-settings"
 DAEMON_ANNOTATION: Final = "nvdra.nvidia.com/imex-daemon"
 """Annotation of a daemon's pod: what the daemon says of itself. The admission policy lets daemons
 set annotations of their own pod that begin with `nvdra.nvidia.com/imex-`."""
+LINKS_ANNOTATION: Final = "nvdra.nvidia.com/imex-links"
+"""Annotation of a daemon's pod, with the nodes to which its nvidia-imex has no connection."""
 
 DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
 DEFAULT_CDI_ROOT: Final = "/etc/cdi"

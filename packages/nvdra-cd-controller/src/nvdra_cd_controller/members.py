@@ -13,7 +13,9 @@ from nvdra_api.ids import CliqueID, NodeName
 from nvdra_api.v1beta1 import ComputeDomainClique
 from nvdra_api.v1beta1.compute_domain import NO_CLIQUE, NO_INDEX, ComputeDomainNode, Readiness
 from nvdra_api.v1beta1.compute_domain_clique import ComputeDomainDaemonInfo
+from nvdra_runtime.computedomain import imex_links
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
+from nvdra_runtime.computedomain.imex_links import ImexLinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Member:
         is_listed: Whether the node is in `status.nodes`: it is not before its daemon has joined.
         not_ready_because: Why the member is not ready, as text; empty when it is ready.
         pod_problem: Why the daemon's pod does not run, as text; empty if nothing is wrong with it.
+        links: What is wrong with the connections of its IMEX; a member that is not ready has none.
     """
 
     node: NodeName
@@ -42,6 +45,7 @@ class Member:
     is_listed: bool = True
     not_ready_because: str = ""
     pod_problem: str = ""
+    links: ImexLinks = imex_links.WELL
 
 
 def current(
@@ -154,6 +158,7 @@ def _member(
             written_status=listed.status,
             not_ready_because="" if is_ready else reason,
             pod_problem=pod.problem,
+            links=pod.links if is_ready else imex_links.WELL,
         )
     if pod.is_terminating and node not in labelled:
         return None
@@ -202,6 +207,7 @@ def _member_with_entry(entry: ComputeDomainDaemonInfo, pods: Sequence[DaemonPod]
         is_ready=is_ready,
         not_ready_because="" if is_ready else next(_not_ready_causes(entry, pod, is_current)),
         pod_problem=problem,
+        links=pod.links if pod is not None and is_ready else imex_links.WELL,
     )
 
 

@@ -6,7 +6,7 @@ Source: docs/reference/compute-domain.md, "Aggregate status", "Known weaknesses 
 driver".
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
 from nvdra_api.errors import DriverError, Reason
-from nvdra_api.ids import CliqueID
+from nvdra_api.ids import CliqueID, NodeName
 from nvdra_api.meta import Condition, JsonObject
 from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_api.v1beta1.compute_domain import (
@@ -59,6 +59,8 @@ class ConditionReason(StrEnum):
     """A clique has more nodes than IMEX is configured for."""
     INDEX_CONFLICT = "IndexConflict"
     """Two daemons have the same index, or one has an index that is too high."""
+    IMEX_LINKS_BROKEN = "ImexLinksBroken"
+    """Nodes are ready, and their IMEX is not connected: CUDA cannot share memory between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +230,9 @@ def _degraded(inputs: StatusInputs) -> ConditionValue:
     conflicts = sorted(_index_conflicts(inputs))
     if conflicts:
         return ConditionValue(True, ConditionReason.INDEX_CONFLICT, _truncate("; ".join(conflicts)))
+    broken = list(_broken_links(inputs.members))
+    if broken:
+        return ConditionValue(True, ConditionReason.IMEX_LINKS_BROKEN, _truncate("; ".join(broken)))
     full = sorted(_full_cliques(inputs))
     waiting = [member for member in inputs.members if not member.is_listed]
     if full and waiting:
@@ -242,6 +247,31 @@ def _degraded(inputs: StatusInputs) -> ConditionValue:
 def _full_cliques(inputs: StatusInputs) -> Iterator[CliqueID]:
     sizes = Counter(member.clique for member in inputs.members if member.clique != NO_CLIQUE)
     yield from (clique for clique, size in sizes.items() if size >= inputs.max_nodes)
+
+
+def _broken_links(members: Sequence[Member]) -> Iterator[str]:
+    """Who cannot talk to whom, by the node that cannot be reached.
+
+    Nodes that are not ready are told of elsewhere, and those that have left are nobody's concern.
+    """
+    ready = {member.node for member in members if member.is_ready}
+    sources: dict[tuple[NodeName, str], list[NodeName]] = defaultdict(list)
+    for member in members:
+        for node, word in member.links.broken.items():
+            if node in ready:
+                sources[node, word].append(member.node)
+    for (node, word), nodes in sorted(sources.items()):
+        yield f"{_list_some(nodes)} cannot talk to {node} ({word})"
+    for member in members:
+        if member.links.others:
+            yield f"{member.node} cannot talk to {member.links.others} more nodes"
+        if member.links.failure:
+            yield f"the connections of {member.node} are not known: {member.links.failure}"
+
+
+def _list_some(nodes: Sequence[NodeName]) -> str:
+    first, rest = nodes[:_MAX_NAMED_MEMBERS], len(nodes[_MAX_NAMED_MEMBERS:])
+    return ", ".join(first) + (f" and {rest} more" if rest else "")
 
 
 def _index_conflicts(inputs: StatusInputs) -> Iterator[str]:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from nvdra_api import names
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.controller import ControllerProcess
 from nvdra_testing.control_plane.domain_installation import DriverInstallation
@@ -230,6 +231,28 @@ async def test_the_domain_shows_a_daemons_message(world: DriverInstallation, wor
     said = f"0 of 1 node is ready; {a}: {words}"
     await wait_until(lambda: world.condition("Ready") == ("False", "DaemonsNotReady", said))
     assert world.status()["status"] == "NotReady"
+
+
+async def test_a_domain_whose_nodes_are_not_connected_is_ready_and_degraded(
+    world: DriverInstallation,
+) -> None:
+    world.create_domain()
+    uid = await world.wait_children_ready()
+    nodes = [world.create_labelled_node(name, uid) for name in ("a", "b")]
+    pods = [world.create_running_daemon_pod(node, uid, at) for at, node in enumerate(nodes)]
+    world.write_clique_entries(uid, *(entry(node, pods[at], at) for at, node in enumerate(nodes)))
+    await wait_until(lambda: world.status()["status"] == "Ready")
+    assert world.condition("Degraded")[0] == "False"
+
+    broken = json.dumps({"broken": {nodes[1]: "VERSION_MISMATCH"}})
+    world.annotate_pod(pods[0], {names.LINKS_ANNOTATION: broken})
+    told = f"{nodes[0]} cannot talk to {nodes[1]} (VERSION_MISMATCH)"
+    await wait_until(lambda: world.condition("Degraded") == ("True", "ImexLinksBroken", told))
+    assert world.status()["status"] == "Ready"
+    await wait_until(lambda: ("Warning", "ImexLinksBroken", told) in world.events())
+
+    world.annotate_pod(pods[0], {})
+    await wait_until(lambda: world.condition("Degraded")[:2] == ("False", "AsExpected"))
 
 
 async def test_a_daemon_of_the_reference_driver_shares_a_clique_with_ours(

@@ -15,6 +15,7 @@ from nvdra_api.v1beta1.compute_domain import ComputeDomainStatus, ConditionType
 from nvdra_cd_controller import status
 from nvdra_cd_controller.members import Member
 from nvdra_cd_controller.status import ConditionReason, StatusInputs
+from nvdra_runtime.computedomain.imex_links import ImexLinks
 from nvdra_testing.control_plane import domain_values
 from nvdra_testing.control_plane.domain_values import CLIQUE, OTHER_CLIQUE
 
@@ -328,3 +329,42 @@ def test_a_domain_that_is_formed_causes_an_event() -> None:
     ]
     assert status.is_formed(formed)
     assert not status.is_formed(empty)
+
+
+def unlinked(node: str, index: int, broken: dict[str, str], **more: Any) -> Member:
+    links = ImexLinks({NodeName(to): word for to, word in broken.items()}, **more)
+    return replace(ready(node, index), links=links)
+
+
+@pytest.mark.parametrize(
+    ("members", "text"),
+    [
+        (
+            [unlinked("a", 0, {"b": "VERSION_MISMATCH"}), unlinked("b", 1, {"a": "!V!"})],
+            "b cannot talk to a (!V!); a cannot talk to b (VERSION_MISMATCH)",
+        ),
+        (
+            [*(unlinked(f"n{at}", at, {"z": "INVALID"}) for at in range(8)), ready("z", 8)],
+            "n0, n1, n2, n3, n4 and 3 more cannot talk to z (INVALID)",
+        ),
+        (
+            [unlinked("a", 0, {}, failure="nvidia-imex-ctl -N gave no answer"), ready("b", 1)],
+            "the connections of a are not known: nvidia-imex-ctl -N gave no answer",
+        ),
+        ([unlinked("a", 0, {"b": "RECOVERING"}), starting("b", 1)], ""),
+        ([unlinked("a", 0, {"gone": "RECOVERING"})], ""),
+        ([ready("a"), ready("b", 1)], ""),
+    ],
+)
+def test_nodes_that_are_not_connected_degrade_the_domain_and_leave_it_as_ready_as_it_is(
+    members: list[Member], text: str
+) -> None:
+    found = status_of(StatusInputs(members=tuple(members)))
+    degraded = condition(found, ConditionType.DEGRADED)
+    reason = ConditionReason.IMEX_LINKS_BROKEN if text else ConditionReason.AS_EXPECTED
+    assert (degraded.status, degraded.reason) == (str(bool(text)), reason)
+    if text:
+        assert degraded.message == text
+        assert [each.reason for each in status.events(ComputeDomainStatus(), found)][:1] == [reason]
+    is_ready = all(member.is_ready for member in members)
+    assert (found.status == "Ready") is is_ready

@@ -22,6 +22,7 @@ from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
 
 from nvdra_imex_daemon import status_report
 from nvdra_imex_daemon.__about__ import __version__
+from nvdra_imex_daemon.configuration import peers
 from nvdra_imex_daemon.configuration.imex_files import ImexFiles
 from nvdra_imex_daemon.configuration.peer_configurator import PeersByAddress, PeersByName
 from nvdra_imex_daemon.daemon import Daemon, MembershipCallbacks
@@ -30,6 +31,7 @@ from nvdra_imex_daemon.membership import clique_label
 from nvdra_imex_daemon.membership.announcer import Announcer
 from nvdra_imex_daemon.membership.entries import MemberIdentity
 from nvdra_imex_daemon.membership.index_file import IndexFile
+from nvdra_imex_daemon.membership.links_annotation import LinksAnnotation
 from nvdra_imex_daemon.membership.member_list import MemberList
 from nvdra_imex_daemon.membership.member_store import (
     CliqueMemberStore,
@@ -40,6 +42,7 @@ from nvdra_imex_daemon.membership.member_store import (
 from nvdra_imex_daemon.metrics import ImexMetrics
 from nvdra_imex_daemon.process import imex_query
 from nvdra_imex_daemon.process.imex_monitor import ImexMonitor
+from nvdra_imex_daemon.process.link_monitor import LinkedMembers, LinkMonitor
 from nvdra_imex_daemon.process.supervisor import Supervisor
 from nvdra_imex_daemon.settings import Settings
 from nvdra_imex_daemon.status_report import StatusReport
@@ -72,17 +75,24 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 request_observer.count_and_log(metrics),
             )
         )
+        annotation = LinksAnnotation(api, settings.pod_namespace, settings.pod_name)
         if not settings.announces_itself:
             await enter(
                 clique_label.set_in_background(
-                    api, settings.pod_namespace, settings.pod_name, settings.clique
+                    api,
+                    settings.pod_namespace,
+                    settings.pod_name,
+                    settings.clique,
+                    lambda: annotation.value,
                 )
             )
         spans = DomainSpans(
             telemetry, clock, _domain_reference(settings), settings.clique, settings.node
         )
         if settings.clique:
-            check, status = await _run_member(stack, settings, api, spans, clock, metrics)
+            check, status = await _run_member(
+                stack, settings, api, annotation, spans, clock, metrics
+            )
         else:
             LOG.info("This node has no NVLink fabric: there is no IMEX to run")
             check, status = _check_without_fabric, partial(status_report.identity, settings)
@@ -103,6 +113,7 @@ async def _run_member(
     stack: AsyncExitStack,
     settings: Settings,
     api: Client,
+    annotation: LinksAnnotation,
     spans: DomainSpans,
     clock: SystemClock,
     metrics: ProcessMetrics,
@@ -135,7 +146,7 @@ async def _run_member(
     index_file = IndexFile(settings.index_path, settings.clique)
     last_index = await thread.run(index_file.read)
     announcer = (
-        Announcer(api, _pod(settings), settings.clique, member.max_nodes)
+        Announcer(api, _pod(settings), settings.clique, member.max_nodes, lambda: annotation.value)
         if settings.announces_itself
         else None
     )
@@ -158,7 +169,14 @@ async def _run_member(
     await enter(imex.running(supervisor))
     await enter(member_list.running())
     await enter(daemon.running())
-    document = StatusReport(settings, daemon, member_list, supervisor, clock).document
+    links = await enter(
+        LinkMonitor(
+            partial(imex_query.query_nodes, settings.config_path),
+            lambda: _linked_members(daemon),
+            annotation.write,
+        ).running()
+    )
+    document = StatusReport(settings, daemon, member_list, supervisor, links, clock).document
     return lambda: _describe_problem(daemon.problem_tracker.error), document
 
 
@@ -215,6 +233,27 @@ def _emit_problem(
 ) -> None:
     text = f"node {node}: {problem.event_text}"
     events.emit(subjects, "Warning", problem.reason, text, spans.trace)
+
+
+def _linked_members(daemon: Daemon) -> LinkedMembers:
+    """The members to which our IMEX should be connected: those that are READY, as ours is."""
+    ready = [peer for peer in daemon.peer_list.peers if peer.is_ready]
+    is_ready = daemon.problem_tracker.error is None
+    return LinkedMembers(
+        own_hosts=[
+            host
+            for peer in ready
+            if is_ready and peer.index == daemon.index
+            for host in peers.hosts(peer)
+        ],
+        others={
+            host: peer.node
+            for peer in ready
+            if peer.index != daemon.index
+            for host in peers.hosts(peer)
+        },
+        count=len(daemon.peer_list.peers),
+    )
 
 
 def _describe_problem(problem: DriverError | None) -> str | None:

@@ -9,6 +9,7 @@ from nvdra_imex_daemon.__about__ import __version__
 from nvdra_imex_daemon.configuration import peers
 from nvdra_imex_daemon.daemon import Daemon
 from nvdra_imex_daemon.membership.member_list import MemberList
+from nvdra_imex_daemon.process.link_monitor import LinkMonitor
 from nvdra_imex_daemon.process.supervisor import Supervisor
 from nvdra_imex_daemon.settings import Settings
 
@@ -22,12 +23,14 @@ class StatusReport:
         daemon: Daemon,
         member_list: MemberList,
         supervisor: Supervisor,
+        links: LinkMonitor,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._daemon = daemon
         self._member_list = member_list
         self._supervisor = supervisor
+        self._links = links
         self._clock = clock
 
     def document(self) -> Mapping[str, Any]:
@@ -62,6 +65,10 @@ class StatusReport:
                 }
                 for peer in self._daemon.peer_list.peers
             ],
+            "links": {
+                "broken": dict(self._links.links.broken),
+                "failure": self._links.links.failure,
+            },
             "leftOut": list(self._daemon.peer_list.problems),
             "watch": self._member_list.problem or "well",
         }

@@ -2,7 +2,7 @@
 
 import contextlib
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,6 +168,13 @@ class DriverInstallation:
         pod = self.server.request("GET", f"{path}/{name}")
         made: Json = self.server.request("PUT", f"{path}/{name}/status", {**pod, "status": status})
         return made
+
+    def annotate_pod(self, pod: Json, annotations: Mapping[str, str]) -> None:
+        """Give a pod these annotations, and no others."""
+        path = f"/api/v1/namespaces/{self.driver_namespace}/pods/{pod['metadata']['name']}"
+        stored = self.server.request("GET", path)
+        metadata = {**stored["metadata"], "annotations": dict(annotations)}
+        self.server.request("PUT", path, {**stored, "metadata": metadata})
 
     def create_pending_daemon_pod(self, node: str, uid: str, status: Json) -> None:
         """Create a daemon pod for a node that does not start."""

@@ -8,8 +8,9 @@ from nvdra_api.gates import Feature, FeatureGateError, FeatureGates
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
 from nvdra_api.meta import JsonObject
 
-from nvdra_runtime.computedomain import announcements
+from nvdra_runtime.computedomain import announcements, imex_links
 from nvdra_runtime.computedomain.announcements import Announcement
+from nvdra_runtime.computedomain.imex_links import ImexLinks
 
 _FINISHED_PHASES: Final = ("Succeeded", "Failed")
 _NORMAL_REASONS: Final = ("ContainerCreating", "PodInitializing")
@@ -39,6 +40,7 @@ class DaemonPod:
         announcement: What the daemon says of itself on its pod; None if it writes to the clique
             itself, or has not started yet.
         problem: Why the pod does not start or does not stay up; empty if there is no problem.
+        links: What is wrong with the connections of its IMEX, as the daemon has written it.
     """
 
     name: str
@@ -56,6 +58,7 @@ class DaemonPod:
     writes_status: bool = False
     announcement: Announcement | None = None
     problem: str = ""
+    links: ImexLinks = imex_links.WELL
 
 
 def read(obj: JsonObject) -> DaemonPod:
@@ -79,6 +82,7 @@ def read(obj: JsonObject) -> DaemonPod:
         writes_status=_writes_status(spec),
         announcement=announcements.from_annotations(metadata.get("annotations") or {}),
         problem=_problem(status),
+        links=imex_links.decode((metadata.get("annotations") or {}).get(names.LINKS_ANNOTATION)),
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
 from nvdra_runtime.computedomain import daemon_pods
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
+from nvdra_runtime.computedomain.imex_links import ImexLinks
 
 DOMAIN, CLIQUE = "resource.nvidia.com/computeDomain", "resource.nvidia.com/computeDomain.cliqueID"
 
@@ -158,3 +159,11 @@ def test_a_container_that_was_started_and_is_not_ready_is_down(
     status = {"conditions": [condition] if ready else [], "containerStatuses": [container]}
     found = daemon_pods.read(obj(status=status)).down_because
     assert found == ("its daemon's pod is not ready any more: it is gone" if is_down else "")
+
+
+def test_what_a_daemon_says_of_its_connections_is_read() -> None:
+    pod = obj()
+    assert daemon_pods.read(pod).links.are_well
+    value = '{"broken":{"node-b":"VERSION_MISMATCH"}}'
+    pod["metadata"]["annotations"] = {"nvdra.nvidia.com/imex-links": value}
+    assert daemon_pods.read(pod).links == ImexLinks({NodeName("node-b"): "VERSION_MISMATCH"})

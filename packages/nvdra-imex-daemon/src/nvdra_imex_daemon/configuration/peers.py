@@ -49,6 +49,11 @@ def dns_name(index: int) -> str:
     return f"{DNS_NAME_PREFIX}{index:04d}"
 
 
+def hosts(peer: Peer) -> tuple[str, str]:
+    """What IMEX's node list has for the peer: its name or its address."""
+    return dns_name(peer.index), peer.ip
+
+
 def from_entries(
     member_entries: Iterable[Entry],
     member: MemberIdentity,

@@ -1,11 +1,14 @@
 """Says on our own pod what our entry in the clique is to contain, for the controller to write.
 
-The same request sets the label with the pod's clique. Source: docs/decisions/imex-daemon.md, "Who
-writes the clique?"; docs/reference/compute-domain.md, "Labels and finalizers".
+The same request sets the label with the pod's clique, and removes what an earlier container of the
+pod has said of its connections.
+Source: docs/decisions/imex-daemon.md, "Who writes the clique?"; docs/reference/compute-domain.md,
+"Labels and finalizers".
 """
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -32,8 +35,25 @@ AWAY_S: Final = 60.0
 class Announcer:
     """The announcement of one daemon."""
 
-    def __init__(self, api: Client, pod: Pod, clique: CliqueID, max_nodes: int) -> None:
+    def __init__(
+        self,
+        api: Client,
+        pod: Pod,
+        clique: CliqueID,
+        max_nodes: int,
+        links_annotation: Callable[[], str | None],
+    ) -> None:
+        """Create it without any request.
+
+        Args:
+            api: Client of the API server.
+            pod: Our pod.
+            clique: The clique of our node.
+            max_nodes: How many nodes the clique may have.
+            links_annotation: What the pod's annotation about connections is to say at that time.
+        """
         self._api = api
+        self._links_annotation = links_annotation
         self._path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         self._clique = clique
         spread_s = random.random() * max_nodes / DEPUTIES_PER_S  # noqa: S311 - spreads load
@@ -74,7 +94,10 @@ class Announcer:
         change = {
             "metadata": {
                 "labels": {names.CLIQUE_LABEL: self._clique},
-                "annotations": {names.DAEMON_ANNOTATION: announcements.annotation(announcement)},
+                "annotations": {
+                    names.DAEMON_ANNOTATION: announcements.annotation(announcement),
+                    names.LINKS_ANNOTATION: self._links_annotation(),
+                },
             }
         }
         await self._api.patch(self._path, change, deadline)

@@ -1,13 +1,14 @@
 """Sets the label of our own pod that names the clique of its node.
 
-Controllers recognize nodes without fabric by an empty value.
+Controllers recognize nodes without fabric by an empty value. The same write removes what an earlier
+container of the pod has said of its connections.
 Source: docs/reference/compute-domain.md, "Labels and finalizers"; docs/reference/imex.md, "The run
 command".
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -27,18 +28,42 @@ _FAILURE_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=60.0)
 
 @asynccontextmanager
 async def set_in_background(
-    api: Client, namespace: str, pod: str, clique: CliqueID
+    api: Client,
+    namespace: str,
+    pod: str,
+    clique: CliqueID,
+    links_annotation: Callable[[], str | None],
 ) -> AsyncIterator[None]:
-    """Set the label in the background for the block, retrying until it is set."""
-    async with background_tasks.running(label=_set_until_done(api, namespace, pod, clique)):
+    """Set the label in the background for the block, retrying until it is set.
+
+    Args:
+        api: Client of the API server.
+        namespace: Namespace of our pod.
+        pod: Name of our pod.
+        clique: The label's value.
+        links_annotation: What the pod's annotation about connections is to say at that time.
+    """
+    setting = _set_until_done(api, namespace, pod, clique, links_annotation)
+    async with background_tasks.running(label=setting):
         yield
 
 
-async def _set_until_done(api: Client, namespace: str, pod: str, clique: CliqueID) -> None:
+async def _set_until_done(
+    api: Client,
+    namespace: str,
+    pod: str,
+    clique: CliqueID,
+    links_annotation: Callable[[], str | None],
+) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
-    change = {"metadata": {"labels": {names.CLIQUE_LABEL: clique}}}
     failures = 0
     while True:
+        change = {
+            "metadata": {
+                "labels": {names.CLIQUE_LABEL: clique},
+                "annotations": {names.LINKS_ANNOTATION: links_annotation()},
+            }
+        }
         try:
             await api.patch(path, change, asyncio.get_running_loop().time() + _CALL_TIMEOUT_S)
         except DriverError as error:

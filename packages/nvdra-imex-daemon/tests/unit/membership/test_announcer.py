@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from nvdra_api import names
 from nvdra_api.errors import DriverError
 from nvdra_api.ids import CliqueID
 from nvdra_imex_daemon.membership.announcer import (
@@ -31,7 +32,7 @@ READY = Announcement("10.4.1.7", is_ready=True, preferred_index=3)
 def run(main: Callable[[RecordedApi, Announcer], Awaitable[Any]], answers: list[Answer]) -> None:
     async def started() -> Any:
         api = RecordedApi(lambda _: answers.pop(0) if answers else (200, {}))
-        return await main(api, Announcer(api, POD, CLIQUE, MAX_NODES))
+        return await main(api, Announcer(api, POD, CLIQUE, MAX_NODES, lambda: None))
 
     virtual_time.run_with_virtual_time(started)
 
@@ -47,7 +48,8 @@ def test_only_what_is_new_is_written_and_the_index_alone_is_not() -> None:
         assert api.lines() == [PATCH, PATCH]
         body = api.requests[0].body["metadata"]
         assert body["labels"] == {"resource.nvidia.com/computeDomain.cliqueID": CLIQUE}
-        (value,) = body["annotations"].values()
+        value = body["annotations"].pop(names.DAEMON_ANNOTATION)
+        assert body["annotations"] == {names.LINKS_ANNOTATION: None}
         assert json.loads(value) == {"ip": "10.4.1.7", "message": "starting", "index": 3}
 
     run(main, [])

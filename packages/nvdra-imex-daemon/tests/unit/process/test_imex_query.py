@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_imex_daemon.process import imex_query
-from nvdra_runtime.computedomain import imex_ctl
+from nvdra_runtime.computedomain import imex_ctl, imex_links
 
 
 def tool(directory: Path, lines: str) -> None:
@@ -34,3 +34,31 @@ async def test_a_query_that_hangs_times_out(path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(imex_ctl, "QUERY_TIMEOUT_S", 0.4)
     tool(path, "time.sleep(1000)")
     assert (await imex_query.query_status(path)).startswith("nvidia-imex-ctl gave no answer within")
+
+
+async def test_the_query_of_the_nodes_asks_for_json(path: Path) -> None:
+    tool(path, "print(sys.argv[1:], end='')")
+    answer = await imex_query.query_nodes(Path("/imexd/imexd.cfg"))
+    assert answer == b"['-c', '/imexd/imexd.cfg', '-N', '-j']"
+
+
+async def test_a_query_of_the_nodes_that_hangs_is_killed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imex_links, "NODES_TIMEOUT_S", 0.4)
+    tool(
+        path, "import os; open(sys.argv[2] + '.pid', 'w').write(str(os.getpid())); time.sleep(999)"
+    )
+    assert await imex_query.query_nodes(path / "cfg") is None
+    pid = int((path / "cfg.pid").read_text())
+    assert not Path(f"/proc/{pid}").exists()
+
+
+async def test_an_answer_without_end_is_cut_off(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imex_query, "_MAX_OUTPUT", 100_000)
+    tool(path, "print('x' * 1_000_000)")
+    answer = await imex_query.query_nodes(path)
+    assert answer is not None
+    assert len(answer) == 100_000

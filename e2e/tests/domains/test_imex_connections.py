@@ -1,0 +1,132 @@
+"""Connections between the IMEX of two nodes, which are READY without them, and their names."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from nvdra_testing.cluster import compute_domains, workloads
+from nvdra_testing.cluster.compute_domains import Domain, Json
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+
+BOTH = ("node-1", "node-2")
+TOLD_S = 60
+"""Two looks of a small domain, and the controller's write."""
+QUIET_S = 10
+"""Longer than nvidia-imex waits before it asks again for a name that nobody knows."""
+
+COUNT_QUESTIONS = """
+import socket
+server = socket.socket(type=socket.SOCK_DGRAM)
+server.bind(('', 53))
+print('serving', flush=True)
+while True:
+    question, client = server.recvfrom(512)
+    server.sendto(question[:2] + b'\\x81\\x83' + question[4:], client)
+    print('question', question[12:], flush=True)
+"""
+
+
+@pytest.fixture
+def domain(rack: Cluster, team: Kubectl) -> Iterator[Domain]:
+    """A domain of both nodes, Ready; the simulated IMEX behave as usual again at the end."""
+    found = Domain(rack, compute_domains.create_domain(team, "ring"))
+    for node in BOTH:
+        pod = compute_domains.channel_pod(node, compute_domains.template_name("ring"), node)
+        team.apply(pod)
+    team.wait_running(*BOTH, timeout_s=100)
+    compute_domains.wait_ready(team, "ring", len(BOTH))
+    yield found
+    for node in BOTH:
+        rack.simctl(node, "imex", "clear")
+    team.delete("pod", *BOTH)
+    team.delete("computedomain", "ring")
+    found.wait_gone()
+    compute_domains.wait_released(rack)
+
+
+def not_degraded_by(team: Kubectl, *words: str) -> str | None:
+    """The condition Degraded unless it is True for broken links and has these words."""
+    conditions = compute_domains.status(team, "ring").get("conditions", [])
+    degraded: Json = next((each for each in conditions if each["type"] == "Degraded"), {})
+    is_told = degraded.get("reason") == "ImexLinksBroken"
+    is_told = is_told and all(word in degraded["message"] for word in words)
+    return None if is_told else json.dumps(degraded)
+
+
+def still_degraded(team: Kubectl) -> str | None:
+    conditions = compute_domains.status(team, "ring")["conditions"]
+    degraded = next(each for each in conditions if each["type"] == "Degraded")
+    return None if degraded["status"] == "False" else json.dumps(degraded)
+
+
+def test_two_driver_versions_in_a_domain_are_told_until_both_are_one(
+    rack: Cluster, team: Kubectl, domain: Domain
+) -> None:
+    rack.simctl("node-2", "imex", "set", "--claim-version", "570.86.15")
+    words = ("node-1 cannot talk to node-2 (VERSION_MISMATCH)", "node-2 cannot talk to node-1")
+    team.wait(lambda: not_degraded_by(team, *words), "the domain to say who is cut off", TOLD_S)
+    assert compute_domains.status(team, "ring")["status"] == "Ready"
+
+    # IMEX blocks the other node for good: both daemons are replaced once the versions are equal.
+    rack.simctl("node-2", "imex", "clear")
+    rack.driver_namespace.delete("pod", *domain.daemons().values())
+    compute_domains.wait_ready(team, "ring", len(BOTH), timeout_s=60)
+    team.wait(lambda: still_degraded(team), "the domain to be well again", TOLD_S)
+
+
+def test_a_daemon_that_does_not_describe_itself_is_told_and_harms_no_pod(
+    rack: Cluster, team: Kubectl, domain: Domain
+) -> None:
+    rack.simctl("node-1", "imex", "set", "--nodes-hang")
+    words = ("node-2 cannot talk to node-1 (UNAVAILABLE)", "connections of node-1 are not known")
+    team.wait(lambda: not_degraded_by(team, *words), "the domain to say so", TOLD_S)
+    assert compute_domains.status(team, "ring")["status"] == "Ready"
+    for node in BOTH:
+        assert compute_domains.channels(team, node) == {"channel0"}
+    rack.simctl("node-1", "imex", "clear")
+    team.wait(lambda: still_degraded(team), "the domain to be well again", TOLD_S)
+
+
+@pytest.fixture
+def name_server(rack: Cluster, team: Kubectl) -> Iterator[str]:
+    """A name server behind the cluster's address for DNS; the pod prints each question."""
+    pod = workloads.pod("dns")
+    pod["spec"]["containers"][0]["command"] = ["python3", "-c", COUNT_QUESTIONS]
+    team.apply(pod)
+    team.wait_running("dns")
+    endpoints = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "counting", "labels": {"kubernetes.io/service-name": "kube-dns"}},
+        "addressType": "IPv4",
+        "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
+        "endpoints": [{"addresses": [team.get("pod", "dns")["status"]["podIP"]]}],
+    }
+    system = team.in_namespace("kube-system")
+    system.apply(endpoints)
+    yield "dns"
+    system.delete("endpointslice", "counting")
+    team.delete("pod", "dns")
+
+
+def test_a_formed_domain_asks_the_clusters_name_server_nothing(
+    team: Kubectl, name_server: str, domain: Domain
+) -> None:
+    team.run_unchecked("exec", "node-1", "--", "getent", "hosts", "nobody.has.this.name")
+    team.wait(
+        lambda: None if "question" in team.logs(name_server) else "no question",
+        "the server to be the one that is asked",
+    )
+    before = team.logs(name_server)
+
+    def asked() -> str | None:
+        new = team.logs(name_server).removeprefix(before)
+        return None if "compute" in new else f"nothing but {new!r}"
+
+    with pytest.raises(AssertionError, match="nothing but"):
+        team.wait(asked, "a question for a name of the node list", QUIET_S)
+    for daemon in domain.daemons().values():
+        assert "compute-domain-daemon-0001" in domain.cluster.driver_namespace.exec(
+            daemon, "cat", "/etc/hosts"
+        )

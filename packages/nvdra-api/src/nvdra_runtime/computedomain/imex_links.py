@@ -1,0 +1,135 @@
+"""What one node's IMEX says of its connections to the other nodes of the domain. Pure.
+
+The daemon of the node reads the answer of nvidia-imex-ctl and writes the outcome to an annotation
+of its pod, from which the controller reads it.
+Source: docs/reference/imex.md, "What is known of nvidia-imex".
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nvdra_api.ids import NodeName
+
+NODES_TIMEOUT_S: Final = 20.0
+"""For one answer, which needs an answer of every node of the domain and is known to hang."""
+
+_CONNECTED: Final = "CONNECTED"
+_READY: Final = "READY"
+_UNAVAILABLE: Final = "UNAVAILABLE"
+_MAX_NODES: Final = 32
+"""More nodes are counted only: annotations of a pod have 256 KiB together."""
+_MAX_WORD: Final = 64
+
+
+class UnreadableAnswerError(ValueError):
+    """The answer is not what nvidia-imex-ctl is known to print."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImexLinks:
+    """What is wrong with the connections of one node.
+
+    Attributes:
+        broken: Nodes to which there is no connection, with IMEX's word for that, or UNAVAILABLE
+            where there is one but the node gives no answer at its command port.
+        others: Number of such nodes that are not in `broken`, because there are too many.
+        failure: Why nothing is known of the connections; empty if it is known.
+    """
+
+    broken: Mapping[NodeName, str] = field(default_factory=dict, hash=False)
+    others: int = 0
+    failure: str = ""
+
+    @property
+    def are_well(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.broken or self.others or self.failure)
+
+
+WELL: Final = ImexLinks()
+"""Nothing is wrong."""
+
+
+def read_answer(
+    output: bytes, own_hosts: Collection[str], members: Mapping[str, NodeName]
+) -> ImexLinks:
+    """The connections of this node to the members, by an answer to `nvidia-imex-ctl -N -j`.
+
+    Places of the node list without a member are not looked at, and nor is what other nodes say:
+    each speaks for itself. That is asked of an IMEX that is READY; one that says something else
+    here does not know its connections.
+
+    Args:
+        output: Standard output and standard error together.
+        own_hosts: This node's name and address; one of them is in IMEX's node list.
+        members: The other members that are ready, by their names or addresses in that list.
+
+    Raises:
+        UnreadableAnswerError: The answer is something else.
+    """
+    try:
+        nodes = _parse(output)
+        own = next(each for each in nodes.values() if each.get("host") in own_hosts)
+        connections: Mapping[str, Mapping[str, Any]] = own["connections"]
+        broken = {
+            members[node["host"]]: word
+            for number, node in nodes.items()
+            if node["host"] in members
+            and (word := _link_word(connections.get(number, {}), node)) != _CONNECTED
+        }
+        if own["status"] == _READY:
+            return ImexLinks(broken)
+        return ImexLinks(failure=f"nvidia-imex-ctl -N says {str(own['status'])[:_MAX_WORD]} of it")
+    except (ValueError, KeyError, AttributeError, TypeError, StopIteration) as error:
+        raise UnreadableAnswerError(
+            f"nvidia-imex-ctl -N -j printed something else: {error!r}"
+        ) from error
+
+
+def _parse(output: bytes) -> Mapping[str, Mapping[str, Any]]:
+    start = output.index(b"{")
+    answer: Mapping[str, Any] = json.loads(output[start:])
+    nodes: Mapping[str, Mapping[str, Any]] = answer["nodes"]
+    return nodes
+
+
+def _link_word(connection: Mapping[str, Any], node: Mapping[str, Any]) -> str:
+    word = str(connection.get("status") or "INVALID")[:_MAX_WORD]
+    return _UNAVAILABLE if word == _CONNECTED and node["status"] == _UNAVAILABLE else word
+
+
+def lasting(before: ImexLinks, now: ImexLinks) -> ImexLinks:
+    """What was wrong in two answers in a row: IMEX makes connections again by itself."""
+    broken = {node: word for node, word in now.broken.items() if node in before.broken}
+    return ImexLinks(broken, failure=now.failure if before.failure else "")
+
+
+def encode(links: ImexLinks) -> str | None:
+    """The value of the annotation; None if nothing is wrong, so that there is none."""
+    if links.are_well:
+        return None
+    nodes = sorted(links.broken)
+    others = links.others + len(nodes[_MAX_NODES:])
+    value = {
+        **({"broken": {node: links.broken[node] for node in nodes[:_MAX_NODES]}} if nodes else {}),
+        **({"others": others} if others else {}),
+        **({"failure": links.failure} if links.failure else {}),
+    }
+    return json.dumps(value, separators=(",", ":"))
+
+
+def decode(value: str | None) -> ImexLinks:
+    """The links in an annotation. One that nobody of us wrote says nothing."""
+    if not value:
+        return WELL
+    try:
+        read: Mapping[str, Any] = json.loads(value)
+        broken = {
+            NodeName(str(node)): str(word)[:_MAX_WORD]
+            for node, word in dict(read.get("broken") or {}).items()
+        }
+        return ImexLinks(broken, int(read.get("others") or 0), str(read.get("failure") or ""))
+    except (ValueError, TypeError, AttributeError):
+        return WELL
