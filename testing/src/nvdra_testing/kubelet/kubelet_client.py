@@ -189,7 +189,9 @@ class KubeletClient:
             verdict = self._validate(info)
             self.registrations.append((info.name, verdict))
             if not verdict:
-                plugin = self._seen[socket] = _connect(info)
+                plugin = self._seen[socket] = connect(
+                    info.name, Path(info.endpoint), info.supported_versions
+                )
                 self.instances.setdefault(info.name, []).append(plugin)
             try:
                 await _notify(channel, verdict)
@@ -270,11 +272,14 @@ async def _notify(channel: grpc.aio.Channel, error: str) -> None:
     await call(status, timeout=NOTIFY_S)
 
 
-def _connect(info: reg.PluginInfo) -> RegisteredPlugin:
+def connect(
+    driver: str, endpoint: Path, services: Sequence[str] = registration.SERVICES
+) -> RegisteredPlugin:
+    """Connect to a DRA socket, without a registration."""
     # grpc-go dials `unix:<path>` with the authority "localhost".
     options = [("grpc.default_authority", "localhost")]
-    channel = grpc.aio.insecure_channel(f"unix:{info.endpoint}", options=options)
-    return RegisteredPlugin(info.name, info.endpoint, tuple(info.supported_versions), channel)
+    channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=options)
+    return RegisteredPlugin(driver, str(endpoint), tuple(services), channel)
 
 
 def _claim_messages(claims: Sequence[ClaimRef]) -> list[dra.Claim]:

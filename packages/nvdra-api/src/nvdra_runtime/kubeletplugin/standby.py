@@ -158,6 +158,7 @@ class Standby:
         self._version_problem = "it has not been read yet"
         self._has_slices = False
         self._state_problem = "it has not been read yet"
+        self._lock_problem = ""
         self._acquired_at: float | None = None
         self._unserved_since: float | None = None
 
@@ -165,8 +166,7 @@ class Standby:
         """Stand by until the lock is acquired. Returns False if the process is stopped before.
 
         Raises:
-            OSError: The plugin's directory cannot be used.
-            DriverError: The state file cannot be used by this release.
+            ExceptionGroup: A port or a socket of this instance cannot be used.
         """
         self._began, self._acquired_at = self._clock.monotonic(), None
         self._holder = lock.read_holder()
@@ -208,18 +208,24 @@ class Standby:
         )
 
     async def _wait_acquired(self, lock: InstanceLock, files: Worker, stop: asyncio.Event) -> bool:
-        found, free_at = await files.run(_look, lock, self._settings.plugin_dir, None), 0.0
+        identity, free_at = await files.run(_identity, lock.path), 0.0
         while not stop.is_set():
             if self._paths is not None and self.kubelet is None:
                 await self._register(self._paths)
                 lock.holder[instance_lock.SOCKET] = self._paths.dra
-            before = found.identity
             is_due = self._clock.monotonic() >= free_at
-            found = await files.run(
-                _look, lock, self._settings.plugin_dir, before if is_due else None
-            )
-            if found.identity != before:
+            try:
+                found = await files.run(
+                    _look, lock, self._settings.plugin_dir, identity if is_due else None
+                )
+            except OSError as error:
+                self._lock_problem = f"the lock cannot be read: {error}"
+                await timeouts.wait_for_event(stop, _API_RETRY_S)
+                continue
+            self._lock_problem = ""
+            if found.identity != identity:
                 free_at = self._clock.monotonic() + _REPLACED_LOCK_PAUSE_S
+                identity = found.identity
             self._note(found)
             if found.is_acquired:
                 LOG.info("The lock is free: taking over", former=self._holder_text)
@@ -263,6 +269,8 @@ class Standby:
         return None if named in self.siblings.own else named
 
     def _instance_check(self) -> str | None:
+        if self._lock_problem:
+            return self._lock_problem
         if self._acquired_at is None:
             return PassingRemark(
                 f"standing by for another instance of this driver ({self._holder_text}); it takes "

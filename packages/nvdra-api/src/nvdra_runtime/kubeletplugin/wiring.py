@@ -161,6 +161,7 @@ async def serve(
                 "Stopping; prepared claims stay prepared, and their pods keep running",
                 claims=_describe_claims(prepared_claims),
             )
+            context.metrics.set_active(False)
             await _leave_calls(standby, wait_queue)
 
 
