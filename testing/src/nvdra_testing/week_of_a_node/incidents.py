@@ -310,7 +310,9 @@ def roll_plugins(place: Place) -> Iterator[None]:
     """The DaemonSet is rolled, as by an upgrade."""
     driver = place.cluster.driver_namespace
     driver.run("rollout", "restart", "daemonset", "-l", GPU_PLUGIN.label)
-    place.cluster.wait_rolled_out(180)
+    driver.run(
+        "rollout", "status", "daemonset", "-l", GPU_PLUGIN.label, "--timeout=180s", timeout_s=185
+    )
     yield
 
 
