@@ -49,7 +49,7 @@ def from_annotations(annotations: Mapping[str, str]) -> Announcement | None:
     """What the daemon of a pod says; None if it says nothing that can be read."""
     try:
         said = json.loads(annotations.get(names.DAEMON_ANNOTATION, ""))
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter from a value of brackets only
         return None
     if not isinstance(said, dict) or not isinstance(said.get("ip"), str) or not said["ip"]:
         return None

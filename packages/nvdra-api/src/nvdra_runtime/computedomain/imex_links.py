@@ -82,7 +82,10 @@ def read_answer(
         if own["status"] == _READY:
             return ImexLinks(broken)
         return ImexLinks(failure=f"nvidia-imex-ctl -N says {str(own['status'])[:_MAX_WORD]} of it")
-    except (ValueError, KeyError, AttributeError, TypeError, StopIteration) as error:
+    except (
+        *(ValueError, KeyError, AttributeError, TypeError, StopIteration),
+        RecursionError,  # of an answer of brackets only
+    ) as error:
         raise UnreadableAnswerError(
             f"nvidia-imex-ctl -N -j printed something else: {error!r}"
         ) from error
@@ -131,5 +134,5 @@ def decode(value: str | None) -> ImexLinks:
             for node, word in dict(read.get("broken") or {}).items()
         }
         return ImexLinks(broken, int(read.get("others") or 0), str(read.get("failure") or ""))
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return WELL

@@ -28,7 +28,7 @@ def test_what_is_not_set_is_left_out() -> None:
     assert announcements.annotation(Announcement("10.4.0.1")) == '{"ip":"10.4.0.1"}'
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "1", "{}", '{"ip":""}', '{"ip":4}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", "{}", '{"ip":""}', '{"ip":4}', "[" * 100_000])
 def test_anything_else_says_nothing(text: str) -> None:
     assert announcements.from_annotations({KEY: text}) is None
     assert announcements.from_annotations({}) is None

@@ -66,7 +66,16 @@ def test_a_node_that_says_something_else_than_ready_knows_no_connections() -> No
 
 @pytest.mark.parametrize(
     "output",
-    [b"", b"READY\n", b"[]", b"{}", b'{"nodes": []}', b'{"nodes": {"0": 1}}', b'{"nodes": {}}'],
+    [
+        b"",
+        b"READY\n",
+        b"[]",
+        b"{}",
+        b'{"nodes": []}',
+        b'{"nodes": {"0": 1}}',
+        b'{"nodes": {}}',
+        b"{" * 100_000,
+    ],
 )
 def test_anything_else_is_unreadable(output: bytes) -> None:
     with pytest.raises(UnreadableAnswerError):
@@ -113,6 +122,12 @@ def test_many_nodes_are_counted_and_a_few_of_them_named() -> None:
     assert (len(read.broken), read.others) == (32, 224)
 
 
-@pytest.mark.parametrize("value", [None, "", "x", "[]", "1", '{"broken": 1}', '{"others": "x"}'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, "", "x", "[]", "1", "[" * 100_000),
+        *('{"broken": 1}', '{"others": "x"}', '{"others": Infinity}'),
+    ],
+)
 def test_a_value_that_nobody_of_us_wrote_says_nothing(value: str | None) -> None:
     assert imex_links.decode(value).are_well
