@@ -1,10 +1,10 @@
-"""Connections between the IMEX of two nodes, which are READY without them, and their names."""
+"""Connections between the IMEX of two nodes, which are READY without them."""
 
 import json
 from collections.abc import Iterator
 
 import pytest
-from nvdra_testing.cluster import compute_domains, workloads
+from nvdra_testing.cluster import compute_domains
 from nvdra_testing.cluster.compute_domains import Domain, Json
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
@@ -12,19 +12,6 @@ from nvdra_testing.cluster.kubectl import Kubectl
 BOTH = ("node-1", "node-2")
 TOLD_S = 60
 """Two looks of a small domain, and the controller's write."""
-QUIET_S = 10
-"""Longer than nvidia-imex waits before it asks again for a name that nobody knows."""
-
-COUNT_QUESTIONS = """
-import socket
-server = socket.socket(type=socket.SOCK_DGRAM)
-server.bind(('', 53))
-print('serving', flush=True)
-while True:
-    question, client = server.recvfrom(512)
-    server.sendto(question[:2] + b'\\x81\\x83' + question[4:], client)
-    print('question', question[12:], flush=True)
-"""
 
 
 @pytest.fixture
@@ -86,47 +73,3 @@ def test_a_daemon_that_does_not_describe_itself_is_told_and_harms_no_pod(
         assert compute_domains.channels(team, node) == {"channel0"}
     rack.simctl("node-1", "imex", "clear")
     team.wait(lambda: still_degraded(team), "the domain to be well again", TOLD_S)
-
-
-@pytest.fixture
-def name_server(rack: Cluster, team: Kubectl) -> Iterator[str]:
-    """A name server behind the cluster's address for DNS; the pod prints each question."""
-    pod = workloads.pod("dns")
-    pod["spec"]["containers"][0]["command"] = ["python3", "-c", COUNT_QUESTIONS]
-    team.apply(pod)
-    team.wait_running("dns")
-    endpoints = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": "counting", "labels": {"kubernetes.io/service-name": "kube-dns"}},
-        "addressType": "IPv4",
-        "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
-        "endpoints": [{"addresses": [team.get("pod", "dns")["status"]["podIP"]]}],
-    }
-    system = team.in_namespace("kube-system")
-    system.apply(endpoints)
-    yield "dns"
-    system.delete("endpointslice", "counting")
-    team.delete("pod", "dns")
-
-
-def test_a_formed_domain_asks_the_clusters_name_server_nothing(
-    team: Kubectl, name_server: str, domain: Domain
-) -> None:
-    team.run_unchecked("exec", "node-1", "--", "getent", "hosts", "nobody.has.this.name")
-    team.wait(
-        lambda: None if "question" in team.logs(name_server) else "no question",
-        "the server to be the one that is asked",
-    )
-    before = team.logs(name_server)
-
-    def asked() -> str | None:
-        new = team.logs(name_server).removeprefix(before)
-        return None if "compute" in new else f"nothing but {new!r}"
-
-    with pytest.raises(AssertionError, match="nothing but"):
-        team.wait(asked, "a question for a name of the node list", QUIET_S)
-    for daemon in domain.daemons().values():
-        assert "compute-domain-daemon-0001" in domain.cluster.driver_namespace.exec(
-            daemon, "cat", "/etc/hosts"
-        )
