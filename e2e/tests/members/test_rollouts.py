@@ -58,6 +58,8 @@ LONG_PULL_S = 40
 UPDATE = "kubeletPlugin.updateStrategy.rollingUpdate"
 WAITED = "DaemonNotReady"
 CANNOT_PULL = ("ErrImagePull", "ImagePullBackOff")
+CUT_OFF = re.compile("rpc error: code = (Canceled|Unavailable) ")
+"""A call that an instance was just passing on when it was killed; the kubelet repeats it."""
 
 Strike = Callable[[Cluster, Component, str], bool]
 """Does something to the instance of a pod's UID, and returns whether it was there."""
@@ -216,10 +218,12 @@ def check_undisturbed(seen: Witness, left_alone: Collection[tuple[str, str]] = (
         left_alone: Drivers and nodes whose only instance was struck, which nobody could hide.
     """
     seen.print_figures()
-    assert left_alone or seen.load.failed_prepares() == []
+    failed = seen.load.failed_prepares()
+    assert left_alone or [each for each in failed if CUT_OFF.search(each) is None] == []
     assert seen.absences() == []
     assert {where: gap for where, gap in seen.gaps().items() if where not in left_alone} == {}
-    assert left_alone or seen.longest_start().seconds < STARTED_S
+    # A kubelet repeats a failed prepare a minute later.
+    assert failed or seen.longest_start().seconds < STARTED_S
 
 
 def check_short_gaps(seen: Witness) -> None:
