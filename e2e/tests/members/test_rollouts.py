@@ -47,7 +47,7 @@ TWO_INSTANCES_SINCE = (1, 33)
 ONE_GPU = 'test "$(nvidia-smi -L | wc -l)" = 1 && sleep 1'
 ONE_CHANNEL = f"test -e {compute_domains.CHANNELS_DIR}/channel0 && sleep 1"
 ROLLED_OUT_S = 150
-STARTED_S = 15
+STARTED_S = 45
 """The longest time from a pod's scheduling to its sandbox, the IMEX daemon it may need included."""
 ALL_DONE_S = 120
 """A kubelet may repeat a failed prepare after more than a minute."""
@@ -103,9 +103,28 @@ class Witness:
 
 
 @pytest.mark.timeout(600, func_only=True)
-def test_no_pod_and_no_slice_notices_that_plugins_are_replaced_and_new_ones_killed(
+def test_no_pod_and_no_slice_notices_that_plugins_are_replaced(
     rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
+    former = revision(rack)
+    with observed(rack, team) as seen:
+        install(rack, rack_settings)
+        roll_back(rack, former)
+        seen.load.wait_succeeded(ALL_DONE_S)
+        if rack.release >= TWO_INSTANCES_SINCE:
+            check_undisturbed(seen)
+        else:
+            check_short_gaps(seen)
+
+
+@pytest.mark.timeout(600, func_only=True)
+def test_no_pod_and_no_slice_notices_that_new_plugins_are_killed(
+    rack: Cluster, team: Kubectl, rack_settings: list[str], request: pytest.FixtureRequest
+) -> None:
+    if not request.config.getoption("--soak"):
+        pytest.skip(
+            "strikes at the right moment only on a machine with time to spare; --soak runs it"
+        )
     former = revision(rack)
     with observed(rack, team) as seen:
         with struck_standbys(rack) as left_alone:
