@@ -178,14 +178,20 @@ static bool read_line(char *text, const char *file, unsigned line, struct config
     return right;
 }
 
+FILE *open_or_complain(const char *path, complain_function *complain)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        complain(true, path, 0, strerror(errno));
+    return file;
+}
+
 bool config_read(const char *path, struct config *config, complain_function *complain)
 {
     *config = DEFAULTS;
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        complain(true, path, 0, strerror(errno));
+    FILE *file = open_or_complain(path, complain);
+    if (file == NULL)
         return false;
-    }
     char *text = NULL;
     size_t size = 0;
     bool right = true;

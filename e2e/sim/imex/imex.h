@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/socket.h>
 
 #define DEFAULT_CONFIG "/etc/nvidia-imex/config.cfg"
@@ -64,6 +65,9 @@ struct config {
 
 /* Told of each line that is wrong; `fatal` is false for a key that nobody knows. */
 typedef void complain_function(bool fatal, const char *file, unsigned line, const char *problem);
+
+/* Opens a file to read; NULL, and complained of: it cannot be. */
+FILE *open_or_complain(const char *path, complain_function *complain);
 
 /* Fills in `config` from defaults and a file; false: the file cannot be read, or a line is wrong. */
 bool config_read(const char *path, struct config *config, complain_function *complain);

@@ -1,6 +1,5 @@
 /* The node file: who belongs to the domain, and by which number. */
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +30,9 @@ static const char *add(struct nodes *nodes, const char *name, size_t length)
 bool nodes_read(const char *path, struct nodes *nodes, complain_function *complain)
 {
     *nodes = (struct nodes){.hash = UINT64_C(0xCBF29CE484222325)};
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        complain(true, path, 0, strerror(errno));
+    FILE *file = open_or_complain(path, complain);
+    if (file == NULL)
         return false;
-    }
     char *text = NULL;
     size_t size = 0;
     const char *problem = NULL;

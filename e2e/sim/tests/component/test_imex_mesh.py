@@ -5,12 +5,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from nvdra_sim import imex_incidents, incidents
-from nvdra_sim.testing.imex_fixtures import MakeTray, Tray, wait_until
+from nvdra_sim.testing.imex_fixtures import MakeTray, Tray, needs_ipv6, wait_until
 
 NAMES = [f"compute-domain-daemon-{number:04d}" for number in range(18)]
 HOSTS = {name: f"10.64.0.{number + 10}" for number, name in enumerate(NAMES[:3])}
@@ -122,38 +121,40 @@ def test_a_daemon_that_is_in_no_place_of_its_node_list_ends(rack: MakeTray) -> N
 
 def test_nodes_may_be_listed_by_address(rack: MakeTray) -> None:
     trays = {ip: rack(f"tray-{ip[-1]}", ip) for ip in ("10.64.0.1", "10.64.0.2")}
-    for ip, tray in trays.items():
-        tray.configure(list(trays), IMEX_CMD_BIND_INTERFACE_IP=ip)
-        tray.start()
-    for tray in trays.values():
-        domain_becomes(tray, "UP")
-        assert [node["host"] for node in tray.domain()["nodes"].values()] == list(trays)
+    become_a_domain(trays)
 
 
-@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+@needs_ipv6
 def test_nodes_may_have_addresses_of_ip_version_6(rack: MakeTray) -> None:
-    trays = {ip: rack(f"tray-{ip[-1]}", f"10.64.0.{ip[-1]}") for ip in ("fd64::1", "fd64::2")}
+    become_a_domain(trays_of_two_versions(rack, "fd64::1", "fd64::2"))
+
+
+@needs_ipv6
+def test_link_local_addresses_need_the_interface(rack: MakeTray) -> None:
+    trays = trays_of_two_versions(rack, "fe80::1", "fe80::2")
+    settings = {"NETWORK_INTERFACE": "eth0", "IMEX_CMD_BIND_INTERFACE_IP": ""}
+    become_a_domain(trays, "BIND_INTERFACE_IP", **settings)
+
+
+def trays_of_two_versions(rack: MakeTray, *ips: str) -> dict[str, Tray]:
+    """A tray for each of these addresses of IP version 6, which it has beside one of version 4."""
+    trays = {ip: rack(f"tray-{ip[-1]}", f"10.64.0.{ip[-1]}") for ip in ips}
     for ip, tray in trays.items():
         added = tray.run("ip", "address", "add", f"{ip}/64", "dev", "eth0", "nodad")
         assert added.returncode == 0, added.stderr
-        tray.configure(list(trays), IMEX_CMD_BIND_INTERFACE_IP=ip)
+    return trays
+
+
+def become_a_domain(
+    trays: Mapping[str, Tray], bound: str = "IMEX_CMD_BIND_INTERFACE_IP", **settings: str
+) -> None:
+    """Start the trays with a list of their addresses, and wait until all are connected."""
+    for ip, tray in trays.items():
+        tray.configure(list(trays), **settings, **{bound: ip})
         tray.start()
     for tray in trays.values():
         domain_becomes(tray, "UP")
         assert [node["host"] for node in tray.domain()["nodes"].values()] == list(trays)
-
-
-@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
-def test_link_local_addresses_need_the_interface(rack: MakeTray) -> None:
-    trays = {ip: rack(f"tray-{ip[-1]}", f"10.64.0.{ip[-1]}") for ip in ("fe80::1", "fe80::2")}
-    for ip, tray in trays.items():
-        added = tray.run("ip", "address", "add", f"{ip}/64", "dev", "eth0", "nodad")
-        assert added.returncode == 0, added.stderr
-        bound = {"BIND_INTERFACE_IP": ip, "NETWORK_INTERFACE": "eth0"}
-        tray.configure(list(trays), IMEX_CMD_BIND_INTERFACE_IP="", **bound)
-        tray.start()
-    for tray in trays.values():
-        domain_becomes(tray, "UP")
 
 
 def test_an_older_version_takes_no_names(rack: MakeTray) -> None:

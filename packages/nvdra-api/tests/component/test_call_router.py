@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,7 +59,10 @@ class Instance:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        async with self.router, server.serve_on("d", self._paths, (self.router,), grace_s=0.1):
+        async with (
+            aclosing(self.router),
+            server.serve_on("d", self._paths, (self.router,), grace_s=0.1),
+        ):
             yield
 
     @asynccontextmanager
@@ -85,6 +88,12 @@ async def device(plugin: RegisteredPlugin, timeout_s: float = 20, **how: object)
     return answer.error or answer.devices[0].device_name
 
 
+async def check_kept(*calls: asyncio.Task[str]) -> None:
+    """Nobody has answered the calls, although there was time to."""
+    answered, _ = await asyncio.wait(calls, timeout=0.5)
+    assert not answered
+
+
 async def test_a_call_is_passed_on_with_its_deadline_trace_and_version(root: Path) -> None:
     active = Instance("a", root, lambda: None)
     standby = Instance("b", root, lambda: active.path)
@@ -107,8 +116,7 @@ async def test_a_call_is_kept_until_an_instance_is_active(root: Path) -> None:
     standby = Instance("b", root, lambda: root / "dra-gone.sock")
     async with standby.called() as plugin, asyncio.TaskGroup() as group:
         call = group.create_task(device(plugin))
-        await asyncio.sleep(0.5)
-        assert not call.done()
+        await check_kept(call)
         standby.router.answer_with(Driver("of-b"))
     assert call.result() == "of-b"
 
@@ -122,7 +130,7 @@ async def test_a_call_in_progress_is_sent_again_when_its_instance_ends(root: Pat
     async with standby.called() as plugin, asyncio.TaskGroup() as group:
         async with active.serving():
             call = group.create_task(device(plugin))
-            await asyncio.sleep(0.5)
+            await check_kept(call)
         assert not call.done()
         standby.router.answer_with(Driver("of-b"))
     assert call.result() == "of-b"
@@ -135,7 +143,7 @@ async def test_an_error_of_an_instance_that_ends_just_then_is_not_the_answer(roo
     async with standby.called() as plugin, asyncio.TaskGroup() as group:
         async with active.serving():
             call = group.create_task(device(plugin))
-            await asyncio.sleep(0.5)
+            await check_kept(call)
         standby.router.answer_with(Driver("of-b"))
     assert call.result() == "of-b"
 
@@ -166,8 +174,7 @@ async def test_two_instances_that_stand_by_do_not_send_a_call_to_and_fro(root: P
     second = Instance("b", root, lambda: first.path)
     async with first.serving(), second.called() as plugin, asyncio.TaskGroup() as group:
         call = group.create_task(device(plugin))
-        await asyncio.sleep(0.5)
-        assert not call.done()
+        await check_kept(call)
         driver = Driver("of-a")
         first.router.answer_with(driver)
     assert call.result() == "of-a"
@@ -189,13 +196,12 @@ async def test_an_instance_that_ends_leaves_its_failing_and_later_calls_to_the_n
     ):
         direct = group.create_task(device(plugin))
         through = group.create_task(device(passed))
-        await asyncio.sleep(0.5)
+        await check_kept(direct, through)
         ending.router.stop_answering(lambda: following.path)
         driver.error = "DeviceInUse: gpu-0"
         driver.may_answer.set()
         later = group.create_task(device(plugin))
-        await asyncio.sleep(0.5)
-        assert not any(call.done() for call in (direct, through, later))
+        await check_kept(direct, through, later)
         following.router.answer_with(Driver("of-b"))
     assert [call.result() for call in (direct, through, later)] == ["of-b"] * 3
 

@@ -7,7 +7,7 @@ KW-8).
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
@@ -18,7 +18,7 @@ from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.computedomain import daemon_pods
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.informer import Informer
+from nvdra_runtime.kube.informer import FindPath, Informer, fixed_path
 
 from nvdra_cd_controller import api_paths
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
@@ -36,7 +36,7 @@ class IndexedInformer:
     def __init__(
         self,
         api: Client,
-        locate: Callable[[float, bool], Awaitable[str]],
+        locate: FindPath,
         params: Mapping[str, str],
         enqueue: EnqueueDomain,
         observe_restart: Callable[[str], None],
@@ -111,7 +111,7 @@ class DomainInformers:
         self._parsed: dict[DomainUID, tuple[JsonObject, ComputeDomain]] = {}
 
         def informer(
-            locate: Callable[[float, bool], Awaitable[str]],
+            locate: FindPath,
             params: Mapping[str, str] = _HAS_DOMAIN_LABEL,
             uid_of: Callable[[JsonObject], str] = _uid_from_label,
             trim: Callable[[JsonObject], JsonObject] = _trim_metadata,
@@ -122,22 +122,22 @@ class DomainInformers:
             )
 
         self.domains = informer(
-            _fixed_path(api_paths.ALL_DOMAINS),
+            fixed_path(api_paths.ALL_DOMAINS),
             {},
             _uid_from_metadata,
             on_change=self._domain_changed,
         )
         self.templates = informer(self._templates_path, on_change=self._template_changed)
         used = () if is_host_managed else namespaces
-        self.daemonsets = {name: informer(_fixed_path(api_paths.daemonsets(name))) for name in used}
-        self.cliques = {name: informer(_fixed_path(api_paths.cliques(name))) for name in used}
+        self.daemonsets = {name: informer(fixed_path(api_paths.daemonsets(name))) for name in used}
+        self.cliques = {name: informer(fixed_path(api_paths.cliques(name))) for name in used}
         self.pods = {
-            name: informer(_fixed_path(api_paths.pods(name)), trim=_trim_pod) for name in used
+            name: informer(fixed_path(api_paths.pods(name)), trim=_trim_pod) for name in used
         }
         self.nodes = (
             None
             if is_host_managed
-            else informer(_fixed_path(api_paths.nodes()), trim=_trim_to_metadata)
+            else informer(fixed_path(api_paths.nodes()), trim=_trim_to_metadata)
         )
 
     def all_informers(self) -> Iterator[IndexedInformer]:
@@ -290,14 +290,6 @@ class DomainInformers:
         for other in self._domains_by_template.get(template, ()) if template else ():
             if other != uid:
                 self._enqueue(other)
-
-
-def _fixed_path(path: str) -> Callable[[float, bool], Awaitable[str]]:
-    async def locate(deadline: float, is_lost: bool) -> str:
-        del deadline, is_lost
-        return path
-
-    return locate
 
 
 def _uid_from_label(obj: JsonObject) -> str:

@@ -6,19 +6,16 @@ file by itself.
 
 import asyncio
 import time
-from itertools import cycle
+from functools import partial
 from pathlib import Path
 
 import pytest
 from nvdra_testing.control_plane.domain_objects import Json
 from nvdra_testing.faults import strace, unreadable_files
 from nvdra_testing.faults.strace import InjectedError
-from nvdra_testing.faults.unreadable_files import ALL, ERRORS, SOME, START_S, USUAL, is_state
+from nvdra_testing.faults.unreadable_files import ERRORS, ROUND_S, SOME, START_S, is_state
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
 from nvdra_testing.node.domain_rig import DomainRig
-
-ROUND_S = 5.5
-"""What is checked periodically is checked every five seconds."""
 
 
 @pytest.mark.timeout(3600)
@@ -36,13 +33,9 @@ async def test_no_error_on_any_file_ends_the_plugin_and_unprepares_go_on(
         await asyncio.sleep(ROUND_S)
     found = {Path(path).name for path in paths}
     assert {"devices", "boot_id", "dra_manager_state", "state.sqlite"} <= found, paths
-    for error, when in ALL if is_soak else USUAL:
-        # Without its own record of what is prepared, the plugin refuses an unprepare.
-        failing = paths if when == SOME else {path for path in paths if not is_state(rig, path)}
-        assert await failed_while_running(rig, domain, InjectedError(error, sorted(failing), when))
-    if is_soak:
-        for path, error in zip(sorted(paths), cycle(ERRORS), strict=False):
-            await failed_while_running(rig, domain, InjectedError(error, [path]), seconds=0.0)
+    await unreadable_files.fail_while_running(
+        rig, paths, partial(failed_while_running, rig, domain), is_soak=is_soak
+    )
     await rig.stop()
     for error in ERRORS if is_soak else ("EIO",):
         injected = InjectedError(error, sorted(paths), SOME)
@@ -52,7 +45,7 @@ async def test_no_error_on_any_file_ends_the_plugin_and_unprepares_go_on(
 
 
 async def failed_while_running(
-    rig: DomainRig, domain: Json, injected: InjectedError, seconds: float = ROUND_S
+    rig: DomainRig, domain: Json, injected: InjectedError, seconds: float
 ) -> set[str]:
     """Let calls of the running plugin fail; it lives, releases a claim, and serves afterwards.
 

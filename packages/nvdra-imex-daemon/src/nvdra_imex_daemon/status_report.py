@@ -53,6 +53,7 @@ class StatusReport:
                 "phase": child.phase.name.lower(),
                 "pid": child.pid or None,
                 "starts": child.run,
+                "isSignalDue": self._supervisor.is_signal_due,
                 "seconds": round(self._clock.monotonic() - child.began, 1),
             },
             "peers": [

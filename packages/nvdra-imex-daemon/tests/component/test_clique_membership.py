@@ -11,23 +11,10 @@ from nvdra_testing.node.imex_daemons import MAX_NODES, Rack
 FOUR = ("node-a", "node-b", "node-c", "node-d")
 
 
-def joined(rack: Rack, *nodes: str) -> None:
-    """Wait until exactly these nodes are in the clique, and all know each other by name."""
-    rack.wait_until(lambda: set(rack.entries()) == set(nodes), f"entries of {nodes}")
-    rack.wait_until(
-        lambda: all(
-            p.hosts_entries() == rack.expected_hosts_entries()
-            for p in rack.pods
-            if p.process.poll() is None
-        ),
-        "the names of all in every hosts file",
-    )
-
-
 def test_daemons_that_start_together_get_different_indexes_and_know_each_other(rack: Rack) -> None:
     for node in FOUR:
         rack.start_pod(node)
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     assert sorted(rack.indexes().values()) == [0, 1, 2, 3]
     clique = rack.clique()
     assert clique["metadata"]["labels"] == {
@@ -58,16 +45,16 @@ def test_the_pod_has_a_label_with_its_clique(rack: Rack) -> None:
 
 def test_a_killed_daemon_gets_its_index_back_with_another_address(rack: Rack) -> None:
     first, second = rack.start_pod("node-a"), rack.start_pod("node-b")
-    joined(rack, "node-a", "node-b")
+    rack.wait_joined("node-a", "node-b")
     before = rack.indexes()
     first.stop(signal.SIGKILL)
     third = rack.start_pod("node-c")
-    joined(rack, "node-a", "node-b", "node-c")
+    rack.wait_joined("node-a", "node-b", "node-c")
     again = rack.start_pod("node-a")
     rack.wait_until(
         lambda: rack.entries()["node-a"]["podUID"] == again.uid, "the successor's entry"
     )
-    joined(rack, "node-a", "node-b", "node-c")
+    rack.wait_joined("node-a", "node-b", "node-c")
     assert rack.entries()["node-a"]["ipAddress"] == again.ip != first.ip
     assert {node: rack.indexes()[node] for node in before} == before
     assert second.hosts_entries() == third.hosts_entries() == again.hosts_entries()
@@ -75,12 +62,12 @@ def test_a_killed_daemon_gets_its_index_back_with_another_address(rack: Rack) ->
 
 def test_a_restarted_container_takes_its_entry_back(rack: Rack) -> None:
     first, _ = rack.start_pod("node-a"), rack.start_pod("node-b")
-    joined(rack, "node-a", "node-b")
+    rack.wait_joined("node-a", "node-b")
     before = rack.indexes()
     first.stop(signal.SIGKILL)
     again = rack.run_daemon("node-a", first.name, first.uid)
     rack.wait_until(lambda: rack.entries()["node-a"]["ipAddress"] == again.ip, "the new address")
-    joined(rack, "node-a", "node-b")
+    rack.wait_joined("node-a", "node-b")
     assert rack.indexes() == before
 
 
@@ -92,15 +79,15 @@ def test_a_stopped_daemon_leaves_and_its_index_is_free(rack: Rack) -> None:
     assert rack.pods[1].stop() == 0
     assert set(rack.entries()) == {"node-a", "node-c"}
     assert "Left the domain" in rack.pods[1].log()
-    joined(rack, "node-a", "node-c")
+    rack.wait_joined("node-a", "node-c")
     rack.start_pod("node-d")
-    joined(rack, "node-a", "node-c", "node-d")
+    rack.wait_joined("node-a", "node-c", "node-d")
     assert rack.indexes() == {"node-a": 0, "node-d": 1, "node-c": 2}
 
 
 def test_a_running_predecessor_does_not_take_its_entry_back(rack: Rack) -> None:
     old = rack.start_pod("node-a")
-    joined(rack, "node-a")
+    rack.wait_joined("node-a")
     new = rack.start_pod("node-a")
     rack.wait_until(lambda: rack.entries()["node-a"]["podUID"] == new.uid, "the successor's entry")
     rack.wait_until(
@@ -118,13 +105,13 @@ def test_a_running_predecessor_does_not_take_its_entry_back(rack: Rack) -> None:
 def test_a_deleted_clique_is_created_again_with_the_same_indexes(rack: Rack) -> None:
     for node in FOUR:
         rack.start_pod(node)
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     before, uid = rack.indexes(), rack.clique()["metadata"]["uid"]
     rack.server.request("DELETE", rack.clique_path)
     rack.wait_until(
         lambda: rack.clique().get("metadata", {}).get("uid") not in (None, uid), "a new one"
     )
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     assert rack.indexes() == before
 
 
@@ -133,7 +120,7 @@ def test_daemons_that_are_all_replaced_at_once_get_their_indexes_back(
 ) -> None:
     for node in FOUR:
         rack.start_pod(node)
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     before, names = rack.indexes(), set(rack.expected_hosts_entries())
     for pod in rack.pods:
         assert pod.stop() == 0
@@ -142,26 +129,26 @@ def test_daemons_that_are_all_replaced_at_once_get_their_indexes_back(
     for node in sorted(FOUR, key=lambda node: before[node], reverse=True):
         rack.start_pod(node)
         rack.wait_until(lambda node=node: node in rack.entries(), node)  # type: ignore[misc]
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     assert rack.indexes() == before
     assert set(rack.expected_hosts_entries()) == names
 
 
 def test_an_entry_that_somebody_removes_is_restored(rack: Rack) -> None:
     rack.start_pod("node-a"), rack.start_pod("node-b")
-    joined(rack, "node-a", "node-b")
+    rack.wait_joined("node-a", "node-b")
     before, clique = rack.indexes(), rack.clique()
     clique["daemons"] = [each for each in clique["daemons"] if each["nodeName"] != "node-a"]
     del clique["metadata"]["labels"]
     rack.server.request("PUT", rack.clique_path, clique)
-    joined(rack, "node-a", "node-b")
+    rack.wait_joined("node-a", "node-b")
     assert rack.indexes() == before
     rack.wait_until(lambda: rack.clique()["metadata"].get("labels"), "its labels")
 
 
 def test_an_outage_of_the_api_server_only_delays(rack: Rack) -> None:
     first = rack.start_pod("node-a")
-    joined(rack, "node-a")
+    rack.wait_joined("node-a")
     rack.server.stop()
     second = rack.run_daemon("node-b", first.name, "uid-of-node-b")
     seen: list[tuple[int, str]] = []
@@ -174,13 +161,13 @@ def test_an_outage_of_the_api_server_only_delays(rack: Rack) -> None:
     assert {code for code, _ in seen} <= {0, 503}
     assert first.process.poll() is None
     rack.server.start()
-    joined(rack, "node-a", "node-b")
+    rack.wait_joined("node-a", "node-b")
     assert rack.indexes() == {"node-a": 0, "node-b": 1}
 
 
 def test_an_invalid_entry_does_not_affect_others(rack: Rack) -> None:
     rack.start_pod("node-a")
-    joined(rack, "node-a")
+    rack.wait_joined("node-a")
     clique = rack.clique()
     clique["daemons"].append(
         {"nodeName": "bad", "ipAddress": "10.4.0.1", "cliqueID": CLIQUE, "index": 77}
@@ -196,7 +183,7 @@ def test_an_invalid_entry_does_not_affect_others(rack: Rack) -> None:
 def test_a_daemon_waits_while_the_clique_is_full(rack: Rack) -> None:
     for node in FOUR:
         rack.start_pod(node)
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     assert len(FOUR) == MAX_NODES
     fifth = rack.start_pod("node-e")
     rack.wait_until(
@@ -208,7 +195,7 @@ def test_a_daemon_waits_while_the_clique_is_full(rack: Rack) -> None:
     assert fifth.get("/readyz")[0] == 503
     assert "DomainFull" in fifth.get("/readyz")[1]
     rack.pods[2].stop()
-    joined(rack, "node-a", "node-b", "node-d", "node-e")
+    rack.wait_joined("node-a", "node-b", "node-d", "node-e")
 
 
 def test_the_entry_of_a_reference_daemon_is_kept(rack: Rack) -> None:
@@ -229,7 +216,7 @@ def test_the_entry_of_a_reference_daemon_is_kept(rack: Rack) -> None:
         },
     )
     ours = rack.start_pod("node-a")
-    joined(rack, "theirs", "node-a")
+    rack.wait_joined("theirs", "node-a")
     assert rack.indexes()["node-a"] == 1
     assert ours.stop() == 0
     assert rack.clique()["daemons"] == [theirs]
@@ -258,7 +245,7 @@ def test_nothing_is_requested_while_nothing_changes_in_the_clique(
 ) -> None:
     del server
     pod = rack.start_pod("node-a")
-    joined(rack, "node-a")
+    rack.wait_joined("node-a")
     rack.wait_until(
         lambda: "ImexBinaryMissing" in rack.entries()["node-a"]["message"], "the reason"
     )

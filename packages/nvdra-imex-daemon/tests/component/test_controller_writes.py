@@ -24,19 +24,6 @@ def running(server: ApiServer, rack: Rack, tmp_path: Path) -> Iterator[Controlle
         yield one
 
 
-def joined(rack: Rack, *nodes: str) -> None:
-    """Wait until exactly these nodes are in the clique, and all know each other by name."""
-    rack.wait_until(lambda: set(rack.entries()) == set(nodes), f"entries of {nodes}")
-    rack.wait_until(
-        lambda: all(
-            pod.hosts_entries() == rack.expected_hosts_entries()
-            for pod in rack.pods
-            if pod.process.poll() is None
-        ),
-        "the names of all in every hosts file",
-    )
-
-
 def announced(rack: Rack, number: int) -> dict[str, object]:
     path = f"/api/v1/namespaces/{rack.namespace}/pods/{rack.pods[number].name}"
     metadata = rack.server.request("GET", path)["metadata"]
@@ -48,7 +35,7 @@ def announced(rack: Rack, number: int) -> dict[str, object]:
 def test_daemons_join_with_few_writes_and_leave(rack: Rack) -> None:
     for node in FOUR:
         rack.start_pod(node, ANNOUNCED)
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     assert sorted(rack.indexes().values()) == list(range(4))
     rack.wait_until(
         lambda: all("ImexBinaryMissing" in each["message"] for each in rack.entries().values()),
@@ -66,14 +53,14 @@ def test_daemons_join_with_few_writes_and_leave(rack: Rack) -> None:
         assert rack.entries()[pod.node]["podUID"] == pod.uid
         assert announced(rack, number)["ip"] == pod.ip
     assert rack.pods[1].stop() == 0
-    joined(rack, "node-a", "node-c", "node-d")
+    rack.wait_joined("node-a", "node-c", "node-d")
     assert announced(rack, 1)["left"] is True
 
 
 @pytest.mark.usefixtures("running")
 def test_daemons_of_other_releases_and_of_the_reference_driver_share_the_clique(rack: Rack) -> None:
     rack.start_pod("node-a")  # writes itself, like every daemon of an earlier release
-    joined(rack, "node-a")
+    rack.wait_joined("node-a")
     theirs = domain_objects.clique_entry("theirs", 1)
     clique = rack.clique()
     rack.server.request(
@@ -86,7 +73,7 @@ def test_daemons_of_other_releases_and_of_the_reference_driver_share_the_clique(
     rack.server.create(pods, {"metadata": {"name": "theirs", "labels": label}, "spec": spec})
     rack.start_pod("node-b", ANNOUNCED)
     rack.start_pod("node-c", ANNOUNCED)
-    joined(rack, "node-a", "theirs", "node-b", "node-c")
+    rack.wait_joined("node-a", "theirs", "node-b", "node-c")
     assert rack.entries()["theirs"] == theirs
     assert {node: rack.indexes()[node] for node in ("node-a", "theirs")} == {
         "node-a": 0,
@@ -99,12 +86,12 @@ def test_daemons_of_other_releases_and_of_the_reference_driver_share_the_clique(
 def test_a_replaced_daemon_gets_its_index_back(rack: Rack) -> None:
     for node in FOUR[:3]:
         rack.start_pod(node, ANNOUNCED)
-    joined(rack, *FOUR[:3])
+    rack.wait_joined(*FOUR[:3])
     before = rack.indexes()
     rack.pods[0].stop(signal.SIGKILL)
     again = rack.start_pod("node-a", ANNOUNCED)
     rack.wait_until(lambda: rack.entries()["node-a"]["podUID"] == again.uid, "its entry")
-    joined(rack, *FOUR[:3])
+    rack.wait_joined(*FOUR[:3])
     assert rack.indexes() == before
 
 
@@ -125,7 +112,7 @@ def test_a_deleted_clique_is_written_again_with_the_same_indexes(rack: Rack) -> 
     rack.wait_until(
         lambda: rack.clique().get("metadata", {}).get("uid") not in (None, uid), "a new one"
     )
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     assert rack.indexes() == before
 
 
@@ -133,18 +120,18 @@ def test_a_deleted_clique_is_written_again_with_the_same_indexes(rack: Rack) -> 
 def test_a_daemon_without_room_says_so(rack: Rack) -> None:
     for node in FOUR:
         rack.start_pod(node, ANNOUNCED)
-    joined(rack, *FOUR)
+    rack.wait_joined(*FOUR)
     fifth = rack.start_pod("node-e", ANNOUNCED)
     rack.wait_until(lambda: "DomainFull" in fifth.get("/readyz")[1], "the reason")
     rack.pods[2].stop()
-    joined(rack, "node-a", "node-b", "node-d", "node-e")
+    rack.wait_joined("node-a", "node-b", "node-d", "node-e")
 
 
 def test_daemons_write_their_entries_themselves_while_there_is_no_controller(
     rack: Rack, running: ControllerProcess
 ) -> None:
     rack.start_pod("node-a", ANNOUNCED)
-    joined(rack, "node-a")
+    rack.wait_joined("node-a")
     running.process.send_signal(signal.SIGSTOP)  # partitioned: it comes back with what it knew
     rack.start_pod("node-b", ANNOUNCED)
     second = rack.pods[1]
@@ -153,10 +140,10 @@ def test_daemons_write_their_entries_themselves_while_there_is_no_controller(
         "what it waits for",
     )
     rack.wait_until(lambda: "node-b" in rack.entries(), "its own write", timeout_s=30)
-    joined(rack, "node-a", "node-b")
+    rack.wait_joined("node-a", "node-b")
     before = rack.indexes()
     running.process.send_signal(signal.SIGCONT)
     rack.start_pod("node-c", ANNOUNCED)
-    joined(rack, "node-a", "node-b", "node-c")
+    rack.wait_joined("node-a", "node-b", "node-c")
     assert {node: rack.indexes()[node] for node in before} == before
     assert sorted(rack.indexes().values()) == [0, 1, 2]

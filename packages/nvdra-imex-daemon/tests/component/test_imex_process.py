@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_imex_daemon.process.lifecycle import SIGNAL_INTERVAL_S
+from nvdra_sim.testing.imex_fixtures import needs_ipv6
 from nvdra_testing.node.imex_daemons import PROGRAM, DaemonPod, Rack
 
 TWO = ("node-a", "node-b")
@@ -16,12 +17,23 @@ THREE = (*TWO, "node-c")
 
 
 def formed(rack: Rack, *nodes: str) -> list[DaemonPod]:
-    """Start daemons on these nodes and wait until all are Ready and connected."""
+    """Start daemons on these nodes and wait until all are Ready and connected.
+
+    Later signals are for later changes only.
+    """
     rack.install_driver(*nodes)
     pods = [rack.start_pod(node) for node in nodes]
     rack.wait_until(lambda: rack.are_ready(*nodes), "all to be Ready")
     rack.wait_until(lambda: rack.are_connected(*pods), "all to be connected")
+    rack.wait_until(lambda: all(knows_peers(pod, len(nodes)) for pod in pods), "signals to be sent")
     return pods
+
+
+def knows_peers(pod: DaemonPod, count: int) -> bool:
+    """Whether so many peers are Ready for the daemon, and its IMEX has been told."""
+    status = pod.status()
+    ready = [peer for peer in status["peers"] if peer["isReady"]]
+    return len(ready) == count and not status["imex"]["isSignalDue"]
 
 
 def message(rack: Rack, node: str) -> str:
@@ -51,7 +63,7 @@ def test_a_clique_that_is_not_full_is_degraded_for_imex_and_ready(
     assert all(pod.is_ready() for pod in pods)
 
 
-@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6")
+@needs_ipv6
 def test_daemons_with_addresses_of_ip_version_6_are_connected(rack: Rack) -> None:
     rack.ip_version = 6
     first, second = formed(rack, *TWO)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nvdra_testing import background
 from nvdra_testing.cluster import lab_command
 from nvdra_testing.cluster.installation import Cluster, Component
 
@@ -70,9 +71,9 @@ class SocketGaps:
 @contextlib.contextmanager
 def record_gaps(cluster: Cluster, component: Component, node: str) -> Iterator[SocketGaps]:
     """Record while the block runs when no instance of a plugin could be registered."""
-    gaps, stop = SocketGaps(), threading.Event()
+    gaps = SocketGaps()
 
-    def look() -> None:
+    def look(stop: threading.Event) -> None:
         began: float | None = None
         while not stop.wait(POLL_S):
             now = time.monotonic()
@@ -84,10 +85,5 @@ def record_gaps(cluster: Cluster, component: Component, node: str) -> Iterator[S
         if began is not None:
             gaps.seconds.append(time.monotonic() - began)
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
+    with background.running(look):
         yield gaps
-    finally:
-        stop.set()
-        thread.join()

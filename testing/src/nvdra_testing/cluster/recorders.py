@@ -16,6 +16,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from nvdra_testing import background
 from nvdra_testing.cluster.compute_domains import Domain, Json
 from nvdra_testing.cluster.kubectl import Kubectl
 
@@ -97,9 +98,9 @@ def record_versions(pods: Kubectl, *what: str) -> Iterator[Recording]:
 @contextlib.contextmanager
 def record_imex(domain: Domain, node: str) -> Iterator[ImexRecording]:
     """Record the answers of nvidia-imex on a node while the block runs, across daemons."""
-    answers, stop = ImexRecording(), threading.Event()
+    answers = ImexRecording()
 
-    def ask() -> None:
+    def ask(stop: threading.Event) -> None:
         while not stop.is_set():
             pod = domain.daemons().get(node, "")
             if not pod:
@@ -113,13 +114,8 @@ def record_imex(domain: Domain, node: str) -> Iterator[ImexRecording]:
             if not stop.is_set():
                 answers.add(None, pod)
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
+    with background.running(ask):
         yield answers
-    finally:
-        stop.set()
-        thread.join()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ this shows that each error becomes a reason and that none ends the process.
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence, Set
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count, cycle
 from pathlib import Path
@@ -41,6 +41,35 @@ _NOT_THE_PLUGINS = re.compile(r"gsp_nvdra_sim\.bin|\.log$|/traced-")
 
 _NUMBERS = count(1)
 _PATH = re.compile(r'"(/[^"]*)"|<(/[^>]*)>')
+
+
+ROUND_S = 5.5
+"""What is checked periodically is checked every five seconds."""
+
+
+async def fail_while_running(
+    rig: Rig,
+    paths: Set[str],
+    serve: Callable[[InjectedError, float], Awaitable[Set[str]]],
+    *,
+    is_soak: bool,
+) -> None:
+    """Let each error happen while the plugin runs; with `is_soak` also on each file by itself.
+
+    Args:
+        rig: The node.
+        paths: The files that the plugin reads.
+        serve: Uses the plugin during the error, for at least the seconds that are given, and
+            afterwards. Returns the files on which a call failed.
+        is_soak: Whether each error is tried with all and with some of the calls.
+    """
+    for error, when in ALL if is_soak else USUAL:
+        # Without its own record of what is prepared, the plugin refuses an unprepare.
+        failing = paths if when == SOME else {path for path in paths if not is_state(rig, path)}
+        assert await serve(InjectedError(error, sorted(failing), when), ROUND_S)
+    if is_soak:
+        for path, error in zip(sorted(paths), cycle(ERRORS), strict=False):
+            await serve(InjectedError(error, [path]), 0.0)
 
 
 def check_reason(answer: str) -> None:

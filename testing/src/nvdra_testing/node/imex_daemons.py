@@ -368,6 +368,18 @@ class Rack:
                 raise AssertionError(f"waited for {what}; {self.entries()}\n{logs}")
             time.sleep(0.03)
 
+    def wait_joined(self, *nodes: str) -> None:
+        """Wait until exactly these nodes are in the clique, and all know each other by name."""
+        self.wait_until(lambda: set(self.entries()) == set(nodes), f"entries of {nodes}")
+        self.wait_until(
+            lambda: all(
+                pod.hosts_entries() == self.expected_hosts_entries()
+                for pod in self.pods
+                if pod.process.poll() is None
+            ),
+            "the names of all in every hosts file",
+        )
+
     def events(self, reason: str) -> list[Json]:
         """The events with this reason on the domain's objects."""
         found = self.server.request("GET", f"/api/v1/events?fieldSelector=reason={reason}")["items"]

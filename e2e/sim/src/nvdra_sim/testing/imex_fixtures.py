@@ -30,6 +30,10 @@ TIMEOUT_S = 20.0
 # Replaces the machine's /etc/nsswitch.conf for the tray's processes, so that they use no DNS.
 NSSWITCH = "hosts: files\n"
 
+needs_ipv6 = pytest.mark.skipif(
+    not Path("/proc/net/if_inet6").exists(), reason="this kernel has no IPv6"
+)
+
 # The settings that the compute domain driver gives its daemons (docs/reference/imex.md, "The run
 # command").
 CONFIG = """\

@@ -44,13 +44,28 @@ def _ignore_change(_: frozenset[str]) -> None:
     """Do nothing with the changed keys."""
 
 
+FindPath = Callable[[float, bool], Awaitable[str]]
+"""Returns the collection's path by the deadline. True means that the last path was answered with
+404."""
+
+
+def fixed_path(path: str) -> FindPath:
+    """The path of a collection whose API has one version."""
+
+    async def find_path(deadline: float, is_lost: bool) -> str:
+        del deadline, is_lost
+        return path
+
+    return find_path
+
+
 class Informer:
     """A local copy of one collection."""
 
     def __init__(
         self,
         api: Client,
-        find_path: Callable[[float, bool], Awaitable[str]],
+        find_path: FindPath,
         params: Mapping[str, str],
         on_watch_restart: Callable[[str], None],
         *,
@@ -61,9 +76,8 @@ class Informer:
 
         Args:
             api: The API server.
-            find_path: Returns the collection's path by the deadline. It is called before each list,
-                because an upgrade of the control plane may change the API version. True means that
-                the last path was answered with 404.
+            find_path: Returns the collection's path. It is called before each list, because an
+                upgrade of the control plane may change the API version.
             params: Selectors.
             on_watch_restart: Called with the collection's name, such as `resourceslices`, whenever
                 a watch replaces one that ended.

@@ -11,8 +11,8 @@ Source: docs/reference/kubelet-plugin.md, "Rolling updates".
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from nvdra_api.errors import Reason, RetryableError
@@ -110,15 +110,8 @@ class CallRouter(grpc.GenericRpcHandler):
         self._is_stopping = False
         self._channels: dict[Path, grpc.aio.Channel] = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def aclose(self) -> None:
+        """Close the connections to other instances; for `contextlib.aclosing`."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()

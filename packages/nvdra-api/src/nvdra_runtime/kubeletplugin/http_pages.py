@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -37,17 +37,6 @@ class HttpPages:
         self._actions: dict[str, Action] = {}
         self._is_open = False
         self._servers = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def show(
         self,
@@ -90,8 +79,8 @@ class HttpPages:
             )
         )
 
-    async def close(self) -> None:
-        """Close the servers."""
+    async def aclose(self) -> None:
+        """Close the servers; for `contextlib.aclosing`."""
         await self._servers.aclose()
 
     def _current_status(self) -> Mapping[str, Any]:

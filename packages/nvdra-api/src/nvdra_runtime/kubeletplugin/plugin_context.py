@@ -3,7 +3,7 @@
 import os
 from asyncio import Event, TaskGroup
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,7 @@ from nvdra_runtime.kubeletplugin.http_pages import HttpPages
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
 from nvdra_runtime.kubeletplugin.standby import Standby, WarmUp
 from nvdra_runtime.kubeletplugin.state_dir import StateDir
-from nvdra_runtime.kubeletplugin.status_report import Document
+from nvdra_runtime.kubeletplugin.status_report import Document, Instance
 from nvdra_runtime.node import instance_lock
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver
@@ -119,6 +119,7 @@ async def open_context(
         OSError: The directory cannot be used, and waiting would not help.
     """
     node, clock = NodeName(settings.node_name), SystemClock()
+    instance = Instance(settings.driver, program.version, node, clock.now())
     metrics = PluginMetrics(driver=settings.driver, node=node)
     host = Host(
         proc=settings.proc_root,
@@ -141,14 +142,13 @@ async def open_context(
         )
         events = await enter(EventRecorder(api, program.name, node, clock.now).running())
         pages = await enter(
-            HttpPages(settings, metrics.registry, telemetry.recorder, logging, clock)
+            aclosing(HttpPages(settings, metrics.registry, telemetry.recorder, logging, clock))
         )
         tasks = await enter(TaskGroup())
         observe_nvml = partial(_record_nvml_call, telemetry)
         standby = Standby(
             settings,
-            program.version,
-            node,
+            instance,
             api,
             pages,
             metrics,
@@ -158,7 +158,7 @@ async def open_context(
             clock,
         )
         stack.callback(standby.end_warm_up)
-        await enter(standby.router)
+        await enter(aclosing(standby.router))
         await enter(standby.sockets)
         opened = await enter(
             state_dir.lock(
@@ -168,7 +168,7 @@ async def open_context(
                 host.boot_id,
                 clock,
                 standby.wait,
-                partial(_report_unusable, pages, settings, program, node, clock),
+                partial(_report_unusable, pages, instance, clock),
                 stop,
             )
         )
@@ -206,21 +206,13 @@ def _holder(settings: PluginSettings) -> Mapping[str, str]:
 
 
 async def _report_unusable(
-    pages: HttpPages,
-    settings: PluginSettings,
-    program: Program,
-    node: NodeName,
-    clock: Clock,
-    problem: str,
+    pages: HttpPages, instance: Instance, clock: Clock, problem: str
 ) -> None:
     """Show why the plugin's directory cannot be used."""
     checks: Mapping[str, Check] = {"state": lambda: problem}
-    started = clock.now()
 
     def status() -> Document:
-        return status_report.waiting_document(
-            settings.driver, program.version, node, checks, started, clock.now()
-        )
+        return status_report.waiting_document(instance, checks, clock.now())
 
     await pages.show(checks, status)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from nvdra_api.errors import DriverError
-from nvdra_api.ids import NodeName
 
 from nvdra_runtime.http.probes import Check, PassingRemark
 from nvdra_runtime.kube import apiversions
@@ -31,7 +30,7 @@ from nvdra_runtime.kubeletplugin.registration import SocketPaths
 from nvdra_runtime.kubeletplugin.server import KubeletStatus
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
 from nvdra_runtime.kubeletplugin.sibling_sockets import SiblingSockets
-from nvdra_runtime.kubeletplugin.status_report import Document
+from nvdra_runtime.kubeletplugin.status_report import Document, Instance
 from nvdra_runtime.node import instance_lock, record_database
 from nvdra_runtime.node.instance_lock import InstanceLock
 from nvdra_runtime.process import background_tasks, timeouts
@@ -110,8 +109,7 @@ class Standby:
     def __init__(
         self,
         settings: PluginSettings,
-        version: str,
-        node: NodeName,
+        instance: Instance,
         api: Client,
         pages: HttpPages,
         metrics: PluginMetrics,
@@ -124,8 +122,7 @@ class Standby:
 
         Args:
             settings: The plugin's flags.
-            version: The plugin's release.
-            node: This node.
+            instance: This instance, for its status.
             api: The client of the API server.
             pages: Probes, metrics and status.
             metrics: The process's metrics.
@@ -141,8 +138,7 @@ class Standby:
             settings.driver, settings.plugin_dir, settings.kubelet_registrar_directory_path
         )
         self._settings = settings
-        self._version = version
-        self._node = node
+        self._instance = instance
         self._api = api
         self._pages = pages
         self._metrics = metrics
@@ -151,7 +147,6 @@ class Standby:
         self._tasks = tasks
         self._clock = clock
         self._began = clock.monotonic()
-        self._started = clock.now()
         self._holder: Mapping[str, str] = {}
         self._paths: SocketPaths | None = None
         self._is_version_known = False
@@ -307,7 +302,7 @@ class Standby:
         """Read the Node's kubelet version, and choose the sockets that follow from it."""
         while not self._is_version_known:
             try:
-                node = await self._api.get(f"/api/v1/nodes/{self._node}", self._deadline())
+                node = await self._api.get(f"/api/v1/nodes/{self._instance.node}", self._deadline())
             except DriverError as error:
                 self._version_problem = str(error)
                 await asyncio.sleep(_API_RETRY_S)
@@ -330,7 +325,7 @@ class Standby:
 
     async def _see_slices(self) -> None:
         """Wait until the API server has slices of this node, which the active instance writes."""
-        fields = f"spec.nodeName={self._node},spec.driver={self._settings.driver}"
+        fields = f"spec.nodeName={self._instance.node},spec.driver={self._settings.driver}"
         while not self._has_slices:
             try:
                 deadline = self._deadline()
@@ -369,13 +364,7 @@ class Standby:
 
     def _status(self) -> Document:
         return status_report.waiting_document(
-            self._settings.driver,
-            self._version,
-            self._node,
-            self._checks(),
-            self._started,
-            self._clock.now(),
-            self._holder_text,
+            self._instance, self._checks(), self._clock.now(), self._holder_text
         )
 
 

@@ -4,6 +4,7 @@ It is read from memory, so that it answers even if the API server, the disk or a
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic
 
@@ -30,6 +31,23 @@ of the driver.
 MAX_FAILURES = 20
 
 
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The instance that reports.
+
+    Attributes:
+        driver: The driver's name.
+        version: Its release.
+        node: This node.
+        started: When it was started.
+    """
+
+    driver: str
+    version: str
+    node: NodeName
+    started: datetime
+
+
 class StatusReport(Generic[RecordT]):
     """The state of one driver on one node."""
 
@@ -44,15 +62,12 @@ class StatusReport(Generic[RecordT]):
         readiness_checks: Mapping[str, Check],
         clock: Clock,
     ) -> None:
-        self._driver = driver
-        self._version = version
-        self._node = node
+        self._instance = Instance(driver, version, node, clock.now())
         self._devices = devices
         self._prepared_claims = prepared_claims
         self._failures = failures
         self._readiness_checks = readiness_checks
         self._clock = clock
-        self._started = clock.now()
 
     def document(self) -> Document:
         """The current state. Times are RFC 3339 in UTC.
@@ -61,14 +76,7 @@ class StatusReport(Generic[RecordT]):
         `devices` are in the driver's order, `failures` newest first.
         """
         return {
-            **_process(
-                self._driver,
-                self._version,
-                self._node,
-                self._readiness_checks,
-                self._started,
-                self._clock.now(),
-            ),
+            **_process(self._instance, self._readiness_checks, self._clock.now()),
             "devices": self._devices(),
             "claims": [*map(self._claim, self._prepared_claims.values()), *self._unreadable()],
             "failures": [_failure(each) for each in self._failures.latest()[:MAX_FAILURES]],
@@ -97,27 +105,18 @@ class StatusReport(Generic[RecordT]):
 
 
 def waiting_document(
-    driver: str,
-    version: str,
-    node: NodeName,
-    checks: Mapping[str, Check],
-    started: datetime,
-    now: datetime,
-    active: str = "",
+    instance: Instance, checks: Mapping[str, Check], now: datetime, active: str = ""
 ) -> Document:
     """The state of an instance that has not opened the state file yet.
 
     Args:
-        driver: The driver's name.
-        version: The release of this instance.
-        node: This node.
+        instance: The instance that waits.
         checks: The readiness checks.
-        started: When this instance was started.
         now: The current time.
         active: The active instance, which knows devices and claims; empty if there is none.
     """
     return {
-        **_process(driver, version, node, checks, started, now),
+        **_process(instance, checks, now),
         "standing_by_for": active,
         "devices": [],
         "claims": [],
@@ -125,23 +124,16 @@ def waiting_document(
     }
 
 
-def _process(
-    driver: str,
-    version: str,
-    node: NodeName,
-    checks: Mapping[str, Check],
-    started: datetime,
-    now: datetime,
-) -> Document:
+def _process(instance: Instance, checks: Mapping[str, Check], now: datetime) -> Document:
     """What is known of the process in any phase."""
     checked = {name: check() for name, check in checks.items()}
     results = {name: text for name, text in checked.items() if text}
     return {
-        "driver": driver,
-        "node": node,
-        "version": version,
+        "driver": instance.driver,
+        "node": instance.node,
+        "version": instance.version,
         "now": _rfc3339(now),
-        "started": _rfc3339(started),
+        "started": _rfc3339(instance.started),
         "problems": {name: text for name, text in results.items() if probes.is_failure(text)},
         "remarks": {name: text for name, text in results.items() if not probes.is_failure(text)},
     }

@@ -25,7 +25,7 @@ from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue, NotifyWaiting
 from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.informer import Informer
+from nvdra_runtime.kube.informer import Informer, fixed_path
 from nvdra_runtime.process.timeouts import wait_for_event
 from nvdra_runtime.telemetry import keys
 from nvdra_runtime.telemetry.active_span import ActiveSpan
@@ -65,14 +65,10 @@ class EntrySource:
         on_change: Callable[[], None],
         on_watch_restart: Callable[[str], None],
     ) -> None:
-        async def find_path(deadline: float, is_lost: bool) -> str:
-            del deadline, is_lost  # this API has one version
-            return collection
-
         self._parse = parse
         self.informer = Informer(
             api,
-            find_path,
+            fixed_path(collection),
             {"fieldSelector": f"metadata.name={name}"},
             on_watch_restart,
             on_change=lambda _: on_change(),

@@ -17,7 +17,7 @@ from nvdra_api.errors import DriverError
 from nvdra_api.ids import NodeName
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.informer import Informer
+from nvdra_runtime.kube.informer import Informer, fixed_path
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.telemetry import logs
 
@@ -52,18 +52,13 @@ class LabelWatch:
             membership: Knows the right label and sets it.
             on_watch_restart: Called when the watch starts again.
         """
-
-        async def find_path(deadline: float, is_lost: bool) -> str:
-            del deadline, is_lost  # Nodes have one version
-            return _NODES
-
         self._node = node
         self._membership = membership
         self._corrections = 0
         self._corrected_at = -math.inf
         self._informer = Informer(
             api,
-            find_path,
+            fixed_path(_NODES),
             {"fieldSelector": f"metadata.name={node}"},
             on_watch_restart,
             transform=_trim_to_label,

@@ -8,7 +8,7 @@ from nvdra_api import names
 from nvdra_api.ids import NodeName
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.informer import Informer
+from nvdra_runtime.kube.informer import Informer, fixed_path
 
 _NODES: Final = "/api/v1/nodes"
 
@@ -31,15 +31,10 @@ class NodeAnnotation:
             on_change: Called when the Node has changed, or is known for the first time.
             on_watch_restart: Called when the watch starts again.
         """
-
-        async def find_path(deadline: float, is_lost: bool) -> str:
-            del deadline, is_lost  # Nodes have one version
-            return _NODES
-
         self._node = node
         self._informer = Informer(
             api,
-            find_path,
+            fixed_path(_NODES),
             {"fieldSelector": f"metadata.name={node}"},
             on_watch_restart,
             on_change=lambda _: on_change(),

@@ -20,7 +20,7 @@ from nvdra_api.meta import JsonObject
 from nvdra_runtime.computedomain.announcements import Announcement
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
-from nvdra_runtime.kube.informer import Informer
+from nvdra_runtime.kube.informer import Informer, fixed_path
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.telemetry import logs
 
@@ -85,7 +85,10 @@ class MemberList:
         self.has_joined = False
         self.recheck_in_s = math.inf
         self._informer = Informer(
-            api, self._locate, {"fieldSelector": f"metadata.name={store.name}"}, observe_restart
+            api,
+            fixed_path(store.collection),
+            {"fieldSelector": f"metadata.name={store.name}"},
+            observe_restart,
         )
 
     @asynccontextmanager
@@ -231,10 +234,6 @@ class MemberList:
             except NotFound:
                 return False
         return False
-
-    async def _locate(self, deadline: float, is_lost: bool) -> str:
-        del deadline, is_lost  # our own API has one version only
-        return self._store.collection
 
     def _cached(self) -> JsonObject | None:
         return next(iter(self._informer.snapshot().values()), None)

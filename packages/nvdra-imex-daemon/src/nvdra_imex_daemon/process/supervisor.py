@@ -142,6 +142,11 @@ class Supervisor:
             self._signal_at = lifecycle.signal_at(now, self._signalled_at)
             self._changed.set()
 
+    @property
+    def is_signal_due(self) -> bool:
+        """Whether the running child will be signalled that its peers have changed."""
+        return self._lifecycle.phase is Phase.UP and not math.isinf(self._signal_at)
+
     def clear_failure(self) -> None:
         """Forget earlier failures, because the running child works."""
         if self.state.failure is not None:
