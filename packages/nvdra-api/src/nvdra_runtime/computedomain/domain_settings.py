@@ -9,6 +9,7 @@ Source: docs/reference/imex.md, "DNS names"; docs/design.md, "Settled".
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from nvdra_api import names
@@ -38,6 +39,12 @@ def parsed(max_nodes: object, gates: object) -> DomainSettings | None:
     """
     if not isinstance(gates, str) or not isinstance(max_nodes, int | str):
         return None
+    return _parsed(max_nodes, gates)
+
+
+@lru_cache(maxsize=64)
+def _parsed(max_nodes: int | str, gates: str) -> DomainSettings | None:
+    """Cached, because every pass over a domain asks, and almost all domains have the same."""
     try:
         settings = DomainSettings(int(max_nodes), FeatureGates.parse_known(gates))
     except (FeatureGateError, ValueError):
