@@ -152,3 +152,27 @@ def test_the_report_counts_long_waits_by_what_explains_them() -> None:
     assert "**0 lost, 0 doubled, 0 stuck, 0 unexplained, 0 groundless, 0 left over**" in page
     week.lost.append("claim c of pod p has no record")
     assert "## Lost\n\n- claim c of pod p has no record" in report.as_markdown(week)
+
+
+def status_of(*claims: str) -> dict[str, object]:
+    named = [{"name": claim, "resourceClaimName": f"p-{claim}"} for claim in claims]
+    return {
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "node-1"},
+        "status": {"resourceClaimStatuses": named},
+    }
+
+
+def test_a_pod_whose_claims_kubernetes_forgets_by_turns_is_not_our_matter() -> None:
+    history = History(pods={"p": PodHistory("p", 0.0)})
+    pod = history.pods["p"]
+    history.take_pod("MODIFIED", status_of("a"))
+    history.take_pod("MODIFIED", status_of("a", "b"))
+    assert not pod.forgotten
+    for turn in range(verdict.FORGOTTEN_OFTEN):
+        assert not verdict.forgotten_claims(pod)
+        history.take_pod("MODIFIED", status_of("ab"[turn % 2]))
+    pod.deleted = pod.forgotten[-1] + 300
+    waited = wait(pod.forgotten[0], pod.deleted)
+    assert not verdict.judge(waited, verdict.forgotten_claims(pod)).problem
+    assert verdict.judge(waited, []).problem.startswith("nothing kept it")

@@ -56,7 +56,10 @@ class Run:
 
 @dataclass
 class PodHistory:
-    """One pod from its creation until it was gone."""
+    """One pod from its creation until it was gone.
+
+    `forgotten` has the moments at which the pod's status no longer named a claim that it had named.
+    """
 
     name: str
     created: float
@@ -67,6 +70,7 @@ class PodHistory:
     gone: float | None = None
     told: list[Told] = field(default_factory=list)
     claims: dict[str, str] = field(default_factory=dict)
+    forgotten: list[float] = field(default_factory=list)
 
     @property
     def is_running(self) -> bool:
@@ -130,9 +134,14 @@ class History:
             if pod["spec"].get("nodeName") and found.scheduled is None:
                 found.node, found.scheduled = pod["spec"]["nodeName"], now
             status = pod.get("status", {})
-            for each in status.get("resourceClaimStatuses") or ():
-                if each.get("resourceClaimName"):
-                    found.claims[each["name"]] = each["resourceClaimName"]
+            named = {
+                each["name"]: each["resourceClaimName"]
+                for each in status.get("resourceClaimStatuses") or ()
+                if each.get("resourceClaimName")
+            }
+            if named and not found.claims.keys() <= named.keys():
+                found.forgotten.append(now)
+            found.claims.update(named)
             for each in pod["spec"].get("resourceClaims") or ():
                 if each.get("resourceClaimName"):
                     found.claims[each["name"]] = each["resourceClaimName"]

@@ -373,7 +373,13 @@ KINDS = (
         is_everywhere=True,
     ),
     Kind("disk full", fill_disk, (10, 20), frozenset({Reason.STATE_UNAVAILABLE})),
-    Kind("service of the driver stopped", stop_service, (8, 15), frozenset()),
+    Kind(
+        "service of the driver stopped",
+        stop_service,
+        (8, 15),
+        # A container that is created before the spec follows; the kubelet creates it again.
+        frozenset({CONTAINER_FAILED}),
+    ),
     Kind(
         "driver container replaced",
         replace_driver_container,

@@ -165,7 +165,7 @@ class _WeekRun:
             for pod in histories_:
                 mine = self.planned[pod.name]
                 busy = verdict.busy(pod, mine.gpus, self.history, end)
-                causes = [*self.causes, *forced, *busy]
+                causes = [*self.causes, *forced, *busy, *verdict.forgotten_claims(pod)]
                 for wait in verdict.waits([pod], end):
                     judged = verdict.judge(wait, causes)
                     week.judgements.append(judged)
@@ -379,6 +379,8 @@ class _WeekRun:
         planned = self.planned[pod.name]
         if planned.is_hasty:
             return now - pod.created > planned.life_s
+        if len(pod.forgotten) >= verdict.FORGOTTEN_OFTEN:  # a person would do the same
+            return True
         runs = pod.is_running and now - pod.runs[-1].began > RUNS_S
         return runs and now - pod.runs[0].began > planned.life_s
 

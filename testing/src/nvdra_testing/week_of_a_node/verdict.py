@@ -26,6 +26,9 @@ LATE_S: Final = 60.0
 word, and the kubelet reports in intervals.
 """
 
+FORGOTTEN_OFTEN: Final = 20
+"""A pod whose status forgot a claim as often does not start any more."""
+
 SILENCE: Final = "(silence)"
 """The reason of causes during which nobody can say anything, such as a node without power."""
 
@@ -223,6 +226,25 @@ def _has_room(history: History, node: str, gpus: int, claims: set[str], at: floa
         return node in elsewhere
     taken = {each.device for each in there if each.node == node and not each.is_admin}
     return len(offered - taken) >= max(gpus, 1) if gpus else bool(offered)
+
+
+def forgotten_claims(pod: PodHistory) -> list[Cause]:
+    """The time in which Kubernetes took turns in naming the claims of a pod that has several.
+
+    The kubelet then waits for the claim that is not named, for ever. Kubernetes issue 138407.
+    """
+    if len(pod.forgotten) < FORGOTTEN_OFTEN:
+        return []
+    last = max(each for each in (pod.forgotten[-1], pod.deleted) if each is not None)
+    return [
+        Cause(
+            "claims that Kubernetes forgets by turns",
+            pod.node,
+            pod.forgotten[0],
+            last,
+            frozenset({SILENCE}),
+        )
+    ]
 
 
 def at_moment(steps: Sequence[tuple[float, T]], at: float, before: T) -> T:
