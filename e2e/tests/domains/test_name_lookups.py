@@ -1,0 +1,61 @@
+"""The cluster's name server is asked nothing by a domain that has formed."""
+
+import pytest
+from nvdra_testing import name_server
+from nvdra_testing.cluster import compute_domains
+from nvdra_testing.cluster.compute_domains import Domain, Json
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl, WaitTimeout
+from nvdra_testing.name_server import FAMILIES, LOOKUP
+
+MAX_NODES = 2
+"""Of a domain in this lab: one place stays empty in a domain of one node."""
+QUIET_S = 10
+"""Longer than nvidia-imex waits before it asks again for a name that nobody knows."""
+
+
+def endpoints(cluster: Cluster) -> Json:
+    """The cluster's DNS service leads to this machine."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "counting",
+            "namespace": "kube-system",
+            "labels": {"kubernetes.io/service-name": "kube-dns"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [cluster.host_address]}],
+        "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}],
+    }
+
+
+def test_a_formed_domain_asks_the_clusters_name_server_nothing(
+    rack: Cluster, team: Kubectl
+) -> None:
+    system = rack.kubectl.in_namespace("kube-system")
+    system.apply(endpoints(rack))
+    with name_server.counting(rack.host_address) as asked:
+        domain = Domain(rack, compute_domains.create_domain(team, "alone"))
+        pod = compute_domains.channel_pod("p", compute_domains.template_name("alone"))
+        team.apply(pod)
+        team.wait_running("p", timeout_s=100)
+        compute_domains.wait_ready(team, "alone", 1)
+        (daemon,) = domain.daemons().values()
+        asked.clear()
+        with pytest.raises(WaitTimeout, match="for a question"):
+            team.wait(lambda: None if asked else "none", "a question", QUIET_S)
+
+        for name in (f"compute-domain-daemon-{index:04d}" for index in range(MAX_NODES)):
+            for family in FAMILIES:
+                rack.driver_namespace.exec(daemon, "python3", "-c", LOOKUP, name, str(int(family)))
+                assert asked == [], (name, family)
+        unknown = ["exec", daemon, "--", "python3", "-c", LOOKUP, "nobody-9999", "0"]
+        assert rack.driver_namespace.run_unchecked(*unknown).returncode != 0
+        assert asked, "the name server is the one that is asked"
+
+    team.delete("pod", "p")
+    team.delete("computedomain", "alone")
+    domain.wait_gone()
+    compute_domains.wait_released(rack)
+    system.delete("endpointslice", "counting")
