@@ -201,6 +201,16 @@ def test_a_kubelet_that_is_restarted_keeps_its_pods(lab: Lab, pods: Kubectl) -> 
     pods.wait(lambda: lab.run("status").stdout if is_unwell(lab) else None, "all to be well again")
 
 
+def test_an_api_server_that_clients_watch_is_restarted(lab: Lab, pods: Kubectl) -> None:
+    watch = [*pods.argv(), "get", "pods", "--watch"]
+    with subprocess.Popen(watch, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline()  # the watch is open, or will be in a moment
+        lab.run_checked("restart", "kube-apiserver")
+        watching.kill()
+    pods.wait(lambda: lab.run("status").stdout if is_unwell(lab) else None, "all to be well again")
+
+
 def test_another_labs_kubeconfig_makes_an_existing_cluster(lab: Lab) -> None:
     other = Lab("borrowed")
     kubeconfig = str(lab.kubectl().kubeconfig)

@@ -14,6 +14,7 @@ from nvdra_lab.machines import machine_spec, network, status
 
 INIT_LOG = "init"
 INIT_MODULE = "nvdra_lab.machines.init"
+STOP_TIMEOUT_S = 15.0
 KILL_TIMEOUT_S = 30.0
 
 
@@ -96,20 +97,31 @@ def read_status(folder: MachineDir) -> status.MachineStatus:
 def restart(folder: MachineDir, unit: str) -> None:
     """End a unit's process, and wait until its machine has started it again.
 
+    A process that is busy ending is killed after `STOP_TIMEOUT_S`, as a service manager would do:
+    kube-apiserver waits a minute for clients that watch.
+
     Raises:
         LabError: The machine has no such unit, or does not start it again.
     """
     before, init = read_status(folder), init_pid(folder)
     if init is None or unit not in before.units:
         raise LabError(f"{folder.root.name} runs no {unit}; it runs: {', '.join(before.units)}")
-    pid = host_pid(init, before.units[unit].pid)
-    if pid is not None:
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + KILL_TIMEOUT_S
+    _end(init, before.units[unit].pid, signal.SIGTERM)
+    began, is_killed = time.monotonic(), False
     while (now := read_status(folder).units[unit]).exits == before.units[unit].exits or not now.pid:
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + STOP_TIMEOUT_S + KILL_TIMEOUT_S:
             raise LabError(f"{unit} did not start again within {KILL_TIMEOUT_S:.0f} s")
+        if time.monotonic() > began + STOP_TIMEOUT_S and not is_killed:
+            is_killed = True
+            _end(init, before.units[unit].pid, signal.SIGKILL)
         time.sleep(0.05)
+
+
+def _end(init: int, pid: int, how: signal.Signals) -> None:
+    """Send a signal to a process of a machine, if it still runs."""
+    found = host_pid(init, pid)
+    if found is not None:
+        os.kill(found, how)
 
 
 def environment_inside(folder: MachineDir) -> dict[str, str]:
