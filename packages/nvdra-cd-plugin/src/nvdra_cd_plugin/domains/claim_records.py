@@ -31,6 +31,8 @@ class DomainClaimRecord(records.PreparedClaimRecord):
     domain: DomainUID
     """Empty in a record that was recovered for a claim that no longer exists."""
     domain_namespace: str = ""
+    """Of the record that is not stored yet, this and the name are what the claim's annotations say,
+    which may be wrong."""
     domain_name: str = ""
     is_joining: bool = False
     """The claim waits for this node's daemon and has no channel yet. It is recorded nevertheless,
