@@ -16,6 +16,7 @@ from nvdra_lab.machines import (
     cgroups,
     failed_start,
     hardware,
+    inotify,
     kernel,
     machine_spec,
     network,
@@ -46,12 +47,14 @@ def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab
     kubernetes = versions.resolve(request.kube, binaries.releases(environment, "kubernetes"))
     requirements.check(environment)
     _check(request, kubernetes)
+    inotify.check(request.node_count)
     programs = binaries.ensure(environment, kubernetes, progress)
     archives = images.ensure_small(environment, progress)
     with progress.step("the simulated driver"):
         hardware.compile_programs()
     with _begin_lab(environment, request, kubernetes) as lab:
         where = state.folder(environment, lab.name)
+        inotify.raise_limits(request.node_count)
         with progress.step(f"{len(lab.nodes) + 1} machines in their namespaces"):
             files.write_lab(environment, lab, where, programs, archives)
             network.create(lab, where.net_namespace)
