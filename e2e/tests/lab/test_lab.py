@@ -12,10 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from nvdra_testing.cluster import lab_command
+from nvdra_testing.cluster import lab_command, layered_archive
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.lab_command import Lab
 
@@ -48,7 +49,7 @@ def pods(lab: Lab) -> Kubectl:
     return kubectl
 
 
-def web(name: str, node: str) -> dict[str, object]:
+def web(name: str, node: str) -> dict[str, Any]:
     """A pod on that node that serves its own name."""
     script = f"mkdir /w && echo {name} > /w/index.html && echo serving && exec httpd -f -h /w"
     return {
@@ -185,6 +186,27 @@ def test_every_node_is_labelled_and_takes_pods(lab: Lab) -> None:
     assert {node["is_ready"] for node in status["nodes"]} == {True}
     assert {part["state"] for part in status["components"]} == {"running"}
     assert len(status["components"]) == 9
+
+
+def test_an_image_is_unpacked_once_and_each_node_has_its_own_changes(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.run_checked("image", "load", str(layered_archive.write(tmp_path / "layered.tar")))
+    kubectl = lab.kubectl()
+    for node in ("node-1", "node-2"):
+        pod = web(f"linked-{node}", node)
+        pod["spec"]["containers"][0]["image"] = layered_archive.REFERENCE
+        kubectl.apply(pod)
+    pods = ("linked-node-1", "linked-node-2")
+    kubectl.wait_running(*pods)
+    marker = ("stat", "-c", "%i %h %a %u", "/marker")
+    first, second = [kubectl.exec(pod, *marker) for pod in pods]
+    assert first == second
+    assert first.split()[1:] == ["2", "640", "7"]
+    kubectl.exec(pods[0], "sh", "-c", "echo mine > /marker; rm /bin/httpd")
+    kubectl.exec(pods[0], "sh", "-c", "rm /marker")
+    assert kubectl.exec(pods[1], "cat", "/marker") == layered_archive.MARKER
+    kubectl.delete("pod", *pods)
 
 
 def test_a_kubelet_that_is_restarted_keeps_its_pods(lab: Lab, pods: Kubectl) -> None:

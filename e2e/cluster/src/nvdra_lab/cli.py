@@ -197,6 +197,7 @@ def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser
     image = _command(
         commands, "image", None, "build the project's images, and load them into nodes",
         "lab image build\nlab image load                 load all built images into every node",
+        named,
     )  # fmt: skip
     verbs = image.add_subparsers(required=True, metavar="VERB")
     build = _command(
@@ -211,8 +212,9 @@ def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser
     load = _command(
         verbs, "load", actions.load_images, "import images into every node",
         "lab image load\nlab image load my-image.tar --name two",
-        named,
     )  # fmt: skip
+    # Without a default of its own, which would replace what stands before the verb.
+    load.add_argument("--name", default=argparse.SUPPRESS, help="name of the lab (lab)")
     load.add_argument("archive", nargs="*", help="OCI archives (all archives of `lab image build`)")
 
 
