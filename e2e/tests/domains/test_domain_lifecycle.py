@@ -31,6 +31,15 @@ def test_a_pod_sees_its_channel_and_its_domain_is_ready_while_it_runs_and_no_lon
         == set(compute_domains.node_indexes(team, "ring"))
         == {node}
     )
+    where = {
+        names.DOMAIN_NAMESPACE_ANNOTATION: team.namespace,
+        names.DOMAIN_NAME_ANNOTATION: "ring",
+    }
+    for claim in (
+        *workloads.claims_of(team, "w"),
+        *workloads.claims_of(rack.driver_namespace, domain.daemons()[node]),
+    ):
+        assert where.items() <= claim["metadata"]["annotations"].items()
     outgoing = "/proc/sys/net/ipv4/ip_local_port_range"
     first, last = map(
         int, rack.driver_namespace.exec(domain.daemons()[node], "cat", outgoing).split()

@@ -10,8 +10,18 @@ from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
 BOTH = ("node-1", "node-2")
+RETRY_S = 70
+"""The simulated IMEX tries a peer again after 15, 31 and 62 s."""
 TOLD_S = 60
 """Two looks of a small domain, and the controller's write."""
+
+
+@pytest.fixture
+def cut(rack: Cluster) -> Iterator[None]:
+    """The link between both nodes is cut before their daemons start."""
+    rack.lab.run_checked("cut-link", *BOTH)
+    yield
+    rack.lab.run("mend-link", *BOTH)
 
 
 @pytest.fixture
@@ -73,3 +83,16 @@ def test_a_daemon_that_does_not_describe_itself_is_told_and_harms_no_pod(
         assert compute_domains.channels(team, node) == {"channel0"}
     rack.simctl("node-1", "imex", "clear")
     team.wait(lambda: still_degraded(team), "the domain to be well again", TOLD_S)
+
+
+@pytest.mark.timeout(300, func_only=True)
+def test_a_cut_link_is_told_by_both_ends_until_it_is_mended(
+    cut: None, rack: Cluster, team: Kubectl, domain: Domain
+) -> None:
+    words = ("node-1 cannot talk to node-2", "node-2 cannot talk to node-1")
+    team.wait(lambda: not_degraded_by(team, *words), "the domain to say who is cut off", TOLD_S)
+    assert compute_domains.status(team, "ring")["status"] == "Ready"
+    for node in BOTH:
+        assert compute_domains.channels(team, node) == {"channel0"}
+    rack.lab.run_checked("mend-link", *BOTH)
+    team.wait(lambda: still_degraded(team), "the domain to be well again", RETRY_S + TOLD_S)

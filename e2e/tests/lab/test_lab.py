@@ -12,10 +12,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from nvdra_testing.cluster import lab_command
+from nvdra_testing.cluster import lab_command, layered_archive
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.lab_command import Lab
 
@@ -48,7 +49,7 @@ def pods(lab: Lab) -> Kubectl:
     return kubectl
 
 
-def web(name: str, node: str) -> dict[str, object]:
+def web(name: str, node: str) -> dict[str, Any]:
     """A pod on that node that serves its own name."""
     script = f"mkdir /w && echo {name} > /w/index.html && echo serving && exec httpd -f -h /w"
     return {
@@ -185,6 +186,93 @@ def test_every_node_is_labelled_and_takes_pods(lab: Lab) -> None:
     assert {node["is_ready"] for node in status["nodes"]} == {True}
     assert {part["state"] for part in status["components"]} == {"running"}
     assert len(status["components"]) == 9
+
+
+def test_an_image_is_unpacked_once_and_each_node_has_its_own_changes(
+    lab: Lab, tmp_path: Path
+) -> None:
+    lab.run_checked("image", "load", str(layered_archive.write(tmp_path / "layered.tar")))
+    kubectl = lab.kubectl()
+    for node in ("node-1", "node-2"):
+        pod = web(f"linked-{node}", node)
+        pod["spec"]["containers"][0]["image"] = layered_archive.REFERENCE
+        kubectl.apply(pod)
+    pods = ("linked-node-1", "linked-node-2")
+    kubectl.wait_running(*pods)
+    marker = ("stat", "-c", "%i %h %a %u", "/marker")
+    first, second = [kubectl.exec(pod, *marker) for pod in pods]
+    assert first == second
+    assert first.split()[1:] == ["2", "640", "7"]
+    kubectl.exec(pods[0], "sh", "-c", "echo mine > /marker; rm /bin/httpd")
+    kubectl.exec(pods[0], "sh", "-c", "rm /marker")
+    assert kubectl.exec(pods[1], "cat", "/marker") == layered_archive.MARKER
+    kubectl.delete("pod", *pods)
+
+
+def test_a_link_that_is_cut_loses_one_port_of_two_nodes_until_it_is_mended(
+    lab: Lab, pods: Kubectl
+) -> None:
+    def answers(asker: str, asked: str) -> bool:
+        address = pods.get("pod", asked)["status"]["podIP"]
+        asking = ("exec", asker, "--", "timeout", "3", "wget", "-qO-", address)
+        done = pods.run_unchecked(*asking)
+        return done.stdout.strip() == asked
+
+    assert answers("first", "second")
+    assert answers("second", "first")
+    lab.run_checked("cut-link", "node-1", "node-2", "--port", "81")
+    assert answers("first", "second"), "another port"
+    lab.run_checked("cut-link", "node-2", "node-1", "--port", "80")
+    assert not answers("first", "second")
+    assert not answers("second", "first")
+    assert "is cut already" in lab.run("cut-link", "node-1", "node-2", "--port", "80").stderr
+    lab.run_checked("mend-link", "node-1", "node-2", "--port", "80")
+    assert answers("first", "second")
+    assert answers("second", "first")
+    assert "is not cut" in lab.run("mend-link", "node-1", "node-2", "--port", "80").stderr
+    lab.run_checked("mend-link", "node-1", "node-2", "--port", "81")
+    assert "which is the other" in lab.run("cut-link", "node-1", "node-1").stderr
+    assert "node-9" in lab.run("cut-link", "node-1", "node-9").stderr
+
+
+def test_a_node_without_power_is_silent_and_comes_back_with_another_boot_and_its_disk(
+    lab: Lab, pods: Kubectl
+) -> None:
+    def on_node(*command: str) -> str:
+        return lab.run_checked("exec", "node-2", "--", *command)
+
+    def states() -> dict[str, str]:
+        report = json.loads(lab.run("status", "--json").stdout)
+        return {each["name"]: each["state"] for each in report["components"]}
+
+    def well() -> str | None:
+        return lab.run("status").stdout if is_unwell(lab) else None
+
+    boot = "/run/nvidia/proc/sys/kernel/random/boot_id"
+    before = on_node("cat", boot)
+    on_node("sh", "-c", "echo kept > /var/lib/kept; echo lost > /run/lost")
+    lab.run_checked("power-off", "node-2")
+    off = states()
+    assert off["node-2"] == "off"
+    assert off["node-1/kubelet"] == "running"
+    assert not [name for name in off if name.startswith("node-2/")]
+    address = pods.get("node", "node-2")["status"]["addresses"][0]["address"]
+    dialled = ["bash", "-c", f"timeout 1 bash -c '</dev/tcp/{address}/10250'"]
+    silent = lab.run("exec", "node-1", "--", *dialled)
+    assert silent.returncode == 124, "packets are lost, not refused"
+    assert "is off already" in lab.run("power-off", "node-2").stderr
+
+    lab.run_checked("power-on", "node-2")
+    assert on_node("cat", boot) != before
+    assert on_node("cat", "/var/lib/kept") == "kept\n"
+    assert lab.run("exec", "node-2", "--", "ls", "/run/lost").returncode != 0
+    assert "is on" in lab.run("power-on", "node-2").stderr
+    pods.wait(well, "the node to be Ready")
+
+    lab.run_checked("power-off", "node-2")
+    lab.run_checked("reboot", "node-2")
+    pods.wait(well, "the node to be Ready")
+    pods.wait_running("first", "second", timeout_s=100)
 
 
 def test_a_kubelet_that_is_restarted_keeps_its_pods(lab: Lab, pods: Kubectl) -> None:

@@ -14,8 +14,8 @@ from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubernetes.kubectl import Kubectl
 from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
-from nvdra_lab.machines import processes, requirements
-from nvdra_lab.model import Lab
+from nvdra_lab.machines import network, processes, requirements
+from nvdra_lab.model import Lab, Node
 from nvdra_lab.progress import Progress
 from nvdra_lab.providers import existing, local
 
@@ -106,6 +106,36 @@ def reboot(environment: Environment, options: argparse.Namespace, progress: Prog
     return 0
 
 
+def power_off(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """Take a node's power away."""
+    lab = _local(environment, options.name)
+    with progress.step(f"{options.node} off"):
+        local.power_off(environment, lab, options.node)
+    return 0
+
+
+def power_on(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
+    """Start a node that is off."""
+    lab = _local(environment, options.name)
+    with progress.step(f"{options.node} on"):
+        local.power_on(environment, lab, options.node)
+    return 0
+
+
+def cut_link(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
+    """Let two nodes' IMEX daemons reach each other no more."""
+    one, other, namespace = _link(environment, options)
+    network.cut_link(one, other, options.port, namespace)
+    return 0
+
+
+def mend_link(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
+    """Let two nodes' IMEX daemons reach each other again."""
+    one, other, namespace = _link(environment, options)
+    network.mend_link(one, other, options.port, namespace)
+    return 0
+
+
 def programs(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
     """Build missing programs, and print the paths of all."""
     kubernetes = versions.resolve(options.kube, binaries.releases(environment, "kubernetes"))
@@ -179,6 +209,15 @@ def _kubectl(environment: Environment, lab: Lab) -> Kubectl:
     where = state.folder(environment, lab.name)
     program = _programs(environment, lab)["kubectl"]
     return Kubectl(program, where.admin_kubeconfig, where.kubectl_cache, environment.variables)
+
+
+def _link(environment: Environment, options: argparse.Namespace) -> tuple[Node, Node, Path]:
+    """The two nodes of a link, and the network namespace that it is in."""
+    lab = _local(environment, options.name)
+    if options.one == options.other:
+        raise LabError(f"a link has two ends; {options.one} is one of them, which is the other?")
+    namespace = state.folder(environment, lab.name).net_namespace
+    return lab.node(options.one), lab.node(options.other), namespace
 
 
 def _component(name: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from nvdra_sim.configuration.hardware_catalog import profile_names
 from nvdra_lab import actions, environment
 from nvdra_lab.__about__ import __version__
 from nvdra_lab.errors import LabError
+from nvdra_lab.machines import network
 from nvdra_lab.progress import Progress
 
 DESCRIPTION = """\
@@ -73,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
     named.add_argument("--name", default="lab", help="name of the lab (lab)")
     _cluster_commands(commands, named)
     _node_commands(commands, named)
+    _power_commands(commands, named)
+    _link_commands(commands, named)
     _image_commands(commands, named)
     _client_commands(commands, named)
     return whole
@@ -193,10 +196,52 @@ def _node_commands(commands: "actions.Commands", named: argparse.ArgumentParser)
     )
 
 
+def _power_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
+    off = _command(
+        commands, "power-off", actions.power_off,
+        "take a node's power away, as of a tray: lab power-off node-1",
+        "lab power-off node-2           everything on it ends at once; nobody answers there\n"
+        "kubectl get nodes -w           Kubernetes notices after 40 s\n"
+        "lab power-on node-2",
+        named,
+    )  # fmt: skip
+    off.add_argument("node", help="node-1, …")
+    on = _command(
+        commands, "power-on", actions.power_on, "start a node whose power was taken away",
+        "lab power-on node-2            another boot id; the disk has what it had",
+        named,
+    )  # fmt: skip
+    on.add_argument("node", help="node-1, …")
+
+
+def _link_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
+    for name, action, summary, example in (
+        (
+            "cut-link", actions.cut_link, "cut two nodes' IMEX daemons off from each other",
+            "lab cut-link node-1 node-2     nvidia-imex stays READY; the domain becomes Degraded\n"
+            "kubectl get computedomain ring -o yaml\nlab mend-link node-1 node-2",
+        ),
+        (
+            "mend-link", actions.mend_link, "undo cut-link",
+            "lab mend-link node-1 node-2    nvidia-imex tries again within a minute or so",
+        ),
+    ):  # fmt: skip
+        link = _command(commands, name, action, summary, example, named)
+        link.add_argument("one", metavar="NODE", help="node-1, …")
+        link.add_argument("other", metavar="NODE", help="the node at the other end")
+        link.add_argument(
+            "--port",
+            type=int,
+            default=network.IMEX_PORT,
+            help=f"TCP port of pods on either node ({network.IMEX_PORT}, where IMEX meets IMEX)",
+        )
+
+
 def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser) -> None:
     image = _command(
         commands, "image", None, "build the project's images, and load them into nodes",
         "lab image build\nlab image load                 load all built images into every node",
+        named,
     )  # fmt: skip
     verbs = image.add_subparsers(required=True, metavar="VERB")
     build = _command(
@@ -211,8 +256,9 @@ def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser
     load = _command(
         verbs, "load", actions.load_images, "import images into every node",
         "lab image load\nlab image load my-image.tar --name two",
-        named,
     )  # fmt: skip
+    # Without a default of its own, which would replace what stands before the verb.
+    load.add_argument("--name", default=argparse.SUPPRESS, help="name of the lab (lab)")
     load.add_argument("archive", nargs="*", help="OCI archives (all archives of `lab image build`)")
 
 

@@ -117,6 +117,8 @@ def as_table(report: StatusReport) -> str:
 def _components(machine: str, folder: MachineDir) -> list[Component]:
     init = processes.init_pid(folder)
     status = processes.read_status(folder)
+    if init is None and not status.units:
+        return [Component(machine, "off", 0, 0, 0.0, "")]
     parts = []
     for unit, fate in status.units.items():
         pid = (processes.host_pid(init, fate.pid) if init and fate.pid else None) or 0

@@ -34,6 +34,13 @@ def test_a_lab_has_two_nodes_of_h100_unless_told_otherwise() -> None:
     assert (options.name, options.provider) == ("lab", "local")
 
 
+@pytest.mark.parametrize("line", ["image --name x load a.tar", "image load --name x a.tar"])
+def test_the_name_of_the_lab_follows_image_or_its_verb(line: str) -> None:
+    options = cli.parse(line.split())
+    assert (options.name, options.archive) == ("x", ["a.tar"])
+    assert cli.parse(["image", "load"]).name == "lab"
+
+
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         cli.parse(["--version"])

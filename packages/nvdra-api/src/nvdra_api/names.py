@@ -5,6 +5,7 @@ Sources: docs/reference/gpu-devices.md, "Identifiers and constants", docs/refere
 kinds and registration", docs/reference/compute-domain.md, "Names and constants".
 """
 
+import re
 from typing import Final
 
 from nvdra_api.ids import CliqueID, DomainUID
@@ -82,11 +83,20 @@ TRACE_ANNOTATION: Final = "nvdra.nvidia.com/trace-id"
 """Annotation with a trace ID, on Events that the driver writes."""
 DOMAIN_SETTINGS_ANNOTATION: Final = "nvdra.nvidia.com/domain-settings"
 """Annotation of a ComputeDomain: the settings that all its daemons must share."""
+DOMAIN_NAMESPACE_ANNOTATION: Final = "nvdra.nvidia.com/domain-namespace"
+"""Annotation of a claim: the namespace of the ComputeDomain that its config names by UID."""
+DOMAIN_NAME_ANNOTATION: Final = "nvdra.nvidia.com/domain-name"
+"""Annotation of a claim: the name of that ComputeDomain."""
 DAEMON_ANNOTATION: Final = "nvdra.nvidia.com/imex-daemon"
 """Annotation of a daemon's pod: what the daemon says of itself. The admission policy lets daemons
 set annotations of their own pod that begin with `nvdra.nvidia.com/imex-`."""
 LINKS_ANNOTATION: Final = "nvdra.nvidia.com/imex-links"
 """Annotation of a daemon's pod, with the nodes to which its nvidia-imex has no connection."""
+
+MAX_NAME_LENGTH: Final = 253
+"""Of an object, in characters."""
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
 
 DEFAULT_KUBELET_ROOT: Final = "/var/lib/kubelet"
 DEFAULT_CDI_ROOT: Final = "/etc/cdi"
@@ -100,3 +110,8 @@ def daemon_name(uid: DomainUID) -> str:
 def clique_name(uid: DomainUID, clique: CliqueID) -> str:
     """Return the name of the ComputeDomainClique for a domain and an NVLink clique."""
     return f"{uid}.{clique}"
+
+
+def is_dns_subdomain(text: str) -> bool:
+    """Whether the text is a lowercase RFC 1123 subdomain, as the names of most objects are."""
+    return len(text) <= MAX_NAME_LENGTH and _DNS_SUBDOMAIN.fullmatch(text) is not None

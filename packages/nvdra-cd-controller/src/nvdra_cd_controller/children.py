@@ -16,6 +16,7 @@ from nvdra_api.ids import DomainUID
 from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_api.v1beta1.compute_domain import AllocationMode
+from nvdra_runtime.computedomain import claim_annotations
 
 _RESOURCE_API: Final = f"{names.RESOURCE_GROUP}/v1"
 _DAEMON_REQUEST: Final = "daemon"
@@ -70,12 +71,12 @@ class ChildConfig:
     is_host_managed: bool
 
 
-def daemon_claim_template(uid: DomainUID, namespace: str) -> JsonObject:
+def daemon_claim_template(domain: ComputeDomain, namespace: str) -> JsonObject:
     """The claim template of a domain's daemons."""
-    config = {"kind": "ComputeDomainDaemonConfig", "domainID": uid}
-    metadata = {"name": names.daemon_name(uid), "namespace": namespace}
+    config = {"kind": "ComputeDomainDaemonConfig", "domainID": domain.uid}
+    metadata = {"name": names.daemon_name(domain.uid), "namespace": namespace}
     return _claim_template(
-        uid, metadata, names.TARGET_DAEMON, _DAEMON_REQUEST, names.DAEMON_CLASS, config
+        domain, metadata, names.TARGET_DAEMON, _DAEMON_REQUEST, names.DAEMON_CLASS, config
     )
 
 
@@ -99,12 +100,7 @@ def workload_claim_template(domain: ComputeDomain, child_config: ChildConfig) ->
         "namespace": domain.metadata.namespace,
     }
     return _claim_template(
-        domain.uid,
-        metadata,
-        names.TARGET_WORKLOAD,
-        _CHANNEL_REQUEST,
-        names.CHANNEL_CLASS,
-        config,
+        domain, metadata, names.TARGET_WORKLOAD, _CHANNEL_REQUEST, names.CHANNEL_CLASS, config
     )
 
 
@@ -169,8 +165,12 @@ def corrected(stored: JsonObject, desired: JsonObject) -> JsonObject | None:
     """The stored object with the desired fields set; None if nothing differs.
 
     Labels and finalizers of others stay, as does every field that is not in `desired`. A desired
-    value of None removes the field. Defaults of the API server do not count as a difference.
+    value of None removes the field. Defaults of the API server do not count as a difference. A
+    claim template keeps what it gives its claims as metadata: it cannot be changed, and a template
+    of an earlier release or of the reference driver, which gives them none, serves as well.
     """
+    if desired["kind"] == "ResourceClaimTemplate":
+        desired = {**desired, "spec": {"spec": desired["spec"]["spec"]}}
     merged: JsonObject = _merge(stored, desired, "")
     return None if merged == stored else merged
 
@@ -197,7 +197,7 @@ def differs_in_spec(stored: JsonObject, desired: JsonObject) -> bool:
 
 
 def _claim_template(
-    uid: DomainUID,
+    domain: ComputeDomain,
     metadata: JsonObject,
     target: str,
     request: str,
@@ -208,21 +208,23 @@ def _claim_template(
         "driver": names.COMPUTE_DOMAIN_DRIVER,
         "parameters": {"apiVersion": names.NVIDIA_API_VERSION, **config},
     }
+    annotations = claim_annotations.annotations(domain.metadata.namespace, domain.metadata.name)
     return {
         "apiVersion": _RESOURCE_API,
         "kind": "ResourceClaimTemplate",
         "metadata": {
             **metadata,
-            "labels": {names.DOMAIN_LABEL: uid, names.DOMAIN_TARGET_LABEL: target},
+            "labels": {names.DOMAIN_LABEL: domain.uid, names.DOMAIN_TARGET_LABEL: target},
             "finalizers": [names.DOMAIN_FINALIZER],
         },
         "spec": {
+            "metadata": {"annotations": annotations},
             "spec": {
                 "devices": {
                     "requests": [{"name": request, "exactly": {"deviceClassName": device_class}}],
                     "config": [{"requests": [request], "opaque": opaque}],
                 }
-            }
+            },
         },
     }
 

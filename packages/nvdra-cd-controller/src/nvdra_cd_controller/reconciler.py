@@ -122,7 +122,7 @@ class Reconciler:
     async def _ensure_children(self, snapshot: DomainSnapshot) -> bool:
         """Add the finalizer and create or correct the children. Returns whether it has written."""
         assert snapshot.domain is not None
-        uid, config = snapshot.uid, self._child_config
+        domain, config = snapshot.domain, self._child_config
         annotations: dict[str, str] = {}
         if not config.is_host_managed:
             settings = fixed_settings.of_domain(snapshot, config)
@@ -132,8 +132,8 @@ class Reconciler:
         if not config.is_host_managed:
             with self._telemetry.step("ensure daemonset") as step:
                 namespace = _daemon_namespace(snapshot, config)
-                template = children.daemon_claim_template(uid, namespace)
-                daemonset = children.daemonset(uid, namespace, config)
+                template = children.daemon_claim_template(domain, namespace)
+                daemonset = children.daemonset(domain.uid, namespace, config)
                 wrote_child = await self._writer.ensure(
                     "ResourceClaimTemplate", template, snapshot.daemon_templates
                 )
@@ -143,7 +143,7 @@ class Reconciler:
                 wrote |= _discard_unless_written(step, wrote_child)
         with self._telemetry.step("ensure claim templates") as step:
             try:
-                template = children.workload_claim_template(snapshot.domain, config)
+                template = children.workload_claim_template(domain, config)
             except ValueError as error:
                 raise PermanentError(
                     Reason.INVALID_CONFIG,

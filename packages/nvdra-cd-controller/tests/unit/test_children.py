@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent / "golden" / "children.yaml"
 def made() -> list[JsonObject]:
     return [
         children.workload_claim_template(domain_values.domain(), CHILD_CONFIG),
-        children.daemon_claim_template(UID, "nvdra"),
+        children.daemon_claim_template(domain_values.domain(), "nvdra"),
         children.daemonset(UID, "nvdra", CHILD_CONFIG),
     ]
 
@@ -134,6 +134,22 @@ def test_priority_class_and_limits_that_somebody_set_are_kept() -> None:
 def test_a_child_as_desired_is_not_written(number: int) -> None:
     wanted = made()[number]
     assert children.corrected(stored(wanted), wanted) is None
+
+
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("metadata", [None, {}, {"annotations": {"theirs": "x"}}])
+def test_a_template_keeps_what_it_gives_its_claims_as_metadata(
+    number: int, metadata: JsonObject | None
+) -> None:
+    wanted = made()[number]
+    earlier = stored(wanted)
+    del earlier["spec"]["metadata"]
+    if metadata is not None:
+        earlier["spec"]["metadata"] = metadata
+    assert children.corrected(earlier, wanted) is None
+    assert not children.differs_in_spec(earlier, wanted)
+    del earlier["metadata"]["labels"]
+    assert children.belongs_to_domain(earlier, wanted)
 
 
 @pytest.mark.parametrize("number", range(3))

@@ -41,7 +41,8 @@ async def test_a_domain_that_is_not_there_is_looked_for_in_all_namespaces_once(
 ) -> None:
     await rig.start("-v=6")
     domain = rig.create_domain()
-    claim = rig.create_channel_claim({"metadata": {**domain["metadata"], "uid": str(uuid4())}})
+    gone = {"metadata": {**domain["metadata"], "uid": str(uuid4())}}
+    claim = rig.create_channel_claim(gone, annotations={})
 
     def asked() -> int:
         return rig.process.log.read_text().count('resource="computedomains" ')

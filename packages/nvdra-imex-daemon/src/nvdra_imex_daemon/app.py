@@ -87,7 +87,12 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 )
             )
         spans = DomainSpans(
-            telemetry, clock, _domain_reference(settings), settings.clique, settings.node
+            telemetry,
+            clock,
+            _domain_reference(settings),
+            settings.clique,
+            settings.node,
+            has_own_trace=settings.member_trace,
         )
         if settings.clique:
             check, status = await _run_member(

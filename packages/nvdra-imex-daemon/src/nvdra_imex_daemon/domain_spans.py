@@ -1,7 +1,8 @@
 """Spans of this daemon in the trace of its domain.
 
 Trace ID and parent span ID are computed from the domain's UID and the node's name, so that the
-controller, the plugins and the daemons write one trace without passing anything to each other.
+controller, the plugins and the daemons write one trace without passing anything to each other. In a
+large domain the spans are in the trace of this node's own, which the plugin begins.
 Source: docs/reference/tracing.md, "Trace identity", "Spans".
 """
 
@@ -30,7 +31,7 @@ class DomainSpans:
     """The spans of this daemon, as children of its node's member span.
 
     Attributes:
-        trace: Trace ID of the domain, also for Events.
+        trace: Trace ID of the domain or of this member of it, also for Events.
     """
 
     def __init__(
@@ -40,8 +41,15 @@ class DomainSpans:
         domain: DomainReference,
         clique: CliqueID,
         node: NodeName,
+        *,
+        has_own_trace: bool,
     ) -> None:
-        self.trace: TraceID = trace_ids.trace_id(domain.uid)
+        """Create it; `has_own_trace` if the domain has many nodes."""
+        self.trace: TraceID = (
+            trace_ids.member_trace_id(domain.uid, node)
+            if has_own_trace
+            else trace_ids.trace_id(domain.uid)
+        )
         self._parent = trace_ids.member_span_id(domain.uid, node)
         self._telemetry = telemetry
         self._clock = clock

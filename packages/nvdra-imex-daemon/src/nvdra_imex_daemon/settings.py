@@ -45,6 +45,12 @@ class Settings(BaseModel):
     compute_domain_namespace: str = Field(
         default="default", description="Namespace of the ComputeDomain."
     )
+    member_trace: bool = Field(
+        default=False,
+        description="Write spans into a trace of this node's own, which is linked with the "
+        "domain's. The plugin sets it by CDI for domains of many nodes, whose trace would be too "
+        "large.",
+    )
     max_nodes_per_imex_domain: int = Field(
         default=0,
         ge=0,

@@ -69,6 +69,12 @@ def domain(name: str = "ring", template: str = "", **spec: Any) -> Json:
     }
 
 
+def claim_annotations(domain: Mapping[str, Any], **other: str) -> dict[str, str]:
+    """What the controller's templates annotate a domain's claims with, or `other` values of it."""
+    said = {key: domain["metadata"][key] for key in ("namespace", "name")}
+    return {f"nvdra.nvidia.com/domain-{key}": text for key, text in {**said, **other}.items()}
+
+
 def daemonset_pod_spec(node: str) -> Json:
     """The spec of a DaemonSet pod for this node before it is scheduled."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}

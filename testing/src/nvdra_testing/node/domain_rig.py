@@ -65,6 +65,7 @@ class DomainRig(Rig):
         domain: Json,
         parameters: Mapping[str, Any] | None = None,
         claim_namespace: str = "",
+        claim_annotations: Mapping[str, str] | None = None,
         **pod: Any,
     ) -> ClaimRef:
         """Create a daemon pod on this node, and its claim."""
@@ -74,6 +75,7 @@ class DomainRig(Rig):
             "pod_uid": metadata["uid"],
             "namespace": claim_namespace or self.namespace,
             "parameters": parameters or {},
+            "annotations": claim_annotations,
         }
         return self._create_claim("daemon-0", domain, "Daemon", {}, **how)
 
@@ -281,6 +283,8 @@ class DomainRig(Rig):
         }
         config = [plugin.opaque_config(parameters, driver=self.driver)]
         how = {"namespace": domain["metadata"]["namespace"], **how}
+        if how.get("annotations") is None:
+            how["annotations"] = domain_objects.claim_annotations(domain)
         devices = [device] if isinstance(device, str) else list(device)
         return plugin.create_allocated_claim(
             self.server, self.node.name, devices, config=config, driver=self.driver, **how

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from nvdra_lab import state, subprocesses
-from nvdra_lab.artifacts import rootfs
+from nvdra_lab import state
+from nvdra_lab.artifacts import oci_archive, rootfs
 from nvdra_lab.artifacts.buildah import Buildah
+from nvdra_lab.artifacts.containerd_store import ContainerdStore
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
-from nvdra_lab.kubernetes.node import IMPORT, PAUSE_IMAGE, WORKLOAD_IMAGE
-from nvdra_lab.machines import processes
+from nvdra_lab.kubernetes.node import PAUSE_IMAGE, WORKLOAD_IMAGE
 from nvdra_lab.model import Lab
 from nvdra_lab.progress import Progress
 
@@ -54,7 +54,10 @@ def ensure_small(environment: Environment, progress: Progress) -> list[Path]:
 def load(
     environment: Environment, lab: Lab, programs: dict[str, str], file: Path, progress: Progress
 ) -> None:
-    """Import an OCI archive into the containerd of every node.
+    """Import an archive into the containerd of every node.
+
+    The first node unpacks the images, and the others link their files. An archive that is not of
+    OCI images only is unpacked by every node.
 
     Raises:
         LabError: A node is down, or its containerd rejects the archive.
@@ -62,18 +65,28 @@ def load(
     where = state.folder(environment, lab.name)
     if not file.is_file():
         raise LabError(f"{file}: there is no such archive")
-
-    def import_into(name: str) -> None:
-        init = processes.init_pid(where.machine(name))
-        if init is None:
-            raise LabError(f"{name} does not run; see: lab status")
-        with file.open("rb") as content:
-            argv = [programs["ctr"], *IMPORT, "-"]
-            subprocesses.run([*processes.enter_argv(init), *argv], stdin=content)
-
     names = [node.name for node in lab.nodes]
+    first, *others = [
+        ContainerdStore(programs["ctr"], where.machine(node.name)) for node in lab.nodes
+    ]
+    contents = oci_archive.read(file)
+
+    def add(store: ContainerdStore) -> None:
+        if contents is None:
+            _import_whole(store, file)
+            return
+        for chain in contents.chains:
+            store.link_layers(first, chain)
+        store.import_archive(contents.without_layers)
+
     with progress.step(f"{file.name} into {', '.join(names)}"), ThreadPoolExecutor(2) as threads:
-        list(threads.map(import_into, names))
+        _import_whole(first, file)
+        list(threads.map(add, others))
+
+
+def _import_whole(store: ContainerdStore, file: Path) -> None:
+    with file.open("rb") as content:
+        store.import_archive(content)
 
 
 def _is_current(environment: Environment, image: SmallImage) -> bool:

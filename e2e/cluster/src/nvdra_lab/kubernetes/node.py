@@ -32,8 +32,9 @@ WORKLOAD_ALIAS = (
 )
 CNI_PROGRAMS = "/usr/lib/cni"  # of Debian's containernetworking-plugins
 RUNC = "/usr/sbin/runc"  # Debian's, also if PATH has another one
-IMPORT = ("--namespace=k8s.io", "images", "import")  # arguments of ctr
-TAG = ("--namespace=k8s.io", "images", "tag", "--force")
+NAMESPACE = "--namespace=k8s.io"  # of the kubelet's images, as an argument of ctr
+IMPORT = (NAMESPACE, "images", "import")
+TAG = (NAMESPACE, "images", "tag", "--force")
 START_TIMEOUT_S = 60.0
 
 

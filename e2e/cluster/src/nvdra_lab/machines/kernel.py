@@ -1,9 +1,12 @@
 """Settings of the kernel, which all machines share.
 
-A kubelet sets a few sysctls at its start. `down` restores them when no other lab needs them.
+A kubelet sets a few sysctls at its start, and `lab up` raises limits that many nodes exceed. `down`
+restores them when no other lab needs them.
 """
 
 from pathlib import Path
+
+from nvdra_lab.machines import inotify
 
 SYSCTLS = (
     "vm/overcommit_memory",
@@ -12,12 +15,13 @@ SYSCTLS = (
     "kernel/panic_on_oops",
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
+    *(limit.path for limit in inotify.LIMITS),
 )
 _PROC = Path("/proc/sys")
 
 
 def settings() -> dict[str, str]:
-    """The current values of the settings that a kubelet may change."""
+    """The current values of the settings that a lab may change."""
     return {name: (_PROC / name).read_text().strip() for name in SYSCTLS if (_PROC / name).exists()}
 
 

@@ -1,11 +1,16 @@
 """The network namespace of a lab, and its link to the host."""
 
 import json
+import shlex
 from pathlib import Path
 
 from nvdra_lab import subprocesses
+from nvdra_lab.errors import LabError
 from nvdra_lab.machines.mounts import mount_points
-from nvdra_lab.model import Lab
+from nvdra_lab.model import Lab, Node
+
+IMEX_PORT = 50000
+"""On which the IMEX daemons of two nodes talk to each other."""
 
 
 def host_routes() -> list[str]:
@@ -41,7 +46,7 @@ def create(lab: Lab, namespace: Path) -> None:
         f"route add default via {network.host_address}",
     ]
     enter = enter_argv(namespace)
-    subprocesses.run([*enter, "ip", "-batch", "-"], stdin="\n".join(inside).encode())
+    _ip(namespace, *inside)
     subprocesses.run([*enter, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
     masquerade = ["-s", network.pod_cidr, "-o", "eth0", "!", "-d", network.pod_cidr]
     # Not `iptables` on the host: it would leave its lock file there.
@@ -66,9 +71,94 @@ def remove(lab: Lab, namespace: Path) -> None:
     namespace.unlink(missing_ok=True)
 
 
+def disconnect(lab: Lab, node: Node, namespace: Path) -> None:
+    """Let nobody answer at the addresses of a node and of its pods: packets to them are lost."""
+    _ip(
+        namespace,
+        f"address del {node.address}/{lab.network.prefix_length} dev eth0",
+        f"route add blackhole {node.pod_cidr}",
+    )
+
+
+def connect(lab: Lab, node: Node, namespace: Path) -> None:
+    """Undo `disconnect`."""
+    _ip(
+        namespace,
+        f"route del blackhole {node.pod_cidr}",
+        f"address add {node.address}/{lab.network.prefix_length} dev eth0",
+    )
+
+
+def is_disconnected(node: Node, namespace: Path) -> bool:
+    """Whether a node's power was taken away."""
+    routes = json.loads(
+        subprocesses.run(
+            [*enter_argv(namespace), "ip", "-4", "-json", "route", "list", "type", "blackhole"]
+        )
+    )
+    return any(route["dst"] == node.pod_cidr for route in routes)
+
+
+def cut_link(one: Node, other: Node, port: int, namespace: Path) -> None:
+    """Lose all packets between the pods of two nodes from and to a TCP port.
+
+    Raises:
+        LabError: The link is cut already.
+    """
+    if _cuts(one, other, port, namespace):
+        raise LabError(f"the link between {one.name} and {other.name} is cut already")
+    for rule in cut_rules(one, other, port):
+        _iptables(namespace, "--insert", "FORWARD", *rule)
+
+
+def mend_link(one: Node, other: Node, port: int, namespace: Path) -> None:
+    """Undo `cut_link`.
+
+    Raises:
+        LabError: The link is not cut.
+    """
+    rules = _cuts(one, other, port, namespace)
+    if not rules:
+        raise LabError(f"the link between {one.name} and {other.name} is not cut at port {port}")
+    for rule in rules:
+        _iptables(namespace, "--delete", "FORWARD", *rule)
+
+
+def cut_rules(one: Node, other: Node, port: int) -> list[list[str]]:
+    """The rules of iptables that cut a link: both directions, requests and answers."""
+    return [
+        ["-s", source.pod_cidr, "-d", target.pod_cidr, "-p", "tcp", end, str(port),
+         "-m", "comment", "--comment", _mark(one, other, port), "-j", "DROP"]
+        for source, target in ((one, other), (other, one))
+        for end in ("--dport", "--sport")
+    ]  # fmt: skip
+
+
 def enter_argv(namespace: Path) -> list[str]:
     """The command prefix that enters the namespace.
 
     Not `ip netns exec`: it mounts /sys again, which hides the cgroups from the kubelet.
     """
     return ["nsenter", f"--net={namespace}"]
+
+
+def _cuts(one: Node, other: Node, port: int, namespace: Path) -> list[list[str]]:
+    """The rules in force that cut a link, as `iptables` prints them."""
+    lines = _iptables(namespace, "--list-rules", "FORWARD").splitlines()
+    rules = [shlex.split(line) for line in lines]
+    return [words for _, _, *words in rules if _mark(one, other, port) in words]
+
+
+def _mark(one: Node, other: Node, port: int) -> str:
+    """What marks the rules of one link, in whatever order its nodes are named."""
+    return f"lab cut-link {' '.join(sorted((one.name, other.name)))} {port}"
+
+
+def _iptables(namespace: Path, *arguments: str) -> str:
+    program = ["env", "XTABLES_LOCKFILE=/dev/null", "iptables"]
+    return subprocesses.run([*enter_argv(namespace), *program, *arguments])
+
+
+def _ip(namespace: Path, *commands: str) -> None:
+    text = "\n".join(commands).encode()
+    subprocesses.run([*enter_argv(namespace), "ip", "-batch", "-"], stdin=text)

@@ -16,6 +16,7 @@ from nvdra_lab.machines import (
     cgroups,
     failed_start,
     hardware,
+    inotify,
     kernel,
     machine_spec,
     network,
@@ -46,12 +47,14 @@ def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab
     kubernetes = versions.resolve(request.kube, binaries.releases(environment, "kubernetes"))
     requirements.check(environment)
     _check(request, kubernetes)
+    inotify.check(request.node_count)
     programs = binaries.ensure(environment, kubernetes, progress)
     archives = images.ensure_small(environment, progress)
     with progress.step("the simulated driver"):
         hardware.compile_programs()
     with _begin_lab(environment, request, kubernetes) as lab:
         where = state.folder(environment, lab.name)
+        inotify.raise_limits(request.node_count)
         with progress.step(f"{len(lab.nodes) + 1} machines in their namespaces"):
             files.write_lab(environment, lab, where, programs, archives)
             network.create(lab, where.net_namespace)
@@ -95,16 +98,62 @@ def reboot(environment: Environment, lab: Lab, name: str, node_file: Path | None
     where = state.folder(environment, lab.name)
     folder = where.machine(lab.node(name).name)
     described = None if node_file is None else hardware.describe_file(node_file, name)
-    processes.kill(folder)
-    cgroups.remove(layout.cgroup(lab.name, name))
-    file_removal.remove_tree(folder.run)
-    folder.run.mkdir()
-    folder.status_file.unlink()
+    is_off = network.is_disconnected(lab.node(name), where.net_namespace)
+    _end_machine(lab, folder)
     if node_file is not None and described is not None:
         files.replace_hardware(folder, node_file.read_bytes(), described)
+    if is_off:
+        network.connect(lab, lab.node(name), where.net_namespace)
+    _start_machine(environment, where, folder)
+
+
+def power_off(environment: Environment, lab: Lab, name: str) -> None:
+    """Take a node's power away: all its processes end at once, and nobody answers at its addresses.
+
+    Raises:
+        LabError: There is no such node, or it is off.
+    """
+    where, node = state.folder(environment, lab.name), lab.node(name)
+    folder = where.machine(node.name)
+    if processes.init_pid(folder) is None:
+        raise LabError(f"{name} is off already; turn it on: lab power-on {name}")
+    network.disconnect(lab, node, where.net_namespace)
+    _end_machine(lab, folder)
+
+
+def power_on(environment: Environment, lab: Lab, name: str) -> None:
+    """Start a node that is off. It has another boot id, and the files that were on its disk.
+
+    Raises:
+        LabError: There is no such node, or it runs.
+        ComponentError: It does not start.
+    """
+    where, node = state.folder(environment, lab.name), lab.node(name)
+    folder = where.machine(node.name)
+    if processes.init_pid(folder) is not None:
+        raise LabError(f"{name} is on; restart it with another boot: lab reboot {name}")
+    network.connect(lab, node, where.net_namespace)
+    _start_machine(environment, where, folder)
+
+
+def _end_machine(lab: Lab, folder: MachineDir) -> None:
+    """End a node as a power failure does: what it had in memory is lost."""
+    processes.kill(folder)
+    cgroups.remove(layout.cgroup(lab.name, folder.root.name))
+    file_removal.remove_tree(folder.run)
+    folder.run.mkdir()
+    folder.status_file.unlink(missing_ok=True)
+
+
+def _start_machine(environment: Environment, where: LabDir, folder: MachineDir) -> None:
+    """Start a node again, and wait until its steps are done.
+
+    Raises:
+        ComponentError: It does not start.
+    """
     variables = machine_spec.decode(folder.plan_file.read_text()).environment
     processes.start(folder, where.net_namespace, environment.python, variables)
-    readiness.wait_for_machine(where, name)
+    readiness.wait_for_machine(where, folder.root.name)
 
 
 def _check(request: LabRequest, kubernetes: str) -> None:

@@ -5,7 +5,6 @@ added are optional. `ComputeDomain.problems` validates what a user writes.
 Source: docs/reference/compute-domain.md, "ComputeDomain".
 """
 
-import re
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
@@ -14,17 +13,18 @@ from pydantic import Field
 
 from nvdra_api.ids import CliqueID, DomainUID, NodeName
 from nvdra_api.meta import ApiModel, Condition, JsonObject, ObjectMeta
-from nvdra_api.names import DOMAIN_KIND, NVIDIA_API_VERSION
+from nvdra_api.names import (
+    DOMAIN_KIND,
+    MAX_NAME_LENGTH,
+    NVIDIA_API_VERSION,
+    is_dns_subdomain,
+)
 from nvdra_api.validation import Problem
 
 NO_CLIQUE: Final = CliqueID("")
 """Clique ID of a node without NVLink fabric."""
 NO_INDEX: Final = -1
 """Index of a node without NVLink fabric, which is not an IMEX peer of other nodes."""
-
-_MAX_NAME_LENGTH: Final = 253
-_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
 
 
 class Readiness(StrEnum):
@@ -63,7 +63,7 @@ class ComputeDomainResourceClaimTemplate(ApiModel):
         default="",
         description="Name of the ResourceClaimTemplate that is created in the domain's namespace, "
         "for pods to refer to.",
-        json_schema_extra={"required": True, "minLength": 1, "maxLength": _MAX_NAME_LENGTH},
+        json_schema_extra={"required": True, "minLength": 1, "maxLength": MAX_NAME_LENGTH},
     )
 
 
@@ -204,9 +204,9 @@ class ComputeDomain(ApiModel):
 def _name_problems(field: str, name: str) -> Iterator[Problem]:
     if not name:
         yield Problem(field, "Required value")
-    elif len(name) > _MAX_NAME_LENGTH:
-        yield Problem(field, f"Too long: may not be more than {_MAX_NAME_LENGTH} bytes")
-    elif not _DNS_SUBDOMAIN.fullmatch(name):
+    elif len(name) > MAX_NAME_LENGTH:
+        yield Problem(field, f"Too long: may not be more than {MAX_NAME_LENGTH} bytes")
+    elif not is_dns_subdomain(name):
         yield Problem(
             field,
             f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '

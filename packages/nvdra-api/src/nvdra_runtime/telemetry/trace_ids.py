@@ -44,6 +44,11 @@ def trace_id(uid: str) -> TraceID:
     return TraceID(blake2b(uid.encode(), digest_size=16).hexdigest())
 
 
+def shared_part(trace: TraceID) -> str:
+    """What the trace ID of a domain and those of its members have in common: 8 bytes."""
+    return trace[:16]
+
+
 def span_id(key: str) -> SpanID:
     """The span ID that every component derives from `key`: 8 bytes of BLAKE2b, never zero."""
     digest = blake2b(key.encode(), digest_size=8).hexdigest()
@@ -65,12 +70,23 @@ def member_span_id(uid: DomainUID, node: NodeName) -> SpanID:
     return span_id(f"member/{uid}/{node}")
 
 
+def member_trace_id(uid: DomainUID, node: NodeName) -> TraceID:
+    """The trace ID of one member of a ComputeDomain with many, whose trace would be too large.
+
+    It begins as the domain's, so that one is sampled with the other and people see what belongs
+    together, and ends with the ID of the member's span.
+    """
+    return TraceID(shared_part(trace_id(uid)) + member_span_id(uid, node))
+
+
 def is_sampled(trace: TraceID, ratio: float) -> bool:
     """Whether a trace is exported if `ratio` (0 to 1) of all traces are.
 
-    The ID is hashed first, because the fixed bits of a UUIDv4 would bias a plain comparison.
+    The first 8 bytes of the ID decide, which the traces of a domain and of its members share; 60 of
+    their bits are random in a UUIDv4. They are hashed, because the fixed ones would bias a plain
+    comparison.
     """
-    draw = int.from_bytes(blake2b(bytes.fromhex(trace), digest_size=8).digest())
+    draw = int.from_bytes(blake2b(bytes.fromhex(shared_part(trace)), digest_size=8).digest())
     return draw < ratio * _SPAN_SPACE
 
 

@@ -55,6 +55,18 @@ def test_the_spans_of_a_domain_can_be_named_by_each_of_its_processes() -> None:
     )
 
 
+@given(st.uuids(), st.text(), st.floats(0, 1))
+def test_the_trace_of_a_member_is_sampled_with_its_domains(
+    uuid_: uuid.UUID, node: str, ratio: float
+) -> None:
+    uid = DomainUID(str(uuid_))
+    trace, own = trace_ids.trace_id(uid), trace_ids.member_trace_id(uid, NodeName(node))
+
+    assert trace_ids.is_sampled(own, ratio) == trace_ids.is_sampled(trace, ratio)
+    assert trace_ids.trace_id(own) == own
+    assert own == trace[:16] + trace_ids.member_span_id(uid, NodeName(node))
+
+
 @given(st.text())
 def test_a_span_id_is_sixteen_hex_digits_and_never_zero(key: str) -> None:
     span = trace_ids.span_id(key)

@@ -9,7 +9,6 @@ from nvdra_cd_plugin.cdi.edits import DevRoot
 from nvdra_cd_plugin.cdi.spec_files import SpecFiles
 from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
-from nvdra_cd_plugin.domains.domain import Domain
 from nvdra_cd_plugin.node.file_worker import FileWorker
 from nvdra_cd_plugin.node.imex_devices import ImexDevices
 
@@ -56,7 +55,7 @@ class DaemonSpecs:
         self._specs.write_base()
         container_edits = edits.daemon(
             self._dev_root(),
-            Domain(record.domain, record.domain_namespace, record.domain_name),
+            record.to_domain(),
             record.clique,
             self._directories.path(record.domain),
             self._devices.management_capability() if record.clique else None,

@@ -75,6 +75,7 @@ def daemon(
             f"COMPUTE_DOMAIN_UUID={domain.uid}",
             f"COMPUTE_DOMAIN_NAME={domain.name}",
             f"COMPUTE_DOMAIN_NAMESPACE={domain.namespace}",
+            *(("MEMBER_TRACE=true",) if domain.has_member_traces else ()),
         ),
         device_nodes=() if capability is None else (dev_root.device_node(capability),),
         mounts=(Mount(str(directory), IMEX_DIRECTORY, _MOUNT_OPTIONS),),

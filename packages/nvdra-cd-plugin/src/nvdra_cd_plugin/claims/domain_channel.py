@@ -171,7 +171,7 @@ class DomainChannelStrategy:
         attributes = {keys.DOMAIN_UID: domain.uid, keys.CLIQUE: clique}
         try:
             with self._telemetry.step("wait domain", attributes) as span:
-                span.add_link(self._spans.link(domain.uid))
+                span.add_link(self._spans.link(domain))
                 await self._readiness.wait_ready(record.ref, domain, clique, deadline, span, notify)
         except DriverError as failure:
             self._spans.emit_operation(
@@ -191,9 +191,9 @@ class DomainChannelStrategy:
         """
         if not record.domain:
             return  # the claim was gone already when its record was made
+        domain = record.to_domain()
         if record.is_joining:
-            domain = Domain(record.domain, record.domain_namespace, record.domain_name)
             joined_at = self._records.recorded_at(record)
             cancelled = asyncio.CancelledError()
             self._spans.emit_member(record.ref, domain, record.clique, joined_at, cancelled)
-        self._spans.renew_member_mark(record.domain)
+        self._spans.renew_member_mark(domain)

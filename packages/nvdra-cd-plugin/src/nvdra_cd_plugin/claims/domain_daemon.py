@@ -94,7 +94,7 @@ class DomainDaemonStrategy:
         started_at = self._spans.now()
         try:
             with self._telemetry.step("write cdi") as span:
-                span.add_link(self._spans.link(domain.uid))
+                span.add_link(self._spans.link(domain))
                 clique = await self._fabric.wait_clique_for_claim(record.ref, self._waits, deadline)
                 completed = await self._specs.write(record, clique, deadline)
             result = await self._records.add_if_free(completed, deadline)

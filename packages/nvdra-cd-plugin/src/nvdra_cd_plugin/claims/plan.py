@@ -13,6 +13,7 @@ from nvdra_api.v1beta1 import ComputeDomainChannelConfig, ComputeDomainDaemonCon
 from nvdra_runtime.claims import records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
+from nvdra_runtime.computedomain import claim_annotations
 
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord, DomainDeviceRecord
 from nvdra_cd_plugin.domains.domain import is_uid
@@ -97,11 +98,14 @@ def make(
     assert isinstance(config, ComputeDomainChannelConfig | ComputeDomainDaemonConfig)
     is_channel = isinstance(config, ComputeDomainChannelConfig)
     pods = [each for each in claim.status.reserved_for or () if each.resource == "pods"]
+    named = claim_annotations.domain_of(claim.metadata.annotations)
     return DomainClaimRecord(
         namespace=claim.ref.namespace,
         name=claim.ref.name,
         uid=claim.ref.uid,
         domain=_domain(claim, entry, config.domain_id),
+        domain_namespace=named.namespace if named else "",
+        domain_name=named.name if named else "",
         mode=config.allocation_mode if isinstance(config, ComputeDomainChannelConfig) else "",
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),

@@ -75,7 +75,7 @@ class RecordBuilder:
             found, names.COMPUTE_DOMAIN_DRIVER, plan.config_type, self._gates
         )
         record = plan.make(found, configured, self._node, is_host_managed=self._is_host_managed)
-        domain = await self._domains.find(record.domain, record.namespace, deadline)
+        domain = await self._domains.find(record, deadline)
         (device, *_) = claim.devices(names.COMPUTE_DOMAIN_DRIVER)
         clique = await self._clique(deadline)
         count = 0

@@ -31,7 +31,11 @@ class DomainClaimRecord(records.PreparedClaimRecord):
     domain: DomainUID
     """Empty in a record that was recovered for a claim that no longer exists."""
     domain_namespace: str = ""
+    """Of the record that is not stored yet, this and the name are what the claim's annotations say,
+    which may be wrong."""
     domain_name: str = ""
+    has_member_traces: bool = False
+    """The domain was large when it was found: `Domain.has_member_traces`."""
     is_joining: bool = False
     """The claim waits for this node's daemon and has no channel yet. It is recorded nevertheless,
     because the node is labelled for it."""
@@ -50,9 +54,22 @@ class DomainClaimRecord(records.PreparedClaimRecord):
         return self.devices[0]
 
     def with_domain(self, domain: Domain) -> "DomainClaimRecord":
-        """The same record with the domain's namespace and name."""
+        """The same record with what the domain's object said."""
         return self.model_copy(
-            update={"domain_namespace": domain.namespace, "domain_name": domain.name}
+            update={
+                "domain_namespace": domain.namespace,
+                "domain_name": domain.name,
+                "has_member_traces": domain.has_member_traces,
+            }
+        )
+
+    def to_domain(self) -> Domain:
+        """The domain as far as the record knows it."""
+        return Domain(
+            self.domain,
+            self.domain_namespace,
+            self.domain_name,
+            has_member_traces=self.has_member_traces,
         )
 
     def completed(

@@ -1,4 +1,4 @@
-"""The part of a ComputeDomain that never changes."""
+"""What the plugin knows of a ComputeDomain: what never changes, and whether it is large."""
 
 import re
 from dataclasses import dataclass
@@ -10,12 +10,16 @@ from nvdra_api.v1beta1.compute_domain import AllocationMode
 from nvdra_runtime.computedomain import domain_settings
 from nvdra_runtime.computedomain.domain_settings import DomainSettings
 
+MAX_MEMBERS_IN_ONE_TRACE: Final = 64
+"""Of larger domains each member has a trace of its own. A member's first attempt has about ten
+spans; backends take some thousands of one trace."""
+
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The immutable facts about one ComputeDomain.
+    """The facts about one ComputeDomain; all but the last are immutable.
 
     Attributes:
         uid: Its UID.
@@ -24,6 +28,8 @@ class Domain:
         allows_all_channels: Whether a workload may have every channel of a node.
         num_nodes: How many members IMEX waits for where it knows its peers by address.
         settings: What its daemons were made with; None if the domain does not say it.
+        has_member_traces: Whether it had so many nodes when it was read that the spans of each are
+            in a trace of their own.
     """
 
     uid: DomainUID
@@ -32,6 +38,7 @@ class Domain:
     allows_all_channels: bool = False
     num_nodes: int = 0
     settings: DomainSettings | None = None
+    has_member_traces: bool = False
 
     def __str__(self) -> str:
         """`<namespace>/<name>`, as users know it."""
@@ -39,8 +46,9 @@ class Domain:
 
 
 def domain_of(obj: ComputeDomain) -> Domain:
-    """The immutable facts of the object."""
-    channel = obj.spec.channel
+    """The facts of the object."""
+    channel, status = obj.spec.channel, obj.status
+    members = max(obj.spec.num_nodes, status.expected_nodes, len(status.nodes))
     return Domain(
         uid=obj.uid,
         namespace=obj.metadata.namespace,
@@ -48,6 +56,7 @@ def domain_of(obj: ComputeDomain) -> Domain:
         allows_all_channels=channel is not None and channel.allocation_mode == AllocationMode.ALL,
         num_nodes=obj.spec.num_nodes,
         settings=domain_settings.from_annotations(obj.metadata.annotations),
+        has_member_traces=members > MAX_MEMBERS_IN_ONE_TRACE,
     )
 
 

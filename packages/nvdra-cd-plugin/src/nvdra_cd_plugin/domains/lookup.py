@@ -1,9 +1,11 @@
 """ComputeDomains by UID, read from the API server when a claim needs one.
 
 There is no watch: a node has to do with one domain at a time, a cluster with thousands. Only the
-immutable facts are cached. That a known domain still exists is checked by a GET of its name. A UID
-that was not found is looked for in the claim's namespace only for a while, because UIDs are never
-used again and the kubelet repeats its call.
+immutable facts are cached. A domain whose name is known, or said by the claim, is read by a GET.
+The UID of what was read decides: a claim that names another domain than its config gets the one of
+its config. Without a name the domain is searched for. A UID that was not found is looked for in the
+claim's namespace only for a while, because UIDs are never used again and the kubelet repeats its
+call.
 
 Source: docs/reference/compute-domain.md, "Scalability and latency" (KW-3).
 """
@@ -68,22 +70,22 @@ class DomainLookup:
             record.ref,
             self._waits,
             deadline,
-            lambda attempt: self.find(record.domain, record.namespace, attempt),
+            lambda attempt: self.find(record, attempt),
         )
 
-    async def find(self, uid: DomainUID, namespace: str, deadline: float) -> Domain:
-        """The domain as the API server has it now.
+    async def find(self, record: DomainClaimRecord, deadline: float) -> Domain:
+        """The claim's domain as the API server has it now.
 
         Args:
-            uid: The domain's UID.
-            namespace: The namespace to search first.
+            record: The claim; its domain's name may be wrong or missing.
             deadline: Monotonic seconds.
 
         Raises:
             PermanentError: `DomainNotFound`: it does not exist, or it is being deleted.
             RetryableError: `ApiUnavailable`.
         """
-        obj = await self._fetch(uid, namespace, deadline)
+        uid = record.domain
+        obj = await self._fetch(record, deadline)
         if obj is None:
             self._known.pop(uid, None)
             self._remember_not_found(uid)
@@ -98,7 +100,8 @@ class DomainLookup:
         self._known[uid] = domain
         if obj["metadata"].get("deletionTimestamp"):
             named = f"ComputeDomain {domain} (UID {uid}) is being deleted"
-            is_own = namespace == domain.namespace  # anybody may write a UID into a claim's config
+            # Anybody may write a UID into a claim's config.
+            is_own = record.namespace == domain.namespace
             raise PermanentError(
                 Reason.DOMAIN_NOT_FOUND,
                 named if is_own else f"ComputeDomain {uid} is being deleted",
@@ -108,11 +111,16 @@ class DomainLookup:
             )
         return domain
 
-    async def _fetch(self, uid: DomainUID, namespace: str, deadline: float) -> JsonObject | None:
+    async def _fetch(self, record: DomainClaimRecord, deadline: float) -> JsonObject | None:
+        uid = record.domain
         known = self._known.get(uid)
         if known is not None:
-            return await self._get_by_name(known, deadline)
-        paths = [computedomains_path(namespace)]
+            return await self._get_by_name(uid, known.namespace, known.name, deadline)
+        if _may_name_domain(record):
+            namespace, name = record.domain_namespace, record.domain_name
+            if (obj := await self._get_by_name(uid, namespace, name, deadline)) is not None:
+                return obj
+        paths = [computedomains_path(record.namespace)]
         if asyncio.get_running_loop().time() >= self._not_found_until.get(uid, 0.0):
             paths.append(f"{_API}/computedomains")
         for path in paths:
@@ -129,13 +137,15 @@ class DomainLookup:
             while len(self._not_found_until) > _MAX_NOT_FOUND:
                 self._not_found_until.popitem(last=False)
 
-    async def _get_by_name(self, known: Domain, deadline: float) -> JsonObject | None:
-        path = f"{computedomains_path(known.namespace)}/{known.name}"
+    async def _get_by_name(
+        self, uid: DomainUID, namespace: str, name: str, deadline: float
+    ) -> JsonObject | None:
+        """The object of that name if it has the UID."""
         try:
-            obj = await self._api.get(path, deadline)
+            obj = await self._api.get(f"{computedomains_path(namespace)}/{name}", deadline)
         except NotFound:
             return None
-        return obj if obj["metadata"]["uid"] == known.uid else None
+        return obj if obj["metadata"]["uid"] == uid else None
 
     async def _search_list(self, path: str, uid: DomainUID, deadline: float) -> JsonObject | None:
         """Search the list page by page: no selector selects by UID."""
@@ -148,3 +158,9 @@ class DomainLookup:
             if not (rest := page["metadata"].get("continue")):
                 return None
             params = {"limit": _PAGE_SIZE, "continue": rest}
+
+
+def _may_name_domain(record: DomainClaimRecord) -> bool:
+    """Whether the record has a name, in a namespace in which the domain of such a claim can be."""
+    is_allowed = not record.is_channel or record.domain_namespace == record.namespace
+    return bool(record.domain_name) and is_allowed

@@ -1,14 +1,16 @@
 """Spans of this node in the trace of a ComputeDomain; a claim's own trace links to them.
 
 Trace ID and parent follow from UIDs and the node's name. So the controller, the plugins and the
-daemons write one trace without passing anything to each other.
+daemons write one trace without passing anything to each other. In a large domain everything below
+the node's span `member` goes into a trace of its own, which begins with a copy of that span. The
+span `split trace` in the domain's trace leads to it.
 
 Source: docs/reference/tracing.md, "Trace identity", "Spans".
 """
 
 from datetime import datetime
 
-from nvdra_api.ids import CliqueID, DomainUID, NodeName
+from nvdra_api.ids import CliqueID, DomainUID, NodeName, SpanID, TraceID
 from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process.clock import Clock
@@ -37,10 +39,9 @@ class DomainSpans:
         """The time of day."""
         return self._clock.now()
 
-    def link(self, uid: DomainUID) -> Link:
-        """A link from a claim's trace to this node's span in the domain's trace."""
-        span = trace_ids.member_span_id(uid, self._node)
-        return Link(trace_ids.trace_id(uid), span, keys.LINK_DOMAIN)
+    def link(self, domain: Domain) -> Link:
+        """A link from a claim's trace to this node's span where the domain's spans are."""
+        return Link(self._trace(domain), self._member(domain.uid), keys.LINK_DOMAIN)
 
     def emit_member(
         self,
@@ -61,9 +62,12 @@ class DomainSpans:
         # Written before it is marked: a crash in between loses both, and the next attempt writes.
         self._store.mark_root_span_written(domain.uid)
 
-    def renew_member_mark(self, uid: DomainUID) -> None:
+    def renew_member_mark(self, domain: Domain) -> None:
         """Keep the span `member` from being written again within an hour after a channel went."""
-        self._store.mark_root_span_written(uid)
+        own = trace_ids.member_trace_id(domain.uid, self._node)
+        if domain.has_member_traces or self._store.is_root_span_written(own):
+            self._store.mark_root_span_written(own)
+        self._store.mark_root_span_written(domain.uid)
 
     def emit_schedule_daemon(
         self,
@@ -120,7 +124,7 @@ class DomainSpans:
         self._telemetry.write_finished_span(
             "member",
             trace=trace_ids.trace_id(domain.uid),
-            id=trace_ids.member_span_id(domain.uid, self._node),
+            id=self._member(domain.uid),
             parent=trace_ids.domain_root_span_id(domain.uid),
             start=started_at,
             end=self._clock.now(),
@@ -141,10 +145,12 @@ class DomainSpans:
         span: ActiveSpan | None = None,
     ) -> None:
         copied = span.attributes if span is not None else {}
+        if domain.has_member_traces:
+            self._split_trace(domain, clique, start)
         self._telemetry.write_finished_span(
             name,
-            trace=trace_ids.trace_id(domain.uid),
-            parent=trace_ids.member_span_id(domain.uid, self._node),
+            trace=self._trace(domain),
+            parent=self._member(domain.uid),
             start=start,
             end=end,
             attributes={**copied, **claim_attributes(ref), **self._attributes(domain, clique)},
@@ -153,6 +159,39 @@ class DomainSpans:
             failure=None if error is None else failure_of(error),
             is_operation=True,
         )
+
+    def _split_trace(self, domain: Domain, clique: CliqueID, start: datetime) -> None:
+        """Write the root of this node's own trace, once, and the way to it from the domain's.
+
+        A domain that grew has members whose first spans are in its trace: both traces go on.
+        """
+        own, member = self._trace(domain), self._member(domain.uid)
+        whole = trace_ids.trace_id(domain.uid)
+        if not self._store.is_root_span_written(own):
+            for name, trace, id_, parent, link in (
+                ("member", own, member, None, Link(whole, member, keys.LINK_DOMAIN)),
+                ("split trace", whole, None, member, Link(own, member, keys.LINK_MEMBER)),
+            ):
+                self._telemetry.write_finished_span(
+                    name,
+                    trace=trace,
+                    id=id_,
+                    parent=parent,
+                    start=start,
+                    end=self._clock.now(),
+                    attributes=self._attributes(domain, clique),
+                    links=(link,),
+                )
+        self._store.mark_root_span_written(own)
+
+    def _trace(self, domain: Domain) -> TraceID:
+        """The trace of this node's spans: the domain's, or in a large domain its own."""
+        if domain.has_member_traces:
+            return trace_ids.member_trace_id(domain.uid, self._node)
+        return trace_ids.trace_id(domain.uid)
+
+    def _member(self, uid: DomainUID) -> SpanID:
+        return trace_ids.member_span_id(uid, self._node)
 
     def _claim_link(self, ref: ClaimRef) -> Link:
         root = trace_ids.claim_root_span_id(ref.uid, self._node)

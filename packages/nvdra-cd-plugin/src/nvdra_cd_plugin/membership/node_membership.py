@@ -99,7 +99,7 @@ class NodeMembership:
             if not record.domain:
                 return False
             try:
-                await self._domains.find(record.domain, record.namespace, deadline)
+                await self._domains.find(record, deadline)
             except PermanentError:
                 return False
         await self._labels.reconcile_domain_label(self._desired_label, deadline)

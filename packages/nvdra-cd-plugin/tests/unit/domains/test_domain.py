@@ -1,7 +1,10 @@
-"""UIDs of domains."""
+"""UIDs of domains, and what is read from their objects."""
+
+from typing import Any
 
 import pytest
-from nvdra_cd_plugin.domains.domain import is_uid
+from nvdra_api.v1beta1 import ComputeDomain
+from nvdra_cd_plugin.domains.domain import domain_of, is_uid
 
 UID = "11111111-2222-3333-4444-555555555555"
 
@@ -16,3 +19,24 @@ def test_a_uid_is_recognized(text: str) -> None:
 )
 def test_no_other_text_is_a_uid(text: str) -> None:
     assert not is_uid(text)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "is_large"),
+    [
+        ({"numNodes": 64}, {}, False),
+        ({"numNodes": 65}, {}, True),
+        ({}, {"expectedNodes": 64}, False),
+        ({}, {"expectedNodes": 65}, True),
+        ({}, {"nodes": [{"name": f"node-{number}"} for number in range(65)]}, True),
+    ],
+)
+def test_a_domain_of_more_than_64_nodes_has_a_trace_for_each_member(
+    spec: dict[str, Any], status: dict[str, Any], is_large: bool
+) -> None:
+    stored = {
+        "metadata": {"namespace": "team-a", "name": "ring", "uid": UID},
+        "spec": spec,
+        "status": status,
+    }
+    assert domain_of(ComputeDomain.model_validate(stored)).has_member_traces is is_large

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from nvdra_runtime.node.record_store import ROOT_SPAN_RETENTION, RecordStore
 from nvdra_runtime.telemetry import keys, trace_ids
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
+from nvdra_runtime.telemetry.recent_traces import waterfall
 from nvdra_runtime.telemetry.recent_traces.recorder import TraceRecorder
 from nvdra_runtime.telemetry.spans import Span
+from nvdra_runtime.telemetry.trace_ids import Link
 
 NODE = NodeName("node-1")
 DOMAIN = Domain(DomainUID("11111111-2222-3333-4444-555555555555"), "team-a", "ring")
@@ -81,7 +83,7 @@ async def test_a_pod_that_returns_within_an_hour_writes_no_second_member(tmp_pat
     async with setting.process() as story:
         story.emit_member(REF, DOMAIN, CLIQUE, setting.clock.now(), None)
         setting.clock.time += 9 * ROOT_SPAN_RETENTION
-        story.renew_member_mark(DOMAIN.uid)
+        story.renew_member_mark(DOMAIN)
     setting.clock.time += ROOT_SPAN_RETENTION - timedelta(minutes=1)
     async with setting.process() as story:
         story.emit_member(REF, DOMAIN, CLIQUE, setting.clock.now(), None)
@@ -129,3 +131,85 @@ async def test_schedule_daemon_starts_when_the_claim_is_created(
         story.emit_schedule_daemon(claim, DOMAIN, CLIQUE, joined, called)
         story.emit_schedule_daemon(claim, DOMAIN, CLIQUE, None, called)
     assert sorted(span.seconds for span in setting.told("schedule daemon")) == [2.6, 3]
+
+
+LARGE = replace(DOMAIN, has_member_traces=True)
+OWN = trace_ids.member_trace_id(DOMAIN.uid, NODE)
+WHOLE = trace_ids.trace_id(DOMAIN.uid)
+MEMBER = trace_ids.member_span_id(DOMAIN.uid, NODE)
+
+
+async def test_a_member_of_a_large_domain_is_one_span_and_a_link_in_its_trace(
+    tmp_path: Path,
+) -> None:
+    setting = Setting(tmp_path / "state")
+    async with setting.process() as story:
+        for attempt in range(30):
+            began = story.now()
+            setting.clock.time += timedelta(seconds=45)
+            error = RetryableError(Reason.DAEMON_NOT_READY, f"it says {attempt}", "wait")
+            story.emit_operation("wait domain", REF, LARGE, CLIQUE, began, error)
+            story.emit_operation("prepare", REF, LARGE, CLIQUE, began, error)
+            story.emit_member(REF, LARGE, CLIQUE, began, error)
+    async with setting.process() as story:  # after a restart
+        story.emit_operation("prepare", REF, LARGE, CLIQUE, story.now(), None)
+    whole, own = setting.recorder.trace(WHOLE), setting.recorder.trace(OWN)
+    assert whole is not None
+    assert own is not None
+    assert sorted(span.name for span in whole.spans) == ["member", "split trace"]
+    root, *attempts = own.spans
+    assert (root.name, root.id, root.parent) == ("member", MEMBER, None)
+    assert len(attempts) + own.omitted == 61
+    assert {span.parent for span in attempts} == {MEMBER}
+
+
+async def test_the_traces_of_a_large_domain_and_of_its_member_lead_to_each_other(
+    tmp_path: Path,
+) -> None:
+    setting = Setting(tmp_path / "state")
+    async with setting.process() as story:
+        story.emit_operation("wait domain", REF, LARGE, CLIQUE, story.now(), WAITING)
+        assert story.link(LARGE) == Link(OWN, MEMBER, keys.LINK_DOMAIN)
+        assert story.link(DOMAIN) == Link(WHOLE, MEMBER, keys.LINK_DOMAIN)
+    (split,) = setting.told("split trace")
+    assert split.parent == MEMBER
+    assert split.links == (Link(OWN, MEMBER, keys.LINK_MEMBER),)
+    own = setting.recorder.trace(OWN)
+    assert own is not None
+    root, wait = own.spans
+    assert root.links == (Link(WHOLE, MEMBER, keys.LINK_DOMAIN),)
+    assert [(link.trace, link.kind) for link in wait.links] == [
+        (trace_ids.trace_id(REF.uid), keys.LINK_CLAIM)
+    ]
+    whole = setting.recorder.trace(WHOLE)
+    assert whole is not None
+    assert f"linked (member) to trace {OWN}" in waterfall.render(whole)
+
+
+async def test_a_domain_that_grows_large_continues_in_the_traces_of_its_members(
+    tmp_path: Path,
+) -> None:
+    setting = Setting(tmp_path / "state")
+    async with setting.process() as story:
+        story.emit_operation("prepare", REF, DOMAIN, CLIQUE, story.now(), WAITING)
+        story.emit_member(REF, DOMAIN, CLIQUE, story.now(), WAITING)
+        story.emit_operation("prepare", REF, LARGE, CLIQUE, story.now(), None)
+    whole, own = setting.recorder.trace(WHOLE), setting.recorder.trace(OWN)
+    assert whole is not None
+    assert own is not None
+    assert sorted(span.name for span in whole.spans) == ["member", "prepare", "split trace"]
+    assert [span.name for span in own.spans] == ["member", "prepare"]
+
+
+async def test_the_root_of_a_members_own_trace_is_renewed_with_its_member_span(
+    tmp_path: Path,
+) -> None:
+    setting = Setting(tmp_path / "state")
+    async with setting.process() as story:
+        story.emit_operation("prepare", REF, LARGE, CLIQUE, story.now(), None)
+        setting.clock.time += 9 * ROOT_SPAN_RETENTION
+        story.renew_member_mark(LARGE)
+    setting.clock.time += ROOT_SPAN_RETENTION - timedelta(minutes=1)
+    async with setting.process() as story:
+        story.emit_operation("prepare", REF, LARGE, CLIQUE, story.now(), None)
+    assert len(setting.told("split trace")) == 1

@@ -57,7 +57,12 @@ async def supervised(*argv: str) -> AsyncIterator[Rig]:
     metrics = ProcessMetrics(driver="d")
     telemetry = Telemetry(clock, metrics, TraceRecorder())
     story = DomainSpans(
-        telemetry, clock, DomainReference("ns", "d", DomainUID("u")), CliqueID("c.1"), NodeName("n")
+        telemetry,
+        clock,
+        DomainReference("ns", "d", DomainUID("u")),
+        CliqueID("c.1"),
+        NodeName("n"),
+        has_own_trace=False,
     )
 
     async def prepare() -> None:

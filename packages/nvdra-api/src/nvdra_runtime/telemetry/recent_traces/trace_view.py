@@ -319,10 +319,12 @@ def _time_range(spans: Iterable[Span]) -> tuple[int, int]:
 def _kind(trace: Trace) -> str:
     """Whether a trace belongs to a domain or to a claim.
 
-    The ID of a domain's trace is derived from the UID of a domain that its spans name.
+    The IDs of the traces of a domain and of its members begin with the UID of a domain that their
+    spans name.
     """
     uids = {str(span.attributes.get(keys.DOMAIN_UID, "")) for span in trace.spans}
-    return _DOMAIN if trace.id in {trace_ids.trace_id(uid) for uid in uids if uid} else _CLAIM
+    known = {trace_ids.shared_part(trace_ids.trace_id(uid)) for uid in uids if uid}
+    return _DOMAIN if trace_ids.shared_part(trace.id) in known else _CLAIM
 
 
 def _first_value(spans: Iterable[Span], key: str) -> str:
