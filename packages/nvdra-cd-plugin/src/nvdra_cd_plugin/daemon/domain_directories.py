@@ -90,6 +90,7 @@ class DomainDirectories:
         """
         assert is_uid(uid), uid  # `plan.make` refuses anything else
         try:
+            self._root.mkdir(mode=0o755, parents=True, exist_ok=True)
             with self._open_root() as root:
                 with suppress(FileExistsError):
                     os.mkdir(uid, 0o755, dir_fd=root)
@@ -120,6 +121,8 @@ class DomainDirectories:
             OSError: The file system refused.
         """
         assert is_uid(uid), uid
+        if not self._root.is_dir():
+            return None
         with self._open_root() as root:
             try:
                 directory = os.open(uid, _DIRECTORY, dir_fd=root)
@@ -146,7 +149,6 @@ class DomainDirectories:
 
     @contextmanager
     def _open_root(self) -> Iterator[int]:
-        self._root.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor = os.open(self._root, _DIRECTORY)
         try:
             yield descriptor
