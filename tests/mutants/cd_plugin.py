@@ -12,6 +12,8 @@ _WRITER: Final = f"{_UNIT}/claims/test_record_writer.py"
 _READINESS: Final = f"{_UNIT}/daemon/test_readiness.py"
 _ADMISSION: Final = f"{_UNIT}/domains/test_admission.py"
 _CLIQUE: Final = f"{_UNIT}/fabric/test_clique.py"
+_COMPONENT: Final = "packages/nvdra-cd-plugin/tests/component"
+_DEAD: Final = f"{_COMPONENT}/test_dead_daemons.py"
 
 MUTANTS: Final = (
     Mutant(
@@ -49,6 +51,11 @@ MUTANTS: Final = (
         "        await self._files.run(deadline, self._specs.remove, record.uid)\n",
         "A spec with IMEX channels stays after the claim.",
         (_WRITER,),
+        (
+            f"{_COMPONENT}/test_crash_campaign.py::"
+            "test_after_a_kill_at_any_call_a_start_and_the_kubelets_retry_recover"
+            "[unprepare channel]",
+        ),
     ),
     Mutant(
         "record: no lock of the device",
@@ -129,6 +136,37 @@ MUTANTS: Final = (
         "    elif False:",
         "IMEX starts without peers that it will never learn of.",
         (_READINESS,),
+    ),
+    Mutant(
+        "liveness: a lock that is free counts",
+        f"{_PLUGIN}/daemon/liveness.py",
+        '            return "" if is_held else _LOCK_IS_FREE',
+        '            return ""',
+        "A workload starts on the word of a daemon that is dead, and fails.",
+        component=(
+            f"{_DEAD}::"
+            "test_a_daemon_that_was_killed_gives_no_channel_until_its_imex_is_ready_again",
+        ),
+    ),
+    Mutant(
+        "liveness: the reference's daemon must hold a lock",
+        f"{_PLUGIN}/daemon/liveness.py",
+        "        if is_held is not None:",
+        "        if True:",
+        "With daemons of the reference driver or of an older release no workload ever starts.",
+        component=(
+            f"{_DEAD}::test_the_lock_of_an_earlier_pod_says_nothing_of_a_daemon_without_one",
+        ),
+    ),
+    Mutant(
+        "channel: it is repeated after a reboot",
+        f"{_PLUGIN}/claims/domain_channel.py",
+        "        if record.is_joining or not self._records.is_of_this_boot(record):",
+        "        if record.is_joining:",
+        "After a reboot a workload starts before its daemon, and fails.",
+        component=(
+            f"{_DEAD}::test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_again",
+        ),
     ),
     Mutant(
         "fabric: a failed GPU counts as joined",

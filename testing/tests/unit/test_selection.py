@@ -42,6 +42,18 @@ def test_the_first_call_of_a_kind_is_always_struck_and_a_third_of_the_others() -
         assert 15 < len(chosen) < 55
 
 
+def test_a_small_selection_strikes_changes_of_specs_and_draws_a_few_other_calls() -> None:
+    rename, unlink = (KillPoint(call, "cdi/k8s.yaml", 1) for call in ("rename", "unlink"))
+    for seed in range(20):
+        drawn = Selection(GOLDEN, seed, extent=selection.FEW)
+        assert drawn.includes("prepare", rename)
+        assert drawn.includes("prepare", unlink)
+        assert sum(drawn.includes("prepare", point) for point in REQUESTS) < 25
+    chosen = [Selection(GOLDEN, seed, extent=selection.FEW) for seed in range(200)]
+    assert all(any(each.includes("prepare", point) for each in chosen) for point in REQUESTS)
+    assert Selection(GOLDEN, None, extent=selection.FEW).includes("prepare", REQUESTS[0])
+
+
 def test_the_same_seed_draws_the_same_calls() -> None:
     once, again = (Selection(GOLDEN, seed=7) for _ in range(2))
     assert [once.includes("prepare", point) for point in REQUESTS] == [

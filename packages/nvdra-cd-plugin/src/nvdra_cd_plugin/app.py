@@ -190,7 +190,15 @@ def _create_preparer(
     spans = DomainSpans(node, telemetry, context.clock, context.store)
     records = RecordWriter(node, prepared_claims, specs, files, telemetry)
     readiness = ReadinessWatch(
-        node, api, namespaces, gates, prepared_claims, waits, telemetry.metrics.watch_restart
+        node,
+        api,
+        namespaces,
+        gates,
+        prepared_claims,
+        directories,
+        files,
+        waits,
+        telemetry.metrics.watch_restart,
     )
 
     def dev_root() -> DevRoot:

@@ -43,6 +43,7 @@ from nvdra_imex_daemon.metrics import ImexMetrics
 from nvdra_imex_daemon.process import imex_query
 from nvdra_imex_daemon.process.imex_monitor import ImexMonitor
 from nvdra_imex_daemon.process.link_monitor import LinkedMembers, LinkMonitor
+from nvdra_imex_daemon.process.ready_lock_holder import ReadyLockHolder
 from nvdra_imex_daemon.process.supervisor import Supervisor
 from nvdra_imex_daemon.settings import Settings
 from nvdra_imex_daemon.status_report import StatusReport
@@ -137,7 +138,15 @@ async def _run_member(
     )
     store = _member_store(settings, member)
     files = _imex_files(settings)
-    # Supervisor, monitor and daemon notify each other; the lambdas refer to objects created below.
+    ready_lock = ReadyLockHolder(settings.imex_dir, settings.pod)
+    await thread.run(ready_lock.create_file)
+
+    def imex_changed() -> None:
+        # First the lock: who reads Ready in the entry looks for it.
+        ready_lock.update(is_ready=imex.problem is None)
+        daemon.wake()
+
+    # Supervisor, monitor and daemon notify each other; the functions refer to objects below.
     supervisor = Supervisor(
         ("nvidia-imex", "-c", str(settings.config_path)),
         partial(thread.run, files.write_start_files),
@@ -146,7 +155,7 @@ async def _run_member(
         imex_metrics.count_restart,
     )
     imex = ImexMonitor(
-        partial(imex_query.query_status, settings.config_path), lambda: daemon.wake(), spans, clock
+        partial(imex_query.query_status, settings.config_path), imex_changed, spans, clock
     )
     index_file = IndexFile(settings.index_path, settings.clique)
     last_index = await thread.run(index_file.read)

@@ -79,7 +79,8 @@ class Settings(BaseModel):
     imex_dir: Annotated[Path, Flag(group="Files")] = Field(
         default=Path("/imexd"),
         description="The domain's directory, mounted by CDI. It contains imexd.cfg.tmpl, which the "
-        "plugin writes, and imexd.cfg, nodes.cfg and place.json, which the daemon writes.",
+        "plugin writes, and imexd.cfg, nodes.cfg, place.json and ready.lock, which the daemon "
+        "writes.",
     )
     hosts_file: Path = Field(
         default=Path("/etc/hosts"), description="File to which the peers' DNS names are written."

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from nvdra_testing.crash_campaigns import points
 from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
-from nvdra_testing.node import plugin
 
 
 async def start_on_clean_node(sandbox: PluginSandbox) -> None:
@@ -37,17 +36,28 @@ def records(sandbox: PluginSandbox) -> Mapping[str, str]:
 
 
 def files(sandbox: PluginSandbox) -> set[str]:
-    """The files that the plugin has created, relative to the sandbox's directory."""
+    """The files that the plugin has created, relative to the sandbox's directory.
+
+    Without those in directories that it clears when it starts.
+    """
     roots = (sandbox.node.kubelet / "plugins", sandbox.kubelet.registry_dir, sandbox.node.cdi)
+    kept = [sandbox.state_dir / name for name in sandbox.tested.kept_dirs]
     paths = (path for root in roots for path in root.rglob("*") if not path.is_dir())
-    return {str(path.relative_to(sandbox.directory)) for path in paths}
+    counted = (path for path in paths if not any(map(path.is_relative_to, kept)))
+    return {str(path.relative_to(sandbox.directory)) for path in counted}
 
 
 def leftover_files(sandbox: PluginSandbox) -> list[str]:
-    """The files that the plugin would have renamed or removed if it had not been killed."""
+    """The files that the plugin would have renamed or removed if it had not been killed.
+
+    Without those of claims that have a record.
+    """
+    recorded = records(sandbox)
     extra = sorted(files(sandbox) - _files_of_running_plugin(sandbox))
     return [
-        points.display_name(str(sandbox.directory / path), sandbox.trace_names) for path in extra
+        points.display_name(str(sandbox.directory / path), sandbox.trace_names)
+        for path in extra
+        if not any(uid in path for uid in recorded)
     ]
 
 
@@ -60,6 +70,11 @@ async def check_nothing_prepared(sandbox: PluginSandbox, devices: Sequence[str])
     for answers in (await sandbox.dra.prepare([claim]), await sandbox.dra.unprepare([claim])):
         assert not answers[claim.uid].error, answers[claim.uid].error
     await asyncio.to_thread(sandbox.delete_claim, claim)
+    await check_nothing_left(sandbox)
+
+
+async def check_nothing_left(sandbox: PluginSandbox) -> None:
+    """Check that no claim is recorded, and that the plugin's files are those of an idle node."""
     held = await asyncio.to_thread(records, sandbox)
     assert held == {}, f"records are left: {held}"
     wrong = await asyncio.to_thread(sandbox.find_slice_problem)
@@ -98,7 +113,7 @@ def _files_of_stopped_plugin(sandbox: PluginSandbox) -> set[str]:
 def _files_of_running_plugin(sandbox: PluginSandbox) -> set[str]:
     sockets = {
         sandbox.state_dir / "dra.sock",
-        sandbox.kubelet.registry_dir / f"{plugin.DRIVER}-reg.sock",
+        sandbox.kubelet.registry_dir / f"{sandbox.tested.driver}-reg.sock",
     }
     logs = {sandbox.state_dir / f"state.sqlite-{suffix}" for suffix in ("wal", "shm")}
     running = {str(path.relative_to(sandbox.directory)) for path in sockets | logs}

@@ -11,15 +11,12 @@ from nvdra_api.resource.claims import ClaimRef
 from nvdra_sim import installation
 from nvdra_sim.configuration import node_config
 
-from nvdra_testing.crash_campaigns import node_checks
+from nvdra_testing.crash_campaigns import kubelet_calls, node_checks
+from nvdra_testing.crash_campaigns.kubelet_calls import InterruptedCall
 from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
 from nvdra_testing.node import plugin
 
 NEWER_DRIVER = "590.44.01"
-FAILING_PREPARE_TIMEOUT_S = 2.0
-"""A prepare that must fail is answered in half of this time."""
-AFTER_ANSWER_S = 0.35
-"""What is written after the answer is written within this time."""
 
 
 class Operation(Protocol):
@@ -42,11 +39,14 @@ class Operation(Protocol):
     async def perform(self, sandbox: PluginSandbox) -> None:
         """Perform the operation; the plugin may be killed at any time."""
 
+    def check_interrupted(self, sandbox: PluginSandbox) -> None:
+        """Check what must be true at any time, on the node as the kill has left it."""
+
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         """After a restart, make the kubelet's retry, check everything, and describe the result."""
 
 
-class FirstStart:
+class FirstStart(Operation):
     """The first start on a node: database, lock, spec, sockets, slices."""
 
     name = "first start"
@@ -66,7 +66,7 @@ class FirstStart:
         return await _check_nothing_prepared(sandbox)
 
 
-class StartAfterKill:
+class StartAfterKill(Operation):
     """A start after a kill that left sockets, a partial spec, an old spec and a WAL."""
 
     name = "start after a kill"
@@ -78,7 +78,7 @@ class StartAfterKill:
     async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
         await sandbox.start()
         before = sandbox.create_claim("gpu-0")
-        await _prepare(sandbox, before)
+        await kubelet_calls.prepare(sandbox, before)
         (old,) = sandbox.node.cdi.glob("*.yaml")
         content = old.read_bytes()
         await sandbox.stop()
@@ -86,8 +86,8 @@ class StartAfterKill:
         await _remember_specs(sandbox)
         await sandbox.start()
         held = sandbox.create_claim("gpu-1")
-        self._held[sandbox] = held, await _prepare(sandbox, held)
-        await _unprepare(sandbox, before)
+        self._held[sandbox] = held, await kubelet_calls.prepare(sandbox, held)
+        await kubelet_calls.unprepare(sandbox, before)
         old.write_bytes(content)
         (sandbox.node.cdi / f"spec.{old.stem}.0123456789abcdef.tmp").write_bytes(content[:1000])
         await sandbox.kill()
@@ -101,21 +101,20 @@ class StartAfterKill:
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         claim, answer = self._held[sandbox]
-        assert await _prepare(sandbox, claim) == answer, "the repeated answer differs"
+        assert await kubelet_calls.prepare(sandbox, claim) == answer, "the repeated answer differs"
         await _check_prepared(sandbox, claim, "gpu-1")
-        await _unprepare(sandbox, claim)
+        await kubelet_calls.unprepare(sandbox, claim)
         return "held claim answered as before; " + await _check_nothing_prepared(sandbox)
 
 
-class Prepare:
+class Prepare(Operation):
     """The first claim after a start, on a node whose CDI spec was removed."""
 
     name = "prepare"
     is_start = False
 
     def __init__(self) -> None:
-        self._claims: dict[PluginSandbox, ClaimRef] = {}
-        self._answered: set[PluginSandbox] = set()
+        self._calls: dict[PluginSandbox, InterruptedCall] = {}
 
     async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
         await _remember_specs(sandbox)
@@ -124,42 +123,34 @@ class Prepare:
     async def arrange(self, sandbox: PluginSandbox) -> None:
         sandbox.restore_files(self.name)
         await sandbox.start()
-        self._claims[sandbox] = sandbox.create_claim("gpu-0")
-        self._answered.discard(sandbox)
+        self._calls[sandbox] = InterruptedCall(sandbox.create_claim("gpu-0"))
         for spec in sandbox.node.cdi.iterdir():
             spec.unlink()
 
     async def perform(self, sandbox: PluginSandbox) -> None:
-        await _prepare(sandbox, self._claims[sandbox])
-        self._answered.add(sandbox)
-        await asyncio.sleep(AFTER_ANSWER_S)
+        await self._calls[sandbox].prepare(sandbox)
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
-        claim = self._claims[sandbox]
-        was_held = claim.uid in node_checks.records(sandbox)
-        assert was_held or sandbox not in self._answered, "what was answered is not on the disk"
-        answer = await _prepare(sandbox, claim)
-        assert await _prepare(sandbox, claim) == answer, "the repeated answer differs"
-        await _check_prepared(sandbox, claim, "gpu-0")
-        await _unprepare(sandbox, claim)
-        retried = "answered from its record" if was_held else "prepared by the retry"
+        call = self._calls[sandbox]
+        retried = await call.prepare_again(sandbox)
+        await _check_prepared(sandbox, call.claim, "gpu-0")
+        await kubelet_calls.unprepare(sandbox, call.claim)
         return f"{retried}; " + await _check_nothing_prepared(sandbox)
 
 
-class Unprepare:
+class Unprepare(Operation):
     """The last claim of an older driver's generation, whose spec is removed with it."""
 
     name = "unprepare"
     is_start = False
 
     def __init__(self) -> None:
-        self._claims: dict[PluginSandbox, ClaimRef] = {}
-        self._answered: set[PluginSandbox] = set()
+        self._calls: dict[PluginSandbox, InterruptedCall] = {}
 
     async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
         await sandbox.start()
-        claim = self._claims[sandbox] = sandbox.create_claim("gpu-0")
-        await _prepare(sandbox, claim)
+        self._calls[sandbox] = InterruptedCall(sandbox.create_claim("gpu-0"))
+        await kubelet_calls.prepare(sandbox, self._calls[sandbox].claim)
         await sandbox.stop()
         sandbox.save_files("older driver")
         _install_newer_driver(sandbox)
@@ -171,20 +162,14 @@ class Unprepare:
 
     async def arrange(self, sandbox: PluginSandbox) -> None:
         sandbox.restore_files(self.name)
-        self._answered.discard(sandbox)
+        self._calls[sandbox] = InterruptedCall(self._calls[sandbox].claim)
         await sandbox.start()
 
     async def perform(self, sandbox: PluginSandbox) -> None:
-        await _unprepare(sandbox, self._claims[sandbox])
-        self._answered.add(sandbox)
-        await asyncio.sleep(AFTER_ANSWER_S)
+        await self._calls[sandbox].unprepare(sandbox)
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
-        claim = self._claims[sandbox]
-        was_held = claim.uid in node_checks.records(sandbox)
-        assert not was_held or sandbox not in self._answered, "what was answered is not on the disk"
-        await _unprepare(sandbox, claim)
-        retried = "unprepared by the retry" if was_held else "was unprepared, the retry agrees"
+        retried = await self._calls[sandbox].unprepare_again(sandbox)
         return f"{retried}; " + await _check_nothing_prepared(sandbox)
 
 
@@ -194,29 +179,12 @@ async def _remember_specs(sandbox: PluginSandbox) -> None:
     await sandbox.stop()
 
 
-async def _prepare(sandbox: PluginSandbox, claim: ClaimRef) -> bytes:
-    answer = (await sandbox.dra.prepare([claim]))[claim.uid]
-    assert not answer.error, f"prepare: {answer.error}"
-    return bytes(answer.SerializeToString(deterministic=True))
-
-
-async def _unprepare(sandbox: PluginSandbox, claim: ClaimRef) -> None:
-    answer = (await sandbox.dra.unprepare([claim]))[claim.uid]
-    assert not answer.error, f"unprepare: {answer.error}"
-
-
 async def _check_prepared(sandbox: PluginSandbox, claim: ClaimRef, device: str) -> None:
-    """Check that the claim has the device, and that no other claim can have it."""
-    assert set(node_checks.records(sandbox)) == {claim.uid}, (
-        f"records: {node_checks.records(sandbox)}"
-    )
+    """Check that the claim has the device, and that no other claim has anything."""
+    held = node_checks.records(sandbox)
+    assert set(held) == {claim.uid}, f"records: {held}"
     other = await asyncio.to_thread(sandbox.create_claim, device)
-    refused = (await sandbox.dra.prepare([other], timeout_s=FAILING_PREPARE_TIMEOUT_S))[
-        other.uid
-    ].error
-    assert refused.startswith(f"DeviceInUse: {device} is held by claim default/{claim.name}"), (
-        f"a second claim for {device} was answered: {refused or 'as if it were free'}"
-    )
+    await kubelet_calls.check_prepared(sandbox, claim, device, other)
 
 
 async def _check_nothing_prepared(sandbox: PluginSandbox) -> str:

@@ -11,13 +11,14 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from nvdra_api import names
 from nvdra_api.resource.claims import ClaimRef
 
 from nvdra_testing.control_plane.apiserver import ApiServer
@@ -34,8 +35,43 @@ READY_S = 60
 EXIT_TIMEOUT_S = 60
 POLL_S = 0.05
 IDLE_S = 0.03
+COMM = 15
+"""The kernel keeps so many characters of a process's name."""
 GRPC_THREADS = "grpc"
 """Threads of gRPC have the process's name or that of a pool."""
+
+
+@dataclass(frozen=True)
+class TestedPlugin:
+    """The plugin that runs in a sandbox.
+
+    Attributes:
+        driver: Its driver name.
+        program: Its command.
+        profile: The profile of the simulated node.
+        devices: The devices that it publishes there.
+        kept_dirs: Directories below its state directory that it clears only when it starts.
+    """
+
+    __test__ = False
+
+    driver: str
+    program: str
+    profile: str
+    devices: Sequence[str]
+    kept_dirs: Sequence[str] = ()
+
+
+GPU_PLUGIN = TestedPlugin(
+    plugin.DRIVER, "nvdra-gpu-plugin", plugin.PROFILE, [f"gpu-{minor}" for minor in range(8)]
+)
+DOMAIN_PLUGIN = TestedPlugin(
+    names.COMPUTE_DOMAIN_DRIVER,
+    "nvdra-cd-plugin",
+    "gb200-nvl72",
+    ["channel-0", "daemon-0"],
+    kept_dirs=["domains"],
+)
 
 
 @dataclass(eq=False)
@@ -43,6 +79,8 @@ class PluginSandbox:
     """One node; the test is its kubelet.
 
     Attributes:
+        tested: The plugin that runs here.
+        flags: Its flags that differ between campaigns.
         specs: The CDI specs of an idle node, by file name.
         pid: The process id of the plugin, also when strace runs it.
         is_dirty: Whether there may be leftovers that a new sequence must not find.
@@ -52,6 +90,8 @@ class PluginSandbox:
     directory: Path
     node: plugin.Node
     kubelet: KubeletClient
+    tested: TestedPlugin = GPU_PLUGIN
+    flags: Sequence[str] = ()
     process: PluginProcess | None = None
     running: ExitStack = field(default_factory=ExitStack)
     dra: RegisteredPlugin = field(init=False)
@@ -67,18 +107,16 @@ class PluginSandbox:
     @property
     def state_dir(self) -> Path:
         """The plugin's state directory."""
-        return self.node.kubelet / "plugins" / plugin.DRIVER
+        return self.node.kubelet / "plugins" / self.tested.driver
 
     def launch(self, *before: str) -> None:
         """Start the plugin, optionally with a command such as strace before it."""
-        flags = ("--http-endpoint=", "--debug-endpoint=")
-        starting = plugin.run_plugin(
-            self.server, self.node, flags=flags, program=(*before, "nvdra-gpu-plugin")
-        )
+        flags = ("--http-endpoint=", "--debug-endpoint=", *self.flags)
+        program = (*before, self.tested.program)
+        starting = plugin.run_plugin(self.server, self.node, flags=flags, program=program)
         self.process = self.running.enter_context(starting)
-        self.pid = (
-            _traced_plugin_pid(self.process.process.pid) if before else self.process.process.pid
-        )
+        pid = self.process.process.pid
+        self.pid = _traced_plugin_pid(pid, self.tested.program) if before else pid
 
     async def start(self) -> None:
         """Start the plugin, and wait until it serves and has published its slices."""
@@ -90,12 +128,12 @@ class PluginSandbox:
 
         Has inspected the hardware and published its slices.
         """
-        await self.kubelet.wait_registered(plugin.DRIVER, READY_S)
+        await self.kubelet.wait_registered(self.tested.driver, READY_S)
         await self.wait_until(self.is_idle, "the plugin to come to rest")
         await self.wait_until(lambda: not self.find_slice_problem(), "the slices to be right")
         await self.wait_until(self.is_idle, "the plugin to come to rest")
         # Only now: a kubelet that finds the new socket under the old name registers it twice.
-        self.dra = await self.kubelet.wait_registered(plugin.DRIVER, READY_S)
+        self.dra = await self.kubelet.wait_registered(self.tested.driver, READY_S)
 
     async def wait_until(self, is_so: Any, what: str, timeout_s: float = READY_S) -> None:
         """Wait for a condition, checking it on a thread."""
@@ -171,7 +209,7 @@ class PluginSandbox:
         """What is wrong with the node's slices; empty if nothing is."""
         specs = [slice_["spec"] for slice_ in self.slices()]
         offered = sorted(device["name"] for spec in specs for device in spec.get("devices", []))
-        if offered != [f"gpu-{minor}" for minor in range(8)]:
+        if offered != sorted(self.tested.devices):
             return f"the slices offer {offered}"
         if {spec["pool"]["resourceSliceCount"] for spec in specs} != {len(specs)}:
             return f"a pool of {specs[0]['pool']['resourceSliceCount']} has {len(specs)} slices"
@@ -208,16 +246,18 @@ class PluginSandbox:
 
 
 @asynccontextmanager
-async def open_sandbox(server: ApiServer) -> AsyncIterator[PluginSandbox]:
+async def open_sandbox(
+    server: ApiServer, tested: TestedPlugin = GPU_PLUGIN, flags: Sequence[str] = ()
+) -> AsyncIterator[PluginSandbox]:
     """Open a sandbox on a file system in memory, until the block is left."""
     name = f"sandbox-{uuid4().hex[:6]}"
     with (
         tempfile.TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory,
-        plugin.simulated_node(Path(directory), name) as node,
+        plugin.simulated_node(Path(directory), name, tested.profile) as node,
     ):
         plugin.create_node_object(server, name)
         async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
-            sandbox = PluginSandbox(server, Path(directory), node, kubelet)
+            sandbox = PluginSandbox(server, Path(directory), node, kubelet, tested, flags)
             try:
                 yield sandbox
             finally:
@@ -235,13 +275,13 @@ def _context_switches(pid: int) -> int:
     return total
 
 
-def _traced_plugin_pid(pid: int) -> int:
+def _traced_plugin_pid(pid: int, program: str) -> int:
     """The process id of a plugin that strace runs; strace first runs children of its own."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                if Path(f"/proc/{child}/comm").read_text().startswith("nvdra-gpu-plug"):
+                if Path(f"/proc/{child}/comm").read_text().strip() == program[:COMM]:
                     return int(child)
         time.sleep(0.002)
     raise AssertionError("strace has not started the plugin")

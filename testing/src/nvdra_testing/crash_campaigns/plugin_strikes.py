@@ -57,10 +57,11 @@ async def strike_plugin(
     strike_at = _strike_start if operation.is_start else _strike_call
     names, end = await strike_at(sandbox, operation, point, place, log)
     calls = strace.parse(log.read_text(), names)
-    left = node_checks.leftover_files(sandbox)
     await sandbox.kill()
+    left = node_checks.leftover_files(sandbox)
     hit = points.point_of_death(calls, point.call, sandbox.trace_names)
     try:
+        operation.check_interrupted(sandbox)
         await sandbox.start()
         outcome, is_right = await operation.check_recovery(sandbox), True
     except (AssertionError, grpc.aio.AioRpcError, TimeoutError) as error:

@@ -42,6 +42,9 @@ _HOUSEKEEPING = frozenset((4, 6, 8))  # HTTP/2: SETTINGS, PING, WINDOW_UPDATE
 _DESCRIPTOR = re.compile(r"\d+<(?P<what>.*?)>(?:[,)]| <unfinished)")
 _PATH = re.compile(r'"(?P<path>[^"]*)"')
 _ENDPOINT = re.compile(r"\[(?P<own>\d+)->(?P<peer>\d+)(?:,\"(?P<path>[^\"]*)\")?\]")
+_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_CLAIM_SPEC = re.compile(r"(?<=-claim_)[0-9a-f][0-9a-f-]*(?=\.)")
+"""The UID in a CDI spec's name; the name of a temporary file has only its beginning."""
 _PORT = re.compile(r"sin_port=htons\((\d+)\)|->[\d.]+:(\d+)\]")
 
 
@@ -185,8 +188,9 @@ def _file(path: str, node: TraceNames) -> Target:
 
 
 def _connection(call: Call, node: TraceNames) -> Target:
-    if port := _PORT.search(call.arguments):
-        return _tcp(f"->:{port[1]}]", node)
+    if _PORT.search(call.arguments):
+        # Which request needs a new connection is chance; only what is sent on it changes something.
+        return Target("connection to a server", is_change=False)
     path = call.arguments.partition('sun_path="')[2].partition('"')[0]
     if "nscd" in path:
         return Target("look-up of a user's name", is_change=False)
@@ -225,7 +229,8 @@ def _frames(data: bytes) -> set[int]:
 def display_name(path: str, node: TraceNames) -> str:
     """A file's name without parts that differ between nodes and runs."""
     name = path.removeprefix(f"{node.root}/")
-    name = re.sub(r"^k/plugins/gpu\.nvidia\.com/", "", name)
+    name = re.sub(r"^k/plugins/[\w.-]+/", "", name)
+    name = _CLAIM_SPEC.sub("<uid>", _UID.sub("<uid>", name))
     name = re.sub(r"device_\d[\d.]*(?=\.(yaml|\w{16}\.tmp))", "device_<generation>", name)
-    name = re.sub(r"[0-9a-f]{16}\.tmp|(?<=\.)[0-9a-f]{6}$", "<random>", name)
+    name = re.sub(r"[0-9a-f]{16}\.tmp|(?<=\.)(?:[0-9a-f]{6}|[0-9a-f]{8})$", "<random>", name)
     return name or "."

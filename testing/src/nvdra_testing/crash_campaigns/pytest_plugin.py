@@ -10,7 +10,7 @@ import pytest
 from nvdra_testing.crash_campaigns import report, selection
 from nvdra_testing.crash_campaigns.golden_points import GoldenPoints
 from nvdra_testing.crash_campaigns.outcomes import CampaignResult
-from nvdra_testing.crash_campaigns.selection import Selection
+from nvdra_testing.crash_campaigns.selection import Extent, Selection
 
 MODULE = "/test_crash_campaign.py"
 SEED = "SEED"
@@ -51,10 +51,10 @@ class Campaigns:
         is_whole = config.getoption("--soak")
         self._seed = None if is_whole else int(config.option.crash_seed)
 
-    def select(self, golden: GoldenPoints) -> Selection:
+    def select(self, golden: GoldenPoints, extent: Extent = selection.MOST) -> Selection:
         """What the campaigns on one component strike."""
         kept = selection.kept_seeds(selection.KEPT_SEEDS.read_text())
-        return Selection(golden, self._seed, kept)
+        return Selection(golden, self._seed, kept, extent)
 
     def check(self, result: CampaignResult) -> None:
         """Keep a result for the report, and fail unless everything was hit and correct."""

@@ -1,7 +1,10 @@
 """Which recorded calls a campaign strikes: all, or the important ones and a third of the others.
 
 `make test` strikes every call that changes a record, a CDI spec or a socket, and the first call of
-every kind. Of the other calls it strikes a third, drawn by a seed. `make soak` strikes all calls.
+every kind. Of the other calls it strikes a third, drawn by a seed. Of the ComputeDomain plugin,
+whose records and sockets are the same code, it strikes each change of a CDI spec, and draws a few
+others.
+`make soak` strikes all calls.
 """
 
 import random
@@ -14,14 +17,37 @@ from nvdra_testing.crash_campaigns.golden_points import GoldenPoints
 from nvdra_testing.crash_campaigns.points import KillPoint
 
 KEPT_SEEDS = Path(__file__).with_name("kept_seeds.txt")
-SHARE = 1 / 3
-"""The share of the less important calls that one seed draws."""
-
-_RECORDS_SPECS_SOCKETS = re.compile(r"state\.sqlite-wal|cdi\b|.*\.sock$|answer on the ")
 _WRITE = re.compile(
     r"(?P<verb>POST|PUT|PATCH|DELETE) (?:(?:team|nvdra)/)?"
     r"(?P<resource>\w+)(?:/[^/]+(?P<part>/\w+)?)?"
 )
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a component one run strikes.
+
+    Attributes:
+        always: The calls that every run strikes, as `CALL TARGET`.
+        share: The share of the other calls that one seed draws.
+        has_first_calls: Whether the first call of each kind is struck, too.
+    """
+
+    always: re.Pattern[str]
+    share: float
+    has_first_calls: bool
+
+    def always_includes(self, point: KillPoint) -> bool:
+        """Whether every run strikes at the call."""
+        return self.always.match(f"{point.call} {point.target}") is not None
+
+
+MOST = Extent(
+    re.compile(r"\w+ (?:state\.sqlite-wal|cdi\b|.*\.sock$|answer on the )"),
+    share=1 / 3,
+    has_first_calls=True,
+)
+FEW = Extent(re.compile(r"(?:rename|unlink) cdi\b"), share=0.04, has_first_calls=False)
 
 
 @dataclass(frozen=True)
@@ -30,24 +56,27 @@ class Selection:
 
     Attributes:
         golden: The calls that are known to be made, by operation.
-        seed: Draws a third of the less important calls; None strikes every call.
+        seed: Draws some of the less important calls; None strikes every call.
         kept: Seeds that have found a fault before, by operation. They are always drawn as well.
+        extent: How many of the calls a seed selects.
     """
 
     golden: GoldenPoints
     seed: int | None
     kept: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    extent: Extent = MOST
 
     def includes(self, operation: str, point: KillPoint) -> bool:
         """Whether the campaign on an operation strikes at a recorded call."""
-        if self.seed is None or _RECORDS_SPECS_SOCKETS.match(point.target):
+        if self.seed is None or self.extent.always_includes(point):
             return True
         if (point.call, point.target) not in self.golden.of(operation):
             return True
-        if point.nth == 1 and self._is_first_of_its_kind(operation, point):
+        is_first = point.nth == 1 and self._is_first_of_its_kind(operation, point)
+        if is_first and self.extent.has_first_calls:
             return True
         seeds = (self.seed, *self.kept.get(operation, ()))
-        return any(_is_drawn(seed, operation, point) for seed in seeds)
+        return any(_draw(seed, operation, point) < self.extent.share for seed in seeds)
 
     def unstruck(self, recorded: Iterable[KillPoint], selected: Iterable[KillPoint]) -> list[str]:
         """Recorded calls that every campaign must strike and this one does not, for its report."""
@@ -55,8 +84,7 @@ class Selection:
         return [
             f"not struck: {point.call} {point.target} no. {point.nth}"
             for point in recorded
-            if point not in struck
-            and (self.seed is None or _RECORDS_SPECS_SOCKETS.match(point.target))
+            if point not in struck and (self.seed is None or self.extent.always_includes(point))
         ]
 
     def _is_first_of_its_kind(self, operation: str, point: KillPoint) -> bool:
@@ -92,6 +120,6 @@ def _group(operation: str) -> str:
     return failure or name
 
 
-def _is_drawn(seed: int, operation: str, point: KillPoint) -> bool:
-    draw = random.Random(f"{seed} {operation} {point.call} {point.target} {point.nth}")
-    return draw.random() < SHARE
+def _draw(seed: int, operation: str, point: KillPoint) -> float:
+    """A number from 0 to 1 that belongs to the seed and the call."""
+    return random.Random(f"{seed} {operation} {point.call} {point.target} {point.nth}").random()

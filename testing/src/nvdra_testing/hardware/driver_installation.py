@@ -55,6 +55,7 @@ def remove_driver(node: Node) -> None:
 def reboot(
     node: Node,
     *,
+    profile: str = "dgx-h100",
     version: str = "580.95.05",
     uvm_major: int = 507,
     overrides: Mapping[str, Any] | None = None,
@@ -64,6 +65,7 @@ def reboot(
 
     Args:
         node: The node.
+        profile: The profile of its GPUs.
         version: The driver that is loaded in this boot.
         uvm_major: The major number that nvidia-uvm gets, which is dynamic.
         overrides: What has become of the GPUs, as in a node file: `{"gpus": [{"index": 0,
@@ -71,7 +73,7 @@ def reboot(
         is_cdi_kept: Whether the CDI directory is on a disk, not on a tmpfs.
     """
     booted = {"boot_id": str(uuid4()), "majors": {"nvidia-uvm": uvm_major}}
-    install_driver(node, version=version, settings=booted, overrides=overrides)
+    install_driver(node, profile=profile, version=version, settings=booted, overrides=overrides)
     if not is_cdi_kept:
         shutil.rmtree(node.cdi, ignore_errors=True)
 

@@ -9,6 +9,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from nvdra_api.resource.claims import ClaimRef
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.domain_objects import Json
 from nvdra_testing.node import plugin
+from nvdra_testing.node.imex_daemons import DaemonPod, Rack
 from nvdra_testing.node.rig import Rig, cdi_names, flatten_spans
 
 CLIQUE = "6f1c7a52-0d3e-5b8a-9c41-27e5a0d1b672.2"
@@ -173,9 +175,12 @@ class DomainRig(Rig):
 
     def write_pod_ip(self, daemon: ClaimRef, ip: str) -> None:
         """Write the address of a daemon claim's pod, as the kubelet would."""
+        self.write_daemon_status(daemon, {"podIP": ip})
+
+    def write_daemon_status(self, daemon: ClaimRef, status: Json) -> None:
+        """Write the status of a daemon claim's pod, as the kubelet would."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{self._consumer(daemon)['name']}"
-        pod = self.server.request("GET", path)
-        self.server.request("PUT", f"{path}/status", {**pod, "status": {"podIP": ip}})
+        self.write_pod_status(self.server.request("GET", path), status)
 
     def _consumer(self, claim: ClaimRef) -> Json:
         path = f"{plugin.claims_path(claim.namespace)}/{claim.name}"
@@ -224,6 +229,39 @@ class DomainRig(Rig):
         assert not answer.error, answer.error
         self.write_clique_entry(domain, podUID=self.pod_uid(claim))
         return claim
+
+    def domain_directory(self, domain: Json) -> Path:
+        """The directory of a domain on this node, which the plugin mounts into the daemon."""
+        return self.plugin_dir / "domains" / str(domain["metadata"]["uid"])
+
+    def create_rack(self, domain: Json, directory: Path) -> Rack:
+        """A rack of this node alone, whose daemons have what the plugin has given to their claim.
+
+        A daemon's claim must be prepared. `directory` is for other files of the daemons.
+        """
+        given = self.domain_directory(domain)
+        # A pod has one address of its own; here all processes share a network.
+        own_address = "BIND_INTERFACE_IP={{ .IMEXCmdBindInterfaceIP }}\n"
+        template = (given / "imexd.cfg.tmpl").read_text()
+        template = template.replace("\nBIND_INTERFACE_IP=\n", f"\n{own_address}")
+        assert f"\n{own_address}" in template
+        rack = Rack(
+            self.server,
+            directory,
+            domain,
+            self.namespace,
+            self.stack,
+            template=template,
+            clique_id=self.clique,
+            imexd=given,
+        )
+        rack.install_driver(self.node.name)
+        return rack
+
+    def run_daemon(self, rack: Rack, daemon: ClaimRef) -> DaemonPod:
+        """Start the container of a daemon claim's pod, for the first time or again."""
+        pod = self._consumer(daemon)
+        return rack.run_daemon(self.node.name, pod["name"], pod["uid"], clique=self.clique)
 
     def domain_span_names(self, domain: Json) -> list[str]:
         """The names of the spans that this plugin's process has written into the domain's trace."""

@@ -54,13 +54,18 @@ NOWHERE = "127.255.255.255"
 
 HOSTS_FILE = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"
 
+IMEXD = "/run/imexd"
+"""Where a daemon sees its domain's directory."""
+
 # Mounts that a container runtime makes before it starts the container's program.
-CONTAINER_SCRIPT = """
+CONTAINER_SCRIPT = f"""
 mount --bind "$1" /etc/hosts
 mount --bind "$2" /etc/nsswitch.conf
 mount --bind "$3" /etc/resolv.conf
 mount -t tmpfs tmpfs /run
-shift 3
+mkdir {IMEXD}
+mount --bind "$4" {IMEXD}
+shift 4
 exec "$@"
 """
 
@@ -77,7 +82,7 @@ class DaemonPod:
         name: The name of the Pod object.
         uid: The UID of the Pod object.
         directory: Its own files: `hosts`, `out` (output of nvidia-imex), `log` (log of the daemon).
-        imexd: The domain's directory on the node, which is mounted at /imexd.
+        imexd: The domain's directory on the node, which is mounted at `IMEXD`.
     """
 
     node: str
@@ -170,6 +175,7 @@ class Rack:
         clique_id: The clique of the daemons.
         resolver: The resolv.conf of daemons that are started; empty for containers without DNS.
         ip_version: The version of the addresses of pods that are started.
+        imexd: The domain's directory for daemons that are started; by default one for each node.
     """
 
     server: ApiServer
@@ -183,6 +189,7 @@ class Rack:
     clique_id: str = CLIQUE
     resolver: str = ""
     ip_version: int = 4
+    imexd: Path | None = None
 
     @property
     def uid(self) -> str:
@@ -227,7 +234,7 @@ class Rack:
             ip = self._ipv6(number)
         directory = self.directory / f"{name}-{number}"
         directory.mkdir()
-        imexd = self.directory / "imexd" / node
+        imexd = self.imexd or self.directory / "imexd" / node
         imexd.mkdir(parents=True, exist_ok=True)
         if self.template:
             (imexd / "imexd.cfg.tmpl").write_text(self.template)
@@ -250,7 +257,7 @@ class Rack:
         }
         own = [
             f"--kubeconfig={self.server.kubeconfig}",
-            f"--imex-dir={imexd}",
+            f"--imex-dir={IMEXD}",
             f"--http-endpoint={http}",
             f"--debug-endpoint={debug}",
             "-v=4",
@@ -260,6 +267,7 @@ class Rack:
             *("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
             *("sh", "-ec", CONTAINER_SCRIPT, "sh"),
             *files,
+            imexd,
             PROGRAM,
             *own,
             *flags,

@@ -31,6 +31,9 @@ class DaemonPod:
         is_ready: The pod's condition Ready.
         down_because: Why the daemon does not run any more, by the pod's condition Ready, as text;
             empty while it may run. A container that has not been started yet is no such evidence.
+        ended_because: Why the daemon that was Ready has ended, by the pod's status, as text; empty
+            if nothing says so. A container that was started again and is not Ready yet is a reason,
+            one that was started for the first time is none.
         is_finished: The pod ended and is not started again.
         is_terminating: The pod is being deleted.
         clique: The clique in the pod's label; None without the label, empty on a node without a
@@ -52,6 +55,7 @@ class DaemonPod:
     created: str = ""
     is_ready: bool = False
     down_because: str = ""
+    ended_because: str = ""
     is_finished: bool = False
     is_terminating: bool = False
     clique: CliqueID | None = None
@@ -76,6 +80,7 @@ def read(obj: JsonObject) -> DaemonPod:
         created=metadata.get("creationTimestamp") or "",
         is_ready=_condition(status, "Ready").get("status") == "True",
         down_because=_down_because(status),
+        ended_because=_ended_because(status),
         is_finished=status.get("phase") in _FINISHED_PHASES,
         is_terminating=bool(metadata.get("deletionTimestamp")),
         clique=None if clique is None else CliqueID(clique),
@@ -129,14 +134,21 @@ def _down_because(status: JsonObject) -> str:
     return "its daemon's pod is not ready any more" + (f": {text}" if text else "")
 
 
+def _ended_because(status: JsonObject) -> str:
+    down_because = _down_because(status)
+    if status.get("phase") in _FINISHED_PHASES:
+        return down_because or "its daemon's pod has ended"
+    is_again = any(_has_ended_once(each) for each in status.get("containerStatuses") or ())
+    return down_because if is_again else ""
+
+
+def _has_ended_once(container: JsonObject) -> bool:
+    ended = container.get("restartCount") or container.get("lastState")
+    return bool(ended) or "terminated" in (container.get("state") or {})
+
+
 def _was_started(container: JsonObject) -> bool:
-    state = container.get("state") or {}
-    return bool(
-        container.get("restartCount")
-        or container.get("lastState")
-        or "running" in state
-        or "terminated" in state
-    )
+    return _has_ended_once(container) or "running" in (container.get("state") or {})
 
 
 def _problem(status: JsonObject) -> str:

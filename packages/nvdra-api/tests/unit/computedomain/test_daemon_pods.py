@@ -161,6 +161,32 @@ def test_a_container_that_was_started_and_is_not_ready_is_down(
     assert found == ("its daemon's pod is not ready any more: it is gone" if is_down else "")
 
 
+@pytest.mark.parametrize(
+    ("ready", "container", "has_ended"),
+    [
+        ("False", CRASHED, True),
+        ("False", AFTER_A_REBOOT, True),
+        ("False", {"state": {"terminated": {"exitCode": 137}}}, True),
+        ("False", {**STARTED, "restartCount": 1}, True),
+        ("False", STARTED, False),
+        ("False", NEVER_STARTED, False),
+        ("True", {**STARTED, "restartCount": 1}, False),
+        (None, CRASHED, False),
+    ],
+)
+def test_a_container_that_ended_once_and_is_not_ready_is_no_daemon_to_believe(
+    ready: str | None, container: dict[str, Any], *, has_ended: bool
+) -> None:
+    conditions = [{"type": "Ready", "status": ready}] if ready else []
+    status = {"conditions": conditions, "containerStatuses": [container]}
+    assert bool(daemon_pods.read(obj(status=status)).ended_because) is has_ended
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_the_daemon_of_a_pod_that_ended_has_ended(phase: str) -> None:
+    assert daemon_pods.read(obj(status={"phase": phase})).ended_because
+
+
 def test_what_a_daemon_says_of_its_connections_is_read() -> None:
     pod = obj()
     assert daemon_pods.read(pod).links.are_well

@@ -78,12 +78,13 @@ class DomainChannelStrategy:
     async def prepare_again(self, record: DomainClaimRecord, deadline: float) -> PrepareResult:
         """Wait for the daemon again, or restore the channels that the claim has.
 
-        A claim that has its channels needs no API server.
+        A claim that has its channels needs no API server, unless the node was booted since: then
+        its daemon ended with everything else, and the claim joins anew.
 
         Raises:
             DriverError: As `prepare`.
         """
-        if record.is_joining:
+        if record.is_joining or not self._records.is_of_this_boot(record):
             domain = await self._domains.find_for_claim(record, deadline)
             return await self._join(record, domain, deadline, None)
         with self._telemetry.step("write cdi"):
@@ -115,7 +116,8 @@ class DomainChannelStrategy:
         A node that is labelled for another domain has no part in this one: the record is removed,
         and nothing is reported.
         """
-        joined_at, started_at = self._records.recorded_at(record), self._spans.now()
+        started_at = self._spans.now()
+        joined_at = self._records.recorded_at(record) if record.is_joining else started_at
         clique: CliqueID = record.clique
         error: BaseException | None = None
         try:
@@ -135,7 +137,9 @@ class DomainChannelStrategy:
         """Label the node, which starts the domain's daemon here.
 
         Raises:
-            RetryableError: `NodeInOtherDomain`: the claim's record is removed. `ApiUnavailable`.
+            RetryableError: `NodeInOtherDomain`: the record of a claim that was never given its
+                channel is removed; for one that was, `label_watch` corrects the label.
+                `ApiUnavailable`.
         """
         started_at = self._spans.now()
         try:
@@ -143,7 +147,8 @@ class DomainChannelStrategy:
                 is_new = await self._membership.join(record, deadline)
         except DriverError as error:
             if error.reason is Reason.NODE_IN_OTHER_DOMAIN:
-                await self._records.drop(record)
+                if record.is_joining:
+                    await self._records.drop(record)
                 self._membership.forget(record)
             else:
                 self._spans.emit_operation(

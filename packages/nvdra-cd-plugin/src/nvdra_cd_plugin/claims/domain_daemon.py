@@ -73,11 +73,16 @@ class DomainDaemonStrategy:
     async def prepare_again(self, record: DomainClaimRecord, deadline: float) -> PrepareResult:
         """Restore what the daemon has; it needs neither the API server nor the fabric.
 
+        A record of another boot is written again: the daemon may start from now on.
+
         Raises:
             DriverError: `DriverMismatch`, `DeviceNodeMissing`, `StateUnavailable` and others.
         """
         with self._telemetry.step("write cdi"):
-            return (await self._specs.restore(record, deadline)).prepare_result()
+            restored = await self._specs.restore(record, deadline)
+        if self._records.is_of_this_boot(record):
+            return restored.prepare_result()
+        return await self._records.add(restored)
 
     async def unprepare(self, record: DomainClaimRecord, deadline: float) -> None:
         """Remove the claim's spec and record.

@@ -75,13 +75,14 @@ class HostChannelStrategy:
     async def prepare_again(self, record: DomainClaimRecord, deadline: float) -> PrepareResult:
         """Restore the channel that the claim has; it needs no API server.
 
-        A record that waits for a daemon was written while this driver ran the daemons: its claim
-        waits for the host's IMEX instead.
+        A record of another boot is no proof that IMEX is READY in this one. A record that waits for
+        a daemon was written while this driver ran the daemons. Their claims wait for the host's
+        IMEX.
 
         Raises:
             DriverError: As `prepare`.
         """
-        if record.is_joining:
+        if record.is_joining or not self._records.is_of_this_boot(record):
             domain = await self._domains.find_for_claim(record, deadline)
             return await self._records.add(await self._wait_and_write(record, domain, deadline))
         with self._telemetry.step("write cdi"):

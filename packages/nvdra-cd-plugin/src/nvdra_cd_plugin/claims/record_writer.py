@@ -94,6 +94,10 @@ class RecordWriter:
         """Whether the claim has a record now."""
         return record.uid in self._prepared_claims
 
+    def is_of_this_boot(self, record: DomainClaimRecord) -> bool:
+        """Whether the claim was prepared since the node was booted."""
+        return self._prepared_claims.is_of_this_boot(record.uid)
+
     def recorded_at(self, record: DomainClaimRecord) -> datetime:
         """When the claim was first recorded; it must have a record."""
         return self._prepared_claims.prepared_at(record.uid)

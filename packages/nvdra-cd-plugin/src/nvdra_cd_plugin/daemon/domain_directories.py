@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from nvdra_api.errors import Reason, RetryableError
-from nvdra_api.ids import DomainUID
+from nvdra_api.ids import DomainUID, PodUID
+from nvdra_runtime.computedomain import ready_lock
 
 from nvdra_cd_plugin.domains.domain import is_uid
 
@@ -89,6 +90,7 @@ class DomainDirectories:
         """
         assert is_uid(uid), uid  # `plan.make` refuses anything else
         try:
+            self._root.mkdir(mode=0o755, parents=True, exist_ok=True)
             with self._open_root() as root:
                 with suppress(FileExistsError):
                     os.mkdir(uid, 0o755, dir_fd=root)
@@ -104,6 +106,32 @@ class DomainDirectories:
                 "check the disk of the plugin's directory",
                 domain=uid,
             ) from error
+
+    def is_ready_lock_held(self, uid: DomainUID, pods: Collection[PodUID]) -> bool | None:
+        """Whether the domain's daemon lives and its IMEX is READY, by the lock that it holds.
+
+        Args:
+            uid: The domain.
+            pods: The pods that the daemon's claim is reserved for.
+
+        Returns:
+            None if the daemon does not know the lock, as the reference driver's.
+
+        Raises:
+            OSError: The file system refused.
+        """
+        assert is_uid(uid), uid
+        if not self._root.is_dir():
+            return None
+        with self._open_root() as root:
+            try:
+                directory = os.open(uid, _DIRECTORY, dir_fd=root)
+            except FileNotFoundError:
+                return None
+            try:
+                return ready_lock.is_held(directory, pods)
+            finally:
+                os.close(directory)
 
     def remove_stale(self, used: Collection[DomainUID]) -> list[str]:
         """Remove the directories of domains that are not `used`; return their names.
@@ -121,7 +149,6 @@ class DomainDirectories:
 
     @contextmanager
     def _open_root(self) -> Iterator[int]:
-        self._root.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor = os.open(self._root, _DIRECTORY)
         try:
             yield descriptor

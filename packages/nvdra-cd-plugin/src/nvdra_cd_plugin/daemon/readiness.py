@@ -112,6 +112,7 @@ class DaemonReadiness:
         has_reported: The daemon has written its entry, so the API server need not be asked.
         is_unverified: The node's entry is Ready, but it is not known whether this daemon wrote it;
             the address of the daemon's pod would tell.
+        is_outdated: The entry is Ready and the daemon is dead.
         has_claim_failed: The daemon's own claim failed on this node, so the daemon cannot start.
         remedy: What to do about it; empty if that is unknown.
     """
@@ -120,6 +121,7 @@ class DaemonReadiness:
     absent_peers: tuple[NodeName, ...] = ()
     has_reported: bool = False
     is_unverified: bool = False
+    is_outdated: bool = False
     has_claim_failed: bool = False
     remedy: str = ""
 
@@ -171,6 +173,11 @@ def assess(
     return DaemonReadiness(missing, absent, is_own is True, is_unverified and daemon is not None)
 
 
+def outdated(readiness: DaemonReadiness, reason: str) -> DaemonReadiness:
+    """The same state of a daemon that is dead although its entry says READY, for this reason."""
+    return replace(readiness, missing=reason, is_outdated=True)
+
+
 def explain(
     readiness: DaemonReadiness,
     found: PodLookupResult | None,
@@ -187,7 +194,7 @@ def explain(
         claim_failure: Why this plugin could not prepare the daemon's claim.
         namespace: The namespace of the readers, which is the domain's.
     """
-    if readiness.is_ready or readiness.has_reported:
+    if readiness.is_ready or (readiness.has_reported and not readiness.is_outdated):
         return readiness
     if found is None:
         if claim_failure is None:
@@ -202,6 +209,8 @@ def explain(
     has_failed = claim_failure is not None and pod.uid in claim_failure.pods
     if claim_failure is not None and has_failed and not pod.is_terminating:
         return _with_failure(readiness, claim_failure, name, namespace)
+    if readiness.is_outdated and _is_running(pod):
+        return readiness
     return replace(readiness, missing=f"{name} {_pod_state(pod)}")
 
 
@@ -246,6 +255,10 @@ def _with_failure(
     prefix = f"{pod} cannot start: " if pod else ""
     text = f"{prefix}its claim {failure.claim.namespace}/{failure.claim.name} is refused, {cause}"
     return replace(readiness, missing=text, has_claim_failed=True, remedy=error.remedy)
+
+
+def _is_running(pod: DaemonPod) -> bool:
+    return not (pod.is_terminating or pod.problem or pod.is_finished)
 
 
 def _pod_state(pod: DaemonPod) -> str:

@@ -4,7 +4,7 @@ No lock is held and nothing is polled: the wait ends as soon as the API server r
 is Ready. If the daemon has no entry, the reason is the failure of its own claim, which is known
 here, or comes from its pod and its DaemonSet, which are read twice at most. An entry that does not
 name its writer is compared with the address of the daemon's pod, which may become known a moment
-after the entry.
+after the entry. A daemon whose entry is Ready may be dead, which `liveness` tells.
 
 Source: docs/reference/compute-domain.md, "Scalability and latency" (KW-3, KW-15, KW-16), "Races and
 correctness" (KW-20); docs/design.md, "Watch, do not poll".
@@ -19,10 +19,11 @@ from typing import Final
 from nvdra_api import names
 from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.gates import Feature, FeatureGates
-from nvdra_api.ids import ClaimUID, CliqueID, DomainUID, NodeName, PodUID
+from nvdra_api.ids import CliqueID, DomainUID, NodeName
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue, NotifyWaiting
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.informer import Informer, fixed_path
@@ -31,6 +32,8 @@ from nvdra_runtime.telemetry import keys
 from nvdra_runtime.telemetry.active_span import ActiveSpan
 
 from nvdra_cd_plugin.daemon import readiness
+from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
+from nvdra_cd_plugin.daemon.liveness import DaemonLiveness, LivenessCheck
 from nvdra_cd_plugin.daemon.pod_lookup import DaemonPodLookup
 from nvdra_cd_plugin.daemon.readiness import (
     DaemonClaimFailure,
@@ -42,6 +45,7 @@ from nvdra_cd_plugin.daemon.readiness import (
 from nvdra_cd_plugin.domains import lookup
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
 from nvdra_cd_plugin.domains.domain import Domain
+from nvdra_cd_plugin.node.file_worker import FileWorker
 
 NOTIFY_AFTER_S: Final = 15.0
 """How long a wait may last before the user is notified; most domains have formed by then."""
@@ -49,6 +53,8 @@ _LOOKUP_BEFORE_END_S: Final = 1.0
 """How long before the end of a wait the daemon's pod is read."""
 _ADDRESS_INTERVAL_S: Final = 1.0
 """Between two reads of a pod whose address is missing. Its daemon is ready, so it comes soon."""
+_LIVENESS_INTERVAL_S: Final = 0.25
+"""Between two checks whether a daemon whose entry is Ready lives again: nothing reports a lock."""
 _MAX_FAILURES: Final = 16
 """For how many domains the failure of the daemon's claim is kept; a node has one at a time."""
 
@@ -89,7 +95,9 @@ class ReadinessWatch:
         api: Client,
         managed: Sequence[str],
         gates: FeatureGates,
-        prepared_claims: Mapping[ClaimUID, DomainClaimRecord],
+        prepared_claims: PreparedClaims[DomainClaimRecord],
+        directories: DomainDirectories,
+        files: FileWorker,
         waits: DeviceWaitQueue,
         on_watch_restart: Callable[[str], None],
     ) -> None:
@@ -102,6 +110,8 @@ class ReadinessWatch:
             gates: They decide where daemons write their entries, and how IMEX knows its peers, in
                 domains that do not say what their daemons were made with.
             prepared_claims: The claims that are prepared on this node, those of daemons included.
+            directories: The directories of domains, with the daemons' locks.
+            files: The thread for files.
             waits: Ends a wait when the claim is no longer wanted.
             on_watch_restart: Called when a watch starts again.
         """
@@ -113,6 +123,9 @@ class ReadinessWatch:
         self._waits = waits
         self._on_watch_restart = on_watch_restart
         self._lookup = DaemonPodLookup(node, api, managed)
+        self._liveness = DaemonLiveness(
+            directories, files, self._lookup, prepared_claims.is_of_this_boot
+        )
         self._failures: OrderedDict[DomainUID, DaemonClaimFailure] = OrderedDict()
         self._waiting: set[asyncio.Event] = set()
 
@@ -155,10 +168,15 @@ class ReadinessWatch:
 
         Raises:
             RetryableError: `DaemonNotReady`, with what the daemon lacks; `ApiUnavailable`. The
-                deadline has passed, or the claim is no longer wanted.
+                deadline has passed, or the claim is no longer wanted. `StateUnavailable`,
+                `DeadlineExceeded`: the daemon's lock cannot be read.
         """
+        error: DriverError | None = None
         async with self._watch_entries(domain, clique) as (sources, changed):
-            error = await self._wait(ref, domain, sources, changed, deadline, span, notify)
+            try:
+                await self._wait(ref, domain, sources, changed, deadline, span, notify)
+            except DriverError as over:
+                error = over
         # Raised outside the block: the task group in it would wrap the error in a group.
         if error is not None:
             raise error
@@ -172,8 +190,12 @@ class ReadinessWatch:
         deadline: float,
         span: ActiveSpan,
         notify: NotifyWaiting | None,
-    ) -> DriverError | None:
-        """Wait; return None when the daemon is ready, else the error that ended the wait."""
+    ) -> None:
+        """Wait until the daemon is ready.
+
+        Raises:
+            DriverError: As `wait_ready`.
+        """
         clock = asyncio.get_running_loop().time
         moments = (clock() + NOTIFY_AFTER_S, deadline - _LOOKUP_BEFORE_END_S)
         lookups_at = sorted(at for at in moments if clock() < at < deadline)
@@ -181,46 +203,47 @@ class ReadinessWatch:
         found: PodLookupResult | None = None
         notified_failure: DaemonClaimFailure | None = None
         reported_absent: tuple[NodeName, ...] | None = None
+        liveness = self._liveness.of(domain.uid)
+
+        async def assess() -> DaemonReadiness:
+            return await self._assess(sources, domain, found, liveness, deadline)
+
         while True:
             changed.clear()
-            state = self._assess(sources, domain, found)
+            state = await assess()
             if state.is_unverified and clock() >= address_due:
                 found = await self._lookup.find(domain.uid) or found
                 address_due = clock() + _ADDRESS_INTERVAL_S
-                state = self._assess(sources, domain, found)
+                state = await assess()
             if state.absent_peers != reported_absent:
                 reported_absent = state.absent_peers
                 span.add_event("peers", {keys.ABSENT_PEERS: reported_absent})
                 span.set_attribute(keys.ABSENT_PEERS, reported_absent)
             if state.is_ready:
-                return None
+                return
             failure = self._failures.get(domain.uid)
             is_new_failure = failure is not None and failure.is_final
             if notify is not None and is_new_failure and failure != notified_failure:
                 notified_failure = failure
                 found = await self._lookup.find(domain.uid)
-                state = self._assess(sources, domain, found)
+                state = await assess()
                 if state.has_claim_failed and found is not None:
                     notify(self._error(sources, domain, state))  # waiting longer does not help
                     notify = None
             span.set_attribute(keys.LACKS, state.missing)
             error = self._error(sources, domain, state)
-            next_due = min(
-                [*lookups_at[:1], *([address_due] if state.is_unverified else [])], default=None
-            )
-            try:
-                async with self._waits.wait_until(ref, error, deadline):
-                    timeout_s = None if next_due is None else next_due - clock()
-                    if await wait_for_event(changed, timeout_s):
-                        continue
-            except DriverError as over:
-                return over
+            due = lookups_at[:1]
+            due += [address_due] if state.is_unverified else []
+            due += [clock() + _LIVENESS_INTERVAL_S] if state.is_outdated else []
+            async with self._waits.wait_until(ref, error, deadline):
+                if await wait_for_event(changed, min(due) - clock() if due else None):
+                    continue
             if not lookups_at or clock() < lookups_at[0]:
                 continue
             lookups_at.pop(0)
             found = await self._lookup.find(domain.uid)
             if notify is not None:
-                notify(self._error(sources, domain, self._assess(sources, domain, found)))
+                notify(self._error(sources, domain, await assess()))
                 notify = None
 
     @asynccontextmanager
@@ -252,15 +275,30 @@ class ReadinessWatch:
             path = lookup.computedomains_path(domain.namespace)
             yield EntrySource(self._api, path, domain.name, _parse_status, on_change, on_restart)
 
-    def _assess(
-        self, sources: Sequence[EntrySource], domain: Domain, found: PodLookupResult | None
+    async def _assess(
+        self,
+        sources: Sequence[EntrySource],
+        domain: Domain,
+        found: PodLookupResult | None,
+        liveness: LivenessCheck,
+        deadline: float,
     ) -> DaemonReadiness:
+        """The daemon's state by its entry, unless it is dead.
+
+        Raises:
+            RetryableError: The daemon's lock cannot be read.
+        """
         entries = [entry for source in sources for entry in source.entries()]
         uses_dns_names = self._gates_of(domain).is_enabled(Feature.IMEX_DNS_NAMES)
         min_nodes = 0 if uses_dns_names else domain.num_nodes
         pods = () if found is None else found.pods
         ips = {pod.uid: pod.ip for pod in pods if pod.ip}
-        state = readiness.assess(entries, self._node, self._own_daemon(domain, ips), min_nodes)
+        daemon = self._daemon_claim(domain)
+        own = None if daemon is None else OwnDaemon(daemon.pods, ips)
+        state = readiness.assess(entries, self._node, own, min_nodes)
+        if state.is_ready and daemon is not None:
+            reason = await liveness.death_reason(daemon, deadline)
+            state = readiness.outdated(state, reason) if reason else state
         failure = self._failures.get(domain.uid)
         return readiness.explain(state, found, self._node, failure, domain.namespace)
 
@@ -268,12 +306,10 @@ class ReadinessWatch:
         """The gates of the domain's daemons, which may be older than ours."""
         return domain.settings.gates if domain.settings is not None else self._gates
 
-    def _own_daemon(self, domain: Domain, ips: Mapping[PodUID, str]) -> OwnDaemon | None:
-        """The domain's daemon on this node; None until its claim is prepared."""
-        for record in self._prepared_claims.values():
-            if not record.is_channel and record.domain == domain.uid:
-                return OwnDaemon(record.pods, ips)
-        return None
+    def _daemon_claim(self, domain: Domain) -> DomainClaimRecord | None:
+        """The claim of the domain's daemon on this node; None until it is prepared."""
+        claims = (each for each in self._prepared_claims.values() if not each.is_channel)
+        return next((each for each in claims if each.domain == domain.uid), None)
 
     def _error(
         self, sources: Sequence[EntrySource], domain: Domain, state: DaemonReadiness

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from nvdra_api import names
 from nvdra_api.errors import Reason, RetryableError
-from nvdra_api.ids import DomainUID
+from nvdra_api.ids import DomainUID, PodUID
 from nvdra_cd_plugin.daemon.domain_directories import TEMPLATE_NAME, DomainDirectories
+from nvdra_runtime.computedomain import ready_lock
 
 UID = DomainUID("11111111-2222-3333-4444-555555555555")
 OTHER = DomainUID("99999999-2222-3333-4444-555555555555")
+POD = PodUID("pod-1")
 
 
 def test_the_directory_has_the_template_with_the_two_variables(tmp_path: Path) -> None:
@@ -89,3 +91,16 @@ def test_the_template_uses_the_two_values_that_daemons_know(tmp_path: Path) -> N
     ]
     # Those that are kept free for it in the daemon's pod.
     assert re.findall(r"^\w+_PORT=(\d+)$", text, re.MULTILINE) == [*map(str, names.IMEX_PORTS)]
+
+
+def test_the_lock_of_a_daemon_is_looked_for_in_its_domains_directory(tmp_path: Path) -> None:
+    files = DomainDirectories(tmp_path)
+    assert files.is_ready_lock_held(UID, [POD]) is None
+    files.create(UID)
+    assert files.is_ready_lock_held(UID, [POD]) is None
+    descriptor = ready_lock.create(files.path(UID), POD)
+    assert files.is_ready_lock_held(UID, [POD]) is False
+    ready_lock.hold(descriptor)
+    assert files.is_ready_lock_held(UID, [POD]) is True
+    assert files.is_ready_lock_held(OTHER, [POD]) is None
+    os.close(descriptor)

@@ -201,6 +201,24 @@ def test_the_daemons_own_entry_comes_before_its_pod() -> None:
     assert readiness.explain(state, PodLookupResult(()), HERE, REFUSED) == state
 
 
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (None, "its process has ended"),
+        (PodLookupResult((pod(),)), "its process has ended"),
+        (PodLookupResult((pod(problem="CrashLoopBackOff: 40s"),)), "CrashLoopBackOff: 40s"),
+        (PodLookupResult((pod(is_finished=True),)), "d-1 has ended"),
+    ],
+)
+def test_a_dead_daemon_gives_no_channel_and_its_pod_may_say_why(
+    found: PodLookupResult | None, says: str
+) -> None:
+    state = readiness.assess([entry()], HERE, DAEMON)
+    dead = readiness.outdated(state, "its process has ended")
+    assert not dead.is_ready
+    assert says in readiness.explain(dead, found, HERE).missing
+
+
 def test_the_error_names_domain_node_problem_and_a_few_peers() -> None:
     absent = tuple(NodeName(f"node-{each}") for each in "bcdef")
     error = readiness.not_ready_error(DOMAIN, HERE, DaemonReadiness("it starts", absent))

@@ -1,0 +1,199 @@
+"""A channel is not given on the word of a daemon that is dead, whatever its entry says.
+
+Daemons of this release hold a lock while their nvidia-imex is READY. Of others, such as those of
+the reference driver, the status of the pod may say that they are dead, and never that they live.
+"""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_testing.control_plane.domain_objects import Json
+from nvdra_testing.hardware import driver_installation
+from nvdra_testing.node.domain_rig import DomainRig, cdi_names
+from nvdra_testing.node.imex_daemons import DaemonPod, Rack
+
+A_WHILE_S = 1.5
+"""Longer than a claim waits that is given its channel on the word of the entry."""
+SLOW_START_MS = 3000
+RUNNING = {"name": "c", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
+RUNNING["state"] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+ENDED = {**RUNNING, "ready": False, "restartCount": 3}
+ENDED["state"] = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}
+
+
+async def started(rig: DomainRig, domain: Json, directory: Path) -> tuple[ClaimRef, Rack]:
+    """A daemon as a process, on whose word a channel is given."""
+    claim = rig.create_daemon_claim(domain)
+    assert not (await rig.prepare(claim)).error
+    rack = rig.create_rack(domain, directory)
+    rig.run_daemon(rack, claim)
+    await rig.poll_until(lambda: rack.are_ready(rig.node.name), "a Ready entry")
+    return claim, rack
+
+
+async def killed(rig: DomainRig, pod: DaemonPod) -> None:
+    """Kill the daemon; its entry stays as it is."""
+    await asyncio.to_thread(pod.stop, signal.SIGKILL)
+
+
+async def is_waiting(call: "asyncio.Task[Any]") -> bool:
+    await asyncio.sleep(A_WHILE_S)
+    return not call.done()
+
+
+async def test_a_daemon_that_was_killed_gives_no_channel_until_its_imex_is_ready_again(
+    rig: DomainRig, tmp_path: Path
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    daemon, rack = await started(rig, domain, tmp_path)
+    await killed(rig, rack.pods[0])
+    claim = rig.create_channel_claim(domain)
+    waiting = rig.start_prepare(claim)
+    assert await is_waiting(waiting), await waiting
+    assert rack.are_ready(rig.node.name), "the entry is still that of the former container"
+
+    rack.set_imex_faults(rig.node.name, slow_start_ms=SLOW_START_MS)
+    again = rig.run_daemon(rack, daemon)
+    assert await is_waiting(waiting), await waiting
+    answer = await waiting
+    assert not answer.error, answer.error
+    assert again.status()["imex"]["phase"] == "up"
+    assert again.is_ready()
+
+
+async def test_a_claim_that_waits_for_a_dead_daemon_is_told_so(
+    rig: DomainRig, tmp_path: Path
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    daemon, rack = await started(rig, domain, tmp_path)
+    await killed(rig, rack.pods[0])
+    claim = rig.create_channel_claim(domain)
+    said = (await rig.prepare(claim, timeout_s=4)).error
+    assert said.startswith("DaemonNotReady: "), said
+    assert "its entry says READY, but" in said
+
+    rig.write_daemon_status(daemon, ended())
+    said = (await rig.prepare(claim, timeout_s=4)).error
+    assert "is not running: CrashLoopBackOff: back-off 40s" in said
+
+
+async def test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_again(
+    rig: DomainRig, tmp_path: Path
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    daemon, rack = await started(rig, domain, tmp_path)
+    claim = rig.create_channel_claim(domain)
+    before = [cdi_names(await rig.prepare(each)) for each in (daemon, claim)]
+    await killed(rig, rack.pods[0])
+    await rebooted(rig)
+
+    waiting = rig.start_prepare(claim)
+    assert await is_waiting(waiting), await waiting
+    assert cdi_names(await rig.prepare(daemon)) == before[0]
+    rig.run_daemon(rack, daemon)
+    assert cdi_names(await waiting) == before[1]
+    assert rig.claim_cdi_spec(claim)
+    await killed(rig, rack.pods[1])
+    assert cdi_names(await rig.prepare(claim)) == before[1], "a repetition within one boot"
+    assert await rig.unprepare(claim) == ""
+    assert rig.node_label() == ""
+
+
+async def test_a_held_channel_of_a_domain_that_is_gone_is_refused_after_a_reboot(
+    rig: DomainRig,
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    daemon = await rig.make_daemon_ready(domain)
+    claim = rig.create_channel_claim(domain)
+    assert not (await rig.prepare(claim)).error
+    metadata = domain["metadata"]
+    path = f"/apis/resource.nvidia.com/v1beta1/namespaces/{metadata['namespace']}/computedomains"
+    rig.server.request("DELETE", f"{path}/{metadata['name']}")
+    await rebooted(rig)
+    assert (await rig.prepare(claim, timeout_s=6)).error.startswith("DomainNotFound: ")
+    assert [await rig.unprepare(each) for each in (claim, daemon)] == ["", ""]
+
+
+@pytest.mark.parametrize("names_its_pod", [True, False], ids=["older release", "reference"])
+async def test_a_daemon_without_a_lock_is_believed_until_its_pod_says_that_it_is_dead(
+    rig: DomainRig, *, names_its_pod: bool
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    daemon = rig.create_daemon_claim(domain)
+    assert not (await rig.prepare(daemon)).error
+    rig.write_daemon_status(daemon, running())
+    entry = {"podUID": rig.pod_uid(daemon)} if names_its_pod else {}
+    rig.write_clique_entry(domain, "NotReady", **entry)
+    claim = rig.create_channel_claim(domain)
+    waiting = rig.start_prepare(claim)
+    assert await is_waiting(waiting), "the pod's readiness is no daemon's word"
+    rig.write_daemon_status(daemon, ended())
+    rig.write_clique_entry(domain, **entry)
+    assert await is_waiting(waiting), await waiting
+    rig.write_daemon_status(daemon, running(restarts=4))
+    assert not (await waiting).error
+
+
+async def test_a_daemon_without_a_lock_is_believed_again_when_its_claim_was_prepared_in_this_boot(
+    rig: DomainRig,
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    daemon = await rig.make_daemon_ready(domain)
+    claim = rig.create_channel_claim(domain)
+    assert not (await rig.prepare(claim)).error
+    await rebooted(rig)
+    waiting = rig.start_prepare(claim)
+    assert await is_waiting(waiting), await waiting
+    assert not (await rig.prepare(daemon)).error
+    assert not (await waiting).error
+
+
+async def test_the_lock_of_an_earlier_pod_says_nothing_of_a_daemon_without_one(
+    rig: DomainRig, tmp_path: Path
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    daemon, rack = await started(rig, domain, tmp_path)
+    await killed(rig, rack.pods[0])
+    assert await rig.unprepare(daemon) == ""
+    await rig.make_daemon_ready(domain)
+    assert not (await rig.prepare(rig.create_channel_claim(domain))).error
+
+
+async def rebooted(rig: DomainRig) -> None:
+    """Cut the power, and wait until the plugin of the next boot serves."""
+    await rig.stop(signal.SIGKILL)
+    driver_installation.reboot(rig.node, profile="gb200-nvl72")
+    for socket in rig.kubelet.registry_dir.iterdir():
+        socket.unlink()  # a kubelet that finds the new one under the old name registers it twice
+    await rig.start()
+
+
+def running(restarts: int = 0) -> Json:
+    """The status of a pod that runs."""
+    container = {**RUNNING, "restartCount": restarts}
+    return pod_status(container, "True")
+
+
+def ended() -> Json:
+    """The status of a pod whose container has ended and waits for its next start."""
+    return pod_status(ENDED, "False")
+
+
+def pod_status(container: Json, is_ready: str) -> Json:
+    return {
+        "phase": "Running",
+        "podIP": "10.0.0.1",
+        "conditions": [{"type": "Ready", "status": is_ready}],
+        "containerStatuses": [container],
+    }
