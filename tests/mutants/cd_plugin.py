@@ -53,8 +53,7 @@ MUTANTS: Final = (
         (_WRITER,),
         (
             f"{_COMPONENT}/test_crash_campaign.py::"
-            "test_after_a_kill_at_any_call_a_start_and_the_kubelets_retry_recover"
-            "[unprepare channel]",
+            "test_after_a_kill_at_any_call_a_start_and_the_kubelets_retry_recover",
         ),
     ),
     Mutant(

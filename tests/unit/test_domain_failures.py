@@ -28,6 +28,12 @@ DOMAINS = {
     "`nvidia-imex` is not installed": "test_the_domain_shows_a_daemons_message",
     "A member is unreachable": "test_what_the_nodes_daemon_lacks_is_reported_in_all_five_places",
     "The daemon was replaced": "test_an_entry_of_an_earlier_daemon_makes_no_channel_ready",
+    "The daemon is killed": (
+        "test_a_daemon_that_was_killed_gives_no_channel_until_its_imex_is_ready_again"
+    ),
+    "The node reboots": (
+        "test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_again"
+    ),
     "GPUs have not joined": "test_a_late_fabric_is_reported_and_then_used",
     "There is no driver": "test_a_missing_driver_is_reported_and_used_once_installed",
     "NVML hangs": "test_nvml_that_hangs_delays_only_claims",
