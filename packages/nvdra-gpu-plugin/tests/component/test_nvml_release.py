@@ -7,6 +7,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,10 @@ assert getattr(nvml, function)(gpu, int(mode)) == 0
 def open_files_of_the_driver(rig: Rig) -> list[str]:
     """What the plugin has open or mapped of the driver's devices and simulated hardware."""
     process = Path("/proc") / str(rig.process.process.pid)
-    targets = [str(each.readlink()) for each in (process / "fd").iterdir()]
+    targets = []
+    for each in (process / "fd").iterdir():
+        with suppress(FileNotFoundError):  # it is closed meanwhile
+            targets.append(str(each.readlink()))
     targets += [line.split(maxsplit=5)[-1] for line in (process / "maps").read_text().splitlines()]
     return [each for each in targets if "/dev/nvidia" in each or "gsp_nvdra_sim" in each]
 
