@@ -38,6 +38,10 @@ help: ## list the commands
 demo: setup ## a cluster of two nodes, the driver by helm, pods that hold simulated GPUs, a ComputeDomain (root)
 	@python -m e2e.demo --nodes $(NODES) $(PROFILE:%=--profile %) --kube $(KUBE)
 
+.PHONY: rack
+rack: setup ## a rack of 18 nodes, one ComputeDomain over all of them, what to try with it (root)
+	@python -m e2e.demo.rack --kube $(KUBE)
+
 .PHONY: test
 test: setup ## everything: check, component tests, end to end (root)
 	@setsid nice -n 19 scripts/ahead.sh $(SERVERS) & ahead=$$!; trap "kill -- -$$ahead 2> /dev/null || true" EXIT; \

@@ -4,6 +4,7 @@ import argparse
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 from nvdra_gpu_plugin.__about__ import __version__
@@ -23,10 +24,15 @@ FAILURES = (LabError, WaitTimeout, AssertionError, subprocess.SubprocessError, O
 
 def main() -> int:
     """Run the demo; return 1 if a step fails."""
+    return run(_parse_arguments(), _run_chapters)
+
+
+def run(wishes: LabRequest, chapters: Callable[[Screen, Environment, LabRequest], None]) -> int:
+    """Run the chapters, and say where to look if a step fails. Returns the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
-    wishes, screen, here = _parse_arguments(), Screen(), environment.read()
+    screen, here = Screen(), environment.read()
     try:
-        _run_chapters(screen, here, wishes)
+        chapters(screen, here, wishes)
     except FAILURES as error:
         screen.failure(str(error))
         if _is_running(here, wishes):

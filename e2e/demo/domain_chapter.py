@@ -3,6 +3,7 @@
 import json
 
 from nvdra_runtime.telemetry.recent_traces import waterfall
+from nvdra_runtime.telemetry.recent_traces.recorder import Trace
 from nvdra_testing.cluster import compute_domains
 from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import CD_PLUGIN, DEBUG_PORT, Cluster
@@ -47,7 +48,7 @@ def run(screen: Screen, cluster: Cluster) -> None:
     _list(screen, pods)
     _channels(screen, pods)
     found = Domain(cluster, compute_domains.uid_of(pods, NAME))
-    _trace(screen, cluster, found)
+    show_trace(screen, cluster, found)
     _delete(screen, pods, found)
 
 
@@ -75,8 +76,24 @@ def _channels(screen: Screen, pods: Kubectl) -> None:
         )
 
 
-def _trace(screen: Screen, cluster: Cluster, found: Domain) -> None:
+def show_trace(screen: Screen, cluster: Cluster, found: Domain) -> None:
     """Show the domain's trace, merged from all processes that took part."""
+    whole = merged_trace(screen, cluster, found)
+    screen.quote(fit_width(waterfall.render(whole), screen.width - INDENT))
+    show_critical_path(screen, whole)
+
+
+def show_critical_path(screen: Screen, whole: Trace) -> None:
+    """Show what the formation of a domain waited for, if it was formed."""
+    path = critical_path.section(whole)
+    if path is not None:
+        screen.heading("And what all of it waited for; between two bars kubelet and runtime work")
+        screen.quote(fit_width(waterfall.render_section(path), screen.width - INDENT))
+    screen.blank()
+
+
+def merged_trace(screen: Screen, cluster: Cluster, found: Domain) -> Trace:
+    """Say how to read a part of the trace, and return all of it."""
     nodes = found.labelled_nodes()
     plugins = [
         pod["metadata"]["name"]
@@ -100,13 +117,7 @@ def _trace(screen: Screen, cluster: Cluster, found: Domain) -> None:
     )
     screen.blank()
     parts = [json.loads(cluster.pod_trace(pod, found.uid, "json")) for pod in pods]
-    whole = trace_merge.merge(parts)
-    screen.quote(fit_width(waterfall.render(whole), screen.width - INDENT))
-    path = critical_path.section(whole)
-    if path is not None:
-        screen.heading("And what all of it waited for; between two bars kubelet and runtime work")
-        screen.quote(fit_width(waterfall.render_section(path), screen.width - INDENT))
-    screen.blank()
+    return trace_merge.merge(parts)
 
 
 def _delete(screen: Screen, pods: Kubectl, found: Domain) -> None:

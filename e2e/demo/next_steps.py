@@ -13,10 +13,10 @@ TRIAL = "7-extended-resource.yaml"
 
 def show(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
     """Show what to try, and how to stop the lab."""
-    flag = _flag(cluster.lab.name)
+    flag = name_flag(cluster.lab.name)
     screen.chapter("Your turn", f"All of this took {screen.elapsed_s:.0f} s. The cluster stays.")
-    _show_commands(screen, "Talk to it:", [f'PATH=$PWD/.venv/bin:$PATH; eval "$(lab env{flag})"'])
-    _show_commands(
+    show_commands(screen, "Talk to it:", [f'PATH=$PWD/.venv/bin:$PATH; eval "$(lab env{flag})"'])
+    show_commands(
         screen,
         "Look around: pods, devices, a container's GPU, a node's GPUs and its hardware, processes:",
         [
@@ -31,15 +31,15 @@ def show(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
     victim = next_allocated(devices, _allocated_devices(cluster))
     if victim:
         _show_gpu_loss(screen, victim, {device.node for device in devices}, flag)
-    _show_commands(
+    show_commands(
         screen, "Stop it; only what was built stays, in the cache:", [stop(cluster.lab.name)]
     )
 
 
 def where_to_look(screen: Screen, lab: str) -> None:
     """Show where to look after a failure, while a cluster runs."""
-    flag, log = _flag(lab), f"-n {DRIVERS} logs -l app.kubernetes.io/instance={RELEASE}"
-    _show_commands(
+    flag, log = name_flag(lab), f"-n {DRIVERS} logs -l app.kubernetes.io/instance={RELEASE}"
+    show_commands(
         screen,
         "What is not well; all logs; a component's; the driver's; the pods; and how to stop:",
         [
@@ -69,7 +69,7 @@ def _show_gpu_loss(screen: Screen, victim: Device, nodes: set[str], flag: str) -
     cordon, uncordon = (f"kubectl {verb} {' '.join(others)}; " for verb in ("cordon", "uncordon"))
     sim = f"lab sim{flag} {victim.node} gpu"
     which = victim.attributes["pcieBusID"]
-    _show_commands(
+    show_commands(
         screen,
         f"Lose {victim.name} of {victim.node}, and see what the next pod there is told:",
         [
@@ -79,7 +79,7 @@ def _show_gpu_loss(screen: Screen, victim: Device, nodes: set[str], flag: str) -
             "sleep 5; kubectl -n trial events",
         ],
     )
-    _show_commands(
+    show_commands(
         screen,
         "Give it back; the kubelet tries again once a minute, and then the pod starts:",
         [f"{uncordon if others else ''}{sim} restore {which}"],
@@ -93,13 +93,15 @@ def _allocated_devices(cluster: Cluster) -> list[tuple[str, str]]:
     return [(result["pool"], result["device"]) for some in results for result in some]
 
 
-def _show_commands(screen: Screen, about: str, commands: Sequence[str]) -> None:
+def show_commands(screen: Screen, about: str, commands: Sequence[str]) -> None:
+    """Show commands to paste, and what they are for."""
     screen.blank()
     screen.prose(about)
     screen.pastable(commands)
 
 
-def _flag(lab: str) -> str:
+def name_flag(lab: str) -> str:
+    """The flag that chooses a lab, for commands after `lab VERB`."""
     return "" if lab == "lab" else f" --name {lab}"
 
 
