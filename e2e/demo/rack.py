@@ -3,11 +3,9 @@
 The nodes are trays of one NVL72 rack. One pod on each of them claims a channel of one domain.
 """
 
-import argparse
 import sys
 
 from nvdra_api import names
-from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_lab.environment import Environment
 from nvdra_lab.providers.local import LabRequest
 from nvdra_testing.cluster import compute_domains
@@ -15,8 +13,7 @@ from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
-from e2e.demo import __main__ as demo
-from e2e.demo import domain_chapter, environment_setup, next_steps
+from e2e.demo import command, domain_chapter, environment_setup, next_steps
 from e2e.demo.domain_chapter import RACK
 from e2e.demo.screen import Screen
 
@@ -27,14 +24,9 @@ FORMED_S = 150
 
 def main() -> int:
     """Show the rack; return 1 if a step fails."""
-    parser = argparse.ArgumentParser(prog="python -m e2e.demo.rack", description="See: make rack")
-    release = f"%(prog)s of nvdra-gpu-plugin {__version__}"
-    parser.add_argument("--version", action="version", version=release)
-    parser.add_argument("--nodes", type=int, default=NODES, metavar="N")
-    parser.add_argument("--kube", default="1.36", metavar="VERSION", help="Kubernetes release")
-    parser.add_argument("--name", default="lab", help="the lab to use")
-    options = parser.parse_args()
-    return demo.run(LabRequest(options.name, options.nodes, RACK, options.kube), _run_chapters)
+    wishes = command.parser("e2e.demo.rack", "rack", NODES).parse_args()
+    request = LabRequest(wishes.name, wishes.nodes, RACK, wishes.kube)
+    return command.run(request, _run_chapters)
 
 
 def _run_chapters(screen: Screen, here: Environment, wishes: LabRequest) -> None:

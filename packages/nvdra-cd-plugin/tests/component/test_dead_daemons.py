@@ -25,14 +25,16 @@ ENDED = {**RUNNING, "ready": False, "restartCount": 3}
 ENDED["state"] = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}
 
 
-async def started(rig: DomainRig, domain: Json, directory: Path) -> tuple[ClaimRef, Rack]:
-    """A daemon as a process, on whose word a channel is given."""
+async def started(rig: DomainRig, directory: Path) -> tuple[Json, ClaimRef, Rack]:
+    """A domain with a daemon as a process, on whose word a channel is given."""
+    await rig.start()
+    domain = rig.create_domain()
     claim = rig.create_daemon_claim(domain)
     assert not (await rig.prepare(claim)).error
     rack = rig.create_rack(domain, directory)
     rig.run_daemon(rack, claim)
     await rig.poll_until(lambda: rack.are_ready(rig.node.name), "a Ready entry")
-    return claim, rack
+    return domain, claim, rack
 
 
 async def killed(rig: DomainRig, pod: DaemonPod) -> None:
@@ -48,9 +50,7 @@ async def is_waiting(call: "asyncio.Task[Any]") -> bool:
 async def test_a_daemon_that_was_killed_gives_no_channel_until_its_imex_is_ready_again(
     rig: DomainRig, tmp_path: Path
 ) -> None:
-    await rig.start()
-    domain = rig.create_domain()
-    daemon, rack = await started(rig, domain, tmp_path)
+    domain, daemon, rack = await started(rig, tmp_path)
     await killed(rig, rack.pods[0])
     claim = rig.create_channel_claim(domain)
     waiting = rig.start_prepare(claim)
@@ -69,9 +69,7 @@ async def test_a_daemon_that_was_killed_gives_no_channel_until_its_imex_is_ready
 async def test_a_claim_that_waits_for_a_dead_daemon_is_told_so(
     rig: DomainRig, tmp_path: Path
 ) -> None:
-    await rig.start()
-    domain = rig.create_domain()
-    daemon, rack = await started(rig, domain, tmp_path)
+    domain, daemon, rack = await started(rig, tmp_path)
     await killed(rig, rack.pods[0])
     claim = rig.create_channel_claim(domain)
     said = (await rig.prepare(claim, timeout_s=4)).error
@@ -86,9 +84,7 @@ async def test_a_claim_that_waits_for_a_dead_daemon_is_told_so(
 async def test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_again(
     rig: DomainRig, tmp_path: Path
 ) -> None:
-    await rig.start()
-    domain = rig.create_domain()
-    daemon, rack = await started(rig, domain, tmp_path)
+    domain, daemon, rack = await started(rig, tmp_path)
     claim = rig.create_channel_claim(domain)
     before = [cdi_names(await rig.prepare(each)) for each in (daemon, claim)]
     await killed(rig, rack.pods[0])
@@ -161,9 +157,7 @@ async def test_a_daemon_without_a_lock_is_believed_again_when_its_claim_was_prep
 async def test_the_lock_of_an_earlier_pod_says_nothing_of_a_daemon_without_one(
     rig: DomainRig, tmp_path: Path
 ) -> None:
-    await rig.start()
-    domain = rig.create_domain()
-    daemon, rack = await started(rig, domain, tmp_path)
+    domain, daemon, rack = await started(rig, tmp_path)
     await killed(rig, rack.pods[0])
     assert await rig.unprepare(daemon) == ""
     await rig.make_daemon_ready(domain)

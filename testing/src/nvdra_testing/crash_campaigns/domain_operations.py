@@ -102,6 +102,21 @@ class DomainOperation(Operation):
         """Create the claim of the call, and set the node's label."""
 
 
+class UnprepareOperation(DomainOperation):
+    """What the unprepares have in common."""
+
+    async def perform(self, sandbox: PluginSandbox) -> None:
+        await self._nodes[sandbox].call.unprepare(sandbox)
+
+    def check_interrupted(self, sandbox: PluginSandbox) -> None:
+        self._nodes[sandbox].check_order()
+
+    async def check_recovery(self, sandbox: PluginSandbox) -> str:
+        node = self._nodes[sandbox]
+        retried = await node.call.unprepare_again(sandbox)
+        return f"{retried}; " + await node.check_left()
+
+
 class PrepareChannel(DomainOperation):
     """A workload's claim: record, label, channels, record."""
 
@@ -134,7 +149,7 @@ class PrepareChannel(DomainOperation):
         return f"{retried}; " + await node.check_left()
 
 
-class UnprepareChannel(DomainOperation):
+class UnprepareChannel(UnprepareOperation):
     """The domain's last claim on the node: label, channels, record."""
 
     name = "unprepare channel"
@@ -147,17 +162,6 @@ class UnprepareChannel(DomainOperation):
     def _arrange_objects(self, node: DomainNode) -> None:
         node.label(is_member=True)
         node.call = InterruptedCall(node.call.claim)
-
-    async def perform(self, sandbox: PluginSandbox) -> None:
-        await self._nodes[sandbox].call.unprepare(sandbox)
-
-    def check_interrupted(self, sandbox: PluginSandbox) -> None:
-        self._nodes[sandbox].check_order()
-
-    async def check_recovery(self, sandbox: PluginSandbox) -> str:
-        node = self._nodes[sandbox]
-        retried = await node.call.unprepare_again(sandbox)
-        return f"{retried}; " + await node.check_left()
 
 
 class PrepareDaemon(DomainOperation):
@@ -188,7 +192,7 @@ class PrepareDaemon(DomainOperation):
         return f"{retried}; " + await node.check_left()
 
 
-class UnprepareDaemon(DomainOperation):
+class UnprepareDaemon(UnprepareOperation):
     """The claim of a daemon that has ended: CDI spec, record."""
 
     name = "unprepare daemon"
@@ -199,14 +203,3 @@ class UnprepareDaemon(DomainOperation):
 
     def _arrange_objects(self, node: DomainNode) -> None:
         node.call = InterruptedCall(node.call.claim)
-
-    async def perform(self, sandbox: PluginSandbox) -> None:
-        await self._nodes[sandbox].call.unprepare(sandbox)
-
-    def check_interrupted(self, sandbox: PluginSandbox) -> None:
-        self._nodes[sandbox].check_order()
-
-    async def check_recovery(self, sandbox: PluginSandbox) -> str:
-        node = self._nodes[sandbox]
-        retried = await node.call.unprepare_again(sandbox)
-        return f"{retried}; " + await node.check_left()

@@ -29,8 +29,8 @@ _POD_INTERVAL_S: Final = 1.0
 """Between two reads of the pod of a daemon without a lock."""
 
 
-class DaemonLiveness:
-    """Finds out whether daemons of this node are alive."""
+class LivenessCheck:
+    """A repeated check of one domain's daemon, for one wait."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class DaemonLiveness:
         files: FileWorker,
         lookup: DaemonPodLookup,
         is_of_this_boot: Callable[[ClaimUID], bool],
+        domain: DomainUID,
     ) -> None:
         """Create it without reading a file.
 
@@ -46,30 +47,8 @@ class DaemonLiveness:
             files: The thread for files.
             lookup: Reads the pods of daemons.
             is_of_this_boot: Whether a claim was prepared since the node was booted.
+            domain: The daemon's domain.
         """
-        self._directories = directories
-        self._files = files
-        self._lookup = lookup
-        self._is_of_this_boot = is_of_this_boot
-
-    def of(self, domain: DomainUID) -> "LivenessCheck":
-        """A check of one domain's daemon, for one wait."""
-        return LivenessCheck(
-            domain, self._directories, self._files, self._lookup, self._is_of_this_boot
-        )
-
-
-class LivenessCheck:
-    """A repeated check of one domain's daemon; made by `DaemonLiveness.of`."""
-
-    def __init__(
-        self,
-        domain: DomainUID,
-        directories: DomainDirectories,
-        files: FileWorker,
-        lookup: DaemonPodLookup,
-        is_of_this_boot: Callable[[ClaimUID], bool],
-    ) -> None:
         self._domain = domain
         self._directories = directories
         self._files = files

@@ -14,6 +14,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from typing import Final
 
 from nvdra_api import names
@@ -33,7 +34,7 @@ from nvdra_runtime.telemetry.active_span import ActiveSpan
 
 from nvdra_cd_plugin.daemon import readiness
 from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
-from nvdra_cd_plugin.daemon.liveness import DaemonLiveness, LivenessCheck
+from nvdra_cd_plugin.daemon.liveness import LivenessCheck
 from nvdra_cd_plugin.daemon.pod_lookup import DaemonPodLookup
 from nvdra_cd_plugin.daemon.readiness import (
     DaemonClaimFailure,
@@ -123,8 +124,8 @@ class ReadinessWatch:
         self._waits = waits
         self._on_watch_restart = on_watch_restart
         self._lookup = DaemonPodLookup(node, api, managed)
-        self._liveness = DaemonLiveness(
-            directories, files, self._lookup, prepared_claims.is_of_this_boot
+        self._check_liveness = partial(
+            LivenessCheck, directories, files, self._lookup, prepared_claims.is_of_this_boot
         )
         self._failures: OrderedDict[DomainUID, DaemonClaimFailure] = OrderedDict()
         self._waiting: set[asyncio.Event] = set()
@@ -203,7 +204,7 @@ class ReadinessWatch:
         found: PodLookupResult | None = None
         notified_failure: DaemonClaimFailure | None = None
         reported_absent: tuple[NodeName, ...] | None = None
-        liveness = self._liveness.of(domain.uid)
+        liveness = self._check_liveness(domain.uid)
 
         async def assess() -> DaemonReadiness:
             return await self._assess(sources, domain, found, liveness, deadline)
