@@ -79,6 +79,7 @@ async def test_no_call_fails_while_an_instance_is_replaced_under_load(
         await asyncio.sleep(2)
         assert running.count > count + 8
     assert running.failures == []
+    assert running.cancelled <= 8  # one for each GPU: only calls of the moment when a socket closes
     assert slice_versions(rig) == published
     assert metric(second, "nvdra_instance_active") == 1
     assert len(rig.kubelet.instances[rig.driver]) == 1

@@ -23,12 +23,16 @@ class Load:
 
     Attributes:
         failures: Every answer that was no success, with the socket that was called.
+        cancelled: The calls that gRPC cancelled because they arrived while the server of a socket
+            was stopping (https://github.com/grpc/grpc/issues/41785). They are repeated, as a
+            kubelet does. Only a kubelet that prefers the oldest instance makes such calls.
         count: The claims that were prepared and unprepared.
         slowest_s: The longest call.
     """
 
     rig: Rig
     failures: list[str] = field(default_factory=list)
+    cancelled: int = 0
     count: int = 0
     slowest_s: float = 0.0
     is_ending: bool = False
@@ -48,6 +52,11 @@ class Load:
         try:
             error = (await getattr(dra, method)([claim]))[claim.uid].error
         except grpc.aio.AioRpcError as failure:
+            is_cancelled = failure.code() is grpc.StatusCode.CANCELLED
+            if is_cancelled and self.rig.kubelet.prefers_oldest:
+                self.cancelled += 1
+                await self._call(method, claim)
+                return
             error = f"{failure.code()} {failure.details()}"
         self.slowest_s = max(self.slowest_s, asyncio.get_running_loop().time() - began)
         if error:
