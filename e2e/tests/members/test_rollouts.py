@@ -205,11 +205,12 @@ def revision(rack: Cluster) -> str:
     return str(found[-1]["revision"])
 
 
-def roll_back(rack: Cluster, to: str) -> None:
-    """Go back to a revision; helm returns when all its plugins are ready."""
+def roll_back(rack: Cluster, to: str, *, is_waited_for: bool = True) -> None:
+    """Go back to a revision; by default helm returns when all its plugins are ready."""
     where = ("-n", NAMESPACE, "--wait", f"--timeout={ROLLED_OUT_S}s")
     rack.helm("rollback", RELEASE, to, *where)
-    check_all_ready(rack)
+    if is_waited_for:
+        check_all_ready(rack)
 
 
 def install(rack: Cluster, settings: list[str]) -> None:
@@ -221,12 +222,20 @@ def install(rack: Cluster, settings: list[str]) -> None:
 
 def check_all_ready(rack: Cluster) -> None:
     """Check that every DaemonSet of the driver's plugins is updated and ready on all nodes."""
+    assert not_ready(rack) is None
+
+
+def not_ready(rack: Cluster) -> str | None:
+    """The status of a plugin's DaemonSet that is not updated and ready on all nodes."""
     nodes = len(rack.nodes())
     for each in PLUGINS:
         (found,) = rack.driver_namespace.get("daemonsets", "", "-l", each.label)
         status = found["status"]
-        assert status["observedGeneration"] == found["metadata"]["generation"]
-        assert (status["updatedNumberScheduled"], status["numberReady"]) == (nodes, nodes), status
+        is_seen = status["observedGeneration"] == found["metadata"]["generation"]
+        counts = (status.get("updatedNumberScheduled"), status["numberReady"])
+        if not is_seen or counts != (nodes, nodes):
+            return f"{each.name}: {status}"
+    return None
 
 
 def check_undisturbed(seen: Witness, left_alone: Collection[tuple[str, str]] = ()) -> None:

@@ -44,5 +44,6 @@ def test_pods_that_were_scheduled_before_or_have_not_started_do_not_count() -> N
 
 def test_a_failed_prepare_is_named_with_its_pod_and_reason() -> None:
     event = {"involvedObject": {"name": "p"}, "message": "DeviceInUse: gpu-0 is held"}
-    refusals = Recording([Observation(1, "", {"type": "ADDED", "object": event})])
+    kinds = ("ADDED", "DELETED")  # the second one with the namespace of an earlier test
+    refusals = Recording([Observation(1, "", {"type": kind, "object": event}) for kind in kinds])
     assert load(refusals=refusals).failed_prepares() == ["p: DeviceInUse: gpu-0 is held"]

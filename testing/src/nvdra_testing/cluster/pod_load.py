@@ -71,7 +71,10 @@ class Load:
         """Each failed prepare so far: the pod, and the kubelet's words."""
         return [
             f"{event['involvedObject']['name']}: {event['message']}"
-            for event in (each.content["object"] for each in self.refusals.observations)
+            for each in self.refusals.observations
+            # Events of earlier tests are deleted with their namespaces.
+            if each.content["type"] != "DELETED"
+            for event in [each.content["object"]]
         ]
 
     def wait_succeeded(self, timeout_s: float) -> int:
