@@ -18,7 +18,7 @@ from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.computedomain import daemon_pods
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.informer import FindPath, Informer, fixed_path
+from nvdra_runtime.kube.informer import PROMPT_BACKOFF, FindPath, Informer, fixed_path
 
 from nvdra_cd_controller import api_paths
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
@@ -49,7 +49,13 @@ class IndexedInformer:
         self._uids: dict[str, DomainUID] = {}
         self._keys: dict[DomainUID, set[str]] = defaultdict(set)
         self.informer = Informer(
-            api, locate, params, observe_restart, on_change=self._update_index, transform=trim
+            api,
+            locate,
+            params,
+            observe_restart,
+            on_change=self._update_index,
+            transform=trim,
+            backoff=PROMPT_BACKOFF,
         )
 
     def objects_of(self, uid: DomainUID) -> Iterator[JsonObject]:

@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Final
 
 from nvdra_api.errors import DriverError
 from nvdra_api.meta import JsonObject
@@ -32,7 +33,11 @@ _MIN_WATCH_INTERVAL_S = 1.0
 _WATCH_GRACE_S = 30.0
 """How much longer than requested a server may keep a watch open before we close it."""
 
-_LIST_BACKOFF = Backoff(first_s=0.5, ceiling_s=30)
+LIST_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=30)
+"""For an informer that each of thousands of nodes has."""
+PROMPT_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=3)
+"""For an informer that few processes have, or only for a while, and whose copy somebody waits for:
+after an outage of the API server it is current within seconds."""
 _BACKOFF_RESET_S = 60.0
 """After this time without a failure the back-off is reset."""
 
@@ -71,6 +76,7 @@ class Informer:
         *,
         on_change: Callable[[frozenset[str]], None] = _ignore_change,
         transform: Callable[[JsonObject], JsonObject] = informer_cache.keep_whole_object,
+        backoff: Backoff = LIST_BACKOFF,
     ) -> None:
         """Create an informer. `running` lists and watches.
 
@@ -82,11 +88,14 @@ class Informer:
             on_watch_restart: Called with the collection's name, such as `resourceslices`, whenever
                 a watch replaces one that ended.
             on_change: Called with the keys of added, changed and deleted objects, including our own
-                writes, before `wait_for_change` returns.
+                writes, before `wait_for_change` returns. After a time without the API server it is
+                called with all keys, because whatever failed meanwhile can succeed now.
             transform: Returns the part of an object to keep: at least name, namespace, UID and
                 resourceVersion.
+            backoff: Delays between attempts to list.
         """
         self._api = api
+        self._backoff = backoff
         self._find_path = find_path
         self._params = params
         self._on_watch_restart = on_watch_restart
@@ -160,6 +169,8 @@ class Informer:
         self._is_path_missing = False
         is_changed = self._cache.replace(await self._api.get(path, deadline, self._params))
         self._notify_changed_keys()
+        if self.error:
+            self._on_change(frozenset(self._cache.objects()))
         LOG.v(2, "Listed", path=path)
         if is_changed or self.error or self.change_count == 0:
             await self._wake_waiters("")
@@ -233,7 +244,7 @@ class Informer:
                 "The API server serves no DRA API", retry_s=_MISSING_API_RETRY_S, error=str(error)
             )
             return _MISSING_API_RETRY_S
-        delay = _LIST_BACKOFF.delay(failures, random.random())  # noqa: S311 - spreads load
+        delay = self._backoff.delay(failures, random.random())  # noqa: S311 - spreads load
         log = LOG.warning if failures > 1 else LOG.info
         log("Cannot list or watch", failures=failures, retry_s=round(delay, 1), error=str(error))
         return delay

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from nvdra_api.meta import JsonObject
-from nvdra_runtime.kube.informer import Informer
+from nvdra_runtime.kube.informer import PROMPT_BACKOFF, Informer, fixed_path
 from nvdra_testing import virtual_time
 from nvdra_testing.faults import recorded_api
 from nvdra_testing.faults.recorded_api import Answer, RecordedApi, Request
@@ -172,5 +172,34 @@ def test_changed_keys_and_restarts_of_the_watch_are_told_once() -> None:
             api.push(THINGS, "DELETED", obj("a", 8))
             await names_are(informer, "b")
             assert told[-1] == {"a"}
+
+    virtual_time.run_with_virtual_time(main)
+
+
+def test_after_an_outage_a_prompt_informer_tells_of_everything_within_seconds() -> None:
+    told: list[frozenset[str]] = []
+    outage_s = 60.0
+
+    def answer(request: Request) -> Answer:
+        if len(told) == 1 and request.time < outage_s:
+            return recorded_api.status(503, "ServiceUnavailable")
+        return OPEN if request.line == WATCH else listing(5, obj("a", 1), obj("b", 2))
+
+    async def main() -> None:
+        api = RecordedApi(answer)
+        informer = Informer(
+            api,
+            fixed_path(THINGS),
+            {},
+            lambda _: None,
+            on_change=told.append,
+            backoff=PROMPT_BACKOFF,
+        )
+        async with informer.running():
+            await asyncio.sleep(outage_s - 1)
+            assert informer.error
+            await asyncio.sleep(1 + PROMPT_BACKOFF.ceiling_s)
+            assert informer.error == ""
+            assert told == [{"a", "b"}, {"a", "b"}]
 
     virtual_time.run_with_virtual_time(main)

@@ -27,7 +27,7 @@ from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue, NotifyWaitin
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.informer import Informer, fixed_path
+from nvdra_runtime.kube.informer import PROMPT_BACKOFF, Informer, fixed_path
 from nvdra_runtime.process.timeouts import wait_for_event
 from nvdra_runtime.telemetry import keys
 from nvdra_runtime.telemetry.active_span import ActiveSpan
@@ -79,6 +79,7 @@ class EntrySource:
             {"fieldSelector": f"metadata.name={name}"},
             on_watch_restart,
             on_change=lambda _: on_change(),
+            backoff=PROMPT_BACKOFF,
         )
 
     def entries(self) -> Iterable[DaemonEntry]:

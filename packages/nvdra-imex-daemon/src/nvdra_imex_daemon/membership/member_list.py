@@ -20,7 +20,7 @@ from nvdra_api.meta import JsonObject
 from nvdra_runtime.computedomain.announcements import Announcement
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
-from nvdra_runtime.kube.informer import Informer, fixed_path
+from nvdra_runtime.kube.informer import PROMPT_BACKOFF, Informer, fixed_path
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.telemetry import logs
 
@@ -89,6 +89,7 @@ class MemberList:
             fixed_path(store.collection),
             {"fieldSelector": f"metadata.name={store.name}"},
             observe_restart,
+            backoff=PROMPT_BACKOFF,
         )
 
     @asynccontextmanager
