@@ -1,0 +1,44 @@
+"""Domains come and go at random while controller and API server are restarted."""
+
+import time
+
+import pytest
+from nvdra_testing.cluster import compute_domains
+from nvdra_testing.cluster.api_client import ApiClient
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.random_domains import recording
+from nvdra_testing.random_domains.runner import DomainsRun, Plan
+
+SHORT = Plan(domains=3, seconds=5, seed=2, life_s=(20, 40), calm_s=(8, 12))
+WHOLE = Plan(domains=20, seconds=300, seed=13)
+LATE_S = 5.0
+SETTLED_S = 120
+
+
+@pytest.mark.timeout(900, func_only=True)
+def test_every_status_said_what_was_true_and_nothing_is_left(
+    rack: Cluster, team: Kubectl, pytestconfig: pytest.Config
+) -> None:
+    plan = WHOLE if pytestconfig.getoption("--soak") else SHORT
+    client = ApiClient.from_kubeconfig(rack.kubectl.kubeconfig)
+    began = time.monotonic()
+    with recording.recorded(client, team.namespace) as seen:
+        domains = DomainsRun(rack, client, team.namespace, plan)
+        domains.run()
+        what = "all domains and pods to be gone"
+        team.wait(lambda: left_of(team), what, SETTLED_S)
+    away_s = sum(each.ended - each.began for each in domains.away)
+    print(
+        f"{len(seen.names)} domains, {len(seen.was_ready())} of them Ready at some time, in "
+        f"{time.monotonic() - began:.0f} s; {away_s:.0f} s away by {domains.restarts}"
+    )
+    assert len(seen.names) == plan.domains
+    assert seen.was_ready()
+    assert seen.contradictions == []
+    assert seen.untruths(domains.away, LATE_S) == {}
+    compute_domains.wait_nothing_left(rack, SETTLED_S)
+
+
+def left_of(team: Kubectl) -> str | None:
+    return team.run("get", "computedomains,pods", "-o", "name").strip() or None

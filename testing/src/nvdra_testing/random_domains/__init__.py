@@ -1,0 +1,1 @@
+"""ComputeDomains that come and go at random in a lab; did their status say what was true?"""
