@@ -1,0 +1,96 @@
+"""The first process of a domain's daemon is killed while a claim waits for it."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from nvdra_api import names
+from nvdra_testing.cluster import compute_domains, lab_command
+from nvdra_testing.cluster.compute_domains import Domain
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+
+NAME = "ring"
+DAEMON, IMEX = names.DAEMON_CONTAINER, "nvidia-imex"
+STARTED_S = 60
+RUNNING_S = 150
+"""After two restarts of a container, the kubelet waits 20 s before the next one."""
+
+
+def processes(rack: Cluster, program: str) -> list[int]:
+    """The processes of the lab's pods that run a program, as this machine numbers them."""
+    return [pid for pid in lab_command.processes() if runs(rack, pid, program)]
+
+
+def runs(rack: Cluster, pid: int, program: str) -> bool:
+    """Whether a process of the lab runs a program, itself or by an interpreter."""
+    process = Path(f"/proc/{pid}")
+    try:
+        words = (process / "cmdline").read_text().split("\0")[:2]
+        cgroup = (process / "cgroup").read_text()
+    except OSError:  # it has ended
+        return False
+    return f"/nvdra-lab-{rack.lab.name}/" in cgroup and program in {Path(w).name for w in words}
+
+
+def first_process(rack: Cluster) -> int | None:
+    """The only daemon's first process, whose end ends its container."""
+    return min(processes(rack, DAEMON), default=None)
+
+
+def kill_when(rack: Cluster, team: Kubectl, is_so: Callable[[], bool], what: str) -> None:
+    """Kill the only daemon as soon as something is so, while no pod runs yet."""
+    until = time.monotonic() + STARTED_S
+    while not is_so():
+        assert time.monotonic() < until, f"waited for {what}"
+        time.sleep(0.02)
+    pid = first_process(rack)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert team.not_ready("p"), f"the claim was still waiting at {what}"
+
+
+def restart_count(domain: Domain) -> int:
+    (pod,) = domain.objects("pods")
+    return sum(each["restartCount"] for each in pod["status"].get("containerStatuses", []))
+
+
+@pytest.mark.timeout(400, func_only=True)
+def test_a_claim_that_waits_for_a_killed_daemon_is_admitted_by_the_one_that_lives(
+    rack: Cluster, team: Kubectl
+) -> None:
+    domain = Domain(rack, compute_domains.create_domain(team, NAME, nodes=1))
+    team.apply(compute_domains.channel_pod("p", compute_domains.template_name(NAME)))
+    kill_when(rack, team, lambda: bool(processes(rack, DAEMON)), "the daemon's start")
+    kill_when(rack, team, lambda: bool(processes(rack, IMEX)), "the start of its IMEX")
+    team.wait_running("p", timeout_s=RUNNING_S)
+    assert restart_count(domain) == 2
+    assert len(processes(rack, IMEX)) == 1
+    ((node, daemon),) = domain.daemons().items()
+    peers = domain.imex_status(node)["nodes"].values()
+    assert [each["status"] for each in peers if each["hostName"] == daemon] == ["READY"]
+    assert compute_domains.channels(team, "p") == {"channel0"}
+    compute_domains.wait_ready(team, NAME, 1)
+
+    # Killed under a pod that has its channel: the pod stays, and the status says what is true.
+    pid = first_process(rack)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    team.wait(partial(still_ready, team), "the status to say that the daemon is away", 5)
+    compute_domains.wait_ready(team, NAME, 1, timeout_s=RUNNING_S)
+    assert compute_domains.channels(team, "p") == {"channel0"}
+    assert restart_count(domain) == 3
+
+    team.delete("pod", "p")
+    team.delete("computedomain", NAME)
+    domain.wait_gone()
+    compute_domains.wait_released(rack)
+
+
+def still_ready(team: Kubectl) -> str | None:
+    status = compute_domains.status(team, NAME)
+    return str(status) if status.get("status") == "Ready" else None
