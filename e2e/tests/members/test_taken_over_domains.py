@@ -1,0 +1,86 @@
+"""A domain of the reference driver is taken over with its pods, and deleted cleanly."""
+
+from collections.abc import Iterator
+
+import pytest
+from nvdra_testing.cluster import compute_domains, reference_domain
+from nvdra_testing.cluster.compute_domains import Domain, Json
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+
+NAME = "ring"
+NODES = ("node-1", "node-2")
+CHILDREN = ("daemonsets", "resourceclaimtemplates")
+SETTLED_S = 60
+
+
+@pytest.fixture
+def no_controller(rack: Cluster) -> Iterator[None]:
+    """The controller does not run at the beginning."""
+    scale(rack, 0)
+    rack.driver_namespace.wait(
+        lambda: ", ".join(compute_domains.controller_pods(rack)) or None, "no controller"
+    )
+    yield
+    scale(rack, 1)
+
+
+def scale(rack: Cluster, replicas: int) -> None:
+    words = ("deployment", compute_domains.CONTROLLER_NAME, f"--replicas={replicas}")
+    rack.driver_namespace.run("scale", *words)
+
+
+def uids(domain: Domain, team: Kubectl) -> dict[str, str]:
+    """Name → UID of each of the domain's children."""
+    of_workload = [team.get("resourceclaimtemplate", compute_domains.template_name(NAME))]
+    found = [each for kind in CHILDREN for each in domain.objects(kind)] + of_workload
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
+
+
+def containers(team: Kubectl) -> dict[str, Json]:
+    """The container of each of the workload's pods."""
+    return {node: team.get("pod", node)["status"]["containerStatuses"][0] for node in NODES}
+
+
+@pytest.mark.timeout(400, func_only=True)
+def test_a_running_domain_of_the_reference_driver_is_taken_over(
+    no_controller: None, rack: Cluster, team: Kubectl
+) -> None:
+    domain = reference_domain.create(rack, team, NAME, max_nodes=2)
+    for node in NODES:
+        team.apply(compute_domains.channel_pod(node, compute_domains.template_name(NAME), node))
+    team.wait_running(*NODES, timeout_s=150)
+    reference_domain.write_as_its_programs(domain, team, NAME)
+    before, children, indexes = (
+        containers(team),
+        uids(domain, team),
+        compute_domains.node_indexes(team, NAME),
+    )
+    daemons = domain.daemons()
+
+    scale(rack, 1)
+    compute_domains.wait_leader(rack)
+    compute_domains.wait_ready(team, NAME, len(NODES), SETTLED_S)
+    rack.driver_namespace.wait(lambda: has_probes(domain), "the DaemonSet to be ours", SETTLED_S)
+    assert uids(domain, team) == children
+    assert domain.daemons() == daemons
+    assert compute_domains.node_indexes(team, NAME) == indexes
+    assert containers(team) == before
+
+    # A daemon of ours replaces one of theirs, under the same index.
+    rack.driver_namespace.delete("pod", daemons["node-1"])
+    compute_domains.wait_ready(team, NAME, len(NODES), SETTLED_S)
+    assert compute_domains.node_indexes(team, NAME) == indexes
+    for node in NODES:
+        assert compute_domains.channels(team, node) == {"channel0"}
+
+    team.delete("pod", *NODES)
+    team.delete("computedomain", NAME)
+    domain.wait_gone()
+    compute_domains.wait_released(rack)
+
+
+def has_probes(domain: Domain) -> str | None:
+    (daemonset,) = domain.objects("daemonsets")
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    return "it has their probes" if "readinessProbe" in container else None
