@@ -14,6 +14,8 @@ T ?=
 SOAK ?=
 # Releases that a soak runs the tests of whole GPUs and of rollouts on.
 RELEASES := 1.32 1.33 1.34 1.35 1.37
+# Tests that a soak repeats on a rack of 18 nodes.
+ON_A_RACK := random_domains or killed_daemons or powerless or rebooted or uneven or name_lookups
 
 # Programs and servers are shared by the tests of a file: a random order tells little and costs time.
 IN_ORDER := -p no:randomly --durations=12 --durations-min=10
@@ -66,7 +68,7 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
 	@echo "▸ end to end: four groups side by side, each on a cluster of its own, then the lab itself"
 	@lab binaries
 	@lab image build
-	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) $(if $(filter --soak,$(SOAK)),--soak --week-report=$(CURDIR)/out/week-of-a-node) $(if $(T),-k "$(T)")
+	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(if $(filter --soak,$(SOAK)),--soak --week-report=$(CURDIR)/out/week-of-a-node) $(if $(T),-k "$(T)")
 
 .PHONY: soak
 soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, a week of a node, every Kubernetes release; hours
@@ -74,6 +76,9 @@ soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, a week
 	@$(MAKE) component SOAK="--soak --sequences=2000"
 	@python -m tests.mutants --json out/mutants.json
 	@$(MAKE) e2e SOAK=--soak
+	@for group in members domains; do \
+	  $(MAKE) e2e GROUPS=$$group T="$(ON_A_RACK)" NODES=18 SOAK=--soak; \
+	done
 	@for release in $(RELEASES); do \
 	  $(MAKE) e2e GROUPS="gpus kubelet" KUBE=$$release; \
 	  $(MAKE) e2e GROUPS=members T=test_rollouts SOAK=--soak KUBE=$$release; \

@@ -44,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("end to end")
     group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
     group.addoption("--lab", default="e2e", help="name of the lab that the tests bring up (e2e)")
+    group.addoption("--nodes", type=int, default=2, help="nodes of a lab (2)")
     group.addoption("--keep-lab", action="store_true", help="leave the labs up at the end")
     group.addoption("--pods", type=int, help="pods in the week of a node, with all its incidents")
     group.addoption("--week-seed", type=int, default=12, help="draws the week of a node (12)")
@@ -83,10 +84,15 @@ def rack_collector(bare_rack: Cluster) -> Iterator[Receiver]:
 
 
 @pytest.fixture(scope="session")
-def rack_settings(rack_collector: Receiver) -> list[str]:
-    """The helm flags for the rack: the defaults, and the endpoint for traces."""
+def rack_settings(rack_collector: Receiver, request: pytest.FixtureRequest) -> list[str]:
+    """The helm flags for the rack: the defaults, and the endpoint for traces.
+
+    A domain has room for as many nodes as there are: IMEX says UP once every node of its list is
+    connected.
+    """
+    room = f"maxNodesPerImexDomain={request.config.getoption('--nodes')}"
     return [
-        *compute_domains.HELM_FLAGS,
+        f"--set=nvdra-cd-controller.controller.{room}",
         f"--set-string=global.otlp.endpoint={rack_collector.endpoint}",
     ]
 
@@ -101,20 +107,31 @@ def rack(
     """
     with speaking(request.config):
         print("▸ helm install nvdra, compute domains included", flush=True)
-        bare_rack.install(*rack_settings)
+        bare_rack.install(*rack_settings, wait_s=60 + 5 * request.config.getoption("--nodes"))
     yield bare_rack
     compute_domains.wait_nothing_left(bare_rack)
 
 
 @contextmanager
-def lab(config: pytest.Config, name: str, profile: str, component: Component) -> Iterator[Cluster]:
-    """Run a lab with the project's images on its nodes until the block is left."""
+def lab(
+    config: pytest.Config, name: str, profile: str, component: Component, *flags: str
+) -> Iterator[Cluster]:
+    """Run a lab with the project's images on its nodes until the block is left.
+
+    Args:
+        config: The options of the tests.
+        name: The lab's name.
+        profile: The hardware of each node.
+        component: What its tests are about.
+        *flags: More flags of `lab up`.
+    """
     with speaking(config):
         say("image", "build")
         if (STATE_DIR / name).exists():  # an earlier run left it, or was killed
             say("down", "--name", name)
         kube = config.getoption("--kube")
-        say("up", "--name", name, "--nodes", "2", "--profile", profile, "--kube", kube)
+        nodes = str(config.getoption("--nodes"))
+        say("up", "--name", name, "--nodes", nodes, "--profile", profile, "--kube", kube, *flags)
         say("image", "load", "--name", name)
     yield Cluster.from_lab(Lab(name), component)
     if not config.getoption("--keep-lab"):

@@ -8,8 +8,6 @@ from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl, WaitTimeout
 from nvdra_testing.name_server import FAMILIES, LOOKUP
 
-MAX_NODES = 2
-"""Of a domain in this lab: one place stays empty in a domain of one node."""
 QUIET_S = 10
 """Longer than nvidia-imex waits before it asks again for a name that nobody knows."""
 
@@ -33,6 +31,7 @@ def endpoints(cluster: Cluster) -> Json:
 def test_a_formed_domain_asks_the_clusters_name_server_nothing(
     rack: Cluster, team: Kubectl
 ) -> None:
+    places = len(rack.nodes())  # all but one stay empty
     system = rack.kubectl.in_namespace("kube-system")
     system.apply(endpoints(rack))
     with name_server.counting(rack.host_address) as asked:
@@ -46,7 +45,7 @@ def test_a_formed_domain_asks_the_clusters_name_server_nothing(
         with pytest.raises(WaitTimeout, match="for a question"):
             team.wait(lambda: None if asked else "none", "a question", QUIET_S)
 
-        for name in (f"compute-domain-daemon-{index:04d}" for index in range(MAX_NODES)):
+        for name in (f"compute-domain-daemon-{index:04d}" for index in range(places)):
             for family in FAMILIES:
                 rack.driver_namespace.exec(daemon, "python3", "-c", LOOKUP, name, str(int(family)))
                 assert asked == [], (name, family)

@@ -32,7 +32,14 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
         existing.up(environment, options.name, Path(options.kubeconfig), progress)
     else:
         gates = versions.parse_gates(options.feature_gates)
-        wishes = local.LabRequest(options.name, options.nodes, options.profile, options.kube, gates)
+        wishes = local.LabRequest(
+            options.name,
+            options.nodes,
+            options.profile,
+            options.kube,
+            gates,
+            has_ipv6=options.ipv6,
+        )
         local.up(environment, wishes, progress)
     suffix = "" if options.name == "lab" else f" --name {options.name}"
     progress.print_line(

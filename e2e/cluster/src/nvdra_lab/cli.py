@@ -135,6 +135,11 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         help="Kubernetes feature gates in addition to those that the release needs",
     )
     up.add_argument(
+        "--ipv6",
+        action="store_true",
+        help="nodes and pods have IPv6 addresses, which come first, beside IPv4",
+    )
+    up.add_argument(
         "--provider",
         choices=("local", "existing"),
         default="local",

@@ -30,13 +30,28 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?")
 
 
 class Node(BaseModel):
-    """One node: its name, its own address in the cluster's network, the range of its pods."""
+    """One node: its name, its own address in the cluster's network, the range of its pods.
+
+    In a lab with IPv6 it has an address and a range of that kind besides, and they come first.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     address: str
     pod_cidr: str
+    ipv6_address: str = ""
+    ipv6_pod_cidr: str = ""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """All its addresses, the preferred one first."""
+        return (self.ipv6_address, self.address) if self.ipv6_address else (self.address,)
+
+    @property
+    def pod_cidrs(self) -> tuple[str, ...]:
+        """The ranges of its pods; each pod has an address of every one."""
+        return (self.ipv6_pod_cidr, self.pod_cidr) if self.ipv6_pod_cidr else (self.pod_cidr,)
 
 
 class Network(BaseModel):
@@ -100,6 +115,8 @@ def plan(
     profile: str,
     kubernetes: str,
     gates: Mapping[str, bool],
+    *,
+    has_ipv6: bool = False,
 ) -> Lab:
     """A local lab: names and addresses for everything in it.
 
@@ -110,6 +127,7 @@ def plan(
         profile: The hardware of each.
         kubernetes: The patch release.
         gates: The feature gates that the user asks for, besides those that the release needs.
+        has_ipv6: Whether nodes and pods have IPv6 addresses, which come first, beside IPv4.
 
     Raises:
         LabError: The name or the number of nodes cannot be used.
@@ -124,7 +142,7 @@ def plan(
         profile=profile,
         kubernetes=kubernetes,
         gates=versions.gates(kubernetes, gates),
-        nodes=tuple(_node(index, number) for number in range(1, node_count + 1)),
+        nodes=tuple(_node(index, number, has_ipv6=has_ipv6) for number in range(1, node_count + 1)),
     )
 
 
@@ -183,9 +201,11 @@ def _networks(index: int) -> tuple[str, ...]:
     return (f"10.95.{index}.0/24", lab.pod_cidr, lab.service_cidr)
 
 
-def _node(index: int, number: int) -> Node:
+def _node(index: int, number: int, *, has_ipv6: bool) -> Node:
     return Node(
         name=f"node-{number}",
         address=f"10.95.{index}.{10 + number}",
         pod_cidr=f"10.{128 + index}.{number}.0/24",
+        ipv6_address=f"fd95:{index:x}::{10 + number}" if has_ipv6 else "",
+        ipv6_pod_cidr=f"fd96:{index:x}:{number:x}::/64" if has_ipv6 else "",
     )

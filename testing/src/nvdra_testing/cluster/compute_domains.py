@@ -26,12 +26,6 @@ CONTROLLER_SELECTOR = (
 )
 CONTROLLER_NAME = f"{RELEASE}-nvdra-cd-controller"
 DELETE_TIMEOUT_S = 20
-HELM_FLAGS = ("--set=nvdra-cd-controller.controller.maxNodesPerImexDomain=2",)
-"""Helm flags for tests. IMEX reports UP when every node of its list is connected.
-
-So the list has as
-many entries as there are nodes.
-"""
 
 Json = dict[str, Any]
 

@@ -95,7 +95,7 @@ def kubelet_flags(node: Node) -> tuple[str, ...]:
         "--kubeconfig=/etc/kubernetes/kubelet.conf",
         "--config=/var/lib/kubelet/config.yaml",
         f"--hostname-override={node.name}",
-        f"--node-ip={node.address}",
+        f"--node-ip={','.join(node.addresses)}",
         f"--node-labels={model.GPU_NODE_LABEL}",
     )
 
@@ -110,7 +110,7 @@ def kubelet_config(lab: Lab, node: Node) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": node.address,
+        "address": node.addresses[0],
         "healthzBindAddress": node.address,
         "authentication": {
             "anonymous": {"enabled": False},
@@ -195,8 +195,10 @@ def cni_config(node: Node) -> dict[str, Any]:
                 "ipMasq": False,
                 "ipam": {
                     "type": "host-local",
-                    "ranges": [[{"subnet": node.pod_cidr}]],
-                    "routes": [{"dst": "0.0.0.0/0"}],
+                    "ranges": [[{"subnet": pods}] for pods in node.pod_cidrs],
+                    "routes": [
+                        {"dst": "::/0" if ":" in pods else "0.0.0.0/0"} for pods in node.pod_cidrs
+                    ],
                 },
             },
             {"type": "portmap", "capabilities": {"portMappings": True}},

@@ -72,7 +72,7 @@ def _control_plane(lab: Lab, cluster: Authority, now: datetime.datetime) -> dict
 def _node(lab: Lab, cluster: Authority, node: Node) -> dict[str, bytes]:
     user = f"system:node:{node.name}"
     client = cluster.client(user, ["system:nodes"])
-    serving = cluster.server(user, [node.name, node.address], ["system:nodes"])
+    serving = cluster.server(user, [node.name, *node.addresses], ["system:nodes"])
     return {
         "/etc/kubernetes/kubelet.conf": _kubeconfig(lab, cluster, "kubelet", client),
         f"{PKI}/ca.crt": cluster.pair.certificate,

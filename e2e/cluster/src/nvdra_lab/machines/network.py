@@ -41,13 +41,16 @@ def create(lab: Lab, namespace: Path) -> None:
     inside = [
         "link set lo up",
         f"address add {network.address}/{length} dev eth0",
-        *(f"address add {node.address}/{length} dev eth0" for node in lab.nodes),
         "link set eth0 up",
+        *(line for node in lab.nodes for line in _addresses(lab, node, "add")),
         f"route add default via {network.host_address}",
     ]
     enter = enter_argv(namespace)
     _ip(namespace, *inside)
-    subprocesses.run([*enter, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
+    forward = "echo 1 > /proc/sys/net/ipv4/ip_forward"
+    if any(node.ipv6_address for node in lab.nodes):
+        forward += "; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding"
+    subprocesses.run([*enter, "sh", "-c", forward])
     masquerade = ["-s", network.pod_cidr, "-o", "eth0", "!", "-d", network.pod_cidr]
     # Not `iptables` on the host: it would leave its lock file there.
     restore = f"*nat\n-A POSTROUTING {' '.join(masquerade)} -j MASQUERADE\nCOMMIT\n"
@@ -75,8 +78,8 @@ def disconnect(lab: Lab, node: Node, namespace: Path) -> None:
     """Let nobody answer at the addresses of a node and of its pods: packets to them are lost."""
     _ip(
         namespace,
-        f"address del {node.address}/{lab.network.prefix_length} dev eth0",
-        f"route add blackhole {node.pod_cidr}",
+        *_addresses(lab, node, "del"),
+        *(f"route add blackhole {pods}" for pods in node.pod_cidrs),
     )
 
 
@@ -84,8 +87,8 @@ def connect(lab: Lab, node: Node, namespace: Path) -> None:
     """Undo `disconnect`."""
     _ip(
         namespace,
-        f"route del blackhole {node.pod_cidr}",
-        f"address add {node.address}/{lab.network.prefix_length} dev eth0",
+        *(f"route del blackhole {pods}" for pods in node.pod_cidrs),
+        *_addresses(lab, node, "add"),
     )
 
 
@@ -103,8 +106,10 @@ def cut_link(one: Node, other: Node, port: int, namespace: Path) -> None:
     """Lose all packets between the pods of two nodes from and to a TCP port.
 
     Raises:
-        LabError: The link is cut already.
+        LabError: The link is cut already, or the pods talk over IPv6.
     """
+    if one.ipv6_pod_cidr:
+        raise LabError("a link can be cut in a lab without --ipv6 only")
     if _cuts(one, other, port, namespace):
         raise LabError(f"the link between {one.name} and {other.name} is cut already")
     for rule in cut_rules(one, other, port):
@@ -140,6 +145,15 @@ def enter_argv(namespace: Path) -> list[str]:
     Not `ip netns exec`: it mounts /sys again, which hides the cgroups from the kubelet.
     """
     return ["nsenter", f"--net={namespace}"]
+
+
+def _addresses(lab: Lab, node: Node, verb: str) -> list[str]:
+    """The commands that add or delete a node's addresses."""
+    lines = [f"address {verb} {node.address}/{lab.network.prefix_length} dev eth0"]
+    if node.ipv6_address:
+        is_usable_at_once = " nodad" if verb == "add" else ""
+        lines.append(f"address {verb} {node.ipv6_address}/64 dev eth0{is_usable_at_once}")
+    return lines
 
 
 def _cuts(one: Node, other: Node, port: int, namespace: Path) -> list[list[str]]:

@@ -36,6 +36,7 @@ class LabRequest:
     profile: str
     kube: str
     gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    has_ipv6: bool = False
 
 
 def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab:
@@ -164,7 +165,13 @@ def _check(request: LabRequest, kubernetes: str) -> None:
 
 def _planned(request: LabRequest, index: int, kubernetes: str) -> Lab:
     return model.plan(
-        request.name, index, request.node_count, request.profile, kubernetes, request.gates
+        request.name,
+        index,
+        request.node_count,
+        request.profile,
+        kubernetes,
+        request.gates,
+        has_ipv6=request.has_ipv6,
     )
 
 

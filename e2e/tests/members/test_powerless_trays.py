@@ -1,0 +1,70 @@
+"""A tray of a domain loses its power, and comes back."""
+
+import pytest
+from nvdra_testing.cluster import compute_domains
+from nvdra_testing.cluster.api_client import ApiClient
+from nvdra_testing.cluster.compute_domains import Domain
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.random_domains import recording
+
+NAME = "ring"
+NODES = ("node-1", "node-2")
+LATE_S = 8.0
+"""A status may be 5 s late; where four labs share two cores, kubelets and API server are, too."""
+NOTICED_S = 90
+"""Kubernetes calls a node NotReady after 40 to 50 s without a sign of it."""
+CONTROLLER_BACK_S = 60
+"""On another tray, once Kubernetes has noticed that its own is lost."""
+BACK_S = 150
+
+
+@pytest.mark.timeout(500, func_only=True)
+@pytest.mark.parametrize("has_controller", [False, True], ids=["", "and its controller"])
+def test_a_tray_without_power_is_counted_out_and_in_again_under_its_index(
+    rack: Cluster, team: Kubectl, has_controller: bool, request: pytest.FixtureRequest
+) -> None:
+    if has_controller and not request.config.getoption("--soak"):
+        pytest.skip("waits another minute for Kubernetes; --soak runs it")
+    where = node_of_controller(rack)
+    lost = where if has_controller else next(node for node in NODES if node != where)
+    client = ApiClient.from_kubeconfig(rack.kubectl.kubeconfig)
+    with recording.recorded(client, team.namespace) as seen:
+        domain = Domain(rack, compute_domains.create_domain(team, NAME, nodes=len(NODES)))
+        for node in NODES:
+            team.apply(compute_domains.channel_pod(node, compute_domains.template_name(NAME), node))
+        team.wait_running(*NODES, timeout_s=100)
+        compute_domains.wait_ready(team, NAME, len(NODES))
+        daemons, indexes = domain.daemons(), compute_domains.node_indexes(team, NAME)
+
+        rack.lab.run_checked("power-off", lost)
+        try:
+            noticed_s = NOTICED_S + (CONTROLLER_BACK_S if has_controller else 0)
+            team.wait(lambda: still_counted(team, lost), f"{lost} to be counted out", noticed_s)
+        finally:
+            rack.lab.run_checked("power-on", lost)
+        compute_domains.wait_ready(team, NAME, len(NODES), BACK_S)
+        assert domain.daemons() == daemons
+        assert compute_domains.node_indexes(team, NAME) == indexes
+        assert seen.contradictions == []
+        if not has_controller:
+            assert seen.untruths([], LATE_S) == {}
+
+    team.wait_running(*NODES, timeout_s=BACK_S)
+    team.delete("pod", *NODES)
+    team.delete("computedomain", NAME)
+    domain.wait_gone(60)
+    compute_domains.wait_released(rack)
+
+
+def node_of_controller(rack: Cluster) -> str:
+    (pod,) = compute_domains.controller_pods(rack)
+    return str(rack.driver_namespace.get("pod", pod)["spec"]["nodeName"])
+
+
+def still_counted(team: Kubectl, lost: str) -> str | None:
+    """The domain's status while the lost node counts as a Ready one."""
+    status = compute_domains.status(team, NAME)
+    ready = {each["name"] for each in status.get("nodes", []) if each["status"] == "Ready"}
+    is_out = ready == {*NODES} - {lost} and status["status"] == "NotReady"
+    return None if is_out else str(status)
