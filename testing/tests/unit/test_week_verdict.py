@@ -128,8 +128,30 @@ def test_pods_that_meet_at_a_gpu_and_pods_with_other_gpus_are_found() -> None:
     assert "b on node-1" in verdict.doubled(sights)[0]
     assert len(verdict.unproved(sights)) == 1
     wanted = {"a": frozenset({"GPU-0"}), "d": frozenset({"GPU-0"})}
-    (wrong,) = verdict.wrong_gpus(sights, wanted)
+    (wrong,) = verdict.wrong_gpus(sights, wanted, {})
     assert wrong.startswith("d on node-1 sees ['GPU-1']")
+
+
+def test_what_a_claim_had_before_may_be_kept_for_the_next_pod_after_a_forced_deletion_only() -> (
+    None
+):
+    history = History(uuids={("node-1", "gpu-0"): "GPU-0", ("node-1", "gpu-1"): "GPU-1"})
+    history.allocations["shared"] = [
+        Allocation("shared", "node-1", "gpu-0", is_admin=False, began=10, ended=20),
+        Allocation("shared", "node-1", "gpu-1", is_admin=False, began=21),
+    ]
+    first = PodHistory("a", 9, node="node-1", deleted=19, claims={"gpu": "shared"})
+    after = PodHistory("b", 18, node="node-1", claims={"gpu": "shared"})
+    elsewhere = PodHistory("c", 18, node="node-2", claims={"gpu": "shared"})
+    assert verdict.kept_gpus(after, [first], history) == {frozenset({"GPU-0"})}
+    assert verdict.kept_gpus(after, [], history) == set()
+    assert verdict.kept_gpus(elsewhere, [first], history) == set()
+
+    sees = [verdict.Sight("node-1", "b", "sees", ("GPU-0",))]
+    wanted = {"b": frozenset({"GPU-1"})}
+    kept = {"b": verdict.kept_gpus(after, [first], history)}
+    assert verdict.wrong_gpus(sees, wanted, kept) == []
+    assert verdict.wrong_gpus(sees, wanted, {"b": set()}) != []
 
 
 def test_reasons_are_read_from_the_drivers_and_from_the_kubelets_words() -> None:

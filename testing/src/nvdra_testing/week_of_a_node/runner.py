@@ -151,6 +151,7 @@ class _WeekRun:
         week.pods.update(each.kind.name for each in self.planned.values())
         with self.history.lock:
             histories_ = list(self.history.pods.values())
+            killed = [pod for pod in histories_ if self.planned[pod.name].is_forced]
             forced = [
                 Cause(
                     "pod deleted with --force",
@@ -159,9 +160,10 @@ class _WeekRun:
                     pod.deleted + FORCED_S,
                     incidents.LEFT_BEHIND,
                 )
-                for pod in histories_
-                if pod.deleted is not None and self.planned[pod.name].is_forced
+                for pod in killed
+                if pod.deleted is not None
             ]
+            kept = {pod.name: verdict.kept_gpus(pod, killed, self.history) for pod in histories_}
             for pod in histories_:
                 mine = self.planned[pod.name]
                 busy = verdict.busy(pod, mine.gpus, self.history, end)
@@ -175,7 +177,7 @@ class _WeekRun:
         week.causes = sorted(self.causes, key=lambda cause: cause.began)
         sights = [sight for node in nodes for sight in node.sights()]
         week.doubled += verdict.doubled(sights) + verdict.unproved(sights)
-        week.lost += verdict.wrong_gpus(sights, self.wanted)
+        week.lost += verdict.wrong_gpus(sights, self.wanted, kept)
         week.lost += self.history.changed_uuids
         for node in nodes:
             week.left_over += self._left_over(node)

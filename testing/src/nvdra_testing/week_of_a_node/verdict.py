@@ -275,15 +275,49 @@ def unproved(sights: Iterable[Sight]) -> list[str]:
     ]
 
 
-def wrong_gpus(sights: Iterable[Sight], wanted: Mapping[str, frozenset[str]]) -> list[str]:
+def kept_gpus(
+    pod: PodHistory, forced: Iterable[PodHistory], history: History
+) -> set[frozenset[str]]:
+    """What a pod's claim had before, if the kubelet may have kept it for the pod.
+
+    Kubernetes allocates a claim anew when no pod uses it. A pod that was deleted by force is gone
+    for Kubernetes, but not at once for its kubelet, which gives the claim's next pod the devices
+    that it has prepared before, and does not call the driver: it compares the claim's UID only.
+    Nobody else gets these devices meanwhile, because the driver has not been told to unprepare
+    them. Source: kubelet, pkg/kubelet/cm/dra/manager.go; kubernetes/kubernetes#141471.
+
+    Args:
+        pod: The pod.
+        forced: The pods that were deleted by force.
+        history: What the claims had.
+    """
+    claims = {*pod.claims.values()}
+    return {
+        frozenset({history.uuids[was.node, was.device]})
+        for other in forced
+        if other.node == pod.node and other.deleted is not None
+        for claim in claims & {*other.claims.values()}
+        for was in history.allocations.get(claim, ())
+        if was.node == pod.node and was.ended is not None and was.began < other.deleted
+    }
+
+
+def wrong_gpus(
+    sights: Iterable[Sight],
+    wanted: Mapping[str, frozenset[str]],
+    kept: Mapping[str, set[frozenset[str]]],
+) -> list[str]:
     """Pods that saw other GPUs than those that their claims have.
 
     Args:
         sights: What the pods have seen.
         wanted: The UUIDs of the claims' devices by pod.
+        kept: What their claims had before, by pod, if the kubelet may have kept it.
     """
     return [
         f"{each.pod} on {each.node} sees {sorted(each.what)}, not {sorted(wanted[each.pod])}"
         for each in sights
-        if each.word == "sees" and each.pod in wanted and frozenset(each.what) != wanted[each.pod]
+        if each.word == "sees"
+        and each.pod in wanted
+        and frozenset(each.what) not in {wanted[each.pod], *kept.get(each.pod, ())}
     ]
