@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from nvdra_testing import background
@@ -59,24 +60,23 @@ class DomainsRun:
         """Run the plan, and return when all domains have been deleted."""
         draw = random.Random(f"{self.plan.seed}/domains")
         nodes = self.cluster.nodes()
-        threads = [
-            threading.Thread(
-                target=self._live,
-                args=(
+        with (
+            background.running(self._restart),
+            ThreadPoolExecutor(self.plan.domains) as threads,
+        ):
+            lives = [
+                threads.submit(
+                    self._live,
                     f"domain-{number}",
                     draw.uniform(0, self.plan.seconds),
                     draw.uniform(*self.plan.life_s),
                     draw.sample(nodes, draw.randint(1, len(nodes))),
                     draw.choice((True, False)),
-                ),
-            )
-            for number in range(self.plan.domains)
-        ]
-        with background.running(self._restart):
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+                )
+                for number in range(self.plan.domains)
+            ]
+        for life in lives:
+            life.result()
 
     def _live(
         self, name: str, begins_s: float, life_s: float, nodes: Sequence[str], pods_first: bool
