@@ -2,8 +2,9 @@
 
 It lists once, then watches and resumes; it lists again only if it must. Read the objects with
 `snapshot()` or `get(key)`, wait with `wait_for_change`, or pass `on_change` to be called with the
-changed keys. `informer_cache` interprets the answers. Source: docs/reference/api-server.md, "List
-and watch".
+changed keys. Where changes may come faster than they are of use, `pause_after_change` closes the
+watch for a while. `informer_cache` interprets the answers. Source: docs/reference/api-server.md,
+"List and watch".
 """
 
 import asyncio
@@ -44,6 +45,11 @@ def _ignore_change(_: frozenset[str]) -> None:
     """Do nothing with the changed keys."""
 
 
+def _never_pause() -> float:
+    """Receive every change at once."""
+    return 0.0
+
+
 FindPath = Callable[[float, bool], Awaitable[str]]
 """Returns the collection's path by the deadline. True means that the last path was answered with
 404."""
@@ -71,6 +77,7 @@ class Informer:
         *,
         on_change: Callable[[frozenset[str]], None] = _ignore_change,
         transform: Callable[[JsonObject], JsonObject] = informer_cache.keep_whole_object,
+        pause_after_change: Callable[[], float] = _never_pause,
     ) -> None:
         """Create an informer. `running` lists and watches.
 
@@ -85,12 +92,17 @@ class Informer:
                 writes, before `wait_for_change` returns.
             transform: Returns the part of an object to keep: at least name, namespace, UID and
                 resourceVersion.
+            pause_after_change: Called after each list or event that changed the copy. Returns for
+                how many seconds nothing is received; then the collection is listed again, so that
+                all that has changed meanwhile is received once.
         """
         self._api = api
         self._find_path = find_path
         self._params = params
         self._on_watch_restart = on_watch_restart
         self._on_change = on_change
+        self._pause_after_change = pause_after_change
+        self._paused_until = -math.inf
         self._has_watched = False
         self._cache = informer_cache.InformerCache(transform)
         self._changed = asyncio.Condition()
@@ -104,6 +116,11 @@ class Informer:
     def has_synced(self) -> bool:
         """Whether the collection has been listed."""
         return self._cache.is_listed
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether changes are not received at the moment, because there have been many."""
+        return self._pause_left_s() > 0.0
 
     def snapshot(self) -> Mapping[str, JsonObject]:
         """The objects by key, in the API version of `find_path`, including our own writes."""
@@ -125,8 +142,13 @@ class Informer:
             return self.change_count
 
     def record_write(self, obj: JsonObject) -> None:
-        """Apply our own create or replace before the watch reports it."""
+        """Apply our own create or replace before the watch reports it.
+
+        A pause begins anew, because the answer to the write has all that was received meanwhile.
+        """
         self._cache.record_write(obj)
+        if self.is_paused:
+            self._start_pause()
         self._notify_changed_keys()
 
     def record_delete(self, obj: JsonObject) -> None:
@@ -145,7 +167,10 @@ class Informer:
         failures, failed_at = 0, -math.inf
         while True:
             try:
-                await self._watch_until_relist(await self._list())
+                path = await self._list()
+                if not self.is_paused:
+                    await self._watch_until_relist(path)
+                await self._wait_for_end_of_pause()
             except DriverError as error:
                 failures = 1 if clock() - failed_at > _BACKOFF_RESET_S else failures + 1
                 failed_at = clock()
@@ -161,6 +186,8 @@ class Informer:
         is_changed = self._cache.replace(await self._api.get(path, deadline, self._params))
         self._notify_changed_keys()
         LOG.v(2, "Listed", path=path)
+        if is_changed:
+            self._start_pause()
         if is_changed or self.error or self.change_count == 0:
             await self._wake_waiters("")
         return path
@@ -213,8 +240,21 @@ class Informer:
                     return outcome
                 if outcome is WatchResult.CHANGED:
                     self._notify_changed_keys()
+                    self._start_pause()
                     await self._wake_waiters("")
+                    if self.is_paused:
+                        return WatchResult.RELIST
         return WatchResult.UNCHANGED
+
+    def _start_pause(self) -> None:
+        self._paused_until = asyncio.get_running_loop().time() + self._pause_after_change()
+
+    def _pause_left_s(self) -> float:
+        return self._paused_until - asyncio.get_running_loop().time()
+
+    async def _wait_for_end_of_pause(self) -> None:
+        while self.is_paused:  # noqa: ASYNC110 - our own writes make it longer
+            await asyncio.sleep(self._pause_left_s())
 
     def _notify_changed_keys(self) -> None:
         if changed := self._cache.take_changed_keys():
