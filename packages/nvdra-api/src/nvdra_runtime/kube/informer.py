@@ -78,6 +78,7 @@ class Informer:
         on_change: Callable[[frozenset[str]], None] = _ignore_change,
         transform: Callable[[JsonObject], JsonObject] = informer_cache.keep_whole_object,
         pause_after_change: Callable[[], float] = _never_pause,
+        page_size: int | None = None,
     ) -> None:
         """Create an informer. `running` lists and watches.
 
@@ -95,6 +96,9 @@ class Informer:
             pause_after_change: Called after each list or event that changed the copy. Returns for
                 how many seconds nothing is received; then the collection is listed again, so that
                 all that has changed meanwhile is received once.
+            page_size: How many objects to list at once; None for all. Pages need less memory here,
+                if `transform` keeps little, and more work in the server, which has to read them
+                from etcd: they are for a few clients of a large collection.
         """
         self._api = api
         self._find_path = find_path
@@ -103,6 +107,7 @@ class Informer:
         self._on_change = on_change
         self._pause_after_change = pause_after_change
         self._paused_until = -math.inf
+        self._page_size = page_size
         self._has_watched = False
         self._cache = informer_cache.InformerCache(transform)
         self._changed = asyncio.Condition()
@@ -183,7 +188,7 @@ class Informer:
         deadline = asyncio.get_running_loop().time() + _LIST_TIMEOUT_S
         path = await self._find_path(deadline, self._is_path_missing)
         self._is_path_missing = False
-        is_changed = self._cache.replace(await self._api.get(path, deadline, self._params))
+        is_changed = await self._list_pages(path, deadline)
         self._notify_changed_keys()
         LOG.v(2, "Listed", path=path)
         if is_changed:
@@ -191,6 +196,16 @@ class Informer:
         if is_changed or self.error or self.change_count == 0:
             await self._wake_waiters("")
         return path
+
+    async def _list_pages(self, path: str, deadline: float) -> bool:
+        """List page by page, so that the whole objects are never there at once."""
+        params = {**self._params, **({"limit": str(self._page_size)} if self._page_size else {})}
+        kept: dict[str, JsonObject] = {}
+        page = await self._api.get(path, deadline, params)
+        while token := (page.get("metadata") or {}).get("continue"):
+            kept |= self._cache.kept(page)
+            page = await self._api.get(path, deadline, {**params, "continue": token})
+        return self._cache.replace(page, kept)
 
     async def _watch_until_relist(self, path: str) -> None:
         """Watch, and resume where each watch ended, until a list is necessary.

@@ -138,6 +138,33 @@ def test_a_watch_that_fails_before_any_event_is_told_and_the_collection_listed_l
     watched(answers, main)
 
 
+def test_a_large_collection_is_listed_in_pages() -> None:
+    def page(token: str, *objects: JsonObject) -> Answer:
+        return 200, {
+            "metadata": {"resourceVersion": "5", "continue": token},
+            "items": list(objects),
+        }
+
+    answers = script(
+        (GET, page("two", obj("a", 1), obj("b", 2))),
+        (GET, page("three", obj("c", 3))),
+        (GET, EXPIRED),  # the server has forgotten the rest; it begins anew
+        (GET, page("four", obj("b", 2))),
+        (GET, page("", obj("c", 3))),
+        (f"{WATCH} 5", OPEN),
+    )
+
+    async def main(api: RecordedApi, informer: Informer) -> None:
+        await names_are(informer, "b", "c")
+        await asyncio.sleep(60)
+        asked = [each.params for each in api.requests if each.line == GET]
+        assert [each.get("continue") for each in asked] == [None, "two", "three", None, "four"]
+        assert {each["limit"] for each in asked} == {"2"}
+        assert {each["labelSelector"] for each in asked} == {"a"}
+
+    watched(answers, main, page_size=2)
+
+
 def test_after_a_pause_all_that_has_changed_is_read_once() -> None:
     pauses = iter((0.0, 5.0, 3.0))  # after the first list, after the event, after the second list
     answers = script(
