@@ -28,6 +28,7 @@ from bench import (
     installation,
     lab,
     machine,
+    many_domains,
     memory_growth,
     pods,
     report,
@@ -42,12 +43,15 @@ FIRSTS = 5
 AT_ONCE, DOMAIN_ROUNDS = 50, 3
 """Number of compute domains, and how often they are created and deleted."""
 
+ALONE_AT_MOST = 72
+"""Members of the largest clique that grows without a controller too; it takes a minute."""
+
 ETCD_FLAGS: tuple[str, ...] = ()
 """None: etcd syncs every write, as in production."""
 
 
 def main() -> None:
-    """Run all benchmarks. This takes about twelve minutes with the default options."""
+    """Run all benchmarks. This takes about a quarter of an hour with the default options."""
     arguments = _arguments()
     progress = Progress()
     places = environment.read()
@@ -80,12 +84,12 @@ def main() -> None:
         "domains": domains.summary(measured_domains, AT_ONCE),
         "simulator": _simulator(progress),
     }
+    if arguments.domains:
+        with progress.step(f"{arguments.domains} domains of one node", "about 4 min"):
+            found = many_domains.measure(arguments.domains, kubernetes=KUBERNETES)
+        results["many_domains"] = many_domains.summary(found)
     if arguments.members:
-        with progress.step("cliques that grow", "about 2 min"):
-            grown = [
-                clique_growth.measure(count, kubernetes=KUBERNETES) for count in arguments.members
-            ]
-        results["cliques"] = [clique_growth.summary(each) for each in grown]
+        results |= _cliques(arguments.members, progress)
     if arguments.pods:
         with lab.running(progress, pods.PROFILE, GPUS_ONLY) as cluster:
             results["pods"] = pods.measure(cluster, arguments.pods, arguments.pods // 3, progress)
@@ -116,6 +120,13 @@ def _arguments() -> argparse.Namespace:
         nargs="*",
         default=list(clique_growth.MEMBERS),
         help="members of the cliques that grow; none leaves them out (18 72 144 256)",
+    )
+    parser.add_argument(
+        "--domains",
+        type=int,
+        default=many_domains.COUNT,
+        help="domains of one node each with which the controller is started; 0 leaves them out "
+        f"({many_domains.COUNT})",
     )
     parser.add_argument(
         "--pods",
@@ -165,6 +176,26 @@ def _starts(server: ApiServer, program: Path, count: int, progress: Progress) ->
             step.detail = f"start {number + 1}"
             durations.append(first_slice.first_slice_s(server, program))
         return durations
+
+
+def _cliques(members: Sequence[int], progress: Progress) -> dict[str, Any]:
+    """Cliques that grow, and those of them again that grow fast enough without a controller."""
+    alone = [count for count in members if count <= ALONE_AT_MOST]
+    found: dict[str, Any] = {}
+    for key, counts, with_controller, title, duration in (
+        ("cliques", members, True, "cliques that grow", "about 2 min"),
+        ("cliques_alone", alone, False, "the same without a controller", "about 3 min"),
+    ):
+        with progress.step(title, duration):
+            found[key] = [
+                clique_growth.summary(
+                    clique_growth.measure(
+                        count, with_controller=with_controller, kubernetes=KUBERNETES
+                    )
+                )
+                for count in counts
+            ]
+    return found
 
 
 def _simulator(progress: Progress) -> dict[str, float]:

@@ -40,15 +40,24 @@ class Counter:
 async def main(port: int) -> None:
     """Forward until standard input is closed."""
     counter = Counter(port)
-    server = await asyncio.start_server(counter.forward, "127.0.0.1", 0)
+    connections: list[asyncio.Task[None]] = []
     lines = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin
-    )
-    print(server.sockets[0].getsockname()[1], flush=True)
-    while await lines.readline():
-        print(counter.received, flush=True)
-    server.close()
+    async with asyncio.TaskGroup() as group:
+        # Not asyncio's own tasks: it prints the trace of each one that is cancelled at the end.
+        server = await asyncio.start_server(
+            lambda *streams: connections.append(group.create_task(counter.forward(*streams))),
+            "127.0.0.1",
+            0,
+        )
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(lines), sys.stdin
+        )
+        print(server.sockets[0].getsockname()[1], flush=True)
+        while await lines.readline():
+            print(counter.received, flush=True)
+        server.close()
+        for each in connections:
+            each.cancel()
 
 
 if __name__ == "__main__":

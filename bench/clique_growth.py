@@ -13,11 +13,10 @@ import contextlib
 import json
 import math
 import random
-import re
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +31,9 @@ from nvdra_imex_daemon.membership.member_store import CliqueMemberStore, Pod
 from nvdra_runtime.kube import client
 from nvdra_runtime.kube.client import Client, KubeSettings
 from nvdra_runtime.kube.errors import NotFound
-from nvdra_testing.control_plane import apiserver, controller, domain_objects
+from nvdra_testing.control_plane import apiserver, controller, domain_objects, request_counts
 from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.control_plane.request_counts import RequestCounts
 from nvdra_testing.polling import wait_until
 
 MEMBERS = (18, 72, 144, 256)
@@ -160,7 +160,8 @@ async def _measure(
             if not with_controller:
                 await running.stop()
             pods = await _create_pods(api, driver, uid, count)
-            before, received = _requests(server), await counter.read()
+            before = request_counts.parse(server.text("/metrics"))
+            received = await counter.read()
             began = time.monotonic()
             stop = asyncio.Event()
             clique_path = domain_objects.cliques_path(driver, names.clique_name(uid, CLIQUE))
@@ -182,31 +183,24 @@ async def _growth(
     path: str,
     count: int,
     formed_s: float,
-    before: dict[tuple[str, str, str], float],
+    before: RequestCounts,
     counter: "_Counter",
 ) -> Growth:
-    spent = {key: n - before.get(key, 0.0) for key, n in _requests(server).items()}
+    spent = request_counts.parse(server.text("/metrics")).since(before)
     clique = server.request("GET", path)
     indexes = [each["index"] for each in clique["daemons"]]
     assert sorted(indexes) == list(range(count)), "every member has an index of its own"
     assert len(clique["metadata"]["ownerReferences"]) == count
-
-    def total(resource: str, codes: Sequence[str]) -> float:
-        return sum(
-            n
-            for (kind, verb, code), n in spent.items()
-            if kind == resource and verb in ("POST", "PUT", "PATCH", "APPLY") and code in codes
-        )
 
     return Growth(
         count,
         formed_s,
         len(json.dumps(clique, separators=(",", ":"))),
         await counter.read() / count,
-        total("computedomaincliques", ("200", "201")) / count,
-        total("computedomaincliques", ("409", "422")) / count,
-        total("pods", ("200",)) / count,
-        round(total("computedomains/status", ("200",))),
+        spent.writes("computedomaincliques") / count,
+        spent.writes("computedomaincliques", request_counts.CONFLICT) / count,
+        spent.writes("pods") / count,
+        round(spent.writes("computedomains/status")),
     )
 
 
@@ -263,8 +257,9 @@ async def _reported(members: MemberList, status: MemberStatus) -> None:
             await members.report(status)
         except DriverError:
             failures += 1
+            pause_s = min(10.0, 0.2 * 2**failures, members.recheck_in_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(10.0, 0.2 * 2**failures)):
+                async with asyncio.timeout(pause_s):
                     await members.changed_since(serial)
         else:
             return
@@ -308,21 +303,6 @@ async def _create_pods(api: Client, namespace: str, uid: DomainUID, count: int) 
             return await api.replace(f"{path}/{name}/status", {**made, "status": status}, deadline)
 
     return list(await asyncio.gather(*map(create, range(count))))
-
-
-_SERIES = re.compile(r"apiserver_request_total\{(?P<labels>[^}]*)\} (?P<value>\S+)")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
-
-
-def _requests(server: ApiServer) -> dict[tuple[str, str, str], float]:
-    """(resource with subresource, verb, code) → requests so far, as the API server counts them."""
-    found: dict[tuple[str, str, str], float] = {}
-    for match in _SERIES.finditer(server.text("/metrics")):
-        labels = dict(_LABEL.findall(match["labels"]))
-        resource = "/".join(filter(None, (labels["resource"], labels["subresource"])))
-        key = resource, labels["verb"], labels["code"]
-        found[key] = found.get(key, 0.0) + float(match["value"])
-    return found
 
 
 def _exists(server: ApiServer, path: str) -> bool:

@@ -112,7 +112,7 @@ async def _measured(server: ApiServer, directory: Path, count: int, rounds: int)
         domain_objects.create_namespace(server),
     )
     settings = KubeSettings(str(server.kubeconfig), qps=10_000, burst=10_000)
-    async with client.connect(settings) as api, _watching(api, driver) as seen:
+    async with client.connect(settings) as api, watching(api, driver) as seen:
         with controller.run_controller(server, directory, driver, "-v=2") as running:
             await wait_until(running.is_ready, 30)
             pids = running.process.pid, server.process.pid if server.process else 0
@@ -137,16 +137,16 @@ async def _round(
     before, spent = _writes(running), [_processor_s(pid) for pid in pids]
     started = time.monotonic()
     await _each(names, lambda name: api.create(path, domain_objects.domain(name), deadline))
-    await wait_until(lambda: _children(seen) == 3 * count, LONGEST_S)
+    await wait_until(lambda: child_count(seen) == 3 * count, LONGEST_S)
     created_s = time.monotonic() - started
     cpu_s, server_cpu_s = (_processor_s(pid) - was for pid, was in zip(pids, spent, strict=True))
-    await wait_until(lambda: _ready(seen) == count, LONGEST_S)
+    await wait_until(lambda: ready_count(seen) == count, LONGEST_S)
     status_s = time.monotonic() - started
     await asyncio.sleep(REST_S)
-    memory = _resident_mib(running.process.pid)
+    memory = resident_mib(running.process.pid)
     started = time.monotonic()
     await _each(names, lambda name: api.delete(f"{path}/{name}", deadline))
-    await wait_until(lambda: not seen.domains.snapshot() and not _children(seen), LONGEST_S)
+    await wait_until(lambda: not seen.domains.snapshot() and not child_count(seen), LONGEST_S)
     gone_s = time.monotonic() - started
     return Round(
         created_s, status_s, cpu_s, server_cpu_s, gone_s, memory, _writes(running) - before
@@ -157,21 +157,30 @@ async def _formed_s(
     api: Client, server: ApiServer, seen: Watched, driver: str, team: str, count: int
 ) -> float:
     """Seconds from the first create until every domain is Ready with its one node."""
-    argv = [sys.executable, "-m", "bench.played_daemons", str(server.kubeconfig), driver]
     deadline = asyncio.get_running_loop().time() + LONGEST_S
     wanted = [domain_objects.domain(f"formed-{number}", numNodes=1) for number in range(count)]
-    player = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+    async with simulated_daemons(server, driver):
+        started = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for each in wanted:
+                group.create_task(api.create(domain_objects.domains_path(team), each, deadline))
+        await wait_until(lambda: ready_count(seen) == count, LONGEST_S)
+        return time.monotonic() - started
+
+
+@asynccontextmanager
+async def simulated_daemons(server: ApiServer, namespace: str) -> AsyncIterator[None]:
+    """A process that simulates one daemon for every domain while the block runs."""
+    player = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.played_daemons", str(server.kubeconfig), namespace),
+        stdout=asyncio.subprocess.PIPE,
+    )
     try:
         assert player.stdout is not None
         assert await player.stdout.readline(), (
             "the process that simulates the daemons ended at its start"
         )
-        started = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            for each in wanted:
-                group.create_task(api.create(domain_objects.domains_path(team), each, deadline))
-        await wait_until(lambda: _ready(seen) == count, LONGEST_S)
-        return time.monotonic() - started
+        yield
     finally:
         player.terminate()
         await player.wait()
@@ -183,11 +192,13 @@ async def _each(names: list[str], call: Callable[[str], Coroutine[Any, Any, Any]
             group.create_task(call(name))
 
 
-def _children(seen: Watched) -> int:
+def child_count(seen: Watched) -> int:
+    """How many DaemonSets and claim templates there are."""
     return len(seen.daemonsets.snapshot()) + len(seen.templates.snapshot())
 
 
-def _ready(seen: Watched) -> int:
+def ready_count(seen: Watched) -> int:
+    """How many domains are Ready."""
     return sum(
         (each.get("status") or {}).get("status") == "Ready"
         for each in seen.domains.snapshot().values()
@@ -195,7 +206,9 @@ def _ready(seen: Watched) -> int:
 
 
 @asynccontextmanager
-async def _watching(api: Client, driver: str) -> AsyncIterator[Watched]:
+async def watching(api: Client, driver: str) -> AsyncIterator[Watched]:
+    """Watch the domains and their children while the block runs."""
+
     def informer(path: str, params: dict[str, str]) -> Informer:
         async def locate(deadline: float, is_lost: bool) -> str:
             del deadline, is_lost
@@ -232,9 +245,11 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _resident_mib(pid: int) -> float:
+def resident_mib(pid: int, *, most: bool = False) -> float:
+    """The resident set of a process in MiB, or the most that it has been."""
     status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    field = "VmHWM:" if most else "VmRSS:"
+    line = next(line for line in status.splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1024
 
 

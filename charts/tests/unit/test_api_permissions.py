@@ -88,7 +88,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("get", "nodes", PLUGINS)
     ],
     "nvdra_runtime.kubeletplugin.standby:Standby._see_slices get": [("list", SLICES, PLUGINS)],
-    "nvdra_runtime.kube.informer:Informer._list get": [],  # counted where the informer is created
+    "nvdra_runtime.kube.informer:Informer._list_pages get": [],  # counted where it is created
     "nvdra_runtime.kube.informer:Informer._read_watch watch": [],
     "nvdra_runtime.claims.stale_claims:StaleClaimCleanup._stale_reason get_claim": [
         ("get", CLAIMS, PLUGINS)

@@ -22,12 +22,17 @@ from nvdra_runtime.kube.informer import PROMPT_BACKOFF, FindPath, Informer, fixe
 
 from nvdra_cd_controller import api_paths
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
+from nvdra_cd_controller.shared_parts import SharedParts
 
 EnqueueDomain = Callable[[DomainUID], None]
 
 _HAS_DOMAIN_LABEL: Final = {"labelSelector": names.DOMAIN_LABEL}
 _DROPPED_METADATA: Final = frozenset({"managedFields"})
 """A third of an object's size, and nothing here reads it."""
+
+_PAGE_SIZE: Final = 250
+"""Objects in one answer to a list. All of a thousand domains at once, as text and before they are
+trimmed, would take more memory than what is kept of them."""
 
 
 class IndexedInformer:
@@ -54,8 +59,9 @@ class IndexedInformer:
             params,
             observe_restart,
             on_change=self._update_index,
-            transform=trim,
+            transform=SharedParts(trim),
             backoff=PROMPT_BACKOFF,
+            page_size=_PAGE_SIZE,
         )
 
     def objects_of(self, uid: DomainUID) -> Iterator[JsonObject]:

@@ -127,6 +127,8 @@ class Daemon:
                     self._supervisor.pause()  # a node has one IMEX, which is our successor's now
                 self._failures += 1
                 pause_s = _FAILURE_BACKOFF.delay(self._failures, random.random())  # noqa: S311
+                # Our turn to write must not be missed: those who come late come together.
+                pause_s = min(pause_s, self._member_list.recheck_in_s)
                 failure = error
                 LOG.v(2, "Reconciling failed", error=error, retry_s=round(pause_s, 1))
             else:

@@ -2,8 +2,9 @@
 
 It lists once, then watches and resumes; it lists again only if it must. Read the objects with
 `snapshot()` or `get(key)`, wait with `wait_for_change`, or pass `on_change` to be called with the
-changed keys. `informer_cache` interprets the answers. Source: docs/reference/api-server.md, "List
-and watch".
+changed keys. Where changes may come faster than they are of use, `pause_after_change` closes the
+watch for a while. `informer_cache` interprets the answers. Source: docs/reference/api-server.md,
+"List and watch".
 """
 
 import asyncio
@@ -49,6 +50,11 @@ def _ignore_change(_: frozenset[str]) -> None:
     """Do nothing with the changed keys."""
 
 
+def _never_pause() -> float:
+    """Receive every change at once."""
+    return 0.0
+
+
 FindPath = Callable[[float, bool], Awaitable[str]]
 """Returns the collection's path by the deadline. True means that the last path was answered with
 404."""
@@ -77,6 +83,8 @@ class Informer:
         on_change: Callable[[frozenset[str]], None] = _ignore_change,
         transform: Callable[[JsonObject], JsonObject] = informer_cache.keep_whole_object,
         backoff: Backoff = LIST_BACKOFF,
+        pause_after_change: Callable[[], float] = _never_pause,
+        page_size: int | None = None,
     ) -> None:
         """Create an informer. `running` lists and watches.
 
@@ -93,6 +101,12 @@ class Informer:
             transform: Returns the part of an object to keep: at least name, namespace, UID and
                 resourceVersion.
             backoff: Delays between attempts to list.
+            pause_after_change: Called after each list or event that changed the copy. Returns for
+                how many seconds nothing is received; then the collection is listed again, so that
+                all that has changed meanwhile is received once.
+            page_size: How many objects to list at once; None for all. Pages need less memory here,
+                if `transform` keeps little, and more work in the server, which has to read them
+                from etcd: they are for a few clients of a large collection.
         """
         self._api = api
         self._backoff = backoff
@@ -100,6 +114,9 @@ class Informer:
         self._params = params
         self._on_watch_restart = on_watch_restart
         self._on_change = on_change
+        self._pause_after_change = pause_after_change
+        self._paused_until = -math.inf
+        self._page_size = page_size
         self._has_watched = False
         self._cache = informer_cache.InformerCache(transform)
         self._changed = asyncio.Condition()
@@ -113,6 +130,11 @@ class Informer:
     def has_synced(self) -> bool:
         """Whether the collection has been listed."""
         return self._cache.is_listed
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether changes are not received at the moment, because there have been many."""
+        return self._pause_left_s() > 0.0
 
     def snapshot(self) -> Mapping[str, JsonObject]:
         """The objects by key, in the API version of `find_path`, including our own writes."""
@@ -134,8 +156,13 @@ class Informer:
             return self.change_count
 
     def record_write(self, obj: JsonObject) -> None:
-        """Apply our own create or replace before the watch reports it."""
+        """Apply our own create or replace before the watch reports it.
+
+        A pause begins anew, because the answer to the write has all that was received meanwhile.
+        """
         self._cache.record_write(obj)
+        if self.is_paused:
+            self._start_pause()
         self._notify_changed_keys()
 
     def record_delete(self, obj: JsonObject) -> None:
@@ -154,7 +181,10 @@ class Informer:
         failures, failed_at = 0, -math.inf
         while True:
             try:
-                await self._watch_until_relist(await self._list())
+                path = await self._list()
+                if not self.is_paused:
+                    await self._watch_until_relist(path)
+                await self._wait_for_end_of_pause()
             except DriverError as error:
                 failures = 1 if clock() - failed_at > _BACKOFF_RESET_S else failures + 1
                 failed_at = clock()
@@ -167,14 +197,26 @@ class Informer:
         deadline = asyncio.get_running_loop().time() + _LIST_TIMEOUT_S
         path = await self._find_path(deadline, self._is_path_missing)
         self._is_path_missing = False
-        is_changed = self._cache.replace(await self._api.get(path, deadline, self._params))
+        is_changed = await self._list_pages(path, deadline)
         self._notify_changed_keys()
         if self.error:
             self._on_change(frozenset(self._cache.objects()))
         LOG.v(2, "Listed", path=path)
+        if is_changed:
+            self._start_pause()
         if is_changed or self.error or self.change_count == 0:
             await self._wake_waiters("")
         return path
+
+    async def _list_pages(self, path: str, deadline: float) -> bool:
+        """List page by page, so that the whole objects are never there at once."""
+        params = {**self._params, **({"limit": str(self._page_size)} if self._page_size else {})}
+        kept: dict[str, JsonObject] = {}
+        page = await self._api.get(path, deadline, params)
+        while token := (page.get("metadata") or {}).get("continue"):
+            kept |= self._cache.kept(page)
+            page = await self._api.get(path, deadline, {**params, "continue": token})
+        return self._cache.replace(page, kept)
 
     async def _watch_until_relist(self, path: str) -> None:
         """Watch, and resume where each watch ended, until a list is necessary.
@@ -224,8 +266,21 @@ class Informer:
                     return outcome
                 if outcome is WatchResult.CHANGED:
                     self._notify_changed_keys()
+                    self._start_pause()
                     await self._wake_waiters("")
+                    if self.is_paused:
+                        return WatchResult.RELIST
         return WatchResult.UNCHANGED
+
+    def _start_pause(self) -> None:
+        self._paused_until = asyncio.get_running_loop().time() + self._pause_after_change()
+
+    def _pause_left_s(self) -> float:
+        return self._paused_until - asyncio.get_running_loop().time()
+
+    async def _wait_for_end_of_pause(self) -> None:
+        while self.is_paused:  # noqa: ASYNC110 - our own writes make it longer
+            await asyncio.sleep(self._pause_left_s())
 
     def _notify_changed_keys(self) -> None:
         if changed := self._cache.take_changed_keys():

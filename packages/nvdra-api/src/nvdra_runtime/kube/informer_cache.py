@@ -7,7 +7,7 @@ pool"; docs/reference/api-server.md, "List and watch".
 
 import enum
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nvdra_api.meta import JsonObject
@@ -65,12 +65,21 @@ class InformerCache:
         self._changed_keys.clear()
         return taken
 
-    def replace(self, document: Mapping[str, Any]) -> bool:
-        """Replace all objects by a list. Returns whether anything changed."""
+    def kept(self, document: Mapping[str, Any]) -> dict[str, JsonObject]:
+        """What the cache would keep of the objects in a list, by key."""
+        return {object_key(each): self._transform(each) for each in _items_with_kind(document)}
+
+    def replace(
+        self, document: Mapping[str, Any], earlier_pages: Mapping[str, JsonObject] | None = None
+    ) -> bool:
+        """Replace all objects by a list. Returns whether anything changed.
+
+        Args:
+            document: The list, or its last page.
+            earlier_pages: What `kept` returned for the pages before.
+        """
         before = self.objects()
-        self._observed = {
-            object_key(each): self._transform(each) for each in document.get("items") or ()
-        }
+        self._observed = {**(earlier_pages or {}), **self.kept(document)}
         self._deleted.clear()
         self._resume_from(document.get("metadata") or {})
         now = self.objects()
@@ -129,6 +138,17 @@ class InformerCache:
             for name, each in self._written.items()
             if not _is_newer(version, each["metadata"]["resourceVersion"], or_equal=True)
         }
+
+
+def _items_with_kind(document: Mapping[str, Any]) -> Iterator[JsonObject]:
+    """The objects of a list, with the kind that the server leaves out of those of built-in types.
+
+    The objects of a watch have it, and nothing may depend on how an object became known.
+    """
+    kind = str(document.get("kind") or "").removesuffix("List")
+    said = {"apiVersion": document.get("apiVersion"), "kind": kind} if kind else {}
+    for each in document.get("items") or ():
+        yield {**said, **each}
 
 
 def object_key(obj: JsonObject) -> str:

@@ -49,7 +49,9 @@ def versions(api: RecordedApi) -> Sequence[str]:
 
 
 def watched(
-    answers: Callable[[Request], Answer], main: Callable[[RecordedApi, Informer], Any]
+    answers: Callable[[Request], Answer],
+    main: Callable[[RecordedApi, Informer], Any],
+    **options: Any,
 ) -> Any:
     async def find_path(deadline: float, is_lost: bool) -> str:
         del deadline, is_lost
@@ -57,7 +59,7 @@ def watched(
 
     async def started() -> Any:
         api = RecordedApi(answers)
-        informer = Informer(api, find_path, {"labelSelector": "a"}, lambda _: None)
+        informer = Informer(api, find_path, {"labelSelector": "a"}, lambda _: None, **options)
         async with informer.running():
             return await main(api, informer)
 
@@ -134,6 +136,58 @@ def test_a_watch_that_fails_before_any_event_is_told_and_the_collection_listed_l
         assert api.requests[2].time - api.requests[1].time >= 0.4
 
     watched(answers, main)
+
+
+def test_a_large_collection_is_listed_in_pages() -> None:
+    def page(token: str, *objects: JsonObject) -> Answer:
+        return 200, {
+            "metadata": {"resourceVersion": "5", "continue": token},
+            "items": list(objects),
+        }
+
+    answers = script(
+        (GET, page("two", obj("a", 1), obj("b", 2))),
+        (GET, page("three", obj("c", 3))),
+        (GET, EXPIRED),  # the server has forgotten the rest; it begins anew
+        (GET, page("four", obj("b", 2))),
+        (GET, page("", obj("c", 3))),
+        (f"{WATCH} 5", OPEN),
+    )
+
+    async def main(api: RecordedApi, informer: Informer) -> None:
+        await names_are(informer, "b", "c")
+        await asyncio.sleep(60)
+        asked = [each.params for each in api.requests if each.line == GET]
+        assert [each.get("continue") for each in asked] == [None, "two", "three", None, "four"]
+        assert {each["limit"] for each in asked} == {"2"}
+        assert {each["labelSelector"] for each in asked} == {"a"}
+
+    watched(answers, main, page_size=2)
+
+
+def test_after_a_pause_all_that_has_changed_is_read_once() -> None:
+    pauses = iter((0.0, 5.0, 3.0))  # after the first list, after the event, after the second list
+    answers = script(
+        (GET, listing(5, obj("a", 1))),
+        (f"{WATCH} 5", OPEN),
+        (GET, listing(9, obj("b", 6), obj("c", 9))),
+        (GET, listing(9, obj("b", 6), obj("c", 9))),  # nothing new: it watches again
+        (f"{WATCH} 9", OPEN),
+    )
+
+    async def main(api: RecordedApi, informer: Informer) -> None:
+        await names_are(informer, "a")
+        assert not informer.is_paused
+        api.push(THINGS, "ADDED", obj("b", 6))
+        await names_are(informer, "a", "b")
+        assert informer.is_paused
+        await names_are(informer, "b", "c")
+        await asyncio.sleep(60)
+        assert not informer.is_paused
+        _, watched_at, second, third, again = (each.time for each in api.requests)
+        assert [second - watched_at, third - second, again - third] == [5, 3, 0]
+
+    watched(answers, main, pause_after_change=lambda: next(pauses))
 
 
 def test_an_event_reaches_those_who_wait() -> None:

@@ -35,6 +35,15 @@ def test_a_list_that_says_nothing_new_changes_nothing() -> None:
     assert not collection.replace({"metadata": {"resourceVersion": "9"}, "items": [obj("a", 1)]})
 
 
+def test_objects_of_a_list_say_their_kind_as_those_of_a_watch_do() -> None:
+    kind = {"apiVersion": "apps/v1", "kind": "DaemonSet"}
+    cache = InformerCache()
+    cache.apply_watch_line(event("ADDED", {**obj("a", 5), **kind}))
+    document = {"apiVersion": "apps/v1", "kind": "DaemonSetList", "items": [obj("a", 5)]}
+    assert not cache.replace({**document, "metadata": {"resourceVersion": "6"}})
+    assert cache.get("a") == {**obj("a", 5), **kind}
+
+
 def test_a_list_may_say_null_for_no_items() -> None:
     collection = listed(5, obj("a", 1))
     collection.replace({"metadata": {"resourceVersion": "6"}, "items": None})

@@ -26,8 +26,9 @@ LOG = logs.logger(__name__)
 DEPUTY_AFTER_S: Final = 15.0
 """How long a daemon waits for the controller before it writes its entry itself. Another replica of
 the controller takes over within 15 to 20 s."""
-DEPUTIES_PER_S: Final = 5.0
-"""How many daemons of one clique then begin to write in a second, so that they rarely conflict."""
+DEPUTIES_PER_S: Final = 3.0
+"""How many daemons of one clique then write in a second, each at a random time, its turn. A read
+and the write after it take some hundredths of a second, so that few meet another one's."""
 AWAY_S: Final = 60.0
 """How long a daemon that had to write its entry takes the controller for away."""
 
@@ -56,8 +57,10 @@ class Announcer:
         self._links_annotation = links_annotation
         self._path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
         self._clique = clique
-        spread_s = random.random() * max_nodes / DEPUTIES_PER_S  # noqa: S311 - spreads load
-        self._patience_s = DEPUTY_AFTER_S + spread_s
+        self._spread_s = max_nodes / DEPUTIES_PER_S
+        self._next_spread_s = self._spread_s
+        self._patience_s = DEPUTY_AFTER_S + _random_share(self._spread_s)
+        self._turn_at = 0.0
         self._wanted: Announcement | None = None
         self._wanted_since = 0.0
         self._is_written = False
@@ -71,9 +74,10 @@ class Announcer:
     @property
     def patience_left_s(self) -> float:
         """How long to wait for the controller before we write our entry ourselves."""
-        if self._wanted is None or self.is_controller_away:
-            return 0.0
-        return max(0.0, self._wanted_since + self._patience_s - _now())
+        turn_at = self._turn_at
+        if self._wanted is not None and not self.is_controller_away:
+            turn_at = max(turn_at, self._wanted_since + self._patience_s)
+        return max(0.0, turn_at - _now())
 
     async def announce(self, announcement: Announcement, deadline: float) -> None:
         """Write the announcement if it says something new.
@@ -104,11 +108,25 @@ class Announcer:
         self._is_written = True
         LOG.v(2, "Announced on this pod", ready=announcement.is_ready, left=announcement.has_left)
 
+    def take_another_turn(self) -> None:
+        """Wait for another turn, because somebody else has just written the clique.
+
+        Each time the turns are spread over twice the time, for an API server that is so slow that
+        many meet.
+        """
+        self._turn_at = _now() + _random_share(self._next_spread_s)
+        self._next_spread_s *= 2
+
     def note_own_write(self) -> None:
         """Note that we had to write our entry ourselves."""
         if not self.is_controller_away:
             LOG.warning("The controller does not write the clique: this daemon writes its entry")
         self._away_until = _now() + AWAY_S
+        self._next_spread_s = self._spread_s
+
+
+def _random_share(duration_s: float) -> float:
+    return random.random() * duration_s  # noqa: S311 - spreads load
 
 
 def _now() -> float:

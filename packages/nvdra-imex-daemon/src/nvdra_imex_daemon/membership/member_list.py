@@ -3,7 +3,8 @@
 One informer watches one object by its name. Where the controller writes the clique, we announce on
 our pod what our entry is to contain, and write it ourselves only if the controller does not. A
 write is based on the version of the object that was read, or is a patch of our own entry alone.
-After a conflict the object is read again and the change is computed again.
+After a conflict the object is read again and the change is computed again. Many changes in a row
+are not received one by one (`read_pace`).
 Source: docs/reference/imex.md, "Joining the clique"; docs/reference/compute-domain.md, "Races and
 correctness" (KW-24 to 30), "Scalability and latency" (KW-2).
 """
@@ -27,7 +28,8 @@ from nvdra_runtime.telemetry import logs
 from nvdra_imex_daemon.membership import entries, member_store
 from nvdra_imex_daemon.membership.announcer import Announcer
 from nvdra_imex_daemon.membership.entries import Entries, Entry, MemberIdentity, MemberStatus
-from nvdra_imex_daemon.membership.member_store import MemberStore
+from nvdra_imex_daemon.membership.member_store import JsonPatch, MemberStore
+from nvdra_imex_daemon.membership.read_pace import ReadPace
 
 LOG = logs.logger(__name__)
 
@@ -36,8 +38,9 @@ REPORT_TIMEOUT_S: Final = 15.0
 LEAVE_TIMEOUT_S: Final = 10.0
 """Limit of leaving, part of the pod's grace period, as in the reference driver."""
 
-_CONFLICT_BACKOFF: Final = Backoff(first_s=0.02, ceiling_s=0.5, jitter=1.0)
-"""Delays after a conflict, fully random because the other daemons wait as well."""
+_CONFLICT_BACKOFF: Final = Backoff(first_s=0.1, ceiling_s=3.2, jitter=1.0)
+"""Delays after a conflict, fully random because the other daemons wait as well. A read and the
+write after it take some hundredths of a second, so that shorter delays meet again."""
 
 
 class Superseded(RetryableError):
@@ -82,6 +85,8 @@ class MemberList:
         self._preferred_index = preferred_index
         self._announcer = announcer
         self._drops_unknown_fields = False
+        self._read_pace = ReadPace()
+        self._received: Entries = ()
         self.has_joined = False
         self.recheck_in_s = math.inf
         self._informer = Informer(
@@ -90,6 +95,7 @@ class MemberList:
             {"fieldSelector": f"metadata.name={store.name}"},
             observe_restart,
             backoff=PROMPT_BACKOFF,
+            pause_after_change=self._pause_after_change,
         )
 
     @asynccontextmanager
@@ -139,7 +145,11 @@ class MemberList:
             index = await self._report_to_controller(self._announcer, status, deadline)
             if index is not None:
                 return index
-        obj = self._cached() if self._informer.has_synced else await self._read(deadline)
+        return await self._write_own_entry(status, deadline)
+
+    async def _write_own_entry(self, status: MemberStatus, deadline: float) -> int:
+        """Write our entry if it does not say this already. Returns our index."""
+        obj = await self._current(status, deadline)
         failures = 0
         while True:
             self._check_superseded(obj)
@@ -153,6 +163,10 @@ class MemberList:
                 failures += 1
                 if isinstance(error, Invalid) and failures > 1:
                     raise
+                is_join = self._own_entry_patch(obj, change) is None
+                if self._announcer is not None and is_join and isinstance(error, Conflict):
+                    self._announcer.take_another_turn()
+                    raise self._wait_for_turn(self._announcer) from error
                 await asyncio.sleep(_CONFLICT_BACKOFF.delay(failures, random.random()))  # noqa: S311
                 obj = await self._read(deadline)
                 continue
@@ -160,6 +174,18 @@ class MemberList:
             if self._announcer is not None:
                 self._announcer.note_own_write()
             return self._record_stored(stored)
+
+    async def _current(self, status: MemberStatus, deadline: float) -> JsonObject | None:
+        """The object to base a write on: read again if ours may be old and its version matters."""
+        if not self._informer.has_synced:
+            return await self._read(deadline)
+        obj = self._cached()
+        if not self._informer.is_paused:
+            return obj
+        change = self._change(obj, status)
+        if change is None or self._own_entry_patch(obj, change) is not None:
+            return obj
+        return await self._read(deadline)
 
     async def _report_to_controller(
         self, announcer: Announcer, status: MemberStatus, deadline: float
@@ -183,11 +209,16 @@ class MemberList:
         own = self._own_entry(obj)
         if obj is not None and own is not None and entries.is_written_by(own, self._member):
             return self._record_stored(obj)  # our status is written later
-        raise NotListedYet(
+        raise self._wait_for_turn(announcer)
+
+    def _wait_for_turn(self, announcer: Announcer) -> NotListedYet:
+        """Why we are not listed; `recheck_in_s` is then the time until we may write ourselves."""
+        self.recheck_in_s = announcer.patience_left_s
+        return NotListedYet(
             Reason.DAEMON_NOT_READY,
             f"the controller has not put node {self._member.node} into the clique yet",
             "look whether the ComputeDomain controller runs; this daemon writes its entry itself "
-            f"in {announcer.patience_left_s:.0f} s",
+            f"in {self.recheck_in_s:.0f} s",
             node=self._member.node,
         )
 
@@ -251,10 +282,24 @@ class MemberList:
         path = self._path + self._store.subresource
         if obj is None:
             return await self._api.create(self._store.collection, change, deadline)
-        operations = member_store.own_entry_patch(self._store, obj, change, self._member)
+        operations = self._own_entry_patch(obj, change)
         if operations is None:
             return await self._api.replace(path, change, deadline)
         return await self._api.patch(path, operations, deadline, "application/json-patch+json")
+
+    def _own_entry_patch(self, obj: JsonObject | None, change: JsonObject) -> JsonPatch | None:
+        if obj is None:
+            return None
+        return member_store.own_entry_patch(self._store, obj, change, self._member)
+
+    def _pause_after_change(self) -> float:
+        """Note a change that was received. Returns the seconds to receive nothing more."""
+        now, after = asyncio.get_running_loop().time(), self.entries()
+        before = {each.get(self._store.node_field): each for each in self._received}
+        changed = sum(before.get(each.get(self._store.node_field)) != each for each in after)
+        self._read_pace = self._read_pace.after_change(now, len(after), changed)
+        self._received = after
+        return self._read_pace.pause_s(len(after))
 
     def _check_superseded(self, obj: JsonObject | None) -> None:
         """Raise Superseded if somebody else wrote our entry after we did."""

@@ -95,3 +95,24 @@ def test_an_announcement_that_is_refused_is_tried_again_and_not_waited_for_longe
         assert api.lines() == [PATCH, PATCH]
 
     run(main, [recorded_api.status(422, "Invalid")])
+
+
+def test_who_meets_another_writer_takes_another_turn_each_time_in_twice_the_time() -> None:
+    async def main(api: RecordedApi, announcer: Announcer) -> None:
+        spread_s = MAX_NODES / DEPUTIES_PER_S
+        announcer.note_own_write()
+        assert announcer.patience_left_s == 0.0
+        longest = []
+        for _ in range(200):
+            announcer.note_own_write()  # the next conflict is a first one again
+            announcer.take_another_turn()
+            first_s = announcer.patience_left_s
+            announcer.take_another_turn()
+            assert first_s <= spread_s
+            longest.append(announcer.patience_left_s)
+        assert spread_s < max(longest) <= 2 * spread_s
+        await asyncio.sleep(2 * spread_s)
+        assert announcer.patience_left_s == 0.0
+        assert not api.requests
+
+    run(main, [])
