@@ -39,7 +39,7 @@ def shared(value: Any, model: Any) -> Any:
         model = type(value)() if isinstance(value, dict | list) else None
     if isinstance(value, dict):
         made = {sys.intern(key): shared(each, model.get(key)) for key, each in value.items()}
-        is_model = len(made) == len(model) and all(model[key] is made[key] for key in made)
+        is_model = made.keys() == model.keys() and all(model[key] is made[key] for key in made)
         return model if is_model else made
     if isinstance(value, list):
         models = [*model, *value[len(model) :]]
