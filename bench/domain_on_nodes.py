@@ -1,27 +1,37 @@
-"""Measures a ComputeDomain on two real nodes: from the creation of its pods until they run.
+"""`python -m bench.domain_on_nodes`: a ComputeDomain on real nodes, until its pods run.
 
-The domain and its claim templates exist before two pods are created, one per node. The steps are
-read from watches of the pods, the daemons and their clique.
+The domain and its claim templates exist before the pods are created, one per node. The steps are
+read from watches of the pods, the daemons and their clique; the writes of the clique, by whomever,
+are counted by the API server. Needs root.
 """
 
+import argparse
+import os
+import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from nvdra_api import names
 from nvdra_lab.progress import Progress
 from nvdra_testing.cluster import compute_domains
-from nvdra_testing.cluster.installation import NAMESPACE, Cluster
+from nvdra_testing.cluster.installation import CD_PLUGIN, NAMESPACE, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
+from nvdra_testing.control_plane import request_counts
+from nvdra_testing.control_plane.request_counts import RequestCounts
 
-from bench import cluster_watch
+from bench import cluster_watch, lab
 from bench.figures import Summary
 from bench.pods import SETTLE_S, WAIT_S, is_running, pods_of
 
 PROFILE = "gb200-nvl72"
 NAME = "ring"
+CLIQUES = "computedomaincliques"
 STEPS = ("scheduled", "daemons placed", "daemons running", "daemons ready", "running")
-"""The steps that both nodes reach, in this order."""
+"""The steps that all nodes reach, in this order."""
+
+REQUESTS = ("clique writes", "clique conflicts", "clique reads", "pod patches")
+"""Requests of all components and users while a domain forms, for each node."""
 
 PROGRAMS = {
     "nvdra-cd-plugin": "[n]vdra-cd-plugin",
@@ -31,24 +41,63 @@ PROGRAMS = {
 """Component → pattern of its command line. The pattern does not match itself."""
 
 
+class Formed(NamedTuple):
+    """One domain that has formed.
+
+    Attributes:
+        steps_s: Step → seconds from the appearance of the first pod.
+        requests: Kind of request → how many there were, for each node.
+    """
+
+    steps_s: dict[str, float]
+    requests: dict[str, float]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.domain_on_nodes", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=18, help="how many (18)")
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="how often after a first time, at least twice (2)"
+    )
+    given = parser.parse_args()
+    progress = Progress()
+    with lab.running(progress, PROFILE, component=CD_PLUGIN, nodes=given.nodes) as cluster:
+        found = measure(cluster, max(2, given.rounds), progress)
+    for step, summary in found["steps_s"].items():
+        print(f"{step:18} {summary['p50']:7.2f} s")
+    for kind, summary in found["requests"].items():
+        print(f"{kind:18} {summary['p50']:7.2f} for each node")
+    for component, mib in found["resident_mib"].items():
+        print(f"{component:20} {mib:5.0f} MiB at most")
+    print(f"{given.nodes} nodes, load {os.getloadavg()[0]:.1f}")
+    return 0
+
+
 def measure(cluster: Cluster, rounds: int, progress: Progress) -> dict[str, Any]:
-    """Measure the seconds from the first pod's appearance to each step, and MiB per component."""
-    times: list[dict[str, float]] = []
+    """Measure the seconds to each step, the requests for each node, and MiB per component."""
+    found: list[Formed] = []
     resident: dict[str, float] = {}
-    title = f"{rounds} times a domain over two nodes"
+    nodes = len(cluster.nodes())
+    title = f"{rounds} times a domain over {nodes} nodes"
     with cluster.kubectl.fresh_namespace() as pods, progress.step(title) as step:
         for number in range(rounds + 1):
             step.detail = f"round {number}"
-            took = _once(cluster, pods, resident)
+            formed = _once(cluster, pods, resident)
             if number > 0:  # the first one warms up
-                times.append(took)
+                found.append(formed)
     return {
-        "steps_s": {step: vars(Summary.of([took[step] for took in times])) for step in STEPS},
+        "nodes": nodes,
+        "steps_s": {
+            step: vars(Summary.of([each.steps_s[step] for each in found])) for step in STEPS
+        },
+        "requests": {
+            kind: vars(Summary.of([each.requests[kind] for each in found])) for kind in REQUESTS
+        },
         "resident_mib": resident,
     }
 
 
-def _once(cluster: Cluster, pods: Kubectl, resident: dict[str, float]) -> dict[str, float]:
+def _once(cluster: Cluster, pods: Kubectl, resident: dict[str, float]) -> Formed:
     uid = compute_domains.create_domain(pods, NAME)
     workers = [
         compute_domains.channel_pod(f"{NAME}-{node}", compute_domains.template_name(NAME), node)
@@ -61,6 +110,7 @@ def _once(cluster: Cluster, pods: Kubectl, resident: dict[str, float]) -> dict[s
         f"{pods_of(NAMESPACE)}?{chosen}",
         f"{cliques}?{chosen}",
     )
+    before = _counts(cluster)
     took: dict[str, float] = {}
     seen: dict[tuple[str, str], Any] = {}
     with cluster_watch.events(cluster.kubectl, *paths) as events:
@@ -74,6 +124,7 @@ def _once(cluster: Cluster, pods: Kubectl, resident: dict[str, float]) -> dict[s
                 took.setdefault(step, at - started)
             if len(took) < len(STEPS):
                 at, event = events.get(timeout=WAIT_S)
+    requests = _requests(_counts(cluster).since(before), len(workers))
     for component, pattern in PROGRAMS.items():
         for mib in _resident_mib(cluster, pattern):
             resident[component] = max(resident.get(component, 0), mib)
@@ -81,7 +132,21 @@ def _once(cluster: Cluster, pods: Kubectl, resident: dict[str, float]) -> dict[s
     pods.delete("computedomain", NAME)
     compute_domains.Domain(cluster, uid).wait_gone(WAIT_S)
     time.sleep(SETTLE_S)
-    return took
+    return Formed(took, requests)
+
+
+def _counts(cluster: Cluster) -> RequestCounts:
+    return request_counts.parse(cluster.kubectl.run("get", "--raw", "/metrics"))
+
+
+def _requests(spent: RequestCounts, nodes: int) -> dict[str, float]:
+    counts = (
+        spent.writes(CLIQUES),
+        spent.writes(CLIQUES, request_counts.CONFLICT),
+        spent.reads(CLIQUES),
+        spent.total("pods", ("PATCH",)),
+    )
+    return {kind: count / nodes for kind, count in zip(REQUESTS, counts, strict=True)}
 
 
 def _reached(objects: list[Any], namespace: str, count: int) -> list[str]:
@@ -112,3 +177,7 @@ def _resident_mib(cluster: Cluster, pattern: str) -> list[float]:
         for line in cluster.exec_on_node(node, "sh", "-c", script).splitlines()
     ]
     return [int(line.split()[1]) / 1024 for line in lines]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""A lab with two real nodes and the driver installed by helm."""
+"""A lab with real nodes and the driver installed by helm."""
 
 import subprocess
 import sys
@@ -14,7 +14,11 @@ NAME = "bench"
 
 @contextmanager
 def running(
-    progress: Progress, profile: str, *settings: str, component: Component = GPU_PLUGIN
+    progress: Progress,
+    profile: str,
+    *settings: str,
+    component: Component = GPU_PLUGIN,
+    nodes: int = 2,
 ) -> Iterator[Cluster]:
     """Run a lab while the block runs. Needs root.
 
@@ -23,11 +27,12 @@ def running(
         profile: Hardware profile of each node.
         settings: Flags of helm.
         component: The plugin that is measured.
+        nodes: How many nodes there are.
     """
     _lab("image", "build")
     if (STATE_DIR / NAME).exists():
         _lab("down", "--name", NAME)
-    _lab("up", "--name", NAME, "--nodes", "2", "--profile", profile)
+    _lab("up", "--name", NAME, "--nodes", str(nodes), "--profile", profile)
     try:
         _lab("image", "load", "--name", NAME)
         cluster = Cluster.from_lab(Lab(NAME), component)

@@ -25,7 +25,7 @@ from nvdra_runtime.kube.informer import PROMPT_BACKOFF, Informer, fixed_path
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.telemetry import logs
 
-from nvdra_imex_daemon.membership import entries, member_store
+from nvdra_imex_daemon.membership import entries, member_store, read_pace
 from nvdra_imex_daemon.membership.announcer import Announcer
 from nvdra_imex_daemon.membership.entries import Entries, Entry, MemberIdentity, MemberStatus
 from nvdra_imex_daemon.membership.member_store import JsonPatch, MemberStore
@@ -297,9 +297,11 @@ class MemberList:
         now, after = asyncio.get_running_loop().time(), self.entries()
         before = {each.get(self._store.node_field): each for each in self._received}
         changed = sum(before.get(each.get(self._store.node_field)) != each for each in after)
-        self._read_pace = self._read_pace.after_change(now, len(after), changed)
+        has_controller = self._announcer is not None and not self._announcer.is_controller_away
+        interval_s = read_pace.interval_s(len(after), has_controller=has_controller)
+        self._read_pace = self._read_pace.after_change(now, interval_s, changed)
         self._received = after
-        return self._read_pace.pause_s(len(after))
+        return self._read_pace.pause_s(interval_s)
 
     def _check_superseded(self, obj: JsonObject | None) -> None:
         """Raise Superseded if somebody else wrote our entry after we did."""

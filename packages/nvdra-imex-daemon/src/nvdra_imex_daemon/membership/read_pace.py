@@ -18,9 +18,13 @@ eight or nine times."""
 COST_OF_ONE: Final = 2.0
 """A write that changes one entry alone counts for two: so daemons write for themselves."""
 SECONDS_PER_MEMBER: Final = 0.25
+"""Time between two reads for each member: a small object may be sent often."""
 CEILING_S: Final = 10.0
-"""The time between two reads is a quarter of a second for each member, and never longer than this:
-a small object may be sent often, and without us IMEX tries a peer again after 15 s."""
+"""The longest time between two reads while a controller writes; without us IMEX tries a peer again
+after 15 s."""
+CEILING_ALONE_S: Final = 60.0
+"""The same while daemons write for themselves: the time that they need for it grows with their
+number, and so must the time between two reads of all that they have written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +39,29 @@ class ReadPace:
     free: float = FREE_CHANGES
     counted_at: float = 0.0
 
-    def after_change(self, now: float, members: int, changed: int) -> "ReadPace":
+    def after_change(self, now: float, interval_s: float, changed: int) -> "ReadPace":
         """The pace after a change was received.
 
         Args:
             now: Monotonic seconds.
-            members: How many members the object lists.
-            changed: How many of their entries are new or have changed.
+            interval_s: From the function `interval_s`.
+            changed: How many entries are new or have changed.
         """
-        regained = (now - self.counted_at) / interval_s(members)
+        regained = (now - self.counted_at) / interval_s
         cost = COST_OF_ONE if changed == 1 else 1.0
         return ReadPace(max(0.0, min(FREE_CHANGES, self.free + regained) - cost), now)
 
-    def pause_s(self, members: int) -> float:
+    def pause_s(self, interval_s: float) -> float:
         """Seconds after the last change until the next one may be received."""
-        return interval_s(members) * max(0.0, 1 - self.free)
+        return interval_s * max(0.0, 1 - self.free)
 
 
-def interval_s(members: int) -> float:
-    """Seconds between two reads of an object that changes all the time."""
-    return min(CEILING_S, SECONDS_PER_MEMBER * max(1, members))
+def interval_s(members: int, *, has_controller: bool) -> float:
+    """Seconds between two reads of an object that changes all the time.
+
+    Args:
+        members: How many members the object lists.
+        has_controller: Whether a controller writes it.
+    """
+    ceiling_s = CEILING_S if has_controller else CEILING_ALONE_S
+    return min(ceiling_s, SECONDS_PER_MEMBER * max(1, members))
