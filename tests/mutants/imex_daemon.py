@@ -215,4 +215,29 @@ MUTANTS: Final = (
         "A node that moved takes an index that is another node's in its new clique.",
         (f"{_UNIT}/membership/test_index_file.py",),
     ),
+    Mutant(
+        "kill: temporary files of a killed daemon stay",
+        f"{_DAEMON}/configuration/imex_files.py",
+        "            remove_temporary_files(self._config.parent, names)\n",
+        "            del names\n",
+        "A daemon in a crash loop fills the node's directory of the domain.",
+        (f"{_UNIT}/configuration/test_imex_files.py",),
+    ),
+    Mutant(
+        "kill: an entry that is right already is not remembered",
+        f"{_DAEMON}/membership/member_list.py",
+        "                self._remember_read(obj)\n",
+        "",
+        "After a kill IMEX is started with a hosts file without this node, and ends.",
+        (f"{_UNIT}/membership/test_member_list.py",),
+    ),
+    Mutant(
+        "kill: the lock is held before IMEX is READY",
+        f"{_DAEMON}/process/ready_lock_holder.py",
+        "            self._descriptor = ready_lock.create(self._directory, self._pod)\n",
+        "            self._descriptor = ready_lock.create(self._directory, self._pod)\n"
+        "            ready_lock.hold(self._descriptor)\n",
+        "After a kill the entry still says Ready, and channels are released without an IMEX.",
+        (f"{_UNIT}/process/test_ready_lock_holder.py",),
+    ),
 )

@@ -43,6 +43,6 @@ def test_a_recording_is_written_in_the_form_of_the_list() -> None:
     assert golden_points.parse(text).operations == GOLDEN.operations
 
 
-@pytest.mark.parametrize("name", ["gpu_plugin", "controller"])
+@pytest.mark.parametrize("name", ["gpu_plugin", "cd_plugin", "controller", "imex_daemon"])
 def test_the_lists_of_the_repository_can_be_read(name: str) -> None:
     assert len(golden_points.load(name).operations) > 3

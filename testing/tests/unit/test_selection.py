@@ -54,6 +54,19 @@ def test_a_small_selection_strikes_changes_of_specs_and_draws_a_few_other_calls(
     assert Selection(GOLDEN, None, extent=selection.FEW).includes("prepare", REQUESTS[0])
 
 
+def test_of_the_imex_daemon_signals_locks_hosts_and_announcements_are_always_struck() -> None:
+    always = {
+        ("kill", "nvidia-imex SIGUSR1"),
+        ("fcntl", "/run/imexd/ready.lock F_WRLCK"),
+        ("pwrite64", "/etc/hosts"),
+        ("answered", "PATCH nvdra/pods/daemon-node-a"),
+    }
+    for seed in range(20):
+        drawn = Selection(GOLDEN, seed, extent=selection.DAEMON)
+        assert all(drawn.includes("prepare", KillPoint(*each, 2)) for each in always)
+        assert sum(drawn.includes("prepare", point) for point in REQUESTS) < 25
+
+
 def test_the_same_seed_draws_the_same_calls() -> None:
     once, again = (Selection(GOLDEN, seed=7) for _ in range(2))
     assert [once.includes("prepare", point) for point in REQUESTS] == [

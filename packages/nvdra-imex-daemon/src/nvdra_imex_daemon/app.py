@@ -139,6 +139,7 @@ async def _run_member(
     store = _member_store(settings, member)
     files = _imex_files(settings)
     ready_lock = ReadyLockHolder(settings.imex_dir, settings.pod)
+    await thread.run(files.remove_temporary_files, (settings.index_path, ready_lock.path))
     await thread.run(ready_lock.create_file)
 
     def imex_changed() -> None:

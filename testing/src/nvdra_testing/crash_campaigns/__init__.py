@@ -8,5 +8,7 @@
   and `node_checks` what must be true of answers and of the node.
 - The controller: `controller_campaign`, `controller_sandbox`, `controller_operations` and
   `controller_strikes`; `traced_requests` and `api_writes` read its requests.
+- The IMEX daemon: `daemon_campaign`, `daemon_sandbox`, `daemon_operations` and `daemon_strikes`;
+  `daemon_calls` reads its calls, `daemon_checks` is what must be true of its node.
 - `threaded_sandboxes` and `claim_model` are for the plugin's property test.
 """

@@ -137,10 +137,16 @@ def attach(
     kill: InjectedSignal | None = None,
     *,
     is_following: bool = False,
+    has_programs: bool = True,
 ) -> Iterator[Tracer]:
-    """Trace these threads while the block runs, and with `is_following` also new ones."""
+    """Trace these threads while the block runs, and with `is_following` also new ones.
+
+    Without `has_programs` the programs that the process starts are not followed.
+    """
     targets = [f"--attach={tid}" for tid in tids]
     follow = ["--follow-forks"] if is_following else []
+    if not has_programs:
+        follow.append("--detach-on=execve")
     argv = ["strace", *_options(log, calls, kill), *follow, *targets]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     tracer = Tracer(process, log, tids)

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from nvdra_sim import imex_incidents
 from nvdra_sim.filesystem import driver_root
@@ -28,6 +29,7 @@ from nvdra_testing import ports
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.domain_objects import CLIQUE, Json
+from nvdra_testing.node.daemon_containers import IMEXD, DaemonContainer
 
 PROGRAM = Path(sys.executable).with_name("nvdra-imex-daemon")
 TIMEOUT_S = 20.0
@@ -52,24 +54,7 @@ IMEX_CMD_PORT=50005
 NOWHERE = "127.255.255.255"
 """The address of names without a peer."""
 
-HOSTS_FILE = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"
-
-IMEXD = "/run/imexd"
-"""Where a daemon sees its domain's directory."""
-
-# Mounts that a container runtime makes before it starts the container's program.
-CONTAINER_SCRIPT = f"""
-mount --bind "$1" /etc/hosts
-mount --bind "$2" /etc/nsswitch.conf
-mount --bind "$3" /etc/resolv.conf
-mount -t tmpfs tmpfs /run
-mkdir {IMEXD}
-mount --bind "$4" {IMEXD}
-shift 4
-exec "$@"
-"""
-
-_addresses = count(2)
+_addresses = count()
 
 
 @dataclass
@@ -95,6 +80,7 @@ class DaemonPod:
     http: str
     debug: str
     server: ApiServer = field(repr=False)
+    container: DaemonContainer = field(repr=False)
 
     @property
     def pid(self) -> int:
@@ -156,6 +142,14 @@ class DaemonPod:
                 return int(line.split()[1]) / 1024
         raise AssertionError("the daemon has ended")
 
+    def restart_container(self, before: Sequence[str | Path] = ()) -> None:
+        """Start the daemon's container again, as the kubelet does when it has ended.
+
+        The pod keeps its address. `before` is a program that replaces itself by the daemon.
+        """
+        assert self.process.poll() is not None, "the container still runs"
+        self.process = self.container.start(before)
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End the daemon, and return the exit code of unshare (negative after a kill)."""
         if pid := self.pid:
@@ -176,6 +170,8 @@ class Rack:
         resolver: The resolv.conf of daemons that are started; empty for containers without DNS.
         ip_version: The version of the addresses of pods that are started.
         imexd: The domain's directory for daemons that are started; by default one for each node.
+        kubeconfig: How daemons that are started reach the API server; by default directly.
+        before: A program that replaces itself by the daemon, for daemons that are started.
     """
 
     server: ApiServer
@@ -190,6 +186,8 @@ class Rack:
     resolver: str = ""
     ip_version: int = 4
     imexd: Path | None = None
+    kubeconfig: Path | None = None
+    before: Sequence[str | Path] = ()
 
     @property
     def uid(self) -> str:
@@ -205,7 +203,7 @@ class Rack:
         self, node: str, *flags: str, clique: str = CLIQUE, environ: Mapping[str, str] = {}
     ) -> DaemonPod:
         """Create a pod on a node and start the daemon in it, as DaemonSet and kubelet do."""
-        name = f"daemon-{node}-{len(self.pods)}"
+        name = f"daemon-{node}-{uuid4().hex[:8]}"
         gates = [flag.partition("=")[2] for flag in flags if flag.startswith("--feature-gates=")]
         environment = [{"name": "FEATURE_GATES", "value": each} for each in gates]
         container = {"name": "c", "image": "i", "env": environment}
@@ -229,7 +227,7 @@ class Rack:
     ) -> DaemonPod:
         """Start the daemon in an existing pod."""
         number = next(_addresses)
-        ip = f"127.64.{ports.xdist_worker()}.{number}"
+        ip = f"127.{64 + ports.xdist_worker()}.{number // 250}.{number % 250 + 2}"
         if self.ip_version == 6:
             ip = self._ipv6(number)
         directory = self.directory / f"{name}-{number}"
@@ -238,9 +236,6 @@ class Rack:
         imexd.mkdir(parents=True, exist_ok=True)
         if self.template:
             (imexd / "imexd.cfg.tmpl").write_text(self.template)
-        (directory / "hosts").write_text(HOSTS_FILE)
-        (directory / "nsswitch.conf").write_text(f"hosts: files {'dns' * bool(self.resolver)}\n")
-        (directory / "resolv.conf").write_text(self.resolver)
         http, debug = (f"127.0.0.1:{port}" for port in ports.free_ports(2))
         variables = {
             "PATH": os.pathsep.join([*self._programs_of(node), os.defpath]),
@@ -256,26 +251,19 @@ class Rack:
             "POD_NAMESPACE": self.namespace,
         }
         own = [
-            f"--kubeconfig={self.server.kubeconfig}",
+            f"--kubeconfig={self.kubeconfig or self.server.kubeconfig}",
             f"--imex-dir={IMEXD}",
             f"--http-endpoint={http}",
             f"--debug-endpoint={debug}",
             "-v=4",
         ]
-        files = (directory / each for each in ("hosts", "nsswitch.conf", "resolv.conf"))
-        argv: list[str | Path] = [
-            *("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
-            *("sh", "-ec", CONTAINER_SCRIPT, "sh"),
-            *files,
-            imexd,
-            PROGRAM,
-            *own,
-            *flags,
-            "run",
-        ]
-        with (directory / "out").open("wb") as out, (directory / "log").open("wb") as log:
-            process = subprocess.Popen(argv, stdout=out, stderr=log, env={**variables, **environ})
-        pod = DaemonPod(node, ip, name, uid, directory, imexd, process, http, debug, self.server)
+        argv: list[str | Path] = [PROGRAM, *own, *flags, "run"]
+        container = DaemonContainer(directory, imexd, argv, {**variables, **environ})
+        container.write_name_services(self.resolver)
+        process = container.start(self.before)
+        pod = DaemonPod(
+            node, ip, name, uid, directory, imexd, process, http, debug, self.server, container
+        )
         self.stack.callback(_kill, pod)
         self.pods.append(pod)
         return pod
@@ -396,12 +384,15 @@ class Rack:
 
 
 @contextlib.contextmanager
-def create_rack(server: ApiServer, directory: Path, **spec: Any) -> Iterator[Rack]:
-    """Create a domain and an empty rack for its daemons, which end with the block."""
-    team, namespace = (
-        domain_objects.create_namespace(server),
-        domain_objects.create_namespace(server, DRIVER_NAMESPACE),
-    )
+def create_rack(
+    server: ApiServer, directory: Path, namespace: str = "", **spec: Any
+) -> Iterator[Rack]:
+    """Create a domain and an empty rack for its daemons, which end with the block.
+
+    `namespace` is the driver's; by default a new one.
+    """
+    team = domain_objects.create_namespace(server)
+    namespace = namespace or domain_objects.create_namespace(server, DRIVER_NAMESPACE)
     made = server.create(domain_objects.domains_path(team), domain_objects.domain(**spec))
     with contextlib.ExitStack() as stack:
         yield Rack(server, directory, made, namespace, stack)

@@ -1,7 +1,12 @@
 """Atomic file writes."""
 
 import os
+import re
+from collections.abc import Collection
 from pathlib import Path
+from typing import Final
+
+_TEMPORARY: Final = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}")
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -22,6 +27,20 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
         temporary.unlink(missing_ok=True)
         raise
     fsync_directory(path.parent)
+
+
+def remove_temporary_files(directory: Path, names: Collection[str]) -> None:
+    """Remove the temporary files that killed writers of these files have left in a directory.
+
+    Whoever is just writing one of them fails with FileNotFoundError.
+
+    Raises:
+        OSError: The directory cannot be read, or a file cannot be removed.
+    """
+    for path in directory.iterdir():
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and found["name"] in names:
+            path.unlink(missing_ok=True)
 
 
 def fsync_directory(path: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from nvdra_runtime.node.files import write_atomic
+from nvdra_runtime.node.files import remove_temporary_files, write_atomic
 
 
 def test_a_file_is_replaced_with_its_mode_and_nothing_stays_beside_it(tmp_path: Path) -> None:
@@ -22,3 +22,11 @@ def test_a_file_that_cannot_be_replaced_leaves_nothing_beside_it(tmp_path: Path)
     with pytest.raises(OSError, match=r"spec\.json"):
         write_atomic(path, b"new")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_killed_writers_have_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    others = [".spec.json.tmpl.01234567", ".other.01234567", ".spec.json.0123456z", "spec.json"]
+    for name in (*others, ".spec.json.01234567", ".spec.json.89abcdef"):
+        (tmp_path / name).touch()
+    remove_temporary_files(tmp_path, {"spec.json"})
+    assert {path.name for path in tmp_path.iterdir()} == set(others)

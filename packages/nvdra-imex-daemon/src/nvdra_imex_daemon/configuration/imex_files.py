@@ -12,10 +12,13 @@ from itertools import takewhile
 from pathlib import Path
 
 from nvdra_api.errors import Reason, RetryableError
-from nvdra_runtime.node.files import write_atomic
+from nvdra_runtime.node.files import remove_temporary_files, write_atomic
+from nvdra_runtime.telemetry import logs
 
 from nvdra_imex_daemon.configuration import hosts_file, imex_config
 from nvdra_imex_daemon.configuration.peers import Peer
+
+LOG = logs.logger(__name__)
 
 
 class ImexFiles:
@@ -50,6 +53,21 @@ class ImexFiles:
             imex_config.COMMAND_IP_FIELD: pod_ip,
             imex_config.NODES_FILE_FIELD: str(nodes),
         }
+
+    def remove_temporary_files(self, others: Iterable[Path]) -> None:
+        """Remove what a killed daemon of this node has left of files that it was writing.
+
+        A predecessor that still runs fails to write the file that it is just writing, and tries it
+        again.
+
+        Args:
+            others: Further files that a daemon writes, in the same directory as ours.
+        """
+        names = {path.name for path in (self._config, self._nodes, *others)}
+        try:
+            remove_temporary_files(self._config.parent, names)
+        except OSError as error:
+            LOG.warning("Cannot remove temporary files of a former daemon", error=str(error))
 
     def write_start_files(self) -> None:
         """Write what a new IMEX reads: its configuration and the names of all possible peers.

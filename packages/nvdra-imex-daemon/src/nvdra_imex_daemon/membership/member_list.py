@@ -156,6 +156,7 @@ class MemberList:
             change = self._change(obj, status)
             if change is None:
                 assert obj is not None
+                self._remember_read(obj)
                 return self._record_stored(obj)
             try:
                 stored = await self._write(obj, change, deadline)
@@ -266,6 +267,14 @@ class MemberList:
             except NotFound:
                 return False
         return False
+
+    def _remember_read(self, obj: JsonObject) -> None:
+        """Let `entries` have what was read, although the watch has not reported it yet.
+
+        So it is after a kill, when the entry that we would write is there already.
+        """
+        if obj != self._cached():
+            self._informer.record_write(obj)
 
     def _cached(self) -> JsonObject | None:
         return next(iter(self._informer.snapshot().values()), None)

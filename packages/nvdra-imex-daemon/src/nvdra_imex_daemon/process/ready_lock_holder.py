@@ -14,10 +14,15 @@ LOG = logs.logger(__name__)
 
 
 class ReadyLockHolder:
-    """The lock of one daemon."""
+    """The lock of one daemon.
+
+    Attributes:
+        path: The locked file.
+    """
 
     def __init__(self, directory: Path, pod: PodUID) -> None:
         """Create it; no file is written yet."""
+        self.path = directory / ready_lock.FILE
         self._directory = directory
         self._pod = pod
         self._descriptor: int | None = None
@@ -44,7 +49,7 @@ class ReadyLockHolder:
     def _give_up(self, error: OSError) -> None:
         LOG.warning("The plugin cannot see whether this daemon lives", error=str(error))
         try:
-            (self._directory / ready_lock.FILE).unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
         except OSError as failure:
             LOG.warning("No channel is given on this node", error=str(failure))
         if self._descriptor is not None:

@@ -83,3 +83,28 @@ def test_the_list_of_addresses_is_written_only_if_it_changes(
     assert not files.write_addresses(["10.4.1.7", "10.4.2.9"])
     assert files.write_addresses(["10.4.2.9", "10.4.1.7"])
     assert (tmp_path / "nodes.cfg").read_text() == "10.4.2.9\n10.4.1.7\n"
+
+
+def test_what_a_killed_daemon_was_writing_is_removed_but_nothing_of_the_plugin(
+    files: ImexFiles, tmp_path: Path
+) -> None:
+    before = {path.name for path in tmp_path.iterdir()}
+    for name in ("imexd.cfg", "nodes.cfg", "place.json"):
+        (tmp_path / f".{name}.01234567").touch()
+    (tmp_path / ".imexd.cfg.tmpl.01234567").touch()
+    files.remove_temporary_files([tmp_path / "place.json"])
+    assert {path.name for path in tmp_path.iterdir()} == before | {".imexd.cfg.tmpl.01234567"}
+
+
+def test_a_directory_that_cannot_be_read_ends_no_daemon(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    files = ImexFiles(
+        template=missing / "imexd.cfg.tmpl",
+        config=missing / "imexd.cfg",
+        nodes=missing / "nodes.cfg",
+        hosts=missing / "hosts",
+        pod_ip="10.4.1.7",
+        name_count=2,
+    )
+    files.remove_temporary_files([])
+    assert not missing.exists()

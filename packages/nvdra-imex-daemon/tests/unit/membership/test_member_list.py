@@ -146,3 +146,28 @@ def test_readiness_that_meets_another_write_is_written_again_soon(refusal: Answe
         assert [each["status"] for each in members.entries()] == ["Ready"]
 
     run(answers, main)
+
+
+def test_after_a_kill_the_members_are_known_with_an_entry_that_is_right_already() -> None:
+    entry = {
+        "nodeName": US.node,
+        "ipAddress": US.ip,
+        "cliqueID": CLIQUE,
+        "index": 2,
+        "status": "NotReady",
+        "message": "starting",
+        "podUID": US.pod_uid,
+    }
+    stored = STORE.completed(None, [entry])
+    stored["metadata"] |= {"resourceVersion": "7", "uid": "clique"}
+
+    def answer(request: Request) -> Answer:
+        assert request.line.startswith("GET "), "nothing is to be written"
+        return 200, stored
+
+    async def main() -> None:
+        members = MemberList(RecordedApi(answer), STORE, US, lambda _: None)
+        assert await members.report(STARTING) == 2
+        assert members.entries() == [entry]  # though nothing is watched yet
+
+    virtual_time.run_with_virtual_time(main)
