@@ -1,6 +1,7 @@
 """Creates and starts the parts of the GPU plugin, in this order."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from nvdra_runtime.http.probes import PassingRemark
 from nvdra_runtime.kubeletplugin import plugin_context, slice_publisher, wiring
 from nvdra_runtime.kubeletplugin.plugin_context import Program
 from nvdra_runtime.kubeletplugin.wiring import Driver
+from nvdra_runtime.node.nvml_events import Event, EventType
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.clock import SystemClock
 from nvdra_runtime.settings import loader as process_settings
@@ -37,6 +39,7 @@ from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
 from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
+from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
@@ -57,7 +60,6 @@ UNAVAILABLE_FEATURES = frozenset(
         Feature.DYNAMIC_MIG,
         Feature.PASSTHROUGH,
         Feature.DEVICE_METADATA,
-        Feature.HEALTH_CHECK,
         Feature.FABRIC_PARTITIONING,
         Feature.LOGGING_ALPHA,
     }
@@ -97,6 +99,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         spec_files = SpecFiles(settings.cdi_root, context.clock)
         await context.files.run(spec_files.open, node_specs.claims_names(prepared_claims))
+        watcher = None
+        if gates.is_enabled(Feature.HEALTH_CHECK):
+            watcher = EventWatcher(context.threads, _log_events)
         monitor = await enter(
             device_monitor.running(
                 context.host,
@@ -107,6 +112,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 context.threads,
                 context.files,
                 is_released=released.release is not None,
+                events=watcher,
             )
         )
         gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
@@ -169,6 +175,12 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         await enter(wiring.serve(context, settings, driver))
         await stop.wait()
+
+
+def _log_events(events: Sequence[Event]) -> None:
+    for event in events:
+        if event.type is EventType.XID:
+            LOG.warning("A GPU reports an XID", uuid=event.gpu, xid=event.xid)
 
 
 def _is_released(plugin_dir: Path) -> bool:
