@@ -88,6 +88,8 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("get", "nodes", PLUGINS)
     ],
     "nvdra_runtime.kubeletplugin.standby:Standby._see_slices get": [("list", SLICES, PLUGINS)],
+    # GET /version, which the API server's own role system:discovery allows to every account.
+    "nvdra_gpu_plugin.publishing.taint_support:TaintSupport.run get": [],
     "nvdra_runtime.kube.informer:Informer._list get": [],  # counted where the informer is created
     "nvdra_runtime.kube.informer:Informer._read_watch watch": [],
     "nvdra_runtime.claims.stale_claims:StaleClaimCleanup._stale_reason get_claim": [

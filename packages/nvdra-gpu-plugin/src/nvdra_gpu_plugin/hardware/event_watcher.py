@@ -9,10 +9,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from nvdra_api.ids import GpuUUID
-from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
+from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_events import Event, EventSet, EventType
 from nvdra_runtime.process import timeouts
 from nvdra_runtime.process.backoff import Backoff
@@ -40,29 +40,25 @@ _FAILURE_BACKOFF: Final = Backoff(first_s=0.2, ceiling_s=10)
 
 
 class EventWatcher:
-    """The events of one node's GPUs.
-
-    Attributes:
-        unmonitored: Why GPUs that work do not report XIDs.
-    """
+    """Waits for the events of one node's GPUs."""
 
     def __init__(
         self,
         threads: WorkerGroup,
         report: Callable[[Sequence[Event]], None],
-        notify: Callable[[], None] | None = None,
+        report_unmonitored: Callable[[Mapping[GpuUUID, str]], None],
     ) -> None:
         """Create it without any call.
 
         Args:
             threads: Where its thread comes from.
             report: Called with events in the order in which they happened.
-            notify: Called when `unmonitored` has changed.
+            report_unmonitored: Called when other GPUs do not report XIDs, with the reasons.
         """
-        self.unmonitored: Mapping[GpuUUID, str] = {}
+        self._unmonitored: Mapping[GpuUUID, str] = {}
         self._threads = threads
         self._report = report
-        self._notify = notify
+        self._report_unmonitored = report_unmonitored
         self._worker: Worker | None = None
         self._changed = asyncio.Event()
         self._interrupt = threading.Event()
@@ -144,30 +140,44 @@ class EventWatcher:
             tasks = {
                 uuid: group.create_task(_register(*each, events)) for uuid, each in new.items()
             }
-        problems = {uuid: text for uuid, task in tasks.items() if (text := task.result())}
-        self._registered |= new.keys() - problems.keys()
+        results = {uuid: task.result() for uuid, task in tasks.items()}
+        self._registered |= {uuid for uuid, each in results.items() if each.is_registered}
         if len(self._sets) > 1:
             await worker.run(_free, self._sets, 1)
-        self._set_unmonitored(problems)
+        # What was found of GPUs that have not answered in this session stays until they do.
+        known = {uuid: text for uuid, text in self._unmonitored.items() if uuid not in working}
+        problems = {uuid: each.problem for uuid, each in results.items() if each.problem}
+        self._set_unmonitored({**known, **problems})
         return events if self._registered else None
 
     def _set_unmonitored(self, found: Mapping[GpuUUID, str]) -> None:
-        if found != self.unmonitored:
-            self.unmonitored = found
-            if self._notify is not None:
-                self._notify()
+        if found != self._unmonitored:
+            self._unmonitored = found
+            self._report_unmonitored(found)
 
 
-async def _register(probe: GpuProbe, handle: DeviceHandle, events: EventSet) -> str:
-    """Register a GPU, on its own thread. Returns why XIDs will not be reported, if they won't."""
+class _Registration(NamedTuple):
+    """Whether a GPU reports XIDs. If it does not and there is no problem, it is lost."""
+
+    is_registered: bool
+    problem: str = ""
+
+
+async def _register(probe: GpuProbe, handle: DeviceHandle, events: EventSet) -> _Registration:
+    """Register a GPU, on its own thread."""
     deadline = asyncio.get_running_loop().time() + UNRESPONSIVE_S
     try:
         types = await probe.ask(events.register, handle, _WANTED, deadline=deadline)
     except TimeoutError:
-        return "it does not answer"
+        return _Registration(is_registered=False, problem="it does not answer")
     except NvmlError as error:
-        return str(error)
-    return "" if EventType.XID in types else "it does not report XIDs"
+        if error.code == ReturnCode.GPU_IS_LOST:
+            probe.wake()
+            return _Registration(is_registered=False)
+        return _Registration(is_registered=False, problem=str(error))
+    if EventType.XID in types:
+        return _Registration(is_registered=True)
+    return _Registration(is_registered=False, problem="it does not report XIDs")
 
 
 def _create(nvml: Nvml, sets: list[EventSet]) -> EventSet:
