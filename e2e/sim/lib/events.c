@@ -11,6 +11,7 @@ enum { MAX_SETS = 64, SLICE_NS = 100000000 };
 
 struct nvml_event_set {
     bool in_use;
+    unsigned waiters;
     uint64_t read;                /* events up to this one have been looked at */
     uint64_t types[SIM_MAX_GPUS]; /* 0: not registered */
     uint64_t since[SIM_MAX_GPUS]; /* the newest event when the GPU was registered */
@@ -24,9 +25,17 @@ static bool is_set(nvml_event_set set)
     return distance < sizeof sets && distance % sizeof sets[0] == 0 && set->in_use;
 }
 
-void event_sets_free(void)
+static bool kept_open; /* a set was freed while a thread waited in it */
+
+bool event_sets_end(void)
 {
-    memset(sets, 0, sizeof sets);
+    bool all_freed = !kept_open;
+    for (unsigned i = 0; i < MAX_SETS; i++) {
+        all_freed = all_freed && !sets[i].in_use && sets[i].waiters == 0;
+        sets[i] = (struct nvml_event_set){.waiters = sets[i].waiters};
+    }
+    kept_open = false;
+    return all_freed;
 }
 
 EXPORT nvml_code nvmlEventSetCreate(nvml_event_set *set)
@@ -37,7 +46,7 @@ EXPORT nvml_code nvmlEventSetCreate(nvml_event_set *set)
     nvml_code code = NVML_MEMORY;
     session_lock();
     for (unsigned i = 0; i < MAX_SETS && code != NVML_SUCCESS; i++) {
-        if (sets[i].in_use)
+        if (sets[i].in_use || sets[i].waiters > 0)
             continue;
         sets[i] = (struct nvml_event_set){.in_use = true, .read = newest_event()};
         *set = &sets[i];
@@ -53,8 +62,10 @@ EXPORT nvml_code nvmlEventSetFree(nvml_event_set set)
     REQUIRE_OK(apply_rules(&call, SIM_ANY_GPU));
     session_lock();
     bool valid = is_set(set);
-    if (valid)
+    if (valid) {
         set->in_use = false;
+        kept_open = kept_open || set->waiters > 0;
+    }
     session_unlock();
     RETURN(valid ? NVML_SUCCESS : NVML_INVALID_ARGUMENT);
 }
@@ -139,7 +150,7 @@ static int64_t now_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-static nvml_code wait_for_event(nvml_event_set set, unsigned timeout_ms, struct sim_event *event)
+static nvml_code wait_until_event(nvml_event_set set, unsigned timeout_ms, struct sim_event *event)
 {
     int64_t end = now_ns() + timeout_ms * INT64_C(1000000);
     for (;;) {
@@ -153,6 +164,22 @@ static nvml_code wait_for_event(nvml_event_set set, unsigned timeout_ms, struct 
         /* Not longer at once: whoever changed something may have been killed before it told. */
         wait_for_change(changes, left < SLICE_NS ? left : SLICE_NS);
     }
+}
+
+static nvml_code wait_for_event(nvml_event_set set, unsigned timeout_ms, struct sim_event *event)
+{
+    session_lock();
+    bool valid = is_set(set);
+    if (valid)
+        set->waiters++;
+    session_unlock();
+    if (!valid)
+        return NVML_INVALID_ARGUMENT;
+    nvml_code code = wait_until_event(set, timeout_ms, event);
+    session_lock();
+    set->waiters--;
+    session_unlock();
+    return code;
 }
 
 EXPORT nvml_code nvmlEventSetWait_v2(nvml_event_set set, nvml_event *event, unsigned timeout_ms)

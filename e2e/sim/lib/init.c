@@ -68,9 +68,12 @@ EXPORT nvml_code nvmlInitWithFlags(unsigned flags)
 
 static void end_session(void)
 {
-    event_sets_free();
-    release_gpus();
-    close_driver();
+    bool closed = event_sets_end();
+    release_gpus(closed);
+    if (closed)
+        close_driver();
+    else
+        state_keep_file();
 }
 
 static nvml_code shut_down(void)

@@ -79,10 +79,10 @@ void close_driver(void)
     set_lock(F_UNLCK, SIM_SESSION_LOCK);
 }
 
-void release_gpus(void)
+void release_gpus(bool closed)
 {
     for (unsigned gpu = 0; gpu < SIM_MAX_GPUS; gpu++)
-        if (__atomic_exchange_n(&gpus[gpu].is_client, false, __ATOMIC_ACQ_REL))
+        if (__atomic_exchange_n(&gpus[gpu].is_client, false, __ATOMIC_ACQ_REL) && closed)
             set_lock(F_UNLCK, SIM_CLIENT_LOCKS + gpu);
 }
 

@@ -23,6 +23,8 @@
 /* Finds and maps the file of this node; a second call keeps the mapping if it is still the same file. */
 nvml_code state_open(void);
 void state_close(void);
+/* Keeps the descriptor of the mapped file, with its locks, until the process ends. */
+void state_keep_file(void);
 bool state_is_open(void);
 
 /* A descriptor of the mapped file, for locks of this process. */
@@ -154,8 +156,8 @@ bool has_other_clients(unsigned gpu);
 /* Keep the kernel module in use while the session lasts. */
 void open_driver(void);
 void close_driver(void);
-/* The session has ended. */
-void release_gpus(void);
+/* The session has ended, and its descriptors are closed or, unless `closed`, stay open until the process ends. */
+void release_gpus(bool closed);
 /* In a forked child: nobody is initialising anything. */
 void forget_initialisations(void);
 
@@ -219,8 +221,11 @@ nvml_code mig_memory(const struct gpu *gpu, uint64_t *total_mib, uint64_t *used_
 
 /* ---- event sets (events.c) ---------------------------------------------------------------------------- */
 
-/* Called with the session's lock held. */
-void event_sets_free(void);
+/*
+ * All sets end with the session. Called with its lock held. False: a set was not freed, or while a thread waited in it,
+ * so that its descriptors stay open.
+ */
+bool event_sets_end(void);
 
 /* ---- small things ------------------------------------------------------------------------------------- */
 

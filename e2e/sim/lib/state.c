@@ -20,6 +20,7 @@
 static struct {
     unsigned char *bytes; /* NULL: not mapped */
     bool writable;
+    bool keeps_file;
     int file;
     dev_t device;
     ino_t inode;
@@ -132,9 +133,16 @@ void state_close(void)
 {
     if (map.bytes != NULL) {
         munmap(map.bytes, SIM_FILE_SIZE);
-        close(map.file);
+        if (!map.keeps_file)
+            close(map.file);
     }
     map.bytes = NULL;
+    map.keeps_file = false;
+}
+
+void state_keep_file(void)
+{
+    map.keeps_file = true;
 }
 
 bool state_is_open(void)

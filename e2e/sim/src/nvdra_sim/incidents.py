@@ -20,6 +20,15 @@ from nvdra_sim.state_file.state import State, StateError
 
 XID_EVENT = 0x8
 ECC_EVENTS = {"sbe": 0x1, "dbe": 0x2}
+RECOVERY_ACTIONS = {
+    "none": 0, "gpu_reset": 1, "node_reboot": 2, "drain_p2p": 3, "drain_and_reset": 4,
+}  # fmt: skip
+XID_RECOVERIES = {
+    **dict.fromkeys((48, 62, 64, 95, 119, 120, 140), "gpu_reset"), 79: "node_reboot",
+}  # fmt: skip
+"""The recovery action that the driver asks for after an Xid; for all others none."""
+
+RECOVERY_CHANGED_XID = 154
 EVENT_NAMES = {XID_EVENT: "xid", 0x1: "sbe", 0x2: "dbe"}
 FABRIC_STATES = {"not_supported": 0, "not_started": 1, "in_progress": 2, "completed": 3}
 
@@ -38,10 +47,37 @@ WHOLE_GPU = InstanceRef()
 # Errors
 
 
-def report_xid(state: State, gpu: Gpu, number: int, where: InstanceRef = WHOLE_GPU) -> None:
-    """Lets the driver report an Xid for the GPU or for one of its MIG instances."""
+def report_xid(
+    state: State,
+    gpu: Gpu,
+    number: int,
+    where: InstanceRef = WHOLE_GPU,
+    recovery: str | None = None,
+) -> None:
+    """Lets the driver report an Xid for the GPU or for one of its MIG instances.
+
+    Args:
+        state: The state of the node.
+        gpu: The GPU.
+        number: The Xid.
+        where: What the Xid is reported for.
+        recovery: The recovery action that the GPU needs from now on, a key of `RECOVERY_ACTIONS`;
+            None leaves it as it is.
+    """
     with state.transaction() as now:
         state.append_event(_event(now, gpu, XID_EVENT, number, where))
+    if recovery is not None:
+        set_recovery_action(state, gpu, recovery)
+
+
+def set_recovery_action(state: State, gpu: Gpu, action: str) -> None:
+    """Changes what the GPU needs in order to recover. The driver reports a change as Xid 154."""
+    with state.transaction() as now:
+        if now.gpus[gpu.index].recovery_action == RECOVERY_ACTIONS[action]:
+            return
+        now.gpus[gpu.index].recovery_action = RECOVERY_ACTIONS[action]
+    with state.transaction() as now:  # whoever learns of it finds it changed
+        state.append_event(_event(now, gpu, XID_EVENT, RECOVERY_CHANGED_XID, WHOLE_GPU))
 
 
 def lose_with_xid(state: State, gpu: Gpu, number: int) -> None:

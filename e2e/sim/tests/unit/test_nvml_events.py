@@ -4,14 +4,35 @@ What reaches them is in test_nvml_incidents.py.
 """
 
 import ctypes
+import subprocess
+import sys
 import threading
 import time
 
 import pynvml
 import pytest
+from nvdra_sim import incidents
+from nvdra_sim.native import nvml_library
+from nvdra_sim.state_file import clients
 from nvdra_sim.testing.nvml_fixtures import NvmlOn
 
 HEALTH = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+
+CARELESS = """
+import ctypes, sys, threading, time
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+import pynvml
+pynvml.nvmlInit()
+events = pynvml.nvmlEventSetCreate()
+pynvml.nvmlDeviceRegisterEvents(pynvml.nvmlDeviceGetHandleByIndex(0), 8, events)
+if sys.argv[2] == "frees it too early":
+    threading.Thread(target=lambda: pynvml.nvmlEventSetWait_v2(events, 60_000), daemon=True).start()
+    time.sleep(0.2)
+    pynvml.nvmlEventSetFree(events)
+pynvml.nvmlShutdown()
+print("shut down", flush=True)
+sys.stdin.read()
+"""
 
 
 def test_a_wait_ends_with_its_time(nvml_on: NvmlOn) -> None:
@@ -89,3 +110,56 @@ def test_the_old_wait_ends_with_its_time_too(nvml_on: NvmlOn) -> None:
     events, data = pynvml.nvmlEventSetCreate(), ctypes.create_string_buffer(24)
     library = ctypes.CDLL("libnvidia-ml.so.1")
     assert library.nvmlEventSetWait(events, data, 1) == pynvml.NVML_ERROR_TIMEOUT
+
+
+@pytest.mark.parametrize("mistake", ["never frees it", "frees it too early"])
+def test_the_driver_stays_in_use_by_a_process_that(nvml_on: NvmlOn, mistake: str) -> None:
+    node = nvml_on("t4")
+    pynvml.nvmlShutdown()
+    assert not clients.has_session(node)
+    command = (sys.executable, "-c", CARELESS, str(nvml_library.build()), mistake)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"shut down\n"
+        assert clients.has_session(node)
+        assert clients.has_clients(node, 0)
+    assert not clients.has_clients(node, 0), "the kernel closes what a process leaves open"
+
+
+def test_a_set_that_is_freed_in_time_keeps_nothing_open(nvml_on: NvmlOn) -> None:
+    node = nvml_on("t4")
+    events, handle = pynvml.nvmlEventSetCreate(), pynvml.nvmlDeviceGetHandleByIndex(0)
+    pynvml.nvmlDeviceRegisterEvents(handle, HEALTH, events)
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        pynvml.nvmlEventSetWait_v2(events, 1)
+    pynvml.nvmlEventSetFree(events)
+    pynvml.nvmlShutdown()
+    assert not clients.has_clients(node, 0)
+
+
+def recovery_action(index: int) -> int:
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+    (field,) = pynvml.nvmlDeviceGetFieldValues(gpu, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    assert field.nvmlReturn == pynvml.NVML_SUCCESS, field.nvmlReturn
+    return int(field.value.uiVal)
+
+
+def test_an_xid_changes_the_recovery_action_before_it_is_told_and_a_reset_changes_it_back(
+    nvml_on: NvmlOn,
+) -> None:
+    node = nvml_on("t4")
+    events, handle = pynvml.nvmlEventSetCreate(), pynvml.nvmlDeviceGetHandleByIndex(1)
+    pynvml.nvmlDeviceRegisterEvents(handle, HEALTH, events)
+    assert recovery_action(1) == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
+    incidents.report_xid(node, node.gpu("1"), 48, recovery="gpu_reset")
+    assert [pynvml.nvmlEventSetWait_v2(events, 0).eventData for _ in range(2)] == [48, 154]
+    assert recovery_action(1) == pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET
+    assert recovery_action(0) == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
+    incidents.reset(node, node.gpu("1"))
+    assert recovery_action(1) == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
+
+
+def test_an_older_driver_has_no_recovery_action(nvml_on: NvmlOn) -> None:
+    nvml_on("t4", driver={"api_level": 560})
+    with pytest.raises(AssertionError, match=str(pynvml.NVML_ERROR_NOT_SUPPORTED)):
+        recovery_action(0)

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from nvdra_api.gates import Feature
+from nvdra_api.gates import Feature, FeatureGates
 from nvdra_cdi.errors import FileError
 from nvdra_cdi.nvidia import driver_root as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
@@ -16,7 +16,7 @@ from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.http.probes import PassingRemark
 from nvdra_runtime.kubeletplugin import plugin_context, slice_publisher, wiring
-from nvdra_runtime.kubeletplugin.plugin_context import Program
+from nvdra_runtime.kubeletplugin.plugin_context import PluginContext, Program
 from nvdra_runtime.kubeletplugin.wiring import Driver
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.clock import SystemClock
@@ -37,14 +37,18 @@ from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
 from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
+from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
+from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.nvml_release import nvml_release, release_file
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 from nvdra_gpu_plugin.publishing import pool_updater
+from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
 from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
+from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
 from nvdra_gpu_plugin.settings import Settings
 
 PROGRAM = "nvdra-gpu-plugin"
@@ -57,7 +61,6 @@ UNAVAILABLE_FEATURES = frozenset(
         Feature.DYNAMIC_MIG,
         Feature.PASSTHROUGH,
         Feature.DEVICE_METADATA,
-        Feature.HEALTH_CHECK,
         Feature.FABRIC_PARTITIONING,
         Feature.LOGGING_ALPHA,
     }
@@ -97,6 +100,10 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         spec_files = SpecFiles(settings.cdi_root, context.clock)
         await context.files.run(spec_files.open, node_specs.claims_names(prepared_claims))
+        health = await _health_monitor(settings, gates, context)
+        watcher = None
+        if health is not None:
+            watcher = EventWatcher(context.threads, health.report, health.report_unmonitored)
         monitor = await enter(
             device_monitor.running(
                 context.host,
@@ -107,11 +114,18 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 context.threads,
                 context.files,
                 is_released=released.release is not None,
+                events=watcher,
             )
         )
         gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
-        publisher = await enter(slice_publisher.create_publisher(context).running())
-        updater = PoolUpdater(node, gates, gpus, publisher, context.events, context.metrics)
+        support = TaintSupport()
+        publisher = await enter(
+            slice_publisher.create_publisher(context, support.note_dropped).running()
+        )
+        taints = None
+        if health is not None:
+            taints = DeviceTaints(node, gpus, health, support, context.events, context.metrics)
+        updater = PoolUpdater(node, gates, gpus, publisher, context.events, context.metrics, taints)
 
         wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
         gate = PrepareGate(wait_queue)
@@ -154,6 +168,10 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 nvml_release=release.run(),
             )
         )
+        if health is not None:
+            await enter(
+                background_tasks.running(health=health.run(monitor), taint_support=support.run(api))
+            )
         driver = Driver(
             prepared_claims=prepared_claims,
             recovery=recovery,
@@ -161,14 +179,28 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             claim_reader=claim_reader,
             preparer=preparer,
             publisher=publisher,
-            describe_devices=partial(status_report.devices, gpus, prepared_claims),
-            readiness_checks={"driver": partial(_driver_problem, gpus, release)},
+            describe_devices=partial(status_report.devices, gpus, prepared_claims, taints),
+            readiness_checks={
+                "driver": partial(_driver_problem, gpus, release),
+                **({} if taints is None else {"health": lambda: taints.remark}),
+            },
             restore_files=spec_files.restore,
             restore_errors=(OSError, FileError),
             debug_actions={"nvml/release": release.release, "nvml/resume": release.resume},
         )
         await enter(wiring.serve(context, settings, driver))
         await stop.wait()
+
+
+async def _health_monitor(
+    settings: Settings, gates: FeatureGates, context: PluginContext
+) -> HealthMonitor | None:
+    """What an earlier process has known of the GPUs' health; None if the gate is off."""
+    if not gates.is_enabled(Feature.HEALTH_CHECK):
+        return None
+    health = HealthMonitor(settings.plugin_dir, settings.ignored_xids, context.files, context.clock)
+    await health.restore(context.host.boot_id())
+    return health
 
 
 def _is_released(plugin_dir: Path) -> bool:

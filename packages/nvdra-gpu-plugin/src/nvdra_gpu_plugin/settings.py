@@ -4,11 +4,30 @@
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from nvdra_api import names
 from nvdra_runtime.kubeletplugin import settings
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
+from pydantic import AfterValidator, Field
+
+
+def _xids(text: str) -> frozenset[int]:
+    """The numbers of a list.
+
+    Raises:
+        ValueError: An entry is not a number.
+    """
+    entries = [entry.strip() for entry in text.split(",")] if text.strip() else []
+    for entry in entries:
+        if not (entry.isascii() and entry.isdigit()):
+            raise ValueError(f"{entry!r} is not an XID, which is a number such as 63")
+    return frozenset(map(int, entries))
+
+
+def _check_xids(text: str) -> str:
+    _xids(text)
+    return text
 
 
 class Settings(PluginSettings):
@@ -33,5 +52,15 @@ class Settings(PluginSettings):
         ),
         "--consumable-shares": "sharing is not part of this release",
         "--host-root": "passthrough is not part of this release",
-        "--additional-xids-to-ignore": "XIDs are not looked at in this release",
     }
+
+    additional_xids_to_ignore: Annotated[str, AfterValidator(_check_xids)] = Field(
+        default="",
+        description="XIDs that are no reason to taint a GPU, separated by commas, besides those "
+        "that applications cause (13, 31, 43, 45, 68, 109). For the gate NVMLDeviceHealthCheck.",
+    )
+
+    @property
+    def ignored_xids(self) -> frozenset[int]:
+        """The XIDs of that setting."""
+        return _xids(self.additional_xids_to_ignore)

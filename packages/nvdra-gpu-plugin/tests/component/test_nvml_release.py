@@ -77,6 +77,11 @@ def metric(rig: Rig) -> str:
     return line.rpartition(" ")[2]
 
 
+def registrations(rig: Rig) -> int:
+    """How often GPUs were registered for events."""
+    return rig.node.nvml_calls("nvmlDeviceRegisterEvents")
+
+
 def refusal(rig: Rig, *command: str) -> str:
     """What the simulator says to a command that it refuses."""
     with pytest.raises(AssertionError) as refused:
@@ -120,12 +125,15 @@ async def test_a_released_plugin_has_nothing_of_the_driver_open_and_publishes_th
 
 
 @pytest.mark.parametrize("persistence", [0, 1])
+@pytest.mark.parametrize("gates", ["", "NVMLDeviceHealthCheck=true"])
 async def test_what_the_driver_refuses_while_the_plugin_uses_nvml_is_done_after_a_release(
-    rig: Rig, persistence: int
+    rig: Rig, persistence: int, gates: str
 ) -> None:
     for index in (0, 1):
         set_persistence(rig, index, persistence)
-    await rig.start()
+    await rig.start(f"--feature-gates={gates}")
+    expected = len(ALL) if gates else 0
+    await rig.wait_until(lambda: registrations(rig) == expected, "the events to be registered")
     before = versions(rig)
     operations = [("gpu", "reset", "0"), ("gpu", "unbind", "1"), ("driver", "unload")]
     for operation in operations:
@@ -146,6 +154,7 @@ async def test_what_the_driver_refuses_while_the_plugin_uses_nvml_is_done_after_
     rig.command("resume")
     assert set(rig.devices()) == ALL
     assert versions(rig) == before
+    await rig.wait_until(lambda: registrations(rig) == 2 * expected, "the events once more")
     claim = rig.create_claim("gpu-0")
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
 

@@ -24,6 +24,9 @@ def read(*flags: str) -> Settings:
         ("--healthcheck-port=51516", "/healthz and /readyz of --http-endpoint"),
         ("--image-name=x", "not supported: it is for MPS"),
         ("--consumable-shares=2", "not part of this release"),
+        ("--additional-xids-to-ignore=48,x63", "'x63' is not an XID"),
+        ("--additional-xids-to-ignore=48,,63", "'' is not an XID"),
+        ("--additional-xids-to-ignore=-1", "'-1' is not an XID"),
         ("--vmodule=a=4", "/debug/flags/v"),
     ],
 )
@@ -35,3 +38,8 @@ def test_a_setting_that_cannot_work_is_refused(flag: str, says: str) -> None:
 @pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:6060", "localhost:1", ""])
 def test_addresses_that_can_be_listened_on(address: str) -> None:
     assert read(f"--http-endpoint={address}").http_endpoint == address
+
+
+def test_xids_to_ignore_are_a_list_of_numbers() -> None:
+    assert read("--additional-xids-to-ignore=48, 63").ignored_xids == {48, 63}
+    assert read().ignored_xids == frozenset()

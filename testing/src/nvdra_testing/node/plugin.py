@@ -58,6 +58,11 @@ class Node:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def nvml_calls(self, function: str) -> int:
+        """How often a function of NVML was called on the node."""
+        counted = json.loads(self.simctl("counters", "--json"))
+        return sum(int(each["calls"]) for each in counted if each["function"] == function)
+
     def nvidia_smi(self, *arguments: str) -> str:
         """Run the node's nvidia-smi, as an administrator does."""
         command: list[str | Path] = [self.roots.driver / "usr/bin/nvidia-smi", *arguments]

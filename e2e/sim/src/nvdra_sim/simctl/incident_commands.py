@@ -115,8 +115,15 @@ def _initialisation(given: argparse.Namespace) -> object:
 
 def _xid(given: argparse.Namespace) -> object:
     node, gpu = open_state_and_gpu(given)
-    incidents.report_xid(node, gpu, given.number, instance(given))
+    recovery = given.recovery or incidents.XID_RECOVERIES.get(given.number)
+    incidents.report_xid(node, gpu, given.number, instance(given), recovery)
     return report.events(node)[-1]
+
+
+def _recovery(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.set_recovery_action(node, gpu, given.action)
+    return report.gpu(node, gpu)
 
 
 def _ecc(given: argparse.Namespace) -> object:
@@ -208,12 +215,23 @@ def _add_gpu(commands: Any) -> None:
 def _add_errors(commands: Any) -> None:
     xid = add_gpu_command(
         commands, "xid", _xid, "the driver reports an Xid",
-        "Sends an event to all processes that registered for critical Xids of the GPU.",
+        "Sends an event to all processes that registered for critical Xids of the GPU. Some Xids\n"
+        "also change the recovery action, as those of the driver do.",
         "  nvdra-simctl xid 2 48                 # double-bit ECC error on GPU 2\n"
         "  nvdra-simctl xid 0 13 --gi 1 --ci 0   # an application error in one MIG device",
     )  # fmt: skip
     xid.add_argument("number", type=arguments.count, metavar="XID")
     add_instance(xid)
+    xid.add_argument(
+        "--recovery",
+        choices=tuple(incidents.RECOVERY_ACTIONS),
+        help="the GPU needs this in order to recover",
+    )
+    recovery = add_gpu_command(
+        commands, "recovery", _recovery, "what the GPU needs in order to recover",
+        "Changes the recovery action that NVML reports. A change is also reported as Xid 154.",
+    )  # fmt: skip
+    recovery.add_argument("action", choices=tuple(incidents.RECOVERY_ACTIONS))
     ecc = add_gpu_command(
         commands,
         "ecc",

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from nvdra_sim import return_codes
 from nvdra_sim.description import Gpu, NodeDescription
-from nvdra_sim.incidents import EVENT_NAMES, clock_ns, fabric_state
+from nvdra_sim.incidents import EVENT_NAMES, RECOVERY_ACTIONS, clock_ns, fabric_state
 from nvdra_sim.installation import Roots
 from nvdra_sim.state_file.layout import (
     IMEX_STATUSES,
@@ -22,6 +22,7 @@ from nvdra_sim.state_file.state import ActiveRule, State
 
 Data = dict[str, Any]
 
+RECOVERY_NAMES = {number: name for name, number in RECOVERY_ACTIONS.items()}
 PROCESS_KINDS = {number: name for name, number in PROCESS.items()}
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 
@@ -85,6 +86,7 @@ def _gpu(state: State, which: Gpu, now: GpuState) -> Data:
         "time_slice": now.time_slice,
         "mig_mode": bool(now.mig_mode),
         "mig_pending": bool(now.mig_pending),
+        "recovery_action": RECOVERY_NAMES[now.recovery_action],
         "ecc_corrected": now.ecc_volatile[0],
         "ecc_uncorrected": now.ecc_volatile[1],
         "fabric_state": fabric_state(state, which),

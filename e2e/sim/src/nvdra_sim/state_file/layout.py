@@ -283,6 +283,8 @@ class GpuState(Structure):
         ("driver", c_char * 32),
         ("unplugged", c_uint32),
         ("initialisation_ms", c_uint32),
+        ("recovery_action", c_uint32),
+        ("reserved", c_uint32),
     )
 
 

@@ -67,6 +67,7 @@ def test_init_makes_a_node_that_show_shows(answer: Callable[..., Any], tmp_path:
         "time_slice": 0,
         "mig_mode": False,
         "mig_pending": False,
+        "recovery_action": "none",
         "ecc_corrected": 0,
         "ecc_uncorrected": 0,
         "fabric_state": 0,

@@ -1,5 +1,6 @@
 """Creates the publisher of a plugin's ResourceSlices, with metrics and Events."""
 
+from collections.abc import Callable
 from functools import partial
 
 from nvdra_api.errors import DriverError
@@ -10,10 +11,16 @@ from nvdra_runtime.resourceslices.publisher import Publisher, Write
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
 
-def create_publisher(context: PluginContext) -> Publisher:
+def create_publisher(
+    context: PluginContext, observe_dropped: Callable[[tuple[str, ...]], None] | None = None
+) -> Publisher:
     """The node's publisher.
 
     Problems that do not disappear by themselves are reported on the Node.
+
+    Args:
+        context: The shared parts of the plugin.
+        observe_dropped: As a `Publisher`'s: called when the API server drops fields.
     """
 
     def warn(error: DriverError) -> None:
@@ -27,7 +34,12 @@ def create_publisher(context: PluginContext) -> Publisher:
         partial(_count, context.metrics),
         context.metrics.watch_restart,
         warn,
+        observe_dropped or _ignore,
     )
+
+
+def _ignore(_: tuple[str, ...]) -> None:
+    pass
 
 
 def _count(metrics: PluginMetrics, write: Write) -> None:

@@ -36,8 +36,10 @@ class ReturnCode(IntEnum):
     """The return codes that our code distinguishes (`nvmlReturn_t`)."""
 
     UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
     NOT_SUPPORTED = 3
     DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
     LIBRARY_NOT_FOUND = 12
     FUNCTION_NOT_FOUND = 13
     GPU_IS_LOST = 15
@@ -146,24 +148,24 @@ class Nvml:
         except OSError as error:
             raise NvmlError(ReturnCode.LIBRARY_NOT_FOUND, "dlopen", "", str(error)) from error
         nvml = cls(_pynvml(loaded), observe)
-        nvml._call("nvmlInitWithFlags", "", INIT_FLAG_NO_GPUS)
+        nvml.call("nvmlInitWithFlags", "", INIT_FLAG_NO_GPUS)
         return nvml
 
     def close(self) -> None:
         """Close the session. The library stays loaded."""
-        self._call("nvmlShutdown", "")
+        self.call("nvmlShutdown", "")
 
     def driver_version(self) -> str:
         """Version of the driver, such as `580.95.05`."""
-        return str(self._call("nvmlSystemGetDriverVersion", ""))
+        return str(self.call("nvmlSystemGetDriverVersion", ""))
 
     def cuda_driver_version(self) -> int:
         """Newest CUDA version that the driver supports: 1000 x major + 10 x minor."""
-        return int(self._call("nvmlSystemGetCudaDriverVersion", ""))
+        return int(self.call("nvmlSystemGetCudaDriverVersion", ""))
 
     def device_count(self) -> int:
         """Number of GPUs bound to the driver, including lost ones."""
-        return int(self._call("nvmlDeviceGetCount", ""))
+        return int(self.call("nvmlDeviceGetCount", ""))
 
     def excluded_gpus(self) -> tuple[PciAddress, ...]:
         """GPUs that the kernel module lists and leaves alone (its parameter `NVreg_ExcludedGpus`).
@@ -171,18 +173,18 @@ class Nvml:
         Empty if this version of the driver cannot tell.
         """
         try:
-            count = int(self._call("nvmlGetExcludedDeviceCount", ""))
+            count = int(self.call("nvmlGetExcludedDeviceCount", ""))
         except NvmlError as error:
             if error.is_unsupported:
                 return ()
             raise
-        infos = [self._call("nvmlGetExcludedDeviceInfoByIndex", "", n) for n in range(count)]
+        infos = [self.call("nvmlGetExcludedDeviceInfoByIndex", "", n) for n in range(count)]
         return tuple(_pci_address(info.pci.busId) for info in infos)
 
     def handle_by_index(self, index: int) -> DeviceHandle:
         """The GPU at an index in PCI bus order, 0 … count - 1. Makes two calls: handle and UUID."""
-        pointer = self._call("nvmlDeviceGetHandleByIndex", f"GPU at index {index}", index)
-        uuid = self._call("nvmlDeviceGetUUID", f"GPU at index {index}", pointer)
+        pointer = self.call("nvmlDeviceGetHandleByIndex", f"GPU at index {index}", index)
+        uuid = self.call("nvmlDeviceGetUUID", f"GPU at index {index}", pointer)
         return DeviceHandle(GpuUUID(str(uuid)), pointer)
 
     def minor_number(self, gpu: DeviceHandle) -> int:
@@ -254,7 +256,7 @@ class Nvml:
         ):
             info = made()
             try:
-                self._call(function, gpu.uuid, gpu.pointer, ctypes.byref(info))
+                self.call(function, gpu.uuid, gpu.pointer, ctypes.byref(info))
             except NvmlError as error:
                 if error.code == ReturnCode.FUNCTION_NOT_FOUND:
                     continue
@@ -277,8 +279,29 @@ class Nvml:
         """
         self._query_if_supported("nvmlDeviceGetMemoryInfo", gpu)
 
+    def recovery_action(self, gpu: DeviceHandle) -> int | None:
+        """What the GPU needs in order to recover (`nvmlDeviceGpuRecoveryAction_t`).
+
+        0 nothing, 1 a reset, 2 a reboot of the node, 3 that peer-to-peer traffic ends, 4 that all
+        work ends, and a reset; later drivers know more. None if the driver cannot tell, as before
+        branch 570.
+        """
+        number = self._pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+        try:
+            (value,) = self.call("nvmlDeviceGetFieldValues", gpu.uuid, gpu.pointer, [number])
+        except NvmlError as error:
+            if error.is_unsupported:
+                return None
+            raise
+        code = int(value.nvmlReturn)
+        if code == 0:
+            return int(value.value.uiVal)
+        if code in (ReturnCode.INVALID_ARGUMENT, ReturnCode.NOT_SUPPORTED):
+            return None
+        raise NvmlError(code, "nvmlDeviceGetFieldValues", gpu.uuid, "no recovery action")
+
     def _query(self, function: str, gpu: DeviceHandle) -> Any:
-        return self._call(function, gpu.uuid, gpu.pointer)
+        return self.call(function, gpu.uuid, gpu.pointer)
 
     def _query_if_supported(self, function: str, gpu: DeviceHandle) -> Any | None:
         try:
@@ -288,8 +311,18 @@ class Nvml:
                 return None
             raise
 
-    def _call(self, function: str, device: str, *arguments: Any) -> Any:
-        """Make one call and time it. pynvml's error, which cannot be compared, is translated."""
+    def call(self, function: str, device: str, *arguments: Any, is_observed: bool = True) -> Any:
+        """Make one call of pynvml and time it, for the modules of this package.
+
+        Args:
+            function: The function of pynvml.
+            device: What errors name: UUID or index of the GPU, or "".
+            arguments: Its arguments.
+            is_observed: False for a call that waits by design.
+
+        Raises:
+            NvmlError: It fails. pynvml's own error, which cannot be compared, is translated.
+        """
         started = time.monotonic()
         failure: NvmlError | None = None
         try:
@@ -297,7 +330,8 @@ class Nvml:
         except self._pynvml.NVMLError as error:
             failure = NvmlError(int(error.value), function, device, str(error))
         is_answered = failure is None or failure.is_unsupported
-        self._observe(function, time.monotonic() - started, is_answered)
+        if is_observed:
+            self._observe(function, time.monotonic() - started, is_answered)
         if failure is not None:
             raise failure
         return result

@@ -87,6 +87,7 @@ class Publisher:
         observe_write: Callable[[Write], None] = _ignore,
         observe_restart: Callable[[str], None] = _ignore,
         observe_problem: Callable[[DriverError], None] = _ignore,
+        observe_dropped: Callable[[tuple[str, ...]], None] = _ignore,
     ) -> None:
         """Create a publisher; `running` starts it.
 
@@ -98,12 +99,15 @@ class Publisher:
             observe_restart: As a `Informer`'s, for the watch of the slices.
             observe_problem: Called with problems that do not disappear by themselves: the slices
                 are invalid, or the API server does not serve them.
+            observe_dropped: Called with fields that the API server has dropped from a slice, or
+                the feature gates that it lacks.
         """
         self._api = api
         self._driver = driver
         self._node = node
         self._observe_write = observe_write
         self._observe_problem = observe_problem
+        self._observe_dropped = observe_dropped
         self._version = ""
         self._owner = ""
         self._pool: Pool | None = None
@@ -294,6 +298,7 @@ class Publisher:
             slice=kept["metadata"]["name"],
             missing=lost,
         )
+        self._observe_dropped(lost)
 
     async def _node_uid(self) -> str:
         """Read for each creation, because a Node that was created again has another UID."""

@@ -5,15 +5,17 @@ and the times of taints are ignored, because the API server sets them. Source:
 docs/reference/resource-slices.md, "Spec fields", "Reconciliation of a pool", "Server behaviour".
 """
 
-from typing import Any
+from typing import Any, Final
 
 from nvdra_api.meta import ApiModel, JsonObject
 from nvdra_api.quantity import Quantity
 
 from nvdra_runtime.resourceslices.pool import Slice
 
+TAINTS_GATE: Final = "DRADeviceTaints"
+
 _GATES = {
-    "taints": "DRADeviceTaints",
+    "taints": TAINTS_GATE,
     "consumesCounters": "DRAPartitionableDevices",
     "sharedCounters": "DRAPartitionableDevices",
     "ints": "DRAListTypeAttributes",

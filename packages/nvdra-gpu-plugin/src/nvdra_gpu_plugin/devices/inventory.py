@@ -49,17 +49,20 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A GPU that cannot be used and is not published.
+    """A GPU that cannot be used.
 
     Attributes:
         device: Its device name, or a text with its NVML index; empty for all GPUs of the node.
         text: What is wrong and what to do.
         reason: The reason that is reported.
+        is_lost: Whether the GPU has fallen off the bus. It stays published with a taint where
+            taints are served.
     """
 
     device: str
     text: str
     reason: Reason = Reason.DEVICE_UNHEALTHY
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

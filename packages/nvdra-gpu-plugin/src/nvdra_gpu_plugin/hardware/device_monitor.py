@@ -6,7 +6,7 @@ missing device node are noticed within seconds, without a restart.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,7 +16,7 @@ from nvdra_api.ids import DeviceName
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
-from nvdra_runtime.node.nvml import CallObserver, NvmlError
+from nvdra_runtime.node.nvml import CallObserver
 from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
@@ -29,6 +29,7 @@ from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.installation import DriverInstallation
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSession, NvmlSessions
 from nvdra_gpu_plugin.hardware import gpu_probe
+from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
 from nvdra_gpu_plugin.hardware.gpu_probe import UNRESPONSIVE_S, GpuProbe
 from nvdra_gpu_plugin.hardware.nvml_reopen_policy import NvmlReopenPolicy
 
@@ -107,6 +108,7 @@ class DeviceMonitor:
         files: Worker,
         threads: WorkerGroup,
         is_released: bool = False,
+        events: EventWatcher | None = None,
     ) -> None:
         self.state = DeviceState(node_fault=Fault("", "they have not been inspected yet"))
         self.serial = 0
@@ -119,8 +121,9 @@ class DeviceMonitor:
         self._sessions = sessions
         self._files = files
         self._threads = threads
+        self._events = events
         self._workers: dict[int, Worker] = {}
-        self._probe_tasks: list[asyncio.Task[None]] = []
+        self._session_tasks: list[asyncio.Task[None]] = []
         self._reopen_policy = NvmlReopenPolicy()
         self._must_rebuild_spec = True
         self._spec_state: SpecState | None = None
@@ -188,24 +191,6 @@ class DeviceMonitor:
         self._woken.set()
         await self._is_inspected.wait()
 
-    async def volatile_settings(self) -> Mapping[str, Sequence[str]]:
-        """Settings of GPUs that are lost when the last session is closed, by device name.
-
-        GPUs that do not answer at once are left out.
-        """
-        deadline = asyncio.get_running_loop().time() + _IDLE_TIMEOUT_S
-        found: dict[str, Sequence[str]] = {}
-        for probe in self.probes:
-            if probe.name is None or not probe.works:
-                continue
-            try:
-                settings = await probe.ask(probe.volatile_settings, deadline=deadline)
-            except (TimeoutError, NvmlError):
-                continue
-            if settings:
-                found[probe.name] = settings
-        return found
-
     async def close(self) -> None:
         """Close the NVML session, unless NVML hangs."""
         await self._close_session()
@@ -264,10 +249,19 @@ class DeviceMonitor:
             session, self._host, self._clock, previous, self._worker
         )
         self._reopen_policy.opened_at, self._must_rebuild_spec = self._clock.monotonic(), True
-        self._probe_tasks = [
-            group.create_task(probe.run(self._woken.set), name=f"gpu {index}")
+        self._session_tasks = [
+            group.create_task(probe.run(self._note_change), name=f"gpu {index}")
             for index, probe in enumerate(self.probes)
         ]
+        if self._events is not None:
+            watching = self._events.run(session, self.probes)
+            self._session_tasks.append(group.create_task(watching, name="gpu events"))
+
+    def _note_change(self) -> None:
+        """Inspect the node, because a probe has another result."""
+        self._woken.set()
+        if self._events is not None:
+            self._events.wake()
 
     async def _close_session(self, timeout_s: float = _IDLE_TIMEOUT_S) -> None:
         """Close the session, so that the driver can be unloaded. Claims wait for the next one.
@@ -276,23 +270,26 @@ class DeviceMonitor:
             timeout_s: How long calls in progress may take, and closing as well.
         """
         self.is_usable.clear()
-        for task in self._probe_tasks:
+        for task in self._session_tasks:
             task.cancel()
-        self._probe_tasks = []
+        self._session_tasks = []
         if await self._is_idle(timeout_s):
             await self._sessions.close(timeout_s)
         else:
             self._sessions.abandon()
 
     async def _is_idle(self, timeout_s: float) -> bool:
-        """Whether no call of the session is in progress; waits shortly for those that are."""
+        """Whether no call of the session is in progress; waits shortly for those that are.
+
+        The event set is freed, because NVML may keep its files open beyond the session.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             for probe in self.probes:
                 await probe.worker.run(_do_nothing, deadline=deadline)
         except TimeoutError:
             return False
-        return True
+        return self._events is None or await self._events.close(timeout_s)
 
     def _known_gpus(self, session: NvmlSession) -> Sequence[Gpu]:
         """The GPUs of the former session, if it had the same driver version."""
@@ -379,14 +376,18 @@ async def running(
     threads: WorkerGroup,
     files: Worker,
     is_released: bool,
+    events: EventWatcher | None = None,
 ) -> AsyncIterator[DeviceMonitor]:
     """Monitor the node while the block runs. Leaving the block closes the NVML session.
 
-    With `is_released`, NVML is not opened before `DeviceMonitor.resume` is called.
+    With `is_released`, NVML is not opened before `DeviceMonitor.resume` is called. With `events`,
+    events of the GPUs are waited for in every session.
     """
     sessions = NvmlSessions(threads.start_worker("nvml"), observe)
     spec_updater = SpecUpdater(host, options, spec_files, clock)
-    monitor = DeviceMonitor(host, spec_updater, clock, sessions, files, threads, is_released)
+    monitor = DeviceMonitor(
+        host, spec_updater, clock, sessions, files, threads, is_released, events
+    )
     try:
         async with background_tasks.running(device_monitor=monitor.run()):
             yield monitor

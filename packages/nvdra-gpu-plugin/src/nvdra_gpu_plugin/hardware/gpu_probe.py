@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
 from nvdra_runtime.node.host import Host
-from nvdra_runtime.node.nvml import DeviceHandle, NvmlError
+from nvdra_runtime.node.nvml import DeviceHandle, NvmlError, ReturnCode
 from nvdra_runtime.process import timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker
@@ -88,6 +88,7 @@ class GpuProbe:
         self._clock = clock
         self._minor: int | None = None
         self._error = ""
+        self._error_code = 0
         self._since = clock.now()
         self._query_started: _Moment | None = None
         self._claim_unanswered_since: _Moment | None = None
@@ -123,8 +124,13 @@ class GpuProbe:
         if self._error:
             since = _rfc3339(self._since)
             text = f"{self._description} does not work since {since}: {self._error}; {_REMEDY}"
-            return Fault(self._device, text)
+            return Fault(self._device, text, is_lost=self.is_lost)
         return None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the GPU has answered that it has fallen off the bus."""
+        return self._error_code == ReturnCode.GPU_IS_LOST and not self.is_overdue
 
     @property
     def silence(self) -> str:
@@ -203,6 +209,16 @@ class GpuProbe:
             found.append(f"power limit {limits.current / 1000:g} W")
         return found
 
+    def recovery_action(self) -> int | None:
+        """As `Nvml.recovery_action`. Called on the GPU's thread.
+
+        Raises:
+            NvmlError: The GPU does not answer, or has not been described yet.
+        """
+        if self.handle is None:
+            raise NvmlError(ReturnCode.UNINITIALIZED, "recovery action", "", "not described yet")
+        return self._session.nvml.recovery_action(self.handle)
+
     async def run(self, notify: Callable[[], None]) -> None:
         """Query the GPU again and again. Returns only if the GPU is not for compute.
 
@@ -268,6 +284,7 @@ class GpuProbe:
         error = "" if result.error is None else str(result.error)
         if error != self._error:
             self._error, self._since = error, self._clock.now()
+        self._error_code = result.error.code if isinstance(result.error, NvmlError) else 0
         if isinstance(result.error, NvmlError) and result.error.is_driver_error:
             self._session.is_lost = True
         if result.found is not None:

@@ -22,6 +22,7 @@ from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.hardware import gpu_settings
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.nvml_release import gpu_use, release_file, release_state
 from nvdra_gpu_plugin.nvml_release.node_annotation import NodeAnnotation
@@ -225,7 +226,7 @@ class NvmlRelease:
                 Reason.DEVICE_IN_USE, "a claim is just being prepared", gpu_use.FORCE_REMEDY
             )
         gpu_use.check_unused(self._prepared_claims)
-        gpu_use.check_settings(await self._monitor.volatile_settings())
+        gpu_use.check_settings(await gpu_settings.volatile(self._monitor.probes))
 
     async def _resume(self, cause: str, annotation: str) -> None:
         """Use NVML again. The GPUs are inspected before prepares go on."""

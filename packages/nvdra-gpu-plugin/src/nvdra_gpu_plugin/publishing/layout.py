@@ -3,16 +3,20 @@
 Source: docs/reference/gpu-devices.md, "What each GPU offers", "Slices of a node".
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from nvdra_api import names
 from nvdra_api.gates import Feature, FeatureGates
-from nvdra_api.ids import DeviceName, NodeName, PoolName
-from nvdra_api.resource.slices import Device
+from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PoolName
+from nvdra_api.resource.slices import Device, DeviceTaint
 from nvdra_runtime.resourceslices.pool import Pool, Slice
 
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.publishing import attributes
+
+Taints = Mapping[GpuUUID, Sequence[DeviceTaint]]
+"""The taints of GPUs that have some."""
 
 _DEVICES_PER_SLICE = 64
 """The API server's limit for devices with taints, counters or lists; for others it is 128. The
@@ -20,7 +24,11 @@ lower limit is always used, so that a taint does not move devices between slices
 
 
 def pool(
-    inventory: Inventory, gates: FeatureGates, node: NodeName, awaited: Iterable[Device] = ()
+    inventory: Inventory,
+    gates: FeatureGates,
+    node: NodeName,
+    awaited: Iterable[Device] = (),
+    taints: Taints = MappingProxyType({}),
 ) -> Pool:
     """The pool, named after the node, with its GPUs in the order of their PCI addresses.
 
@@ -31,9 +39,10 @@ def pool(
         gates: Which forms of attributes are published.
         node: The node's name.
         awaited: Devices that stay as they were published, from `still_awaited`.
+        taints: The taints of GPUs that are not well.
     """
     devices = [_whole_gpu(gpu, gates) for gpu in inventory.gpus if not gpu.is_mig_enabled]
-    devices = sorted([*devices, *awaited], key=_place)
+    devices = [_tainted(each, taints) for each in sorted([*devices, *awaited], key=_place)]
     slices = tuple(Slice(devices=part) for part in _chunks(devices)) or (Slice(),)
     return Pool(PoolName(node), slices)
 
@@ -61,6 +70,11 @@ def still_awaited(
         and device.name not in faulty
         and _text(device, "uuid") not in uuids
     ]
+
+
+def _tainted(device: Device, taints: Taints) -> Device:
+    found = tuple(taints.get(GpuUUID(_text(device, "uuid")), ()))
+    return device if device.taints == found else device.model_copy(update={"taints": found})
 
 
 def _place(device: Device) -> str:

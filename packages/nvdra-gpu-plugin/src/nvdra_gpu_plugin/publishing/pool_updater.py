@@ -6,12 +6,12 @@ stays while its GPU may still be starting.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
-from nvdra_api.ids import NodeName
+from nvdra_api.ids import DeviceName, NodeName
 from nvdra_api.resource.slices import Device
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
 from nvdra_runtime.resourceslices.pool import Pool
@@ -23,6 +23,7 @@ from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceState
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.publishing import layout
+from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
 
 LOG = logs.logger(__name__)
 
@@ -43,40 +44,74 @@ class PoolUpdater:
         publisher: Publisher,
         events: EventRecorder,
         metrics: PluginMetrics,
+        taints: DeviceTaints | None = None,
     ) -> None:
+        """Create it without any request.
+
+        Args:
+            node: This node, and its pool.
+            gates: Which forms of attributes are published.
+            gpus: The node's GPUs.
+            publisher: Publishes the pool.
+            events: Records Events of the Node.
+            metrics: Counts devices.
+            taints: The taints of GPUs that are not well; None if nobody looks at their health.
+        """
         self._node = node
         self._gates = gates
         self._gpus = gpus
         self._publisher = publisher
         self._events = events
         self._metrics = metrics
+        self._taints = taints
         self._reported = DeviceState()
+        self._reported_withdrawn: Sequence[Fault] = ()
+        self._changed = asyncio.Event()
+        if taints is not None:
+            taints.on_change(self._changed.set)
 
     async def run(self) -> None:
         """Publish and report the GPUs now and whenever they change. Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publish_changes(), name="pool changes")
             group.create_task(self._report_changes(), name="device reports")
+            group.create_task(self._note_changes(), name="device changes")
 
     async def _publish_changes(self) -> None:
         """Publish, once it is known which devices an earlier process has published."""
         published = await self._publisher.stored_devices()
-        serial = 0
+        await self._gpus.changed_since(0)
         while True:
-            serial = await self._gpus.changed_since(serial)
+            self._changed.clear()
             pool = self._pool(self._gpus.state, published)
             self._publisher.publish(pool)
             published = [device for slice_ in pool.slices for device in slice_.devices]
+            await self._changed.wait()
+
+    async def _note_changes(self) -> None:
+        serial = 0
+        while True:
+            serial = await self._gpus.changed_since(serial)
+            self._changed.set()
 
     def _pool(self, state: DeviceState, published: Iterable[Device]) -> Pool:
+        taints = {} if self._taints is None else self._taints.by_uuid
         if state.snapshot is None and state.is_released:  # as an earlier process has left it
-            return layout.pool(Inventory(), self._gates, self._node, published)
+            return layout.pool(Inventory(), self._gates, self._node, published, taints)
         if state.snapshot is None:
             return layout.pool(Inventory(), self._gates, self._node)
-        inventory = state.snapshot.inventory
-        faulty = {fault.device for fault in state.faults}
-        awaited = layout.still_awaited(published, inventory, state.awaited, faulty)
-        return layout.pool(inventory.without(state.faults), self._gates, self._node, awaited)
+        inventory, withdrawn = state.snapshot.inventory, self._withdrawn(state)
+        faulty = {fault.device for fault in withdrawn}
+        lost = [DeviceName(fault.device) for fault in state.faults if fault.is_lost]
+        awaited = layout.still_awaited(published, inventory, (*state.awaited, *lost), faulty)
+        offered = inventory.without(withdrawn)
+        return layout.pool(offered, self._gates, self._node, awaited, taints)
+
+    def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:
+        """The GPUs that are not published. A lost one stays, where a taint keeps pods away."""
+        if self._taints is None or not self._taints.is_served:
+            return state.faults
+        return [fault for fault in state.faults if not fault.is_lost]
 
     async def _report_changes(self) -> None:
         serial = 0
@@ -102,17 +137,19 @@ class PoolUpdater:
         if state.is_empty and not previous.is_empty:
             LOG.info("The node has no GPU")
             self._events.emit((node_reference(self._node),), "Normal", "NoGPU", NO_GPU)
-        self._report_gpu_changes(previous, state)
+        self._report_gpu_changes(state)
         if state.snapshot is not None and state.snapshot is not previous.snapshot:
             _log_devices(state.snapshot.inventory)
 
-    def _report_gpu_changes(self, previous: DeviceState, state: DeviceState) -> None:
-        new = [fault for fault in state.faults if fault not in previous.faults]
-        faulty = {fault.device for fault in state.faults}
+    def _report_gpu_changes(self, state: DeviceState) -> None:
+        previous, withdrawn = self._reported_withdrawn, self._withdrawn(state)
+        self._reported_withdrawn = withdrawn
+        new = [fault for fault in withdrawn if fault not in previous]
+        faulty = {fault.device for fault in withdrawn}
         for fault in new:
             LOG.warning("A GPU is not published", board=fault.device, error=fault.text)
             self._metrics.health_event(fault.reason)
-        for fault in previous.faults:
+        for fault in previous:
             if fault.device not in faulty and state.snapshot is not None:
                 LOG.info("A GPU is published again", board=fault.device)
         for reason, faults in _by_reason(new):

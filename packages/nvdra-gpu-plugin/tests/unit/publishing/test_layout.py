@@ -2,7 +2,7 @@
 
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import DeviceName, NodeName
-from nvdra_api.resource.slices import Device, DeviceAttribute
+from nvdra_api.resource.slices import Device, DeviceAttribute, DeviceTaint
 from nvdra_gpu_plugin.devices.inventory import Fault, Gpu, Inventory
 from nvdra_gpu_plugin.publishing import layout
 from nvdra_testing.hardware.gpus import h100
@@ -74,3 +74,17 @@ def test_the_gate_for_lists_reaches_the_attributes() -> None:
     )
     (device,) = pool.slices[0].devices
     assert device.attributes["resource.kubernetes.io/numaNode"] == DeviceAttribute(int_values=(0,))
+
+
+def test_taints_are_those_of_today_also_of_a_gpu_that_has_not_described_itself_yet() -> None:
+    """What an earlier process has published may have other taints."""
+    lost = DeviceTaint(key="gpu.nvidia.com/gpu-lost", effect="NoSchedule")
+    former = [each.model_copy(update={"taints": (lost,)}) for each in published(h100(0), h100(1))]
+    awaited = layout.still_awaited(former, Inventory(), [GPU_1, DeviceName("gpu-0")], set())
+    taints = {h100(1).uuid: (lost,), h100(2).uuid: (lost,)}
+    pool = layout.pool(Inventory((h100(2),)), FeatureGates(), NODE, awaited, taints)
+    assert [(each.name, each.taints) for each in pool.slices[0].devices] == [
+        ("gpu-0", ()),
+        ("gpu-1", (lost,)),
+        ("gpu-2", (lost,)),
+    ]

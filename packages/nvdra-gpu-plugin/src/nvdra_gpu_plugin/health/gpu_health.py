@@ -1,0 +1,194 @@
+"""What is known of a GPU's health, and the taints that follow from it.
+
+The state is changed by looks at the GPU, which say how it is now; an XID only says why. So an event
+that is missed, or told twice, does no harm. Source: docs/decisions/gpu-plugin.md, "When is a GPU
+tainted, and when does the taint go?".
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from nvdra_api.resource.slices import DeviceTaint
+from pydantic import BaseModel, ConfigDict
+
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+"""What applications cause. They say nothing about the GPU."""
+
+RECOVERY_CHANGED_XID: Final = 154
+"""The driver's own report that the recovery action has changed. It has no cause in itself."""
+
+XID_KEY: Final = "gpu.nvidia.com/xid"
+LOST_KEY: Final = "gpu.nvidia.com/gpu-lost"
+UNMONITORED_KEY: Final = "gpu.nvidia.com/unmonitored"
+NO_SCHEDULE: Final = "NoSchedule"
+INFORMATIONAL: Final = "None"
+"""An effect that keeps nobody away. Kubernetes knows it since 1.35."""
+
+HEALS_AFTER: Final = timedelta(seconds=10)
+"""A GPU is offered again after it has been well for so long. One that comes and goes is not."""
+
+_FORGOTTEN_AFTER: Final = timedelta(minutes=1)
+"""An XID that NVML asks no recovery for is not the reason of what comes later."""
+
+
+class Look(NamedTuple):
+    """How a GPU is now.
+
+    Attributes:
+        is_lost: Whether it has fallen off the bus.
+        recovery_action: What it needs in order to recover, 0 for nothing; None if this driver
+            cannot tell.
+    """
+
+    is_lost: bool = False
+    recovery_action: int | None = None
+
+
+class Xid(BaseModel):
+    """An XID and when it was reported."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    at: datetime
+
+
+class Trouble(BaseModel):
+    """Something that is wrong with a GPU.
+
+    Attributes:
+        value: What the taint says: the XID.
+        since: When it was noticed.
+        well_since: Since when it is over; None while it is not.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    value: str = ""
+    since: datetime
+    well_since: datetime | None = None
+
+
+class GpuHealth(BaseModel):
+    """What is known of a GPU.
+
+    Attributes:
+        cause: The last XID that may be the reason of a recovery.
+        ignored: The last XID that an administrator ignores.
+        recovery: It needs a recovery.
+        loss: It is lost.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    cause: Xid | None = None
+    ignored: Xid | None = None
+    recovery: Trouble | None = None
+    loss: Trouble | None = None
+
+    @property
+    def is_healing(self) -> bool:
+        """Whether something is over and still has a taint."""
+        troubles = (self.recovery, self.loss)
+        return any(each is not None and each.well_since is not None for each in troubles)
+
+
+WELL: Final = GpuHealth()
+
+
+def after_xid(
+    health: GpuHealth, xid: int, now: datetime, ignored: Collection[int] = ()
+) -> GpuHealth:
+    """The health after an XID was reported. What it means, the next look says.
+
+    Args:
+        health: The health before.
+        xid: Its number.
+        now: When it was reported.
+        ignored: XIDs that an administrator ignores.
+    """
+    if xid in ignored:
+        return health.model_copy(update={"ignored": Xid(number=xid, at=now)})
+    if xid in APPLICATION_XIDS or xid == RECOVERY_CHANGED_XID:
+        return health
+    return health.model_copy(update={"cause": Xid(number=xid, at=now)})
+
+
+def after_look(health: GpuHealth, look: Look, now: datetime) -> GpuHealth:
+    """The health after the GPU was looked at."""
+    loss = _after(health.loss, "" if look.is_lost else None, now)
+    if look.is_lost:
+        return health.model_copy(update={"loss": loss})
+    value = _recovery_value(health, look.recovery_action)
+    if look.recovery_action is None and health.loss is not None:
+        value = None  # a GPU that comes back was reset
+    recovery = _after(health.recovery, value, now)
+    if health.recovery is not None and recovery is None:
+        return GpuHealth(loss=loss)
+    cause, ignored = health.cause, health.ignored
+    if recovery is None:
+        cause, ignored = _recent(cause, now), _recent(ignored, now)
+    return GpuHealth(cause=cause, ignored=ignored, recovery=recovery, loss=loss)
+
+
+def after_administration(health: GpuHealth) -> GpuHealth:
+    """The health after an administrator had the GPU: XIDs of before are no reason any more.
+
+    It matters for a driver that cannot tell what a GPU needs. Another one is asked.
+    """
+    return health.model_copy(update={"cause": None, "ignored": None})
+
+
+def taints(health: GpuHealth, is_monitored: bool, knows_none: bool) -> tuple[DeviceTaint, ...]:
+    """The taints of a GPU's device, in the order of their keys.
+
+    Args:
+        health: What is known of the GPU.
+        is_monitored: Whether it reports XIDs.
+        knows_none: Whether the API server accepts the effect `None`; one that does not rejects the
+            whole slice.
+    """
+    found = []
+    if health.loss is not None:
+        found.append(_taint(LOST_KEY, health.loss))
+    if health.recovery is not None:
+        found.append(_taint(XID_KEY, health.recovery))
+    if not is_monitored and knows_none and health.loss is None:
+        found.append(DeviceTaint(key=UNMONITORED_KEY, effect=INFORMATIONAL))
+    return tuple(sorted(found, key=lambda taint: taint.key))
+
+
+def _recovery_value(health: GpuHealth, action: int | None) -> str | None:
+    """What a taint says of the GPU as it is now; None if it needs none."""
+    if action == 0:
+        return None
+    if health.cause is not None:
+        return str(health.cause.number)
+    if action is None:
+        return None
+    if health.recovery is not None and health.recovery.well_since is None:
+        return health.recovery.value
+    if health.ignored is not None:
+        return None
+    return str(RECOVERY_CHANGED_XID)
+
+
+def _after(trouble: Trouble | None, value: str | None, now: datetime) -> Trouble | None:
+    """A trouble that is there with this value, or is not if it is None."""
+    if value is not None:
+        if trouble is None or trouble.value != value:
+            return Trouble(value=value, since=now)
+        return trouble.model_copy(update={"well_since": None})
+    if trouble is None or trouble.well_since is None:
+        return trouble and trouble.model_copy(update={"well_since": now})
+    return None if now - trouble.well_since >= HEALS_AFTER else trouble
+
+
+def _recent(xid: Xid | None, now: datetime) -> Xid | None:
+    return xid if xid is not None and now - xid.at < _FORGOTTEN_AFTER else None
+
+
+def _taint(key: str, trouble: Trouble) -> DeviceTaint:
+    since = trouble.since.replace(microsecond=0)
+    return DeviceTaint(key=key, value=trouble.value, effect=NO_SCHEDULE, time_added=since)

@@ -1,0 +1,159 @@
+"""The taints that are published, and what is said of them.
+
+They follow from the health of the GPUs and from what the API server keeps.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from nvdra_api.errors import Reason
+from nvdra_api.ids import GpuUUID, NodeName
+from nvdra_api.resource.slices import DeviceTaint
+from nvdra_runtime.http.probes import PassingRemark
+from nvdra_runtime.kube.event_recorder import EventRecorder, EventType, node_reference
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
+
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.health.gpu_health import LOST_KEY, XID_KEY
+from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
+from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
+
+LOG = logs.logger(__name__)
+
+_HEALED: Final = "DeviceHealed"
+_NOT_SERVED: Final = (
+    "the API server does not keep taints of devices (feature gate DRADeviceTaints), so that new "
+    "pods may still be sent to it"
+)
+
+_WHAT: Final = {
+    LOST_KEY: (
+        "has fallen off the bus",
+        "look for Xid messages in the node's kernel log and reboot the node; it is well again once "
+        "it answers",
+    ),
+    XID_KEY: (
+        "has reported XID ",
+        "drain and reset it (nvidia-smi -q shows the recovery action that it needs); it is well "
+        "again once the driver asks for none",
+    ),
+}
+"""By the key of a taint: what is wrong, and what to do."""
+
+
+class DeviceTaints:
+    """The taints of one node's GPUs."""
+
+    def __init__(
+        self,
+        node: NodeName,
+        gpus: NodeGpus,
+        health: HealthMonitor,
+        support: TaintSupport,
+        events: EventRecorder,
+        metrics: PluginMetrics,
+    ) -> None:
+        """Create it without any request.
+
+        Args:
+            node: This node.
+            gpus: Names the GPUs.
+            health: What is known of their health.
+            support: What the API server keeps.
+            events: Records Events of the Node.
+            metrics: Counts taints.
+        """
+        self._node = node
+        self._gpus = gpus
+        self._health = health
+        self._support = support
+        self._events = events
+        self._metrics = metrics
+        self._was_served = True
+        self._reported: Mapping[GpuUUID, Sequence[DeviceTaint]] = {}
+        self._on_change: list[Callable[[], None]] = []
+        health.on_change(self._notify)
+        support.on_change(self._notify)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the API server keeps taints, as far as is known."""
+        return self._support.is_served
+
+    @property
+    def by_uuid(self) -> Mapping[GpuUUID, Sequence[DeviceTaint]]:
+        """The taints to publish, by the UUID of the GPU."""
+        return self.wanted if self.is_served else {}
+
+    @property
+    def wanted(self) -> Mapping[GpuUUID, Sequence[DeviceTaint]]:
+        """The taints that the GPUs should have, whether or not they can be published."""
+        return self._health.taints(self._support.knows_none)
+
+    @property
+    def remark(self) -> PassingRemark | None:
+        """What `/readyz` says of GPUs that are not well."""
+        texts = [
+            f"{self._name(uuid)} has {', '.join(map(describe, taints))}"
+            for uuid, taints in self.wanted.items()
+        ]
+        if not texts:
+            return None
+        return PassingRemark("; ".join(texts if self.is_served else [*texts, _NOT_SERVED]))
+
+    def on_change(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever other taints are to be published."""
+        self._on_change.append(notify)
+
+    def _notify(self) -> None:
+        self._report()
+        for notify in self._on_change:
+            notify()
+
+    def _report(self) -> None:
+        """Say what differs from what was said before."""
+        wanted, before = self.wanted, self._reported
+        is_dropped = self._was_served and not self.is_served
+        self._reported, self._was_served = wanted, self.is_served
+        for uuid in {**wanted, **before}:
+            now, then = (set(map(describe, each.get(uuid, ()))) for each in (wanted, before))
+            for taint in wanted.get(uuid, ()):
+                if describe(taint) not in then:
+                    self._log_new(uuid, taint)
+                if describe(taint) not in then or is_dropped:
+                    self._tell(uuid, taint)
+            if then - now:
+                self._report_gone(uuid, then - now, is_well=not now)
+
+    def _log_new(self, uuid: GpuUUID, taint: DeviceTaint) -> None:
+        LOG.warning("A GPU is not well", gpu=self._name(uuid), uuid=uuid, taint=describe(taint))
+        self._metrics.health_event(taint.key.partition("/")[2])
+
+    def _tell(self, uuid: GpuUUID, taint: DeviceTaint) -> None:
+        """Write an Event, unless the taint keeps nobody away."""
+        if taint.key in _WHAT:
+            effect = "new pods are kept away from it" if self.is_served else _NOT_SERVED
+            what, remedy = _WHAT[taint.key]
+            text = f"{self._name(uuid)} ({uuid}) {what}{taint.value}: {effect}; {remedy}"
+            self._emit("Warning", Reason.DEVICE_UNHEALTHY, text)
+
+    def _report_gone(self, uuid: GpuUUID, taints: set[str], *, is_well: bool) -> None:
+        LOG.info("A GPU has lost a taint", gpu=self._name(uuid), uuid=uuid, taints=sorted(taints))
+        if is_well and any(taint.startswith(tuple(_WHAT)) for taint in taints):
+            text = f"{self._name(uuid)} ({uuid}) is well again and has no taint any more"
+            self._emit("Normal", _HEALED, text)
+
+    def _emit(self, type_: EventType, reason: str, text: str) -> None:
+        self._events.emit((node_reference(self._node),), type_, reason, text)
+
+    def _name(self, uuid: GpuUUID) -> str:
+        snapshot = self._gpus.snapshot
+        known = None if snapshot is None else snapshot.inventory.by_uuid.get(uuid)
+        return "a GPU" if known is None else known.name
+
+
+def describe(taint: DeviceTaint) -> str:
+    """A taint as kubectl shows those of Nodes: `key=value:effect`."""
+    value = f"={taint.value}" if taint.value else ""
+    return f"{taint.key}{value}:{taint.effect}"

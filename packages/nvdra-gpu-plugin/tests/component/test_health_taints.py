@@ -1,0 +1,202 @@
+"""What GPUs report becomes taints of their devices, and heals (gate NVMLDeviceHealthCheck)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from nvdra_testing.control_plane import apiserver
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.kubelet import kubelet_client
+from nvdra_testing.node import plugin
+from nvdra_testing.node.rig import Rig
+
+GATE = "--feature-gates=NVMLDeviceHealthCheck=true"
+ALL = {f"gpu-{minor}" for minor in range(8)}
+HEALED_S = 30
+
+
+async def started(rig: Rig, *flags: str) -> None:
+    """Start the plugin, and wait until every GPU is registered for events."""
+    before = rig.node.nvml_calls("nvmlDeviceRegisterEvents")
+    await rig.start(GATE, *flags)
+    await rig.wait_until(
+        lambda: rig.node.nvml_calls("nvmlDeviceRegisterEvents") == before + len(ALL),
+        "the registrations",
+    )
+
+
+def taints(rig: Rig) -> dict[str, list[str]]:
+    """The published taints, as `key=value:effect`, of the devices that have some."""
+    return {
+        name: [f"{each['key']}={each.get('value', '')}:{each['effect']}" for each in found]
+        for name, device in rig.devices().items()
+        if (found := device.get("taints"))
+    }
+
+
+async def tainted(rig: Rig, **expected: list[str]) -> None:
+    """Wait for exactly these taints, by device names with _ for -."""
+    wanted = {name.replace("_", "-"): each for name, each in expected.items()}
+    await rig.wait_until(lambda: taints(rig) == wanted, f"the taints {wanted}", HEALED_S)
+
+
+def of_node(rig: Rig, reason: str) -> list[dict[str, Any]]:
+    return [each for each in rig.events(reason) if each["involvedObject"]["kind"] == "Node"]
+
+
+def versions(rig: Rig) -> list[str]:
+    return [each["metadata"]["resourceVersion"] for each in rig.slices()]
+
+
+XID_48 = ["gpu.nvidia.com/xid=48:NoSchedule"]
+LOST = ["gpu.nvidia.com/gpu-lost=:NoSchedule"]
+
+
+async def test_an_xid_that_needs_a_reset_taints_its_gpu_and_no_other(rig: Rig) -> None:
+    await started(rig)
+    rig.node.simctl("xid", "3", "48")
+    await tainted(rig, gpu_3=XID_48)
+    assert set(rig.devices()) == ALL
+    assert rig.devices()["gpu-3"]["taints"][0]["timeAdded"]
+    status, text = rig.process.get("/readyz?verbose")
+    assert (status, "gpu-3 has gpu.nvidia.com/xid=48:NoSchedule" in text) == (200, True), text
+    assert "tainted gpu.nvidia.com/xid=48:NoSchedule" in rig.status()
+    await rig.wait_until(lambda: bool(of_node(rig, "DeviceUnhealthy")), "an Event of the Node")
+    assert "gpu-3" in of_node(rig, "DeviceUnhealthy")[0]["message"]
+    lines = rig.process.get("/metrics")[1].splitlines()
+    assert 'nvdra_device_health_events_total{kind="xid"} 1.0' in lines
+
+
+async def test_errors_of_applications_and_those_that_need_nothing_taint_no_gpu(rig: Rig) -> None:
+    await started(rig)
+    for gpu, xid in (("1", "13"), ("2", "31"), ("4", "63")):
+        rig.node.simctl("xid", gpu, xid)
+    rig.node.simctl("ecc", "5", "sbe")
+    rig.node.simctl("xid", "6", "95")
+    await tainted(rig, gpu_6=["gpu.nvidia.com/xid=95:NoSchedule"])
+    await asyncio.sleep(6)  # longer than the driver is given to change its mind
+    await tainted(rig, gpu_6=["gpu.nvidia.com/xid=95:NoSchedule"])
+
+
+async def test_an_xid_that_an_administrator_ignores_taints_no_gpu(rig: Rig) -> None:
+    await started(rig, "--additional-xids-to-ignore=48, 62")
+    rig.node.simctl("xid", "1", "48")
+    rig.node.simctl("xid", "2", "95")
+    await tainted(rig, gpu_2=["gpu.nvidia.com/xid=95:NoSchedule"])
+    await asyncio.sleep(3)
+    await tainted(rig, gpu_2=["gpu.nvidia.com/xid=95:NoSchedule"])
+
+
+async def test_a_recovery_action_is_noticed_without_any_event(rig: Rig) -> None:
+    """The plugin was away when it was reported."""
+    rig.node.simctl("recovery", "5", "gpu_reset")
+    await started(rig)
+    await tainted(rig, gpu_5=["gpu.nvidia.com/xid=154:NoSchedule"])
+
+
+async def test_a_restart_keeps_the_taints_and_writes_no_slice(rig: Rig) -> None:
+    await started(rig)
+    rig.node.simctl("xid", "3", "48")
+    rig.node.simctl("gpu", "lose", "6")
+    await tainted(rig, gpu_3=XID_48, gpu_6=LOST)
+    before = versions(rig)
+    await rig.stop()
+    await rig.start(GATE)
+    await asyncio.sleep(4)
+    assert taints(rig) == {"gpu-3": XID_48, "gpu-6": LOST}
+    assert versions(rig) == before
+
+
+async def test_a_gpu_that_was_reset_during_a_release_heals(rig: Rig) -> None:
+    await started(rig)
+    rig.node.simctl("xid", "3", "48")
+    await tainted(rig, gpu_3=XID_48)
+    rig.command("release")
+    rig.node.simctl("gpu", "reset", "3")
+    assert taints(rig) == {"gpu-3": XID_48}
+    rig.command("resume")
+    await tainted(rig)
+    await rig.wait_until(lambda: bool(of_node(rig, "DeviceHealed")), "an Event of the Node")
+    rig.node.simctl("xid", "3", "95")
+    await tainted(rig, gpu_3=["gpu.nvidia.com/xid=95:NoSchedule"])
+
+
+async def test_where_the_driver_cannot_tell_an_xid_is_enough_until_an_administrator_resumes(
+    rig: Rig,
+) -> None:
+    rig.node.simctl("fault", "add", "nvmlDeviceGetFieldValues", "--result", "function_not_found")
+    await started(rig)
+    rig.node.simctl("xid", "1", "13")
+    rig.node.simctl("xid", "3", "63")
+    await tainted(rig, gpu_3=["gpu.nvidia.com/xid=63:NoSchedule"])
+    rig.command("release")
+    rig.node.simctl("gpu", "reset", "3")
+    rig.command("resume")
+    await tainted(rig)
+
+
+async def test_a_lost_gpu_alone_is_tainted_not_withdrawn_and_heals_when_it_is_back(
+    rig: Rig,
+) -> None:
+    await started(rig)
+    rig.node.simctl("gpu", "lose", "2", "--xid", "79")
+    await tainted(rig, gpu_2=LOST)
+    assert set(rig.devices()) == ALL
+    lost, other = rig.create_claim("gpu-2"), rig.create_claim("gpu-1")
+    answers = await rig.dra.prepare([lost, other])
+    assert answers[lost.uid].error.startswith("DeviceUnhealthy: ")
+    assert not answers[other.uid].error
+    await rig.dra.unprepare([lost, other])
+    rig.node.simctl("gpu", "restore", "2")
+    await tainted(rig)
+    assert not (await rig.dra.prepare([lost]))[lost.uid].error
+
+
+async def test_a_gpu_that_cannot_be_listened_to_says_so_and_keeps_nobody_away(rig: Rig) -> None:
+    rule = ("nvmlDeviceRegisterEvents", "--result", "unknown", "--gpu", "4")
+    rig.node.simctl("fault", "add", *rule)
+    await rig.start(GATE)
+    await tainted(rig, gpu_4=["gpu.nvidia.com/unmonitored=:None"])
+
+
+@pytest.fixture(scope="module")
+def server_without_taints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    gates = "DRADeviceTaints=false,DRADeviceTaintRules=false"
+    with apiserver.run_apiserver(tmp_path_factory.mktemp("api"), feature_gates=gates) as server:
+        yield server
+
+
+@pytest_asyncio.fixture
+async def rig_without_taints(server_without_taints: ApiServer) -> AsyncIterator[Rig]:
+    server = server_without_taints
+    with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
+        node = stack.enter_context(plugin.simulated_node(Path(directory), "node-a"))
+        plugin.create_node_object(server, "node-a")
+        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
+            yield Rig(server, node, kubelet, stack)
+
+
+async def test_where_taints_are_dropped_it_is_said_and_a_lost_gpu_is_withdrawn(
+    rig_without_taints: Rig,
+) -> None:
+    rig = rig_without_taints
+    await started(rig)
+    rig.node.simctl("xid", "3", "48")
+    await rig.wait_until(
+        lambda: "DRADeviceTaints" in rig.process.get("/readyz?verbose")[1], "what is missing"
+    )
+    assert rig.process.get("/readyz")[0] == 200
+    assert set(rig.devices()) == ALL
+    before = versions(rig)
+    rig.node.simctl("xid", "5", "48")
+    await asyncio.sleep(4)
+    assert versions(rig) == before, "what the API server drops is not written again and again"
+    rig.node.simctl("gpu", "lose", "2")
+    await rig.wait_until(lambda: set(rig.devices()) == ALL - {"gpu-2"}, "gpu-2 to be withdrawn")
+    rig.node.simctl("gpu", "restore", "2")
+    await rig.wait_until(lambda: set(rig.devices()) == ALL, "gpu-2 to be back", 30)

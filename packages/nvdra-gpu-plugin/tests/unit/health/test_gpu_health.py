@@ -1,0 +1,112 @@
+"""From looks at a GPU and the XIDs that it reports to the taints of its device."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from nvdra_api.resource.slices import DeviceTaint
+from nvdra_gpu_plugin.health import gpu_health
+from nvdra_gpu_plugin.health.gpu_health import WELL, GpuHealth, Look
+
+START = datetime(2026, 8, 7, 16, 0, 54, 250_000, tzinfo=UTC)
+RESET, NOTHING, UNKNOWN, LOST = Look(recovery_action=1), Look(recovery_action=0), Look(), Look(True)
+
+
+def after(*steps: int | Look, health: GpuHealth = WELL, ignored: tuple[int, ...] = ()) -> GpuHealth:
+    """XIDs and looks, one a second."""
+    for seconds, step in enumerate(steps):
+        now = START + timedelta(seconds=seconds)
+        if isinstance(step, Look):
+            health = gpu_health.after_look(health, step, now)
+        else:
+            health = gpu_health.after_xid(health, step, now, ignored)
+    return health
+
+
+def taints(health: GpuHealth) -> list[str]:
+    found = gpu_health.taints(health, is_monitored=True, knows_none=True)
+    return [f"{taint.key.partition('/')[2]}={taint.value}:{taint.effect}" for taint in found]
+
+
+def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
+    assert gpu_health.taints(after(48, RESET), is_monitored=True, knows_none=True) == (
+        DeviceTaint(
+            key="gpu.nvidia.com/xid",
+            value="48",
+            effect="NoSchedule",
+            time_added=datetime(2026, 8, 7, 16, 0, 55, tzinfo=UTC),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ((), []),
+        ((48,), []),  # what it means, the look says
+        ((48, NOTHING), []),
+        ((48, 154, NOTHING, RESET), ["xid=48:NoSchedule"]),  # the action follows the XID
+        ((48, 45, 43, RESET), ["xid=48:NoSchedule"]),  # applications fail because of it
+        ((13, UNKNOWN), []),
+        ((63, UNKNOWN), ["xid=63:NoSchedule"]),  # a driver that cannot tell
+        ((RESET,), ["xid=154:NoSchedule"]),  # the XID was missed
+        ((RESET, RESET, 95, RESET), ["xid=95:NoSchedule"]),
+        ((LOST,), ["gpu-lost=:NoSchedule"]),
+        ((48, RESET, 79, LOST), ["gpu-lost=:NoSchedule", "xid=48:NoSchedule"]),
+    ],
+)
+def test_what_a_gpu_is_tainted_with(steps: tuple[int | Look, ...], expected: list[str]) -> None:
+    assert taints(after(*steps)) == expected
+
+
+def test_an_administrator_can_ignore_an_xid_although_nvml_asks_for_a_recovery() -> None:
+    assert taints(after(48, RESET, RESET, ignored=(48,))) == []
+    assert taints(after(48, UNKNOWN, ignored=(48,))) == []
+    assert taints(after(48, RESET, 95, RESET, ignored=(48,))) == ["xid=95:NoSchedule"]
+    assert taints(after(154, RESET, ignored=(154,))) == []
+
+
+def test_an_xid_that_needed_nothing_is_not_the_reason_of_what_comes_later() -> None:
+    assert taints(after(63, *[NOTHING] * 70, RESET)) == ["xid=154:NoSchedule"]
+    assert taints(after(48, *[NOTHING] * 70, RESET, ignored=(48,))) == ["xid=154:NoSchedule"]
+
+
+@pytest.mark.parametrize("ill", [(48, RESET), (LOST,)])
+def test_a_taint_goes_when_the_gpu_has_been_well_for_ten_seconds(
+    ill: tuple[int | Look, ...],
+) -> None:
+    tainted = taints(after(*ill))
+    assert taints(after(*ill, *[NOTHING] * 10)) == tainted
+    assert taints(after(*ill, *[NOTHING] * 11)) == []
+    assert after(*ill, *[NOTHING] * 11) == WELL
+
+
+def test_a_gpu_that_comes_and_goes_stays_tainted_since_the_beginning() -> None:
+    health = after(LOST, *[NOTHING] * 8, LOST, *[NOTHING] * 8, LOST)
+    assert health.loss is not None
+    assert health.loss.since == START
+
+
+def test_a_driver_that_cannot_tell_is_believed_after_an_administrator_had_the_gpu() -> None:
+    ill = after(63, UNKNOWN)
+    assert taints(after(*[UNKNOWN] * 100, health=ill)) == ["xid=63:NoSchedule"]
+    assert taints(after(*[UNKNOWN] * 12, health=gpu_health.after_administration(ill))) == []
+
+
+def test_an_administrator_who_resets_nothing_heals_nothing_where_the_driver_can_tell() -> None:
+    ill = gpu_health.after_administration(after(48, RESET))
+    assert taints(after(*[RESET] * 12, health=ill)) == ["xid=48:NoSchedule"]
+
+
+def test_a_lost_gpu_that_is_back_was_reset() -> None:
+    assert taints(after(79, UNKNOWN, LOST, *[UNKNOWN] * 12)) == []
+
+
+def test_a_gpu_that_reports_nothing_says_so_where_the_effect_is_known() -> None:
+    for knows_none, expected in ((True, ("gpu.nvidia.com/unmonitored",)), (False, ())):
+        found = gpu_health.taints(WELL, is_monitored=False, knows_none=knows_none)
+        assert tuple(taint.key for taint in found if taint.effect == "None") == expected
+
+
+def test_what_is_kept_for_the_next_process_is_read_as_it_was_written() -> None:
+    ill = after(48, RESET, LOST, 79, LOST)
+    assert GpuHealth.model_validate_json(ill.model_dump_json()) == ill
