@@ -70,6 +70,9 @@ DOMAINS = {
         "test_a_claim_of_a_deleted_domain_keeps_its_channel_and_the_node_until_unprepared"
     ),
     "The driver is uninstalled": "test_a_domain_with_missing_children_can_be_deleted",
+    "The controller's node is lost": (
+        "test_a_tray_without_power_is_counted_out_and_in_again_under_its_index"
+    ),
     "The controller is killed": ("test_a_killed_controller_is_replaced_when_its_lease_expires"),
 }
 DAEMONS = {
@@ -89,7 +92,10 @@ DAEMONS = {
     "`nvidia-imex-ctl -N` hangs": "test_a_question_that_hangs_is_told_and_harms_nothing_else",
     "Fewer nodes than": ("test_a_clique_that_is_not_full_is_degraded_for_imex_and_ready"),
     "The template": "test_imex_is_started_once_its_template_is_valid",
-    "The daemon is killed": ("test_a_killed_daemon_comes_back_with_its_name_and_no_other_restarts"),
+    "The daemon is killed, its pod replaced": (
+        "test_a_killed_daemon_comes_back_with_its_name_and_no_other_restarts"
+    ),
+    "The daemon is killed while it writes": "test_after_a_kill_at_any_call_a_start_recovers",
     "The pod before it": ("test_a_running_predecessor_ends_its_imex_for_its_successor"),
     "No controller runs": (
         "test_daemons_write_their_entries_themselves_while_there_is_no_controller"
@@ -124,7 +130,8 @@ def _rows(heading: str) -> Iterator[str]:
 
 
 def _tests() -> Iterator[str]:
-    for path in ROOT.glob("packages/*/tests/component/test_*.py"):
+    components = ROOT.glob("packages/*/tests/component/test_*.py")
+    for path in (*components, *ROOT.glob("e2e/tests/*/test_*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node.name

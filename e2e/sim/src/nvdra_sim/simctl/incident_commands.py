@@ -117,7 +117,8 @@ def _xid(given: argparse.Namespace) -> object:
     node, gpu = open_state_and_gpu(given)
     recovery = given.recovery or incidents.XID_RECOVERIES.get(given.number)
     incidents.report_xid(node, gpu, given.number, instance(given), recovery)
-    return report.events(node)[-1]
+    # A recovery action that changes is reported as another XID after this one.
+    return next(each for each in reversed(report.events(node)) if each["data"] == given.number)
 
 
 def _recovery(given: argparse.Namespace) -> object:
