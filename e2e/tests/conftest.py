@@ -11,8 +11,9 @@ that run side by side have different names. `--keep-lab` leaves the labs up for 
 
 import json
 import subprocess
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,6 @@ from nvdra_testing.telemetry import otlp_receiver
 from nvdra_testing.telemetry.otlp_receiver import Receiver
 
 PROFILE = "dgx-h100"
-RACK = "gb200-nvl72"
 OTLP_PORT = 4318
 TEST_S = 120
 """The time limit of a test; fixtures of the session are not included."""
@@ -72,7 +72,7 @@ def bare_rack(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     With the project's images and without the driver.
     """
     name = f"{request.config.getoption('--lab')}-rack"
-    with lab(request.config, name, RACK, CD_PLUGIN) as cluster:
+    with lab(request.config, name, compute_domains.RACK_PROFILE, CD_PLUGIN) as cluster:
         yield cluster
 
 
@@ -110,6 +110,12 @@ def rack(
         bare_rack.install(*rack_settings, wait_s=60 + 5 * request.config.getoption("--nodes"))
     yield bare_rack
     compute_domains.wait_nothing_left(bare_rack)
+
+
+@pytest.fixture(scope="session")
+def run_lab(pytestconfig: pytest.Config) -> Callable[..., AbstractContextManager[Cluster]]:
+    """Runs another lab: `lab` without its first argument."""
+    return partial(lab, pytestconfig)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """A ComputeDomain in a cluster whose pods have IPv6 addresses first."""
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 from nvdra_testing.cluster import compute_domains
@@ -9,16 +10,16 @@ from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import CD_PLUGIN, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
-from e2e.tests.conftest import RACK, lab
-
 NODES = ("node-1", "node-2")
 
 
 @pytest.fixture(scope="session")
-def bare_rack(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+def bare_rack(
+    run_lab: Callable[..., AbstractContextManager[Cluster]], pytestconfig: pytest.Config
+) -> Iterator[Cluster]:
     """Two trays of one rack, whose pods talk over IPv6."""
-    name = f"{request.config.getoption('--lab')}-ipv6"
-    with lab(request.config, name, RACK, CD_PLUGIN, "--ipv6") as cluster:
+    name = f"{pytestconfig.getoption('--lab')}-ipv6"
+    with run_lab(name, compute_domains.RACK_PROFILE, CD_PLUGIN, "--ipv6") as cluster:
         yield cluster
 
 

@@ -26,6 +26,8 @@ CONTROLLER_SELECTOR = (
 )
 CONTROLLER_NAME = f"{RELEASE}-nvdra-cd-controller"
 DELETE_TIMEOUT_S = 20
+RACK_PROFILE = "gb200-nvl72"
+"""The hardware of a node that is a tray of a rack."""
 
 Json = dict[str, Any]
 
