@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 from nvdra_testing.cluster import compute_domains
@@ -31,7 +32,7 @@ def test_the_daemons_of_a_domain_are_connected_over_ipv6(rack: Cluster, team: Ku
     compute_domains.wait_ready(team, "ring", len(NODES))
     for node in NODES:
         assert compute_domains.channels(team, node) == {"channel0"}
-        team.wait(lambda node=node: not_up(domain, node), f"the IMEX of {node} to be UP")
+        team.wait(partial(not_up, domain, node), f"the IMEX of {node} to be UP")
     nodes = compute_domains.status(team, "ring")["nodes"]
     assert {ipaddress.ip_address(each["ipAddress"]).version for each in nodes} == {6}
     assert sorted(each["index"] for each in nodes) == [0, 1]
