@@ -185,6 +185,8 @@ class KubeletClient:
                 info = await _get_info(channel)
             except grpc.aio.AioRpcError:
                 return  # it may not serve yet; the next poll tries again
+            if socket not in _sockets(self.registry_dir):
+                return  # a successor has answered at its path, and is registered by the next poll
             self._seen[socket] = None
             verdict = self._validate(info)
             self.registrations.append((info.name, verdict))
