@@ -17,6 +17,8 @@ from nvdra_testing.cluster.kubectl import Kubectl
 NAME = "ring"
 DAEMON, IMEX = names.DAEMON_CONTAINER, "nvidia-imex"
 STARTED_S = 60
+NOTICED_S = 15
+"""A status is 5 s late at most; the kubelet's look at its containers takes its time before that."""
 RUNNING_S = 150
 """After two restarts of a container, the kubelet waits 20 s before the next one."""
 
@@ -42,8 +44,8 @@ def first_process(rack: Cluster) -> int | None:
     return min(processes(rack, DAEMON), default=None)
 
 
-def kill_when(rack: Cluster, team: Kubectl, is_so: Callable[[], bool], what: str) -> None:
-    """Kill the only daemon as soon as something is so, while no pod runs yet."""
+def kill_when(rack: Cluster, is_so: Callable[[], bool], what: str) -> None:
+    """Kill the only daemon as soon as something is so."""
     until = time.monotonic() + STARTED_S
     while not is_so():
         assert time.monotonic() < until, f"waited for {what}"
@@ -51,12 +53,16 @@ def kill_when(rack: Cluster, team: Kubectl, is_so: Callable[[], bool], what: str
     pid = first_process(rack)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    assert team.not_ready("p"), f"the claim was still waiting at {what}"
 
 
-def restart_count(domain: Domain) -> int:
+def not_back(rack: Cluster, domain: Domain, restarts: int) -> str | None:
+    """Why the only daemon has not been restarted so often, with one IMEX that is READY."""
     (pod,) = domain.objects("pods")
-    return sum(each["restartCount"] for each in pod["status"].get("containerStatuses", []))
+    count = sum(each["restartCount"] for each in pod["status"].get("containerStatuses", []))
+    peers = domain.imex_status(pod["spec"]["nodeName"]).get("nodes", {}).values()
+    own = [each["status"] for each in peers if each["hostName"] == pod["metadata"]["name"]]
+    seen = (count, len(processes(rack, IMEX)), own)
+    return None if seen == (restarts, 1, ["READY"]) else str(seen)
 
 
 @pytest.mark.timeout(400, func_only=True)
@@ -65,14 +71,12 @@ def test_a_claim_that_waits_for_a_killed_daemon_is_admitted_by_the_one_that_live
 ) -> None:
     domain = Domain(rack, compute_domains.create_domain(team, NAME, nodes=1))
     team.apply(compute_domains.channel_pod("p", compute_domains.template_name(NAME)))
-    kill_when(rack, team, lambda: bool(processes(rack, DAEMON)), "the daemon's start")
-    kill_when(rack, team, lambda: bool(processes(rack, IMEX)), "the start of its IMEX")
+    kill_when(rack, lambda: bool(processes(rack, DAEMON)), "the daemon's start")
+    assert team.not_ready("p"), "the claim waits for a daemon that has not begun"
+    # On a busy machine its IMEX may have been READY for a moment before the kill.
+    kill_when(rack, lambda: bool(processes(rack, IMEX)), "the start of its IMEX")
+    team.wait(partial(not_back, rack, domain, 2), "the daemon to be back twice", RUNNING_S)
     team.wait_running("p", timeout_s=RUNNING_S)
-    assert restart_count(domain) == 2
-    assert len(processes(rack, IMEX)) == 1
-    ((node, daemon),) = domain.daemons().items()
-    peers = domain.imex_status(node)["nodes"].values()
-    assert [each["status"] for each in peers if each["hostName"] == daemon] == ["READY"]
     assert compute_domains.channels(team, "p") == {"channel0"}
     compute_domains.wait_ready(team, NAME, 1)
 
@@ -80,10 +84,10 @@ def test_a_claim_that_waits_for_a_killed_daemon_is_admitted_by_the_one_that_live
     pid = first_process(rack)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    team.wait(partial(still_ready, team), "the status to say that the daemon is away", 5)
-    compute_domains.wait_ready(team, NAME, 1, timeout_s=RUNNING_S)
+    team.wait(partial(still_ready, team), "the status to say that the daemon is away", NOTICED_S)
+    team.wait(partial(not_back, rack, domain, 3), "the daemon to be back again", RUNNING_S)
+    compute_domains.wait_ready(team, NAME, 1)
     assert compute_domains.channels(team, "p") == {"channel0"}
-    assert restart_count(domain) == 3
 
     team.delete("pod", "p")
     team.delete("computedomain", NAME)
