@@ -182,7 +182,10 @@ def test_the_latest_release_is_updated_without_a_gap_and_can_come_back(
             assert seen.gaps() == {}
             # It answers a claim that waits for a daemon when it is stopped.
             assert [each for each in seen.load.failed_prepares() if WAITED not in each] == []
-        roll_back(rack, former)
+        # helm does not wait for instances that may be unavailable.
+        roll_back(rack, former, is_waited_for=False)
+        what = "the former plugins to be ready"
+        rack.driver_namespace.wait(partial(not_ready, rack), what, ROLLED_OUT_S)
         seen.load.wait_succeeded(ALL_DONE_S)
     rack.install(*rack_settings, wait_s=ROLLED_OUT_S)
 
