@@ -19,8 +19,7 @@ from typing import Any
 from nvdra_testing.control_plane import apiserver, domain_objects
 from nvdra_testing.control_plane.controller import ControllerProcess
 from nvdra_testing.control_plane.domain_installation import LABEL, DriverInstallation
-from nvdra_testing.crash_campaigns.api_writes import WriteLog
-from nvdra_testing.crash_campaigns.points import TraceNames
+from nvdra_testing.crash_campaigns.recorded_sandbox import RecordedSandbox
 from nvdra_testing.faults import api_proxy, strace
 from nvdra_testing.faults.api_proxy import FaultyProxy
 from nvdra_testing.faults.strace import MAIN
@@ -62,7 +61,7 @@ _ALL_RIGHTS = {
 
 
 @dataclass(eq=False)
-class ControllerSandbox:
+class ControllerSandbox(RecordedSandbox):
     """One installation of the driver, with one domain at a time and one or two controllers.
 
     Attributes:
@@ -72,7 +71,6 @@ class ControllerSandbox:
         uid: The UID of the current or last domain.
         is_marked: Whether the annotation of a written root span was seen on that domain.
         last_version: The resourceVersion of that domain's DaemonSet when it was last read.
-        write_log: The controllers' writes in the operation.
         statuses: Operation → the domain's status after an undisturbed run.
     """
 
@@ -88,15 +86,6 @@ class ControllerSandbox:
     statuses: dict[str, Json] = field(default_factory=dict)
     _running: list[tuple[ControllerProcess, ExitStack]] = field(default_factory=list)
     _count: int = 0
-
-    def __post_init__(self) -> None:
-        """Start with an empty write log."""
-        self.write_log = WriteLog(self.proxy)
-
-    @property
-    def trace_names(self) -> TraceNames:
-        """The names with which traces of this sandbox are read."""
-        return TraceNames(str(self.directory), self.proxy.port)
 
     @property
     def pid(self) -> int:

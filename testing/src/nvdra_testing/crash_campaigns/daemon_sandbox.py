@@ -13,7 +13,7 @@ import time
 import urllib.error
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +24,7 @@ from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.domain_objects import Json
 from nvdra_testing.crash_campaigns import daemon_calls
-from nvdra_testing.crash_campaigns.api_writes import WriteLog
-from nvdra_testing.crash_campaigns.points import TraceNames
+from nvdra_testing.crash_campaigns.recorded_sandbox import RecordedSandbox
 from nvdra_testing.faults import api_proxy, strace
 from nvdra_testing.faults.api_proxy import FaultyProxy
 from nvdra_testing.faults.strace import MAIN, InjectedSignal
@@ -51,14 +50,13 @@ class Struck(Exception):
 
 
 @dataclass(eq=False)
-class DaemonSandbox:
+class DaemonSandbox(RecordedSandbox):
     """One domain with its clique, and at most one struck daemon at a time.
 
     Attributes:
         flags: The flags of all daemons.
         pod: The pod of the daemon that is struck; None between strikes.
         peer: The pod of the undisturbed daemon, if there is one.
-        write_log: The struck daemon's writes to the API server.
     """
 
     rack: Rack
@@ -69,16 +67,6 @@ class DaemonSandbox:
     peer: DaemonPod | None = None
     _trace: Path | None = None
     _namespace: int | None = None
-    write_log: WriteLog = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Start with an empty write log."""
-        self.write_log = WriteLog(self.proxy)
-
-    @property
-    def trace_names(self) -> TraceNames:
-        """The names with which traces of the daemon are read."""
-        return TraceNames(str(self.directory), self.proxy.port)
 
     @property
     def subject(self) -> DaemonPod:

@@ -1,6 +1,5 @@
 """Records which nodes of each domain were Ready, and which nodes its status called Ready."""
 
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -36,7 +35,6 @@ class Recording:
     deleted: dict[str, float] = field(default_factory=dict)
     contradictions: list[str] = field(default_factory=list)
     _ready_pods: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take_domain(self, event: str, domain: Json) -> None:
         """Note a version of a domain."""
@@ -59,13 +57,12 @@ class Recording:
             return
         conditions = {each["type"]: each for each in pod["status"].get("conditions", [])}
         is_ready = conditions.get(READY, {}).get("status") == "True"
-        with self._lock:
-            pods = self._ready_pods[uid]
-            if is_ready and event != "DELETED" and "deletionTimestamp" not in meta:
-                pods[meta["uid"]] = pod["spec"]["nodeName"]
-            else:
-                pods.pop(meta["uid"], None)
-            _note(self.true[uid], time.monotonic(), frozenset(pods.values()))
+        pods = self._ready_pods[uid]
+        if is_ready and event != "DELETED" and "deletionTimestamp" not in meta:
+            pods[meta["uid"]] = pod["spec"]["nodeName"]
+        else:
+            pods.pop(meta["uid"], None)
+        _note(self.true[uid], time.monotonic(), frozenset(pods.values()))
 
     def untruths(self, away: list[Away], allowed_s: float) -> dict[str, list[Untruth]]:
         """The statuses that were not true for too long, by the domain's name."""

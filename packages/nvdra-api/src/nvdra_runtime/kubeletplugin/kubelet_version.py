@@ -18,7 +18,10 @@ def registers_several_instances(version: str) -> bool:
         version: `status.nodeInfo.kubeletVersion` of the Node, such as `v1.33.13` or
             `v1.34.4-eks-1234`. A version that cannot be read counts as old.
     """
+    return release(version) >= _FIRST_WITH_SEVERAL_INSTANCES
+
+
+def release(version: str) -> tuple[int, int]:
+    """The release in the version of a component of Kubernetes; (0, 0) if it cannot be read."""
     found = re.match(r"v?(\d+)\.(\d+)(?:\.|$)", version)
-    if found is None:
-        return False
-    return (int(found[1]), int(found[2])) >= _FIRST_WITH_SEVERAL_INSTANCES
+    return (0, 0) if found is None else (int(found[1]), int(found[2]))

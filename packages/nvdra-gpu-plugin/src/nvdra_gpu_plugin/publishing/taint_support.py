@@ -5,12 +5,12 @@ What is known is forgotten when its version changes.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from nvdra_api.errors import DriverError
 from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kubeletplugin import kubelet_version
 from nvdra_runtime.resourceslices import slice_spec
 from nvdra_runtime.telemetry import logs
 
@@ -74,9 +74,7 @@ class TaintSupport:
             return
         self.is_served = self.is_served or bool(self._version)
         self._version = version
-        found = re.match(r"v(\d+)\.(\d+)", version)
-        release = (int(found[1]), int(found[2])) if found else (0, 0)
-        self.knows_none = release >= _KNOWS_NONE
+        self.knows_none = kubelet_version.release(version) >= _KNOWS_NONE
         self._notify()
 
     def _notify(self) -> None:

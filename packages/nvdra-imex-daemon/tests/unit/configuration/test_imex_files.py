@@ -15,11 +15,15 @@ KUBELETS = b"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n\xff latin\
 def files(tmp_path: Path) -> ImexFiles:
     (tmp_path / "imexd.cfg.tmpl").write_text("IP={{ .IMEXCmdBindInterfaceIP }}\n")
     (tmp_path / "hosts").write_bytes(KUBELETS)
+    return files_in(tmp_path)
+
+
+def files_in(directory: Path) -> ImexFiles:
     return ImexFiles(
-        template=tmp_path / "imexd.cfg.tmpl",
-        config=tmp_path / "imexd.cfg",
-        nodes=tmp_path / "nodes.cfg",
-        hosts=tmp_path / "hosts",
+        template=directory / "imexd.cfg.tmpl",
+        config=directory / "imexd.cfg",
+        nodes=directory / "nodes.cfg",
+        hosts=directory / "hosts",
         pod_ip="10.4.1.7",
         name_count=2,
     )
@@ -98,13 +102,5 @@ def test_what_a_killed_daemon_was_writing_is_removed_but_nothing_of_the_plugin(
 
 def test_a_directory_that_cannot_be_read_ends_no_daemon(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    files = ImexFiles(
-        template=missing / "imexd.cfg.tmpl",
-        config=missing / "imexd.cfg",
-        nodes=missing / "nodes.cfg",
-        hosts=missing / "hosts",
-        pod_ip="10.4.1.7",
-        name_count=2,
-    )
-    files.remove_temporary_files([])
+    files_in(missing).remove_temporary_files([])
     assert not missing.exists()
