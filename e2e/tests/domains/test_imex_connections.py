@@ -28,10 +28,7 @@ def cut(rack: Cluster) -> Iterator[None]:
 def domain(rack: Cluster, team: Kubectl) -> Iterator[Domain]:
     """A domain of both nodes, Ready; the simulated IMEX behave as usual again at the end."""
     found = Domain(rack, compute_domains.create_domain(team, "ring"))
-    for node in BOTH:
-        pod = compute_domains.channel_pod(node, compute_domains.template_name("ring"), node)
-        team.apply(pod)
-    team.wait_running(*BOTH, timeout_s=100)
+    compute_domains.run_on(team, "ring", BOTH)
     compute_domains.wait_ready(team, "ring", len(BOTH))
     yield found
     for node in BOTH:

@@ -31,9 +31,7 @@ def changed_fabric(rack: Cluster, node: str, *flags: str) -> Iterator[None]:
 def running_domain(rack: Cluster, team: Kubectl) -> Iterator[tuple[Domain, dict[str, Json]]]:
     """A domain with a pod on each node, and what its status says of them; deleted at the end."""
     domain = Domain(rack, compute_domains.create_domain(team, "ring", nodes=len(BOTH)))
-    for node in BOTH:
-        team.apply(compute_domains.channel_pod(node, compute_domains.template_name("ring"), node))
-    team.wait_running(*BOTH, timeout_s=100)
+    compute_domains.run_on(team, "ring", BOTH)
     compute_domains.wait_ready(team, "ring", len(BOTH))
     nodes = compute_domains.status(team, "ring")["nodes"]
     yield domain, {each["name"]: each for each in nodes}

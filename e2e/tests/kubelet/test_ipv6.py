@@ -26,9 +26,7 @@ def bare_rack(
 
 def test_the_daemons_of_a_domain_are_connected_over_ipv6(rack: Cluster, team: Kubectl) -> None:
     domain = Domain(rack, compute_domains.create_domain(team, "ring", nodes=len(NODES)))
-    for node in NODES:
-        team.apply(compute_domains.channel_pod(node, compute_domains.template_name("ring"), node))
-    team.wait_running(*NODES, timeout_s=100)
+    compute_domains.run_on(team, "ring", NODES)
     compute_domains.wait_ready(team, "ring", len(NODES))
     for node in NODES:
         assert compute_domains.channels(team, node) == {"channel0"}

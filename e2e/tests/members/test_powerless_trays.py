@@ -31,9 +31,7 @@ def test_a_tray_without_power_is_counted_out_and_in_again_under_its_index(
     client = ApiClient.from_kubeconfig(rack.kubectl.kubeconfig)
     with recording.recorded(client, team.namespace) as seen:
         domain = Domain(rack, compute_domains.create_domain(team, NAME, nodes=len(NODES)))
-        for node in NODES:
-            team.apply(compute_domains.channel_pod(node, compute_domains.template_name(NAME), node))
-        team.wait_running(*NODES, timeout_s=100)
+        compute_domains.run_on(team, NAME, NODES)
         compute_domains.wait_ready(team, NAME, len(NODES))
         daemons, indexes = domain.daemons(), compute_domains.node_indexes(team, NAME)
 

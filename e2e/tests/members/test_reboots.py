@@ -18,10 +18,7 @@ def test_a_pod_has_its_channel_again_after_its_node_was_rebooted(
     rack: Cluster, team: Kubectl
 ) -> None:
     domain = Domain(rack, compute_domains.create_domain(team, NAME))
-    for node in NODES:
-        pod = compute_domains.channel_pod(node, compute_domains.template_name(NAME), node)
-        team.apply(pod)
-    team.wait_running(*NODES, timeout_s=100)
+    compute_domains.run_on(team, NAME, NODES)
     compute_domains.wait_ready(team, NAME, len(NODES))
     daemons, indexes = domain.daemons(), compute_domains.node_indexes(team, NAME)
     before, others = container_of(team, "node-1"), container_of(team, "node-2")

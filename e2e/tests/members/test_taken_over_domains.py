@@ -47,9 +47,7 @@ def test_a_running_domain_of_the_reference_driver_is_taken_over(
     no_controller: None, rack: Cluster, team: Kubectl
 ) -> None:
     domain = reference_domain.create(rack, team, NAME, max_nodes=2)
-    for node in NODES:
-        team.apply(compute_domains.channel_pod(node, compute_domains.template_name(NAME), node))
-    team.wait_running(*NODES, timeout_s=150)
+    compute_domains.run_on(team, NAME, NODES, timeout_s=150)
     reference_domain.write_as_its_programs(domain, team, NAME)
     before, children, indexes = (
         containers(team),

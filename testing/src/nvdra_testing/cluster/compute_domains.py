@@ -5,7 +5,7 @@ Objects are JSON. A domain is identified by its UID, as in its children and in t
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -62,6 +62,14 @@ def channel_pod(name: str, template: str, node: str = "") -> Json:
     if node:
         pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
     return pod
+
+
+def run_on(pods: Kubectl, domain: str, nodes: Iterable[str], timeout_s: float = 100) -> None:
+    """Run a `channel_pod` of a domain on each node, under the node's name, and wait for them."""
+    nodes = tuple(nodes)
+    for node in nodes:
+        pods.apply(channel_pod(node, template_name(domain), node))
+    pods.wait_running(*nodes, timeout_s=timeout_s)
 
 
 def channel_claim(name: str, parameters: Mapping[str, Any]) -> Json:
