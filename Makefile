@@ -5,12 +5,16 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 export UV_CONSTRAINT := $(CURDIR)/requirements.lock
+# Tests start hundreds of Python programs: with byte code each is there after a third of the time.
+export UV_COMPILE_BYTECODE := 1
+export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.tools/bin:$(PATH)
 
 NODES ?= 2
 PROFILE ?=
 KUBE ?= 1.36
 T ?=
+PEER ?=
 SOAK ?=
 # Releases that a soak runs the tests of whole GPUs and of rollouts on.
 RELEASES := 1.32 1.33 1.34 1.35 1.37
@@ -64,11 +68,11 @@ component: setup ## components against a real API server and the simulated GPU; 
 	@pytest $(IN_ORDER) $(OWN_PROCESS)
 
 .PHONY: e2e
-e2e: setup ## end to end on a real cluster (root); T=words selects tests by name
+e2e: setup ## end to end on a real cluster (root); T=words selects tests, PEER=archive the reference's image
 	@echo "▸ end to end: four groups side by side, each on a cluster of its own, then the lab itself"
 	@lab binaries
 	@lab image build
-	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(if $(filter --soak,$(SOAK)),--soak --week-report=$(CURDIR)/out/week-of-a-node) $(if $(T),-k "$(T)")
+	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(if $(filter --soak,$(SOAK)),--soak --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
 
 .PHONY: soak
 soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, a week of a node, every Kubernetes release; hours

@@ -57,6 +57,8 @@ def main() -> None:
     places = environment.read()
     with progress.step("the plugin's wheels, installed", "about 10 s"):
         program = installation.program(places)
+    with progress.step("those of the latest release", "about 20 s"):
+        released = installation.released_program(places)
     with tempfile.TemporaryDirectory(prefix="nvb-") as name:
         directory = Path(name)
         facts = machine.facts(program, ETCD_FLAGS, directory)
@@ -65,10 +67,12 @@ def main() -> None:
         with apiserver.run_apiserver(
             directory / "api", kubernetes=KUBERNETES, etcd_flags=ETCD_FLAGS
         ) as server:
-            measured = asyncio.run(_claims(server, directory, program, arguments, progress))
+            measured = asyncio.run(
+                _claims(server, directory, program, released, arguments, progress)
+            )
             with progress.step(f"{2 * FIRSTS} first prepares", "about 20 s"):
                 firsts = asyncio.run(first_prepares.measure(server, directory, program, FIRSTS))
-            durations = _starts(server, program, arguments.starts, progress)
+            starts = _starts(server, (program, released[0]), arguments.starts, progress)
         (directory / "domains").mkdir()
         with progress.step(f"{AT_ONCE} compute domains, created and deleted", "about 1 min"):
             measured_domains = domains.measured(
@@ -80,7 +84,8 @@ def main() -> None:
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
         "first_prepare_ms": firsts,
-        "first_slice_s": vars(Summary.of(durations)),
+        "first_slice_s": vars(Summary.of(starts[program])),
+        "released_first_slice_s": vars(Summary.of(starts[released[0]])),
         "domains": domains.summary(measured_domains, AT_ONCE),
         "simulator": _simulator(progress),
     }
@@ -150,6 +155,7 @@ async def _claims(
     server: ApiServer,
     directory: Path,
     program: Path,
+    released: tuple[Path, str],
     arguments: argparse.Namespace,
     progress: Progress,
 ) -> dict[str, Any]:
@@ -166,15 +172,22 @@ async def _claims(
         **measured,
         "shares_ms": await claims.beside_admin_claims(server, directory, program, some, progress),
         "export_ms": await claims.exporting(server, directory, program, some, progress),
+        "release_ms": await claims.beside_release(
+            server, directory, program, released, some, progress
+        ),
     }
 
 
-def _starts(server: ApiServer, program: Path, count: int, progress: Progress) -> Sequence[float]:
-    with progress.step(f"{count} starts of the plugin") as step:
-        durations = []
+def _starts(
+    server: ApiServer, programs: Sequence[Path], count: int, progress: Progress
+) -> dict[Path, list[float]]:
+    """The times to the first slice of each program, which are started in turns."""
+    with progress.step(f"{count} starts of the plugin, and as many of the release") as step:
+        durations: dict[Path, list[float]] = {program: [] for program in programs}
         for number in range(count):
             step.detail = f"start {number + 1}"
-            durations.append(first_slice.first_slice_s(server, program))
+            for program in programs:
+                durations[program].append(first_slice.first_slice_s(server, program))
         return durations
 
 

@@ -1,6 +1,6 @@
 """The benchmarks in which a client calls the plugin in place of the kubelet."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from nvdra_testing.telemetry import otlp_receiver
 
 from bench import admin_access, call_targets, memory_growth, prepare_rounds, prepare_steps
 from bench.call_targets import CallTarget
-from bench.figures import Samples
+from bench.figures import Samples, Summary
 from bench.plugin_under_test import PluginUnderTest, run_plugin_under_test
 from bench.prepare_rounds import WIDTH, Claims
 
@@ -104,17 +104,68 @@ async def exporting(
             ) as with_,
             run_plugin_under_test(server, directory / "silent", program, "silent") as without,
         ):
-            samples = {"on": (with_, Samples()), "off": (without, Samples())}
             with progress.step(f"{count} rounds with OTLP export, and as many without"):
-                for number in range(count + 1):
-                    for at, kept in samples.values():
-                        into = Samples() if number == 0 else kept
-                        await prepare_rounds.one_after_another(at.target, at.claims, into)
+                samples = await _in_turns({"on": with_, "off": without}, count)
     received = len(collector.spans())
     return {
-        **{name: {"p50": _median(kept.prepare)} for name, (_, kept) in samples.items()},
+        **{name: {"p50": _median(kept.prepare)} for name, kept in samples.items()},
         "spans": received,
     }
+
+
+async def beside_release(
+    server: ApiServer,
+    directory: Path,
+    program: Path,
+    released: tuple[Path, str],
+    count: int,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Measure prepares of the checkout and of a release, in turns.
+
+    Args:
+        server: The API server.
+        directory: For sockets and state files; its path must be short.
+        program: The plugin's program.
+        released: That of the release, and its version.
+        count: Rounds of eight claims with each.
+        progress: Shows the progress.
+    """
+    former, version = released
+    async with (
+        run_plugin_under_test(server, directory / "now", program, "now") as now,
+        run_plugin_under_test(server, directory / "former", former, "former") as before,
+    ):
+        plugins = {"now": now, "former": before}
+        with progress.step(f"{count} rounds, and as many with release {version}"):
+            samples = await _in_turns(plugins, count)
+        with progress.step("the same with eight claims at once"):
+            bursts = await _in_turns(plugins, count, prepare_rounds.all_at_once)
+    return {
+        "version": version,
+        **{
+            name: {
+                "prepare_ms": vars(Summary.of(samples[name].prepare)),
+                "at_once_call_ms": vars(Summary.of(bursts[name].burst_call)),
+                "unprepare_ms": vars(Summary.of(samples[name].unprepare)),
+            }
+            for name in plugins
+        },
+    }
+
+
+async def _in_turns(
+    plugins: Mapping[str, PluginUnderTest],
+    count: int,
+    measure: _Measure = prepare_rounds.one_after_another,
+) -> dict[str, Samples]:
+    """Rounds of eight claims with each plugin in turn; the first is not counted."""
+    samples = {name: Samples() for name in plugins}
+    for number in range(count + 1):
+        for name, at in plugins.items():
+            into = Samples() if number == 0 else samples[name]
+            await measure(at.target, at.claims, into)
+    return samples
 
 
 async def _steps(at: PluginUnderTest) -> dict[str, float]:

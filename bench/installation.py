@@ -1,4 +1,4 @@
-"""Installs the plugin as a user does: wheels of the checkout in a virtual environment."""
+"""Installs the plugin as a user does: wheels in a virtual environment."""
 
 import hashlib
 import shutil
@@ -8,6 +8,7 @@ from pathlib import Path
 from nvdra_lab import subprocesses
 from nvdra_lab.artifacts import wheels
 from nvdra_lab.environment import Environment
+from nvdra_testing import releases
 
 PACKAGES = ("nvdra-api", "nvdra-cdi", "nvdra-gpu-plugin")
 
@@ -15,21 +16,39 @@ PACKAGES = ("nvdra-api", "nvdra-cdi", "nvdra-gpu-plugin")
 def program(environment: Environment) -> Path:
     """Install the plugin from wheels of the checkout. Returns the path of its program.
 
-    The environment is in the build cache and is reused until the wheels or the lock file change.
-    Byte code is compiled, as in the image.
+    Raises:
+        LabError: A program failed; the message has its output.
+    """
+    return _install(environment, environment.repository, "checkout")
+
+
+def released_program(environment: Environment) -> tuple[Path, str]:
+    """Install the plugin's latest release. Returns the path of its program, and the version.
 
     Raises:
         LabError: A program failed; the message has its output.
+    """
+    release = releases.latest("nvdra-gpu-plugin")
+    with tempfile.TemporaryDirectory() as folder, releases.checkout(release, Path(folder)) as tree:
+        return _install(environment, tree, release.version), release.version
+
+
+def _install(environment: Environment, tree: Path, label: str) -> Path:
+    """Install the plugin from wheels of a tree.
+
+    The environment is in the build cache and is reused until the wheels or the lock file change.
+    Byte code is compiled, as in the image. Versions of dependencies are those of the checkout.
     """
     path = f"{environment.repository / '.tools/bin'}:{environment.path}"
     uv = shutil.which("uv", path=path) or "uv"
     lock = environment.repository / "requirements.lock"
     with tempfile.TemporaryDirectory() as directory:
         ours = Path(directory)
-        folders = [environment.repository / "packages" / name for name in PACKAGES]
+        folders = [tree / "packages" / name for name in PACKAGES]
         wheels.build(folders, ours, path, environment.variables)
         built = sorted(ours.glob("*.whl"))
-        target = environment.cache.root / "bench" / _digest([lock, *built], environment.python)
+        digest = _digest([lock, *built], environment.python)
+        target = environment.cache.root / "bench" / label / digest
         if not (target / "complete").exists():
             shutil.rmtree(target.parent, ignore_errors=True)
             subprocesses.run([uv, "venv", "--quiet", "--python", environment.python, target])

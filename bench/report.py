@@ -95,6 +95,7 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
     )
     starts = results["first_slice_s"]
     yield ("process start to first slice", f"{starts['p50']:.2f} s", "", "", "", "≤ 1.0 s")
+    yield from _beside_release(results["release_ms"], starts, results["released_first_slice_s"])
     yield from _first_prepares(results["first_prepare_ms"])
     for count, mib in results["resident_mib"].items():
         target = "≤ 95 MiB, no growth"
@@ -107,6 +108,36 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
         "",
         f"{off:.2f} ms (off)",
         _times(on, off),
+        "",
+    )
+
+
+def _beside_release(
+    calls: dict[str, Any], starts: dict[str, float], former_starts: dict[str, float]
+) -> Iterable[Sequence[str]]:
+    """The same plugin as its latest release, in turns with it."""
+    label = f"({calls['version']})"
+    for name, key in (
+        ("prepare", "prepare_ms"),
+        ("one of 8 prepares at once", "at_once_call_ms"),
+        ("unprepare", "unprepare_ms"),
+    ):
+        now, former = calls["now"][key], calls["former"][key]
+        yield (
+            f"{name} beside release {calls['version']}",
+            f"{now['p50']:.2f} ms",
+            f"{now['p99']:.2f} ms",
+            f"{former['p50']:.2f} ms {label}",
+            _times(now["p50"], former["p50"]),
+            "",
+        )
+    start, former_start = starts["p50"], former_starts["p50"]
+    yield (
+        f"start to first slice beside release {calls['version']}",
+        f"{start:.2f} s",
+        "",
+        f"{former_start:.2f} s {label}",
+        _times(start, former_start),
         "",
     )
 

@@ -45,6 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
     group.addoption("--lab", default="e2e", help="name of the lab that the tests bring up (e2e)")
     group.addoption("--nodes", type=int, default=2, help="nodes of a lab (2)")
+    group.addoption(
+        "--peer", type=Path, metavar="ARCHIVE", help="an image of the reference driver, as OCI"
+    )
     group.addoption("--keep-lab", action="store_true", help="leave the labs up at the end")
     group.addoption("--pods", type=int, help="pods in the week of a node, with all its incidents")
     group.addoption("--week-seed", type=int, default=12, help="draws the week of a node (12)")

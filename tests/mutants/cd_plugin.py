@@ -12,6 +12,8 @@ _WRITER: Final = f"{_UNIT}/claims/test_record_writer.py"
 _READINESS: Final = f"{_UNIT}/daemon/test_readiness.py"
 _ADMISSION: Final = f"{_UNIT}/domains/test_admission.py"
 _CLIQUE: Final = f"{_UNIT}/fabric/test_clique.py"
+_KNOWN: Final = f"{_UNIT}/fabric/test_known_clique.py"
+_MONITOR: Final = f"{_UNIT}/fabric/test_monitor.py"
 _COMPONENT: Final = "packages/nvdra-cd-plugin/tests/component"
 _DEAD: Final = f"{_COMPONENT}/test_dead_daemons.py"
 
@@ -198,6 +200,22 @@ MUTANTS: Final = (
         "    if False:",
         "After a boot a node has no clique, and domains form without it.",
         (_CLIQUE,),
+    ),
+    Mutant(
+        "fabric: the clique of an earlier boot counts",
+        f"{_PLUGIN}/fabric/known_clique.py",
+        "is_same = document.boot_id == boot_id and document.policy == self._policy",
+        "is_same = document.policy == self._policy",
+        "A tray that was moved to another rack joins the former one's domains.",
+        (_KNOWN,),
+    ),
+    Mutant(
+        "fabric: NVML is queried while it is released",
+        f"{_PLUGIN}/fabric/monitor.py",
+        "            if release is not None:\n                await self._set_status(",
+        "            if False:\n                await self._set_status(",
+        "A GPU cannot be reset, because this plugin has it open.",
+        (_MONITOR,),
     ),
     Mutant(
         "uid: anything may be a domain's UID",

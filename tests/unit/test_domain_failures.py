@@ -35,8 +35,14 @@ DOMAINS = {
         "test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_again"
     ),
     "GPUs have not joined": "test_a_late_fabric_is_reported_and_then_used",
+    "A GPU is lost": "test_a_gpu_that_fails_leaves_the_node_in_its_clique",
+    "No GPU of the node answers": "test_a_reason_is_the_same_in_all_five_places",
+    "NVML is [released]": "test_a_known_clique_is_kept_while_nvml_is_released_and_over_a_restart",
+    "NVML hangs, and": (
+        "test_a_query_that_hangs_ends_the_process_and_its_successor_does_not_query"
+    ),
     "There is no driver": "test_a_missing_driver_is_reported_and_used_once_installed",
-    "NVML hangs": "test_nvml_that_hangs_delays_only_claims",
+    "NVML hangs when": "test_nvml_that_hangs_delays_only_claims",
     "The kernel module": "test_a_driver_without_imex_channels_is_reported_at_prepare",
     "The node has no fabric": "test_without_fabric_a_workload_starts_without_channels",
     "A pod of a second domain": "test_a_second_domain_waits_for_the_last_claim_of_the_first",

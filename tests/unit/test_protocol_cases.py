@@ -21,14 +21,16 @@ CASES = {"R": 12, "P": 33, "S": 10, "H": 12, "M": 5}
 LATER_RULES = "rules of a kubelet after 1.37, which none that we run has"
 ONE_INSTANCE = "there is one instance per node: no update runs two of them"
 NO_SHARES = "no device has a share id yet"
-NO_HEALTH = "there is no health service yet"
+OF_A_KUBELET = "it is decided in the kubelet, and no driver can tell the difference"
 NO_METADATA = "there are no metadata files yet"
 
 LEFT_OUT = {
     "R12": LATER_RULES,
     "P23": NO_SHARES,
     "S5": ONE_INSTANCE,
-    **{f"H{number}": NO_HEALTH for number in range(1, 13)},
+    "H6": NO_SHARES,
+    "H9": OF_A_KUBELET,
+    "H10": OF_A_KUBELET,
     **{f"M{number}": NO_METADATA for number in range(1, 6)},
 }
 
@@ -37,6 +39,7 @@ A_KUBELETS_OWN = (
     *("R2", "R4", "R5", "R6", "R7", "R8", "R9", "R10"),
     *("P1", "P2", "P3", "P4", "P5", "P9", "P10", "P11", "P12", "P13", "P14", "P15", "P16", "P17"),
     *("P18", "P19", "P20", "P21", "P24", "P25", "P26", "P28", "P29", "S1", "S2", "S3", "S4"),
+    *("H1", "H2", "H5"),
 )
 """Cases that a test with a real kubelet must show."""
 

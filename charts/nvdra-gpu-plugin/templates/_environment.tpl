@@ -5,6 +5,8 @@
   value: {{ .Values.kubeletPlugin.metrics.gpuHttpEndpoint | quote }}
 - name: METRICS_PATH
   value: {{ ternary .Values.kubeletPlugin.metrics.metricsPath "" .Values.kubeletPlugin.metrics.enabled | quote }}
+- name: DEVICE_TAINT_EFFECT
+  value: {{ .Values.kubeletPlugin.deviceTaintEffect }}
 {{- with .Values.kubeletPlugin.containers.gpus.env }}
 {{ toYaml . }}
 {{- end }}

@@ -38,6 +38,7 @@ DEFAULTS = {
     "KUBELET_PLUGINS_DIRECTORY_PATH": "/var/lib/kubelet/plugins",
     "HTTP_ENDPOINT": ":8080",
     "METRICS_PATH": "/metrics",
+    "DEVICE_TAINT_EFFECT": "NoSchedule",
     "LOGGING_FORMAT": "json",
     "V": "4",
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -89,6 +90,7 @@ def test_a_global_value_is_the_setting_of_the_same_name(
         ({"metrics": {"gpuHttpEndpoint": ":9090"}}, {"HTTP_ENDPOINT": ":9090"}),
         ({"metrics": {"metricsPath": "/m"}}, {"METRICS_PATH": "/m"}),
         ({"metrics": {"enabled": False}}, {"METRICS_PATH": ""}),
+        ({"deviceTaintEffect": "NoExecute"}, {"DEVICE_TAINT_EFFECT": "NoExecute"}),
         ({"kubeletPluginsDirectoryPath": "/k/p"}, {"KUBELET_PLUGINS_DIRECTORY_PATH": "/k/p"}),
         ({"kubeletRegistrarDirectoryPath": "/k/r"}, {"KUBELET_REGISTRAR_DIRECTORY_PATH": "/k/r"}),
         (

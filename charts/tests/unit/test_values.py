@@ -94,6 +94,7 @@ OTHER: dict[str, dict[str, Any]] = {
         **COMMON,
         "deviceClasses.extendedResourceName": "",
         "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
+        "kubeletPlugin.deviceTaintEffect": "NoExecute",
         **container("gpus"),
     },
     DOMAINS: {

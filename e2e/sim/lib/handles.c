@@ -67,7 +67,10 @@ bool sees_only_device_nodes(void)
     return node->visibility == SIM_VISIBILITY_DEVNODES;
 }
 
-bool gpu_is_visible(unsigned gpu)
+/* The GPUs that the first init of the session has found. Another one is found by the next session only. */
+static bool is_listed[SIM_MAX_GPUS];
+
+static bool is_there(unsigned gpu)
 {
     struct sim_gpu_state now = read_gpu(gpu);
     if (!now.bound_to_nvidia || !sees_only_device_nodes())
@@ -76,6 +79,19 @@ bool gpu_is_visible(unsigned gpu)
     snprintf(path, sizeof path, "/dev/nvidia%u", now.minor);
     const struct sim_gpu_spec *spec = &description()->gpus[gpu];
     return is_device_node(path, spec->node_major, spec->node_minor);
+}
+
+bool gpu_is_visible(unsigned gpu)
+{
+    return is_listed[gpu] && is_there(gpu);
+}
+
+unsigned list_gpus(void)
+{
+    unsigned count = 0;
+    for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
+        count += is_listed[gpu] = is_there(gpu);
+    return count;
 }
 
 unsigned count_visible_gpus(void)

@@ -24,9 +24,12 @@ static nvml_code check_node(unsigned flags)
     nvml_code code = follow_boot();
     if (code == NVML_SUCCESS && !module_is_loaded())
         return NVML_DRIVER_NOT_LOADED;
-    if (code != NVML_SUCCESS || flags & NVML_INIT_NO_GPUS || count_visible_gpus() > 0)
+    if (code != NVML_SUCCESS)
         return code;
-    return description()->init_without_gpus;
+    session_lock();
+    unsigned count = session_is_initialized() ? count_visible_gpus() : list_gpus();
+    session_unlock();
+    return flags & NVML_INIT_NO_GPUS || count > 0 ? NVML_SUCCESS : description()->init_without_gpus;
 }
 
 static nvml_code initialize(enum function function, unsigned flags)

@@ -195,6 +195,8 @@ nvml_code gpu_of(nvml_device device, struct call *call, struct gpu *gpu);
 nvml_code open_gpu(unsigned number, struct call *call, struct gpu *gpu);
 bool gpu_is_visible(unsigned gpu);
 unsigned count_visible_gpus(void);
+/* Finds the GPUs of a session that begins; how many there are. */
+unsigned list_gpus(void);
 /* In a container only what has its device node there exists. */
 bool sees_only_device_nodes(void);
 bool is_device_node(const char *path, unsigned major_number, unsigned minor_number);

@@ -304,6 +304,8 @@ static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *i
     after->initialisation_ms = before.initialisation_ms;
     after->fabric_since_ns = description()->fabric_bring_up_ms > 0 ? now_ns() : 0;
     memcpy(after->ecc_aggregate, before.ecc_aggregate, sizeof after->ecc_aggregate);
+    if (before.row_remapping == SIM_REMAPPING_FAILED)
+        after->row_remapping = before.row_remapping;
     memset(&next->tables[gpu], 0, sizeof next->tables[gpu]);
 }
 

@@ -1,10 +1,11 @@
 """Prepared GPUs survive the sudden end of a node, a kubelet or a pod."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 from nvdra_testing.cluster import workloads
@@ -175,10 +176,10 @@ def test_a_driver_container_that_is_replaced_is_seen(idle: Cluster, pods: Kubect
     idle.wait_ready(NODE)
 
 
-def test_a_device_node_that_comes_after_the_plugin_is_in_containers(
+def test_gpus_wait_for_nvidia_uvm_which_comes_after_the_plugin_and_is_in_containers(
     idle: Cluster, pods: Kubectl
 ) -> None:
-    """nvidia-uvm is loaded by the first program that uses CUDA, often after the plugin started."""
+    """Something on the node has to load it. Without it, CUDA fails in containers without a word."""
     device = idle.device(NODE, "gpu-7")
     pods.apply(
         workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
@@ -186,6 +187,7 @@ def test_a_device_node_that_comes_after_the_plugin_is_in_containers(
     idle.exec_on_node(NODE, "mv", UVM, f"{UVM}-not-loaded")
     try:
         idle.restart_plugin(NODE)
+        pods.wait(partial(still_offered, idle), "the GPUs not to be offered")
     finally:
         idle.exec_on_node(NODE, "mv", f"{UVM}-not-loaded", UVM)
     pods.wait(partial(undescribed, idle, UVM), "the CDI spec to have the device node")
@@ -237,11 +239,24 @@ def mounted_driver(cluster: Cluster, name: str) -> Iterator[None]:
         cluster.exec_on_node(NODE, "rm", "-rf", files)
 
 
+def still_offered(cluster: Cluster) -> str | None:
+    """None once no slice of the node has a GPU."""
+    devices = [
+        device["name"] for each in slices(cluster) for device in each["spec"].get("devices", [])
+    ]
+    return f"{devices}" if devices else None
+
+
 def slice_versions(cluster: Cluster) -> set[str]:
     """The resourceVersions of the node's slices of GPUs."""
+    return {each["metadata"]["resourceVersion"] for each in slices(cluster)}
+
+
+def slices(cluster: Cluster) -> Sequence[Mapping[str, Any]]:
+    """The node's slices of GPUs."""
     selector = f"--field-selector=spec.nodeName={NODE},spec.driver={DRIVER}"
-    slices = cluster.kubectl.get("resourceslices", "", selector)
-    return {each["metadata"]["resourceVersion"] for each in slices}
+    found: Sequence[Mapping[str, Any]] = cluster.kubectl.get("resourceslices", "", selector)
+    return found
 
 
 def not_said(cluster: Cluster, reason: str) -> str | None:

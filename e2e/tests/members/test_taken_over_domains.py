@@ -1,7 +1,5 @@
 """A domain of the reference driver is taken over with its pods, and deleted cleanly."""
 
-from collections.abc import Iterator
-
 import pytest
 from nvdra_testing.cluster import compute_domains, reference_domain
 from nvdra_testing.cluster.compute_domains import Domain, Json
@@ -12,22 +10,6 @@ NAME = "ring"
 NODES = ("node-1", "node-2")
 CHILDREN = ("daemonsets", "resourceclaimtemplates")
 SETTLED_S = 60
-
-
-@pytest.fixture
-def no_controller(rack: Cluster) -> Iterator[None]:
-    """The controller does not run at the beginning."""
-    scale(rack, 0)
-    rack.driver_namespace.wait(
-        lambda: ", ".join(compute_domains.controller_pods(rack)) or None, "no controller"
-    )
-    yield
-    scale(rack, 1)
-
-
-def scale(rack: Cluster, replicas: int) -> None:
-    words = ("deployment", compute_domains.CONTROLLER_NAME, f"--replicas={replicas}")
-    rack.driver_namespace.run("scale", *words)
 
 
 def uids(domain: Domain, team: Kubectl) -> dict[str, str]:
@@ -56,7 +38,7 @@ def test_a_running_domain_of_the_reference_driver_is_taken_over(
     )
     daemons = domain.daemons()
 
-    scale(rack, 1)
+    compute_domains.scale_controller(rack, 1)
     compute_domains.wait_leader(rack)
     compute_domains.wait_ready(team, NAME, len(NODES), SETTLED_S)
     rack.driver_namespace.wait(lambda: has_probes(domain), "the DaemonSet to be ours", SETTLED_S)

@@ -216,12 +216,19 @@ class Gpu(Frozen):
 
 
 class Driver(Frozen):
-    """The installed driver."""
+    """The installed driver.
+
+    Attributes:
+        uvm_loaded: Whether the module nvidia-uvm is loaded and has its device nodes. Neither NVML
+            nor the other modules load it: that takes `nvidia-modprobe -c0 -u`, a udev rule, or the
+            first program that uses CUDA outside of containers.
+    """
 
     version: str
     cuda_version: int  # 1000 * major + 10 * minor, e.g. 13000
     branch: str
     module_loaded: bool
+    uvm_loaded: bool
     api_level: int  # symbols younger than this branch answer FUNCTION_NOT_FOUND
 
     @property
@@ -330,7 +337,13 @@ class Render(Frozen):
 
 
 class NodeDescription(Frozen):
-    """One complete node. GPUs are in bus order."""
+    """One complete node. GPUs are in bus order.
+
+    Attributes:
+        persistence_blocks_reset: Whether a GPU in persistence mode cannot be reset. Otherwise
+            nvidia-smi has nvidia-persistenced leave it for the while. Public reports have both; see
+            docs/decisions/simulator.md.
+    """
 
     name: str
     profile: str | None
@@ -342,6 +355,7 @@ class NodeDescription(Frozen):
     privilege: Literal["euid", "none"]
     visibility: Literal["all", "devnodes", "auto"]
     privilege_queries: bool
+    persistence_blocks_reset: bool
     iommu: Iommu
     imex: Imex
     majors: Majors

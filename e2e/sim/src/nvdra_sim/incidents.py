@@ -19,6 +19,7 @@ from nvdra_sim.state_file import encoding, layout
 from nvdra_sim.state_file.state import State, StateError
 
 XID_EVENT = 0x8
+MIG_EVENT = 0x100
 ECC_EVENTS = {"sbe": 0x1, "dbe": 0x2}
 RECOVERY_ACTIONS = {
     "none": 0, "gpu_reset": 1, "node_reboot": 2, "drain_p2p": 3, "drain_and_reset": 4,
@@ -29,7 +30,7 @@ XID_RECOVERIES = {
 """The recovery action that the driver asks for after an Xid; for all others none."""
 
 RECOVERY_CHANGED_XID = 154
-EVENT_NAMES = {XID_EVENT: "xid", 0x1: "sbe", 0x2: "dbe"}
+EVENT_NAMES = {XID_EVENT: "xid", 0x1: "sbe", 0x2: "dbe", MIG_EVENT: "mig"}
 FABRIC_STATES = {"not_supported": 0, "not_started": 1, "in_progress": 2, "completed": 3}
 
 
@@ -80,6 +81,20 @@ def set_recovery_action(state: State, gpu: Gpu, action: str) -> None:
         state.append_event(_event(now, gpu, XID_EVENT, RECOVERY_CHANGED_XID, WHOLE_GPU))
 
 
+def set_row_remapping(state: State, gpu: Gpu, remapping: str) -> None:
+    """Lets rows of memory wait for a reset to be remapped, or lets their remapping have failed.
+
+    A reset ends a remapping that is pending. One that has failed stays: no spare row is left.
+
+    Args:
+        state: The state of the node.
+        gpu: The GPU.
+        remapping: A key of `layout.REMAPPING`.
+    """
+    with state.transaction() as now:
+        now.gpus[gpu.index].row_remapping = layout.REMAPPING[remapping]
+
+
 def lose_with_xid(state: State, gpu: Gpu, number: int) -> None:
     """Makes the GPU fall off the bus, and lets the driver report an Xid (79)."""
     with state.transaction() as now:
@@ -95,6 +110,11 @@ def report_ecc_errors(state: State, gpu: Gpu, kind: Literal["sbe", "dbe"], count
         now.gpus[gpu.index].ecc_aggregate[place] += count
         for _ in range(min(count, layout.MAX_EVENTS)):
             state.append_event(_event(now, gpu, ECC_EVENTS[kind], 0, WHOLE_GPU))
+
+
+def mig_change(now: layout.NodeState, gpu: Gpu) -> layout.Event:
+    """The driver's report that the MIG instances of the GPU are others."""
+    return _event(now, gpu, MIG_EVENT, 0, WHOLE_GPU)
 
 
 def _event(
@@ -306,6 +326,8 @@ def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: 
     after.instances_made = before.instances_made
     after.initialisation_ms = before.initialisation_ms
     after.ecc_aggregate = before.ecc_aggregate
+    if before.row_remapping == layout.REMAPPING["failed"]:
+        after.row_remapping = before.row_remapping
     if state.description().fabric.bring_up_ms:
         after.fabric_since_ns = time.time_ns()
     now.tables[gpu.index] = layout.GpuTables()

@@ -137,11 +137,16 @@ def test_a_set_that_is_freed_in_time_keeps_nothing_open(nvml_on: NvmlOn) -> None
     assert not clients.has_clients(node, 0)
 
 
-def recovery_action(index: int) -> int:
+def field_value(index: int, number: int) -> int:
     gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-    (field,) = pynvml.nvmlDeviceGetFieldValues(gpu, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    (field,) = pynvml.nvmlDeviceGetFieldValues(gpu, [number])
     assert field.nvmlReturn == pynvml.NVML_SUCCESS, field.nvmlReturn
-    return int(field.value.uiVal)
+    is_long = field.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+    return int(field.value.ullVal if is_long else field.value.uiVal)
+
+
+def recovery_action(index: int) -> int:
+    return field_value(index, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
 
 
 def test_an_xid_changes_the_recovery_action_before_it_is_told_and_a_reset_changes_it_back(
@@ -163,3 +168,35 @@ def test_an_older_driver_has_no_recovery_action(nvml_on: NvmlOn) -> None:
     nvml_on("t4", driver={"api_level": 560})
     with pytest.raises(AssertionError, match=str(pynvml.NVML_ERROR_NOT_SUPPORTED)):
         recovery_action(0)
+
+
+def remapping(index: int) -> tuple[int, int]:
+    fields = (pynvml.NVML_FI_DEV_REMAPPED_PENDING, pynvml.NVML_FI_DEV_REMAPPED_FAILURE)
+    pending, failure = (field_value(index, field) for field in fields)
+    return pending, failure
+
+
+def test_a_reset_ends_a_remapping_that_is_pending_and_no_failed_one(nvml_on: NvmlOn) -> None:
+    node = nvml_on("dgx-h100")
+    assert remapping(0) == (0, 0)
+    incidents.set_row_remapping(node, node.gpu("0"), "pending")
+    incidents.set_row_remapping(node, node.gpu("1"), "failed")
+    assert (remapping(0), remapping(1), remapping(2)) == ((1, 0), (0, 1), (0, 0))
+    for gpu in ("0", "1"):
+        incidents.reset(node, node.gpu(gpu))
+    assert (remapping(0), remapping(1)) == ((0, 0), (0, 1))
+
+
+def test_uncorrected_errors_are_counted_until_a_reset(nvml_on: NvmlOn) -> None:
+    node = nvml_on("dgx-h100")
+    incidents.report_ecc_errors(node, node.gpu("1"), "sbe", 5)
+    incidents.report_ecc_errors(node, node.gpu("1"), "dbe", 2)
+    assert field_value(1, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL) == 2
+    incidents.reset(node, node.gpu("1"))
+    assert field_value(1, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL) == 0
+
+
+def test_gpus_before_ampere_do_not_remap_rows(nvml_on: NvmlOn) -> None:
+    nvml_on("t4")
+    with pytest.raises(AssertionError, match=str(pynvml.NVML_ERROR_NOT_SUPPORTED)):
+        remapping(0)

@@ -72,6 +72,23 @@ def test_an_unplugged_gpu_is_neither_counted_nor_found(nvml_on: NvmlOn) -> None:
         incidents.plug(node, node.gpu("1"))
 
 
+def test_a_gpu_that_is_plugged_in_is_found_by_the_first_of_the_next_users_of_the_library(
+    nvml_on: NvmlOn,
+) -> None:
+    node = nvml_on("t4", initialize=False)
+    incidents.unplug(node, node.gpu("1"))
+    pynvml.nvmlInit()
+    incidents.plug(node, node.gpu("1"))
+    assert pynvml.nvmlDeviceGetCount() == 3
+    pynvml.nvmlInit()  # another user of the library, which is in use
+    assert pynvml.nvmlDeviceGetCount() == 3
+    assert code(pynvml.nvmlDeviceGetHandleByUUID, node.gpu("1").uuid) == 6
+    pynvml.nvmlShutdown()
+    pynvml.nvmlShutdown()
+    pynvml.nvmlInit()
+    assert pynvml.nvmlDeviceGetCount() == 4
+
+
 # Memory errors and fabric
 
 

@@ -23,6 +23,12 @@ DeviceName = NewType("DeviceName", str)
 GpuUUID = NewType("GpuUUID", str)
 """UUID of a GPU as NVML reports it: `GPU-` followed by a UUID."""
 
+MigUUID = NewType("MigUUID", str)
+"""UUID of a MIG device as NVML reports it: `MIG-` followed by a UUID."""
+
+DeviceUUID = GpuUUID | MigUUID
+"""UUID of a device: a GPU, or a MIG device of one."""
+
 PciAddress = NewType("PciAddress", str)
 """PCI address in lower case, `dddd:bb:dd.f`. It identifies a physical GPU on its node."""
 

@@ -118,7 +118,7 @@ async def test_what_the_server_finds_invalid_is_told_in_its_words(api: Client) -
     "path",
     [
         "/apis/resource.k8s.io/v1alpha1/resourceslices",
-        "/apis/resource.nvidia.com/v1beta1/namespaces/a/computedomains/b",
+        "/apis/example.nvidia.com/v1beta1/namespaces/a/computedomains/b",
     ],
 )
 async def test_a_path_that_the_server_does_not_know_is_tried_again_and_no_missing_object(

@@ -14,6 +14,7 @@ from typing import Any
 import pynvml
 import pytest
 from nvdra_runtime.node.nvml import Nvml, NvmlError, ReturnCode
+from nvdra_sim import incidents
 from nvdra_sim.description import Fault
 from nvdra_sim.state_file import state
 from nvdra_sim.testing.node_fixtures import installed
@@ -284,3 +285,95 @@ def test_a_gpu_tells_of_its_fabric_also_where_the_driver_knows_the_first_version
     assert told == [3, 0, "6f1c7a52-0d3e-5b8a-9c41-27e5a0d1b672", 2]
     asked = [function for function, _ in calls if "Fabric" in function]
     assert asked[-1] == f"nvmlDeviceGetGpuFabricInfo{'' if is_old else 'V'}"
+
+
+CUT = {
+    "gpus": [
+        {
+            "index": 0,
+            "mig": {
+                "mode": True,
+                "instances": [
+                    {"profile": "3g.40gb", "start": 4, "compute": ["2c", "1c"]},
+                    {"profile": "1g.10gb+me", "start": 0, "compute": ["1c"]},
+                    {"profile": "1g.10gb", "start": 1},
+                ],
+            },
+        }
+    ]
+}
+DESCRIBE_MIG = """
+from nvdra_runtime.node import nvml_mig
+
+nvml = load()
+gpu = nvml.handle_by_index(0)
+profiles = nvml_mig.profiles(nvml, gpu)
+show([
+    [profiles[where.profile_id].name, *where, *attributes]
+    for device, attributes in nvml_mig.list_devices(nvml, gpu).items()
+    for where in [nvml_mig.locate(nvml, gpu, device)]
+])
+"""
+
+
+def test_mig_devices_are_read_with_their_places_and_a_gpu_instance_alone_is_none(
+    make_node: Any,
+) -> None:
+    node = make_node("dgx-h100", overrides=CUT, node={"visibility": "all"})
+    assert read(node, DESCRIBE_MIG) == [
+        ["3g.40gb", 2, 0, 9, 4, 4, 0, 3, 2, 32, 40448 << 20],
+        ["3g.40gb", 2, 1, 9, 4, 4, 2, 3, 1, 16, 40448 << 20],
+        ["1g.10gb+me", 7, 0, 20, 0, 1, 0, 1, 1, 16, 9984 << 20],
+    ]
+
+
+def test_a_driver_without_names_of_profiles_is_asked_for_what_it_knows(make_node: Any) -> None:
+    node = make_node("dgx-h100", overrides=CUT, node={"visibility": "all"})
+    driver = state.load(node.state)
+    driver.add_rule(fault("nvmlDeviceGetGpuInstanceProfileInfoV", result=13))
+    assert [each[0] for each in read(node, DESCRIBE_MIG)] == ["", "", ""]
+
+
+FIELDS = """
+from nvdra_runtime.node import nvml_fields
+nvml = load()
+gpu = nvml.handle_by_index(1)
+before = len(calls)
+values = told(nvml_fields.read, nvml, gpu)
+shown = {getattr(key, "name", key): value for key, value in values.items()}
+show([shown, len(calls) - before])
+nvml.close()
+"""
+
+
+def test_how_well_a_gpu_is_is_one_call(make_node: Any) -> None:
+    node = make_node("dgx-h100")
+    well = dict.fromkeys(("UNCORRECTED_ERRORS", "REMAPPING_PENDING", "REMAPPING_FAILED"), 0)
+    assert read(node, FIELDS) == [{**well, "RECOVERY_ACTION": 0}, 1]
+    found = state.load(node.state)
+    gpu = found.gpu("1")
+    incidents.report_ecc_errors(found, gpu, "dbe", 3)
+    incidents.set_row_remapping(found, gpu, "failed")
+    incidents.set_recovery_action(found, gpu, "node_reboot")
+    assert read(node, FIELDS)[0] == {
+        "UNCORRECTED_ERRORS": 3,
+        "REMAPPING_PENDING": 0,
+        "REMAPPING_FAILED": 1,
+        "RECOVERY_ACTION": 2,
+    }
+
+
+def test_what_a_gpu_or_its_driver_does_not_know_is_left_out(make_node: Any) -> None:
+    old = make_node("t4", driver={"api_level": 560})
+    assert read(old, FIELDS)[0] == {"UNCORRECTED_ERRORS": 0}
+    silent = make_node("dgx-h100")
+    rule = fault("nvmlDeviceGetFieldValues", result=int(ReturnCode.FUNCTION_NOT_FOUND))
+    state.load(silent.state).add_rule(rule)
+    assert read(silent, FIELDS)[0] == {}
+
+
+def test_a_gpu_that_fails_does_not_say_how_well_it_is(make_node: Any) -> None:
+    node = make_node("dgx-h100")
+    rule = fault("nvmlDeviceGetFieldValues", result=int(ReturnCode.GPU_IS_LOST))
+    state.load(node.state).add_rule(rule)
+    assert read(node, FIELDS)[0]["code"] == ReturnCode.GPU_IS_LOST

@@ -126,7 +126,7 @@ class CliqueWriter:
                 return False
         now = asyncio.get_running_loop().time()
         self._paces.setdefault(uid, {})[inputs.clique] = self._pace(inputs).after_write(now)
-        if inputs.announced:
+        if any(each.get("podUID") for each in change["daemons"]):
             entries = stored.get("daemons") or ()
             self._drops_unknown_fields = not any(each.get("podUID") for each in entries)
         return True

@@ -1,5 +1,6 @@
 """The command `nvdra-cd-plugin`, also run by `python -m nvdra_cd_plugin`."""
 
+import gc
 import sys
 
 from nvdra_runtime.kubeletplugin import status_command
@@ -25,6 +26,7 @@ def main() -> None:
 
 
 def _serve() -> None:
+    gc.disable()  # imports leave no garbage; `process_app.run` enables it again
     # Imported here, because it takes half a second that the command `status` can save.
     from nvdra_runtime.process import app as process_app
     from nvdra_runtime.settings import loader

@@ -4,6 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
 
+from nvdra_api import names
+from nvdra_api.errors import DriverError
 from nvdra_api.gates import Feature
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia import driver_root
@@ -13,7 +15,7 @@ from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
-from nvdra_runtime.kubeletplugin import plugin_context, slice_publisher, wiring
+from nvdra_runtime.kubeletplugin import nvml_release, plugin_context, slice_publisher, wiring
 from nvdra_runtime.kubeletplugin.plugin_context import PluginContext, Program
 from nvdra_runtime.kubeletplugin.wiring import Driver
 from nvdra_runtime.process import background_tasks
@@ -41,7 +43,7 @@ from nvdra_cd_plugin.daemon.pod_admission import PodAdmission
 from nvdra_cd_plugin.daemon.readiness_watch import ReadinessWatch
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
 from nvdra_cd_plugin.domains.lookup import DomainLookup
-from nvdra_cd_plugin.fabric import monitor
+from nvdra_cd_plugin.fabric.known_clique import KnownClique
 from nvdra_cd_plugin.fabric.monitor import FabricMonitor
 from nvdra_cd_plugin.fabric.nvml_query import FabricPolicy, FabricQuery
 from nvdra_cd_plugin.membership.domain_spans import DomainSpans
@@ -71,10 +73,16 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         if context is None:
             return
         devices = ImexDevices(context.host)
-        query = FabricQuery(
-            context.host, _fabric_policy(settings, devices), context.record_nvml_call
+        policy = _fabric_policy(settings, devices)
+        fabric = FabricMonitor(
+            FabricQuery(context.host, policy, context.record_nvml_call),
+            context.threads.start_worker("nvml"),
+            KnownClique(settings.plugin_dir, context.host, policy),
+            context.files,
+            partial(_read_release, settings, context),
+            stop,
         )
-        fabric = await enter(monitor.running(query, context.threads.start_worker("nvml")))
+        await enter(background_tasks.running(fabric=fabric.run()))
         publisher = await enter(slice_publisher.create_publisher(context).running())
         labels = NodeLabels(context.node, context.api)
         pool_updater = PoolUpdater(
@@ -248,6 +256,13 @@ def _fabric_policy(settings: Settings, devices: ImexDevices) -> FabricPolicy:
         tolerates_unfinished=has_partitions,
         requires_dns_names=uses_names,
     )
+
+
+async def _read_release(settings: Settings, context: PluginContext) -> DriverError | None:
+    """Why NVML must be left alone: the GPU plugin's directory is beside this one's."""
+    directory = settings.kubelet_plugins_directory_path / names.GPU_DRIVER
+    release = await context.files.run(nvml_release.in_force, directory, context.clock.now())
+    return None if release is None else nvml_release.error(release, context.node)
 
 
 def _cdi_options(settings: Settings, hook_path: str) -> Options:

@@ -9,8 +9,6 @@ from nvdra_testing.failures import domain_provocations, raised_reasons
 
 DRIVER = raised_reasons.modules("nvdra_cd_plugin")
 NEVER_TOLD = {
-    # What a failed NVML call is called in a trace; no claim is refused with it.
-    Reason.DEVICE_UNHEALTHY,
     # Configs of GPUs raise it; those of this driver need no gate, as a test below shows.
     Reason.FEATURE_GATE_DISABLED,
 }

@@ -1,5 +1,6 @@
 """`nvdra-gpu-plugin`, and `python -m nvdra_gpu_plugin`."""
 
+import gc
 import sys
 
 from nvdra_gpu_plugin import release_command, status_command
@@ -31,6 +32,7 @@ def main() -> None:
 
 
 def _serve() -> None:
+    gc.disable()  # imports leave no garbage; `process.run` enables it again
     # Imported here, because it takes half a second and commands do not need it.
     from nvdra_runtime.process import app as process
     from nvdra_runtime.settings import loader as process_settings

@@ -15,6 +15,7 @@ from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.http.probes import PassingRemark
+from nvdra_runtime.kubeletplugin import nvml_release as node_release
 from nvdra_runtime.kubeletplugin import plugin_context, slice_publisher, wiring
 from nvdra_runtime.kubeletplugin.plugin_context import PluginContext, Program
 from nvdra_runtime.kubeletplugin.wiring import Driver
@@ -29,12 +30,12 @@ from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.cdi.foreign_specs import ForeignSpecs
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims import node_specs
-from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
 from nvdra_gpu_plugin.claims.replanner import Replanner
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
@@ -42,7 +43,8 @@ from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
-from nvdra_gpu_plugin.nvml_release import nvml_release, release_file
+from nvdra_gpu_plugin.health.health_report import HealthReport
+from nvdra_gpu_plugin.nvml_release import nvml_release
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 from nvdra_gpu_plugin.publishing import pool_updater
@@ -81,7 +83,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         LOG.warning(
             "Feature gates that are on have no effect in this version of the plugin", gates=unused
         )
-    program = Program(PROGRAM, __version__, devices="GPUs")
+    reports_health = gates.is_enabled(Feature.HEALTH_CHECK)
+    program = Program(PROGRAM, __version__, devices="GPUs", reports_health=reports_health)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         warm_up = partial(StandbySession, is_released=partial(_is_released, settings.plugin_dir))
@@ -122,10 +125,13 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         publisher = await enter(
             slice_publisher.create_publisher(context, support.note_dropped).running()
         )
-        taints = None
+        taints = report = None
         if health is not None:
             taints = DeviceTaints(node, gpus, health, support, context.events, context.metrics)
-        updater = PoolUpdater(node, gates, gpus, publisher, context.events, context.metrics, taints)
+            report = HealthReport(node, gpus, health, context.clock)
+        updater = PoolUpdater(
+            node, gates, gpus, claim_index, publisher, context.events, context.metrics, taints
+        )
 
         wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
         gate = PrepareGate(wait_queue)
@@ -168,9 +174,13 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 nvml_release=release.run(),
             )
         )
-        if health is not None:
+        if health is not None and report is not None:
             await enter(
-                background_tasks.running(health=health.run(monitor), taint_support=support.run(api))
+                background_tasks.running(
+                    health=health.run(monitor),
+                    health_report=report.run(),
+                    taint_support=support.run(api),
+                )
             )
         driver = Driver(
             prepared_claims=prepared_claims,
@@ -187,6 +197,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             restore_files=spec_files.restore,
             restore_errors=(OSError, FileError),
             debug_actions={"nvml/release": release.release, "nvml/resume": release.resume},
+            health=report,
         )
         await enter(wiring.serve(context, settings, driver))
         await stop.wait()
@@ -198,14 +209,20 @@ async def _health_monitor(
     """What an earlier process has known of the GPUs' health; None if the gate is off."""
     if not gates.is_enabled(Feature.HEALTH_CHECK):
         return None
-    health = HealthMonitor(settings.plugin_dir, settings.ignored_xids, context.files, context.clock)
+    health = HealthMonitor(
+        settings.plugin_dir,
+        settings.ignored_xids,
+        settings.device_taint_effect,
+        context.files,
+        context.clock,
+    )
     await health.restore(context.host.boot_id())
     return health
 
 
 def _is_released(plugin_dir: Path) -> bool:
     """Whether NVML must not be used on this node now."""
-    return release_file.is_released(plugin_dir, SystemClock().now())
+    return node_release.in_force(plugin_dir, SystemClock().now()) is not None
 
 
 def _cdi_options(settings: Settings, hook_path: str) -> Options:
@@ -216,6 +233,7 @@ def _cdi_options(settings: Settings, hook_path: str) -> Options:
         target_driver_root=str(settings.nvidia_driver_root),
         dev_root=driver_roots.resolve_dev_root(CdiHost(), driver_root, str(settings.dev_root)),
         sys_root=str(settings.sys_root),
+        proc_root=str(settings.proc_root),
         hook_path=hook_path,
         disabled_hooks=NEW_IN_1_20,
     )

@@ -31,7 +31,8 @@ up; the published devices stay. GPUs that claims hold are named, and nothing is 
 Examples:
   kubectl -n nvdra-system exec PLUGIN_POD -- nvdra-gpu-plugin release
   kubectl -n nvdra-system exec PLUGIN_POD -- nvdra-gpu-plugin release --for 1h
-  nvidia-smi --gpu-reset -i 0                     # on the node
+  nvidia-smi -pm 0 -i 0                           # on the node; persistence mode has it open, too
+  nvidia-smi --gpu-reset -i 0
   kubectl -n nvdra-system exec PLUGIN_POD -- nvdra-gpu-plugin resume
 
 The same by an annotation of the Node, until it is removed, or for a time:

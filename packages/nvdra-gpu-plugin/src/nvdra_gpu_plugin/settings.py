@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from nvdra_api import names
 from nvdra_runtime.kubeletplugin import settings
@@ -58,6 +58,13 @@ class Settings(PluginSettings):
         default="",
         description="XIDs that are no reason to taint a GPU, separated by commas, besides those "
         "that applications cause (13, 31, 43, 45, 68, 109). For the gate NVMLDeviceHealthCheck.",
+    )
+
+    device_taint_effect: Literal["NoSchedule", "NoExecute"] = Field(
+        default="NoSchedule",
+        description="The effect of the taints of GPUs that are not well. NoSchedule keeps new pods "
+        "away; NoExecute also deletes the pods that use such a GPU, if they do not tolerate the "
+        "taint. For the gate NVMLDeviceHealthCheck.",
     )
 
     @property

@@ -27,13 +27,16 @@ def server(shared_apiserver: ApiServer) -> ApiServer:
 
 @pytest_asyncio.fixture
 async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
-    """A node; the profile is dgx-h100, or what the test's parameter says."""
-    profile = getattr(request, "param", "dgx-h100")
+    """A node; the test's parameter is a profile, or a profile and sections of a node file."""
+    parameter = getattr(request, "param", "dgx-h100")
+    profile, sections = (parameter, {}) if isinstance(parameter, str) else parameter
     name = f"node-{uuid4().hex[:6]}"
     # Sockets have at most 107 bytes of path: pytest's own directories are too long. In memory, for
     # on the disk every commit would wait for what else is being written, and a call has its time.
     with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
-        node = stack.enter_context(plugin.simulated_node(Path(directory), name, profile))
+        node = stack.enter_context(
+            plugin.simulated_node(Path(directory), name, profile, **sections)
+        )
         plugin.create_node_object(server, name)
         async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
             yield Rig(server, node, kubelet, stack)

@@ -101,6 +101,28 @@ async def test_a_device_node_of_another_gpu_is_not_handed_out(rig: Rig) -> None:
     assert (own["major"], own["minor"]) == (os.major(right), os.minor(right))
 
 
+async def test_no_gpu_is_offered_before_nvidia_uvm_is_loaded(rig: Rig) -> None:
+    """NVML works without it. CUDA does not, and a container can neither load nor make it."""
+    driver_installation.install_driver(rig.node, uvm_loaded=False)
+    await rig.start()
+    claim = rig.create_claim("gpu-1")
+    text = (await rig.dra.prepare([claim]))[claim.uid].error
+    assert text.startswith("DeviceNodeMissing: gpu-1 ")
+    assert f"{rig.node.roots.dev}/nvidia-uvm, which is not on the node" in text
+    assert "nvidia-modprobe -c0 -u" in text
+    assert not rig.devices()
+    await rig.wait_until(
+        lambda: any("nvidia-uvm" in each["message"] for each in rig.events("DeviceNodeMissing")),
+        "an Event of the Node",
+    )
+    driver_installation.load_uvm(rig.node)
+    await rig.wait_until(lambda: set(rig.devices()) == ALL, "the GPUs", timeout_s=30)
+    answer = (await rig.dra.prepare([claim]))[claim.uid]
+    assert not answer.error
+    (spec,) = rig.node.cdi.glob("*.yaml")
+    assert "/nvidia-uvm-tools" in spec.read_text()
+
+
 async def test_a_name_that_containers_have_never_comes_to_mean_something_else(rig: Rig) -> None:
     await rig.start()
     before = described(rig)

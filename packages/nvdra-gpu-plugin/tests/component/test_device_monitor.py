@@ -22,7 +22,8 @@ from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.cdi.spec_updater import SpecUpdater
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
-from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.worker import WorkerGroup
 from nvdra_testing.node import plugin
@@ -318,11 +319,12 @@ async def test_a_file_that_comes_to_a_driver_is_found_after_a_minute_then_ever_l
         assert watched.given() == whole
 
 
+@pytest.mark.parametrize("name", ["nvidia-modeset", "nvidia-uvm-tools"])
 async def test_a_device_node_beside_the_gpus_is_given_to_containers_as_soon_as_it_is_there(
-    bare: Node,
+    bare: Node, name: str
 ) -> None:
     """A module is loaded at its first use."""
-    node = _aside(bare, "nvidia-uvm")
+    node = _aside(bare, name)
     async with _surveyed(Watched(bare, MovedClock())) as watched:
         await watched.look()
         assert not watched.survey.state.faults

@@ -1,6 +1,7 @@
 """What GPUs report becomes taints of their devices, and heals (gate NVMLDeviceHealthCheck)."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -45,6 +46,13 @@ async def tainted(rig: Rig, **expected: list[str]) -> None:
     await rig.wait_until(lambda: taints(rig) == wanted, f"the taints {wanted}", HEALED_S)
 
 
+def counted(rig: Rig) -> dict[str, int]:
+    """`nvdra_devices` by state."""
+    text = rig.process.get("/metrics")[1]
+    found = re.findall(r'^nvdra_devices\{.*state="(\w+)"\} (\S+)$', text, re.MULTILINE)
+    return {state: int(float(count)) for state, count in found}
+
+
 def of_node(rig: Rig, reason: str) -> list[dict[str, Any]]:
     return [each for each in rig.events(reason) if each["involvedObject"]["kind"] == "Node"]
 
@@ -70,6 +78,14 @@ async def test_an_xid_that_needs_a_reset_taints_its_gpu_and_no_other(rig: Rig) -
     assert "gpu-3" in of_node(rig, "DeviceUnhealthy")[0]["message"]
     lines = rig.process.get("/metrics")[1].splitlines()
     assert 'nvdra_device_health_events_total{kind="xid"} 1.0' in lines
+    rig.node.simctl("gpu", "lose", "6")
+    await tainted(rig, gpu_3=XID_48, gpu_6=LOST)
+    counts = {"healthy": 6, "tainted": 1, "unhealthy": 1}
+    await rig.wait_until(lambda: counted(rig) == counts, f"the counts {counts}")
+    rig.node.simctl("recovery", "3", "none")
+    await tainted(rig, gpu_6=LOST)
+    counts = {"healthy": 7, "tainted": 0, "unhealthy": 1}
+    await rig.wait_until(lambda: counted(rig) == counts, f"the counts {counts}")
 
 
 async def test_errors_of_applications_and_those_that_need_nothing_taint_no_gpu(rig: Rig) -> None:
@@ -162,6 +178,67 @@ async def test_a_gpu_that_cannot_be_listened_to_says_so_and_keeps_nobody_away(ri
     rig.node.simctl("fault", "add", *rule)
     await rig.start(GATE)
     await tainted(rig, gpu_4=["gpu.nvidia.com/unmonitored=:None"])
+
+
+async def test_broken_memory_taints_a_gpu_once_no_row_is_left_to_replace_it(rig: Rig) -> None:
+    await started(rig)
+    rig.node.simctl("row-remapping", "1", "pending")
+    rig.node.simctl("row-remapping", "2", "failed")
+    rig.node.simctl("ecc", "3", "dbe")  # the driver can tell, and asks for nothing
+    failed = ["gpu.nvidia.com/row-remapping=failed:NoSchedule"]
+    await tainted(rig, gpu_1=["gpu.nvidia.com/row-remapping=pending:None"], gpu_2=failed)
+    await rig.wait_until(lambda: bool(of_node(rig, "DeviceUnhealthy")), "an Event of the Node")
+    (event,) = of_node(rig, "DeviceUnhealthy")
+    assert event["message"].startswith("gpu-2 (")
+    assert "replace the GPU" in event["message"]
+    rig.command("release")
+    for gpu in ("1", "2"):
+        rig.node.simctl("gpu", "reset", gpu)
+    rig.command("resume")
+    await tainted(rig, gpu_2=failed)
+
+
+async def test_a_gpu_that_does_not_work_in_its_fabric_is_tainted_until_it_does(rig: Rig) -> None:
+    rig.node.simctl("fabric", "1", "--status", "999")
+    rig.node.simctl("fabric", "2", "--health", "0xA9")  # degraded bandwidth
+    rig.node.simctl("fabric", "3", "--health", "0x9A")  # a route is unhealthy
+    rig.node.simctl("fabric", "4", "--fabric-state", "in_progress")
+    await started(rig)
+    await tainted(
+        rig,
+        gpu_1=["gpu.nvidia.com/fabric=failed:NoSchedule"],
+        gpu_2=["gpu.nvidia.com/fabric=degraded-bandwidth:None"],
+        gpu_3=["gpu.nvidia.com/fabric=route-unhealthy:NoSchedule"],
+    )
+
+
+async def test_a_look_costs_one_call_for_each_gpu_and_a_second_one_every_half_minute(
+    rig: Rig,
+) -> None:
+    await started(rig)
+    before = rig.node.nvml_calls("nvmlDeviceGetFieldValues")
+    rig.node.simctl("ecc", "3", "dbe")  # five looks, one second apart
+    await asyncio.sleep(6)
+    assert 5 * len(ALL) <= rig.node.nvml_calls("nvmlDeviceGetFieldValues") - before <= 7 * len(ALL)
+    assert rig.node.nvml_calls("nvmlDeviceGetGpuFabricInfoV") <= 2 * len(ALL)
+
+
+async def test_an_operator_may_choose_that_pods_of_a_gpu_that_is_not_well_are_deleted(
+    rig: Rig,
+) -> None:
+    await started(rig, "--device-taint-effect=NoExecute")
+    rig.node.simctl("xid", "3", "48")
+    rig.node.simctl("gpu", "lose", "6")
+    both = {
+        "gpu_3": ["gpu.nvidia.com/xid=48:NoExecute"],
+        "gpu_6": ["gpu.nvidia.com/gpu-lost=:NoExecute"],
+    }
+    await tainted(rig, **both)
+    await rig.wait_until(lambda: bool(of_node(rig, "DeviceUnhealthy")), "an Event of the Node")
+    assert "its pods are deleted" in of_node(rig, "DeviceUnhealthy")[0]["message"]
+    await rig.stop()
+    await rig.start(GATE)
+    await tainted(rig, gpu_3=XID_48, gpu_6=LOST)
 
 
 @pytest.fixture(scope="module")

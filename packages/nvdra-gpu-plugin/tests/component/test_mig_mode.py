@@ -35,7 +35,7 @@ async def test_a_switch_of_the_mig_mode_that_no_claim_meets_is_published(rig: Ri
     await rig.start()
     rig.node.nvidia_smi("-i", "5", "-mig", "1")
     await offered(rig, ALL - {"gpu-5"})
-    assert "gpu-5" in rig.process.log.read_text().split("A GPU in MIG mode is not published")[1]
+    assert "gpu-5" in rig.process.log.read_text().split("A GPU in MIG mode has no MIG device")[1]
 
 
 @pytest.mark.parametrize("rig", ["dgx-a100"], indirect=True)

@@ -4,6 +4,8 @@ import asyncio
 import os
 import stat
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig, cdi_names
@@ -31,6 +33,20 @@ def counted(rig: Rig, state: str) -> float:
         if line.startswith("nvdra_devices{") and f'state="{state}"' in line:
             return float(line.rsplit(" ", 1)[1])
     return -1
+
+
+@asynccontextmanager
+async def unplugged(rig: Rig, gpu: str) -> AsyncIterator[None]:
+    """The board is not in the node within the block."""
+    place = rig.devices()[f"gpu-{gpu}"]["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
+    listed = rig.node.roots.proc / "driver/nvidia/gpus" / place
+    elsewhere = rig.node.kubelet.parent / "unplugged"
+    rig.node.simctl("gpu", "unplug", gpu)
+    listed.rename(elsewhere)
+    await offered(rig, ALL - {f"gpu-{gpu}"})
+    yield
+    rig.node.simctl("gpu", "plug", gpu)
+    elsewhere.rename(listed)
 
 
 async def test_a_board_that_hangs_from_the_start_keeps_only_its_own_claims_waiting(
@@ -117,19 +133,38 @@ async def test_a_board_that_is_unplugged_goes_and_one_that_is_plugged_in_comes(r
     held = rig.create_claim("gpu-0")
     before = (await rig.dra.prepare([held]))[held.uid]
     assert not before.error
-    place = rig.devices()["gpu-4"]["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
-    listed = rig.node.roots.proc / "driver/nvidia/gpus" / place
-    elsewhere = rig.node.kubelet.parent / "unplugged"
-    rig.node.simctl("gpu", "unplug", "4")
-    listed.rename(elsewhere)
-    await offered(rig, ALL - {"gpu-4"})
-    claim = rig.create_claim("gpu-4")
-    assert (await rig.dra.prepare([claim]))[claim.uid].error.startswith("UnknownDevice: ")
-    rig.node.simctl("gpu", "plug", "4")
-    elsewhere.rename(listed)
+    async with unplugged(rig, "4"):
+        claim = rig.create_claim("gpu-4")
+        text = (await rig.dra.prepare([claim]))[claim.uid].error
+        assert text.startswith("UnknownDevice: ")
     await offered(rig, ALL)
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     assert (await rig.dra.prepare([held]))[held.uid] == before
+
+
+async def test_a_board_that_is_plugged_in_while_another_one_is_slow_is_found(rig: Rig) -> None:
+    await rig.start()
+    slow = rig.create_claim("gpu-2")
+    async with asyncio.TaskGroup() as group, unplugged(rig, "4"):
+        rig.node.simctl("slow", "4000", "--function", "nvmlDevice*", "--gpu", "2")
+        call = group.create_task(rig.dra.prepare([slow]))
+        await asyncio.sleep(0.5)  # its call of NVML lasts
+    assert not call.result()[slow.uid].error
+    rig.node.simctl("fault", "rm", "all")
+    await offered(rig, ALL)
+
+
+async def test_gpus_stay_offered_while_nvml_takes_long_to_close(rig: Rig) -> None:
+    await rig.start()
+    async with unplugged(rig, "4"):
+        rig.node.simctl("slow", "14000", "--function", "nvmlShutdown")
+    claim = rig.create_claim("gpu-0")
+    seen = set[str]()
+    while set(rig.devices()) != ALL:
+        seen |= ALL - set(rig.devices())
+        await asyncio.sleep(0.2)
+    assert seen == {"gpu-4"}
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
 
 
 async def test_what_a_claim_learns_of_a_board_is_published_at_once(rig: Rig) -> None:

@@ -124,11 +124,14 @@ async def test_a_released_plugin_has_nothing_of_the_driver_open_and_publishes_th
     assert "ends with: nvdra-gpu-plugin resume" in of_node(rig, "NvmlReleased")[0]["message"]
 
 
-@pytest.mark.parametrize("persistence", [0, 1])
+@pytest.mark.parametrize(("persistence", "is_blocked"), [(0, True), (1, True), (1, False)])
 @pytest.mark.parametrize("gates", ["", "NVMLDeviceHealthCheck=true"])
 async def test_what_the_driver_refuses_while_the_plugin_uses_nvml_is_done_after_a_release(
-    rig: Rig, persistence: int, gates: str
+    rig: Rig, persistence: int, is_blocked: bool, gates: str
 ) -> None:
+    """Persistence mode has a GPU open as well, or gives way to a reset: reports have both."""
+    settings = {"persistence_blocks_reset": is_blocked}
+    driver_installation.install_driver(rig.node, settings=settings)
     for index in (0, 1):
         set_persistence(rig, index, persistence)
     await rig.start(f"--feature-gates={gates}")
@@ -144,7 +147,15 @@ async def test_what_the_driver_refuses_while_the_plugin_uses_nvml_is_done_after_
     else:
         assert "In use by another client" in refusal(rig, "gpu", "drain", "0")
         operations.append(("gpu", "drain", "0"))
-    rig.command("release")
+    said = rig.command("release")
+    if persistence:
+        assert "persistence mode has gpu-0, gpu-1 open: before a reset, turn it off" in said
+        assert "nvidia-smi -pm 0" in said
+    else:
+        assert "persistence mode" not in said
+    if persistence and is_blocked:
+        assert "In use by another client" in refusal(rig, "gpu", "reset", "0")
+        set_persistence(rig, 0, 0)
     for operation in operations:
         rig.node.simctl(*operation)
     for undo in [("driver", "load"), ("gpu", "bind", "1")]:
@@ -230,6 +241,8 @@ async def test_the_settings_that_a_gpu_would_lose_are_named(rig: Rig) -> None:
     done = rig.run_command("release")
     assert done.returncode == 1
     assert "gpu-5: compute mode 3" in done.stderr
+    assert "set them again afterwards" in done.stderr
+    assert "-pm 1" not in done.stderr, "it would have the driver refuse a reset"
     assert not is_released(rig)
     set_persistence(rig, 5, 1)
     rig.command("release")

@@ -5,21 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.kubeletplugin import registration
-from nvdra_testing.node.rig import Rig, cdi_names
-
-
-def spec_of(rig: Rig, name: str) -> dict[str, Any]:
-    """The CDI device of that name, as a container runtime finds it."""
-    kind, _, device = name.partition("=")
-    for path in rig.node.cdi.glob("*.yaml"):
-        spec = yaml.safe_load(path.read_text())
-        for each in spec["devices"]:
-            if spec["kind"] == kind and each["name"] == device:
-                return dict(each["containerEdits"])
-    raise AssertionError(f"no CDI spec in {rig.node.cdi} has {name}")
+from nvdra_testing.node.rig import Rig, cdi_edits, cdi_names
 
 
 async def prepare(rig: Rig, claim: ClaimRef) -> Any:
@@ -36,7 +24,7 @@ async def test_a_claim_for_one_gpu_gets_the_device_node_of_that_gpu_and_no_other
     assert (device.pool_name, device.device_name) == (rig.node.name, "gpu-3")
     assert list(device.request_names) == ["gpu"]
     (name,) = device.cdi_device_ids
-    nodes = [node["path"] for node in spec_of(rig, name)["deviceNodes"]]
+    nodes = [node["path"] for node in cdi_edits(rig, name)["deviceNodes"]]
     assert "/dev/nvidia3" in nodes
     assert not {f"/dev/nvidia{minor}" for minor in range(8) if minor != 3} & set(nodes)
 

@@ -88,24 +88,67 @@ async def test_a_held_claim_has_its_answer_and_the_driver_that_was_upgraded_with
     await rig.wait_until(lambda: edits_of(rig, cdi_names(before)) is None, "its names to go")
 
 
+async def test_a_held_claim_has_no_spec_without_nvidia_uvm_until_it_is_loaded(rig: Rig) -> None:
+    """A container that started without it would find no CUDA; the kubelet repeats its start."""
+    await rig.start()
+    claim, before = await prepared(rig, "gpu-1")
+    await rebooted(rig, uvm_loaded=False)
+    assert edits_of(rig, cdi_names(before)) is None
+    text = (await rig.dra.prepare([claim], timeout_s=4))[claim.uid].error
+    assert text.startswith("DeviceNodeMissing: gpu-1")
+    driver_installation.load_uvm(rig.node, major=511)
+    await rig.wait_until(lambda: edits_of(rig, cdi_names(before)) is not None, "its names")
+    assert "/dev/nvidia-uvm" in nodes_of(rig, cdi_names(before))
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+
+
 async def test_a_gpu_that_has_another_minor_number_is_followed_by_its_uuid(rig: Rig) -> None:
     await rig.start()
     claim, before = await prepared(rig, "gpu-0")
     ours, other = uuid_of(rig, "gpu-0"), uuid_of(rig, "gpu-1")
     swapped = {"gpus": [{"index": 0, "minor": 1}, {"index": 1, "minor": 0}]}
     await rebooted(rig, overrides=swapped)
-    assert (uuid_of(rig, "gpu-1"), uuid_of(rig, "gpu-0")) == (ours, other)
+    # The scheduler thinks that gpu-1 is free; it would be told DeviceInUse for as long as the pod
+    # runs.
+    await rig.wait_until(lambda: "gpu-1" not in rig.devices(), "gpu-1 not to be offered")
+    assert uuid_of(rig, "gpu-0") == other
+    said = f"gpu-1 ({ours}) is held by a claim that was given it as gpu-0"
+    await rig.wait_until(
+        lambda: any(said in each["message"] for each in rig.events("DeviceInUse")), "an Event"
+    )
     nodes = nodes_of(rig, cdi_names(before))
     assert "/dev/nvidia1" in nodes
     assert "/dev/nvidia0" not in nodes
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
-    # The scheduler knows nothing of UUIDs. gpu-1 is held by the claim, gpu-0 by nobody.
+    # A claim may have been allocated before the reboot.
     wanted = rig.create_claim("gpu-1")
     text = (await rig.dra.prepare([wanted], timeout_s=4))[wanted.uid].error
     assert text.startswith("DeviceInUse: gpu-1 is held by claim")
     await prepared(rig, "gpu-0")
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+    await rig.wait_until(lambda: "gpu-1" in rig.devices(), "gpu-1 to be offered again")
+    assert uuid_of(rig, "gpu-1") == ours
     assert not (await rig.dra.prepare([wanted]))[wanted.uid].error
+
+
+async def test_where_a_board_has_gone_and_the_minors_close_up_no_held_gpu_is_offered_anew(
+    rig: Rig,
+) -> None:
+    await rig.start()
+    claim, before = await prepared(rig, "gpu-4")
+    ours, gone = uuid_of(rig, "gpu-4"), uuid_of(rig, "gpu-0")
+    uuids = [uuid_of(rig, f"gpu-{minor}") for minor in range(8)]
+    closed_up = [{"index": index, "uuid": uuids[index + 1]} for index in range(7)]
+    await rebooted(rig, overrides={"gpu_count": 7, "gpus": closed_up})
+    await rig.wait_until(lambda: "gpu-3" not in rig.devices(), "gpu-3 not to be offered")
+    offered = {uuid_of(rig, device) for device in rig.devices()}
+    assert offered == {*uuids} - {ours, gone}
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    # Both are in the API at once: a claim that holds gpu-4, and another GPU that is called so.
+    assert uuid_of(rig, "gpu-4") == uuids[5]
+    assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+    await rig.wait_until(lambda: "gpu-3" in rig.devices(), "gpu-3 to be offered again")
+    assert uuid_of(rig, "gpu-3") == ours
 
 
 async def test_a_gpu_that_is_not_there_after_the_reboot_is_unhealthy_until_it_is_back(

@@ -1,5 +1,6 @@
 """The commands `nvdra-imex-daemon run` and `check`, also run as `python -m nvdra_imex_daemon`."""
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -48,6 +49,7 @@ def main() -> None:
 
 
 def _run(settings: Settings) -> None:
+    gc.disable()  # imports leave no garbage; `process.run` enables it again
     # Imported here because it takes half a second, which a probe need not spend.
     from nvdra_runtime.process import app as process
     from nvdra_runtime.telemetry import logs

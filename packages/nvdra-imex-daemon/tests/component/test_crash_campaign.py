@@ -10,11 +10,17 @@ import pytest
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.crash_campaigns import daemon_campaign, golden_points, selection
 from nvdra_testing.crash_campaigns.daemon_operations import (
+    AnnouncedJoin,
+    AnnouncedStop,
     DaemonOperation,
+    DeputyJoin,
     FirstStart,
+    Join,
     PeerJoins,
     PeerLeaves,
     PeerMoves,
+    RestartAfterKill,
+    Stop,
 )
 from nvdra_testing.crash_campaigns.pytest_plugin import Campaigns
 
@@ -24,9 +30,15 @@ from nvdra_testing.crash_campaigns.pytest_plugin import Campaigns
     "kind",
     [
         FirstStart,
+        Join,
+        AnnouncedJoin,
+        DeputyJoin,
+        RestartAfterKill,
         PeerJoins,
         PeerMoves,
         PeerLeaves,
+        Stop,
+        AnnouncedStop,
     ],
     ids=lambda kind: kind.name,
 )

@@ -296,6 +296,22 @@ def controller_deployment(cluster: Cluster) -> Json:
     return found
 
 
+def scale_controller(cluster: Cluster, replicas: int) -> None:
+    """Set the number of controllers; with none, wait until they are gone."""
+    words = ("deployment", CONTROLLER_NAME, f"--replicas={replicas}")
+    cluster.driver_namespace.run("scale", *words)
+    if not replicas:
+        cluster.driver_namespace.wait(
+            lambda: ", ".join(controller_pods(cluster)) or None, "no controller to be left"
+        )
+
+
+def daemon_image(cluster: Cluster) -> str:
+    """The image that the controller gives its daemons."""
+    (container,) = controller_deployment(cluster)["spec"]["template"]["spec"]["containers"]
+    return str(next(each["value"] for each in container["env"] if each["name"] == "IMAGE_NAME"))
+
+
 def set_controller_env(cluster: Cluster, *variables: str) -> None:
     """Change environment variables of the controller, and wait until a new replica is ready.
 

@@ -223,6 +223,44 @@ class Cluster:
         """Change a node's simulated hardware with nvdra-simctl."""
         return self.lab.run_checked("sim", node, *command)
 
+    @contextlib.contextmanager
+    def mig_devices(self, node: str, gpu: int, *cuts: tuple[str, int]) -> Iterator[list[Device]]:
+        """Put a GPU into MIG mode and divide it, while the block runs; yields its MIG devices.
+
+        Args:
+            node: The node.
+            gpu: The index of a GPU that no claim holds.
+            cuts: Profile and first memory slice of each MIG device.
+        """
+        smi = (f"{model.DRIVER_ROOT}/usr/bin/nvidia-smi", "-i", str(gpu), "-mig")
+        proc = f"--proc-root={model.PROC_ROOT}"
+        self.exec_on_node(node, *smi, "1")
+        for profile, start in cuts:
+            self.simctl(node, "mig", "create", str(gpu), profile, str(start), proc)
+        prefix = f"gpu-{gpu}-mig-"
+
+        def found() -> list[Device]:
+            here = [device for device in self.devices() if device.node == node]
+            return [device for device in here if device.name.startswith(prefix)]
+
+        self.kubectl.wait(
+            lambda: None if len(found()) == len(cuts) else str(found()), "the MIG devices"
+        )
+        try:
+            yield found()
+        finally:
+            for instance in {each["gpu_instance"] for each in self._mig_list(node, gpu)}:
+                self.simctl(node, "mig", "destroy", str(gpu), f"--gi={instance}", proc)
+            self.exec_on_node(node, *smi, "0")
+            self.kubectl.wait(
+                lambda: None if self._publishes(node, f"gpu-{gpu}") else "it is not",
+                f"gpu-{gpu} of {node} to be offered again",
+            )
+
+    def _mig_list(self, node: str, gpu: int) -> list[dict[str, Any]]:
+        found = json.loads(self.simctl(node, "mig", "list", "--json"))
+        return [each for each in found if each["gpu"] == gpu]
+
     def exec_on_node(self, node: str, *command: str) -> str:
         """Run a command on a node."""
         return self.lab.run_checked("exec", node, "--", *command)

@@ -37,7 +37,7 @@ def create(cluster: Cluster, team: Kubectl, name: str, *, max_nodes: int) -> Dom
         domain_namespace=team.namespace,
         driver_namespace=NAMESPACE,
         template=template,
-        image=_daemon_image(cluster),
+        image=compute_domains.daemon_image(cluster),
         max_nodes=max_nodes,
     )
     for child in yaml.safe_load_all(children):
@@ -63,10 +63,3 @@ def write_as_its_programs(domain: Domain, team: Kubectl, name: str) -> None:
 
 def _replace(kubectl: Kubectl, changed: Json, *flags: str) -> None:
     kubectl.run("replace", "-f", "-", *flags, text=json.dumps(changed))
-
-
-def _daemon_image(cluster: Cluster) -> str:
-    """The image that the controller gives its daemons."""
-    deployment = compute_domains.controller_deployment(cluster)
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    return str(next(each["value"] for each in container["env"] if each["name"] == "IMAGE_NAME"))

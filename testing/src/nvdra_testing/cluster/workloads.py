@@ -9,6 +9,7 @@ from nvdra_testing.cluster.kubectl import Kubectl
 
 IMAGE = "debian:12-slim"
 DEVICE_CLASS = "gpu.nvidia.com"
+MIG_CLASS = "mig.nvidia.com"
 API_VERSION = "resource.k8s.io/v1"
 IDLE_COMMAND = ["sh", "-c", "trap exit TERM; sleep infinity & wait"]
 """Waits, and ends at once on SIGTERM."""
@@ -23,6 +24,11 @@ def gpus(name: str = "gpu", *where: str, count: int = 1, admin: bool = False) ->
     """A request for GPUs that meet all CEL expressions in `where`."""
     wanted: Manifest = {"count": count, **_device_selection(where)}
     return {"name": name, "exactly": {**wanted, "adminAccess": True} if admin else wanted}
+
+
+def mig_devices(name: str, *where: str, count: int = 1) -> Manifest:
+    """A request for MIG devices that meet all CEL expressions in `where`."""
+    return {"name": name, "exactly": {"count": count, **_device_selection(where, MIG_CLASS)}}
 
 
 def first_available(name: str, **alternatives: str) -> Manifest:
@@ -46,11 +52,15 @@ def claim(name: str, *requests: Manifest) -> Manifest:
     return _object("ResourceClaim", name, {"devices": {"requests": list(requests)}})
 
 
-def template(name: str, *requests: Manifest) -> Manifest:
-    """A claim template; every pod that uses it gets its own claim."""
-    return _object(
-        "ResourceClaimTemplate", name, {"spec": {"devices": {"requests": list(requests)}}}
-    )
+def template(name: str, *requests: Manifest, same: str = "") -> Manifest:
+    """A claim template; every pod that uses it gets its own claim.
+
+    All devices of the claim have the same value of the attribute `same`, if one is given.
+    """
+    devices: Manifest = {"requests": list(requests)}
+    if same:
+        devices["constraints"] = [{"matchAttribute": same}]
+    return _object("ResourceClaimTemplate", name, {"spec": {"devices": devices}})
 
 
 def pod(
@@ -143,6 +153,12 @@ def visible_gpus(pods: Kubectl, name: str, container: str = "") -> VisibleGpus:
     )
 
 
+def visible_mig_devices(pods: Kubectl, name: str, container: str = "") -> frozenset[str]:
+    """The UUIDs of the MIG devices that a container of a running pod sees."""
+    text = pods.exec(name, "nvidia-smi", "-L", container=container)
+    return frozenset(re.findall(r"UUID: (MIG-[0-9a-f-]+)", text))
+
+
 def allow_admin_access(pods: Kubectl) -> None:
     """Allow adminAccess in the namespace."""
     labels = [f"{label}=true" for label in ADMIN_LABELS]
@@ -161,9 +177,9 @@ def claims_of(pods: Kubectl, name: str) -> list[Manifest]:
     return [pods.get("resourceclaim", made[one]) for one in asked if made.get(one)]
 
 
-def _device_selection(where: Iterable[str]) -> Manifest:
+def _device_selection(where: Iterable[str], device_class: str = DEVICE_CLASS) -> Manifest:
     selectors = [{"cel": {"expression": expression}} for expression in where]
-    return {"deviceClassName": DEVICE_CLASS, "selectors": selectors}
+    return {"deviceClassName": device_class, "selectors": selectors}
 
 
 def _claim_reference(one: str) -> Manifest:

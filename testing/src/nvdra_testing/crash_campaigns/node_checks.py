@@ -105,7 +105,7 @@ def _read_records(uri: str) -> Mapping[str, str]:
 
 
 def _files_of_stopped_plugin(sandbox: PluginSandbox) -> set[str]:
-    names = ("instance.lock", "state.sqlite")
+    names = ("instance.lock", "state.sqlite", *sandbox.tested.kept_files)
     kept = {str((sandbox.state_dir / name).relative_to(sandbox.directory)) for name in names}
     return kept | {f"cdi/{name}" for name in sandbox.specs}
 

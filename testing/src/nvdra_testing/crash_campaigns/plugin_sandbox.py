@@ -51,6 +51,7 @@ class TestedPlugin:
         profile: The profile of the simulated node.
         devices: The devices that it publishes there.
         kept_dirs: Directories below its state directory that it clears only when it starts.
+        kept_files: Files there that it writes when it starts, and keeps.
     """
 
     __test__ = False
@@ -60,6 +61,7 @@ class TestedPlugin:
     profile: str
     devices: Sequence[str]
     kept_dirs: Sequence[str] = ()
+    kept_files: Sequence[str] = ()
 
 
 GPU_PLUGIN = TestedPlugin(
@@ -71,6 +73,7 @@ DOMAIN_PLUGIN = TestedPlugin(
     "gb200-nvl72",
     ["channel-0", "daemon-0"],
     kept_dirs=["domains"],
+    kept_files=["clique.json"],
 )
 
 

@@ -26,7 +26,7 @@ from nvdra_testing.failures.reported_failures import (
     ReportedFailure,
     prepare_failing_claim,
 )
-from nvdra_testing.faults import small_disk
+from nvdra_testing.faults import nvml_releases, small_disk
 from nvdra_testing.node import plugin
 from nvdra_testing.node.domain_rig import DomainRig
 from nvdra_testing.node.imex_daemons import Rack
@@ -198,6 +198,23 @@ async def fabric_error(rig: DomainRig) -> ReportedFailure:
     )
 
 
+async def device_unhealthy(rig: DomainRig) -> ReportedFailure:
+    for index in range(4):
+        rig.node.simctl("gpu", "lose", str(index))
+    await _start(rig)
+    return await prepare_failing_claim(
+        rig, rig.create_channel_claim(rig.create_domain()), timeout_s=SHORT_S
+    )
+
+
+async def nvml_released(rig: DomainRig) -> ReportedFailure:
+    nvml_releases.release(rig)
+    await _start(rig)
+    return await prepare_failing_claim(
+        rig, rig.create_channel_claim(rig.create_domain()), timeout_s=SHORT_S
+    )
+
+
 async def imex_binary_missing(rig: DomainRig) -> ReportedFailure:
     await rig.start(JSON_LOGS, *HOST_MANAGED)
     for found in list(rig.node.roots.driver.rglob("nvidia-imex-ctl")):
@@ -217,8 +234,10 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.NOT_ALLOCATED: gpu_provocations.not_allocated,
         Reason.UNKNOWN_DEVICE: unknown_device,
         Reason.DEVICE_IN_USE: device_in_use,
+        Reason.DEVICE_UNHEALTHY: device_unhealthy,
         Reason.DEVICE_NODE_MISSING: device_node_missing,
         Reason.DRIVER_MISMATCH: driver_mismatch,
+        Reason.NVML_RELEASED: nvml_released,
         Reason.INVALID_CONFIG: invalid_config,
         Reason.LOCK_TIMEOUT: lock_timeout,
         Reason.STATE_CORRUPT: state_corrupt,

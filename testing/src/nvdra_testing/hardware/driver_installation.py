@@ -3,8 +3,10 @@
 And what else happens to a node: its services start and stop, it is rebooted.
 """
 
+import os
 import shutil
 import socket
+import stat
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
@@ -21,16 +23,18 @@ def install_driver(
     *,
     profile: str = "dgx-h100",
     version: str = "580.95.05",
+    uvm_loaded: bool = True,
     settings: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> None:
     """Install a driver version for the GPUs of a profile, replacing the installed driver.
 
-    `settings` and `overrides` are the sections `node` and `overrides` of a node file.
+    `settings` and `overrides` are the sections `node` and `overrides` of a node file. Without
+    `uvm_loaded` there is no nvidia-uvm yet.
     """
     sections = {
         "node": {"visibility": "all", **(settings or {})},
-        "driver": {"version": version},
+        "driver": {"version": version, "uvm_loaded": uvm_loaded},
         "overrides": dict(overrides or {}),
     }
     installation.install(
@@ -58,6 +62,7 @@ def reboot(
     profile: str = "dgx-h100",
     version: str = "580.95.05",
     uvm_major: int = 507,
+    uvm_loaded: bool = True,
     overrides: Mapping[str, Any] | None = None,
     is_cdi_kept: bool = False,
 ) -> None:
@@ -68,14 +73,33 @@ def reboot(
         profile: The profile of its GPUs.
         version: The driver that is loaded in this boot.
         uvm_major: The major number that nvidia-uvm gets, which is dynamic.
+        uvm_loaded: Whether it is loaded already.
         overrides: What has become of the GPUs, as in a node file: `{"gpus": [{"index": 0,
             "minor": 1}]}`.
         is_cdi_kept: Whether the CDI directory is on a disk, not on a tmpfs.
     """
     booted = {"boot_id": str(uuid4()), "majors": {"nvidia-uvm": uvm_major}}
-    install_driver(node, profile=profile, version=version, settings=booted, overrides=overrides)
+    install_driver(
+        node,
+        profile=profile,
+        version=version,
+        uvm_loaded=uvm_loaded,
+        settings=booted,
+        overrides=overrides,
+    )
     if not is_cdi_kept:
         shutil.rmtree(node.cdi, ignore_errors=True)
+
+
+def load_uvm(node: Node, major: int = 507) -> None:
+    """Load nvidia-uvm and make its device nodes, as `nvidia-modprobe -c0 -u` does."""
+    listing = node.roots.proc / "devices"
+    characters, heading, blocks = listing.read_text().partition("\nBlock devices:")
+    loaded = listing.with_name("devices.loaded")
+    loaded.write_text(f"{characters}{major:3d} nvidia-uvm\n{heading}{blocks}")
+    loaded.replace(listing)
+    for minor, name in enumerate(("nvidia-uvm", "nvidia-uvm-tools")):
+        os.mknod(node.roots.dev / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
 
 
 def start_service(node: Node, name: str) -> None:

@@ -1,9 +1,21 @@
-"""GPU values as discovery returns them, for unit tests."""
+"""Values of GPUs and MIG devices as discovery returns them, for unit tests."""
 
+from dataclasses import replace
 from typing import Any
 
-from nvdra_api.ids import GpuUUID, PciAddress
-from nvdra_gpu_plugin.devices.inventory import Gpu
+from nvdra_api.ids import GpuUUID, MigUUID, PciAddress
+from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
+from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
+
+PROFILES = {
+    19: MigProfile("1g.10gb", 19, 1, 16, 1, 1, 0, 1, 0, 9984 << 20),
+    14: MigProfile("2g.20gb", 14, 2, 32, 2, 2, 0, 2, 0, 20096 << 20),
+    9: MigProfile("3g.40gb", 9, 3, 60, 3, 3, 0, 3, 0, 40448 << 20),
+    0: MigProfile("7g.80gb", 0, 7, 132, 8, 7, 0, 7, 1, 81152 << 20),
+}
+"""Some profiles of an H100 by id. Source: docs/reference/nvml-simulator.md §13.3."""
+
+_SIZES = {19: 1, 14: 2, 9: 4, 0: 8}
 
 
 def h100(minor: int, **overrides: Any) -> Gpu:
@@ -25,3 +37,31 @@ def h100(minor: int, **overrides: Any) -> Gpu:
         "is_mig_enabled": False,
     }
     return Gpu(**{**described, **overrides})
+
+
+def in_mig_mode(minor: int, *cuts: tuple[int, int], **overrides: Any) -> Gpu:
+    """An H100 in MIG mode with one MIG device for each profile id and first memory slice."""
+    gpu = h100(minor, is_mig_enabled=True, **overrides)
+    found = tuple(mig_device(gpu, *cut) for cut in cuts)
+    return replace(gpu, mig_devices=tuple(sorted(found, key=lambda mig: mig.name)))
+
+
+def mig_device(parent: Gpu, profile_id: int, start: int, **overrides: Any) -> MigDevice:
+    """A MIG device that covers its GPU instance, unless the overrides say otherwise."""
+    profile = PROFILES[profile_id]
+    size = _SIZES[profile_id]
+    gpu_instance = {1: 7, 2: 3, 4: 1, 8: 0}[size] + start // size
+    described: dict[str, Any] = {
+        "uuid": MigUUID(f"MIG-{parent.minor}-{gpu_instance}-0"),
+        "parent_uuid": parent.uuid,
+        "parent_minor": parent.minor,
+        "pci": parent.pci,
+        "profile": profile,
+        "placement": Placement(start, size),
+        "gpu_instance": gpu_instance,
+        "compute_instance": 0,
+        "compute_start": 0,
+        "compute_slices": profile.slices,
+        "multiprocessors": profile.multiprocessors,
+    }
+    return MigDevice(**{**described, **overrides})

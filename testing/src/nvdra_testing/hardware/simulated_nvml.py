@@ -10,6 +10,7 @@ from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.driver.installation import DriverInstallation, FileID
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions, NvmlSession
 from nvdra_gpu_plugin.hardware import gpu_probe
+from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
@@ -61,5 +62,5 @@ def described_probe(
 ) -> GpuProbe:
     """The probe of a GPU that has described itself."""
     probe = GpuProbe(opened, index, Host(), clock, worker, gpu)
-    probe._apply(gpu_probe._QueryResult((gpu, DeviceHandle(gpu.uuid, None))))
+    probe._apply(gpu_probe._QueryResult(DiscoveredGpu(gpu, DeviceHandle(gpu.uuid, None), {})))
     return probe

@@ -4,6 +4,7 @@ It does what a kubelet 1.36 does with a plugin, without pods: it polls the regis
 GetInfo with a deadline of 1 s, validates the answer, reports the result with
 NotifyRegistrationStatus, and keeps one connection to the DRA socket. Several instances of a driver
 may be registered; `plugins` has the one that is called, by default the newest that is connected.
+If it watches the health of devices, it watches that of every instance (`health_watch`).
 Like kubelets up to 1.35, it tries a rejected socket again only after the socket was created anew.
 Source: docs/reference/kubelet-plugin.md, "Supported versions" to "De-registration, restart and
 crash", "Rules for the prepare answer", "A test in the kubelet's place".
@@ -22,6 +23,8 @@ from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime._generated.dra.v1 import api_pb2 as dra
 from nvdra_runtime._generated.pluginregistration.v1 import api_pb2 as reg
 from nvdra_runtime.kubeletplugin import registration
+
+from nvdra_testing.kubelet.health_watch import HealthCache
 
 POLL_S = 0.02
 GET_INFO_S = 1.0
@@ -118,6 +121,9 @@ class KubeletClient:
         """Driver → errors with which its next registrations are rejected."""
         self.registrations: list[tuple[str, str]] = []
         """(driver, error) of every registration; an empty error means success."""
+        self.health: HealthCache | None = None
+        """What streams of health have said; None without the gate `ResourceHealthStatus`."""
+        self._watches: dict[RegisteredPlugin, asyncio.Task[None]] = {}
         self._seen: dict[SocketID, RegisteredPlugin | None] = {}
         self._changed = asyncio.Condition()
 
@@ -163,22 +169,26 @@ class KubeletClient:
 
     async def watch(self) -> None:
         """Keep registrations in agreement with the existing sockets until cancelled."""
-        while True:
-            present = _sockets(self.registry_dir)
-            for socket in self._seen.keys() - present:
-                await self._deregister(self._seen.pop(socket))
-            for socket in sorted(present - self._seen.keys(), key=lambda each: each.created_ns):
-                await self._register(socket)
-            async with self._changed:
-                self._changed.notify_all()
-            await asyncio.sleep(POLL_S)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                present = _sockets(self.registry_dir)
+                for socket in self._seen.keys() - present:
+                    await self._deregister(self._seen.pop(socket))
+                for socket in sorted(present - self._seen.keys(), key=lambda each: each.created_ns):
+                    await self._register(socket, group)
+                async with self._changed:
+                    self._changed.notify_all()
+                await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
         """Close all connections."""
+        for watch in self._watches.values():
+            watch.cancel()
+        self._watches.clear()
         for plugin in [each for instances in self.instances.values() for each in instances]:
             await plugin.channel.close()
 
-    async def _register(self, socket: SocketID) -> None:
+    async def _register(self, socket: SocketID, watches: asyncio.TaskGroup) -> None:
         # The authority of the registration socket is its percent-encoded path, as for the kubelet.
         async with grpc.aio.insecure_channel(f"unix:{socket.path}") as channel:
             try:
@@ -195,6 +205,9 @@ class KubeletClient:
                     info.name, Path(info.endpoint), info.supported_versions
                 )
                 self.instances.setdefault(info.name, []).append(plugin)
+                if self.health is not None:
+                    watch = self.health.watch(plugin.driver, plugin.channel, plugin.services)
+                    self._watches[plugin] = watches.create_task(watch)
             try:
                 await _notify(channel, verdict)
             except grpc.aio.AioRpcError:
@@ -218,6 +231,8 @@ class KubeletClient:
     async def _deregister(self, plugin: RegisteredPlugin | None) -> None:
         if plugin is not None and plugin in self.instances.get(plugin.driver, ()):
             self.instances[plugin.driver].remove(plugin)
+            if plugin in self._watches:
+                self._watches.pop(plugin).cancel()
             await plugin.channel.close()
 
 

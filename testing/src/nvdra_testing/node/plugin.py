@@ -63,6 +63,28 @@ class Node:
         counted = json.loads(self.simctl("counters", "--json"))
         return sum(int(each["calls"]) for each in counted if each["function"] == function)
 
+    def make_mig_device(
+        self, gpu: int, profile: str, start: int, compute: str | None = None
+    ) -> None:
+        """Make a GPU instance and its compute instances, as an administrator does.
+
+        Args:
+            gpu: The index of a GPU in MIG mode.
+            profile: Such as `1g.10gb`.
+            start: The first memory slice.
+            compute: The sizes of the compute instances, such as `2c,1c`; none if empty; one that
+                covers the GPU instance by default.
+        """
+        sizes = () if compute is None else (f"--compute={compute}",)
+        self._change_mig("create", str(gpu), profile, str(start), *sizes)
+
+    def destroy_mig_device(self, gpu: int, gpu_instance: int) -> None:
+        """Destroy a GPU instance with its compute instances, as an administrator does."""
+        self._change_mig("destroy", str(gpu), f"--gi={gpu_instance}")
+
+    def _change_mig(self, *command: str) -> None:
+        self.simctl("mig", *command, f"--proc-root={self.roots.proc}")
+
     def nvidia_smi(self, *arguments: str) -> str:
         """Run the node's nvidia-smi, as an administrator does."""
         command: list[str | Path] = [self.roots.driver / "usr/bin/nvidia-smi", *arguments]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from nvdra_api.resource.claims import ClaimRef
 
 from nvdra_testing.control_plane.apiserver import ApiServer
@@ -170,6 +171,17 @@ def flatten_spans(spans: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for span in spans:
         yield span
         yield from flatten_spans(span.get("children", ()))
+
+
+def cdi_edits(rig: Rig, name: str) -> dict[str, Any]:
+    """What a container gets for a CDI device beside what all get, as its runtime finds it."""
+    kind, _, device = name.partition("=")
+    for path in rig.node.cdi.glob("*.yaml"):
+        spec = yaml.safe_load(path.read_text())
+        for each in spec["devices"]:
+            if spec["kind"] == kind and each["name"] == device:
+                return dict(each["containerEdits"])
+    raise AssertionError(f"no CDI spec in {rig.node.cdi} has {name}")
 
 
 def cdi_names(answer: Any) -> Sequence[str]:

@@ -34,6 +34,7 @@ class DriverSection(FileModel):
     cuda: str | None = Field(None, pattern=r"^\d+\.\d+$")
     branch: str | None = None
     module_loaded: bool = True
+    uvm_loaded: bool = True
     api_level: int | None = None
 
 
@@ -69,6 +70,7 @@ class NodeSection(FileModel):
     privilege: Literal["euid", "none"] = "euid"
     visibility: Literal["all", "devnodes", "auto"] = "auto"
     privilege_queries: bool = False
+    persistence_blocks_reset: bool = True
     boot_id: Literal["host"] | UUID = "host"
     iommu: IommuSection = IommuSection()
     imex: ImexSection = ImexSection()

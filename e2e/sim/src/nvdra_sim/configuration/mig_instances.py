@@ -6,11 +6,18 @@ The rules are those of the hardware (docs/reference/nvml-simulator.md §7.3-7.6)
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID, uuid5
 
 from nvdra_sim.configuration.file_schema import MigEntry, MigInstanceEntry, MigSection
-from nvdra_sim.description import ComputeInstance, MigInstance, MigProfile, MigTable
+from nvdra_sim.description import (
+    ComputeInstance,
+    MigBehaviour,
+    MigInstance,
+    MigProfile,
+    MigTable,
+)
 from nvdra_sim.errors import ConfigError, Problem
 
 # Compute slices of a GPU instance → possible sizes of its compute instances.
@@ -39,36 +46,57 @@ def resolve(
     if entry.instances and not entry.mode:
         raise ConfigError([Problem(f"{path}.mode", "instances require MIG mode")])
     made: list[MigInstance] = []
-    count = itertools.count(1)
     for place, wanted in enumerate(entry.instances):
+        count = sum(1 + len(each.compute) for each in made)
         where = f"{path}.instances.{place}"
-        profile = _profile(wanted, table, where)
-        _check_fit(profile, wanted.start, made, table, where)
-        id_ = gpu_instance_id(table, profile.placement_size, wanted.start, behaviour.gi_id_order)
-        incarnation = next(count)
-        placements = _compute(wanted, profile, where)
-        compute = tuple(
-            ComputeInstance(
-                id=number,
-                profile_id=COMPUTE_PROFILES[size],
-                start=start,
-                size=size,
-                incarnation=(made_as := next(count)),
-                uuid=device_uuid(gpu_uuid, id_, number, made_as, behaviour.uuid),
-            )
-            for number, (start, size) in enumerate(placements)
-        )
-        made.append(
-            MigInstance(
-                id=id_,
-                profile=profile.name,
-                start=wanted.start,
-                size=profile.placement_size,
-                incarnation=incarnation,
-                compute=compute,
-            )
-        )
+        made.append(create(wanted, made, table, behaviour, gpu_uuid, count, where))
     return tuple(made)
+
+
+def create(
+    wanted: MigInstanceEntry,
+    existing: Sequence[MigInstance],
+    table: MigTable,
+    behaviour: MigSection | MigBehaviour,
+    gpu_uuid: UUID,
+    instances_made: int,
+    where: str = "",
+) -> MigInstance:
+    """One GPU instance with its compute instances. Raises `ConfigError` if it is not possible.
+
+    Args:
+        wanted: Its profile, start and compute instances.
+        existing: The GPU instances that there are.
+        table: The MIG profiles and placements of the GPU.
+        behaviour: How instances are numbered and named.
+        gpu_uuid: The UUID of the GPU.
+        instances_made: How many instances of both kinds were made on the GPU before.
+        where: The path of the entry in a file.
+    """
+    profile = _profile(wanted, table, where)
+    _check_fit(profile, wanted.start, existing, table, where)
+    id_ = gpu_instance_id(table, profile.placement_size, wanted.start, behaviour.gi_id_order)
+    count = itertools.count(instances_made + 1)
+    incarnation = next(count)
+    compute = tuple(
+        ComputeInstance(
+            id=number,
+            profile_id=COMPUTE_PROFILES[size],
+            start=start,
+            size=size,
+            incarnation=(made_as := next(count)),
+            uuid=device_uuid(gpu_uuid, id_, number, made_as, behaviour.uuid),
+        )
+        for number, (start, size) in enumerate(_compute(wanted, profile, where))
+    )
+    return MigInstance(
+        id=id_,
+        profile=profile.name,
+        start=wanted.start,
+        size=profile.placement_size,
+        incarnation=incarnation,
+        compute=compute,
+    )
 
 
 def gpu_instance_id(
@@ -116,7 +144,7 @@ def _profile(wanted: MigInstanceEntry, table: MigTable, where: str) -> MigProfil
 
 
 def _check_fit(
-    profile: MigProfile, start: int, made: list[MigInstance], table: MigTable, where: str
+    profile: MigProfile, start: int, made: Sequence[MigInstance], table: MigTable, where: str
 ) -> None:
     """Checks memory slices, compute slices, engines and the maximum number of the profile."""
     others = [table.profile(instance.profile) for instance in made]

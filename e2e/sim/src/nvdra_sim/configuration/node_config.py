@@ -111,6 +111,7 @@ def _describe(file: NodeFile) -> NodeDescription:
         privilege=file.node.privilege,
         visibility=file.node.visibility,
         privilege_queries=file.node.privilege_queries,
+        persistence_blocks_reset=file.node.persistence_blocks_reset,
         iommu=Iommu(**file.node.iommu.model_dump()),
         imex=_imex(file.node.imex),
         majors=Majors(**file.node.majors.model_dump()),
@@ -185,6 +186,7 @@ def _driver(section: DriverSection) -> Driver:
         cuda_version=cuda,
         branch=section.branch or "r{}_{}".format(*section.version.split(".")[:2]),
         module_loaded=section.module_loaded,
+        uvm_loaded=section.module_loaded and section.uvm_loaded,
         api_level=section.api_level or major,
     )
 

@@ -62,11 +62,11 @@ def _control(node: NodeDescription) -> dict[str, Entry]:
     entries: dict[str, Entry] = {
         "nvidiactl": Node(node.control_node),
         "nvidia-modeset": _node(NVIDIA_MAJOR, MODESET_MINOR),
-        "nvidia-uvm": _node(uvm, 0),
-        "nvidia-uvm-tools": _node(uvm, 1),
         f"nvidia-caps/nvidia-cap{procfs.CONFIG_CAP}": _node(caps, procfs.CONFIG_CAP, 0o400),
         f"nvidia-caps/nvidia-cap{procfs.MONITOR_CAP}": _node(caps, procfs.MONITOR_CAP, 0o444),
     }
+    if node.driver.uvm_loaded:
+        entries |= {"nvidia-uvm": _node(uvm, 0), "nvidia-uvm-tools": _node(uvm, 1)}
     if any(gpu.fabric.cluster_uuid.int for gpu in node.gpus):
         cap = procfs.FABRIC_IMEX_CAP
         entries[f"nvidia-caps/nvidia-cap{cap}"] = _node(caps, cap, 0o400)

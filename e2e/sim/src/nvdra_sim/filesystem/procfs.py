@@ -5,6 +5,7 @@ Source: docs/reference/nvml-simulator.md §14.2, §14.4.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from platform import machine
 
 from nvdra_sim.description import NVIDIA_MAJOR, Gpu, NodeDescription
@@ -79,23 +80,35 @@ def tree(node: NodeDescription) -> Tree:
     entries |= _capabilities()
     for gpu in node.gpus:
         if gpu.bound_driver == "nvidia":
-            entries |= _gpu(gpu, node) | mig_capability_files(gpu)
+            entries |= _gpu(gpu, node) | _initial_capability_files(gpu)
     for number in range(node.nvswitches):
         entries[f"driver/nvidia-nvswitch/devices/{number}"] = text(f"Device minor: {number}", 0o444)
     return entries
 
 
-def mig_capability_files(gpu: Gpu) -> dict[str, Entry]:
-    """The access files of a GPU's MIG instances, which exist as long as the instances."""
+def mig_capability_files(
+    minor: int, instances: Iterable[tuple[int, Iterable[int]]]
+) -> dict[str, Entry]:
+    """The access files of MIG instances, which exist as long as the instances.
+
+    Args:
+        minor: The minor number of the GPU.
+        instances: The ids of GPU instances, each with those of its compute instances.
+    """
     entries: dict[str, Entry] = {}
-    for instance in gpu.mig.instances if gpu.mig else ():
-        directory = f"driver/nvidia/capabilities/gpu{gpu.minor}/mig/gi{instance.id}"
-        cap = gpu_instance_cap(gpu.minor, instance.id)
+    for number, compute in instances:
+        directory = f"driver/nvidia/capabilities/gpu{minor}/mig/gi{number}"
+        cap = gpu_instance_cap(minor, number)
         entries[f"{directory}/access"] = _capability(cap, 0o444)
-        for compute in instance.compute:
-            path = f"{directory}/ci{compute.id}/access"
-            entries[path] = _capability(cap + 1 + compute.id, 0o444)
+        for each in compute:
+            entries[f"{directory}/ci{each}/access"] = _capability(cap + 1 + each, 0o444)
     return entries
+
+
+def _initial_capability_files(gpu: Gpu) -> dict[str, Entry]:
+    made = gpu.mig.instances if gpu.mig else ()
+    ids = ((each.id, [compute.id for compute in each.compute]) for each in made)
+    return mig_capability_files(gpu.minor, ids)
 
 
 def gpu_instance_cap(minor: int, gpu_instance: int) -> int:
@@ -112,10 +125,11 @@ def _devices(node: NodeDescription) -> File:
         majors[gpu_major] = (*majors.get(gpu_major, ()), *gpu_names)
         majors[node.majors.nvidia_caps] = ("nvidia-caps",)
         majors[node.majors.nvidia_caps_imex_channels] = ("nvidia-caps-imex-channels",)
-        majors[node.majors.nvidia_uvm] = ("nvidia-uvm",)
         if gpu_major != NVIDIA_MAJOR:
             majors[NVIDIA_MAJOR] = ("nvidia-modeset",)
             majors[gpu_major] = majors[gpu_major][:-1]
+    if node.driver.uvm_loaded:
+        majors[node.majors.nvidia_uvm] = ("nvidia-uvm",)
     lines = ["Character devices:"]
     lines += [f"{major:3d} {name}" for major in sorted(majors) for name in majors[major]]
     lines += ["", "Block devices:"]

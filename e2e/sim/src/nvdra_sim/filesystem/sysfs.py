@@ -37,8 +37,9 @@ def tree(node: NodeDescription) -> Tree:
             entries[f"bus/pci/drivers/{driver}/{control}"] = File(b"", 0o200)
     if node.driver.module_loaded:
         entries["module/nvidia/version"] = text(node.driver.version, 0o444)
-        entries["module/nvidia_uvm"] = Directory()
         entries["module/nvidia_modeset"] = Directory()
+    if node.driver.uvm_loaded:
+        entries["module/nvidia_uvm"] = Directory()
     if node.iommu.enabled:
         entries["kernel/iommu_groups"] = Directory()
     entries |= _numa_nodes(node)

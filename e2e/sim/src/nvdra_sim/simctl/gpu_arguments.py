@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from nvdra_sim.description import Gpu
-from nvdra_sim.filesystem import procfs, trees
 from nvdra_sim.incidents import InstanceRef
 from nvdra_sim.simctl import arguments
 from nvdra_sim.simctl.arguments import Command
@@ -56,10 +54,3 @@ def instance(given: argparse.Namespace) -> InstanceRef:
     gpu_instance = layout.NO_INSTANCE if given.gi is None else given.gi
     compute_instance = layout.NO_INSTANCE if given.ci is None else given.ci
     return InstanceRef(gpu_instance, compute_instance)
-
-
-def remove_capability_files(node: State, gpus: Iterable[Gpu], proc_root: Path | None) -> None:
-    """Removes the capability files of MIG instances that no longer exist."""
-    if proc_root is not None:
-        for gpu in gpus:
-            trees.remove(trees.paths(procfs.mig_capability_files(gpu), proc_root))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from nvdra_sim import incidents, return_codes
+from nvdra_sim import incidents, mig_changes, return_codes
 from nvdra_sim.description import Gpu
 from nvdra_sim.filesystem import sysfs, trees
 from nvdra_sim.simctl import arguments, report
@@ -18,9 +18,8 @@ from nvdra_sim.simctl.gpu_arguments import (
     add_proc_root,
     instance,
     open_state_and_gpu,
-    remove_capability_files,
 )
-from nvdra_sim.state_file import clients
+from nvdra_sim.state_file import clients, layout
 from nvdra_sim.state_file.state import State, StateError
 
 
@@ -67,9 +66,11 @@ def _plug(given: argparse.Namespace) -> object:
 
 def _reset(given: argparse.Namespace) -> object:
     node, gpu = open_state_and_gpu(given)
-    _check_idle(node, gpu, "The following GPUs could not be reset:\n  ")
+    is_persistent = bool(node.snapshot().gpus[gpu.index].persistence)
+    is_held = is_persistent and node.description().persistence_blocks_reset
+    _check_idle(node, gpu, "The following GPUs could not be reset:\n  ", is_held=is_held)
     incidents.reset(node, gpu)
-    remove_capability_files(node, [gpu], given.proc_root)
+    mig_changes.update_capability_files(node.snapshot(), [gpu], given.proc_root)
     return report.gpu(node, gpu)
 
 
@@ -98,12 +99,12 @@ def _bind(given: argparse.Namespace) -> object:
     return report.gpu(node, gpu)
 
 
-def _check_idle(node: State, gpu: Gpu, refusal: str) -> None:
+def _check_idle(node: State, gpu: Gpu, refusal: str, *, is_held: bool = False) -> None:
     """Return only if nobody has the GPU open. The refusals are those of nvidia-smi.
 
-    Persistence mode is in nobody's way: nvidia-smi has the driver leave it for the while.
+    With `is_held`, persistence mode has it open: nvidia-persistenced, or the kernel module.
     """
-    if clients.has_clients(node, gpu.index):
+    if is_held or clients.has_clients(node, gpu.index):
         raise StateError(f"{refusal}GPU {gpu.bus_id}: In use by another client")
 
 
@@ -124,6 +125,12 @@ def _xid(given: argparse.Namespace) -> object:
 def _recovery(given: argparse.Namespace) -> object:
     node, gpu = open_state_and_gpu(given)
     incidents.set_recovery_action(node, gpu, given.action)
+    return report.gpu(node, gpu)
+
+
+def _row_remapping(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    incidents.set_row_remapping(node, gpu, given.remapping)
     return report.gpu(node, gpu)
 
 
@@ -191,7 +198,7 @@ def _add_gpu(commands: Any) -> None:
         actions, "reset", _reset, "reset the GPU",
         "Resets modes to the configured ones, removes MIG instances and applies a pending MIG\n"
         "mode, as nvidia-smi --gpu-reset. Fails if processes use the GPU or have an NVML session,\n"
-        "or if it is lost.",
+        "if it is lost, and in persistence mode, unless persistence_blocks_reset is false.",
     )  # fmt: skip
     add_gpu_command(
         actions, "drain", _drain, "remove the GPU from the bus in good order",
@@ -233,6 +240,12 @@ def _add_errors(commands: Any) -> None:
         "Changes the recovery action that NVML reports. A change is also reported as Xid 154.",
     )  # fmt: skip
     recovery.add_argument("action", choices=tuple(incidents.RECOVERY_ACTIONS))
+    remapping = add_gpu_command(
+        commands, "row-remapping", _row_remapping, "whether rows of memory are being remapped",
+        "`pending` until the next reset; `failed` for good, because no spare row is left. Sends\n"
+        "no event; the driver reports Xid 63 or 64 as well (`simctl xid`).",
+    )  # fmt: skip
+    remapping.add_argument("remapping", choices=tuple(layout.REMAPPING))
     ecc = add_gpu_command(
         commands,
         "ecc",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nvdra_sim import incidents
+from nvdra_sim import incidents, mig_changes
 from nvdra_sim.filesystem import trees
 from nvdra_sim.simctl import arguments, report
 from nvdra_sim.simctl.gpu_arguments import (
@@ -14,7 +14,6 @@ from nvdra_sim.simctl.gpu_arguments import (
     add_proc_root,
     instance,
     open_state_and_gpu,
-    remove_capability_files,
 )
 from nvdra_sim.state_file import clients, layout
 from nvdra_sim.state_file.state import StateError
@@ -33,6 +32,24 @@ def add_to(commands: Any) -> None:
 
 def _mig_list(given: argparse.Namespace) -> object:
     return report.mig_devices(arguments.open_state(given))
+
+
+def _mig_create(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    compute = None if given.compute is None else [each for each in given.compute.split(",") if each]
+    mig_changes.create(node, gpu, given.profile, given.start, compute, proc_root=given.proc_root)
+    return report.mig_devices(node)
+
+
+def _mig_destroy(given: argparse.Namespace) -> object:
+    node, gpu = open_state_and_gpu(given)
+    if given.gi is None:
+        raise StateError("say which GPU instance to destroy: --gi")
+    if given.ci is None:
+        mig_changes.destroy(node, gpu, given.gi, proc_root=given.proc_root)
+    else:
+        mig_changes.destroy_compute(node, gpu, given.gi, given.ci, proc_root=given.proc_root)
+    return report.mig_devices(node)
 
 
 def _add_process(given: argparse.Namespace) -> object:
@@ -57,7 +74,8 @@ def _reboot(given: argparse.Namespace) -> object:
     if given.proc_root is not None:
         file = {"sys/kernel/random/boot_id": trees.text(boot_id, 0o444)}
         trees.write(file, given.proc_root)
-    remove_capability_files(node, node.description().gpus, given.proc_root)
+    gpus = node.description().gpus
+    mig_changes.update_capability_files(node.snapshot(), gpus, given.proc_root)
     return {"boot_id": boot_id}
 
 
@@ -101,7 +119,7 @@ def _change_clock(given: argparse.Namespace, change: Any) -> object:
 def _add_mig(commands: Any) -> None:
     mig = commands.add_parser("mig", help="MIG instances")
     arguments.set_help(
-        mig, "Shows the current MIG instances. The node file defines the initial ones."
+        mig, "Shows and changes the MIG instances. The node file defines the initial ones."
     )
     actions = mig.add_subparsers(required=True, metavar="ACTION")
     arguments.add_state(
@@ -109,6 +127,27 @@ def _add_mig(commands: Any) -> None:
             actions, "list", _mig_list, "list the MIG devices", "Lists the MIG devices."
         )
     )
+    create = add_gpu_command(
+        actions, "create", _mig_create, "create MIG instances",
+        "Creates a GPU instance and compute instances in it, as nvidia-smi mig -cgi -C does.",
+        "  nvdra-simctl mig create 0 3g.40gb 4                   # one MIG device\n"
+        "  nvdra-simctl mig create 0 3g.40gb 0 --compute 2c,1c   # two in one GPU instance",
+    )  # fmt: skip
+    create.add_argument("profile", metavar="PROFILE")
+    create.add_argument(
+        "start", type=arguments.count, metavar="START", help="the first memory slice"
+    )
+    create.add_argument(
+        "--compute", metavar="SIZES", default=None,
+        help="the compute instances; none: ''; default: one that covers the GPU instance",
+    )  # fmt: skip
+    add_proc_root(create)
+    destroy = add_gpu_command(
+        actions, "destroy", _mig_destroy, "destroy MIG instances",
+        "Destroys a GPU instance with its compute instances, or one compute instance.",
+    )  # fmt: skip
+    add_instance(destroy)
+    add_proc_root(destroy)
 
 
 def _add_processes(commands: Any) -> None:

@@ -15,6 +15,7 @@ from nvdra_sim.state_file.layout import (
     IMEX_STATUSES,
     NO_INSTANCE,
     PROCESS,
+    REMAPPING,
     UNTIL_REMOVED,
     GpuState,
 )
@@ -23,6 +24,7 @@ from nvdra_sim.state_file.state import ActiveRule, State
 Data = dict[str, Any]
 
 RECOVERY_NAMES = {number: name for name, number in RECOVERY_ACTIONS.items()}
+REMAPPING_NAMES = {number: name for name, number in REMAPPING.items()}
 PROCESS_KINDS = {number: name for name, number in PROCESS.items()}
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 
@@ -87,6 +89,7 @@ def _gpu(state: State, which: Gpu, now: GpuState) -> Data:
         "mig_mode": bool(now.mig_mode),
         "mig_pending": bool(now.mig_pending),
         "recovery_action": RECOVERY_NAMES[now.recovery_action],
+        "row_remapping": REMAPPING_NAMES[now.row_remapping],
         "ecc_corrected": now.ecc_volatile[0],
         "ecc_uncorrected": now.ecc_volatile[1],
         "fabric_state": fabric_state(state, which),

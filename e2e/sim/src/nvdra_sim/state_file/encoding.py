@@ -245,11 +245,12 @@ def _tables(gpu: Gpu) -> layout.GpuTables:
     tables = layout.GpuTables()
     if gpu.mig is not None:
         for instance in gpu.mig.instances:
-            tables.instances[instance.id] = _gpu_instance(instance, gpu.mig.table)
+            tables.instances[instance.id] = gpu_instance(instance, gpu.mig.table)
     return tables
 
 
-def _gpu_instance(instance: MigInstance, table: MigTable) -> layout.GpuInstance:
+def gpu_instance(instance: MigInstance, table: MigTable) -> layout.GpuInstance:
+    """The record of a GPU instance and its compute instances."""
     record = _fill(
         layout.GpuInstance(),
         in_use=True,

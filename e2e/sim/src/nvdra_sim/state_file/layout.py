@@ -56,6 +56,7 @@ IMEX_STATUSES = (
 )  # fmt: skip
 """What `nvidia-imex-ctl -q` says, in the order of imex.h."""
 LOST_WAIT = {"error": 0, "error_once": 1, "xid_only": 2}
+REMAPPING = {"none": 0, "pending": 1, "failed": 2}
 PROCESS = {"compute": 0, "graphics": 1, "mps": 2}
 
 
@@ -257,7 +258,8 @@ class GpuState(Structure):
     """The changing state of a GPU, small enough that every call can copy it.
 
     Pairs of ECC counters: corrected errors, uncorrected ones. `fabric_since_ns` is when the fabric
-    began to come up, in nanoseconds since 1970; 0: it is as the other fields say.
+    began to come up, in nanoseconds since 1970; 0: it is as the other fields say. REMAPPING has the
+    values of `row_remapping`.
     """
 
     _fields_ = (
@@ -284,7 +286,7 @@ class GpuState(Structure):
         ("unplugged", c_uint32),
         ("initialisation_ms", c_uint32),
         ("recovery_action", c_uint32),
-        ("reserved", c_uint32),
+        ("row_remapping", c_uint32),
     )
 
 
@@ -437,6 +439,7 @@ def _declarations() -> str:
         ("PRIVILEGE", PRIVILEGE),
         ("LOST_WAIT", LOST_WAIT),
         ("PROCESS", PROCESS),
+        ("REMAPPING", REMAPPING),
     ):
         lines += [f"#define SIM_{name}_{key.upper()} {value}" for key, value in values.items()]
     lines += [f"#define SIM_AT_{name.upper()} {offset:#x}" for name, (offset, _) in REGIONS.items()]

@@ -57,6 +57,16 @@ def test_without_the_kernel_module_there_is_no_device() -> None:
     assert not [path for path in tree("a30", driver={"module_loaded": False}) if "nvidia" in path]
 
 
+def test_nvidia_uvm_is_there_once_its_module_is_loaded_and_its_nodes_are_made() -> None:
+    loaded, booted = numbers(tree("a30")), numbers(tree("a30", driver={"uvm_loaded": False}))
+    assert loaded.keys() - booted.keys() == {"nvidia-uvm", "nvidia-uvm-tools"}
+    node = node_config.from_profile("a30", "node-0", {"driver": {"uvm_loaded": False}})
+    listing = procfs.tree(node)["devices"]
+    assert isinstance(listing, File)
+    assert b"nvidia-uvm" not in listing.content
+    assert b" nvidia\n" in listing.content
+
+
 def test_channel_0_exists_when_the_module_makes_it() -> None:
     imex = {"channel_count": 2048, "create_channel0": True}
     assert numbers(tree("none", node={"imex": imex}))["nvidia-caps-imex-channels/channel0"] == (

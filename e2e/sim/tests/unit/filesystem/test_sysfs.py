@@ -141,7 +141,8 @@ def test_without_an_iommu_there_are_no_groups(root: MakeRoot) -> None:
 
 def test_loaded_modules_are_listed(root: MakeRoot) -> None:
     assert (root("none") / "module/nvidia/version").read_text() == "580.95.05\n"
-    assert "module/nvidia_uvm" not in tree("none", driver={"module_loaded": False})
+    for missing in ("module_loaded", "uvm_loaded"):
+        assert "module/nvidia_uvm" not in tree("none", driver={missing: False})
 
 
 def test_nvlink_5_switches_mark_their_management_functions(root: MakeRoot) -> None:

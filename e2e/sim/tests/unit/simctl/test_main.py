@@ -68,6 +68,7 @@ def test_init_makes_a_node_that_show_shows(answer: Callable[..., Any], tmp_path:
         "mig_mode": False,
         "mig_pending": False,
         "recovery_action": "none",
+        "row_remapping": "none",
         "ecc_corrected": 0,
         "ecc_uncorrected": 0,
         "fabric_state": 0,
@@ -371,6 +372,22 @@ def test_an_unplugged_gpu_leaves_sysfs_and_comes_back(simulated: Commanded) -> N
     assert (roots.sys / "bus/pci/devices" / simulated.node.description.gpus[0].bus_id).exists()
     assert simulated("gpu", "plug", "1", "--sys-root", roots.sys)["unplugged"] is False
     assert sorted(path.relative_to(roots.sys) for path in roots.sys.rglob("*")) == before
+
+
+@pytest.mark.parametrize("is_blocked", [True, False])
+def test_persistence_mode_keeps_a_gpu_from_being_reset_or_does_not(
+    sim_node: MakeNode, simctl: Simctl, is_blocked: bool
+) -> None:
+    node = sim_node("a30", node={"persistence_blocks_reset": is_blocked})
+    reset = ("gpu", "reset", "0", "--state", node.state)
+    with state.load(node.state).transaction() as now:
+        now.gpus[0].persistence = 1
+    code, _, said = simctl(*reset)
+    assert (code != 0) == is_blocked
+    assert ("GPU 0000:" in said and "In use by another client" in said) == is_blocked
+    with state.load(node.state).transaction() as now:
+        now.gpus[0].persistence = 0
+    assert simctl(*reset)[0] == 0
 
 
 @pytest.mark.parametrize("command", [["reboot"], ["gpu", "reset", "0"]])

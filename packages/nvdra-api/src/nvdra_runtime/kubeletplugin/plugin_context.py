@@ -18,6 +18,7 @@ from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.connection import KubeSettings
 from nvdra_runtime.kube.event_recorder import EventRecorder
 from nvdra_runtime.kubeletplugin import registration, state_dir, status_report
+from nvdra_runtime.kubeletplugin.health_service import HealthService
 from nvdra_runtime.kubeletplugin.http_pages import HttpPages
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
 from nvdra_runtime.kubeletplugin.standby import Standby, WarmUp
@@ -43,11 +44,14 @@ class Program:
         name: For example nvdra-gpu-plugin.
         version: Its release.
         devices: Plural noun for the driver's devices, for messages: GPUs.
+        reports_health: Whether the kubelet is told the health of the devices. The driver's part of
+            it is then `Driver.health`.
     """
 
     name: str
     version: str
     devices: str
+    reports_health: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,7 @@ async def open_context(
         )
         tasks = await enter(TaskGroup())
         observe_nvml = partial(_record_nvml_call, telemetry)
+        health = HealthService() if program.reports_health else None
         standby = Standby(
             settings,
             instance,
@@ -156,10 +161,13 @@ async def open_context(
             tasks,
             AsyncExitStack(),
             clock,
+            health,
         )
         stack.callback(standby.end_warm_up)
         await enter(aclosing(standby.router))
         await enter(standby.sockets)
+        if health is not None:  # a socket is closed when its calls have ended
+            stack.callback(health.end)
         opened = await enter(
             state_dir.lock(
                 settings.plugin_dir,

@@ -22,6 +22,10 @@ SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
 """The services that are advertised. Kubelets from 1.34 on use the first one that they support; 1.32
 and 1.33 support v1beta1 only."""
 
+HEALTH_SERVICES: Final = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+"""The services for the health of devices, as they are advertised and as gRPC knows them. Kubelets
+from 1.37 on use the first one; 1.34 to 1.36 call v1alpha1 whether it is advertised or not."""
+
 
 @dataclass(frozen=True, slots=True)
 class PluginInfo:
@@ -118,6 +122,7 @@ def socket_paths(driver: str, plugin_dir: str, registry_dir: str) -> SocketPaths
     return paths
 
 
-def plugin_info(driver: str, paths: SocketPaths) -> PluginInfo:
+def plugin_info(driver: str, paths: SocketPaths, *, reports_health: bool = False) -> PluginInfo:
     """The answer to GetInfo."""
-    return PluginInfo(driver=driver, endpoint=paths.dra)
+    services = (*SERVICES, *HEALTH_SERVICES) if reports_health else SERVICES
+    return PluginInfo(driver=driver, endpoint=paths.dra, services=services)

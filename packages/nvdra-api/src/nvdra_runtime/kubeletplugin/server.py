@@ -90,12 +90,17 @@ async def serve_on(
     paths: registration.SocketPaths,
     handlers: tuple[grpc.GenericRpcHandler, ...],
     *,
+    reports_health: bool = False,
     grace_s: float = 20.0,
     check_interval_s: float = 5.0,
 ) -> AsyncIterator[KubeletStatus]:
-    """Like `serve`, on these sockets and with these handlers of gRPC calls."""
+    """Like `serve`, on these sockets and with these handlers of gRPC calls.
+
+    `reports_health` says whether the services for the health of devices are among them.
+    """
     service = SocketServer(Path(paths.dra), handlers, _probe, 0o750)
-    registrar = Registrar(registration.plugin_info(driver, paths), Path(paths.registration))
+    info = registration.plugin_info(driver, paths, reports_health=reports_health)
+    registrar = Registrar(info, Path(paths.registration))
     status = KubeletStatus(registrar, service)
     await service.open()
     try:

@@ -19,12 +19,14 @@ from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kubeletplugin import (
     kubelet_version,
+    peer_health,
     readiness_checks,
     registration,
     server,
     status_report,
 )
 from nvdra_runtime.kubeletplugin.call_router import CallRouter
+from nvdra_runtime.kubeletplugin.health_service import HealthService
 from nvdra_runtime.kubeletplugin.http_pages import HttpPages
 from nvdra_runtime.kubeletplugin.registration import SocketPaths
 from nvdra_runtime.kubeletplugin.server import KubeletStatus
@@ -101,6 +103,7 @@ class Standby:
 
     Attributes:
         router: Routes the calls on this instance's sockets.
+        health: Streams the health of devices; None if the driver does not report it.
         kubelet: The sockets that are registered already; None if there are none yet.
         sockets: Closes the sockets when the process ends.
         siblings: The sockets of the other instances.
@@ -117,6 +120,7 @@ class Standby:
         tasks: asyncio.TaskGroup,
         sockets: AsyncExitStack,
         clock: Clock,
+        health: HealthService | None = None,
     ) -> None:
         """Create it without standing by.
 
@@ -130,8 +134,10 @@ class Standby:
             tasks: The tasks of the process, which outlive the standby.
             sockets: Closes this instance's sockets when the process ends.
             clock: For the duration of the phases.
+            health: Streams the health of devices; None if the driver does not report it.
         """
         self.router = CallRouter(self._active_socket)
+        self.health = health
         self.kubelet: KubeletStatus | None = None
         self.sockets = sockets
         self.siblings = SiblingSockets(
@@ -178,6 +184,7 @@ class Standby:
                 state_file=self._read_state_file(files),
                 reminder=self._remind(),
                 dead_sockets=self.siblings.run(),
+                peer_health=peer_health.report(self.health, self._active_socket),
             ),
         ):
             return await self._wait_acquired(lock, files, stop)
@@ -206,7 +213,7 @@ class Standby:
         identity, free_at = await files.run(_identity, lock.path), 0.0
         while not stop.is_set():
             if self._paths is not None and self.kubelet is None:
-                await self._register(self._paths)
+                self.kubelet = await self.register(self._paths)
                 lock.holder[instance_lock.SOCKET] = self._paths.dra
             is_due = self._clock.monotonic() >= free_at
             try:
@@ -239,10 +246,16 @@ class Standby:
         elif self._unserved_since is None:
             self._unserved_since = now
 
-    async def _register(self, paths: SocketPaths) -> None:
+    async def register(self, paths: SocketPaths) -> KubeletStatus:
+        """Serve the kubelet on these sockets until the process ends."""
         self.siblings.set_own(paths)
-        serving = server.serve_on(self._settings.driver, paths, (self.router,))
-        self.kubelet = await self.sockets.enter_async_context(serving)
+        serving = server.serve_on(
+            self._settings.driver,
+            paths,
+            (self.router, *(() if self.health is None else self.health.handlers())),
+            reports_health=self.health is not None,
+        )
+        return await self.sockets.enter_async_context(serving)
 
     def _checks(self) -> Mapping[str, Check]:
         return {

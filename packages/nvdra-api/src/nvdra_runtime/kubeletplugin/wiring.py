@@ -25,7 +25,7 @@ from nvdra_runtime.http import probes
 from nvdra_runtime.http.debug_endpoint import Action
 from nvdra_runtime.http.probes import Check
 from nvdra_runtime.kubeletplugin import cdi_hook, readiness_checks, registration
-from nvdra_runtime.kubeletplugin import server as kubelet_server
+from nvdra_runtime.kubeletplugin.device_health import HealthSource
 from nvdra_runtime.kubeletplugin.file_restorer import CheckErrors, FileCheck, FileRestorer
 from nvdra_runtime.kubeletplugin.grpc_service import ClaimHandler
 from nvdra_runtime.kubeletplugin.plugin_context import PluginContext
@@ -60,6 +60,7 @@ class Driver(Generic[RecordT]):
         restore_files: Restores files of this driver that were removed.
         restore_errors: The exceptions that `restore_files` raises if it cannot restore a file.
         debug_actions: What commands in the plugin's pod can ask for, by the path below `/debug`.
+        health: The health of the devices, for the kubelet; only if the program reports it.
     """
 
     prepared_claims: PreparedClaims[RecordT]
@@ -73,6 +74,7 @@ class Driver(Generic[RecordT]):
     restore_files: FileCheck
     restore_errors: CheckErrors
     debug_actions: Mapping[str, Action] = field(default_factory=dict)
+    health: HealthSource | None = None
 
 
 @asynccontextmanager
@@ -130,7 +132,7 @@ async def serve(
             )
         )
         standby = context.standby
-        kubelet = await _serve_kubelet(standby, settings, claim_service)
+        kubelet = await _serve_kubelet(standby, settings, claim_service, driver.health)
         context.metrics.set_active(True)
         checks: Mapping[str, Check] = {
             **driver.readiness_checks,
@@ -169,18 +171,21 @@ async def serve(
 
 
 async def _serve_kubelet(
-    standby: Standby, settings: PluginSettings, handler: ClaimHandler
+    standby: Standby,
+    settings: PluginSettings,
+    handler: ClaimHandler,
+    health: HealthSource | None,
 ) -> KubeletStatus:
     """Serve on the sockets that are registered already, or on those of a single instance."""
     standby.router.answer_with(handler)
+    if standby.health is not None and health is not None:
+        standby.health.report(health)
     if standby.kubelet is not None:
         return standby.kubelet
     paths = registration.socket_paths(
         settings.driver, str(settings.plugin_dir), str(settings.kubelet_registrar_directory_path)
     )
-    standby.siblings.set_own(paths)
-    serving = kubelet_server.serve_on(settings.driver, paths, (standby.router,))
-    return await standby.sockets.enter_async_context(serving)
+    return await standby.register(paths)
 
 
 async def _leave_calls(standby: Standby, wait_queue: DeviceWaitQueue) -> None:
@@ -189,6 +194,8 @@ async def _leave_calls(standby: Standby, wait_queue: DeviceWaitQueue) -> None:
     A successor answers as soon as it has the lock. So this instance then closes its sockets last,
     after it has released the lock, and passes on what it is still called for.
     """
+    if standby.health is not None:
+        standby.health.end()
     has_successor = await standby.siblings.newest_served() is not None
     if has_successor:
         standby.router.stop_answering(standby.siblings.newest)

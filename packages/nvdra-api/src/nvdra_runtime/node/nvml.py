@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from nvdra_api.ids import GpuUUID, PciAddress
@@ -38,6 +38,7 @@ class ReturnCode(IntEnum):
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
     NOT_SUPPORTED = 3
+    NOT_FOUND = 6
     DRIVER_NOT_LOADED = 9
     TIMEOUT = 10
     LIBRARY_NOT_FOUND = 12
@@ -94,6 +95,9 @@ class DeviceHandle:
     pointer: Any = field(compare=False, repr=False)
 
 
+_FABRIC_COMPLETED: Final = 3
+
+
 @dataclass(frozen=True, slots=True)
 class FabricInfo:
     """The NVLink fabric of a GPU (`nvmlGpuFabricInfo_t`).
@@ -103,12 +107,29 @@ class FabricInfo:
         status: The return code of the registration; valid only if it is completed.
         cluster: UUID of the cluster; all zero if NVLink connects one node only.
         clique: Number of the clique in the cluster.
+        health_mask: Two bits for each thing that can be wrong: 0 it is not known, 1 wrong, 2 not.
     """
 
     state: int
     status: int
     cluster: UUID
     clique: int
+    health_mask: int = 0
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the GPU could not join its fabric."""
+        return self.state == _FABRIC_COMPLETED and self.status != 0
+
+    @property
+    def is_bandwidth_degraded(self) -> bool:
+        """Whether some of its NVLinks do not work."""
+        return self.health_mask & 3 == 1
+
+    @property
+    def is_route_unhealthy(self) -> bool:
+        """Whether a route to other GPUs does not work."""
+        return self.health_mask >> 4 & 3 == 1
 
 
 class PowerLimits(NamedTuple):
@@ -222,10 +243,10 @@ class Nvml:
         modes = self._query_if_supported("nvmlDeviceGetMigMode", gpu)
         return modes is not None and bool(modes[0])  # the second one is the mode after a reset
 
-    def is_persistent(self, gpu: DeviceHandle) -> bool:
-        """Whether the GPU keeps running without clients; True if the driver has no such mode."""
+    def is_persistent(self, gpu: DeviceHandle) -> bool | None:
+        """Whether the GPU keeps running without clients; None if the driver has no such mode."""
         mode = self._query_if_supported("nvmlDeviceGetPersistenceMode", gpu)
-        return mode is None or bool(mode)
+        return None if mode is None else bool(mode)
 
     def compute_mode(self, gpu: DeviceHandle) -> int:
         """0 default, 2 prohibited, 3 exclusive process."""
@@ -264,7 +285,8 @@ class Nvml:
                     return None
                 raise
             cluster = UUID(bytes=bytes(info.clusterUuid))
-            return FabricInfo(int(info.state), int(info.status), cluster, int(info.cliqueId))
+            mask = int(getattr(info, "healthMask", 0))
+            return FabricInfo(int(info.state), int(info.status), cluster, int(info.cliqueId), mask)
         return None
 
     def verify_alive(self, gpu: DeviceHandle) -> None:
@@ -278,27 +300,6 @@ class Nvml:
                 bus.
         """
         self._query_if_supported("nvmlDeviceGetMemoryInfo", gpu)
-
-    def recovery_action(self, gpu: DeviceHandle) -> int | None:
-        """What the GPU needs in order to recover (`nvmlDeviceGpuRecoveryAction_t`).
-
-        0 nothing, 1 a reset, 2 a reboot of the node, 3 that peer-to-peer traffic ends, 4 that all
-        work ends, and a reset; later drivers know more. None if the driver cannot tell, as before
-        branch 570.
-        """
-        number = self._pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
-        try:
-            (value,) = self.call("nvmlDeviceGetFieldValues", gpu.uuid, gpu.pointer, [number])
-        except NvmlError as error:
-            if error.is_unsupported:
-                return None
-            raise
-        code = int(value.nvmlReturn)
-        if code == 0:
-            return int(value.value.uiVal)
-        if code in (ReturnCode.INVALID_ARGUMENT, ReturnCode.NOT_SUPPORTED):
-            return None
-        raise NvmlError(code, "nvmlDeviceGetFieldValues", gpu.uuid, "no recovery action")
 
     def _query(self, function: str, gpu: DeviceHandle) -> Any:
         return self.call(function, gpu.uuid, gpu.pointer)

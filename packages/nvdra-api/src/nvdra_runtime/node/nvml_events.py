@@ -22,6 +22,7 @@ class EventType(IntFlag):
     SINGLE_BIT_ECC_ERROR = 0x1
     DOUBLE_BIT_ECC_ERROR = 0x2
     XID = 0x8
+    MIG_CHANGE = 0x100
 
 
 class Event(NamedTuple):

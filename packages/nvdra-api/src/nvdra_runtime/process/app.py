@@ -1,6 +1,7 @@
 """Runs a process: its event loop, signals, exit code and final error messages."""
 
 import asyncio
+import gc
 import signal
 import sys
 import traceback
@@ -22,7 +23,8 @@ is longer than a whole prepare."""
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """Run `main` until it returns; SIGTERM, SIGINT, SIGHUP and SIGQUIT set its event.
 
-    SIGUSR2 dumps the stacks of all threads and tasks (`stack_dump`).
+    SIGUSR2 dumps the stacks of all threads and tasks (`stack_dump`). The garbage collector leaves
+    alone what there is before; a caller may disable it while it imports.
 
     Returns:
         The exit code: 0, or 1 if `main` raised. In that case stderr ends with an `Error: …` line
@@ -30,6 +32,10 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     """
     stack_dump.install_signal_handler()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # What imports have made stays: to look through it again and again would stop all calls for the
+    # time of several prepares.
+    gc.freeze()
+    gc.enable()
     try:
         asyncio.run(_until_stopped(main))
     except Exception as error:  # noqa: BLE001 - this is where every failure ends

@@ -144,13 +144,16 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         Reason.DEVICE_UNHEALTHY: Explanation(
             meaning="The GPU is on the node but does not work. NVML returned an error when the "
             "plugin checked the GPU right before the container started, or in an earlier health "
-            "check.",
+            "check. Or no GPU tells the ComputeDomain plugin which NVLink clique the node "
+            "belongs to; if some GPUs do not, they are only named.",
             action_by=ActionBy.ADMINISTRATOR,
             check=("dmesg | grep -i xid   # on the node", "nvidia-smi -q -i UUID", _STATUS),
             remedy=(
                 "Delete the pod to have it scheduled to another GPU.",
-                "Reset the GPU (`nvidia-smi -r -i UUID`) when no container uses it, or reboot the "
-                "node. The plugin holds the GPU open as well: delete the plugin's pod, too.",
+                "Reset the GPU when no container uses it, or reboot the node. The plugins and "
+                "persistence mode hold the GPU open, so before: `nvdra-gpu-plugin release` in the "
+                "GPU plugin's pod, and `nvidia-smi -pm 0 -i UUID`, then `nvidia-smi --gpu-reset "
+                "-i UUID`.",
                 "If the error comes back, drain the node and have the GPU replaced.",
             ),
             alert="`increase(nvdra_device_health_events_total[10m]) > 0`.",
@@ -162,7 +165,11 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             action_by=ActionBy.ADMINISTRATOR,
             check=("ls -l /dev/nvidia*   # on the node", "ls -l /var/run/cdi", _STATUS),
             remedy=(
-                "Run `nvidia-modprobe -c0 -u` on the node. It creates missing device nodes.",
+                "Run `nvidia-modprobe -c0 -u` on the node, or in the driver container. It loads "
+                "the modules and creates missing device nodes.",
+                "If `/dev/nvidia-uvm` is missing after every boot, have that run at the boot, by a "
+                "udev rule or a unit of systemd: neither the other modules nor `nvidia-smi` "
+                "create it.",
                 "After a driver upgrade: wait a few seconds. The plugin detects it without a "
                 "restart.",
                 "If the CDI directory is full or not writable: repair it.",
@@ -185,19 +192,22 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.NVML_RELEASED: Explanation(
             meaning="An administrator works on the GPUs of the node: resets one, switches a MIG "
-            "mode, or replaces the driver. The plugin was asked to release NVML for that, so that "
-            "it cannot verify any GPU, and a container that starts would be in the way.",
+            "mode, or replaces the driver. The GPU plugin was asked to release NVML for that, so "
+            "that it cannot verify any GPU, and a container that starts would be in the way. The "
+            "ComputeDomain plugin uses no NVML either; only where it does not know the node's "
+            "clique yet, claims of domains wait.",
             action_by=ActionBy.NOBODY,
             check=(
                 _STATUS + "   # since when, until when, and how it ends",
                 "kubectl get node NODE -o yaml | grep gpu.nvidia.com/release-nvml",
             ),
             remedy=(
-                "Wait: the pod goes on as soon as the plugin uses NVML again.",
+                "Wait: the pod goes on as soon as NVML is used again.",
                 "Administrator, when the work is done: remove the annotation "
                 "(`kubectl annotate node NODE gpu.nvidia.com/release-nvml-`), or run "
-                "`nvdra-gpu-plugin resume` in the plugin's pod. A release for a time ends by "
-                "itself.",
+                "`nvdra-gpu-plugin resume` in the GPU plugin's pod. A release for a time ends by "
+                "itself. Where no GPU plugin runs any more: delete "
+                "`plugins/gpu.nvidia.com/nvml-release.json` below the kubelet's directory.",
             ),
             alert="`nvdra_nvml_released == 1` for two hours: somebody has forgotten to resume.",
         ),

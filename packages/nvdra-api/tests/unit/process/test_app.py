@@ -89,3 +89,19 @@ def test_a_bug_shows_its_stack_above_its_line() -> None:
     assert code == 1
     assert "Traceback" in errors
     assert errors.splitlines()[-1] == "Error: KeyError: 'gpu-0'"
+
+
+def test_the_garbage_collector_looks_at_nothing_that_was_imported() -> None:
+    body = """
+    import gc
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 10 * len(gc.get_objects())
+    """
+    process = PROGRAM.replace("import asyncio, sys", "import asyncio, gc, sys; gc.disable()")
+    with subprocess.Popen(
+        [sys.executable, "-c", process.format(body=body.strip())],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        _, errors = running.communicate()
+    assert (running.returncode, errors) == (0, "")

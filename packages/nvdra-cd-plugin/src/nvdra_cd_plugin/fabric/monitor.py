@@ -1,15 +1,15 @@
 """Keeps the node's clique: queries NVML at the start and every ten minutes, on its own thread.
 
 While the fabric or the driver is not there yet, it queries every five seconds; only claims on this
-node wait for that. A clique that is known stays known: GPUs that leave the fabric later do not
-change which clique the node belongs to.
+node wait for that. A clique that is known stays known, also to the next process of this boot: GPUs
+that leave the fabric later do not change which clique the node belongs to. While NVML is released
+on the node nothing is queried, so that nothing of the driver is open in this process.
 
 Source: docs/reference/compute-domain.md, "Device library", "Clique ID", "Observability" (KW-65).
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,18 +17,27 @@ from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import CliqueID
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
-from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
-from nvdra_cd_plugin.fabric.nvml_query import FabricQuery
+from nvdra_cd_plugin.fabric.known_clique import KnownClique
+from nvdra_cd_plugin.fabric.nvml_query import FabricAnswer, FabricQuery
 
 LOG = logs.logger(__name__)
 
 INTERVAL_S: Final = 600.0
 RETRY_INTERVAL_S: Final = 5.0
 _REPORT_AFTER_S: Final = 10.0
-"""A query that takes longer is reported as a problem; the plugin goes on waiting for it."""
+"""A query that takes longer is reported as a problem; the plugin goes on waiting for it, unless
+NVML is to be released. GPUs without persistence mode need some seconds to start."""
+
+ReadRelease = Callable[[], Awaitable[DriverError | None]]
+"""Why NVML must be left alone on this node; None if it may be used."""
+
+_HANGS: Final = (
+    "A query hangs in NVML, which an administrator wants released: this process ends, and the next "
+    "one does not query until NVML may be used again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +46,49 @@ class FabricStatus:
 
     Attributes:
         clique: The node's clique; None while it is unknown, empty without a fabric.
-        problem: The error of the last query; None if it succeeded.
+        problem: The error of the last query, or why there was none; None if it succeeded.
     """
 
     clique: CliqueID | None = None
     problem: DriverError | None = None
 
-    def updated(self, result: CliqueID | DriverError) -> "FabricStatus":
-        """The status after another query."""
+    def updated(self, result: FabricAnswer | DriverError) -> "FabricStatus":
+        """The status after another query, or after one that could not be made."""
         if isinstance(result, DriverError):
             return FabricStatus(self.clique, result)
-        return FabricStatus(result or self.clique or result)
+        return FabricStatus(result.clique or self.clique or result.clique, result.problem)
 
 
 class FabricMonitor:
-    """Queries the fabric periodically; made by `running`."""
+    """Queries the fabric periodically."""
 
-    def __init__(self, query: FabricQuery, worker: Worker) -> None:
+    def __init__(
+        self,
+        query: FabricQuery,
+        worker: Worker,
+        known: KnownClique,
+        files: Worker,
+        read_release: ReadRelease,
+        stop: asyncio.Event,
+    ) -> None:
+        """Create it without any query.
+
+        Args:
+            query: The query.
+            worker: The thread for NVML.
+            known: What the former process of this boot knew.
+            files: The thread for files.
+            read_release: Whether NVML is released on the node.
+            stop: Set to end the process, if NVML hangs while it is to be released.
+        """
         self.status = FabricStatus()
         self._query = query
         self._worker = worker
+        self._known = known
+        self._files = files
+        self._read_release = read_release
+        self._stop = stop
+        self._kept: CliqueID | None = None
         self._changed = asyncio.Condition()
         self._change_count = 0
 
@@ -113,32 +145,62 @@ class FabricMonitor:
 
     async def run(self) -> None:
         """Query the fabric until cancelled."""
+        self._kept = await self._files.run(self._known.read)
+        self.status = FabricStatus(self._kept)
+        rest_s = 0.0
         while True:
-            await self._set_status(self.status.updated(await self._run_query()))
-            await asyncio.sleep(RETRY_INTERVAL_S if self.status.problem else INTERVAL_S)
+            release = await self._read_release()
+            if release is not None:
+                await self._set_status(self.status.updated(release))
+                rest_s = 0.0
+            elif rest_s <= 0:
+                result = await self._run_query()
+                await self._set_status(self.status.updated(result))
+                rest_s = INTERVAL_S if isinstance(result, FabricAnswer) else RETRY_INTERVAL_S
+            await self._keep_clique()
+            await asyncio.sleep(RETRY_INTERVAL_S)
+            rest_s -= RETRY_INTERVAL_S
 
-    async def _run_query(self) -> CliqueID | DriverError:
+    async def _run_query(self) -> FabricAnswer | DriverError:
         query = self._worker.submit(self._query.run)
-        if not (await asyncio.wait((query,), timeout=_REPORT_AFTER_S))[0]:
-            await self._set_status(self.status.updated(_no_answer_error()))
+        while not (await asyncio.wait((query,), timeout=_REPORT_AFTER_S))[0]:
+            release = await self._read_release()
+            await self._set_status(self.status.updated(release or _no_answer_error()))
+            if release is not None:
+                LOG.error(_HANGS)
+                self._stop.set()
+                break
         try:
             return await query
         except DriverError as error:
             return error
 
+    async def _keep_clique(self) -> None:
+        clique = self.status.clique
+        if clique is not None and clique != self._kept:
+            await self._files.run(self._known.write, clique)
+            self._kept = clique
+
     async def _set_status(self, status: FabricStatus) -> None:
         previous, self.status = self.status, status
         if self.has_queried and _content(previous) == _content(status):
             return
-        if status.problem is not None:
-            LOG.warning("The node's NVLink fabric cannot be used", error=str(status.problem))
-        elif status.clique:
-            LOG.info("The node's NVLink clique is known", clique=status.clique)
-        else:
-            LOG.info("The node has no NVLink fabric that spans nodes")
+        _log(status)
         async with self._changed:
             self._change_count += 1
             self._changed.notify_all()
+
+
+def _log(status: FabricStatus) -> None:
+    if status.clique is None:
+        LOG.warning("The node's NVLink fabric cannot be used", error=str(status.problem))
+    elif status.problem is not None:
+        error = str(status.problem)
+        LOG.warning("The node's NVLink clique is kept", clique=status.clique, error=error)
+    elif status.clique:
+        LOG.info("The node's NVLink clique is known", clique=status.clique)
+    else:
+        LOG.info("The node has no NVLink fabric that spans nodes")
 
 
 def _content(status: FabricStatus) -> tuple[CliqueID | None, str]:
@@ -152,11 +214,3 @@ def _no_answer_error() -> RetryableError:
         "if it lasts, look for Xid messages in the node's kernel log; nvidia-smi on the node "
         "hangs too",
     )
-
-
-@asynccontextmanager
-async def running(query: FabricQuery, worker: Worker) -> AsyncIterator[FabricMonitor]:
-    """Monitor the fabric while the block runs."""
-    monitor = FabricMonitor(query, worker)
-    async with background_tasks.running(fabric=monitor.run()):
-        yield monitor

@@ -4,11 +4,12 @@ The query blocks: call it on the thread for NVML. Source: docs/reference/compute
 library", "Clique ID".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nvdra_api.errors import Reason, RetryableError
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import CliqueID
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver, Nvml, NvmlError
@@ -37,6 +38,19 @@ class FabricPolicy:
     requires_dns_names: bool
 
 
+@dataclass(frozen=True, slots=True)
+class FabricAnswer:
+    """What the node's GPUs say.
+
+    Attributes:
+        clique: The node's clique; empty without a fabric.
+        problem: `DeviceUnhealthy`: which GPUs have not answered; None if all have.
+    """
+
+    clique: CliqueID
+    problem: DriverError | None = None
+
+
 class FabricQuery:
     """Queries NVML for the node's clique."""
 
@@ -55,11 +69,12 @@ class FabricQuery:
         self._reload_count = -1
         self._accepted_driver = ""
 
-    def run(self) -> CliqueID:
-        """The node's clique at this moment.
+    def run(self) -> FabricAnswer:
+        """The node's clique at this moment. GPUs that fail alone are left out.
 
         Raises:
-            DriverError: `FabricError`; `DriverMismatch`: there is no driver, or NVML does not work.
+            DriverError: `FabricError`; `DriverMismatch`: there is no driver, or NVML does not work;
+                `DeviceUnhealthy`: no GPU answers.
         """
         try:
             library = self._host.find_library(_LIBRARY)
@@ -76,15 +91,19 @@ class FabricQuery:
                 "install or repair the NVIDIA driver; the plugin continues as soon as it works",
             ) from error
 
-    def _query(self, nvml: Nvml) -> CliqueID:
+    def _query(self, nvml: Nvml) -> FabricAnswer:
         infos: list[GpuFabricInfo] = []
-        for index in range(nvml.device_count()):
-            gpu = nvml.handle_by_index(index)
-            info = nvml.fabric_info(gpu)
-            if info is not None:
-                infos.append(
-                    GpuFabricInfo(gpu.uuid, info.state, info.status, info.cluster, info.clique)
-                )
+        failures: list[NvmlError] = []
+        count = nvml.device_count()
+        for index in range(count):
+            try:
+                infos += _query_gpu(nvml, index)
+            except NvmlError as error:
+                if error.is_driver_error:
+                    raise
+                failures.append(error)
+        if failures and len(failures) == count:
+            raise _unhealthy_error("no GPU of this node answers", failures)
         found = clique.clique_of(
             infos,
             is_strict=self._policy.is_strict,
@@ -92,7 +111,9 @@ class FabricQuery:
         )
         if found and self._policy.requires_dns_names:  # without a fabric IMEX resolves no names
             self._check_driver(nvml.driver_version())
-        return found
+        if not failures:
+            return FabricAnswer(found)
+        return FabricAnswer(found, _unhealthy_error("GPUs of this node do not answer", failures))
 
     def _check_driver(self, version: str) -> None:
         clique.check_driver(version)
@@ -106,3 +127,21 @@ class FabricQuery:
         file = (library, status.st_dev, status.st_ino, status.st_mtime_ns)
         if file != self._loaded:
             self._loaded, self._reload_count = file, self._reload_count + 1
+
+
+def _query_gpu(nvml: Nvml, index: int) -> Sequence[GpuFabricInfo]:
+    """What one GPU reports; empty if it supports no fabric."""
+    gpu = nvml.handle_by_index(index)
+    info = nvml.fabric_info(gpu)
+    if info is None:
+        return ()
+    return (GpuFabricInfo(gpu.uuid, info.state, info.status, info.cluster, info.clique),)
+
+
+def _unhealthy_error(what: str, failures: Sequence[NvmlError]) -> PermanentError:
+    return PermanentError(
+        Reason.DEVICE_UNHEALTHY,
+        f"{what}: {'; '.join(map(str, failures))}",
+        "look for Xid messages in the node's kernel log; release NVML on the node and reset the "
+        "GPUs, or reboot the node",
+    )

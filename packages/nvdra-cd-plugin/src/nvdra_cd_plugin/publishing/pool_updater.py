@@ -7,7 +7,7 @@ Events of the Node.
 import asyncio
 from typing import Final
 
-from nvdra_api.errors import DriverError
+from nvdra_api.errors import DriverError, Reason
 from nvdra_api.ids import NodeName
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
 from nvdra_runtime.resourceslices.publisher import Publisher
@@ -85,7 +85,8 @@ class PoolUpdater:
         kinds = [CHANNEL] if self._is_host_managed else [CHANNEL, DAEMON]
         health = "healthy" if is_usable else "unhealthy"
         self._metrics.set_devices({(kind, health): 1 for kind in kinds})
-        if status.problem is not None:
+        if status.problem is not None and status.problem.reason is not Reason.NVML_RELEASED:
+            # Of a release the GPU plugin has told.
             self._events.emit(
                 (node_reference(self._node),),
                 "Warning",

@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, CliqueID
 from nvdra_api.resource.claims import ClaimRef
-from nvdra_cd_plugin.fabric.monitor import FabricMonitor, FabricStatus
-from nvdra_cd_plugin.fabric.nvml_query import FabricPolicy, FabricQuery
+from nvdra_cd_plugin.fabric.known_clique import KnownClique
+from nvdra_cd_plugin.fabric.monitor import FabricMonitor, FabricStatus, ReadRelease
+from nvdra_cd_plugin.fabric.nvml_query import FabricAnswer, FabricPolicy, FabricQuery
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.node.host import Host
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.worker import Worker
 
+RULES = FabricPolicy(is_strict=True, tolerates_unfinished=False, requires_dns_names=True)
 REF = ClaimRef("team-a", "w-channel", ClaimUID("c-1"))
 NO_DRIVER = RetryableError(Reason.DRIVER_MISMATCH, "there is no driver", "install it")
+LOST = PermanentError(Reason.DEVICE_UNHEALTHY, "a GPU is lost", "reset it")
+RELEASED = RetryableError(Reason.NVML_RELEASED, "an administrator works on the GPUs", "wait")
 ON_ITS_WAY = RetryableError(Reason.FABRIC_ERROR, "GPUs have not joined", "wait")
 
 
@@ -24,12 +29,37 @@ async def released(uid: ClaimUID) -> None:
     raise AssertionError(uid)
 
 
+async def not_released() -> None:
+    return None
+
+
+async def a_release() -> DriverError:
+    return RELEASED
+
+
+def write_boot_id(root: Path) -> None:
+    path = root / "sys/kernel/random/boot_id"
+    path.parent.mkdir(parents=True)
+    path.write_text("boot-1")
+
+
+def host(root: Path) -> Host:
+    return Host(proc=root, sys=root, dev=root, driver_root=root)
+
+
+def known_clique(root: Path) -> KnownClique:
+    return KnownClique(root, host(root), RULES)
+
+
+def monitor(root: Path, worker: Worker, read_release: ReadRelease = not_released) -> FabricMonitor:
+    query = FabricQuery(host(root), RULES, lambda *_: None)
+    return FabricMonitor(query, worker, known_clique(root), worker, read_release, asyncio.Event())
+
+
 @pytest_asyncio.fixture
 async def watch(tmp_path: Path) -> AsyncIterator[FabricMonitor]:
-    host = Host(proc=tmp_path, sys=tmp_path, dev=tmp_path, driver_root=tmp_path)
-    rules = FabricPolicy(is_strict=True, tolerates_unfinished=False, requires_dns_names=True)
     async with Worker("nvml") as worker:
-        yield FabricMonitor(FabricQuery(host, rules, lambda *_: None), worker)
+        yield monitor(tmp_path, worker)
 
 
 def soon(seconds: float = 5.0) -> float:
@@ -62,3 +92,34 @@ async def test_the_error_says_if_nvml_has_not_answered(watch: FabricMonitor) -> 
 async def test_a_known_clique_is_returned_at_once(watch: FabricMonitor) -> None:
     watch.status = FabricStatus(CliqueID("c.1"), ON_ITS_WAY)
     assert await watch.wait_clique_for_claim(REF, DeviceWaitQueue(released), soon()) == "c.1"
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (FabricAnswer(CliqueID("c.2")), FabricStatus(CliqueID("c.2"))),
+        (FabricAnswer(CliqueID("c.2"), LOST), FabricStatus(CliqueID("c.2"), LOST)),
+        (FabricAnswer(CliqueID("")), FabricStatus(CliqueID("c.1"))),
+        (ON_ITS_WAY, FabricStatus(CliqueID("c.1"), ON_ITS_WAY)),
+    ],
+)
+def test_a_known_clique_is_kept_until_there_is_another_one(
+    result: FabricAnswer | DriverError, expected: FabricStatus
+) -> None:
+    assert FabricStatus(CliqueID("c.1"), NO_DRIVER).updated(result) == expected
+
+
+@pytest.mark.parametrize("clique", [None, CliqueID("c.1")])
+async def test_nothing_is_queried_while_nvml_is_released(
+    tmp_path: Path, clique: CliqueID | None
+) -> None:
+    """There is no driver here, which a query would say."""
+    write_boot_id(tmp_path)
+    async with Worker("nvml") as worker:
+        watch = monitor(tmp_path, worker, read_release=a_release)
+        if clique is not None:
+            known_clique(tmp_path).write(clique)
+        async with background_tasks.running(fabric=watch.run()):
+            await watch.wait_for_change(0)
+    assert watch.status == FabricStatus(clique, RELEASED)
+    assert not worker.is_busy

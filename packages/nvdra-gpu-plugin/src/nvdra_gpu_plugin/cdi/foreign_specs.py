@@ -33,13 +33,13 @@ def build_spec(record: GpuClaimRecord, node_spec: NodeSpec, inventory: Inventory
     """The spec of a claim, with the names that it was answered with and today's hardware.
 
     Returns:
-        None if one of its GPUs is not on the node.
+        None if one of its devices is not on the node.
     """
-    gpus = {gpu.uuid: gpu.name for gpu in inventory.gpus}
     devices: list[Device] = []
     for device in record.devices:
-        edits = node_spec.device_edits.get(gpus.get(device.uuid, device.device))
-        if edits is None or device.uuid not in gpus:
+        found = inventory.by_uuid.get(device.uuid)
+        edits = None if found is None else node_spec.device_edits.get(found.name)
+        if edits is None:
             return None
         devices += [Device(cdi_id.partition("=")[2], edits) for cdi_id in device.cdi_ids]
     edits = node_spec.common_edits + node_spec.sockets

@@ -1,4 +1,4 @@
-"""The CDI spec of the node: one spec for all its GPUs, written before any claim is prepared.
+"""The CDI spec of the node: one for all GPUs and MIG devices, written before a claim is prepared.
 
 There is one spec for each version of the driver, its generation. It is kept while a record names
 it, so that a driver upgrade does not change what a prepared claim refers to. A device's name
@@ -16,21 +16,29 @@ from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import Reason
-from nvdra_api.ids import DeviceName, GpuUUID
+from nvdra_api.ids import DeviceName, DeviceUUID
 from nvdra_cdi import codec, transforms
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Spec
 from nvdra_cdi.nvidia import driver_files, generator
 from nvdra_cdi.nvidia.assembly import assemble
-from nvdra_cdi.nvidia.options import Feature, Options
+from nvdra_cdi.nvidia.options import Feature, Options, join_root
 from nvdra_cdi.nvidia.options import Gpu as CdiGpu
+from nvdra_cdi.nvidia.options import MigDevice as CdiMigDevice
 from nvdra_cdi.rooted_files import RootedFiles
 
+from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.inventory import Device as GpuOrMig
 from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 
 _HASH_DIGITS: Final = 10
 """40 bits: a node has few devices, and device names stay readable."""
+
+_UVM: Final = "/dev/nvidia-uvm"
+"""The one device node beside the GPUs' that CUDA cannot do without: it fails with "initialization
+error" or 999, and a container can neither load the module nor make the node. nvidia-uvm-tools and
+nvidia-modeset are for profilers and displays. Source: docs/decisions/gpu-plugin.md."""
 
 _LIBCUDA: Final = re.compile(r"/libcuda\.so\.([0-9][^/]*\.[^/]+)")
 
@@ -53,7 +61,8 @@ class NodeSpec:
         sockets: The sockets of the driver's services, which may come and go at any time.
         device_edits: What a container gets for one device in addition, by device.
         container_edits: Common and device edits together, by device.
-        devices: The device of each GPU.
+        devices: The device of each GPU and MIG device. A GPU in MIG mode has one, too: claims that
+            were answered with it keep it.
     """
 
     generation: SpecGeneration
@@ -62,26 +71,26 @@ class NodeSpec:
     sockets: ContainerEdits
     device_edits: Mapping[DeviceName, ContainerEdits]
     container_edits: Mapping[DeviceName, ContainerEdits]
-    devices: Mapping[GpuUUID, DeviceName]
+    devices: Mapping[DeviceUUID, DeviceName]
 
     @property
-    def cdi_names(self) -> Mapping[str, GpuUUID]:
+    def cdi_names(self) -> Mapping[str, DeviceUUID]:
         """The CDI names of the devices, without the kind, and the GPU of each."""
         ids = self.generation.cdi_ids
         return {ids[device].partition("=")[2]: uuid for uuid, device in self.devices.items()}
 
-    def document(self, cdi_names: Mapping[str, GpuUUID]) -> Spec:
+    def document(self, cdi_names: Mapping[str, DeviceUUID]) -> Spec:
         """The content of the file.
 
         Args:
-            cdi_names: Names that claims were answered with and that these GPUs have, too. Names of
-                GPUs that are not on the node are left out.
+            cdi_names: Names that claims were answered with and that these devices have, too. Names
+                of devices that are not on the node are left out.
         """
         wanted = {**cdi_names, **self.cdi_names}
         devices = [
             Device(name, self.device_edits[self.devices[uuid]])
             for name, uuid in wanted.items()
-            if uuid in self.devices
+            if uuid in self.devices and _is_name_of(name, self.devices[uuid])
         ]
         return assemble(names.GPU_CDI_DEVICE_KIND, self.common_edits + self.sockets, devices)
 
@@ -96,6 +105,17 @@ class NodeSpec:
     def with_present_sockets(self) -> "NodeSpec":
         """The spec with the sockets of the services that run now."""
         return replace(self, sockets=generator.ipc_edits(self.options))
+
+
+def _is_name_of(cdi_name: str, device: DeviceName) -> bool:
+    """Whether the name can mean this device.
+
+    NVML derives the UUID of a MIG device from its place, so that one of another profile may have it
+    after an administrator has divided the GPU anew.
+    """
+    now = device_names.parse_mig_name(device)
+    before = device_names.parse_mig_name(cdi_name.rpartition("-")[0])
+    return now is None or (before is not None and before[1:] == now[1:])
 
 
 def with_sockets(document: Spec, sockets: ContainerEdits) -> Spec:
@@ -137,7 +157,9 @@ def build_node_spec(
         host: The files of the host.
 
     Returns:
-        The spec, and the GPUs that are not in it because their device nodes are missing.
+        The spec, and the GPUs and MIG devices that are not in it because a device node is missing:
+        their own, or nvidia-uvm's, which all need; or because the kernel module does not know the
+        MIG instance.
 
     Raises:
         DiscoveryError: The driver's files are missing, or are of another version.
@@ -146,21 +168,26 @@ def build_node_spec(
     options = options.model_copy(update={"driver_version": driver_version or None})
     without_ipc = options.model_copy(update={"features": options.features | {Feature.NO_IPC}})
     common = generator.common_edits(without_ipc, host)
-    if previous is not None and _only_removes(common, previous.common_edits):
-        common = previous.common_edits
     _check_drivers(common, majors)
+    if previous is not None and _lacks_files(common, previous.common_edits):
+        common = previous.common_edits
     device_edits: dict[DeviceName, ContainerEdits] = {}
-    devices: dict[GpuUUID, DeviceName] = {}
+    devices: dict[DeviceUUID, DeviceName] = {}
     faults: list[Fault] = []
     for gpu in gpus:
-        try:
-            edits = _device_edits(gpu, options, majors, host)
-        except DiscoveryError as error:
-            if previous is None or previous.devices.get(gpu.uuid) != gpu.name:
-                faults.append(Fault(gpu.name, str(error), Reason.DEVICE_NODE_MISSING))
-                continue
-            edits = previous.device_edits[gpu.name]
-        device_edits[gpu.name], devices[gpu.uuid] = edits, gpu.name
+        if not _has_uvm(common):
+            faults.append(_missing_uvm_fault(gpu, options))
+            continue
+        parts: tuple[GpuOrMig, ...] = (gpu, *gpu.mig_devices)
+        for device in parts:
+            try:
+                edits = _device_edits(gpu, device, options, majors, host)
+            except DiscoveryError as error:
+                if previous is None or previous.devices.get(device.uuid) != device.name:
+                    faults.append(Fault(device.name, str(error), Reason.DEVICE_NODE_MISSING))
+                    continue
+                edits = previous.device_edits[device.name]
+            device_edits[device.name], devices[device.uuid] = edits, device.name
     hashes = {
         device: _hash(driver_version, uuid, device_edits[device])
         for uuid, device in devices.items()
@@ -182,7 +209,7 @@ def build_node_spec(
     return spec, faults
 
 
-def _hash(version: str, uuid: GpuUUID, edits: ContainerEdits) -> str:
+def _hash(version: str, uuid: DeviceUUID, edits: ContainerEdits) -> str:
     """What tells a device from others of its name: it is the same in every boot of this driver."""
     nodes = tuple(replace(node, major=0) for node in edits.device_nodes)
     content = codec.digest(replace(edits, device_nodes=nodes))
@@ -190,21 +217,55 @@ def _hash(version: str, uuid: GpuUUID, edits: ContainerEdits) -> str:
     return hashlib.sha256(whole.encode()).hexdigest()[:_HASH_DIGITS]
 
 
-def _only_removes(found: ContainerEdits, previous: ContainerEdits) -> bool:
-    """Whether files are missing and none are new. An update of the driver brings new files."""
+def _lacks_files(found: ContainerEdits, previous: ContainerEdits) -> bool:
+    """Whether nvidia-uvm is missing; or others, and none are new, as they are after an update."""
+    if _has_uvm(previous) and not _has_uvm(found):
+        return True
     present, expected = ({*edits.mounts, *edits.device_nodes} for edits in (found, previous))
     return present < expected
 
 
+def _has_uvm(edits: ContainerEdits) -> bool:
+    return any(node.path == _UVM for node in edits.device_nodes)
+
+
+def _missing_uvm_fault(gpu: Gpu, options: Options) -> Fault:
+    path = join_root(options.target_dev_root, _UVM)
+    return Fault(
+        gpu.name,
+        f"{gpu.name} ({gpu.uuid}) needs {path}, which is not on the node; run nvidia-modprobe "
+        "-c0 -u there, or in the driver container, and at every boot; it is offered once it is "
+        "there",
+        Reason.DEVICE_NODE_MISSING,
+    )
+
+
 def _device_edits(
-    gpu: Gpu, options: Options, majors: DriversByMajor, host: RootedFiles
+    gpu: Gpu,
+    device: GpuOrMig,
+    options: Options,
+    majors: DriversByMajor,
+    host: RootedFiles,
 ) -> ContainerEdits:
-    """What a container gets for this GPU.
+    """What a container gets for this GPU, or for a MIG device of it.
 
     Raises:
-        DiscoveryError: Its device node is missing, or is another device.
+        DiscoveryError: Its device node is missing, or is another device; or the kernel module does
+            not know the MIG instance.
     """
-    edits = generator.gpu_edits(options, CdiGpu(gpu.uuid, gpu.minor, gpu.pci), host)
+    parent = CdiGpu(gpu.uuid, gpu.minor, gpu.pci, has_mig_mode=gpu.is_mig_enabled)
+    if isinstance(device, Gpu):
+        edits = generator.gpu_edits(options, parent, host)
+    else:
+        part = CdiMigDevice(
+            device.uuid,
+            parent,
+            device.gpu_instance,
+            device.compute_instance,
+            index=0,  # it is part of names that are not used here
+            is_graphics=device.has_graphics,
+        )
+        edits = generator.mig_edits(options, part, host)
     _check_drivers(edits, majors)
     for node in edits.device_nodes:
         if node.path == f"/dev/nvidia{gpu.minor}" and node.minor != gpu.minor:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from nvdra_api import names
-from nvdra_api.ids import GpuUUID
+from nvdra_api.ids import DeviceUUID
 from nvdra_cdi import codec, files
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.model import ContainerEdits, Spec
@@ -52,7 +52,7 @@ class SpecFiles:
         self._current: NodeSpec | None = None
         self._sockets: ContainerEdits | None = None
         self._claimed = ClaimedNames()
-        self._given_out: dict[str, dict[str, GpuUUID]] = {}
+        self._given_out: dict[str, dict[str, DeviceUUID]] = {}
 
     def open(self, claimed: ClaimedNames) -> None:
         """Read the specs that prepared claims refer to, before the first one is written."""

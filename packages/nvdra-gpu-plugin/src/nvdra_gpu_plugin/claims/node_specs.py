@@ -2,7 +2,7 @@
 
 A claim of an earlier boot was answered with names that are in no spec of this boot, or mean other
 hardware there. The current spec gets them, whether or not the kubelet prepares the claim again:
-kubelets before 1.37 keep the old answer.
+kubelets before 1.37 add the next answer to the old one and give the runtime the names of both.
 
 A spec is removed when the driver has changed and no prepared claim refers to it any more. A claim
 whose record was lost also refers to a spec. Therefore no spec is removed before `RecordRecovery`
@@ -24,7 +24,7 @@ from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.claimed_names import ClaimedNames, claimed_names
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
-from nvdra_gpu_plugin.hardware.device_monitor import Snapshot
+from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 
 LOG = logs.logger(__name__)

@@ -1,4 +1,4 @@
-"""Decides which GPUs a claim gets, and whether it may have them. `preparer` does the rest."""
+"""Decides which devices a claim gets, and whether it may have them. `preparer` does the rest."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,9 +16,10 @@ from nvdra_runtime.claims import records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
-from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.devices import device_identity
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
+from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 
 
@@ -29,7 +30,7 @@ def make(
     generation: SpecGeneration,
     node: NodeName,
 ) -> GpuClaimRecord:
-    """Return the record of a claim that gets the GPUs that were allocated to it.
+    """Return the record of a claim that gets the devices that were allocated to it.
 
     Args:
         claim: The claim as the API server returned it.
@@ -39,23 +40,15 @@ def make(
         node: This node, whose name is also the name of its pool.
 
     Raises:
-        PermanentError: `UnknownDevice`; `InvalidConfig`: part of a GPU was allocated to the claim.
+        PermanentError: `UnknownDevice`; `InvalidConfig`: part of a device was allocated to the
+            claim.
     """
-    gpus = [_find_gpu(claim, entry.result, inventory, node) for entry in configured]
-    for entry, gpu in zip(configured, gpus, strict=True):
-        _check_whole(claim, entry.result, gpu)
-    devices = tuple(
-        GpuDeviceRecord(
-            request=entry.result.base_request,
-            pool=PoolName(entry.result.pool),
-            device=gpu.name,
-            pci=gpu.pci,
-            uuid=gpu.uuid,
-            is_admin=bool(entry.result.admin_access),
-            share_id=entry.result.share_id,
-            cdi_id=generation.cdi_ids[gpu.name],
-        )
-        for entry, gpu in zip(configured, gpus, strict=True)
+    devices = [_find_device(claim, entry.result, inventory, node) for entry in configured]
+    for entry, device in zip(configured, devices, strict=True):
+        _check_all_of_it(claim, entry.result, device)
+    records_of_devices = tuple(
+        _device_record(entry.result, device, generation)
+        for entry, device in zip(configured, devices, strict=True)
     )
     pods = _consumers(claim)
     return GpuClaimRecord(
@@ -65,7 +58,7 @@ def make(
         generation=generation.name,
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),
-        devices=devices,
+        devices=records_of_devices,
     )
 
 
@@ -83,7 +76,7 @@ def minimum_capacity(claim: ResourceClaim, configured: Iterable[ConfiguredResult
 def check_free(
     record: GpuClaimRecord, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]
 ) -> None:
-    """Check that no other claim holds one of the GPUs. The caller holds the GPUs' locks.
+    """Check that no other claim holds one of the devices. The caller holds their GPUs' locks.
 
     Args:
         record: What the claim would get.
@@ -97,7 +90,7 @@ def check_free(
     for device in record.devices:
         holder = claim_index.conflicting_claim(device, record.uid)
         if holder is not None:
-            keys = tuple(each.pci for each in record.devices)
+            keys = tuple(each.wait_key for each in record.devices)
             raise DeviceInUseError(record.ref, device.device, holder, keys)
     older = _claim_with_other_driver(record, claim_index, driver_versions)
     if older is not None:
@@ -151,21 +144,35 @@ def check_records_complete(
     )
 
 
-def _find_gpu(
+def _device_record(
+    result: DeviceRequestAllocationResult, device: Device, generation: SpecGeneration
+) -> GpuDeviceRecord:
+    return GpuDeviceRecord(
+        request=result.base_request,
+        pool=PoolName(result.pool),
+        device=device.name,
+        **device_identity.fields(device),
+        is_admin=bool(result.admin_access),
+        share_id=result.share_id,
+        cdi_id=generation.cdi_ids[device.name],
+    )
+
+
+def _find_device(
     claim: ResourceClaim,
     result: DeviceRequestAllocationResult,
     inventory: Inventory,
     node: NodeName,
-) -> Gpu:
-    gpu = inventory.by_name.get(DeviceName(result.device))
+) -> Device:
+    device = inventory.by_name.get(DeviceName(result.device))
     if result.pool != node:
         problem = f"pool {result.pool} is not this node's pool {node}"
-    elif gpu is None:
+    elif device is None:
         problem = f"{result.device} is not on node {node}, which has {_list_devices(inventory)}"
-    elif gpu.is_mig_enabled:
+    elif isinstance(device, Gpu) and device.is_mig_enabled:
         problem = f"{result.device} is in MIG mode and cannot be handed out whole"
     else:
-        return gpu
+        return device
     raise PermanentError(
         Reason.UNKNOWN_DEVICE,
         f"claim {claim.ref}, request {result.request}: {problem}",
@@ -176,21 +183,23 @@ def _find_gpu(
     )
 
 
-def _check_whole(claim: ResourceClaim, result: DeviceRequestAllocationResult, gpu: Gpu) -> None:
-    """Refuse a claim that was allocated part of the GPU, which would silently get all of it."""
+def _check_all_of_it(
+    claim: ResourceClaim, result: DeviceRequestAllocationResult, device: Device
+) -> None:
+    """Refuse a claim that was allocated part of the device, which would silently get all of it."""
     consumed = result.consumed_capacity or {}
     memory = consumed.get("memory", consumed.get(f"{names.GPU_DRIVER}/memory"))
-    is_all = memory is not None and memory.amount >= (gpu.memory_bytes or 0)
+    is_all = memory is not None and memory.amount >= (device.memory_bytes or 0)
     if result.admin_access or not consumed or is_all:
         return
     raise PermanentError(
         Reason.INVALID_CONFIG,
-        f"claim {claim.ref}, request {result.request}: it was allocated part of {gpu.name} "
+        f"claim {claim.ref}, request {result.request}: it was allocated part of {device.name} "
         f"({_amounts(consumed)}) by what another driver has published, but this version of "
-        "nvdra-gpu-plugin hands out whole GPUs only",
+        "nvdra-gpu-plugin hands out whole GPUs and MIG devices only",
         "delete the pod, so that its claim is allocated anew from what the node offers now",
         claim=str(claim.ref),
-        device=gpu.name,
+        device=device.name,
     )
 
 
@@ -215,4 +224,4 @@ def _claim_with_other_driver(
 
 
 def _list_devices(inventory: Inventory) -> str:
-    return ", ".join(inventory.by_name) or "no GPU"
+    return ", ".join(device.name for device in inventory.devices) or "no GPU"

@@ -8,8 +8,8 @@ from nvdra_api import names
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import NodeName, PciAddress
-from nvdra_api.resource.claims import ClaimRef, ResourceClaim
-from nvdra_api.v1beta1 import GpuConfig
+from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
+from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig
 from nvdra_runtime.claims import allocation, opaque_configs
 from nvdra_runtime.claims.device_wait_queue import NotifyWaiting
 from nvdra_runtime.claims.prepare_result import PrepareResult
@@ -20,19 +20,20 @@ from nvdra_runtime.telemetry import keys, logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 from nvdra_gpu_plugin.claims import plan, record_checks
-from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.replanner import Replanner
+from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.hardware.device_monitor import Snapshot
+from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 
 LOG = logs.logger(__name__)
 
-_WHOLE: Final = "The claim asks for a minimum of capacity and gets whole GPUs"
+_WHOLE: Final = "The claim asks for a minimum of capacity and gets whole devices"
 
 
 class Preparer:
@@ -82,7 +83,7 @@ class Preparer:
             await self._replanner.complete(deadline)
             with self._telemetry.step("resolve config"):
                 configured = opaque_configs.resolve(
-                    claim, names.GPU_DRIVER, lambda _: GpuConfig, self._gates
+                    claim, names.GPU_DRIVER, _config_kind, self._gates
                 )
                 record = plan.make(
                     claim, configured, snapshot.inventory, snapshot.spec.generation, self._node
@@ -219,3 +220,8 @@ class Preparer:
             "verify devices", {keys.HW_TYPE: keys.HW_TYPE_GPU, keys.HW_ID: tuple(by_uuid)}
         ):
             await self._verifier.verify(snapshot, tuple(by_uuid.values()), deadline)
+
+
+def _config_kind(result: DeviceRequestAllocationResult) -> type[DeviceConfig]:
+    is_mig = device_names.parse_mig_name(result.device) is not None
+    return MigDeviceConfig if is_mig else GpuConfig

@@ -14,6 +14,7 @@ from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.kubelet_checkpoint import CheckpointClaim, CheckpointDevice
 
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
+from nvdra_gpu_plugin.devices import device_identity, device_names
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -98,14 +99,15 @@ def _claim_record(
 def _device_record(
     device: CheckpointDevice, inventory: Inventory, admin_access: frozenset[tuple[str, str]]
 ) -> GpuDeviceRecord:
-    gpu = inventory.by_name.get(device.device)
+    found = inventory.by_name.get(device.device)
+    is_mig = device_names.parse_mig_name(device.device) is not None
+    unknown = {"kind": "mig" if is_mig else "gpu", "pci": PciAddress(""), "uuid": GpuUUID("")}
     request = device.requests[0] if device.requests else ""
     return GpuDeviceRecord(
         request=request,
         pool=device.pool,
         device=device.device,
-        pci=PciAddress("") if gpu is None else gpu.pci,
-        uuid=GpuUUID("") if gpu is None else gpu.uuid,
+        **(unknown if found is None else device_identity.fields(found)),
         is_admin=(request, device.device) in admin_access,
         share_id=device.share_id,
         cdi_id=device.cdi_ids[0] if device.cdi_ids else "",

@@ -1,7 +1,8 @@
 """Checks whether the record of a claim that was prepared earlier still describes this node.
 
 A GPU is known by its UUID. Its device name, its minor number and its PCI address may be another
-GPU's after a reboot.
+GPU's after a reboot. A MIG device is known by its UUID and its profile; it does not survive a
+reboot, but an administrator may make it again.
 """
 
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from typing import Any
 from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.ids import PciAddress
 
+from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
+from nvdra_gpu_plugin.devices.inventory import Device, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 
 
@@ -44,8 +46,10 @@ def check_same_gpus(
         PermanentError: `DeviceUnhealthy`; `UnknownDevice`: the claim's spec, which is of another
             generation, describes the GPU as a device that it is not any more.
     """
-    for device, gpu in _gpus(record, inventory):
-        if gpu is None:
+    for device, found in _devices(record, inventory):
+        if found is None and device.kind == "mig":
+            raise _missing_mig_device(device, inventory)
+        if found is None:
             other = inventory.by_name.get(device.device)
             now = f", and {device.device} is another GPU now ({other.uuid})" if other else ""
             raise PermanentError(
@@ -56,10 +60,10 @@ def check_same_gpus(
                 "in; if it does not come back, delete the pod, so that it is scheduled anew",
                 device=device.device,
             )
-        if record.generation != generation.name and gpu.name != device.device:
+        if record.generation != generation.name and found.name != device.device:
             raise PermanentError(
                 Reason.UNKNOWN_DEVICE,
-                f"{device.device} ({device.uuid}) has become {gpu.name} since the claim was "
+                f"{device.device} ({device.uuid}) has become {found.name} since the claim was "
                 f"prepared with driver {record.generation}",
                 "delete the pod, so that its claims are prepared anew",
                 device=device.device,
@@ -67,33 +71,41 @@ def check_same_gpus(
 
 
 def missing_devices(record: GpuClaimRecord, inventory: Inventory) -> list[GpuDeviceRecord]:
-    """The claim's devices whose GPUs are not on the node, or have not been described yet."""
-    return [device for device, gpu in _gpus(record, inventory) if gpu is None]
+    """The claim's devices that are not on the node, or have not been described yet."""
+    return [device for device, found in _devices(record, inventory) if found is None]
 
 
 def with_present_names(record: GpuClaimRecord, inventory: Inventory) -> list[GpuDeviceRecord]:
-    """The claim's devices under the names that their GPUs have now."""
+    """The claim's devices under the names that they have now."""
     return [
-        device if gpu is None else device.model_copy(update={"device": gpu.name})
-        for device, gpu in _gpus(record, inventory)
+        device if found is None else device.model_copy(update={"device": found.name})
+        for device, found in _devices(record, inventory)
     ]
 
 
+def _missing_mig_device(device: GpuDeviceRecord, inventory: Inventory) -> PermanentError:
+    other = inventory.by_uuid.get(device.uuid) or inventory.by_name.get(device.device)
+    now = f"; {other.uuid} is {other.name} now" if other else ""
+    return PermanentError(
+        Reason.DEVICE_UNHEALTHY,
+        f"{device.device} was MIG device {device.uuid or 'not known'} when the claim was prepared, "
+        f"and it does not exist any more{now}",
+        "MIG devices go when an administrator destroys them, and with each reboot and reset of the "
+        "GPU; make the same one again (nvidia-smi mig -cgi), or delete the pod, so that it is "
+        "scheduled anew",
+        device=device.device,
+    )
+
+
 def _planned_again(device: GpuDeviceRecord, inventory: Inventory) -> GpuDeviceRecord:
-    gpu = _gpu(device, inventory)
-    if gpu is None:
+    found = device_identity.find(device, inventory)
+    if found is None:
         return device.model_copy(update={"pci": PciAddress("")})
-    return device.model_copy(update={"pci": gpu.pci, "uuid": gpu.uuid})
+    return device.model_copy(update=device_identity.fields(found))
 
 
-def _gpus(
+def _devices(
     record: GpuClaimRecord, inventory: Inventory
-) -> Iterator[tuple[GpuDeviceRecord, Gpu | None]]:
+) -> Iterator[tuple[GpuDeviceRecord, Device | None]]:
     for device in record.devices:
-        yield device, _gpu(device, inventory)
-
-
-def _gpu(device: GpuDeviceRecord, inventory: Inventory) -> Gpu | None:
-    if device.uuid:
-        return inventory.by_uuid.get(device.uuid)
-    return inventory.by_name.get(device.device)
+        yield device, device_identity.find(device, inventory)

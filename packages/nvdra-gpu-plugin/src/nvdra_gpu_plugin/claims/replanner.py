@@ -17,7 +17,7 @@ from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.claims import node_specs, record_checks
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.hardware.device_monitor import Snapshot
+from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 
 LOG = logs.logger(__name__)

@@ -4,21 +4,37 @@ Fields are only added, with a default, so that older records can still be read.
 """
 
 from nvdra_api import names
-from nvdra_api.ids import GpuUUID, PciAddress
+from nvdra_api.ids import DeviceUUID, GpuUUID, PciAddress
 from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
 
 
 class GpuDeviceRecord(DeviceRecord):
-    """One allocated GPU of a prepared claim."""
+    """One allocated GPU, or MIG device of a GPU, of a prepared claim."""
 
     pci: PciAddress
-    uuid: GpuUUID
+    """Of the GPU."""
+    uuid: DeviceUUID
     """Like the PCI address, empty in a record that was recovered while the GPU was missing. A GPU
     that is missing after a reboot has no PCI address."""
     kind: str = "gpu"
+    """`gpu` or `mig`."""
+    parent_uuid: GpuUUID = GpuUUID("")
+    """The GPU of a MIG device; empty as the UUID is, and for a whole GPU."""
+    profile: str = ""
+    """The profile of a MIG device, such as `1g.5gb`. It tells whether a device with its UUID is
+    still the same: NVML derives the UUID from the place on the GPU."""
     is_admin: bool = False
     """Admin access excludes nobody and is excluded by nobody."""
     cdi_id: str
+
+    @property
+    def wait_key(self) -> str:
+        """Claims that wait for the same key get the device in the order in which they came.
+
+        That of a whole GPU is its PCI address: who waits for a MIG device waits for nobody who
+        waits for another one of the same GPU.
+        """
+        return self.uuid if self.kind == "mig" else self.pci
 
     @property
     def display_name(self) -> str:

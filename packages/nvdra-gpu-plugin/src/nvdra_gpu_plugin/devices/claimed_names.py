@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from nvdra_api import names
-from nvdra_api.ids import ClaimUID, GpuUUID
+from nvdra_api.ids import ClaimUID, DeviceUUID
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 
@@ -24,10 +24,10 @@ class ClaimedNames:
             again yet. Specs of that boot do not describe today's hardware.
     """
 
-    by_generation: Mapping[str, Mapping[str, GpuUUID]] = field(
-        default_factory=dict[str, Mapping[str, GpuUUID]]
+    by_generation: Mapping[str, Mapping[str, DeviceUUID]] = field(
+        default_factory=dict[str, Mapping[str, DeviceUUID]]
     )
-    of_earlier_boots: Mapping[str, GpuUUID] = field(default_factory=dict[str, GpuUUID])
+    of_earlier_boots: Mapping[str, DeviceUUID] = field(default_factory=dict[str, DeviceUUID])
 
 
 def claimed_names(
@@ -39,8 +39,8 @@ def claimed_names(
         records: The records of all prepared claims.
         earlier_boots: The claims that are to be planned again.
     """
-    by_generation: dict[str, dict[str, GpuUUID]] = {}
-    earlier: dict[str, GpuUUID] = {}
+    by_generation: dict[str, dict[str, DeviceUUID]] = {}
+    earlier: dict[str, DeviceUUID] = {}
     for record in records:
         if record.uid in earlier_boots:
             earlier.update(_names(record))
@@ -49,7 +49,7 @@ def claimed_names(
     return ClaimedNames(by_generation, earlier)
 
 
-def _names(record: GpuClaimRecord) -> Iterable[tuple[str, GpuUUID]]:
+def _names(record: GpuClaimRecord) -> Iterable[tuple[str, DeviceUUID]]:
     for device in record.devices:
         for cdi_id in device.cdi_ids:
             kind, _, name = cdi_id.partition("=")

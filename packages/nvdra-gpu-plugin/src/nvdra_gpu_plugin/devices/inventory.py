@@ -1,12 +1,87 @@
-"""The GPUs of a node, as immutable values. They are created in the room `hardware`."""
+"""The GPUs of a node and their devices, as immutable values; created in the room `hardware`.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+A device is what can be allocated: a whole GPU, or a MIG device of a GPU in MIG mode.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from nvdra_api.errors import Reason
-from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
+from nvdra_api.ids import DeviceName, DeviceUUID, GpuUUID, MigUUID, PciAddress
 
-from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices import device_names, mig_profiles
+from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    """A compute instance of a GPU in MIG mode, which an administrator has made.
+
+    Attributes:
+        parent_uuid: The GPU.
+        parent_minor: Its minor number, which is part of the name.
+        pci: Its PCI address.
+        profile: What its GPU instance has.
+        placement: Where its GPU instance is.
+        gpu_instance: The id of the GPU instance.
+        compute_instance: The id of the compute instance in it.
+        compute_start: The first compute slice within the GPU instance.
+        compute_slices: How many it has; fewer than `profile.slices` if other compute instances
+            share the GPU instance.
+        multiprocessors: Of the compute instance.
+
+    Source: docs/reference/gpu-devices.md, "Existing MIG devices".
+    """
+
+    uuid: MigUUID
+    parent_uuid: GpuUUID
+    parent_minor: int
+    pci: PciAddress
+    profile: MigProfile
+    placement: Placement
+    gpu_instance: int
+    compute_instance: int
+    compute_start: int
+    compute_slices: int
+    multiprocessors: int
+
+    @property
+    def kind(self) -> str:
+        """The kind of device: `mig`."""
+        return "mig"
+
+    @property
+    def memory_bytes(self) -> int:
+        """Its memory, which it shares with other parts of its GPU instance."""
+        return self.profile.memory_bytes
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it does not cover its GPU instance."""
+        return self.compute_slices != self.profile.slices
+
+    @property
+    def has_graphics(self) -> bool:
+        """Whether programs can use it for graphics."""
+        return "+gfx" in self.profile.name
+
+    @property
+    def profile_name(self) -> str:
+        """`3g.20gb`, or `1c.3g.20gb` for a part of such a GPU instance."""
+        if not self.is_part:
+            return self.profile.name
+        return mig_profiles.part_name(self.profile.name, self.compute_slices)
+
+    @property
+    def name(self) -> DeviceName:
+        """The device name: `gpu-<minor>-mig-<profile>-<profile id>-<start>`."""
+        return device_names.mig_name(
+            self.parent_minor,
+            self.profile_name,
+            self.profile.id,
+            self.placement.start,
+            self.compute_start if self.is_part else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +97,7 @@ class Gpu:
         numa_node: None if the kernel knows none.
         pcie_root: `pci<domain>:<bus>`; None if the GPU is not below a PCI host bridge.
         is_mig_enabled: Whether the GPU is in MIG mode, so that it cannot be allocated as a whole.
+        mig_devices: Its MIG devices in the order of their names; none unless it is in MIG mode.
 
     Source: docs/reference/gpu-devices.md, "NVML calls for each GPU".
     """
@@ -40,6 +116,17 @@ class Gpu:
     numa_node: int | None
     pcie_root: str | None
     is_mig_enabled: bool
+    mig_devices: tuple[MigDevice, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The kind of device: `gpu`."""
+        return "gpu"
+
+    @property
+    def devices(self) -> "tuple[Device, ...]":
+        """What it offers: its MIG devices in MIG mode, otherwise itself."""
+        return self.mig_devices if self.is_mig_enabled else (self,)
 
     @property
     def name(self) -> DeviceName:
@@ -47,12 +134,17 @@ class Gpu:
         return device_names.gpu_name(self.minor)
 
 
+Device = Gpu | MigDevice
+"""What can be allocated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A GPU that cannot be used.
+    """A GPU or a MIG device that cannot be used.
 
     Attributes:
-        device: Its device name, or a text with its NVML index; empty for all GPUs of the node.
+        device: Its device name, or a text with its NVML index; empty for all GPUs of the node. With
+            a GPU, its MIG devices cannot be used either.
         text: What is wrong and what to do.
         reason: The reason that is reported.
         is_lost: Whether the GPU has fallen off the bus. It stays published with a taint where
@@ -67,17 +159,45 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All GPUs of the node, in the order of their PCI addresses."""
+    """All GPUs of the node, in the order of their PCI addresses.
+
+    Attributes:
+        gpus: The GPUs, in MIG mode or not.
+        devices: What they offer, in the same order.
+        by_name: Every GPU and every MIG device, also a GPU in MIG mode, which is not offered.
+        by_uuid: The same by UUID.
+    """
 
     gpus: tuple[Gpu, ...] = ()
-    by_name: Mapping[DeviceName, Gpu] = field(init=False)
-    by_uuid: Mapping[GpuUUID, Gpu] = field(init=False)
+    devices: tuple[Device, ...] = field(init=False)
+    by_name: Mapping[DeviceName, Device] = field(init=False)
+    by_uuid: Mapping[DeviceUUID, Device] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "by_name", {gpu.name: gpu for gpu in self.gpus})
-        object.__setattr__(self, "by_uuid", {gpu.uuid: gpu for gpu in self.gpus})
+        known: list[Device] = [*self.gpus, *(mig for gpu in self.gpus for mig in gpu.mig_devices)]
+        offered = tuple(device for gpu in self.gpus for device in gpu.devices)
+        object.__setattr__(self, "devices", offered)
+        object.__setattr__(self, "by_name", {device.name: device for device in known})
+        object.__setattr__(self, "by_uuid", {device.uuid: device for device in known})
 
     def without(self, faults: Iterable[Fault]) -> "Inventory":
-        """The inventory without GPUs that cannot be used."""
-        faulty = {fault.device for fault in faults}
-        return Inventory(tuple(gpu for gpu in self.gpus if gpu.name not in faulty))
+        """The inventory without GPUs and MIG devices that cannot be used."""
+        return self.without_devices({fault.device for fault in faults})
+
+    def without_devices(self, names: Container[str]) -> "Inventory":
+        """The inventory without GPUs and MIG devices of these names."""
+        left = (gpu for gpu in self.gpus if gpu.name not in names)
+        return Inventory(tuple(_without(gpu, names) for gpu in left))
+
+    def gpu_of(self, device: Device) -> Gpu:
+        """The GPU that a device of this inventory is, or is a part of."""
+        if isinstance(device, Gpu):
+            return device
+        parent = self.by_uuid[device.parent_uuid]
+        assert isinstance(parent, Gpu)
+        return parent
+
+
+def _without(gpu: Gpu, names: Container[str]) -> Gpu:
+    left = tuple(mig for mig in gpu.mig_devices if mig.name not in names)
+    return gpu if left == gpu.mig_devices else replace(gpu, mig_devices=left)

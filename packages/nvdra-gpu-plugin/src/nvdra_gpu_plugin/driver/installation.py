@@ -91,6 +91,16 @@ def gpu_minor(host: Host, pci: PciAddress) -> int | None:
     return None
 
 
+def mig_instances(host: Host) -> frozenset[str]:
+    """The MIG instances that the kernel module lists, as paths: `gpu0/mig/gi1/ci0`.
+
+    It lists them as long as they exist, so that other paths mean that some were made or destroyed.
+    """
+    capabilities = host.proc / "driver/nvidia/capabilities"
+    found = capabilities.glob("gpu*/mig/gi*/ci*")
+    return frozenset(str(path.relative_to(capabilities)) for path in found)
+
+
 def device_nodes(directory: Path) -> DeviceNodes:
     """The driver's device nodes in the host's /dev."""
     found: dict[str, int] = {}

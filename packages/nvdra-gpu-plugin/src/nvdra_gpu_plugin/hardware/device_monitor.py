@@ -8,11 +8,10 @@ missing device node are noticed within seconds, without a restart.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from nvdra_api.errors import Reason
-from nvdra_api.ids import DeviceName
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
@@ -21,17 +20,17 @@ from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
 
-from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.cdi.spec_updater import SpecState, SpecUpdater
-from nvdra_gpu_plugin.devices.inventory import Fault, Gpu, Inventory
+from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.installation import DriverInstallation
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSession, NvmlSessions
-from nvdra_gpu_plugin.hardware import gpu_probe
+from nvdra_gpu_plugin.hardware import device_state, gpu_probe
+from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
 from nvdra_gpu_plugin.hardware.gpu_probe import UNRESPONSIVE_S, GpuProbe
-from nvdra_gpu_plugin.hardware.nvml_reopen_policy import NvmlReopenPolicy
+from nvdra_gpu_plugin.hardware.nvml_reopen_policy import NvmlReopenPolicy, must_open
 
 _INTERVAL_S: Final = 5.0
 """Between two inspections. One is some 200 `lstat` calls, a millisecond. Probes run by
@@ -44,6 +43,10 @@ in persistence mode take milliseconds, others 1 to 3 s, all about the same."""
 _IDLE_TIMEOUT_S: Final = 1.0
 """How long calls in progress may take before a session is abandoned instead of closed."""
 
+_REOPENING_S: Final = 60.0
+"""How long GPUs stay offered while NVML is opened again. Closing it takes long on a GPU whose
+firmware does not answer: 45 s for each call (open-gpu-kernel-modules issue 446)."""
+
 _RELEASE_TIMEOUT_S: Final = UNRESPONSIVE_S
 """The same when an administrator waits for the session to be closed: abandoning it ends the
 process, so a GPU that just starts is waited for."""
@@ -51,41 +54,6 @@ process, so a GPU that just starts is waited for."""
 _KEEP_REPLACED_S: Final = 600.0
 """How long the previous generation is kept for a claim that is just being prepared from it. The
 kubelet's deadline is 45 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The usable GPUs of the node, and their CDI spec."""
-
-    inventory: Inventory
-    spec: NodeSpec
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceState:
-    """What is known of the node's GPUs.
-
-    Attributes:
-        snapshot: The GPUs; None while none can be used.
-        node_fault: Why none can be used, or what failed although the snapshot can be used.
-        faults: GPUs that cannot be used, and are not published.
-        awaited: GPUs that NVML reports and that have not described themselves yet, by device name;
-            None for one whose name is not known either. They are not in the snapshot.
-        is_released: Whether NVML is released. All else is as it was before, and is not looked at.
-    """
-
-    snapshot: Snapshot | None = None
-    node_fault: Fault | None = None
-    faults: tuple[Fault, ...] = ()
-    awaited: tuple[DeviceName | None, ...] = ()
-    is_released: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the driver works and there is no GPU."""
-        if self.snapshot is None or self.faults or self.awaited:
-            return False
-        return not self.snapshot.inventory.gpus
 
 
 class DeviceMonitor:
@@ -125,8 +93,10 @@ class DeviceMonitor:
         self._workers: dict[int, Worker] = {}
         self._session_tasks: list[asyncio.Task[None]] = []
         self._reopen_policy = NvmlReopenPolicy()
+        self._opening_since = 0.0
         self._must_rebuild_spec = True
         self._spec_state: SpecState | None = None
+        self._mig_instances: Collection[str] = frozenset()
         self._replaced_at: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
@@ -207,6 +177,9 @@ class DeviceMonitor:
         try:
             state = await self._inspect(group)
         except DriverUnavailable as error:
+            if self._is_opening_in_time:
+                # Claims wait for the session, and nobody is told that the GPUs are gone.
+                return replace(self.state, node_fault=error.fault, is_released=False)
             state = DeviceState(node_fault=error.fault)
         except (OSError, CDIError) as error:
             # A file cannot be read at this moment; what is known stays offered, and each claim
@@ -228,12 +201,15 @@ class DeviceMonitor:
         except FileNotFoundError as error:
             await self._close_session()
             raise DriverUnavailable(Reason.DRIVER_MISMATCH, str(error)) from error
+        await self._check_mig_instances()
         session, now = self._sessions.current, self._clock.monotonic()
-        if self._reopen_policy.is_due(session, self.probes, found, now):
+        is_due = self._reopen_policy.is_due(session, self.probes, found, now)
+        if is_due and (must_open(session, found) or await self._are_calls_done(_IDLE_TIMEOUT_S)):
+            self._reopen_policy.begin()
             await self._reopen_nvml(found, group)
             await self._wait_first_answers()
         self._spec_state, self._must_rebuild_spec = await self._update_spec(found), False
-        return self._device_state(self._spec_state)
+        return device_state.derive(self.probes, self._spec_state)
 
     async def _reopen_nvml(self, found: DriverInstallation, group: asyncio.TaskGroup) -> None:
         """Open NVML again and start probes for its GPUs.
@@ -242,6 +218,7 @@ class DeviceMonitor:
             DriverUnavailable: NVML does not work.
         """
         if not self._sessions.is_opening:
+            self._opening_since = self._clock.monotonic()
             await self._close_session()
         session = await self._sessions.open(found)
         previous = {gpu.pci: gpu for gpu in self._known_gpus(session)}
@@ -256,6 +233,17 @@ class DeviceMonitor:
         if self._events is not None:
             watching = self._events.run(session, self.probes)
             self._session_tasks.append(group.create_task(watching, name="gpu events"))
+
+    async def _check_mig_instances(self) -> None:
+        """Query GPUs at once whose MIG instances an administrator has made or destroyed."""
+        probes = [each for each in self.probes if each.gpu is not None and each.gpu.is_mig_enabled]
+        if not probes:
+            return
+        found = await self._files.run(installation.mig_instances, self._host)
+        if found != self._mig_instances:
+            self._mig_instances = found
+            for probe in probes:
+                probe.wake()
 
     def _note_change(self) -> None:
         """Inspect the node, because a probe has another result."""
@@ -283,13 +271,30 @@ class DeviceMonitor:
 
         The event set is freed, because NVML may keep its files open beyond the session.
         """
+        if not await self._are_calls_done(timeout_s):
+            return False
+        return self._events is None or await self._events.close(timeout_s)
+
+    async def _are_calls_done(self, timeout_s: float) -> bool:
+        """Whether the calls that are in progress end within this time.
+
+        A session that cannot be closed hides GPUs that came since: NVML counts who uses it, and
+        looks for GPUs only when the first one comes.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             for probe in self.probes:
                 await probe.worker.run(_do_nothing, deadline=deadline)
         except TimeoutError:
             return False
-        return self._events is None or await self._events.close(timeout_s)
+        return True
+
+    @property
+    def _is_opening_in_time(self) -> bool:
+        """Whether NVML is being opened again and may still answer."""
+        if not self._sessions.is_opening or self.state.snapshot is None:
+            return False
+        return self._clock.monotonic() - self._opening_since < _REOPENING_S
 
     def _known_gpus(self, session: NvmlSession) -> Sequence[Gpu]:
         """The GPUs of the former session, if it had the same driver version."""
@@ -328,26 +333,6 @@ class DeviceMonitor:
             found.library_id,
             self._spec_state,
             self._must_rebuild_spec,
-        )
-
-    def _device_state(self, spec_state: SpecState) -> DeviceState:
-        """The state that follows from the probes and the CDI spec."""
-        spec = spec_state.spec
-        usable = tuple(gpu for gpu in spec_state.gpus if gpu.name in spec.device_edits)
-        snapshot = Snapshot(Inventory(usable), spec)
-        faults = [fault for probe in self.probes if (fault := probe.fault) is not None]
-        faults += spec_state.faults
-        faults += [
-            _missing_paths_fault(gpu, spec_state.missing_paths[gpu.name])
-            for gpu in snapshot.inventory.gpus
-            if gpu.name in spec_state.missing_paths
-        ]
-        awaited = [each for each in self.probes if each.gpu is None and each.is_awaited]
-        return DeviceState(
-            snapshot,
-            spec_state.write_fault,
-            tuple(faults),
-            tuple(probe.name for probe in awaited),
         )
 
     async def _set_state(self, state: DeviceState) -> None:
@@ -397,13 +382,3 @@ async def running(
 
 def _do_nothing() -> None:
     pass
-
-
-def _missing_paths_fault(gpu: Gpu, missing: Sequence[str]) -> Fault:
-    return Fault(
-        gpu.name,
-        f"{gpu.name} ({gpu.uuid}) needs {', '.join(missing)}, which is not on the node, or is "
-        "another device now; reload the driver (nvidia-modprobe -c0 -u makes device nodes); it is "
-        "offered again once it is there",
-        Reason.DEVICE_NODE_MISSING,
-    )

@@ -6,15 +6,19 @@ the others.
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from nvdra_api.ids import PciAddress
+from nvdra_runtime.node import nvml_mig
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
+from nvdra_gpu_plugin.hardware import mig_discovery
+from nvdra_gpu_plugin.hardware.mig_discovery import Listing
 
 ARCHITECTURES: Final = {
     2: "Kepler",
@@ -44,9 +48,21 @@ _DISPLAY_GPUS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
+class DiscoveredGpu(NamedTuple):
+    """A GPU and the handles of the session.
+
+    Attributes:
+        mig_devices: Its MIG devices as NVML lists them, to notice that they have changed.
+    """
+
+    gpu: Gpu
+    handle: DeviceHandle
+    mig_devices: Listing
+
+
 def discover_gpu(
     nvml: Nvml, index: int, host: Host, versions: DriverVersions
-) -> tuple[Gpu, DeviceHandle] | None:
+) -> DiscoveredGpu | None:
     """Describe one GPU of the node. Returns None for one that only drives a screen.
 
     Args:
@@ -62,7 +78,12 @@ def discover_gpu(
     handle = nvml.handle_by_index(index)
     if nvml.name(handle) in _DISPLAY_GPUS:
         return None
-    return _describe(nvml, handle, host, versions), handle
+    gpu = _describe(nvml, handle, host, versions)
+    if not gpu.is_mig_enabled:
+        return DiscoveredGpu(gpu, handle, {})
+    listed = nvml_mig.list_devices(nvml, handle)
+    described = mig_discovery.describe_devices(nvml, gpu, handle, listed)
+    return DiscoveredGpu(replace(gpu, mig_devices=described), handle, listed)
 
 
 def _describe(nvml: Nvml, handle: DeviceHandle, host: Host, versions: DriverVersions) -> Gpu:

@@ -24,7 +24,12 @@ from nvdra_gpu_plugin.hardware.gpu_probe import UNRESPONSIVE_S, GpuProbe
 
 LOG = logs.logger(__name__)
 
-_WANTED: Final = EventType.XID | EventType.DOUBLE_BIT_ECC_ERROR | EventType.SINGLE_BIT_ECC_ERROR
+_WANTED: Final = (
+    EventType.XID
+    | EventType.DOUBLE_BIT_ECC_ERROR
+    | EventType.SINGLE_BIT_ECC_ERROR
+    | EventType.MIG_CHANGE
+)
 
 _SLICE_MS: Final = 250
 """How long one wait in NVML lasts, and so how long at most a release is kept waiting."""
@@ -96,7 +101,9 @@ class EventWatcher:
                 continue
             failures = 0
             if found:
-                self._report(found)
+                _wake_changed(probes, found)
+                if health := [each for each in found if each.type is not EventType.MIG_CHANGE]:
+                    self._report(health)
                 await asyncio.sleep(_PAUSE_S)
 
     async def close(self, timeout_s: float) -> bool:
@@ -154,6 +161,14 @@ class EventWatcher:
         if found != self._unmonitored:
             self._unmonitored = found
             self._report_unmonitored(found)
+
+
+def _wake_changed(probes: Sequence[GpuProbe], events: Sequence[Event]) -> None:
+    """Query the GPUs whose MIG devices have changed."""
+    changed = {event.gpu for event in events if event.type is EventType.MIG_CHANGE}
+    for probe in probes:
+        if probe.gpu is not None and probe.gpu.uuid in changed:
+            probe.wake()
 
 
 class _Registration(NamedTuple):

@@ -10,17 +10,21 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
+from nvdra_runtime.node import nvml_fields, nvml_mig
 from nvdra_runtime.node.host import Host
-from nvdra_runtime.node.nvml import DeviceHandle, NvmlError, ReturnCode
+from nvdra_runtime.node.nvml import DeviceHandle, FabricInfo, NvmlError, ReturnCode
+from nvdra_runtime.node.nvml_fields import Field
 from nvdra_runtime.process import timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker
 
 from nvdra_gpu_plugin.devices import device_names
-from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
+from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, MigDevice
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
-from nvdra_gpu_plugin.hardware import discovery
+from nvdra_gpu_plugin.hardware import discovery, mig_discovery
+from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
+from nvdra_gpu_plugin.hardware.mig_discovery import DeviceChangedError, Listing
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -45,7 +49,7 @@ _REMEDY: Final = (
 class _QueryResult(NamedTuple):
     """What the GPU is, or an error; neither if it works as before, or only drives a screen."""
 
-    found: tuple[Gpu, DeviceHandle] | None = None
+    found: DiscoveredGpu | None = None
     error: NvmlError | ValueError | None = None
 
 
@@ -86,6 +90,7 @@ class GpuProbe:
         self._index = index
         self._host = host
         self._clock = clock
+        self._mig_devices: Listing = {}
         self._minor: int | None = None
         self._error = ""
         self._error_code = 0
@@ -170,24 +175,28 @@ class GpuProbe:
                 self._claim_unanswered_since = _Moment(started, self._clock.now() - waited)
             raise
 
-    def verify(self, uuid: GpuUUID) -> bool:
-        """Return only if the GPU responds. Called on the GPU's thread.
-
-        Returns:
-            Whether the GPU is in MIG mode now. A mode that waits for a reset does not count.
+    def verify(self, device: Device) -> None:
+        """Return only if the device exists and its GPU responds. Called on the GPU's thread.
 
         Raises:
             NvmlError: It does not respond as it should.
             ValueError: Another GPU is in its place.
+            DeviceChangedError: It is in MIG mode, or the MIG device is not there any more.
         """
         nvml, handle = self._session.nvml, self.handle
+        listed = self._mig_devices
         if handle is None:  # the first query of a new session has not ended
             found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
-            handle = None if found is None else found[1]
-        if handle is None or handle.uuid != uuid:
+            if found is not None:
+                handle, listed = found.handle, found.mig_devices
+        if handle is None or handle.uuid != _gpu_uuid(device):
             raise ValueError("another GPU is in its place")
+        if isinstance(device, MigDevice):
+            mig_discovery.verify_device(nvml, handle, device, listed)
+            return
         nvml.verify_alive(handle)
-        return nvml.is_mig_enabled(handle)
+        if nvml.is_mig_enabled(handle):  # a mode that waits for a reset does not count
+            raise DeviceChangedError("is in MIG mode and cannot be handed out whole")
 
     def volatile_settings(self) -> Sequence[str]:
         """Settings that the GPU loses when its last client leaves. Called on the GPU's thread.
@@ -199,7 +208,7 @@ class GpuProbe:
             NvmlError: The GPU does not answer.
         """
         nvml, handle = self._session.nvml, self.handle
-        if handle is None or nvml.is_persistent(handle):
+        if handle is None or nvml.is_persistent(handle) is not False:
             return ()
         found = []
         if mode := nvml.compute_mode(handle):
@@ -209,15 +218,34 @@ class GpuProbe:
             found.append(f"power limit {limits.current / 1000:g} W")
         return found
 
-    def recovery_action(self) -> int | None:
-        """As `Nvml.recovery_action`. Called on the GPU's thread.
+    def is_persistent(self) -> bool:
+        """Whether the GPU is in persistence mode. Called on the GPU's thread.
+
+        Raises:
+            NvmlError: The GPU does not answer.
+        """
+        handle = self.handle
+        return handle is not None and self._session.nvml.is_persistent(handle) is True
+
+    def field_values(self) -> Mapping[Field, int]:
+        """As `nvml_fields.read`. Called on the GPU's thread.
 
         Raises:
             NvmlError: The GPU does not answer, or has not been described yet.
         """
         if self.handle is None:
-            raise NvmlError(ReturnCode.UNINITIALIZED, "recovery action", "", "not described yet")
-        return self._session.nvml.recovery_action(self.handle)
+            raise NvmlError(ReturnCode.UNINITIALIZED, "field values", "", "not described yet")
+        return nvml_fields.read(self._session.nvml, self.handle)
+
+    def fabric_info(self) -> FabricInfo | None:
+        """As `Nvml.fabric_info`. Called on the GPU's thread.
+
+        Raises:
+            NvmlError: The GPU does not answer, or has not been described yet.
+        """
+        if self.handle is None:
+            raise NvmlError(ReturnCode.UNINITIALIZED, "fabric", "", "not described yet")
+        return self._session.nvml.fabric_info(self.handle)
 
     async def run(self, notify: Callable[[], None]) -> None:
         """Query the GPU again and again. Returns only if the GPU is not for compute.
@@ -270,13 +298,26 @@ class GpuProbe:
         try:
             if self.handle is not None and self.gpu is not None:
                 nvml.verify_alive(self.handle)
-                if nvml.is_mig_enabled(self.handle) == self.gpu.is_mig_enabled:
+                if self._has_same_mode(self.handle, self.gpu):
                     return _QueryResult()
             # Also after a switch of the MIG mode, which may change the GPU's minor number.
             found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
         except (NvmlError, ValueError) as error:
             return _QueryResult(error=error)
         return _QueryResult(found)
+
+    def _has_same_mode(self, handle: DeviceHandle, gpu: Gpu) -> bool:
+        """Whether the GPU is in the same mode with the same MIG devices. On the GPU's thread."""
+        nvml = self._session.nvml
+        if nvml.is_mig_enabled(handle) != gpu.is_mig_enabled:
+            return False
+        if not gpu.is_mig_enabled:
+            return True
+        listed, known = nvml_mig.list_devices(nvml, handle), self._mig_devices
+        if dict(listed) != dict(known):
+            return False
+        self._mig_devices = listed  # the handles of devices that were made again are others
+        return True
 
     def _apply(self, result: _QueryResult) -> None:
         if self.answered_at is None:
@@ -288,9 +329,13 @@ class GpuProbe:
         if isinstance(result.error, NvmlError) and result.error.is_driver_error:
             self._session.is_lost = True
         if result.found is not None:
-            self.gpu, self.handle = result.found
+            self.gpu, self.handle, self._mig_devices = result.found
         elif self.handle is None and result.error is None:
             self.is_compute, self.gpu = False, None
+
+
+def _gpu_uuid(device: Device) -> GpuUUID:
+    return device.parent_uuid if isinstance(device, MigDevice) else device.uuid
 
 
 def create_probes(

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Collection
 
 from nvdra_api.errors import PermanentError, Reason, RetryableError
-from nvdra_api.ids import GpuUUID
+from nvdra_api.ids import DeviceName, DeviceUUID
 
-from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState, Snapshot
+from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 
 
@@ -92,7 +94,7 @@ class NodeGpus:
             await self._wait_described(probe, deadline)
         return has_waited
 
-    async def wait_uuids(self, uuids: Collection[GpuUUID], deadline: float) -> None:
+    async def wait_uuids(self, uuids: Collection[DeviceUUID], deadline: float) -> None:
         """Wait for these GPUs as long as some have not been described yet, under any name.
 
         Raises:
@@ -129,8 +131,8 @@ class NodeGpus:
         """
         if self.snapshot is None:
             return None  # no GPU can be used, so there is nothing to wait for
-        known = self.snapshot.inventory.by_name
-        unknown = {name for name in names if name not in known}
+        gpus = {device_names.parent_name(DeviceName(name)) for name in names}
+        unknown = gpus - self.snapshot.inventory.by_name.keys()
         faults = {fault.device: fault for fault in self.state.faults}
         for probe in self._monitor.probes:
             if not unknown or not probe.is_compute:

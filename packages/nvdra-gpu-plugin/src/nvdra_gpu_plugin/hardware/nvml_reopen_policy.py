@@ -30,6 +30,7 @@ class NvmlReopenPolicy:
     def __init__(self) -> None:
         self.opened_at = 0.0
         self._count = 0
+        self._is_another_attempt = False
 
     def is_due(
         self,
@@ -38,7 +39,7 @@ class NvmlReopenPolicy:
         found: DriverInstallation,
         now: float,
     ) -> bool:
-        """Whether to open NVML now. If this returns True, the caller opens it.
+        """Whether to open NVML now. The caller says with `begin` that it does.
 
         Args:
             session: The open session.
@@ -46,11 +47,8 @@ class NvmlReopenPolicy:
             found: The driver that is installed now.
             now: Monotonic seconds.
         """
-        if (
-            session is None
-            or session.is_lost
-            or session.installation.library_id != found.library_id
-        ):
+        self._is_another_attempt = False
+        if session is None or must_open(session, found):
             return True
         if any(probe.is_overdue for probe in probes):
             return False  # a session cannot be closed during a call, and the other GPUs work
@@ -64,5 +62,14 @@ class NvmlReopenPolicy:
                 return False
         if now - self.opened_at < _REOPEN_BACKOFF.delay(self._count + 1, 0.0):
             return False
-        self._count += 1
+        self._is_another_attempt = True
         return True
+
+    def begin(self) -> None:
+        """Count an attempt: NVML is opened because of the last answer of `is_due`."""
+        self._count += self._is_another_attempt
+
+
+def must_open(session: NvmlSession | None, found: DriverInstallation) -> bool:
+    """Whether the session is of no use any more, whatever calls of it are in progress."""
+    return session is None or session.is_lost or session.installation.library_id != found.library_id

@@ -6,13 +6,18 @@ A GPU is queried on a thread of its own, so that one that hangs delays only its 
 import asyncio
 import contextvars
 from collections.abc import Collection
+from typing import Final
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_runtime.node.nvml import NvmlError
 
 from nvdra_gpu_plugin.devices.claim_records import GpuDeviceRecord
-from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, Snapshot
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+from nvdra_gpu_plugin.hardware.mig_discovery import DeviceChangedError
+
+_MAKE_AGAIN: Final = "make the same MIG device again (nvidia-smi mig -cgi)"
 
 
 class GpuVerifier:
@@ -30,7 +35,7 @@ class GpuVerifier:
 
         Raises:
             PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`. `UnknownDevice`: a GPU is in
-                MIG mode.
+                MIG mode, or a MIG device was destroyed.
             RetryableError: `DeadlineExceeded`: a GPU hangs. `DriverMismatch`: the driver is gone.
         """
         if len(devices) == 1:  # the usual claim: it needs no task
@@ -121,7 +126,15 @@ def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Non
             device=device.device,
         )
     try:
-        is_mig_enabled = probe.verify(device.uuid)
+        probe.verify(snapshot.inventory.by_name[device.device])
+    except DeviceChangedError as error:
+        raise PermanentError(
+            Reason.UNKNOWN_DEVICE,
+            f"{device.device} ({device.uuid}) {error}",
+            "delete the pod so that it is scheduled anew, or "
+            + (_MAKE_AGAIN if device.kind == "mig" else "turn MIG mode off (nvidia-smi -mig 0)"),
+            device=device.device,
+        ) from error
     except (NvmlError, ValueError) as error:
         if isinstance(error, NvmlError) and error.is_driver_error:
             raise RetryableError(
@@ -136,10 +149,3 @@ def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Non
             "look for Xid messages in the node's kernel log; reset the GPU or drain the node",
             device=device.device,
         ) from error
-    if is_mig_enabled:
-        raise PermanentError(
-            Reason.UNKNOWN_DEVICE,
-            f"{device.device} ({device.uuid}) is in MIG mode and cannot be handed out whole",
-            "delete the pod so that it is scheduled anew, or turn MIG mode off (nvidia-smi -mig 0)",
-            device=device.device,
-        )

@@ -20,10 +20,24 @@ RECOVERY_CHANGED_XID: Final = 154
 
 XID_KEY: Final = "gpu.nvidia.com/xid"
 LOST_KEY: Final = "gpu.nvidia.com/gpu-lost"
+ECC_KEY: Final = "gpu.nvidia.com/ecc"
+REMAPPING_KEY: Final = "gpu.nvidia.com/row-remapping"
+FABRIC_KEY: Final = "gpu.nvidia.com/fabric"
 UNMONITORED_KEY: Final = "gpu.nvidia.com/unmonitored"
 NO_SCHEDULE: Final = "NoSchedule"
 INFORMATIONAL: Final = "None"
 """An effect that keeps nobody away. Kubernetes knows it since 1.35."""
+
+REMAPPING_PENDING: Final = "pending"
+REMAPPING_FAILED: Final = "failed"
+_UNCORRECTED: Final = "uncorrected"
+FABRIC_FAILED: Final = "failed"
+ROUTE_UNHEALTHY: Final = "route-unhealthy"
+DEGRADED_BANDWIDTH: Final = "degraded-bandwidth"
+"""Values of taints."""
+
+_HARMLESS: Final = frozenset({(REMAPPING_KEY, REMAPPING_PENDING), (FABRIC_KEY, DEGRADED_BANDWIDTH)})
+"""Taints that say how a GPU is, and are no reason to keep pods away."""
 
 HEALS_AFTER: Final = timedelta(seconds=10)
 """A GPU is offered again after it has been well for so long. One that comes and goes is not."""
@@ -39,10 +53,19 @@ class Look(NamedTuple):
         is_lost: Whether it has fallen off the bus.
         recovery_action: What it needs in order to recover, 0 for nothing; None if this driver
             cannot tell.
+        has_uncorrected_errors: Whether its memory had errors since the last reset that ECC could
+            not correct.
+        remapping: `pending` if rows of its memory wait for a reset to be remapped, `failed` if no
+            spare row is left; otherwise empty.
+        fabric: What is wrong with its NVLink fabric: `failed` if it could not join it,
+            `route-unhealthy`, `degraded-bandwidth`; otherwise empty.
     """
 
     is_lost: bool = False
     recovery_action: int | None = None
+    has_uncorrected_errors: bool = False
+    remapping: str = ""
+    fabric: str = ""
 
 
 class Xid(BaseModel):
@@ -58,7 +81,7 @@ class Trouble(BaseModel):
     """Something that is wrong with a GPU.
 
     Attributes:
-        value: What the taint says: the XID.
+        value: What the taint says, such as the XID.
         since: When it was noticed.
         well_since: Since when it is over; None while it is not.
     """
@@ -78,6 +101,9 @@ class GpuHealth(BaseModel):
         ignored: The last XID that an administrator ignores.
         recovery: It needs a recovery.
         loss: It is lost.
+        ecc: Its memory had errors, and its driver cannot tell whether it needs a recovery.
+        remapping: Rows of its memory wait to be remapped, or cannot be.
+        fabric: Its NVLink fabric does not work as it should.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -86,11 +112,14 @@ class GpuHealth(BaseModel):
     ignored: Xid | None = None
     recovery: Trouble | None = None
     loss: Trouble | None = None
+    ecc: Trouble | None = None
+    remapping: Trouble | None = None
+    fabric: Trouble | None = None
 
     @property
     def is_healing(self) -> bool:
         """Whether something is over and still has a taint."""
-        troubles = (self.recovery, self.loss)
+        troubles = (self.recovery, self.loss, self.ecc, self.remapping, self.fabric)
         return any(each is not None and each.well_since is not None for each in troubles)
 
 
@@ -124,12 +153,21 @@ def after_look(health: GpuHealth, look: Look, now: datetime) -> GpuHealth:
     if look.recovery_action is None and health.loss is not None:
         value = None  # a GPU that comes back was reset
     recovery = _after(health.recovery, value, now)
-    if health.recovery is not None and recovery is None:
-        return GpuHealth(loss=loss)
-    cause, ignored = health.cause, health.ignored
+    has_healed = health.recovery is not None and recovery is None
+    cause = None if has_healed else health.cause
+    ignored = None if has_healed else health.ignored
     if recovery is None:
         cause, ignored = _recent(cause, now), _recent(ignored, now)
-    return GpuHealth(cause=cause, ignored=ignored, recovery=recovery, loss=loss)
+    is_ecc = look.has_uncorrected_errors and look.recovery_action is None
+    return GpuHealth(
+        cause=cause,
+        ignored=ignored,
+        recovery=recovery,
+        loss=loss,
+        ecc=_after(health.ecc, _UNCORRECTED if is_ecc else None, now),
+        remapping=_after(health.remapping, look.remapping or None, now),
+        fabric=_after(health.fabric, look.fabric or None, now),
+    )
 
 
 def after_administration(health: GpuHealth) -> GpuHealth:
@@ -140,7 +178,9 @@ def after_administration(health: GpuHealth) -> GpuHealth:
     return health.model_copy(update={"cause": None, "ignored": None})
 
 
-def taints(health: GpuHealth, is_monitored: bool, knows_none: bool) -> tuple[DeviceTaint, ...]:
+def taints(
+    health: GpuHealth, is_monitored: bool, knows_none: bool, effect: str = NO_SCHEDULE
+) -> tuple[DeviceTaint, ...]:
     """The taints of a GPU's device, in the order of their keys.
 
     Args:
@@ -148,12 +188,22 @@ def taints(health: GpuHealth, is_monitored: bool, knows_none: bool) -> tuple[Dev
         is_monitored: Whether it reports XIDs.
         knows_none: Whether the API server accepts the effect `None`; one that does not rejects the
             whole slice.
+        effect: The effect of those that keep pods away.
     """
+    troubles = {
+        ECC_KEY: health.ecc,
+        FABRIC_KEY: health.fabric,
+        LOST_KEY: health.loss,
+        REMAPPING_KEY: health.remapping,
+        XID_KEY: health.recovery,
+    }
     found = []
-    if health.loss is not None:
-        found.append(_taint(LOST_KEY, health.loss))
-    if health.recovery is not None:
-        found.append(_taint(XID_KEY, health.recovery))
+    for key, trouble in troubles.items():
+        if trouble is None:
+            continue
+        is_grave = (key, trouble.value) not in _HARMLESS
+        if is_grave or knows_none:
+            found.append(_taint(key, trouble, effect if is_grave else INFORMATIONAL))
     if not is_monitored and knows_none and health.loss is None:
         found.append(DeviceTaint(key=UNMONITORED_KEY, effect=INFORMATIONAL))
     return tuple(sorted(found, key=lambda taint: taint.key))
@@ -180,15 +230,17 @@ def _after(trouble: Trouble | None, value: str | None, now: datetime) -> Trouble
         if trouble is None or trouble.value != value:
             return Trouble(value=value, since=now)
         return trouble.model_copy(update={"well_since": None})
-    if trouble is None or trouble.well_since is None:
-        return trouble and trouble.model_copy(update={"well_since": now})
+    if trouble is None:
+        return None
+    if trouble.well_since is None or trouble.well_since > now:  # the clock may have been set back
+        return trouble.model_copy(update={"well_since": now})
     return None if now - trouble.well_since >= HEALS_AFTER else trouble
 
 
 def _recent(xid: Xid | None, now: datetime) -> Xid | None:
-    return xid if xid is not None and now - xid.at < _FORGOTTEN_AFTER else None
+    return xid if xid is not None and abs(now - xid.at) < _FORGOTTEN_AFTER else None
 
 
-def _taint(key: str, trouble: Trouble) -> DeviceTaint:
+def _taint(key: str, trouble: Trouble, effect: str) -> DeviceTaint:
     since = trouble.since.replace(microsecond=0)
-    return DeviceTaint(key=key, value=trouble.value, effect=NO_SCHEDULE, time_added=since)
+    return DeviceTaint(key=key, value=trouble.value, effect=effect, time_added=since)

@@ -10,8 +10,9 @@ from typing import Final
 
 from nvdra_api.ids import GpuUUID
 from nvdra_api.resource.slices import DeviceTaint
-from nvdra_runtime.node.nvml import NvmlError, ReturnCode
+from nvdra_runtime.node.nvml import FabricInfo, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_events import Event, EventType
+from nvdra_runtime.node.nvml_fields import Field
 from nvdra_runtime.process import timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker
@@ -20,7 +21,16 @@ from nvdra_runtime.telemetry import logs
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 from nvdra_gpu_plugin.health import gpu_health, health_file
-from nvdra_gpu_plugin.health.gpu_health import WELL, GpuHealth, Look
+from nvdra_gpu_plugin.health.gpu_health import (
+    DEGRADED_BANDWIDTH,
+    FABRIC_FAILED,
+    REMAPPING_FAILED,
+    REMAPPING_PENDING,
+    ROUTE_UNHEALTHY,
+    WELL,
+    GpuHealth,
+    Look,
+)
 
 LOG = logs.logger(__name__)
 
@@ -30,6 +40,9 @@ _INTERVAL_S: Final = 10.0
 _ATTENTIVE_INTERVAL_S: Final = 1.0
 """The same while a GPU is healing, and after an XID: the driver may change the recovery action
 after it has reported the XID."""
+
+_FABRIC_INTERVAL_S: Final = 30.0
+"""Between two questions for the NVLink fabric, which cost another call for each GPU."""
 
 _ATTENTIVE_LOOKS: Final = 5
 _LOOK_TIMEOUT_S: Final = 5.0
@@ -49,6 +62,7 @@ class HealthMonitor:
         self,
         plugin_dir: Path,
         ignored_xids: frozenset[int],
+        effect: str,
         files: Worker,
         clock: Clock,
     ) -> None:
@@ -57,6 +71,7 @@ class HealthMonitor:
         Args:
             plugin_dir: Where it is kept for the next process.
             ignored_xids: XIDs that an administrator ignores.
+            effect: The effect of taints that keep pods away.
             files: The worker thread for files.
             clock: Says when something was noticed.
         """
@@ -64,10 +79,13 @@ class HealthMonitor:
         self.unmonitored: Mapping[GpuUUID, str] = {}
         self._plugin_dir = plugin_dir
         self._ignored_xids = ignored_xids
+        self._effect = effect
         self._files = files
         self._clock = clock
         self._boot_id = ""
         self._attentive_looks = 0
+        self._fabric: Mapping[GpuUUID, str] = {}
+        self._fabric_due_at = 0.0
         self._woken = asyncio.Event()
         self._on_change: list[Callable[[], None]] = []
 
@@ -85,7 +103,7 @@ class HealthMonitor:
         uuids = {**self.gpus, **self.unmonitored}
         found = {
             uuid: gpu_health.taints(
-                self.gpus.get(uuid, WELL), uuid not in self.unmonitored, knows_none
+                self.gpus.get(uuid, WELL), uuid not in self.unmonitored, knows_none, self._effect
             )
             for uuid in uuids
         }
@@ -148,13 +166,18 @@ class HealthMonitor:
 
     async def _look(self, probes: Sequence[GpuProbe]) -> None:
         """Look at all GPUs side by side, so that one that hangs delays no other."""
+        known = self._fabric
+        if self._clock.monotonic() >= self._fabric_due_at:
+            self._fabric_due_at = self._clock.monotonic() + _FABRIC_INTERVAL_S
+            known = {}
         async with asyncio.TaskGroup() as group:
             tasks = {
-                probe.gpu.uuid: group.create_task(_look_at(probe))
+                probe.gpu.uuid: group.create_task(_look_at(probe, known.get(probe.gpu.uuid)))
                 for probe in probes
                 if probe.gpu is not None and probe.has_answered
             }
         looks = {uuid: look for uuid, task in tasks.items() if (look := task.result()) is not None}
+        self._fabric = {uuid: look.fabric for uuid, look in looks.items() if not look.is_lost}
         before, now = self.gpus, self._clock.now()  # events may have come meanwhile
         after = {
             **before,
@@ -185,13 +208,57 @@ def _may_be_grave(event: Event) -> bool:
     return event.type is not EventType.SINGLE_BIT_ECC_ERROR
 
 
-async def _look_at(probe: GpuProbe) -> Look | None:
-    """How a GPU is now; None if it does not say."""
+def _fabric(info: FabricInfo | None) -> str:
+    """What is wrong with a fabric; empty for nothing. It may still be coming up."""
+    if info is None:
+        return ""
+    if info.is_failed:
+        return FABRIC_FAILED
+    if info.is_route_unhealthy:
+        return ROUTE_UNHEALTHY
+    return DEGRADED_BANDWIDTH if info.is_bandwidth_degraded else ""
+
+
+def _look(values: Mapping[Field, int], fabric: str) -> Look:
+    is_failed, is_pending = (
+        bool(values.get(field)) for field in (Field.REMAPPING_FAILED, Field.REMAPPING_PENDING)
+    )
+    return Look(
+        recovery_action=values.get(Field.RECOVERY_ACTION),
+        has_uncorrected_errors=bool(values.get(Field.UNCORRECTED_ERRORS)),
+        fabric=fabric,
+        remapping=REMAPPING_FAILED if is_failed else REMAPPING_PENDING if is_pending else "",
+    )
+
+
+async def _ask_fabric(probe: GpuProbe, deadline: float) -> str:
+    """What is wrong with a GPU's fabric. One that cannot be asked for is no reason for a taint.
+
+    Raises:
+        NvmlError: The GPU is lost.
+        TimeoutError: It does not answer.
+    """
+    try:
+        return _fabric(await probe.ask(probe.fabric_info, deadline=deadline))
+    except NvmlError as error:
+        if error.code == ReturnCode.GPU_IS_LOST:
+            raise
+        LOG.v(4, "The fabric of a GPU is not known", error=str(error))
+        return ""
+
+
+async def _look_at(probe: GpuProbe, fabric: str | None) -> Look | None:
+    """How a GPU is now; None if it does not say.
+
+    `fabric` is what is known of its fabric; None to ask.
+    """
     if probe.is_lost:
         return Look(is_lost=True)
     deadline = asyncio.get_running_loop().time() + _LOOK_TIMEOUT_S
     try:
-        return Look(recovery_action=await probe.ask(probe.recovery_action, deadline=deadline))
+        if fabric is None:
+            fabric = await _ask_fabric(probe, deadline)
+        return _look(await probe.ask(probe.field_values, deadline=deadline), fabric)
     except NvmlError as error:
         if error.code != ReturnCode.GPU_IS_LOST:
             return None

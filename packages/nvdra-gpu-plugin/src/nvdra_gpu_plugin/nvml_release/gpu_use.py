@@ -1,12 +1,12 @@
 """Which GPUs are in use, so that an administrator does not reset one below a running pod."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
-from nvdra_api.ids import ClaimUID
+from nvdra_api.ids import ClaimUID, DeviceName
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
@@ -43,8 +43,10 @@ def check_unused(claims: Claims) -> None:
     )
 
 
-def check_settings(settings: Mapping[str, Sequence[str]]) -> None:
+def check_settings(settings: Mapping[DeviceName, Sequence[str]]) -> None:
     """Return only if no GPU loses settings with its last client.
+
+    Persistence mode would keep them, and the GPU from being reset.
 
     Raises:
         PermanentError: `DeviceInUse`.
@@ -55,8 +57,23 @@ def check_settings(settings: Mapping[str, Sequence[str]]) -> None:
     raise PermanentError(
         Reason.DEVICE_IN_USE,
         f"NVML is not released, because GPUs without persistence mode would lose settings: {lost}",
-        "turn persistence mode on (nvidia-smi -pm 1); or use release --force, or the annotation "
-        f"{names.RELEASE_NVML_ANNOTATION}=true,force",
+        "note them, use release --force, or the annotation "
+        f"{names.RELEASE_NVML_ANNOTATION}=true,force, and set them again afterwards",
+    )
+
+
+def persistence_advice(persistent: Collection[DeviceName]) -> str:
+    """What to do before a GPU in persistence mode is reset; empty if there is none.
+
+    The driver refuses the reset, "In use by another client", because nvidia-persistenced or the
+    kernel module has the GPU open (NVIDIA/NVSentinel#1690, NVIDIA/gpu-operator#118).
+    """
+    if not persistent:
+        return ""
+    return (
+        f"persistence mode has {', '.join(persistent)} open: before a reset, turn it off "
+        "(nvidia-smi -pm 0 -i GPU) or stop nvidia-persistenced, and afterwards turn it on again; "
+        "compute mode and power limit are lost with it"
     )
 
 

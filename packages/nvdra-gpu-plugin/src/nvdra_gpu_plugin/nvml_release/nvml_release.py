@@ -17,6 +17,8 @@ from nvdra_api.ids import ClaimUID
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.http.probes import PassingRemark
 from nvdra_runtime.kube.event_recorder import EventType, node_reference
+from nvdra_runtime.kubeletplugin import nvml_release as node_release
+from nvdra_runtime.kubeletplugin.nvml_release import Origin, ReleaseState
 from nvdra_runtime.kubeletplugin.plugin_context import PluginContext
 from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.telemetry import logs
@@ -24,15 +26,10 @@ from nvdra_runtime.telemetry import logs
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import gpu_settings
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
-from nvdra_gpu_plugin.nvml_release import gpu_use, release_file, release_state
+from nvdra_gpu_plugin.nvml_release import gpu_use, release_state
 from nvdra_gpu_plugin.nvml_release.node_annotation import NodeAnnotation
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
-from nvdra_gpu_plugin.nvml_release.release_state import (
-    Origin,
-    Release,
-    ReleaseRequest,
-    ReleaseState,
-)
+from nvdra_gpu_plugin.nvml_release.release_state import ReleaseRequest
 
 LOG = logs.logger(__name__)
 
@@ -87,6 +84,7 @@ class NvmlRelease:
         self._lock = asyncio.Lock()
         self._woken = asyncio.Event()
         self._refusal = ""
+        self._advice = ""
         self._blocking_claim: ClaimUID | None = None
         self._annotation = NodeAnnotation(
             context.node, context.api, self._woken.set, context.metrics.watch_restart
@@ -121,7 +119,7 @@ class NvmlRelease:
         async with self._lock:
             is_closed = await self._release(request, self._state.annotation)
             self._woken.set()
-        text = self._description
+        text = self._answer
         if not is_closed:
             text += f"; {_HANGS}"
         return {"text": text, "is_closed": is_closed}
@@ -193,6 +191,8 @@ class NvmlRelease:
         try:
             if before is None:
                 await self._check_settled(request)
+                persistent = await gpu_settings.persistent(self._monitor.probes)
+                self._advice = gpu_use.persistence_advice(persistent)
             release = release_state.begin(
                 request, self._now(), None if before is None else before.since
             )
@@ -205,8 +205,9 @@ class NvmlRelease:
         self._refusal, self._blocking_claim = "", None
         is_closed = await self._monitor.release()
         self._report_metric()
-        self._report("Normal", "NvmlReleased", self._description)
-        LOG.info("Released NVML", **self._facts, in_use=gpu_use.descriptions(self._prepared_claims))
+        self._report("Normal", "NvmlReleased", self._answer)
+        in_use = gpu_use.descriptions(self._prepared_claims)
+        LOG.info("Released NVML", **self._facts, in_use=in_use, advice=self._advice)
         if not is_closed:
             LOG.error(_HANGS)
             asyncio.get_running_loop().call_later(_ANSWER_S, self._stop.set)
@@ -243,7 +244,7 @@ class NvmlRelease:
         """Keep the state for the next process, and from now on in this one."""
         self._state = state
         try:
-            await self._context.files.run(release_file.write, self._plugin_dir, state)
+            await self._context.files.run(node_release.write, self._plugin_dir, state)
         except OSError as error:
             LOG.warning(
                 "The next process will not know whether NVML is released: the file cannot be "
@@ -278,14 +279,7 @@ class NvmlRelease:
             self._report("Warning", "NvmlReleaseRefused", text)
 
     def _released_error(self) -> RetryableError:
-        release = self._state.release
-        return RetryableError(
-            Reason.NVML_RELEASED,
-            "an administrator works on the GPUs of this node, and the GPU plugin has released NVML"
-            f"{_until(release)}",
-            self._how_to_resume,
-            since=None if release is None else release.since,
-        )
+        return node_release.error(self._state.release, self._context.node)
 
     @property
     def _description(self) -> str:
@@ -293,24 +287,27 @@ class NvmlRelease:
         if release is None:
             what = "opened again" if is_released else "released, unless GPUs are in use"
             return f"NVML is being {what}: prepares wait"
-        what = f"released since {_rfc3339(release.since)}" if is_released else "being released"
-        return f"NVML is {what}{_until(release)}: prepares wait; {self._how_to_resume}"
+        ends = node_release.how_it_ends(release, self._context.node)
+        since = f"released since {node_release.rfc3339(release.since)}"
+        what = since if is_released else "being released"
+        return f"NVML is {what}{node_release.until_text(release)}: prepares wait; {ends}"
 
     @property
-    def _how_to_resume(self) -> str:
-        release = self._state.release
-        if release is not None and release.origin is Origin.ANNOTATION:
-            annotation = f"{names.RELEASE_NVML_ANNOTATION}-"
-            return f"it ends with: kubectl annotate node {self._context.node} {annotation}"
-        return f"it ends with: {self._context.program.name} resume, in the plugin's pod"
+    def _answer(self) -> str:
+        """The description, with what else whoever works on the GPUs has to do."""
+        return "; ".join(filter(None, (self._description, self._advice)))
 
     @property
     def _facts(self) -> dict[str, str]:
         release = self._state.release
         if release is None:
             return {}
-        until = "" if release.until is None else _rfc3339(release.until)
-        return {"origin": release.origin, "since": _rfc3339(release.since), "until": until}
+        since, until = release.since, release.until
+        return {
+            "origin": release.origin,
+            "since": node_release.rfc3339(since),
+            "until": "" if until is None else node_release.rfc3339(until),
+        }
 
     def _report(self, type_: EventType, reason: str, text: str) -> None:
         self._context.events.emit((node_reference(self._context.node),), type_, reason, text)
@@ -324,15 +321,7 @@ class NvmlRelease:
 
 def left_by_earlier_process(plugin_dir: Path, now: datetime) -> ReleaseState:
     """The state that a process starts with: a release whose time has passed is over."""
-    state = release_file.read(plugin_dir)
+    state = node_release.read(plugin_dir)
     if state.release is not None and state.release.is_over(now):
         return ReleaseState(annotation=state.annotation)
     return state
-
-
-def _until(release: Release | None) -> str:
-    return "" if release is None or release.until is None else f" until {_rfc3339(release.until)}"
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""What was asked for and what is in force: the release of NVML as values.
+"""What was asked for: the request for a release of NVML as a value.
 
 A release is asked for by a command in the plugin's pod, or by the Node's annotation
 `gpu.nvidia.com/release-nvml`: `true` until it is removed, or a time such as `15m`; with `,force`
@@ -6,19 +6,12 @@ also while GPUs are in use.
 """
 
 from datetime import datetime, timedelta
-from enum import StrEnum
 
+from nvdra_runtime.kubeletplugin.nvml_release import Origin, Release
 from nvdra_runtime.settings import durations
 from pydantic import BaseModel, ConfigDict
 
 _FORCE = "force"
-
-
-class Origin(StrEnum):
-    """How a release was asked for."""
-
-    COMMAND = "command"
-    ANNOTATION = "annotation"
 
 
 class ReleaseRequest(BaseModel):
@@ -35,43 +28,6 @@ class ReleaseRequest(BaseModel):
     origin: Origin
     duration_s: float | None
     is_forced: bool = False
-
-
-class Release(BaseModel):
-    """A release that is in force.
-
-    Attributes:
-        origin: How it was asked for.
-        since: When it began.
-        until: When it ends by itself; None if it does not.
-        is_forced: Whether GPUs were in use when it began, or might have been.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    origin: Origin
-    since: datetime
-    until: datetime | None = None
-    is_forced: bool = False
-
-    def is_over(self, now: datetime) -> bool:
-        """Whether its time has passed."""
-        return self.until is not None and now >= self.until
-
-
-class ReleaseState(BaseModel):
-    """What the next process has to know.
-
-    Attributes:
-        release: The release that is in force; None if NVML may be used.
-        annotation: The value of the annotation that has been carried out, so that a release which
-            has ended does not begin again while the annotation stays.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    release: Release | None = None
-    annotation: str = ""
 
 
 def begin(request: ReleaseRequest, now: datetime, since: datetime | None = None) -> Release:

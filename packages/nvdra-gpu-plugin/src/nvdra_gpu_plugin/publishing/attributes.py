@@ -1,4 +1,4 @@
-"""Attributes and capacities of published GPUs, for selectors.
+"""Attributes and capacities of published GPUs and MIG devices, for selectors.
 
 Keys without a domain belong to the driver: `device.attributes['gpu.nvidia.com'].productName`.
 
@@ -6,15 +6,19 @@ Source: docs/reference/gpu-devices.md, "Attributes", "Capacities".
 """
 
 import re
+from collections.abc import Mapping
 
 from nvdra_api import names
 from nvdra_api.quantity import Quantity
 from nvdra_api.resource.slices import DeviceAttribute, DeviceCapacity
 
-from nvdra_gpu_plugin.devices.inventory import Gpu
+from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
 
 _MAX_VALUE_BYTES = 64
 """Longest string or version that the API server accepts."""
+
+_MOST_ATTRIBUTES_AND_CAPACITIES = 32
+"""Of one device; the API server's limit for both together."""
 
 _LOOSE_VERSION = re.compile(
     r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
@@ -30,24 +34,36 @@ def whole_gpu(gpu: Gpu, *, numa_as_list: bool = False) -> dict[str, DeviceAttrib
         numa_as_list: Publish `numaNode` as a list with one element, for the gate
             `DRAListTypeAttributes`.
     """
-    found: dict[str, DeviceAttribute | None] = {
-        "type": _string_attribute("gpu"),
-        "uuid": _string_attribute(gpu.uuid),
-        "productName": _string_attribute(gpu.product_name),
-        "brand": _string_attribute(gpu.brand),
-        "architecture": _string_attribute(gpu.architecture),
-        "cudaComputeCapability": semver_attribute(gpu.compute_capability),
-        "driverVersion": semver_attribute(gpu.driver_version),
-        "cudaDriverVersion": semver_attribute(gpu.cuda_driver_version),
-        "addressingMode": _string_attribute(gpu.addressing_mode),
-        # The standard key aligns GPUs with other drivers' devices. The copy in this driver's domain
-        # is for selectors that are older than the standard key.
-        "pcieBusID": _string_attribute(gpu.pci),
-        names.ATTRIBUTE_PCI_BUS_ID: _string_attribute(gpu.pci),
-        names.ATTRIBUTE_PCIE_ROOT: _string_attribute(gpu.pcie_root),
-        names.ATTRIBUTE_NUMA_NODE: _numa_attribute(gpu.numa_node, as_list=numa_as_list),
-    }
-    return {key: value for key, value in found.items() if value is not None}
+    return _known(
+        {
+            "type": _string_attribute(gpu.kind),
+            "uuid": _string_attribute(gpu.uuid),
+            **_of_gpu(gpu, numa_as_list=numa_as_list),
+        }
+    )
+
+
+def mig_device(
+    mig: MigDevice, parent: Gpu, *, numa_as_list: bool = False
+) -> dict[str, DeviceAttribute]:
+    """The attributes of a MIG device. Most are those of its GPU.
+
+    Args:
+        mig: The MIG device.
+        parent: Its GPU.
+        numa_as_list: As for `whole_gpu`.
+    """
+    return _known(
+        {
+            "type": _string_attribute(mig.kind),
+            "uuid": _string_attribute(mig.uuid),
+            "parentUUID": _string_attribute(mig.parent_uuid),
+            "profile": _string_attribute(mig.profile_name),
+            # A copy for selectors that were written for another driver.
+            "migProfile": _string_attribute(mig.profile_name),
+            **_of_gpu(parent, numa_as_list=numa_as_list),
+        }
+    )
 
 
 def whole_gpu_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:
@@ -55,6 +71,31 @@ def whole_gpu_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:
     if gpu.memory_bytes is None:
         return {}
     return {"memory": DeviceCapacity(value=Quantity.binary(gpu.memory_bytes))}
+
+
+def mig_capacity(mig: MigDevice, attribute_count: int) -> dict[str, DeviceCapacity]:
+    """The capacity of a MIG device: engines, memory in bytes, and its memory slices.
+
+    Args:
+        mig: The MIG device.
+        attribute_count: How many attributes it has. If attributes and capacities exceed the API
+            server's limit together, all memory slices are left out: a device with so many of them
+            is the whole of a large GPU.
+    """
+    profile = mig.profile
+    amounts = {
+        "multiprocessors": mig.multiprocessors,
+        "copyEngines": profile.copy_engines,
+        "decoders": profile.decoders,
+        "encoders": profile.encoders,
+        "jpegEngines": profile.jpeg_engines,
+        "ofaEngines": profile.ofa_engines,
+        "memory": profile.memory_bytes,
+    }
+    first, size = mig.placement.start, mig.placement.size
+    if attribute_count + len(amounts) + size <= _MOST_ATTRIBUTES_AND_CAPACITIES:
+        amounts |= {f"memorySlice{number}": 1 for number in range(first, first + size)}
+    return {name: DeviceCapacity(value=Quantity.binary(amount)) for name, amount in amounts.items()}
 
 
 def semver_attribute(text: str) -> DeviceAttribute | None:
@@ -69,6 +110,29 @@ def semver_attribute(text: str) -> DeviceAttribute | None:
     numbers = ".".join(str(int(part or 0)) for part in match.groups()[:3])
     canonical = f"{numbers}{match[4] or ''}{match[5] or ''}"
     return DeviceAttribute(version_value=canonical) if len(canonical) <= _MAX_VALUE_BYTES else None
+
+
+def _of_gpu(gpu: Gpu, *, numa_as_list: bool) -> dict[str, DeviceAttribute | None]:
+    """What a GPU and its MIG devices have in common."""
+    return {
+        "productName": _string_attribute(gpu.product_name),
+        "brand": _string_attribute(gpu.brand),
+        "architecture": _string_attribute(gpu.architecture),
+        "cudaComputeCapability": semver_attribute(gpu.compute_capability),
+        "driverVersion": semver_attribute(gpu.driver_version),
+        "cudaDriverVersion": semver_attribute(gpu.cuda_driver_version),
+        "addressingMode": _string_attribute(gpu.addressing_mode),
+        # The standard key aligns GPUs with other drivers' devices. The copy in this driver's domain
+        # is for selectors that are older than the standard key.
+        "pcieBusID": _string_attribute(gpu.pci),
+        names.ATTRIBUTE_PCI_BUS_ID: _string_attribute(gpu.pci),
+        names.ATTRIBUTE_PCIE_ROOT: _string_attribute(gpu.pcie_root),
+        names.ATTRIBUTE_NUMA_NODE: _numa_attribute(gpu.numa_node, as_list=numa_as_list),
+    }
+
+
+def _known(attributes: Mapping[str, DeviceAttribute | None]) -> dict[str, DeviceAttribute]:
+    return {key: value for key, value in attributes.items() if value is not None}
 
 
 def _string_attribute(value: str | None) -> DeviceAttribute | None:

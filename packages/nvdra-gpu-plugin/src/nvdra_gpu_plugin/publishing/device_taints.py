@@ -3,7 +3,7 @@
 They follow from the health of the GPUs and from what the API server keeps.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final
 
 from nvdra_api.errors import Reason
@@ -15,7 +15,8 @@ from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
-from nvdra_gpu_plugin.health.gpu_health import LOST_KEY, XID_KEY
+from nvdra_gpu_plugin.health import explanations
+from nvdra_gpu_plugin.health.gpu_health import INFORMATIONAL
 from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
 
@@ -27,19 +28,10 @@ _NOT_SERVED: Final = (
     "pods may still be sent to it"
 )
 
-_WHAT: Final = {
-    LOST_KEY: (
-        "has fallen off the bus",
-        "look for Xid messages in the node's kernel log and reboot the node; it is well again once "
-        "it answers",
-    ),
-    XID_KEY: (
-        "has reported XID ",
-        "drain and reset it (nvidia-smi -q shows the recovery action that it needs); it is well "
-        "again once the driver asks for none",
-    ),
+_EFFECTS: Final = {
+    "NoSchedule": "new pods are kept away from",
+    "NoExecute": "its pods are deleted, and new ones kept away from",
 }
-"""By the key of a taint: what is wrong, and what to do."""
 
 
 class DeviceTaints:
@@ -92,6 +84,15 @@ class DeviceTaints:
         return self._health.taints(self._support.knows_none)
 
     @property
+    def avoided(self) -> Set[GpuUUID]:
+        """The GPUs with a taint that keeps pods away, whether or not it can be published."""
+        return {
+            uuid
+            for uuid, taints in self.wanted.items()
+            if any(taint.effect != INFORMATIONAL for taint in taints)
+        }
+
+    @property
     def remark(self) -> PassingRemark | None:
         """What `/readyz` says of GPUs that are not well."""
         texts = [
@@ -132,15 +133,15 @@ class DeviceTaints:
 
     def _tell(self, uuid: GpuUUID, taint: DeviceTaint) -> None:
         """Write an Event, unless the taint keeps nobody away."""
-        if taint.key in _WHAT:
-            effect = "new pods are kept away from it" if self.is_served else _NOT_SERVED
-            what, remedy = _WHAT[taint.key]
-            text = f"{self._name(uuid)} ({uuid}) {what}{taint.value}: {effect}; {remedy}"
+        found = explanations.find(taint)
+        if found is not None:
+            effect = f"{_EFFECTS[taint.effect]} it" if self.is_served else _NOT_SERVED
+            text = f"{self._name(uuid)} ({uuid}) {found.of(taint, f'{effect}; ')}"
             self._emit("Warning", Reason.DEVICE_UNHEALTHY, text)
 
     def _report_gone(self, uuid: GpuUUID, taints: set[str], *, is_well: bool) -> None:
         LOG.info("A GPU has lost a taint", gpu=self._name(uuid), uuid=uuid, taints=sorted(taints))
-        if is_well and any(taint.startswith(tuple(_WHAT)) for taint in taints):
+        if is_well and not all(taint.endswith(f":{INFORMATIONAL}") for taint in taints):
             text = f"{self._name(uuid)} ({uuid}) is well again and has no taint any more"
             self._emit("Normal", _HEALED, text)
 

@@ -2,16 +2,18 @@
 
 Without a working driver the pool is empty. A GPU that does not work is not published. The reason is
 in the log, in `/readyz` and in Events of the Node. What was published, also by an earlier process,
-stays while its GPU may still be starting.
+stays while its GPU may still be starting. A GPU that a claim holds under the name of before a
+reboot is not offered under its present one: the scheduler would think that it is free.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
-from nvdra_api.ids import DeviceName, NodeName
+from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, NodeName
 from nvdra_api.resource.slices import Device
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
 from nvdra_runtime.resourceslices.pool import Pool
@@ -19,8 +21,10 @@ from nvdra_runtime.resourceslices.publisher import Publisher
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
+from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex, RenamedDevice
 from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
-from nvdra_gpu_plugin.hardware.device_monitor import DeviceState
+from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.publishing import layout
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
@@ -41,6 +45,7 @@ class PoolUpdater:
         node: NodeName,
         gates: FeatureGates,
         gpus: NodeGpus,
+        claims: GpuClaimIndex,
         publisher: Publisher,
         events: EventRecorder,
         metrics: PluginMetrics,
@@ -52,6 +57,7 @@ class PoolUpdater:
             node: This node, and its pool.
             gates: Which forms of attributes are published.
             gpus: The node's GPUs.
+            claims: The prepared claims.
             publisher: Publishes the pool.
             events: Records Events of the Node.
             metrics: Counts devices.
@@ -60,15 +66,19 @@ class PoolUpdater:
         self._node = node
         self._gates = gates
         self._gpus = gpus
+        self._claims = claims
         self._publisher = publisher
         self._events = events
         self._metrics = metrics
         self._taints = taints
         self._reported = DeviceState()
         self._reported_withdrawn: Sequence[Fault] = ()
+        self._renamed: Sequence[RenamedDevice] = ()
         self._changed = asyncio.Event()
+        claims.on_remove(self._note_removed)
         if taints is not None:
             taints.on_change(self._changed.set)
+            taints.on_change(self._count)
 
     async def run(self) -> None:
         """Publish and report the GPUs now and whenever they change. Run until cancelled."""
@@ -94,6 +104,10 @@ class PoolUpdater:
             serial = await self._gpus.changed_since(serial)
             self._changed.set()
 
+    def _note_removed(self, uid: ClaimUID) -> None:
+        if any(each.holder.uid == uid for each in self._renamed):
+            self._changed.set()
+
     def _pool(self, state: DeviceState, published: Iterable[Device]) -> Pool:
         taints = {} if self._taints is None else self._taints.by_uuid
         if state.snapshot is None and state.is_released:  # as an earlier process has left it
@@ -104,7 +118,9 @@ class PoolUpdater:
         faulty = {fault.device for fault in withdrawn}
         lost = [DeviceName(fault.device) for fault in state.faults if fault.is_lost]
         awaited = layout.still_awaited(published, inventory, (*state.awaited, *lost), faulty)
-        offered = inventory.without(withdrawn)
+        self._report_renamed(self._claims.renamed_devices(inventory))
+        renamed = [_renamed_fault(each) for each in self._renamed]
+        offered = inventory.without([*withdrawn, *renamed])
         return layout.pool(offered, self._gates, self._node, awaited, taints)
 
     def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:
@@ -119,11 +135,13 @@ class PoolUpdater:
             serial = await self._gpus.changed_since(serial)
             self._report(self._gpus.state)
 
+    def _count(self) -> None:
+        avoided = None if self._taints is None else self._taints.avoided
+        self._metrics.set_devices(_device_counts(self._gpus.state, avoided))
+
     def _report(self, state: DeviceState) -> None:
         """Report what differs from the previous state."""
-        self._metrics.set_devices(
-            {("gpu", "healthy"): _count_usable(state), ("gpu", "unhealthy"): len(state.faults)}
-        )
+        self._count()
         previous, self._reported = self._reported, state
         if state.node_fault is not None and state.node_fault != previous.node_fault:
             LOG.warning("The node's GPUs cannot be used", error=state.node_fault.text)
@@ -157,16 +175,70 @@ class PoolUpdater:
                 reason, "these GPUs are not offered: " + " / ".join(fault.text for fault in faults)
             )
 
+    def _report_renamed(self, renamed: Sequence[RenamedDevice]) -> None:
+        """Report devices that are withheld until the claims that hold them end."""
+        new = [each for each in renamed if each not in self._renamed]
+        self._renamed = renamed
+        for each in new:
+            LOG.warning(
+                "A device is not offered, because a claim holds it under another name",
+                device=each.device.name,
+                uuid=each.device.uuid,
+                claimed_as=each.claimed_as,
+                claim=str(each.holder),
+            )
+        if new:
+            texts = " / ".join(_renamed_fault(each).text for each in new)
+            self._warn(Reason.DEVICE_IN_USE, f"these GPUs are not offered: {texts}")
+
     def _warn(self, reason: Reason, text: str) -> None:
         self._events.emit((node_reference(self._node),), "Warning", reason, text)
 
 
-def _count_usable(state: DeviceState) -> int:
-    """How many whole GPUs can be handed out."""
-    if state.snapshot is None:
-        return 0
-    usable = state.snapshot.inventory.without(state.faults)
-    return sum(not gpu.is_mig_enabled for gpu in usable.gpus)
+def _renamed_fault(renamed: RenamedDevice) -> Fault:
+    device = renamed.device
+    return Fault(
+        device.name,
+        f"{device.name} ({device.uuid}) is held by a claim that was given it as "
+        f"{renamed.claimed_as}, before the GPUs were numbered anew; it is offered when that "
+        "claim's last pod has ended, and the plugin's log names the claim",
+        Reason.DEVICE_IN_USE,
+    )
+
+
+def _device_counts(
+    state: DeviceState, avoided: Container[GpuUUID] | None
+) -> Mapping[tuple[str, str], int]:
+    """How many devices of each kind can be handed out, and how many cannot.
+
+    Each is counted once: one that cannot be used is unhealthy, whether it is tainted or not.
+
+    Args:
+        state: What is known of the GPUs.
+        avoided: GPUs with a taint that keeps pods away; None if none is looked at.
+    """
+    inventory = Inventory() if state.snapshot is None else state.snapshot.inventory
+    faulty = {fault.device for fault in state.faults}
+    unusable = {name for name in faulty if device_names.parse_mig_name(name) is not None}
+    gpu_faults = len(state.faults) - len(unusable)
+    unusable |= {
+        mig.name for gpu in inventory.gpus if gpu.name in faulty for mig in gpu.mig_devices
+    }
+    usable = inventory.without(state.faults)
+    tainted = Counter(
+        device.kind for device in usable.devices if usable.gpu_of(device).uuid in (avoided or ())
+    )
+    healthy = Counter(device.kind for device in usable.devices) - tainted
+    unhealthy = {"gpu": gpu_faults, "mig": len(unusable)}
+    kinds = ["gpu"]
+    if unusable or any(gpu.is_mig_enabled for gpu in inventory.gpus):
+        kinds.append("mig")
+    counts: dict[tuple[str, str], int] = {}
+    for kind in kinds:
+        counts |= {(kind, "healthy"): healthy[kind], (kind, "unhealthy"): unhealthy[kind]}
+        if avoided is not None:
+            counts[kind, "tainted"] = tainted[kind]
+    return counts
 
 
 def _by_reason(faults: Iterable[Fault]) -> list[tuple[Reason, list[Fault]]]:
@@ -176,7 +248,11 @@ def _by_reason(faults: Iterable[Fault]) -> list[tuple[Reason, list[Fault]]]:
 
 def _log_devices(inventory: Inventory) -> None:
     for gpu in inventory.gpus:
-        if gpu.is_mig_enabled:
-            LOG.warning("A GPU in MIG mode is not published", gpu=gpu.name, uuid=gpu.uuid)
-        else:
-            LOG.v(4, f"About to announce device {gpu.name}", uuid=gpu.uuid, pci=gpu.pci)
+        if gpu.is_mig_enabled and not gpu.mig_devices:
+            LOG.warning(
+                "A GPU in MIG mode has no MIG device, so that nothing of it is published",
+                gpu=gpu.name,
+                uuid=gpu.uuid,
+            )
+        for device in gpu.devices:
+            LOG.v(4, f"About to announce device {device.name}", uuid=device.uuid, pci=device.pci)

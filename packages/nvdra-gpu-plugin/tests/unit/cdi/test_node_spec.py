@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from nvdra_api.errors import Reason
 from nvdra_api.ids import DeviceName, GpuUUID
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import Spec
@@ -13,7 +14,7 @@ from nvdra_gpu_plugin.cdi import node_spec
 from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_testing.hardware.driver_tree import LIBRARIES, VERSION, DriverTree
-from nvdra_testing.hardware.gpus import h100
+from nvdra_testing.hardware.gpus import h100, in_mig_mode, mig_device
 
 GPUS = (h100(0), h100(1))
 PERSISTENCED = "/run/nvidia-persistenced/socket"
@@ -159,3 +160,93 @@ def test_names_that_claims_have_are_those_of_their_gpus_of_today(tree: DriverTre
         own[1]: ["/dev/nvidia1"],
         "gpu-0-0123456789": ["/dev/nvidia1"],
     }
+
+
+CAPABILITY = "DeviceFileMinor: {}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+
+
+def make_instance(tree: DriverTree, gpu_instance: int, minor: int) -> None:
+    """What the kernel module shows of a GPU instance with one compute instance of GPU 1."""
+    folder = f"/proc/driver/nvidia/capabilities/gpu1/mig/gi{gpu_instance}"
+    tree.file(f"{folder}/access", CAPABILITY.format(minor).encode())
+    tree.file(f"{folder}/ci0/access", CAPABILITY.format(minor + 1).encode())
+
+
+@pytest.fixture
+def mig_tree(tree: DriverTree) -> DriverTree:
+    """The same node, with two MIG instances on GPU 1."""
+    tree.file("/proc/devices", b"Character devices:\n195 nvidia\n505 nvidia-caps\n")
+    make_instance(tree, 1, 147)
+    make_instance(tree, 11, 237)
+    return tree
+
+
+def nodes_of(document: Spec, device: str) -> list[str]:
+    found = {each.name: each.container_edits.device_nodes for each in document.devices}
+    return [node.path for node in found[device]]
+
+
+def test_a_mig_device_has_the_node_of_its_gpu_and_those_of_its_capabilities(
+    mig_tree: DriverTree,
+) -> None:
+    cut = in_mig_mode(1, (9, 0), (19, 4))
+    spec = spec_of(mig_tree, h100(0), cut)
+    for mig, capabilities in zip(cut.mig_devices, ((237, 238), (147, 148)), strict=True):
+        name = name_of(spec, mig.name).partition("=")[2]
+        assert name.startswith(f"{mig.name}-")
+        assert nodes_of(spec.document({}), name) == [
+            "/dev/nvidia1",
+            *(f"/dev/nvidia-caps/nvidia-cap{number}" for number in capabilities),
+        ]
+    alone = spec_of(mig_tree, h100(0), in_mig_mode(1, (9, 0)))
+    assert name_of(alone, "gpu-1-mig-3g40gb-9-0") == name_of(spec, "gpu-1-mig-3g40gb-9-0")
+
+
+def test_a_mig_instance_that_the_kernel_does_not_know_leaves_out_its_device_alone(
+    mig_tree: DriverTree,
+) -> None:
+    cut = in_mig_mode(1, (9, 0), (19, 5))
+    spec, faults = node_spec.build_node_spec((h100(0), cut), Options(), {}, None, mig_tree.host)
+    assert [fault.device for fault in faults] == ["gpu-1-mig-1g10gb-19-5"]
+    assert set(spec.device_edits) == {"gpu-0", "gpu-1", "gpu-1-mig-3g40gb-9-0"}
+
+
+def test_a_claims_name_of_a_mig_device_never_means_one_of_another_profile(
+    mig_tree: DriverTree,
+) -> None:
+    """NVML may give the UUID of a destroyed device to another one in its place."""
+    before = in_mig_mode(1, (9, 0))
+    (mig,) = before.mig_devices
+    claimed = {f"{mig.name}-0123456789": mig.uuid}
+    document = spec_of(mig_tree, before).document(claimed)
+    assert f"{mig.name}-0123456789" in [device.name for device in document.devices]
+    other = replace(before, mig_devices=(mig_device(before, 14, 0, uuid=mig.uuid, gpu_instance=1),))
+    document = spec_of(mig_tree, other).document(claimed)
+    assert f"{mig.name}-0123456789" not in [device.name for device in document.devices]
+
+
+def test_without_nvidia_uvm_no_gpu_is_for_containers(tree: DriverTree) -> None:
+    """CUDA would fail there, without a word. The other nodes beside the GPUs' are optional."""
+    for name in ("nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"):
+        tree.remove(f"/dev/{name}")
+    spec, faults = node_spec.build_node_spec(GPUS, Options(), {}, None, host=tree.host)
+    assert not spec.devices
+    assert [(fault.device, fault.reason) for fault in faults] == [
+        ("gpu-0", Reason.DEVICE_NODE_MISSING),
+        ("gpu-1", Reason.DEVICE_NODE_MISSING),
+    ]
+    assert "needs /dev/nvidia-uvm, which is not on the node" in faults[0].text
+    tree.node("/dev/nvidia-uvm", 507, 0)
+    assert list(spec_of(tree, previous=spec).devices) == [gpu.uuid for gpu in GPUS]
+
+
+def test_a_device_keeps_its_edits_when_nvidia_uvm_is_gone(tree: DriverTree) -> None:
+    """Whatever else came at the same time, and whatever has its major number now."""
+    before = spec_of(tree)
+    add_library(tree)
+    tree.remove("/dev/nvidia-uvm")
+    tree.remove("/dev/nvidia-uvm-tools")
+    majors = {195: ["nvidia", "nvidiactl", "nvidia-modeset"], 507: ["another"]}
+    after, faults = node_spec.build_node_spec(GPUS, Options(), majors, before, host=tree.host)
+    assert not faults
+    assert after == before

@@ -15,13 +15,14 @@ from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import GpuUUID, NodeName
 from nvdra_api.resource.claims import ResourceClaim
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
-from nvdra_gpu_plugin.claims.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.claims.preparer import Preparer
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
-from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState, Snapshot
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError

@@ -11,7 +11,8 @@ import pytest
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
-from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor, DeviceState, Snapshot
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.worker import WorkerGroup
 from nvdra_testing.hardware import simulated_nvml

@@ -9,6 +9,9 @@ from nvdra_gpu_plugin.health.gpu_health import WELL, GpuHealth, Look
 
 START = datetime(2026, 8, 7, 16, 0, 54, 250_000, tzinfo=UTC)
 RESET, NOTHING, UNKNOWN, LOST = Look(recovery_action=1), Look(recovery_action=0), Look(), Look(True)
+ERRORS = Look(has_uncorrected_errors=True)
+FABRIC = Look(recovery_action=0, fabric="route-unhealthy")
+PENDING, FAILED = (Look(recovery_action=0, remapping=each) for each in ("pending", "failed"))
 
 
 def after(*steps: int | Look, health: GpuHealth = WELL, ignored: tuple[int, ...] = ()) -> GpuHealth:
@@ -52,6 +55,16 @@ def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
         ((RESET, RESET, 95, RESET), ["xid=95:NoSchedule"]),
         ((LOST,), ["gpu-lost=:NoSchedule"]),
         ((48, RESET, 79, LOST), ["gpu-lost=:NoSchedule", "xid=48:NoSchedule"]),
+        ((ERRORS,), ["ecc=uncorrected:NoSchedule"]),
+        ((ERRORS._replace(recovery_action=0),), []),  # the driver can tell, and asks for nothing
+        ((PENDING,), ["row-remapping=pending:None"]),  # it works until its next reset
+        ((PENDING, FAILED), ["row-remapping=failed:NoSchedule"]),
+        ((NOTHING._replace(fabric="failed"),), ["fabric=failed:NoSchedule"]),
+        ((NOTHING._replace(fabric="degraded-bandwidth"),), ["fabric=degraded-bandwidth:None"]),
+        (
+            (48, FAILED._replace(recovery_action=1)),
+            ["row-remapping=failed:NoSchedule", "xid=48:NoSchedule"],
+        ),
     ],
 )
 def test_what_a_gpu_is_tainted_with(steps: tuple[int | Look, ...], expected: list[str]) -> None:
@@ -70,7 +83,7 @@ def test_an_xid_that_needed_nothing_is_not_the_reason_of_what_comes_later() -> N
     assert taints(after(48, *[NOTHING] * 70, RESET, ignored=(48,))) == ["xid=154:NoSchedule"]
 
 
-@pytest.mark.parametrize("ill", [(48, RESET), (LOST,)])
+@pytest.mark.parametrize("ill", [(48, RESET), (LOST,), (ERRORS,), (PENDING,), (FAILED,), (FABRIC,)])
 def test_a_taint_goes_when_the_gpu_has_been_well_for_ten_seconds(
     ill: tuple[int | Look, ...],
 ) -> None:
@@ -110,3 +123,32 @@ def test_a_gpu_that_reports_nothing_says_so_where_the_effect_is_known() -> None:
 def test_what_is_kept_for_the_next_process_is_read_as_it_was_written() -> None:
     ill = after(48, RESET, LOST, 79, LOST)
     assert GpuHealth.model_validate_json(ill.model_dump_json()) == ill
+
+
+def test_an_operator_may_choose_that_the_pods_of_a_gpu_that_is_not_well_are_deleted() -> None:
+    health = after(48, RESET._replace(remapping="pending"))
+    found = gpu_health.taints(health, is_monitored=False, knows_none=True, effect="NoExecute")
+    assert [(taint.key.partition("/")[2], taint.effect) for taint in found] == [
+        ("row-remapping", "None"),
+        ("unmonitored", "None"),
+        ("xid", "NoExecute"),
+    ]
+
+
+def test_where_the_effect_none_is_not_known_there_are_no_taints_with_it() -> None:
+    assert gpu_health.taints(after(PENDING), is_monitored=False, knows_none=False) == ()
+    assert len(gpu_health.taints(after(FAILED), is_monitored=False, knows_none=False)) == 1
+
+
+def test_a_clock_that_is_set_back_delays_healing_by_seconds_and_not_by_hours() -> None:
+    health = after(LOST, NOTHING)
+    earlier = START - timedelta(hours=3)
+    health = gpu_health.after_look(health, NOTHING, earlier)
+    assert taints(health) == ["gpu-lost=:NoSchedule"]
+    assert taints(gpu_health.after_look(health, NOTHING, earlier + gpu_health.HEALS_AFTER)) == []
+
+
+def test_an_xid_of_before_the_clock_was_set_back_is_not_the_reason_of_what_comes_later() -> None:
+    earlier = START - timedelta(hours=3)
+    health = gpu_health.after_look(after(48), NOTHING, earlier)
+    assert taints(gpu_health.after_look(health, RESET, earlier)) == ["xid=154:NoSchedule"]

@@ -4,13 +4,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from nvdra_gpu_plugin.nvml_release import nvml_release, release_file, release_state
-from nvdra_gpu_plugin.nvml_release.release_state import (
-    Origin,
-    Release,
-    ReleaseRequest,
-    ReleaseState,
-)
+from nvdra_gpu_plugin.nvml_release import nvml_release, release_state
+from nvdra_gpu_plugin.nvml_release.release_state import ReleaseRequest
+from nvdra_runtime.kubeletplugin import nvml_release as node_release
+from nvdra_runtime.kubeletplugin.nvml_release import Origin, Release, ReleaseState
 
 NOW = datetime(2026, 8, 1, tzinfo=UTC)
 
@@ -52,35 +49,10 @@ def test_a_release_that_is_asked_for_again_keeps_its_begin_and_gets_a_new_end() 
     assert release.is_over(later + timedelta(seconds=60))
 
 
-def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
-    release = Release(origin=Origin.ANNOTATION, since=NOW, until=NOW + timedelta(seconds=60))
-    state = ReleaseState(release=release, annotation="1m")
-    release_file.write(tmp_path, state)
-    assert release_file.read(tmp_path) == state
-    assert release_file.is_released(tmp_path, NOW)
-    assert not release_file.is_released(tmp_path, NOW + timedelta(seconds=60))
-    release_file.write(tmp_path, ReleaseState())
-    assert list(tmp_path.iterdir()) == []
-    assert not release_file.is_released(tmp_path, NOW)
-
-
 def test_a_process_that_starts_after_the_end_is_not_released_and_knows_the_annotation(
     tmp_path: Path,
 ) -> None:
     release = Release(origin=Origin.ANNOTATION, since=NOW, until=NOW + timedelta(seconds=60))
-    release_file.write(tmp_path, ReleaseState(release=release, annotation="1m"))
+    node_release.write(tmp_path, ReleaseState(release=release, annotation="1m"))
     left = nvml_release.left_by_earlier_process(tmp_path, NOW + timedelta(hours=1))
     assert left == ReleaseState(annotation="1m")
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b'{"release": {"since": 1}}', b"\xff"])
-def test_a_file_that_cannot_be_understood_says_that_nothing_is_released(
-    tmp_path: Path, content: bytes
-) -> None:
-    (tmp_path / "nvml-release.json").write_bytes(content)
-    assert not release_file.is_released(tmp_path, NOW)
-
-
-def test_a_file_that_cannot_be_read_says_that_nothing_is_released(tmp_path: Path) -> None:
-    (tmp_path / "nvml-release.json").mkdir()
-    assert not release_file.is_released(tmp_path, NOW)

@@ -3,8 +3,9 @@
 import pytest
 from nvdra_api.ids import GpuUUID, PciAddress
 from nvdra_api.resource.slices import DeviceAttribute
+from nvdra_gpu_plugin.devices.mig_profiles import Placement
 from nvdra_gpu_plugin.publishing import attributes
-from nvdra_testing.hardware.gpus import h100
+from nvdra_testing.hardware.gpus import h100, in_mig_mode, mig_device
 
 H100 = h100(
     0,
@@ -37,6 +38,57 @@ def test_an_h100_has_the_attributes_of_the_worked_example() -> None:
 def test_the_numa_node_is_a_list_where_the_gate_asks_for_one() -> None:
     found = attributes.whole_gpu(H100, numa_as_list=True)
     assert found["resource.kubernetes.io/numaNode"] == DeviceAttribute(int_values=(0,))
+
+
+def test_a_mig_device_has_the_attributes_of_its_gpu_and_some_of_its_own() -> None:
+    gpu = in_mig_mode(0, (9, 4), uuid=H100.uuid, pci=H100.pci)
+    (mig,) = gpu.mig_devices
+    found = attributes.mig_device(mig, gpu)
+    of_gpu = attributes.whole_gpu(gpu)
+    own = {
+        "type": DeviceAttribute(string_value="mig"),
+        "uuid": DeviceAttribute(string_value="MIG-0-2-0"),
+        "parentUUID": DeviceAttribute(string_value=H100.uuid),
+        "profile": DeviceAttribute(string_value="3g.40gb"),
+        "migProfile": DeviceAttribute(string_value="3g.40gb"),
+    }
+    assert found == {**of_gpu, **own}
+    capacity = attributes.mig_capacity(mig, len(found))
+    assert {name: str(each.value) for name, each in capacity.items()} == {
+        "multiprocessors": "60",
+        "copyEngines": "3",
+        "decoders": "3",
+        "encoders": "0",
+        "jpegEngines": "3",
+        "ofaEngines": "0",
+        "memory": "40448Mi",
+        **{f"memorySlice{number}": "1" for number in (4, 5, 6, 7)},
+    }
+
+
+def test_a_part_of_a_gpu_instance_has_its_own_multiprocessors_and_shared_memory() -> None:
+    gpu = in_mig_mode(0)
+    part = mig_device(gpu, 9, 0, compute_slices=1, multiprocessors=16, compute_start=2)
+    assert attributes.mig_device(part, gpu)["profile"] == DeviceAttribute(string_value="1c.3g.40gb")
+    capacity = attributes.mig_capacity(part, 0)
+    assert (str(capacity["multiprocessors"].value), str(capacity["memory"].value)) == (
+        "16",
+        "40448Mi",
+    )
+
+
+@pytest.mark.parametrize(("slices", "are_published"), [(8, True), (12, False)])
+def test_a_device_has_no_more_attributes_and_capacities_than_the_api_server_takes(
+    slices: int, are_published: bool
+) -> None:
+    """The whole of an RTX PRO 6000 has twelve memory slices."""
+    gpu = in_mig_mode(0)
+    whole = mig_device(gpu, 0, 0, placement=Placement(0, slices))
+    found = attributes.mig_device(whole, gpu)
+    capacity = attributes.mig_capacity(whole, len(found))
+    assert len(found) + len(capacity) <= 32
+    assert ("memorySlice0" in capacity) is are_published
+    assert str(capacity["memory"].value) == "81152Mi"
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""Inventory → pool: in order of PCI address, whole GPUs only, split where the server wants it."""
+"""Inventory → pool: in order of PCI address and name, split where the server wants it."""
 
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import DeviceName, NodeName
 from nvdra_api.resource.slices import Device, DeviceAttribute, DeviceTaint
 from nvdra_gpu_plugin.devices.inventory import Fault, Gpu, Inventory
 from nvdra_gpu_plugin.publishing import layout
-from nvdra_testing.hardware.gpus import h100
+from nvdra_testing.hardware.gpus import h100, in_mig_mode
 
 NODE = NodeName("node-a")
 GPU_1 = DeviceName("gpu-1")
@@ -24,6 +24,36 @@ def test_a_board_in_mig_mode_is_not_offered_whole() -> None:
     assert names(Inventory((h100(0), h100(1, is_mig_enabled=True), h100(2)))) == [
         ["gpu-0", "gpu-2"]
     ]
+
+
+def test_of_a_gpu_in_mig_mode_the_mig_devices_are_offered() -> None:
+    gpus = (h100(0), in_mig_mode(1, (9, 0), (19, 5), (19, 4)), h100(2))
+    assert names(Inventory(gpus)) == [
+        [
+            "gpu-0",
+            "gpu-1-mig-1g10gb-19-4",
+            "gpu-1-mig-1g10gb-19-5",
+            "gpu-1-mig-3g40gb-9-0",
+            "gpu-2",
+        ]
+    ]
+
+
+def test_a_gpu_that_is_not_well_taints_all_its_mig_devices() -> None:
+    taint = DeviceTaint(key="gpu.nvidia.com/xid", value="48", effect="NoSchedule")
+    cut = in_mig_mode(1, (9, 0), (19, 4))
+    inventory = Inventory((h100(0), cut))
+    (only,) = layout.pool(inventory, FeatureGates(), NODE, (), {cut.uuid: (taint,)}).slices
+    assert [device.taints for device in only.devices] == [(), (taint,), (taint,)]
+
+
+def test_mig_devices_stay_published_while_their_gpu_may_still_be_starting() -> None:
+    former = published(h100(0), in_mig_mode(1, (9, 0), (19, 4)))
+    known = Inventory((h100(0),))
+    assert layout.still_awaited(former, known, (GPU_1,), ()) == former[1:]
+    assert layout.still_awaited(former, known, (GPU_1,), ("gpu-1",)) == []
+    cut_anew = Inventory((h100(0), in_mig_mode(1)))
+    assert layout.still_awaited(former, cut_anew, (GPU_1,), ()) == []
 
 
 def test_a_faulty_board_is_left_out() -> None:

@@ -87,7 +87,7 @@ class PluginMetrics:
         self._reference.set_prepared_devices(devices)
 
     def set_devices(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Set the node's devices by (kind, state). The states are healthy, tainted and held."""
+        """Set the node's devices by (kind, state). The states are healthy, tainted, unhealthy."""
         for kind, state in {*self._device_states, *counts}:
             self._devices(kind, state).set(counts.get((kind, state), 0))
         self._device_states = set(counts)

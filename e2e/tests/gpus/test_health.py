@@ -1,0 +1,201 @@
+"""A GPU falls ill: users see it in slices and pods, new pods avoid it, and it heals.
+
+The driver is installed with the gate NVMLDeviceHealthCheck for these tests. Kubernetes 1.32 has no
+taints of devices, and kubelets before 1.34 do not watch the health of devices.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from nvdra_testing.cluster import api_versions, workloads
+from nvdra_testing.cluster.installation import DRIVER, Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+
+NODE = "node-1"
+GATE = "--set=global.featureGates.NVMLDeviceHealthCheck=true"
+EVICTS = "--set=nvdra-gpu-plugin.kubeletPlugin.deviceTaintEffect=NoExecute"
+HAS_TAINTS = (1, 33)
+SHOWS_HEALTH = (1, 34)
+SHOWS_MESSAGES = (1, 36)
+HEALED_S = 40
+"""The plugin waits 10 s before it calls a GPU well."""
+
+
+@pytest.fixture(scope="module")
+def watched(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
+    """The cluster, while the driver watches the health of GPUs."""
+    cluster.install(*settings, GATE)
+    yield cluster
+    cluster.install(*settings)
+
+
+@pytest.mark.protocol("H1", "H5")
+def test_a_gpu_that_falls_ill_gets_no_new_pods_its_pod_says_why_and_it_heals(
+    watched: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    if watched.release < HAS_TAINTS:
+        pytest.skip("this release has no taints of devices")
+    start_pod_with(watched, pods, "user", "gpu-1")
+    wait_health(watched, pods, "user", "Healthy")
+    with needs_reset(watched, 1, xid=48):
+        wait_tainted(watched, "gpu-1")
+        (taint,) = taints(watched, "gpu-1")
+        said = f"{taint['key']}={taint['value']}:{taint['effect']}"
+        assert said == "gpu.nvidia.com/xid=48:NoSchedule"
+        assert taint["timeAdded"]
+        assert taints(watched, "gpu-2") == []
+        told = wait_health(watched, pods, "user", "Unhealthy")
+        if watched.release >= SHOWS_MESSAGES:
+            assert told["message"].startswith("gpu-1 has reported XID 48: drain and reset it")
+        assert pods.not_ready("user") is None, "a pod that runs stays"
+        pods.delete("pod", "user")
+        pods.apply(workloads.pod("next", templates=["of-user"]))
+        start_pod_with(watched, pods, "other", "gpu-2")
+        pods.wait(partial(no_verdict, pods, "next"), "the scheduler's verdict")
+        assert "allocation" not in workloads.claims_of(pods, "next")[0].get("status", {})
+    pods.wait_running("next", timeout_s=HEALED_S)
+    assert taints(watched, "gpu-1") == []
+    wait_health(watched, pods, "next", "Healthy")
+    assert workloads.visible_gpus(pods, "next").uuids == {watched.device(NODE, "gpu-1").uuid}
+
+
+@pytest.mark.protocol("H2")
+def test_the_health_of_a_pods_gpu_is_known_again_after_a_restart_of_the_plugin(
+    watched: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    if watched.release < SHOWS_HEALTH:
+        pytest.skip("the kubelets of this release do not watch the health of devices")
+    start_pod_with(watched, pods, "user", "gpu-3")
+    with needs_reset(watched, 3, xid=95):
+        wait_health(watched, pods, "user", "Unhealthy")
+        watched.restart_plugin(NODE)
+        wait_health(watched, pods, "user", "Unhealthy")
+    wait_health(watched, pods, "user", "Healthy")
+
+
+def test_a_lost_gpu_gets_no_new_pods_whether_or_not_there_are_taints(
+    watched: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    watched.simctl(NODE, "gpu", "lose", "4")
+    try:
+        if watched.release >= HAS_TAINTS:
+            wait_tainted(watched, "gpu-4")
+            assert [each["key"] for each in taints(watched, "gpu-4")] == ["gpu.nvidia.com/gpu-lost"]
+        else:
+            watched.kubectl.wait(
+                lambda: "it is" if "gpu-4" in published(watched) else None,
+                "gpu-4 to be published no more",
+                HEALED_S,
+            )
+    finally:
+        watched.simctl(NODE, "gpu", "restore", "4")
+    watched.kubectl.wait(
+        lambda: None if is_well(watched, "gpu-4") else "it is not", "gpu-4 to be well", HEALED_S
+    )
+    start_pod_with(watched, pods, "user", "gpu-4")
+
+
+def test_where_the_operator_chose_noexecute_the_pod_of_a_gpu_that_falls_ill_is_deleted(
+    watched: Cluster, idle: Cluster, pods: Kubectl, settings: list[str]
+) -> None:
+    if watched.release < HAS_TAINTS:
+        pytest.skip("this release has no taints of devices")
+    watched.install(*settings, GATE, EVICTS)
+    try:
+        start_pod_with(watched, pods, "user", "gpu-5")
+        start_pod_with(watched, pods, "other", "gpu-6")
+        with needs_reset(watched, 5, xid=48):
+            pods.wait(
+                lambda: "it is there" if pods.exists("pod", "user") else None,
+                "the pod to be deleted",
+                timeout_s=HEALED_S,
+            )
+            pods.wait_running("other")
+    finally:
+        watched.install(*settings, GATE)
+
+
+@contextmanager
+def needs_reset(cluster: Cluster, gpu: int, *, xid: int) -> Iterator[None]:
+    """A GPU reports an XID, and NVML asks for its reset until the block ends."""
+    cluster.simctl(NODE, "xid", str(gpu), str(xid))
+    try:
+        yield
+    finally:
+        cluster.simctl(NODE, "recovery", str(gpu), "none")
+
+
+def wait_tainted(cluster: Cluster, device: str) -> None:
+    """Wait until a device has a taint."""
+    cluster.kubectl.wait(
+        lambda: None if taints(cluster, device) else "none", f"a taint of {device}", HEALED_S
+    )
+
+
+def start_pod_with(cluster: Cluster, pods: Kubectl, name: str, device: str) -> None:
+    """Start a pod with this GPU, and wait until it runs; its template is `of-NAME`."""
+    wanted = workloads.is_gpu_with_uuid(cluster.device(NODE, device).uuid)
+    pods.apply(workloads.template(f"of-{name}", workloads.gpus("gpu", wanted)))
+    pods.apply(workloads.pod(name, templates=[f"of-{name}"]))
+    pods.wait_running(name)
+
+
+def wait_health(cluster: Cluster, pods: Kubectl, name: str, expected: str) -> dict[str, Any]:
+    """Wait until the status of a pod says this of its GPU, where kubelets do; returns it."""
+    if cluster.release < SHOWS_HEALTH:
+        return {}
+
+    def missing() -> str | None:
+        found = health(pods, name)
+        return None if [each["health"] for each in found] == [expected] else str(found)
+
+    pods.wait(missing, f"the GPU of pod {name} to be {expected}", timeout_s=HEALED_S)
+    (only,) = health(pods, name)
+    assert only["resourceID"].startswith(f"k8s.{DRIVER}/")
+    return only
+
+
+def health(pods: Kubectl, name: str) -> list[dict[str, Any]]:
+    """What the status of a pod says of the devices of its only container."""
+    (container,) = pods.get("pod", name)["status"]["containerStatuses"]
+    return [
+        device
+        for resource in container.get("allocatedResourcesStatus", [])
+        for device in resource["resources"]
+    ]
+
+
+def no_verdict(pods: Kubectl, name: str) -> str | None:
+    """None once the scheduler has said that no node fits."""
+    conditions = pods.get("pod", name)["status"].get("conditions", [])
+    verdict: dict[str, Any] = next(
+        (each for each in conditions if each["type"] == "PodScheduled"), {}
+    )
+    if verdict.get("reason") != "Unschedulable":
+        return str(conditions)
+    assert "cannot allocate all claims" in verdict["message"]
+    return None
+
+
+def published(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """The published devices of the node, by name."""
+    slices = cluster.kubectl.get("resourceslices", "", f"--field-selector=spec.driver={DRIVER}")
+    return {
+        device["name"]: dict(api_versions.device_as_v1(device))
+        for each in slices
+        if each["spec"]["nodeName"] == NODE
+        for device in each["spec"].get("devices", [])
+    }
+
+
+def taints(cluster: Cluster, name: str) -> list[dict[str, Any]]:
+    """The taints of a published device."""
+    return list(published(cluster)[name].get("taints", []))
+
+
+def is_well(cluster: Cluster, name: str) -> bool:
+    """Whether a device is published without a taint."""
+    return name in published(cluster) and not taints(cluster, name)

@@ -1,0 +1,88 @@
+"""MIG devices that an administrator has made, in pods."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster.installation import Cluster, Device
+from nvdra_testing.cluster.kubectl import Kubectl
+
+NODE = "node-1"
+PARENT = "gpu.nvidia.com/parentUUID"
+ONE_SLICE = f"{workloads.attribute('profile')} == '1g.10gb'"
+SLICES = [("1g.10gb", start) for start in range(4)]
+
+
+@pytest.fixture
+def divided(idle: Cluster) -> Iterator[list[Device]]:
+    """The MIG devices of a node of which two GPUs have some: four and one large, and three."""
+    with ExitStack() as stack:
+        first = stack.enter_context(idle.mig_devices(NODE, 6, *SLICES, ("3g.40gb", 4)))
+        second = stack.enter_context(idle.mig_devices(NODE, 7, *SLICES[:3]))
+        yield [*first, *second]
+
+
+def test_four_slices_of_one_gpu_are_given_to_one_pod(
+    cluster: Cluster, pods: Kubectl, divided: list[Device]
+) -> None:
+    request = workloads.mig_devices("slices", ONE_SLICE, count=4)
+    pods.apply(workloads.template("four", request, same=PARENT))
+    pods.apply(workloads.pod("p", templates=["four"]))
+    pods.wait_running("p")
+    (claim,) = workloads.claims_of(pods, "p")
+    devices = cluster.allocated_devices(claim)
+    parents = {device.attributes["parentUUID"] for device in devices}
+    assert len(parents) == 1
+    assert {device.name for device in devices} < {device.name for device in divided}
+    seen = workloads.visible_mig_devices(pods, "p")
+    assert seen == {device.uuid for device in devices}
+    assert len(seen) == 4
+    assert workloads.visible_gpus(pods, "p").minors == {6}
+
+
+def test_two_pods_have_two_slices_of_one_gpu_and_see_their_own_only(
+    cluster: Cluster, pods: Kubectl, divided: list[Device]
+) -> None:
+    parent = divided[0].attributes["parentUUID"]
+    of_parent = f"{workloads.attribute('parentUUID')} == '{parent}'"
+    pods.apply(workloads.template("one", workloads.mig_devices("mig", ONE_SLICE, of_parent)))
+    for name in ("a", "b"):
+        pods.apply(workloads.pod(name, templates=["one"]))
+    pods.wait_running("a", "b")
+    seen = [workloads.visible_mig_devices(pods, name) for name in ("a", "b")]
+    assert [len(each) for each in seen] == [1, 1]
+    assert seen[0] != seen[1]
+    for name, uuids in zip(("a", "b"), seen, strict=True):
+        (claim,) = workloads.claims_of(pods, name)
+        assert {device.uuid for device in cluster.allocated_devices(claim)} == uuids
+
+
+def test_a_mig_device_is_chosen_by_its_memory_and_a_whole_gpu_is_not_of_its_class(
+    cluster: Cluster, pods: Kubectl, divided: list[Device]
+) -> None:
+    at_least = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('20Gi')) >= 0"
+    pods.apply(workloads.template("large", workloads.mig_devices("mig", at_least)))
+    pods.apply(workloads.pod("p", templates=["large"]))
+    pods.wait_running("p")
+    (claim,) = workloads.claims_of(pods, "p")
+    (device,) = cluster.allocated_devices(claim)
+    assert (device.attributes["type"], device.attributes["profile"]) == ("mig", "3g.40gb")
+    assert device.name in {each.name for each in divided}
+
+
+def test_a_gpu_in_mig_mode_is_not_given_whole(
+    cluster: Cluster, pods: Kubectl, divided: list[Device]
+) -> None:
+    names = {device.name for device in cluster.devices() if device.node == NODE}
+    assert not names & {"gpu-6", "gpu-7"}
+    parents = {device.attributes["parentUUID"] for device in divided}
+    is_parent = " || ".join(f"{workloads.attribute('uuid')} == '{uuid}'" for uuid in parents)
+    pods.apply(workloads.template("whole", workloads.gpus("gpu", is_parent)))
+    pods.apply(workloads.pod("p", templates=["whole"]))
+    pods.wait(lambda: None if _is_unschedulable(pods) else "no verdict yet", "the verdict")
+
+
+def _is_unschedulable(pods: Kubectl) -> bool:
+    conditions = pods.get("pod", "p")["status"].get("conditions", [])
+    return any(each.get("reason") == "Unschedulable" for each in conditions)

@@ -1,0 +1,1 @@
+"""Made by scripts/generate_protos.py from proto/; do not edit."""

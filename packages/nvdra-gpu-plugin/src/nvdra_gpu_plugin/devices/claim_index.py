@@ -1,0 +1,128 @@
+"""An index of the claims that are prepared on this node, by GPU and by pod.
+
+With it, a prepare takes the same time however many claims are prepared.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
+
+from nvdra_api.ids import ClaimUID, DeviceName, PodUID
+from nvdra_api.resource.claims import ClaimRef
+
+from nvdra_gpu_plugin.devices import device_identity, device_use
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.devices.inventory import Device, Inventory
+
+K = TypeVar("K", bound=Hashable)
+
+_Index = dict[K, dict[ClaimUID, GpuClaimRecord]]
+
+
+class RenamedDevice(NamedTuple):
+    """A device that a claim holds under a name that is another one now.
+
+    Attributes:
+        device: The device as it is now.
+        claimed_as: The name in the claim's allocation.
+        holder: The claim.
+    """
+
+    device: Device
+    claimed_as: DeviceName
+    holder: ClaimRef
+
+
+class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
+    """All prepared claims, by UID."""
+
+    def __init__(self, records: Iterable[GpuClaimRecord] = ()) -> None:
+        self._records: dict[ClaimUID, GpuClaimRecord] = {}
+        self._whole: _Index[str] = {}  # by each of a device's names, see `DeviceUse`
+        self._parts: _Index[str] = {}
+        self._by_pod: _Index[PodUID] = {}
+        self._on_remove: list[Callable[[ClaimUID], None]] = []
+        for record in records:
+            self.put(record)
+
+    def __getitem__(self, uid: ClaimUID) -> GpuClaimRecord:
+        return self._records[uid]
+
+    def __iter__(self) -> Iterator[ClaimUID]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def put(self, record: GpuClaimRecord) -> None:
+        """Add a record, or replace the claim's former one."""
+        self.remove(record.uid)
+        self._records[record.uid] = record
+        for index, name in self._entries(record):
+            index.setdefault(name, {})[record.uid] = record
+        for pod in record.pods:
+            self._by_pod.setdefault(pod, {})[record.uid] = record
+
+    def on_remove(self, notify: Callable[[ClaimUID], None]) -> None:
+        """Call `notify` when a record has gone, or is about to be replaced."""
+        self._on_remove.append(notify)
+
+    def remove(self, uid: ClaimUID) -> GpuClaimRecord | None:
+        """Remove the claim's record. Returns it, or None if there was none."""
+        record = self._records.pop(uid, None)
+        if record is not None:
+            for index, name in self._entries(record):
+                _drop(index, name, uid)
+            for pod in set(record.pods):
+                _drop(self._by_pod, pod, uid)
+            for notify in self._on_remove:
+                notify(uid)
+        return record
+
+    def _entries(self, record: GpuClaimRecord) -> Iterator[tuple[_Index[str], str]]:
+        """Where the record is found by what its devices take, each place once."""
+        uses = [device_use.use(device) for device in record.devices]
+        for name in {name for each in uses for name in each.whole}:
+            yield self._whole, name
+        for name in {name for each in uses for name in each.parts}:
+            yield self._parts, name
+
+    def conflicting_claim(self, device: GpuDeviceRecord, uid: ClaimUID) -> GpuClaimRecord | None:
+        """The claim other than `uid` that has what the device takes; None if there is none.
+
+        A device is held exclusively, and a whole GPU excludes its MIG devices and the other way
+        round. Admin access excludes nobody and is excluded by nobody.
+        """
+        wanted = device_use.wanted(device)
+        for names, indices in (
+            (wanted.whole, (self._whole, self._parts)),
+            (wanted.parts, (self._whole,)),
+        ):
+            for name in names:
+                for index in indices:
+                    for other, record in index.get(name, {}).items():
+                        if other != uid:
+                            return record
+        return None
+
+    def renamed_devices(self, inventory: Inventory) -> list[RenamedDevice]:
+        """The node's devices that are held exclusively, under another name than they have now."""
+        return [
+            RenamedDevice(found, device.device, record.ref)
+            for record in self._records.values()
+            for device in record.devices
+            if not device.is_admin
+            and (found := device_identity.find(device, inventory)) is not None
+            and found.name != device.device
+        ]
+
+    def claims_of_pods(self, pods: Iterable[PodUID]) -> Iterator[GpuClaimRecord]:
+        """The claims that were reserved for one of these pods when they were prepared."""
+        for pod in pods:
+            yield from self._by_pod.get(pod, {}).values()
+
+
+def _drop(index: _Index[K], key: K, uid: ClaimUID) -> None:
+    entries = index[key]
+    del entries[uid]
+    if not entries:
+        del index[key]

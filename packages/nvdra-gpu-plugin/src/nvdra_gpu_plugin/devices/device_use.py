@@ -1,0 +1,53 @@
+"""What a prepared claim's device takes of a GPU, so that two claims do not get the same.
+
+A whole GPU takes all of it. A MIG device takes itself, and a part of its GPU that others may take
+parts of, too, but not the whole.
+"""
+
+from typing import NamedTuple
+
+from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.claim_records import GpuDeviceRecord
+
+
+class DeviceUse(NamedTuple):
+    """What a device takes, by names of devices: UUIDs, PCI addresses of GPUs, or device names.
+
+    Each device has several names, because a PCI address may change at a reboot, and in the record
+    of a claim that was recovered while its device was missing, only the device name is known.
+
+    Attributes:
+        whole: Devices that it takes for itself.
+        parts: GPUs of which it takes a part.
+    """
+
+    whole: frozenset[str] = frozenset()
+    parts: frozenset[str] = frozenset()
+
+
+NOTHING = DeviceUse()
+"""What admin access takes: it excludes nobody and is excluded by nobody."""
+
+
+def use(device: GpuDeviceRecord) -> DeviceUse:
+    """What a device of a prepared claim takes."""
+    if device.is_admin:
+        return NOTHING
+    parent = device_names.parent_name(device.device)
+    if device.uuid:
+        gpu = frozenset(filter(None, (device.pci, device.parent_uuid)))
+        if device.kind == "mig":
+            return DeviceUse(frozenset((device.uuid,)), gpu)
+        return DeviceUse(frozenset((device.uuid, *gpu)))
+    is_part = parent != device.device
+    return DeviceUse(frozenset((device.device,)), frozenset((parent,) if is_part else ()))
+
+
+def wanted(device: GpuDeviceRecord) -> DeviceUse:
+    """What a device takes, with its device name: records may know another claim's device by it."""
+    found = use(device)
+    if found == NOTHING:
+        return NOTHING
+    parent = device_names.parent_name(device.device)
+    parts = found.parts | {parent} if parent != device.device else found.parts
+    return DeviceUse(found.whole | {device.device}, parts)

@@ -1,0 +1,86 @@
+"""What is known of the node's GPUs, as a value that follows from probes and the CDI spec."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nvdra_api.errors import Reason
+from nvdra_api.ids import DeviceName
+
+from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
+from nvdra_gpu_plugin.cdi.spec_updater import SpecState
+from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, Inventory
+from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The usable GPUs of the node, and their CDI spec."""
+
+    inventory: Inventory
+    spec: NodeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """What is known of the node's GPUs.
+
+    Attributes:
+        snapshot: The GPUs; None while none can be used.
+        node_fault: Why none can be used, or what failed although the snapshot can be used.
+        faults: GPUs that cannot be used, and are not published.
+        awaited: GPUs that NVML reports and that have not described themselves yet, by device name;
+            None for one whose name is not known either. They are not in the snapshot.
+        is_released: Whether NVML is released. All else is as it was before, and is not looked at.
+    """
+
+    snapshot: Snapshot | None = None
+    node_fault: Fault | None = None
+    faults: tuple[Fault, ...] = ()
+    awaited: tuple[DeviceName | None, ...] = ()
+    is_released: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the driver works and there is no GPU."""
+        if self.snapshot is None or self.faults or self.awaited:
+            return False
+        return not self.snapshot.inventory.gpus
+
+
+def derive(probes: Sequence[GpuProbe], spec_state: SpecState) -> DeviceState:
+    """The state that follows from the probes and the CDI spec.
+
+    GPUs and MIG devices without a device in the spec are left out.
+    """
+    spec = spec_state.spec
+    known = Inventory(spec_state.gpus)
+    inventory = known.without_devices(known.by_name.keys() - spec.device_edits.keys())
+    faults = [fault for probe in probes if (fault := probe.fault) is not None]
+    faults += spec_state.faults
+    for gpu in inventory.gpus:
+        faults += _missing_path_faults(gpu, spec_state.missing_paths)
+    awaited = [each for each in probes if each.gpu is None and each.is_awaited]
+    return DeviceState(
+        Snapshot(inventory, spec),
+        spec_state.write_fault,
+        tuple(faults),
+        tuple(probe.name for probe in awaited),
+    )
+
+
+def _missing_path_faults(gpu: Gpu, missing: Mapping[DeviceName, Sequence[str]]) -> Iterator[Fault]:
+    """One for the GPU, or for each of its MIG devices that needs something else."""
+    devices: Sequence[Device] = (gpu,) if gpu.name in missing else gpu.mig_devices
+    for device in devices:
+        if device.name in missing:
+            yield _missing_paths_fault(device, missing[device.name])
+
+
+def _missing_paths_fault(device: Device, missing: Sequence[str]) -> Fault:
+    return Fault(
+        device.name,
+        f"{device.name} ({device.uuid}) needs {', '.join(missing)}, which is not on the node, or "
+        "is another device now; reload the driver (nvidia-modprobe -c0 -u makes device nodes); it "
+        "is offered again once it is there",
+        Reason.DEVICE_NODE_MISSING,
+    )

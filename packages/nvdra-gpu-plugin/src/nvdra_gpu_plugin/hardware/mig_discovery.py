@@ -1,0 +1,119 @@
+"""Reads from NVML which MIG devices a GPU has (docs/reference/gpu-devices.md, "Discovery").
+
+These calls block: they run on the thread of the GPU.
+"""
+
+from collections.abc import Mapping
+
+from nvdra_runtime.node import nvml_mig
+from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
+from nvdra_runtime.node.nvml_mig import MigAttributes, MigHandle, MigProfileInfo
+from nvdra_runtime.telemetry import logs
+
+from nvdra_gpu_plugin.devices import mig_profiles
+from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
+from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
+
+LOG = logs.logger(__name__)
+
+Listing = Mapping[MigHandle, MigAttributes]
+"""The MIG devices of a GPU, from `nvml_mig.list_devices`."""
+
+
+class DeviceChangedError(Exception):
+    """A device is not any more what it was."""
+
+
+def describe_devices(
+    nvml: Nvml, gpu: Gpu, handle: DeviceHandle, listed: Listing
+) -> tuple[MigDevice, ...]:
+    """Describe MIG devices of a GPU, in the order of their names.
+
+    One that is destroyed meanwhile is left out.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    if not listed:
+        return ()
+    profiles = nvml_mig.profiles(nvml, handle)
+    found = [
+        device
+        for mig, attributes in listed.items()
+        if (device := _describe(nvml, gpu, handle, mig, attributes, profiles)) is not None
+    ]
+    return tuple(sorted(found, key=lambda device: device.name))
+
+
+def verify_device(nvml: Nvml, gpu: DeviceHandle, device: MigDevice, listed: Listing) -> None:
+    """Return only if the MIG device exists: one call, unless it was destroyed or made again.
+
+    Raises:
+        NvmlError: Its GPU does not respond.
+        DeviceChangedError: It does not exist.
+    """
+    handle = next((each for each in listed if each.uuid == device.uuid), None)
+    try:
+        if handle is not None:
+            nvml_mig.verify_alive(nvml, handle)
+            return
+    except NvmlError as error:
+        if not nvml_mig.is_gone(error):
+            raise
+    # One with the same UUID may have other slices: NVML derives it from the place.
+    former = None if handle is None else listed[handle]
+    if nvml.is_mig_enabled(gpu):
+        for each, attributes in nvml_mig.list_devices(nvml, gpu).items():
+            if each.uuid == device.uuid and attributes == former:
+                return
+    raise DeviceChangedError("does not exist any more: it was destroyed")
+
+
+def _describe(
+    nvml: Nvml,
+    gpu: Gpu,
+    handle: DeviceHandle,
+    mig: MigHandle,
+    attributes: MigAttributes,
+    profiles: Mapping[int, MigProfileInfo],
+) -> MigDevice | None:
+    where = nvml_mig.locate(nvml, handle, mig)
+    if where is None:
+        return None
+    info = profiles.get(where.profile_id)
+    if info is None:
+        LOG.warning(
+            "A MIG device has a profile that NVML does not list", uuid=mig.uuid, id=where.profile_id
+        )
+        return None
+    return MigDevice(
+        uuid=mig.uuid,
+        parent_uuid=gpu.uuid,
+        parent_minor=gpu.minor,
+        pci=gpu.pci,
+        profile=_profile(info, gpu.memory_bytes),
+        placement=Placement(where.start, where.size),
+        gpu_instance=where.gpu_instance,
+        compute_instance=where.compute_instance,
+        compute_start=where.compute_start,
+        compute_slices=attributes.compute_instance_slices,
+        multiprocessors=attributes.multiprocessors,
+    )
+
+
+def _profile(info: MigProfileInfo, total_bytes: int | None) -> MigProfile:
+    name = mig_profiles.profile_name(
+        info.index, info.slices, info.memory_bytes, total_bytes, info.name
+    )
+    return MigProfile(
+        name=name,
+        id=info.id,
+        slices=info.slices,
+        multiprocessors=info.multiprocessors,
+        copy_engines=info.copy_engines,
+        decoders=info.decoders,
+        encoders=info.encoders,
+        jpeg_engines=info.jpeg_engines,
+        ofa_engines=info.ofa_engines,
+        memory_bytes=info.memory_bytes,
+    )

@@ -1,0 +1,62 @@
+"""What taints of GPUs mean, and what to do about them: for Events and for the status of pods."""
+
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from nvdra_api.resource.slices import DeviceTaint
+
+from nvdra_gpu_plugin.health.gpu_health import (
+    ECC_KEY,
+    FABRIC_KEY,
+    INFORMATIONAL,
+    LOST_KEY,
+    REMAPPING_KEY,
+    XID_KEY,
+)
+
+
+class Explanation(NamedTuple):
+    """What is wrong with a GPU, with the place of the taint's value; and what to do."""
+
+    what: str
+    remedy: str
+
+    def of(self, taint: DeviceTaint, effect: str = "") -> str:
+        """The text, without the GPU's name; `effect` says what follows from it."""
+        return f"{self.what.format(value=taint.value)}: {effect}{self.remedy}"
+
+
+EXPLANATIONS: Final = MappingProxyType(
+    {
+        LOST_KEY: Explanation(
+            "has fallen off the bus",
+            "look for Xid messages in the node's kernel log and reboot the node; it is well again "
+            "once it answers",
+        ),
+        ECC_KEY: Explanation(
+            "has had {value} memory errors since its last reset",
+            "drain and reset it, because its driver (before branch 570) cannot tell whether it has "
+            "to be; it is well again after the reset",
+        ),
+        FABRIC_KEY: Explanation(
+            "does not work in its NVLink fabric ({value})",
+            "look at the fabric manager's log and at the Fabric section of nvidia-smi -q, and "
+            "reset the GPU if need be; it is well again once NVML says so",
+        ),
+        REMAPPING_KEY: Explanation(
+            "cannot remap a broken row of its memory, because no spare row is left",
+            "replace the GPU (nvidia-smi -q shows Remapped Rows)",
+        ),
+        XID_KEY: Explanation(
+            "has reported XID {value}",
+            "drain and reset it (nvidia-smi -q shows the recovery action that it needs); it is "
+            "well again once the driver asks for none",
+        ),
+    }
+)
+"""By the key of a taint that keeps pods away."""
+
+
+def find(taint: DeviceTaint) -> Explanation | None:
+    """What is wrong and what to do; None for a taint that keeps nobody away."""
+    return None if taint.effect == INFORMATIONAL else EXPLANATIONS.get(taint.key)

@@ -1,0 +1,136 @@
+"""The health of the node's devices, for the kubelet, which shows it in the status of pods.
+
+It follows from the taints of GPUs, whether or not the API server keeps them, and from faults.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PoolName
+from nvdra_api.resource.slices import DeviceTaint
+from nvdra_runtime.kubeletplugin.device_health import DeviceHealth, HealthStatus
+from nvdra_runtime.process.clock import Clock
+
+from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory
+from nvdra_gpu_plugin.hardware.device_state import DeviceState
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.health import explanations
+from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
+
+_RELEASED: Final = "NVML is released on this node for maintenance, so nobody looks at it"
+
+
+class Finding(NamedTuple):
+    """What is known of a device.
+
+    Attributes:
+        status: Its health.
+        message: Why it is not healthy.
+        since: Since when, if that is known.
+    """
+
+    status: HealthStatus
+    message: str = ""
+    since: datetime | None = None
+
+
+class HealthReport:
+    """What the kubelet is told.
+
+    Attributes:
+        devices: The health of all devices; None before GPUs were found. It is replaced as a whole.
+    """
+
+    def __init__(self, node: NodeName, gpus: NodeGpus, health: HealthMonitor, clock: Clock) -> None:
+        """Create it without any call.
+
+        Args:
+            node: This node, which is the pool.
+            gpus: The node's GPUs.
+            health: What is known of their health.
+            clock: Says since when a device is as it is.
+        """
+        self.devices: Sequence[DeviceHealth] | None = None
+        self._pool = PoolName(node)
+        self._gpus = gpus
+        self._health = health
+        self._clock = clock
+        self._inventory: Inventory | None = None
+        self._on_change: list[Callable[[], None]] = []
+        health.on_change(self._update)
+
+    def on_change(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever `devices` has changed."""
+        self._on_change.append(notify)
+
+    async def run(self) -> None:
+        """Follow what is known of the node's GPUs. Run until cancelled."""
+        serial = 0
+        while True:
+            serial = await self._gpus.changed_since(serial)
+            self._update()
+
+    def _update(self) -> None:
+        state = self._gpus.state
+        if state.snapshot is not None:
+            self._inventory = state.snapshot.inventory
+        if self._inventory is None:
+            return
+        taints, unmonitored = self._health.taints(knows_none=False), self._health.unmonitored
+        found = tuple(
+            self._dated(
+                device.name, finding(device, gpu, state, taints.get(gpu.uuid, ()), unmonitored)
+            )
+            for gpu in self._inventory.gpus
+            for device in gpu.devices
+        )
+        if found != self.devices:
+            self.devices = found
+            for notify in self._on_change:
+                notify()
+
+    def _dated(self, name: DeviceName, found: Finding) -> DeviceHealth:
+        """The health of a device, with the time since when it is so."""
+        for known in self.devices or ():
+            if (known.device, known.status, known.message) == (name, found.status, found.message):
+                return known
+        since = found.since or self._clock.now()
+        return DeviceHealth(self._pool, name, found.status, since, found.message)
+
+
+def finding(
+    device: Device,
+    gpu: Gpu,
+    state: DeviceState,
+    taints: Sequence[DeviceTaint],
+    unmonitored: Mapping[GpuUUID, str],
+) -> Finding:
+    """What is known of a device.
+
+    Args:
+        device: A GPU, or a MIG device of one.
+        gpu: The GPU.
+        state: What is known of the node's GPUs.
+        taints: The taints of the GPU that keep pods away.
+        unmonitored: Why GPUs that work do not report XIDs.
+    """
+    texts = [
+        f"{gpu.name} {found.of(taint)}"
+        for taint in taints
+        if (found := explanations.find(taint)) is not None
+    ]
+    if texts:
+        since = min(taint.time_added for taint in taints if taint.time_added is not None)
+        return Finding(HealthStatus.UNHEALTHY, "; ".join(texts), since)
+    if state.is_released:
+        return Finding(HealthStatus.UNKNOWN, _RELEASED)
+    if state.snapshot is None:
+        text = "" if state.node_fault is None else state.node_fault.text
+        return Finding(HealthStatus.UNKNOWN, f"the node's GPUs cannot be used: {text}")
+    for fault in state.faults:
+        if fault.device in (device.name, gpu.name):
+            return Finding(HealthStatus.UNHEALTHY, fault.text)
+    if gpu.uuid in unmonitored:
+        return Finding(HealthStatus.UNKNOWN, f"{gpu.name}: {unmonitored[gpu.uuid]}")
+    return Finding(HealthStatus.HEALTHY)

@@ -1,0 +1,130 @@
+"""The health of GPUs reaches the kubelet (gate NVMLDeviceHealthCheck); the test is the kubelet."""
+
+import asyncio
+import signal
+
+import pytest
+from nvdra_runtime.kubeletplugin import registration
+from nvdra_runtime.process import background_tasks
+from nvdra_testing.kubelet.health_watch import HealthCache
+from nvdra_testing.node.rig import Rig
+from nvdra_testing.node.rollouts import start_next, wait_takeover
+
+GATE = "--feature-gates=NVMLDeviceHealthCheck=true"
+ALL = {f"gpu-{minor}": "Healthy" for minor in range(8)}
+HEALED_S = 30
+ALL_SERVICES = registration.HEALTH_SERVICES
+KUBELETS = pytest.mark.parametrize("asks_first", [False, True], ids=["1.36", "1.37"])
+
+
+def watch(rig: Rig, *, asks_first: bool = True) -> HealthCache:
+    """Have the kubelet watch the health of devices."""
+    rig.kubelet.health = HealthCache(asks_first=asks_first, retry_s=1)
+    return rig.kubelet.health
+
+
+async def started(rig: Rig) -> None:
+    """Start the plugin, and wait until every GPU is registered for events."""
+    before = rig.node.nvml_calls("nvmlDeviceRegisterEvents")
+    await rig.start(GATE)
+    await rig.wait_until(
+        lambda: rig.node.nvml_calls("nvmlDeviceRegisterEvents") == before + len(ALL),
+        "the registrations",
+    )
+
+
+async def told(rig: Rig, cache: HealthCache, **expected: str) -> None:
+    """Wait until the kubelet knows exactly this, and of all other GPUs that they are healthy."""
+    wanted = {**ALL, **{name.replace("_", "-"): each for name, each in expected.items()}}
+    await rig.wait_until(lambda: cache.statuses(rig.driver) == wanted, f"health {wanted}", HEALED_S)
+
+
+@KUBELETS
+@pytest.mark.protocol("H1", "H4", "H5")
+async def test_the_kubelet_is_told_of_a_gpu_that_falls_ill_why_and_that_it_is_well_again(
+    rig: Rig, asks_first: bool
+) -> None:
+    cache = watch(rig, asks_first=asks_first)
+    await started(rig)
+    await told(rig, cache)
+    claim = rig.create_claim("gpu-1")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error  # while the stream is open
+    rig.node.simctl("xid", "3", "48")
+    await told(rig, cache, gpu_3="Unhealthy")
+    device = cache.device(rig.driver, "gpu-3")
+    assert device.device.pool_name == rig.node.name
+    assert device.message.startswith("gpu-3 has reported XID 48: drain and reset it")
+    rig.node.simctl("gpu", "lose", "6")
+    await told(rig, cache, gpu_3="Unhealthy", gpu_6="Unhealthy")
+    assert "has fallen off the bus" in cache.device(rig.driver, "gpu-6").message
+    rig.node.simctl("recovery", "3", "none")
+    rig.node.simctl("gpu", "restore", "6")
+    await told(rig, cache)
+    assert cache.device(rig.driver, "gpu-3").message == ""
+
+
+async def test_nothing_is_known_of_a_gpu_that_does_not_report_xids(rig: Rig) -> None:
+    cache = watch(rig)
+    rule = ("nvmlDeviceRegisterEvents", "--result", "unknown", "--gpu", "4")
+    rig.node.simctl("fault", "add", *rule)
+    await rig.start(GATE)
+    await told(rig, cache, gpu_4="Unknown")
+
+
+async def test_during_a_release_of_nvml_only_what_was_wrong_before_is_known(rig: Rig) -> None:
+    cache = watch(rig)
+    await started(rig)
+    rig.node.simctl("xid", "3", "48")
+    await told(rig, cache, gpu_3="Unhealthy")
+    rig.command("release")
+    await told(rig, cache, **{**dict.fromkeys(ALL, "Unknown"), "gpu-3": "Unhealthy"})
+    rig.node.simctl("gpu", "reset", "3")
+    rig.command("resume")
+    await told(rig, cache)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
+async def test_after_a_restart_the_kubelet_knows_what_it_knew_before(
+    rig: Rig, number: signal.Signals
+) -> None:
+    cache = watch(rig)
+    await started(rig)
+    rig.node.simctl("xid", "3", "48")
+    await told(rig, cache, gpu_3="Unhealthy")
+    before = cache.device(rig.driver, "gpu-3")
+    await rig.stop(number)
+    await rig.wait_until(lambda: cache.statuses(rig.driver) == {}, "nothing to be known")
+    await started(rig)
+    await told(rig, cache, gpu_3="Unhealthy")
+    assert cache.device(rig.driver, "gpu-3") == before
+
+
+@KUBELETS
+async def test_in_a_rollout_the_kubelet_is_told_the_same_by_both_instances(
+    rig: Rig, asks_first: bool
+) -> None:
+    cache = watch(rig, asks_first=asks_first)
+    await started(rig)
+    await told(rig, cache)
+    second = await start_next(rig, GATE)
+    newest = HealthCache(asks_first=asks_first)
+    async with background_tasks.running(
+        newest=newest.watch(rig.driver, rig.kubelet.instances[rig.driver][-1].channel, ALL_SERVICES)
+    ):
+        await told(rig, newest)
+        rig.node.simctl("xid", "3", "48")
+        await told(rig, cache, gpu_3="Unhealthy")
+        await told(rig, newest, gpu_3="Unhealthy")
+    assert await asyncio.to_thread(rig.process.stop) == 0
+    await wait_takeover(rig, second)
+    await told(rig, cache, gpu_3="Unhealthy")
+    rig.node.simctl("recovery", "3", "none")
+    await told(rig, cache)
+
+
+@pytest.mark.protocol("H7")
+async def test_without_the_gate_no_health_is_offered(rig: Rig) -> None:
+    cache = watch(rig)
+    await rig.start()
+    assert rig.dra.services == ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+    assert cache.messages == []

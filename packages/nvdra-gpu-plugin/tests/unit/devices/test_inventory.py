@@ -1,0 +1,33 @@
+"""The GPUs of a node and what they offer."""
+
+from nvdra_api.ids import DeviceName
+from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
+from nvdra_testing.hardware.gpus import h100, in_mig_mode
+
+MIXED = Inventory((h100(0), in_mig_mode(1, (19, 6), (9, 0)), in_mig_mode(2)))
+
+
+def offered(inventory: Inventory) -> list[str]:
+    return [device.name for device in inventory.devices]
+
+
+def test_a_gpu_in_mig_mode_offers_its_mig_devices_and_not_itself() -> None:
+    assert offered(MIXED) == ["gpu-0", "gpu-1-mig-1g10gb-19-6", "gpu-1-mig-3g40gb-9-0"]
+
+
+def test_every_gpu_and_every_mig_device_is_found_by_name_and_uuid() -> None:
+    for name in ("gpu-0", "gpu-1", "gpu-2", "gpu-1-mig-3g40gb-9-0"):
+        device = MIXED.by_name[DeviceName(name)]
+        assert MIXED.by_uuid[device.uuid] is device
+    mig = MIXED.by_name[DeviceName("gpu-1-mig-3g40gb-9-0")]
+    assert MIXED.gpu_of(mig).name == "gpu-1"
+
+
+def test_with_a_gpu_that_is_faulty_its_mig_devices_are_left_out() -> None:
+    assert offered(MIXED.without([Fault("gpu-1", "is lost")])) == ["gpu-0"]
+
+
+def test_a_mig_device_that_is_faulty_is_left_out_alone() -> None:
+    left = MIXED.without([Fault("gpu-1-mig-3g40gb-9-0", "no capability")])
+    assert offered(left) == ["gpu-0", "gpu-1-mig-1g10gb-19-6"]
+    assert len(left.gpus) == 3
