@@ -8,10 +8,10 @@ from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
 
 PROFILES = {
-    19: MigProfile("1g.10gb", 19, 1, 16, 1, 1, 0, 1, 0, 9984 << 20),
-    14: MigProfile("2g.20gb", 14, 2, 32, 2, 2, 0, 2, 0, 20096 << 20),
-    9: MigProfile("3g.40gb", 9, 3, 60, 3, 3, 0, 3, 0, 40448 << 20),
-    0: MigProfile("7g.80gb", 0, 7, 132, 8, 7, 0, 7, 1, 81152 << 20),
+    19: MigProfile("1g.10gb", 19, 0, 1, 16, 1, 1, 0, 1, 0, 9984 << 20),
+    14: MigProfile("2g.20gb", 14, 1, 2, 32, 2, 2, 0, 2, 0, 20096 << 20),
+    9: MigProfile("3g.40gb", 9, 2, 3, 60, 3, 3, 0, 3, 0, 40448 << 20),
+    0: MigProfile("7g.80gb", 0, 4, 7, 132, 8, 7, 0, 7, 1, 81152 << 20),
 }
 """Some profiles of an H100 by id. Source: docs/reference/nvml-simulator.md §13.3."""
 

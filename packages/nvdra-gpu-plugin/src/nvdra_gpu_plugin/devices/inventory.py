@@ -1,6 +1,7 @@
 """The GPUs of a node and their devices, as immutable values; created in the room `hardware`.
 
-A device is what can be allocated: a whole GPU, or a MIG device of a GPU in MIG mode.
+A device is what exists and can be allocated: a whole GPU, or a MIG device of a GPU in MIG mode. A
+partition can be allocated, too: it is a MIG device that is made when a claim with it is prepared.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -85,6 +86,41 @@ class MigDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class MigPartition:
+    """A MIG device that can be made for a claim: a profile at a placement of a GPU.
+
+    Its name is the one that the MIG device has while it exists.
+
+    Attributes:
+        parent_uuid: The GPU.
+        parent_minor: Its minor number, which is part of the name.
+        pci: Its PCI address.
+        profile: What its GPU instance will have.
+        placement: Where its GPU instance will be.
+
+    Source: docs/reference/gpu-devices.md, "Partitionable devices".
+    """
+
+    parent_uuid: GpuUUID
+    parent_minor: int
+    pci: PciAddress
+    profile: MigProfile
+    placement: Placement
+
+    @property
+    def kind(self) -> str:
+        """The kind of device: `mig`."""
+        return "mig"
+
+    @property
+    def name(self) -> DeviceName:
+        """The device name: `gpu-<minor>-mig-<profile>-<profile id>-<start>`."""
+        return device_names.mig_name(
+            self.parent_minor, self.profile.name, self.profile.id, self.placement.start
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """A physical GPU, as NVML and sysfs describe it.
 
@@ -98,6 +134,8 @@ class Gpu:
         pcie_root: `pci<domain>:<bus>`; None if the GPU is not below a PCI host bridge.
         is_mig_enabled: Whether the GPU is in MIG mode, so that it cannot be allocated as a whole.
         mig_devices: Its MIG devices in the order of their names; none unless it is in MIG mode.
+            Those that were made for claims are not among them.
+        partitions: What can be made on it, in the order of names; none without `DynamicMIG`.
 
     Source: docs/reference/gpu-devices.md, "NVML calls for each GPU".
     """
@@ -117,6 +155,7 @@ class Gpu:
     pcie_root: str | None
     is_mig_enabled: bool
     mig_devices: tuple[MigDevice, ...] = ()
+    partitions: tuple[MigPartition, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -135,7 +174,7 @@ class Gpu:
 
 
 Device = Gpu | MigDevice
-"""What can be allocated."""
+"""What exists on the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +205,14 @@ class Inventory:
         devices: What they offer, in the same order.
         by_name: Every GPU and every MIG device, also a GPU in MIG mode, which is not offered.
         by_uuid: The same by UUID.
+        partitions: What can be made on the GPUs, by name.
     """
 
     gpus: tuple[Gpu, ...] = ()
     devices: tuple[Device, ...] = field(init=False)
     by_name: Mapping[DeviceName, Device] = field(init=False)
     by_uuid: Mapping[DeviceUUID, Device] = field(init=False)
+    partitions: Mapping[DeviceName, MigPartition] = field(init=False)
 
     def __post_init__(self) -> None:
         known: list[Device] = [*self.gpus, *(mig for gpu in self.gpus for mig in gpu.mig_devices)]
@@ -179,6 +220,8 @@ class Inventory:
         object.__setattr__(self, "devices", offered)
         object.__setattr__(self, "by_name", {device.name: device for device in known})
         object.__setattr__(self, "by_uuid", {device.uuid: device for device in known})
+        partitions = {each.name: each for gpu in self.gpus for each in gpu.partitions}
+        object.__setattr__(self, "partitions", partitions)
 
     def without(self, faults: Iterable[Fault]) -> "Inventory":
         """The inventory without GPUs and MIG devices that cannot be used."""

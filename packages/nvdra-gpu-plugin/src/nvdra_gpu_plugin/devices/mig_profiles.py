@@ -22,11 +22,13 @@ class MigProfile:
     Attributes:
         name: Such as `3g.20gb` or `1g.10gb+me`.
         id: The id that `nvidia-smi mig -lgip` shows.
+        index: The number that NVML is asked for, `NVML_GPU_INSTANCE_PROFILE_…`.
         slices: Compute slices.
     """
 
     name: str
     id: int
+    index: int
     slices: int
     multiprocessors: int
     copy_engines: int

@@ -108,6 +108,7 @@ def _profile(info: MigProfileInfo, total_bytes: int | None) -> MigProfile:
     return MigProfile(
         name=name,
         id=info.id,
+        index=info.index,
         slices=info.slices,
         multiprocessors=info.multiprocessors,
         copy_engines=info.copy_engines,
