@@ -25,9 +25,11 @@ ON_A_RACK := random_domains or killed_daemons or powerless or rebooted or uneven
 IN_ORDER := -p no:randomly --durations=12 --durations-min=10
 # Tests wait more than they work: on two cores, three files at a time. More would now and then be too slow for a test.
 AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
+# Those that take longest come first, so that none is left alone at the end.
 LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
-  crash_campaign.py random_histories.py) \
-  packages/nvdra-cd-controller/tests/component/test_crash_campaign.py
+  crash_campaign.py nvml_failures.py health_taints.py random_histories.py) \
+  $(addsuffix /tests/component/test_crash_campaign.py,\
+  packages/nvdra-cd-controller packages/nvdra-imex-daemon)
 # It loads NVML into the process of the test, where nothing else may have done so.
 OWN_PROCESS := packages/nvdra-gpu-plugin/tests/component/test_device_monitor.py
 

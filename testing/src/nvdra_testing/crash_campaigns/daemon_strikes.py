@@ -19,6 +19,8 @@ from nvdra_testing.faults.strace import MAIN, Call, InjectedSignal, Tracer
 AFTER_S: Final = 0.3
 """Calls that follow the end of an operation are made within this time."""
 
+_VARYING: Final = ("sendto", "fcntl")
+
 
 def record_daemon(sandbox: DaemonSandbox, operation: DaemonOperation) -> Recording:
     """Record the calls of all threads in one run, then kill the daemon and check the recovery."""
@@ -109,12 +111,17 @@ def _wait_answer(sandbox: DaemonSandbox, log: Path) -> None:
 
 
 def _next_place(row: PointResult, aims: Sequence[tuple[Call, Target]]) -> CallPosition | None:
-    """Where to strike next for a request: where this run made it, or later than this time."""
-    if _call(row.point) != "sendto":
+    """Where to strike next at a call that is found by its number among others of its name.
+
+    How many others there are before it varies. It is struck where this run made it, or later than
+    this time.
+    """
+    call = _call(row.point)
+    if call not in _VARYING:
         return None
     made = dict(points.count_points(aims)[0])
     later = replace(row.place, index=row.place.index + 1)
-    return made.get(row.point._replace(call="sendto"), later)
+    return made.get(row.point._replace(call=call), later)
 
 
 def _call(point: KillPoint) -> str:
