@@ -1,0 +1,165 @@
+"""MIG devices that are made for pods, and gone after them.
+
+The driver is installed with the gate DynamicMIG for these tests. A cluster that does not serve
+partitionable devices gets whole GPUs as without the gate, and is told what is missing.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+
+NODE = "node-1"
+GATE = "--set=global.featureGates.DynamicMIG=true"
+HAS_PARTITIONS = (1, 36)
+"""`DRAPartitionableDevices` is on by default from this release on."""
+PARENT = "gpu.nvidia.com/parentUUID"
+
+
+@pytest.fixture(scope="module")
+def dividing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
+    """The cluster, while the driver makes MIG devices for claims."""
+    cluster.install(*settings, GATE)
+    if cluster.release >= HAS_PARTITIONS:
+        cluster.kubectl.wait(
+            lambda: None if partitions(cluster) else "no partition", "partitions to be published"
+        )
+    yield cluster
+    cluster.install(*settings)
+
+
+def test_a_slice_is_made_for_a_pod_excludes_the_whole_gpu_and_is_gone_after_it(
+    dividing: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    if dividing.release < HAS_PARTITIONS:
+        check_told_without_partitions(dividing)
+        return
+    parent = dividing.device(NODE, "gpu-1").uuid
+    pods.apply(workloads.template("slice", slice_of(parent, "1g.10gb")))
+    pods.apply(workloads.template("whole", workloads.gpus("gpu", is_uuid(parent))))
+    pods.apply(workloads.pod("small", templates=["slice"]))
+    pods.wait_running("small")
+    (made,) = instances(dividing)
+    assert (made["gpu"], made["profile"]) == (1, "1g.10gb")
+    assert workloads.visible_mig_devices(pods, "small") == {made["uuid"]}
+    pods.apply(workloads.pod("large", templates=["whole"]))
+    pods.wait(partial(no_verdict, pods, "large"), "the scheduler's verdict")
+    pods.delete("pod", "small")
+    pods.wait_running("large")
+    assert instances(dividing) == []
+    assert workloads.visible_gpus(pods, "large").uuids == {parent}
+
+
+def test_four_pods_have_a_slice_each_of_one_gpu_and_see_their_own_only(
+    dividing: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    if dividing.release < HAS_PARTITIONS:
+        check_told_without_partitions(dividing)
+        return
+    parent = dividing.device(NODE, "gpu-2").uuid
+    pods.apply(workloads.template("slice", slice_of(parent, "1g.10gb")))
+    names = [f"p{number}" for number in range(4)]
+    for name in names:
+        pods.apply(workloads.pod(name, templates=["slice"]))
+    pods.wait_running(*names)
+    seen = [workloads.visible_mig_devices(pods, name) for name in names]
+    assert [len(each) for each in seen] == [1] * 4
+    assert frozenset.union(*seen) == {each["uuid"] for each in instances(dividing)}
+    for name in names:
+        pods.delete("pod", name)
+    wait_no_instances(dividing)
+
+
+def test_four_slices_of_one_gpu_are_made_for_one_pod(
+    dividing: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    if dividing.release < HAS_PARTITIONS:
+        check_told_without_partitions(dividing)
+        return
+    is_small = f"{workloads.attribute('profile')} == '1g.10gb'"
+    request = workloads.mig_devices("slices", is_small, count=4)
+    pods.apply(workloads.template("four", request, same=PARENT))
+    pods.apply(workloads.pod("p", templates=["four"]))
+    pods.wait_running("p")
+    made = instances(dividing)
+    assert len({each["gpu"] for each in made}) == 1
+    assert workloads.visible_mig_devices(pods, "p") == {each["uuid"] for each in made}
+    pods.delete("pod", "p")
+    wait_no_instances(dividing)
+
+
+def test_a_pod_keeps_its_slice_over_a_restart_of_the_plugin(
+    dividing: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    if dividing.release < HAS_PARTITIONS:
+        check_told_without_partitions(dividing)
+        return
+    parent = dividing.device(NODE, "gpu-3").uuid
+    pods.apply(workloads.template("slice", slice_of(parent, "2g.20gb")))
+    pods.apply(workloads.pod("p", templates=["slice"]))
+    pods.wait_running("p")
+    before = instances(dividing)
+    dividing.restart_plugin(NODE)
+    assert instances(dividing) == before
+    assert workloads.visible_mig_devices(pods, "p") == {each["uuid"] for each in before}
+    pods.delete("pod", "p")
+    wait_no_instances(dividing)
+
+
+def check_told_without_partitions(cluster: Cluster) -> None:
+    """Check that whole GPUs are offered, and that the Node says why no slices are."""
+    assert partitions(cluster) == []
+    assert cluster.device(NODE, "gpu-1").uuid
+    kubectl = cluster.kubectl.in_namespace("default")
+
+    def missing() -> str | None:
+        said = [text for _, text in kubectl.events(NODE)]
+        return None if any("DRAPartitionableDevices" in text for text in said) else str(said)
+
+    kubectl.wait(missing, "an Event of the Node about DRAPartitionableDevices")
+
+
+def slice_of(parent: str, profile: str) -> dict[str, Any]:
+    """A request for a MIG device of one GPU."""
+    return workloads.mig_devices(
+        "mig",
+        f"{workloads.attribute('profile')} == '{profile}'",
+        f"{workloads.attribute('parentUUID')} == '{parent}'",
+    )
+
+
+def is_uuid(uuid: str) -> str:
+    """A CEL expression that one whole GPU meets; partitions have no UUID."""
+    return f"{workloads.attribute('type')} == 'gpu' && {workloads.is_gpu_with_uuid(uuid)}"
+
+
+def partitions(cluster: Cluster) -> list[str]:
+    """The published partitions of the node."""
+    here = (device for device in cluster.devices() if device.node == NODE)
+    return [device.name for device in here if device.attributes["type"] == "mig"]
+
+
+def instances(cluster: Cluster) -> list[dict[str, Any]]:
+    """The MIG devices that exist on the node."""
+    found: list[dict[str, Any]] = json.loads(cluster.simctl(NODE, "mig", "list", "--json"))
+    return found
+
+
+def wait_no_instances(cluster: Cluster) -> None:
+    """Wait until no MIG device exists on the node."""
+    cluster.kubectl.wait(
+        lambda: None if instances(cluster) == [] else str(instances(cluster)),
+        "the MIG devices to be destroyed",
+    )
+
+
+def no_verdict(pods: Kubectl, name: str) -> str | None:
+    """None once the scheduler has said that no node fits."""
+    conditions = pods.get("pod", name)["status"].get("conditions", [])
+    is_told = any(each.get("reason") == "Unschedulable" for each in conditions)
+    return None if is_told else str(conditions)
