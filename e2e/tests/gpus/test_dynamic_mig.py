@@ -6,7 +6,6 @@ partitionable devices gets whole GPUs as without the gate, and is told what is m
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -48,7 +47,7 @@ def test_a_slice_is_made_for_a_pod_excludes_the_whole_gpu_and_is_gone_after_it(
     assert (made["gpu"], made["profile"]) == (1, "1g.10gb")
     assert workloads.visible_mig_devices(pods, "small") == {made["uuid"]}
     pods.apply(workloads.pod("large", templates=["whole"]))
-    pods.wait(partial(no_verdict, pods, "large"), "the scheduler's verdict")
+    workloads.wait_unschedulable(pods, "large")
     pods.delete("pod", "small")
     pods.wait_running("large")
     assert instances(dividing) == []
@@ -156,10 +155,3 @@ def wait_no_instances(cluster: Cluster) -> None:
         lambda: None if instances(cluster) == [] else str(instances(cluster)),
         "the MIG devices to be destroyed",
     )
-
-
-def no_verdict(pods: Kubectl, name: str) -> str | None:
-    """None once the scheduler has said that no node fits."""
-    conditions = pods.get("pod", name)["status"].get("conditions", [])
-    is_told = any(each.get("reason") == "Unschedulable" for each in conditions)
-    return None if is_told else str(conditions)

@@ -6,7 +6,6 @@ taints of devices, and kubelets before 1.34 do not watch the health of devices.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import pytest
@@ -55,7 +54,7 @@ def test_a_gpu_that_falls_ill_gets_no_new_pods_its_pod_says_why_and_it_heals(
         pods.delete("pod", "user")
         pods.apply(workloads.pod("next", templates=["of-user"]))
         start_pod_with(watched, pods, "other", "gpu-2")
-        pods.wait(partial(no_verdict, pods, "next"), "the scheduler's verdict")
+        assert "cannot allocate all claims" in workloads.wait_unschedulable(pods, "next")
         assert "allocation" not in workloads.claims_of(pods, "next")[0].get("status", {})
     pods.wait_running("next", timeout_s=HEALED_S)
     assert taints(watched, "gpu-1") == []
@@ -184,18 +183,6 @@ def health(pods: Kubectl, name: str) -> list[dict[str, Any]]:
         for resource in container.get("allocatedResourcesStatus", [])
         for device in resource["resources"]
     ]
-
-
-def no_verdict(pods: Kubectl, name: str) -> str | None:
-    """None once the scheduler has said that no node fits."""
-    conditions = pods.get("pod", name)["status"].get("conditions", [])
-    verdict: dict[str, Any] = next(
-        (each for each in conditions if each["type"] == "PodScheduled"), {}
-    )
-    if verdict.get("reason") != "Unschedulable":
-        return str(conditions)
-    assert "cannot allocate all claims" in verdict["message"]
-    return None
 
 
 def published(cluster: Cluster) -> dict[str, dict[str, Any]]:

@@ -80,9 +80,4 @@ def test_a_gpu_in_mig_mode_is_not_given_whole(
     is_parent = " || ".join(f"{workloads.attribute('uuid')} == '{uuid}'" for uuid in parents)
     pods.apply(workloads.template("whole", workloads.gpus("gpu", is_parent)))
     pods.apply(workloads.pod("p", templates=["whole"]))
-    pods.wait(lambda: None if _is_unschedulable(pods) else "no verdict yet", "the verdict")
-
-
-def _is_unschedulable(pods: Kubectl) -> bool:
-    conditions = pods.get("pod", "p")["status"].get("conditions", [])
-    return any(each.get("reason") == "Unschedulable" for each in conditions)
+    workloads.wait_unschedulable(pods, "p")

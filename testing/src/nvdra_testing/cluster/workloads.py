@@ -159,6 +159,18 @@ def visible_mig_devices(pods: Kubectl, name: str, container: str = "") -> frozen
     return frozenset(re.findall(r"UUID: (MIG-[0-9a-f-]+)", text))
 
 
+def wait_unschedulable(pods: Kubectl, name: str) -> str:
+    """Wait until the scheduler has said that no node fits a pod; returns what it said."""
+
+    def verdict() -> str:
+        conditions = pods.get("pod", name)["status"].get("conditions", [])
+        refused = (each for each in conditions if each.get("reason") == "Unschedulable")
+        return next((str(each["message"]) for each in refused), "")
+
+    pods.wait(lambda: None if verdict() else "none", f"the scheduler's verdict on pod {name}")
+    return verdict()
+
+
 def allow_admin_access(pods: Kubectl) -> None:
     """Allow adminAccess in the namespace."""
     labels = [f"{label}=true" for label in ADMIN_LABELS]
