@@ -8,12 +8,13 @@ root. `local_tray` uses the loopback interface of this machine and requires no p
 from __future__ import annotations
 
 import json
+import random
 import re
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from nvdra_sim.testing.node_fixtures import SimulatedNode, installed
 INTERFACE = "eth0"
 BRIDGE = "switch"
 TIMEOUT_S = 20.0
+_PORTS = range(30_000, 32_768)
 # Replaces the machine's /etc/nsswitch.conf for the tray's processes, so that they use no DNS.
 NSSWITCH = "hosts: files\n"
 
@@ -285,10 +287,15 @@ def local_tray(tmp_path: Path) -> Iterator[MakeTray]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """A port on which nobody listens, below those that the kernel gives to connections.
+
+    One of theirs might be taken while a daemon that is to have it again is away.
+    """
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
 
 
 def _namespaces(stack: ExitStack) -> subprocess.Popen[bytes]:
