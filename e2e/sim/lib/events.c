@@ -143,7 +143,7 @@ static nvml_code look_at(nvml_event_set set, struct sim_event *event)
     return NVML_TIMEOUT;
 }
 
-static int64_t now_ns(void)
+static int64_t monotonic_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -152,13 +152,13 @@ static int64_t now_ns(void)
 
 static nvml_code wait_until_event(nvml_event_set set, unsigned timeout_ms, struct sim_event *event)
 {
-    int64_t end = now_ns() + timeout_ms * INT64_C(1000000);
+    int64_t end = monotonic_ns() + timeout_ms * INT64_C(1000000);
     for (;;) {
         uint32_t changes = change_count();
         session_lock();
         nvml_code code = session_is_initialized() ? look_at(set, event) : NVML_UNINITIALIZED;
         session_unlock();
-        int64_t left = end - now_ns();
+        int64_t left = end - monotonic_ns();
         if (code != NVML_TIMEOUT || left <= 0)
             return code;
         /* Not longer at once: whoever changed something may have been killed before it told. */

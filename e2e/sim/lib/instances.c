@@ -1,44 +1,55 @@
 /*
- * Handles of MIG instances (nvml-simulator.md §7.10): a table that only grows, so that no slot ever stands for
- * something else than it did when it was handed out. A foreign pointer is refused without looking behind it.
+ * Handles of MIG instances (nvml-simulator.md §7.10): numbers that name the instance and no other before or after it, so
+ * that none is ever used again and nothing has to be kept for them. Their highest bits are those of no address, and
+ * nobody looks behind them.
  */
 #include "sim.h"
 
-enum { MAX_HANDLES = 4096 };
+enum { TAG = 0x4d49, INCARNATION_BITS = 35, COMPUTE_BITS = 3, INSTANCE_BITS = 4, GPU_BITS = 4, KIND_BITS = 2 };
+_Static_assert(SIM_MAX_COMPUTE_INSTANCES <= 1 << COMPUTE_BITS, "compute instances do not fit into a handle");
+_Static_assert(SIM_MAX_GPU_INSTANCES <= 1 << INSTANCE_BITS, "GPU instances do not fit into a handle");
+_Static_assert(SIM_MAX_GPUS <= 1 << GPU_BITS, "GPUs do not fit into a handle");
 
-static struct instance handles[MAX_HANDLES];
-static unsigned handle_count; /* grows under the session's lock, read without */
-
-static bool is_same(const struct instance *one, const struct instance *other)
+static void put(uint64_t *handle, uint64_t value, unsigned bits)
 {
-    return one->kind == other->kind && one->gpu == other->gpu && one->gpu_instance == other->gpu_instance &&
-           one->compute_instance == other->compute_instance && one->incarnation == other->incarnation;
+    *handle = *handle << bits | value;
+}
+
+static uint64_t take(uint64_t *handle, unsigned bits)
+{
+    uint64_t value = *handle & ((UINT64_C(1) << bits) - 1);
+    *handle >>= bits;
+    return value;
 }
 
 void *instance_handle(const struct instance *instance)
 {
-    struct instance *handle = NULL;
-    session_lock();
-    for (unsigned i = 0; i < handle_count && handle == NULL; i++)
-        if (is_same(&handles[i], instance))
-            handle = &handles[i];
-    if (handle == NULL && handle_count < MAX_HANDLES) {
-        handle = &handles[handle_count];
-        *handle = *instance;
-        __atomic_store_n(&handle_count, handle_count + 1, __ATOMIC_RELEASE);
-    }
-    session_unlock();
-    return handle;
+    uint64_t handle = TAG;
+    put(&handle, instance->kind, KIND_BITS);
+    put(&handle, instance->gpu, GPU_BITS);
+    put(&handle, instance->gpu_instance, INSTANCE_BITS);
+    put(&handle, instance->compute_instance, COMPUTE_BITS);
+    put(&handle, instance->incarnation, INCARNATION_BITS);
+    return (void *)(uintptr_t)handle;
 }
 
-bool instance_of(const void *handle, enum instance_kind kind, struct instance *instance)
+bool instance_of(const void *pointer, enum instance_kind kind, struct instance *instance)
 {
-    uintptr_t distance = (uintptr_t)handle - (uintptr_t)handles;
-    if (distance % sizeof handles[0] != 0 ||
-        distance / sizeof handles[0] >= __atomic_load_n(&handle_count, __ATOMIC_ACQUIRE))
-        return false;
-    *instance = handles[distance / sizeof handles[0]];
-    return instance->kind == kind;
+    uint64_t handle = (uintptr_t)pointer;
+    instance->incarnation = take(&handle, INCARNATION_BITS);
+    instance->compute_instance = (unsigned)take(&handle, COMPUTE_BITS);
+    instance->gpu_instance = (unsigned)take(&handle, INSTANCE_BITS);
+    instance->gpu = (unsigned)take(&handle, GPU_BITS);
+    instance->kind = (enum instance_kind)take(&handle, KIND_BITS);
+    return handle == TAG && instance->kind == kind;
+}
+
+bool instance_is_in(const struct instance *instance, const struct sim_gpu_instance *record)
+{
+    if (!record->in_use || instance->kind == GPU_INSTANCE)
+        return record->in_use && record->incarnation == instance->incarnation;
+    const struct sim_compute_instance *compute = &record->compute[instance->compute_instance];
+    return compute->in_use && compute->incarnation == instance->incarnation;
 }
 
 bool instance_exists(const struct instance *instance, struct sim_gpu_instance *record)
@@ -46,8 +57,5 @@ bool instance_exists(const struct instance *instance, struct sim_gpu_instance *r
     if (instance->gpu >= description()->gpu_count)
         return false;
     *record = read_gpu_instance(instance->gpu, instance->gpu_instance);
-    if (!record->in_use || instance->kind == GPU_INSTANCE)
-        return record->in_use && record->incarnation == instance->incarnation;
-    const struct sim_compute_instance *compute = &record->compute[instance->compute_instance];
-    return compute->in_use && compute->incarnation == instance->incarnation;
+    return instance_is_in(instance, record);
 }

@@ -28,8 +28,8 @@ const struct compute_profile *compute_profile(const struct sim_mig_profile *of, 
     return NULL;
 }
 
-/* Where such compute instances may start: 1c anywhere, 2c at 0, 2, 4, the larger ones at 0 and 4. */
-static unsigned compute_starts(unsigned size, unsigned slices, unsigned starts[SIM_MAX_COMPUTE_INSTANCES])
+/* 1c anywhere, 2c at 0, 2, 4, the larger ones at 0 and 4. */
+unsigned compute_starts(unsigned size, unsigned slices, unsigned starts[SIM_MAX_COMPUTE_INSTANCES])
 {
     unsigned step = size > 2 ? 4 : size, count = 0;
     for (unsigned start = 0; start + size <= slices; start += step)
@@ -129,7 +129,7 @@ EXPORT nvml_code nvmlGpuInstanceGetComputeInstancePossiblePlacements(
 
 /* ---- compute instances -------------------------------------------------------------------------------- */
 
-static bool is_free(const struct sim_gpu_instance *record, unsigned start, unsigned size)
+bool is_free(const struct sim_gpu_instance *record, unsigned start, unsigned size)
 {
     for (unsigned i = 0; i < SIM_MAX_COMPUTE_INSTANCES; i++) {
         const struct sim_compute_instance *other = &record->compute[i];
@@ -155,7 +155,7 @@ EXPORT nvml_code nvmlGpuInstanceGetComputeInstanceRemainingCapacity(void *handle
     RETURN(NVML_SUCCESS);
 }
 
-static void *handle_of_compute_instance(const struct instance *of, const struct sim_gpu_instance *record, unsigned id)
+void *handle_of_compute_instance(const struct instance *of, const struct sim_gpu_instance *record, unsigned id)
 {
     uint64_t incarnation = record->compute[id].incarnation;
     return instance_handle(
@@ -174,7 +174,6 @@ EXPORT nvml_code nvmlGpuInstanceGetComputeInstances(void *handle, unsigned id, v
         if (!record.compute[i].in_use || record.compute[i].profile != id)
             continue;
         found[*count] = handle_of_compute_instance(&instance, &record, i);
-        REQUIRE(found[*count] != NULL, NVML_MEMORY);
         ++*count;
     }
     RETURN(NVML_SUCCESS);
@@ -188,7 +187,7 @@ EXPORT nvml_code nvmlGpuInstanceGetComputeInstanceById(void *handle, unsigned id
     PRIVILEGED_QUERY();
     REQUIRE(id < SIM_MAX_COMPUTE_INSTANCES && record.compute[id].in_use, NVML_NOT_FOUND);
     *found = handle_of_compute_instance(&instance, &record, id);
-    RETURN(*found != NULL ? NVML_SUCCESS : NVML_MEMORY);
+    RETURN(NVML_SUCCESS);
 }
 
 static nvml_code answer_info(struct call *call, void *handle, nvml_ci_info *info)
@@ -211,7 +210,7 @@ static nvml_code answer_info(struct call *call, void *handle, nvml_ci_info *info
         .profile_id = compute->profile,
         .placement = {compute->start, compute->size},
     };
-    return info->device != NULL && info->gpu_instance != NULL ? NVML_SUCCESS : NVML_MEMORY;
+    return NVML_SUCCESS;
 }
 
 EXPORT nvml_code nvmlComputeInstanceGetInfo_v2(void *handle, nvml_ci_info *info)

@@ -7,7 +7,7 @@
 
 #include "mig.h"
 
-enum { CAP_CONFIG = 1, CAP_FIRST = 3, CAPS_PER_GPU = 135, CAPS_PER_GPU_INSTANCE = 9 };
+enum { CAPABILITY_CONFIG = 1 };
 
 /* ---- visibility (§10.5) and enumeration --------------------------------------------------------------- */
 
@@ -21,9 +21,9 @@ static bool has_capability_node(unsigned number)
 /* In a container a MIG device needs both its nodes; who may configure MIG sees all. */
 static bool is_visible(unsigned minor, unsigned gpu_instance, unsigned compute_instance)
 {
-    if (!sees_only_device_nodes() || has_capability_node(CAP_CONFIG))
+    if (!sees_only_device_nodes() || has_capability_node(CAPABILITY_CONFIG))
         return true;
-    unsigned access = CAP_FIRST + CAPS_PER_GPU * minor + CAPS_PER_GPU_INSTANCE * gpu_instance;
+    unsigned access = capability_of(minor, gpu_instance);
     return has_capability_node(access) && has_capability_node(access + 1 + compute_instance);
 }
 
@@ -85,7 +85,7 @@ EXPORT nvml_code nvmlDeviceGetMigDeviceHandleByIndex(nvml_device device, unsigne
         if (place != index)
             continue;
         *mig = instance_handle(&found);
-        RETURN(*mig != NULL ? NVML_SUCCESS : NVML_MEMORY);
+        RETURN(NVML_SUCCESS);
     }
     RETURN(NVML_NOT_FOUND);
 }
@@ -110,8 +110,9 @@ static bool find(predicate *is_it, const void *wanted, struct instance *found)
 
 static bool has_bytes(const struct instance *device, const void *uuid)
 {
-    struct sim_gpu_instance record = read_gpu_instance(device->gpu, device->gpu_instance);
-    return memcmp(record.compute[device->compute_instance].uuid, uuid, 16) == 0;
+    struct sim_gpu_instance record;
+    return instance_exists(device, &record) &&
+           memcmp(record.compute[device->compute_instance].uuid, uuid, 16) == 0;
 }
 
 bool find_mig_device_by_bytes(const uint8_t uuid[16], struct instance *found)
@@ -119,17 +120,21 @@ bool find_mig_device_by_bytes(const uint8_t uuid[16], struct instance *found)
     return find(has_bytes, uuid, found);
 }
 
-static void write_uuid(const struct instance *device, char text[48])
+/* False: the device is gone. */
+static bool write_uuid(const struct instance *device, char text[48])
 {
-    struct sim_gpu_instance record = read_gpu_instance(device->gpu, device->gpu_instance);
+    struct sim_gpu_instance record;
+    bool exists = instance_exists(device, &record);
     memcpy(text, "MIG-", 4);
     format_uuid(record.compute[device->compute_instance].uuid, text + 4);
+    return exists;
 }
 
 static bool has_text(const struct instance *device, const void *wanted)
 {
     char text[48], legacy[128];
-    write_uuid(device, text);
+    if (!write_uuid(device, text))
+        return false;
     snprintf(legacy, sizeof legacy, "MIG-%s/%u/%u", description()->gpus[device->gpu].uuid, device->gpu_instance,
              device->compute_instance);
     return strcmp(text, wanted) == 0 || strcmp(legacy, wanted) == 0;
@@ -172,8 +177,7 @@ nvml_code mig_name(const struct gpu *gpu, char *name, unsigned length)
 nvml_code mig_uuid(const struct gpu *gpu, char *uuid, unsigned length)
 {
     char text[48];
-    write_uuid(&gpu->instance, text);
-    return answer_text(uuid, length, text);
+    return write_uuid(&gpu->instance, text) ? answer_text(uuid, length, text) : NVML_INVALID_ARGUMENT;
 }
 
 nvml_code mig_index(const struct gpu *gpu, unsigned *index)

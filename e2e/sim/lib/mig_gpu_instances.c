@@ -24,7 +24,6 @@ EXPORT nvml_code nvmlDeviceGetGpuInstances(nvml_device device, unsigned id, void
         if (!records[i].in_use || records[i].profile != id)
             continue;
         found[*count] = handle_of_gpu_instance(gpu.number, i, records[i].incarnation);
-        REQUIRE(found[*count] != NULL, NVML_MEMORY);
         ++*count;
     }
     RETURN(NVML_SUCCESS);
@@ -41,7 +40,7 @@ EXPORT nvml_code nvmlDeviceGetGpuInstanceById(nvml_device device, unsigned id, v
     struct sim_gpu_instance record = read_gpu_instance(gpu.number, id);
     REQUIRE(record.in_use, NVML_NOT_FOUND);
     *found = handle_of_gpu_instance(gpu.number, id, record.incarnation);
-    RETURN(*found != NULL ? NVML_SUCCESS : NVML_MEMORY);
+    RETURN(NVML_SUCCESS);
 }
 
 EXPORT nvml_code nvmlGpuInstanceGetInfo(void *handle, nvml_gi_info *info)
@@ -78,8 +77,8 @@ static const struct sim_mig_profile *whole(const struct gpu *gpu)
     return largest;
 }
 
-static bool fits(const struct gpu *gpu, const struct sim_mig_profile *profile, unsigned start,
-                 const struct sim_gpu_instance *records)
+bool fits(const struct gpu *gpu, const struct sim_mig_profile *profile, unsigned start,
+          const struct sim_gpu_instance *records)
 {
     struct use use = {0};
     const struct sim_mig_profile *all = whole(gpu);

@@ -29,30 +29,50 @@ static bool is_busy(const struct sim_gpu_tables *tables)
     return busy;
 }
 
-/* What the switch needs before it takes effect. Ampere needs a reset, which nobody else may be in the way of. */
-static nvml_code activation_of(const struct gpu *gpu, const struct sim_gpu_tables *tables)
+/* Whether something is in the way. On Ampere, the reset has no effect while anybody else has the GPU open. */
+static bool is_in_use(const struct gpu *gpu, const struct sim_gpu_tables *tables)
 {
-    bool needs_reset = gpu->spec->mig_mode_outlives_boots;
-    if (is_busy(tables) || (needs_reset && has_other_clients(gpu->number)))
-        return NVML_IN_USE;
-    return needs_reset && !description()->mig_ampere_resets_itself ? NVML_RESET_REQUIRED : NVML_SUCCESS;
+    bool clients_block = gpu->spec->mig_mode_outlives_boots || description()->mig_clients_block_switch;
+    return is_busy(tables) || (clients_block && has_other_clients(gpu->number));
 }
 
-static nvml_code switch_mode(const struct gpu *gpu, unsigned mode, nvml_code *activation)
+/* What the switch needs before it takes effect. */
+static nvml_code activation_of(const struct gpu *gpu, const struct sim_gpu_tables *tables)
+{
+    bool needs_reset = gpu->spec->mig_mode_outlives_boots && !description()->mig_ampere_resets_itself;
+    if (is_in_use(gpu, tables))
+        return NVML_IN_USE;
+    return needs_reset ? NVML_RESET_REQUIRED : NVML_SUCCESS;
+}
+
+static void set_mode(struct sim_gpu_state *next, unsigned mode, nvml_code activation)
+{
+    next->mig_pending = mode;
+    if (next->mig_mode == mode || activation != NVML_SUCCESS)
+        return;
+    next->mig_mode = mode;
+    next->incarnation++;
+}
+
+static nvml_code switch_mode(const struct call *call, const struct gpu *gpu, unsigned mode, nvml_code *activation)
 {
     struct transaction change;
     nvml_code code = transaction_begin(&change);
     if (code != NVML_SUCCESS)
         return code;
     struct sim_gpu_state *next = &change.next->gpus[gpu->number];
-    bool is_new = next->mig_mode != mode;
-    *activation = is_new ? activation_of(gpu, &change.next->tables[gpu->number]) : NVML_SUCCESS;
-    next->mig_pending = mode;
-    if (is_new && *activation == NVML_SUCCESS) {
-        next->mig_mode = mode;
-        next->incarnation++;
+    nvml_code status = NVML_SUCCESS;
+    if (call->activation == ACTIVATION_GIVEN)
+        status = call->activation_status;
+    else if (next->mig_mode != mode)
+        status = activation_of(gpu, &change.next->tables[gpu->number]);
+    if (status == NVML_IN_USE && description()->mig_busy_fails_call && call->activation == ACTIVATION_FOUND) {
+        transaction_cancel(&change);
+        return NVML_IN_USE;
     }
+    set_mode(next, mode, status);
     transaction_commit(&change);
+    *activation = call->activation == ACTIVATION_REPORTED ? call->activation_status : status;
     return NVML_SUCCESS;
 }
 
@@ -64,5 +84,5 @@ EXPORT nvml_code nvmlDeviceSetMigMode(nvml_device device, unsigned mode, nvml_co
     GPU(device);
     REQUIRE_OK(call_needs_privilege());
     REQUIRE(has_mig(&gpu), NVML_NOT_SUPPORTED);
-    RETURN(switch_mode(&gpu, mode, activation));
+    RETURN(switch_mode(&call, &gpu, mode, activation));
 }

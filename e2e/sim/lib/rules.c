@@ -36,10 +36,10 @@ static void delay(const struct sim_rule *rule)
         sleep_ms(10);
 }
 
-static bool matches(const struct sim_rule *rule, enum function function, int gpu)
+static bool matches(const struct sim_rule *rule, const char *function, int gpu)
 {
     return rule->id != 0 && (rule->gpu == SIM_ANY_GPU || rule->gpu == gpu) &&
-           fnmatch(rule->function, function_names[function], 0) == 0;
+           fnmatch(rule->function, function, 0) == 0;
 }
 
 /* Which call of those that match this is, from 0. Without write access a process counts for itself. */
@@ -83,6 +83,10 @@ static nvml_code disturb(struct call *call, const struct sim_rule *rule)
 {
     delay(rule);
     nvml_code code = rule->result == SIM_NO_RESULT ? NVML_SUCCESS : (nvml_code)rule->result;
+    if (rule->activation_status != SIM_NO_RESULT) {
+        call->activation = rule->do_work ? ACTIVATION_REPORTED : ACTIVATION_GIVEN;
+        call->activation_status = (nvml_code)rule->activation_status;
+    }
     if (rule->do_work) {
         call->killed |= rule->abort != 0;
         call->reported = code;
@@ -99,18 +103,23 @@ nvml_code ask_driver(struct call *call, int gpu)
     return code != NVML_SUCCESS || module_is_loaded() ? code : NVML_DRIVER_NOT_LOADED;
 }
 
-nvml_code apply_rules(struct call *call, int gpu)
+nvml_code apply_rules_of(struct call *call, const char *function, int gpu)
 {
     struct sim_rule rules[SIM_MAX_RULES];
     nvml_code code = NVML_SUCCESS;
-    unsigned latency_ms = description()->latency_ms[call->function];
-    if (latency_ms > 0)
-        sleep_ms(latency_ms);
     if (read_rules(rules) == 0)
         return NVML_SUCCESS;
     for (unsigned i = 0; i < SIM_MAX_RULES && code == NVML_SUCCESS; i++) {
-        if (matches(&rules[i], call->function, gpu) && is_due(&rules[i], i) && take(&rules[i], rule_hits() + i))
+        if (matches(&rules[i], function, gpu) && is_due(&rules[i], i) && take(&rules[i], rule_hits() + i))
             code = disturb(call, &rules[i]);
     }
     return code;
+}
+
+nvml_code apply_rules(struct call *call, int gpu)
+{
+    unsigned latency_ms = description()->latency_ms[call->function];
+    if (latency_ms > 0)
+        sleep_ms(latency_ms);
+    return apply_rules_of(call, function_names[call->function], gpu);
 }

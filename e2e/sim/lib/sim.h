@@ -30,7 +30,11 @@ bool state_is_open(void);
 /* A descriptor of the mapped file, for locks of this process. */
 int state_file(void);
 const struct sim_description *description(void);
+/* The changing state that the node began with. */
+const struct sim_node_state *configured_state(void);
 bool state_is_writable(void);
+/* The mapped file, for what is not part of a copy. */
+unsigned char *state_bytes(void);
 
 /* Consistent copies of parts of the published state. */
 struct sim_gpu_state read_gpu(unsigned gpu);
@@ -50,8 +54,10 @@ struct transaction {
 };
 nvml_code transaction_begin(struct transaction *transaction);
 void transaction_commit(struct transaction *transaction);
+/* Ends it without a change. */
+void transaction_cancel(struct transaction *transaction);
 
-/* ---- events and waiting for any change (state.c) ------------------------------------------------------ */
+/* ---- events and waiting for any change (event_ring.c) ------------------------------------------------- */
 
 uint64_t newest_event(void);
 /* Events up to this one cannot be read: they are of an earlier boot, or overwritten. */
@@ -59,10 +65,18 @@ uint64_t oldest_event_before(void);
 /* A copy of one event; false: it was overwritten meanwhile. */
 bool read_event(uint64_t sequence, struct sim_event *event);
 void count_dropped_events(uint64_t count);
+/* Adds an event of a whole GPU. The transaction is about to be committed. */
+void append_event(const struct transaction *transaction, unsigned gpu, uint64_t type);
+/* Nobody reads the events so far. Called within a transaction. */
+void discard_events(void);
+/* Nanoseconds since 1970. */
+uint64_t now_ns(void);
 
 /* A number that every change and every event moves on, and a sleep that ends when it does, or by its time. */
 uint32_t change_count(void);
 void wait_for_change(uint32_t since, int64_t nanoseconds);
+
+/* ---- boots (boots.c) ---------------------------------------------------------------------------------- */
 
 struct boot_id {
     char text[36]; /* not terminated */
@@ -98,11 +112,17 @@ bool session_drop_reference(void);
 
 /* ---- one call (call.c) -------------------------------------------------------------------------------- */
 
+/* Who decides about the activation status of nvmlDeviceSetMigMode: the state of the GPU; a rule; or the state, but a rule
+   has the caller see another one. */
+enum activation { ACTIVATION_FOUND, ACTIVATION_GIVEN, ACTIVATION_REPORTED };
+
 struct call {
     enum function function;
     bool entered;
     bool killed;        /* a rule ends the process once the work is done */
     nvml_code reported; /* what a rule has the caller see instead of the result of the work */
+    enum activation activation;
+    nvml_code activation_status; /* of a rule */
     nvml_code result;
 };
 
@@ -142,6 +162,8 @@ nvml_code call_needs_privilege(void);
 
 /* Waits and fails as the rules for this function and GPU say; SIM_ANY_GPU: the call concerns none. */
 nvml_code apply_rules(struct call *call, int gpu);
+/* The same for what is no function of NVML. */
+nvml_code apply_rules_of(struct call *call, const char *function, int gpu);
 /* The same, and there is nobody to answer without the kernel module. */
 nvml_code ask_driver(struct call *call, int gpu);
 
@@ -172,10 +194,12 @@ struct instance {
     uint64_t incarnation; /* of the GPU instance, or of the compute instance */
 };
 
-/* The handle of an instance, the same for as long as it lives; NULL: too many were handed out. */
+/* The handle of an instance, the same for as long as it lives. */
 void *instance_handle(const struct instance *instance);
 /* What a handle of this kind stands for; false: it is no such handle. Says nothing about what exists now. */
 bool instance_of(const void *handle, enum instance_kind kind, struct instance *instance);
+/* Whether it is what this record of its GPU instance describes, or a part of that. */
+bool instance_is_in(const struct instance *instance, const struct sim_gpu_instance *record);
 /* Copies the record of the GPU instance; false: the instance is gone. */
 bool instance_exists(const struct instance *instance, struct sim_gpu_instance *record);
 
@@ -220,6 +244,13 @@ nvml_code mig_uuid(const struct gpu *gpu, char *uuid, unsigned length);
 nvml_code mig_index(const struct gpu *gpu, unsigned *index);
 /* Memory of the GPU instance, and what its processes use of it, in MiB. */
 nvml_code mig_memory(const struct gpu *gpu, uint64_t *total_mib, uint64_t *used_mib);
+
+/* ---- what other programs see of MIG (capability_files.c, uuid5.c) ------------------------------------- */
+
+/* Makes the capability files of a GPU below the simulated /proc those of the state that is about to be published. */
+nvml_code write_capability_files(const struct sim_node_state *next, unsigned gpu);
+/* The version 5 UUID of a name (RFC 9562). */
+void uuid5(const uint8_t namespace_uuid[16], const char *name, uint8_t uuid[16]);
 
 /* ---- event sets (events.c) ---------------------------------------------------------------------------- */
 

@@ -175,6 +175,16 @@ struct sim_rule_hits *rule_hits(void)
     return (void *)(map.bytes + SIM_AT_RULE_HITS);
 }
 
+const struct sim_node_state *configured_state(void)
+{
+    return (const void *)(map.bytes + SIM_AT_INITIAL);
+}
+
+unsigned char *state_bytes(void)
+{
+    return map.bytes;
+}
+
 /* ---- reading ------------------------------------------------------------------------------------------ */
 
 static struct sim_header *header(void)
@@ -285,93 +295,7 @@ void transaction_commit(struct transaction *transaction)
     close(transaction->lock);
 }
 
-static uint64_t now_ns(void)
+void transaction_cancel(struct transaction *transaction)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
-/* A GPU as configured, but for what its firmware keeps and what tells its instances from earlier ones. */
-static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *initial, unsigned gpu)
-{
-    struct sim_gpu_state before = next->gpus[gpu], *after = &next->gpus[gpu];
-    *after = initial->gpus[gpu];
-    after->mig_mode = after->mig_pending =
-        description()->gpus[gpu].mig_mode_outlives_boots ? before.mig_pending : 0;
-    after->incarnation = before.incarnation + 1;
-    after->instances_made = before.instances_made;
-    after->initialisation_ms = before.initialisation_ms;
-    after->fabric_since_ns = description()->fabric_bring_up_ms > 0 ? now_ns() : 0;
-    memcpy(after->ecc_aggregate, before.ecc_aggregate, sizeof after->ecc_aggregate);
-    if (before.row_remapping == SIM_REMAPPING_FAILED)
-        after->row_remapping = before.row_remapping;
-    memset(&next->tables[gpu], 0, sizeof next->tables[gpu]);
-}
-
-void forget_settings(unsigned gpu)
-{
-    const struct sim_node_state *initial = (const void *)(map.bytes + SIM_AT_INITIAL);
-    uint32_t compute_mode = initial->gpus[gpu].compute_mode;
-    struct transaction change;
-    if (read_gpu(gpu).compute_mode == compute_mode || transaction_begin(&change) != NVML_SUCCESS)
-        return;
-    change.next->gpus[gpu].compute_mode = compute_mode;
-    transaction_commit(&change);
-}
-
-nvml_code boot(const struct boot_id *boot_id)
-{
-    struct transaction change;
-    nvml_code code = transaction_begin(&change);
-    if (code != NVML_SUCCESS)
-        return code;
-    const struct sim_node_state *initial = (const void *)(map.bytes + SIM_AT_INITIAL);
-    memcpy(change.next->boot_id, boot_id->text, sizeof change.next->boot_id);
-    change.next->module_loaded = initial->module_loaded;
-    for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++)
-        boot_gpu(change.next, initial, gpu);
-    __atomic_store_n(&header()->event_floor, header()->event_head, __ATOMIC_RELEASE);
-    transaction_commit(&change);
-    return NVML_SUCCESS;
-}
-
-/* ---- events and waiting ------------------------------------------------------------------------------- */
-
-uint64_t newest_event(void)
-{
-    return __atomic_load_n(&header()->event_head, __ATOMIC_ACQUIRE);
-}
-
-uint64_t oldest_event_before(void)
-{
-    uint64_t newest = newest_event(), floor = __atomic_load_n(&header()->event_floor, __ATOMIC_ACQUIRE);
-    uint64_t overwritten = newest > SIM_MAX_EVENTS ? newest - SIM_MAX_EVENTS : 0;
-    return floor > overwritten ? floor : overwritten;
-}
-
-bool read_event(uint64_t sequence, struct sim_event *event)
-{
-    const struct sim_event *ring = (const void *)(map.bytes + SIM_AT_EVENTS);
-    const struct sim_event *record = &ring[sequence % SIM_MAX_EVENTS];
-    *event = *record;
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    /* A writer takes the number away before it changes anything else. */
-    return event->sequence == sequence && __atomic_load_n(&record->sequence, __ATOMIC_ACQUIRE) == sequence;
-}
-
-void count_dropped_events(uint64_t count)
-{
-    if (state_is_writable())
-        __atomic_fetch_add(&header()->events_dropped, count, __ATOMIC_RELAXED);
-}
-
-uint32_t change_count(void)
-{
-    return snapshot_changes(map.bytes);
-}
-
-void wait_for_change(uint32_t since, int64_t nanoseconds)
-{
-    snapshot_wait(map.bytes, since, nanoseconds);
+    close(transaction->lock);
 }

@@ -20,18 +20,19 @@ static const char USAGE[] =
     "    --help-query-gpu            List the fields of --query-gpu.\n"
     "    -mig, --multi-instance-gpu=0|1\n"
     "                                Turn MIG mode off or on.\n"
+    "    -c,   --compute-mode=MODE   Set who may compute: DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED.\n"
+    "    compute-policy              Show and set time slices; see compute-policy --help.\n"
     "    --version                   Show the versions of tool, NVML, driver and CUDA.\n"
     "    -h,   --help                Show this text.\n";
 
-static int bad_argument(const char *message, const char *argument)
+int bad_argument(const char *message, const char *argument)
 {
     printf(message, argument);
     printf("Please run 'nvidia-smi -h' for help.\n\n");
     return EXIT_BAD_ARGUMENT;
 }
 
-/* The value of an option written as "--name=value", or as "-x value" in two words. */
-static const char *value_of(const char *name, char **arguments, int *place)
+const char *value_of(const char *name, char **arguments, int *place)
 {
     size_t length = strlen(name);
     const char *argument = arguments[*place];
@@ -64,6 +65,8 @@ static bool parse_format(const char *format, struct options *options)
 static int parse(char **arguments, struct options *options)
 {
     const char *value, *format = NULL;
+    if (arguments[1] != NULL && strcmp(arguments[1], "compute-policy") == 0)
+        return compute_policy_parse(arguments + 2, options);
     for (int place = 1; arguments[place] != NULL; place++) {
         const char *argument = arguments[place];
         if (strcmp(argument, "-L") == 0 || strcmp(argument, "--list-gpus") == 0)
@@ -86,6 +89,13 @@ static int parse(char **arguments, struct options *options)
                 return bad_argument("\"%s\" is not a MIG mode.\n", value);
             options->command = COMMAND_MIG_MODE;
             options->mig_mode = value[0] == '1';
+        } else if ((value = value_of("-c", arguments, &place)) ||
+                   (value = value_of("--compute-mode", arguments, &place))) {
+            int mode = compute_mode_of(value);
+            if (mode < 0)
+                return bad_argument("\"%s\" is not a compute mode.\n", value);
+            options->command = COMMAND_COMPUTE_MODE;
+            options->compute_mode = (unsigned)mode;
         } else if ((value = value_of("--query-gpu", arguments, &place))) {
             options->command = COMMAND_QUERY_GPU;
             options->fields = value;
@@ -120,12 +130,30 @@ static int print_version(void)
     return EXIT_SUCCESS;
 }
 
+/* What fault rules call the commands, after "smi:"; those without a name are not disturbed. */
+static const char *const COMMANDS[] = {
+    [COMMAND_TABLE] = "table",
+    [COMMAND_LIST] = "list",
+    [COMMAND_QUERY_GPU] = "query",
+    [COMMAND_LOG] = "log",
+    [COMMAND_MIG_MODE] = "mig-mode",
+    [COMMAND_COMPUTE_MODE] = "compute-mode",
+    [COMMAND_COMPUTE_POLICY] = "compute-policy",
+};
+
 static int run(const struct options *options)
 {
     struct devices devices;
     if (options->command == COMMAND_VERSION)
         return print_version();
-    nvml_code code = devices_select(options->ids, &devices);
+    nvml_code code = nvml_bind_private();
+    if (code == NVML_SUCCESS)
+        code = nvml_private->begin_command(COMMANDS[options->command]);
+    if (code != NVML_SUCCESS) {
+        printf("%s\n", nvml.ErrorString(code));
+        return exit_code_of(code);
+    }
+    code = devices_select(options->ids, &devices);
     if (code != NVML_SUCCESS)
         return exit_code_of(code);
     if (devices.count == 0) {
@@ -141,6 +169,10 @@ static int run(const struct options *options)
         return log_print(&devices);
     case COMMAND_MIG_MODE:
         return mig_mode_set(options, &devices);
+    case COMMAND_COMPUTE_MODE:
+        return compute_mode_set(options, &devices);
+    case COMMAND_COMPUTE_POLICY:
+        return compute_policy_run(options, &devices);
     default:
         return table_print(&devices);
     }
@@ -163,12 +195,12 @@ static int start_failed(nvml_code code)
 int main(int count, char **arguments)
 {
     (void)count;
-    struct options options = {.command = COMMAND_TABLE, .header = true, .units = true};
+    struct options options = {.command = COMMAND_TABLE, .header = true, .units = true, .usage = USAGE};
     int wrong = parse(arguments, &options);
     if (wrong != EXIT_SUCCESS)
         return wrong;
     if (options.command == COMMAND_HELP) {
-        fputs(USAGE, stdout);
+        fputs(options.usage, stdout);
         return EXIT_SUCCESS;
     }
     if (options.command == COMMAND_FIELDS) {

@@ -10,6 +10,7 @@
 #define LIBRARY "libnvidia-ml.so.1"
 
 struct nvml nvml;
+const struct private_table *nvml_private;
 
 static const char *const LIBRARY_DIRECTORIES[] = {
     "usr/lib/x86_64-linux-gnu",
@@ -65,4 +66,13 @@ nvml_code nvml_load(void)
     NVML_FUNCTIONS(BIND)
 #undef BIND
     return NVML_SUCCESS;
+}
+
+nvml_code nvml_bind_private(void)
+{
+    static const uint8_t id[16] = PRIVATE_TABLE_ID;
+    const void *table = NULL;
+    nvml_code code = nvml.InternalGetExportTable(&table, id);
+    nvml_private = table;
+    return code;
 }

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "nvml_abi.h"
+#include "private_table.h"
 
 enum { CLOCK_GRAPHICS = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, CLOCK_VIDEO = 3 };
 enum { ECC_CORRECTED = 0, ECC_UNCORRECTED = 1, ECC_VOLATILE = 0, ECC_AGGREGATE = 1 };
@@ -42,6 +42,8 @@ enum { NVML_LIBRARY_NOT_FOUND = 12 };
     X(DeviceGetBAR1MemoryInfo, "", (nvml_device, nvml_bar1_memory *))              \
     X(DeviceGetPersistenceMode, "", (nvml_device, unsigned *))                     \
     X(DeviceGetComputeMode, "", (nvml_device, unsigned *))                         \
+    X(DeviceSetComputeMode, "", (nvml_device, unsigned))                           \
+    X(InternalGetExportTable, "", (const void **, const void *))                   \
     X(DeviceGetMigMode, "", (nvml_device, unsigned *, unsigned *))                 \
     X(DeviceSetMigMode, "", (nvml_device, unsigned, nvml_code *))                  \
     X(DeviceGetAddressingMode, "", (nvml_device, nvml_versioned_value *))          \
@@ -79,6 +81,10 @@ struct nvml {
 };
 
 extern struct nvml nvml;
+
+/* What the library has for this program alone; bound by nvml_bind_private after the init. */
+extern const struct private_table *nvml_private;
+nvml_code nvml_bind_private(void);
 
 /* Loads the library that belongs to this program: the one in its own driver root, else the loader's choice. */
 nvml_code nvml_load(void);

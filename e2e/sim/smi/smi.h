@@ -17,6 +17,8 @@ enum command {
     COMMAND_QUERY_GPU,
     COMMAND_LOG,
     COMMAND_MIG_MODE,
+    COMMAND_COMPUTE_MODE,
+    COMMAND_COMPUTE_POLICY,
     COMMAND_VERSION,
     COMMAND_HELP,
     COMMAND_FIELDS
@@ -28,6 +30,9 @@ struct options {
     const char *fields; /* --query-gpu */
     bool header, units; /* of --format=csv */
     bool mig_mode;      /* -mig: on */
+    unsigned compute_mode;
+    const char *usage;
+    int time_slice; /* compute-policy --set-timeslice; -1: list them */
 };
 
 struct devices {
@@ -61,4 +66,16 @@ int table_print(const struct devices *devices);
 void mig_table_print(const struct devices *devices);
 int query_print(const struct options *options, const struct devices *devices);
 int log_print(const struct devices *devices);
+/* compute_mode.c: the number of a mode by name or number; -1: there is none. */
+int compute_mode_of(const char *text);
+int compute_mode_set(const struct options *options, const struct devices *devices);
+/* compute_policy.c: its own command line, and what it does. */
+int compute_policy_parse(char **arguments, struct options *options);
+int compute_policy_run(const struct options *options, const struct devices *devices);
+
+/* main.c: says what is wrong with an argument, and returns the exit code for it. */
+int bad_argument(const char *message, const char *argument);
+/* main.c: the value of an option written as "--name=value", or as "-x value" in two words; NULL: another option. */
+const char *value_of(const char *name, char **arguments, int *place);
+
 int mig_mode_set(const struct options *options, const struct devices *devices);

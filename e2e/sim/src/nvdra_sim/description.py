@@ -286,7 +286,13 @@ class Imex(Frozen):
 
 
 class MigBehaviour(Frozen):
-    """MIG behaviour that differs between versions of the real library.
+    """MIG behaviour that differs between versions of the real library, or between public sources.
+
+    Attributes:
+        switch_blocked_by_clients: On which GPUs other processes that have the GPU open keep it in
+            its MIG mode: only where the switch is a reset, or everywhere.
+        busy_switch: Where `nvmlDeviceSetMigMode` says IN_USE. As a return code, it also leaves the
+            pending mode as it is.
 
     Source: docs/reference/nvml-simulator.md §§7, 12.
     """
@@ -299,6 +305,8 @@ class MigBehaviour(Frozen):
     handle_when_off: Literal["not_found", "not_supported"]
     renumber_minor_on_toggle: bool
     ampere_reset: Literal["required", "auto"]
+    switch_blocked_by_clients: Literal["ampere", "all"]
+    busy_switch: Literal["activation_status", "return_code"]
     ci_extra: tuple[Literal["rev1", "nvl"], ...]
 
 

@@ -1,7 +1,7 @@
 """Simulate hardware incidents on a node: errors, losses, resets, boots.
 
-Each function is one transaction on the state file, which all processes see at once. The files of
-the node do not change; some commands of `simctl` change them.
+Each function is one transaction on the state file, which all processes see at once. The capability
+files of MIG instances go with them. Some commands of `simctl` change other files of the node.
 
 Source: docs/reference/nvml-simulator.md §§8-11.
 """
@@ -15,6 +15,7 @@ from typing import Literal
 from uuid import UUID, uuid4
 
 from nvdra_sim.description import Gpu
+from nvdra_sim.filesystem import capability_files
 from nvdra_sim.state_file import encoding, layout
 from nvdra_sim.state_file.state import State, StateError
 
@@ -331,6 +332,7 @@ def _power_on(state: State, now: layout.NodeState, gpu: Gpu, *, keeps_mig_mode: 
     if state.description().fabric.bring_up_ms:
         after.fabric_since_ns = time.time_ns()
     now.tables[gpu.index] = layout.GpuTables()
+    capability_files.update(now, [gpu], state.proc_root)
 
 
 # The clock of events

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nvdra_sim.description import NodeDescription
-from nvdra_sim.filesystem import device_nodes, procfs, sysfs, trees
+from nvdra_sim.filesystem import capability_files, device_nodes, procfs, sysfs, trees
 from nvdra_sim.filesystem import driver_root as driverroot
 from nvdra_sim.native import programs
 from nvdra_sim.state_file import encoding, state
@@ -80,7 +80,8 @@ def install(
     trees.remove([path for path in former if path not in kept])
     for tree, root in wanted:
         trees.write(tree, root, owned)
-    _write_state(description, driver_root / driverroot.state_path(description))
+    node = _write_state(description, driver_root / driverroot.state_path(description), proc_root)
+    capability_files.update(node.snapshot(), description.gpus, proc_root)
     if description.render.ldcache:
         _write_ld_cache(driver_root, driverroot.library_directory(description))
     _write(file_list, ours)
@@ -96,6 +97,9 @@ def uninstall(*, driver_root: Path) -> None:
     file_list = driver_root / INSTALLED_FILES
     owned = _read(file_list)
     file_list.unlink(missing_ok=True)
+    for path in owned:
+        if path.name == driverroot.STATE_FILE:
+            _remove_capability_files(path)
     trees.remove(owned)
 
 
@@ -115,13 +119,24 @@ def _extras(description: NodeDescription, driver_root: Path) -> list[Path]:
     return extras
 
 
-def _write_state(description: NodeDescription, path: Path) -> None:
+def _write_state(description: NodeDescription, path: Path, proc_root: Path) -> state.State:
     try:
-        if state.load(path).description() == description:
-            return
+        existing = state.load(path)
+        if existing.description() == description:
+            existing.move_proc_root(proc_root)
+            return existing
     except state.StateError:
         pass  # there is no state file, or one of another version
-    state.create(path, description)
+    return state.create(path, description, proc_root)
+
+
+def _remove_capability_files(state_path: Path) -> None:
+    """Removes those of MIG instances that were created after the installation, too."""
+    try:
+        node = state.load(state_path)
+    except state.StateError:
+        return
+    capability_files.remove(node.snapshot(), node.description().gpus, node.proc_root)
 
 
 def _write_ld_cache(root: Path, libraries: str) -> None:

@@ -8,7 +8,7 @@ Source: docs/reference/nvml-simulator.md §7.3-7.6, §8, §14.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from nvdra_sim.configuration import mig_instances
 from nvdra_sim.configuration.file_schema import MigInstanceEntry
 from nvdra_sim.description import Gpu, MigInstance, MigTable
 from nvdra_sim.errors import ConfigError
-from nvdra_sim.filesystem import procfs, trees
+from nvdra_sim.filesystem import capability_files
 from nvdra_sim.state_file import encoding, layout
 from nvdra_sim.state_file.state import State, StateError
 
@@ -39,7 +39,7 @@ def create(
         start: The first memory slice.
         compute: Sizes of the compute instances, such as `2c`. Without any, the GPU instance is no
             MIG device yet. None for one that covers all of it.
-        proc_root: The simulated /proc, if it is to be updated, too.
+        proc_root: The simulated /proc, if it is not that of the state file.
 
     Raises:
         StateError: The GPU is not in MIG mode, or there is no such profile or no room.
@@ -106,33 +106,9 @@ def destroy_compute(
         _report(state, now, gpu, proc_root)
 
 
-def update_capability_files(
-    now: layout.NodeState, gpus: Iterable[Gpu], proc_root: Path | None
-) -> None:
-    """Creates and removes the capability files of MIG instances, as the kernel module does."""
-    if proc_root is None:
-        return
-    possible = [
-        (id_, range(procfs.MIG_COMPUTE_INSTANCES)) for id_ in range(procfs.MIG_GPU_INSTANCES)
-    ]
-    for gpu in gpus:
-        minor, records = now.gpus[gpu.index].minor, now.tables[gpu.index].instances
-        wanted = procfs.mig_capability_files(minor, _ids(records))
-        others = procfs.mig_capability_files(minor, possible)
-        gone = {path: entry for path, entry in others.items() if path not in wanted}
-        trees.remove(trees.paths(gone, proc_root))
-        trees.write(wanted, proc_root)
-
-
 def _report(state: State, now: layout.NodeState, gpu: Gpu, proc_root: Path | None) -> None:
-    update_capability_files(now, [gpu], proc_root)
+    capability_files.update(now, [gpu], proc_root or state.proc_root)
     state.append_event(incidents.mig_change(now, gpu))
-
-
-def _ids(records: Iterable[layout.GpuInstance]) -> Iterator[tuple[int, list[int]]]:
-    for number, record in enumerate(records):
-        if record.in_use:
-            yield number, [place for place, each in enumerate(record.compute) if each.in_use]
 
 
 def _exists(table: layout.GpuTables, gpu_instance: int) -> bool:

@@ -6,9 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from nvdra_sim import installation
+from nvdra_sim import installation, mig_changes
 from nvdra_sim.configuration import hardware_catalog, node_config
 from nvdra_sim.description import NodeDescription
+from nvdra_sim.filesystem import driver_root
 from nvdra_sim.filesystem.trees import ForeignFileError
 from nvdra_sim.state_file import encoding, state
 from nvdra_sim.testing.node_fixtures import MakeNode
@@ -195,3 +196,29 @@ def test_ctypes_is_enough_to_load_a_placeholder(shared_node: MakeNode) -> None:
     node = shared_node("t4")
     path = node.library.parent / "libnvidia-allocator.so.1"
     assert ctypes.CDLL(str(path))._name == str(path)
+
+
+def test_files_of_mig_devices_made_later_stay_with_the_node_and_go_with_it(tmp_path: Path) -> None:
+    node = node_config.from_profile("dgx-h100", "node-0", TABLE)
+    roots = installed(node, tmp_path / "node")
+    made = state.load(roots.driver / driver_root.state_path(node))
+    with made.transaction() as now:
+        now.gpus[2].mig_mode = 1
+    instance = mig_changes.create(made, node.gpus[2], "1g.10gb", 0)
+    access = roots.proc / f"driver/nvidia/capabilities/gpu2/mig/gi{instance}/ci0/access"
+    assert access.exists()
+    installed(node, tmp_path / "node")
+    assert access.exists()
+    installation.uninstall(driver_root=roots.driver)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_description_takes_the_files_of_mig_devices_away(tmp_path: Path) -> None:
+    first, second = (node_config.from_profile("dgx-h100", name, TABLE) for name in ("a", "b"))
+    roots = installed(first, tmp_path / "node")
+    made = state.load(roots.driver / driver_root.state_path(first))
+    with made.transaction() as now:
+        now.gpus[2].mig_mode = 1
+    mig_changes.create(made, first.gpus[2], "1g.10gb", 0)
+    installed(second, tmp_path / "node")
+    assert not list(roots.proc.glob("driver/nvidia/capabilities/gpu*"))

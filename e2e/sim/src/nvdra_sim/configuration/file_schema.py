@@ -222,6 +222,8 @@ class MigSection(FileModel):
     handle_when_off: Literal["not_found", "not_supported"] = "not_found"
     renumber_minor_on_toggle: bool = False
     ampere_reset: Literal["required", "auto"] = "required"
+    switch_blocked_by_clients: Literal["ampere", "all"] = "ampere"
+    busy_switch: Literal["activation_status", "return_code"] = "activation_status"
     ci_extra: tuple[Literal["rev1", "nvl"], ...] = ()
 
 

@@ -20,6 +20,13 @@ LATENCY_CLASSES = {
 }
 
 
+SMI_COMMANDS = tuple(
+    f"smi:{command}"
+    for command in ("compute-mode", "compute-policy", "list", "log", "mig-mode", "query", "table")
+)
+"""What fault rules call the commands of nvidia-smi; see COMMANDS in smi/main.c."""
+
+
 @dataclass(frozen=True)
 class Function:
     """One exported function.
@@ -56,5 +63,6 @@ def functions() -> tuple[Function, ...]:
 
 
 def matching(glob: str) -> tuple[str, ...]:
-    """The names of the functions that match the glob of a fault rule."""
-    return tuple(one.name for one in functions() if fnmatchcase(one.name, glob))
+    """The names of the functions, and commands of nvidia-smi, that match a fault rule's glob."""
+    names = (*(one.name for one in functions()), *SMI_COMMANDS)
+    return tuple(name for name in names if fnmatchcase(name, glob))

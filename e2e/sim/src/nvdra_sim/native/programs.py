@@ -74,7 +74,8 @@ def build() -> Programs:
 
 def _smi() -> Path:
     sources = _sources(SIM_DIRECTORY / "smi")
-    sources["nvml_abi.h"] = (nvml_functions.SOURCES / "nvml_abi.h").read_text(encoding="utf-8")
+    for name in ("nvml_abi.h", "private_table.h"):
+        sources[name] = (nvml_functions.SOURCES / name).read_text(encoding="utf-8")
     position_independent = ("-fPIE", "-pie", "-ldl")
     flags = (*nvml_library.WARNINGS, *nvml_library.HARDENING, *position_independent)
     return nvml_library.compile_cached("nvidia-smi", sources, flags)

@@ -37,8 +37,9 @@ def add_instance(command: argparse.ArgumentParser) -> None:
 def add_proc_root(command: argparse.ArgumentParser) -> None:
     """Adds the argument for a simulated /proc to update."""
     command.add_argument(
-        "--proc-root", type=Path, metavar="DIR", help="also update this simulated /proc"
-    )
+        "--proc-root", type=Path, metavar="DIR",
+        help="also update this simulated /proc; default: that of the installation",
+    )  # fmt: skip
 
 
 def open_state_and_gpu(given: argparse.Namespace) -> tuple[State, Gpu]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from nvdra_sim import incidents, mig_changes, return_codes
+from nvdra_sim import incidents, return_codes
 from nvdra_sim.description import Gpu
-from nvdra_sim.filesystem import sysfs, trees
+from nvdra_sim.filesystem import capability_files, sysfs, trees
 from nvdra_sim.simctl import arguments, report
 from nvdra_sim.simctl.gpu_arguments import (
     GPU_HELP,
@@ -70,7 +70,7 @@ def _reset(given: argparse.Namespace) -> object:
     is_held = is_persistent and node.description().persistence_blocks_reset
     _check_idle(node, gpu, "The following GPUs could not be reset:\n  ", is_held=is_held)
     incidents.reset(node, gpu)
-    mig_changes.update_capability_files(node.snapshot(), [gpu], given.proc_root)
+    capability_files.update(node.snapshot(), [gpu], given.proc_root)
     return report.gpu(node, gpu)
 
 

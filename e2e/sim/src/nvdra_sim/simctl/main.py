@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from nvdra_sim import installation
+from nvdra_sim import installation, return_codes
 from nvdra_sim.__about__ import __version__
 from nvdra_sim.configuration import node_config
 from nvdra_sim.description import Fault, NodeDescription
@@ -133,11 +133,15 @@ def _show(given: argparse.Namespace) -> object:
 
 
 def _add_fault(given: argparse.Namespace) -> object:
-    if given.result is None and given.delay_ms == 0 and not given.abort:
-        raise state.StateError("a rule requires --result, --delay-ms or --abort")
+    effects = (given.result, given.activation_status, given.delay_ms or None, given.abort or None)
+    if all(effect is None for effect in effects):
+        raise state.StateError(
+            "a rule requires --result, --activation-status, --delay-ms or --abort"
+        )
     return _add_rule(
         given,
         result=given.result,
+        activation_status=given.activation_status,
         after_calls=given.after_calls,
         probability=given.probability,
         delay_ms=given.delay_ms,
@@ -150,6 +154,7 @@ def _slow(given: argparse.Namespace) -> object:
     return _add_rule(
         given,
         result=None,
+        activation_status=None,
         after_calls=0,
         probability=1.0,
         delay_ms=given.milliseconds,
@@ -163,7 +168,6 @@ def _add_rule(given: argparse.Namespace, **effect: Any) -> object:
     fault = Fault(
         function=given.function,
         gpu=None if given.gpu == "*" else node.gpu(given.gpu).index,
-        activation_status=None,
         times=given.times,
         **effect,
     )
@@ -249,16 +253,22 @@ def _add_fault_commands(commands: Any) -> None:
         actions, "add", _add_fault, "add a rule",
         "Makes calls of the functions that match a glob fail, block, or block and then fail.",
         "  nvdra-simctl fault add nvmlDeviceGetMemoryInfo --gpu 2 --result UNKNOWN\n"
+        "  nvdra-simctl fault add nvmlGpuInstanceDestroy --result IN_USE --times 3\n"
+        "  nvdra-simctl fault add smi:compute-policy --delay-ms -1       # nvidia-smi hangs\n"
         "  nvdra-simctl fault add 'nvmlDevice*' --gpu 1 --delay-ms -1    # hang until removed",
     )  # fmt: skip
     arguments.add_state(add)
-    add.add_argument("function", metavar="GLOB", help="NVML functions: nvmlInit*, nvmlDeviceGet*")
+    add.add_argument("function", metavar="GLOB", help="nvmlInit*, nvmlDeviceGet*, smi:*")
     add.add_argument(
         "--result",
         type=arguments.return_code,
         metavar="CODE",
         help="the return code: GPU_IS_LOST, or its number",
     )
+    add.add_argument(
+        "--activation-status", type=return_codes.number, metavar="CODE",
+        help="of nvmlDeviceSetMigMode, which succeeds unless there is a --result: IN_USE",
+    )  # fmt: skip
     add.add_argument(
         "--delay-ms", type=arguments.delay, default=0, metavar="MS",
         help="block for this time first; -1: until the rule is removed",

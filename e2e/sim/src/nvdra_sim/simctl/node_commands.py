@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from nvdra_sim import incidents, mig_changes
-from nvdra_sim.filesystem import trees
+from nvdra_sim.filesystem import capability_files, trees
 from nvdra_sim.simctl import arguments, report
 from nvdra_sim.simctl.gpu_arguments import (
     add_gpu_command,
@@ -75,7 +75,7 @@ def _reboot(given: argparse.Namespace) -> object:
         file = {"sys/kernel/random/boot_id": trees.text(boot_id, 0o444)}
         trees.write(file, given.proc_root)
     gpus = node.description().gpus
-    mig_changes.update_capability_files(node.snapshot(), gpus, given.proc_root)
+    capability_files.update(node.snapshot(), gpus, given.proc_root)
     return {"boot_id": boot_id}
 
 

@@ -205,6 +205,9 @@ def rule(one: ActiveRule) -> Data:
         "function": fault.function,
         "gpu": fault.gpu,
         "result": None if fault.result is None else return_codes.name(fault.result),
+        "activation_status": None
+        if fault.activation_status is None
+        else return_codes.name(fault.activation_status),
         "after_calls": fault.after_calls,
         "probability": fault.probability,
         "do_work": fault.do_work,

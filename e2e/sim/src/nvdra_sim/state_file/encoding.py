@@ -68,6 +68,10 @@ def description(node: NodeDescription) -> layout.Description:
         mig_ampere_resets_itself=node.mig.ampere_reset == "auto",
         mig_offers_rev1="rev1" in node.mig.ci_extra,
         mig_offers_nvl="nvl" in node.mig.ci_extra,
+        mig_fresh_uuids=node.mig.uuid == "fresh",
+        mig_reversed_halves=node.mig.gi_id_order == "reversed",
+        mig_clients_block_switch=node.mig.switch_blocked_by_clients == "all",
+        mig_busy_fails_call=node.mig.busy_switch == "return_code",
         gpu_lost_wait=layout.LOST_WAIT[node.gpu_lost_wait],
         seed=node.seed & 0xFFFF_FFFF,
         cpus_per_numa_node=CPUS_PER_NUMA_NODE,
@@ -96,9 +100,11 @@ def rule(fault: Fault) -> layout.Rule:
     Raises:
         UnsupportedError: A part of `fault` would have no effect.
     """
+    activates = "nvmlDeviceSetMigMode" in nvml_functions.matching(fault.function)
+    has_status = fault.activation_status is not None
     asked = {
-        "activation_status": fault.activation_status is not None,
-        "result SUCCESS": fault.result == 0,
+        "activation_status": has_status and not activates,
+        "result SUCCESS": fault.result == 0 and not has_status,
     }
     _refuse_unsupported(f"{name} of a fault rule" for name, given in asked.items() if given)
     if len(fault.function.encode()) >= layout.Rule.function.size:
@@ -113,6 +119,9 @@ def rule(fault: Fault) -> layout.Rule:
         chance=round(fault.probability * layout.ALWAYS),
         do_work=fault.do_work,
         abort=fault.abort,
+        activation_status=layout.NO_RESULT
+        if fault.activation_status is None
+        else fault.activation_status,
         function=fault.function,
     )
 

@@ -37,6 +37,7 @@ MAX_RULES = 32
 MAX_FUNCTIONS = 512
 MAX_EVENTS = 1024
 MAX_IMEX_NODES = 256
+MAX_PROC_ROOT = 1024
 
 CLIENT_LOCKS = FILE_SIZE  # a byte behind the file per GPU: locked by processes that use it
 INITIALISATION_LOCKS = CLIENT_LOCKS + MAX_GPUS  # likewise: locked by whoever initialises it
@@ -64,7 +65,8 @@ class Header(Structure):
     """Bytes 0 to 4095. The lowest bit of `generation` is the index of the published state.
 
     `event_head` is the sequence number of the newest event. Events up to `event_floor` are of an
-    earlier boot. `wake` is a futex that every change and every event increments.
+    earlier boot. `wake` is a futex that every change and every event increments. `proc_root` is the
+    simulated /proc, in which the capability files of MIG instances come and go; it may be empty.
     """
 
     _fields_ = (
@@ -81,6 +83,7 @@ class Header(Structure):
         ("node_id", c_char * 64),
         ("wake", c_uint32),
         ("padding", c_uint32),
+        ("proc_root", c_char * MAX_PROC_ROOT),
     )
 
 
@@ -191,6 +194,10 @@ class Description(Structure):
         ("mig_ampere_resets_itself", c_uint32),
         ("mig_offers_rev1", c_uint32),
         ("mig_offers_nvl", c_uint32),
+        ("mig_fresh_uuids", c_uint32),
+        ("mig_reversed_halves", c_uint32),
+        ("mig_clients_block_switch", c_uint32),
+        ("mig_busy_fails_call", c_uint32),
         ("gpu_lost_wait", c_uint32),
         ("seed", c_uint32),
         ("cpus_per_numa_node", c_uint32),
@@ -312,7 +319,8 @@ class Rule(Structure):
         ("chance", c_uint32),
         ("do_work", c_uint32),
         ("abort", c_uint32),
-        ("function", c_char * 76),
+        ("activation_status", c_int32),
+        ("function", c_char * 72),
     )
 
 
@@ -405,8 +413,8 @@ _STRUCTURES: tuple[type[Structure], ...] = (
 _CONSTANTS = (
     "BYTE_ORDER", "FILE_SIZE", "MAX_GPUS", "MAX_GI_PROFILES", "MAX_GPU_INSTANCES",
     "MAX_COMPUTE_INSTANCES", "MAX_PROCESSES", "MAX_RULES", "MAX_EVENTS", "MAX_IMEX_NODES",
-    "CLIENT_LOCKS", "INITIALISATION_LOCKS", "SESSION_LOCK", "NOT_AVAILABLE", "ANY_GPU",
-    "NO_RESULT", "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
+    "MAX_PROC_ROOT", "CLIENT_LOCKS", "INITIALISATION_LOCKS", "SESSION_LOCK", "NOT_AVAILABLE",
+    "ANY_GPU", "NO_RESULT", "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
 )  # fmt: skip
 _SCALARS = {
     c_char: "char",

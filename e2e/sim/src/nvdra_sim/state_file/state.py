@@ -57,8 +57,13 @@ class CallCount:
     errors: int
 
 
-def create(path: Path, node: NodeDescription) -> State:
+def create(path: Path, node: NodeDescription, proc_root: Path | None = None) -> State:
     """Creates the state file of a node. An existing one is overwritten in place.
+
+    Args:
+        path: The file.
+        node: The node.
+        proc_root: The simulated /proc, in which the capability files of MIG instances come and go.
 
     Raises:
         encoding.UnsupportedError: The library does not simulate the described behaviour.
@@ -75,6 +80,7 @@ def create(path: Path, node: NodeDescription) -> State:
         os.ftruncate(file, layout.FILE_SIZE)
         state = State(path, _map(path))
         state._fill(node.name, description, initial, rules, text)
+        state._set_proc_root(proc_root)
     return state
 
 
@@ -160,6 +166,11 @@ class State:
         return int(self._header.events_dropped)
 
     @property
+    def proc_root(self) -> Path | None:
+        """The simulated /proc, in which the capability files of MIG instances come and go."""
+        return Path(os.fsdecode(self._header.proc_root)) if self._header.proc_root else None
+
+    @property
     def generation(self) -> int:
         """The number of transactions so far."""
         return int(self._header.generation)
@@ -176,6 +187,11 @@ class State:
             yield following
             self._header.generation = generation + 1
             self._wake()
+
+    def move_proc_root(self, proc_root: Path) -> None:
+        """Says where the simulated /proc is now. Raises StateError if its path is too long."""
+        with _locked(self.path):
+            self._set_proc_root(proc_root)
 
     def append_event(self, event: layout.Event) -> None:
         """Appends an event to the ring. The caller holds a transaction."""
@@ -274,6 +290,13 @@ class State:
         offset, kind = layout.REGIONS[name]
         return kind.from_buffer(self._map, offset)
 
+    def _set_proc_root(self, proc_root: Path | None) -> None:
+        """Sets the simulated /proc. The caller holds the lock."""
+        text = b"" if proc_root is None else os.fsencode(proc_root.absolute())
+        if len(text) >= layout.MAX_PROC_ROOT:
+            raise StateError(f"{proc_root} is longer than {layout.MAX_PROC_ROOT - 1} bytes")
+        self._header.proc_root = text
+
     def _wake(self) -> None:
         """Wakes the waiters of all processes. The caller holds the lock."""
         self._header.wake = (self._header.wake + 1) & 0xFFFF_FFFF
@@ -347,7 +370,9 @@ def _fault(rule: layout.Rule) -> Fault:
         function=rule.function.decode(),
         gpu=None if rule.gpu == layout.ANY_GPU else rule.gpu,
         result=None if rule.result == layout.NO_RESULT else rule.result,
-        activation_status=None,
+        activation_status=None
+        if rule.activation_status == layout.NO_RESULT
+        else rule.activation_status,
         times=rule.times or None,
         after_calls=rule.after_calls,
         probability=rule.chance / layout.ALWAYS,

@@ -120,6 +120,7 @@ def test_a_fault_is_added_listed_and_removed(nvml_on: NvmlOn, answer: Callable[.
         "function": "nvmlDeviceGetName",
         "gpu": 1,
         "result": "IN_USE",
+        "activation_status": None,
         "after_calls": 0,
         "probability": 1.0,
         "do_work": False,
@@ -207,7 +208,10 @@ def test_people_get_tables(nvml_on: NvmlOn, simctl: Simctl) -> None:
     ("arguments", "complaint"),
     [
         (("gpu", "lose", "9"), "the node has no GPU '9'"),
-        (("fault", "add", "nvmlInit"), "a rule requires --result, --delay-ms or --abort"),
+        (
+            ("fault", "add", "nvmlInit"),
+            "a rule requires --result, --activation-status, --delay-ms or --abort",
+        ),
         (("fault", "add", "nvmlFoo", "--result", "3"), "no NVML function matches 'nvmlFoo'"),
         (("fault", "rm", "4"), "there is no rule 4"),
         (("show", "--state", "/nowhere"), "no state file at /nowhere"),

@@ -1,0 +1,50 @@
+/* What boots and stops take away from GPUs (nvml-simulator.md §10.6, §10.7). */
+#include "sim.h"
+
+/* A GPU as configured, but for what its firmware keeps and what tells its instances from earlier ones. */
+static void boot_gpu(struct sim_node_state *next, const struct sim_node_state *initial, unsigned gpu)
+{
+    struct sim_gpu_state before = next->gpus[gpu], *after = &next->gpus[gpu];
+    *after = initial->gpus[gpu];
+    after->mig_mode = after->mig_pending =
+        description()->gpus[gpu].mig_mode_outlives_boots ? before.mig_pending : 0;
+    after->incarnation = before.incarnation + 1;
+    after->instances_made = before.instances_made;
+    after->initialisation_ms = before.initialisation_ms;
+    after->fabric_since_ns = description()->fabric_bring_up_ms > 0 ? now_ns() : 0;
+    memcpy(after->ecc_aggregate, before.ecc_aggregate, sizeof after->ecc_aggregate);
+    if (before.row_remapping == SIM_REMAPPING_FAILED)
+        after->row_remapping = before.row_remapping;
+    memset(&next->tables[gpu], 0, sizeof next->tables[gpu]);
+}
+
+void forget_settings(unsigned gpu)
+{
+    const struct sim_gpu_state *initial = &configured_state()->gpus[gpu];
+    struct sim_gpu_state now = read_gpu(gpu);
+    struct transaction change;
+    bool kept = now.compute_mode == initial->compute_mode && now.time_slice == initial->time_slice;
+    if (kept || transaction_begin(&change) != NVML_SUCCESS)
+        return;
+    change.next->gpus[gpu].compute_mode = initial->compute_mode;
+    change.next->gpus[gpu].time_slice = initial->time_slice;
+    transaction_commit(&change);
+}
+
+nvml_code boot(const struct boot_id *boot_id)
+{
+    struct transaction change;
+    nvml_code code = transaction_begin(&change);
+    if (code != NVML_SUCCESS)
+        return code;
+    const struct sim_node_state *initial = configured_state();
+    memcpy(change.next->boot_id, boot_id->text, sizeof change.next->boot_id);
+    change.next->module_loaded = initial->module_loaded;
+    for (unsigned gpu = 0; gpu < description()->gpu_count; gpu++) {
+        boot_gpu(change.next, initial, gpu);
+        write_capability_files(change.next, gpu); /* a /proc that cannot be written does not keep a node from booting */
+    }
+    discard_events();
+    transaction_commit(&change);
+    return NVML_SUCCESS;
+}

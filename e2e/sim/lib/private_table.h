@@ -1,0 +1,15 @@
+/* The functions that the library has for nvidia-smi alone, as nvmlInternalGetExportTable(&table, PRIVATE_TABLE_ID). */
+#pragma once
+
+#include "nvml_abi.h"
+
+#define PRIVATE_TABLE_ID {'n', 'v', 'd', 'r', 'a', '-', 's', 'i', 'm', '-', 's', 'm', 'i', '-', '0', '1'}
+
+enum { TIME_SLICE_DEFAULT = 0, TIME_SLICE_SHORT, TIME_SLICE_MEDIUM, TIME_SLICE_LONG };
+
+struct private_table {
+    size_t size;
+    nvml_code (*begin_command)(const char *command);
+    nvml_code (*get_time_slice)(nvml_device device, unsigned *time_slice);
+    nvml_code (*set_time_slice)(nvml_device device, unsigned time_slice);
+};

@@ -1,0 +1,45 @@
+"""The capability files of MIG instances, which come and go with them.
+
+The simulated NVML does the same when it creates or destroys an instance (capability_files.c).
+
+Source: docs/reference/nvml-simulator.md §14.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from nvdra_sim.description import Gpu
+from nvdra_sim.filesystem import procfs, trees
+from nvdra_sim.state_file import layout
+
+_POSSIBLE = [(id_, range(procfs.MIG_COMPUTE_INSTANCES)) for id_ in range(procfs.MIG_GPU_INSTANCES)]
+
+
+def update(now: layout.NodeState, gpus: Iterable[Gpu], proc_root: Path | None) -> None:
+    """Makes the files of the GPUs those of the state, as the kernel module does."""
+    if proc_root is None or not proc_root.exists():
+        return
+    for gpu in gpus:
+        minor, records = now.gpus[gpu.index].minor, now.tables[gpu.index].instances
+        wanted = procfs.mig_capability_files(minor, _ids(records))
+        possible = procfs.mig_capability_files(minor, _POSSIBLE)
+        gone = {path: entry for path, entry in possible.items() if path not in wanted}
+        trees.remove(trees.paths(gone, proc_root))
+        trees.write(wanted, proc_root)
+
+
+def remove(now: layout.NodeState, gpus: Iterable[Gpu], proc_root: Path | None) -> None:
+    """Removes the files of the GPUs."""
+    if proc_root is None:
+        return
+    for gpu in gpus:
+        tree = procfs.mig_capability_files(now.gpus[gpu.index].minor, _POSSIBLE)
+        trees.remove(trees.paths(tree, proc_root))
+
+
+def _ids(records: Iterable[layout.GpuInstance]) -> Iterator[tuple[int, list[int]]]:
+    for number, record in enumerate(records):
+        if record.in_use:
+            yield number, [place for place, each in enumerate(record.compute) if each.in_use]
