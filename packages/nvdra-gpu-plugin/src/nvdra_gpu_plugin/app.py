@@ -183,7 +183,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.store,
             prepared_claims,
             context.checkpoint,
-            RecordBuilder(gpus, specs, claim_reader).build,
+            RecordBuilder(gpus, specs, claim_reader, prepared_claims.boot_id).build,
             context.events,
         )
         await enter(

@@ -16,6 +16,7 @@ from nvdra_cdi import codec, files
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import Device, Spec
 from nvdra_cdi.nvidia.assembly import assemble
+from nvdra_cdi.rooted_files import RootedFiles
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.telemetry import logs
 
@@ -31,13 +32,23 @@ LOG = logs.logger(__name__)
 
 _CLASS: Final = "claim-device"
 
+_THIS_HOST: Final = RootedFiles()
+
 
 class ClaimSpecFiles:
     """The specs of this driver's claims."""
 
-    def __init__(self, cdi_root: Path, host: Host) -> None:
+    def __init__(self, cdi_root: Path, host: Host, driver_files: RootedFiles = _THIS_HOST) -> None:
+        """Create it without any call.
+
+        Args:
+            cdi_root: The directory that the container runtime reads.
+            host: Where procfs is.
+            driver_files: The files of the host.
+        """
         self._root = cdi_root
         self._host = host
+        self._driver_files = driver_files
         self._specs: dict[ClaimUID, Spec] = {}
         self._files: dict[ClaimUID, FileID | None] = {}
 
@@ -108,7 +119,7 @@ class ClaimSpecFiles:
                 step.made.compute_instance,
                 step.is_graphics,
             )
-            edits = node_spec.mig_edits(gpu, instances, spec.options, majors)
+            edits = node_spec.mig_edits(gpu, instances, spec.options, majors, self._driver_files)
             devices += [Device(cdi_id.partition("=")[2], edits) for cdi_id in device.cdi_ids]
         common = spec.common_edits + spec.with_present_sockets().sockets
         return assemble(names.GPU_CDI_CLAIM_DEVICE_KIND, common, devices)

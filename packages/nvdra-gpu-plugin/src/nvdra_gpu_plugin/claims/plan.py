@@ -21,7 +21,7 @@ from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigPartition
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
-from nvdra_gpu_plugin.devices.steps import DisableMigMode, MakeMigDevice
+from nvdra_gpu_plugin.devices.steps import DisableMigMode
 
 
 def make(
@@ -60,7 +60,11 @@ def make(
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),
         devices=records_of_devices,
-        steps=tuple(_make_step(device) for device in found if isinstance(device, MigPartition)),
+        steps=tuple(
+            device_identity.make_mig_device(device)
+            for device in found
+            if isinstance(device, MigPartition)
+        ),
     )
 
 
@@ -159,19 +163,6 @@ def is_same(record: GpuClaimRecord, started: GpuClaimRecord) -> bool:
 
 def _places(record: GpuClaimRecord) -> set[object]:
     return {(step.gpu, step.device, step.placement) for step in record.made}
-
-
-def _make_step(partition: MigPartition) -> MakeMigDevice:
-    return MakeMigDevice(
-        gpu=partition.parent_uuid,
-        device=partition.name,
-        profile_index=partition.profile.index,
-        profile_id=partition.profile.id,
-        compute_slices=partition.profile.slices,
-        start=partition.placement.start,
-        size=partition.placement.size,
-        is_graphics=partition.has_graphics,
-    )
 
 
 def _device_record(

@@ -10,6 +10,7 @@ from nvdra_api.ids import MigUUID
 
 from nvdra_gpu_plugin.devices.claim_records import GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigDevice, MigPartition
+from nvdra_gpu_plugin.devices.steps import MadeInstance, MakeMigDevice
 
 
 def fields(device: Device) -> dict[str, Any]:
@@ -20,8 +21,8 @@ def fields(device: Device) -> dict[str, Any]:
     return found
 
 
-def partition_fields(partition: MigPartition) -> dict[str, Any]:
-    """The same for a MIG device that is to be made."""
+def partition_fields(partition: MigDevice | MigPartition) -> dict[str, Any]:
+    """The same for a MIG device that is made for a claim; its UUID comes with it."""
     return {
         "kind": partition.kind,
         "pci": partition.pci,
@@ -30,6 +31,23 @@ def partition_fields(partition: MigPartition) -> dict[str, Any]:
         "profile": partition.profile.name,
         "memory_slices": (partition.placement.start, partition.placement.size),
     }
+
+
+def make_mig_device(
+    device: MigDevice | MigPartition, made: MadeInstance | None = None
+) -> MakeMigDevice:
+    """The step that makes a MIG device, or has made it."""
+    return MakeMigDevice(
+        gpu=device.parent_uuid,
+        device=device.name,
+        profile_index=device.profile.index,
+        profile_id=device.profile.id,
+        compute_slices=device.profile.slices,
+        start=device.placement.start,
+        size=device.placement.size,
+        is_graphics=device.has_graphics,
+        made=made,
+    )
 
 
 def find_gpu(device: GpuDeviceRecord, inventory: Inventory) -> Gpu | None:
