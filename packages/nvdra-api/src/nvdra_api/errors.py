@@ -22,6 +22,7 @@ class Reason(StrEnum):
     DEVICE_UNHEALTHY = "DeviceUnhealthy"
     DEVICE_NODE_MISSING = "DeviceNodeMissing"
     DRIVER_MISMATCH = "DriverMismatch"
+    MIG_MODE_REQUIRES_RESET = "MigModeRequiresReset"
     NVML_RELEASED = "NvmlReleased"
     INVALID_CONFIG = "InvalidConfig"
     FEATURE_GATE_DISABLED = "FeatureGateDisabled"

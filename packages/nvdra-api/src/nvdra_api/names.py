@@ -24,6 +24,8 @@ RESOURCE_GROUP: Final = "resource.k8s.io"
 GPU_CDI_VENDOR: Final = "k8s.gpu.nvidia.com"
 GPU_CDI_DEVICE_KIND: Final = f"{GPU_CDI_VENDOR}/device"
 """Kind of the node's CDI spec, which describes every GPU that was discovered."""
+GPU_CDI_CLAIM_DEVICE_KIND: Final = f"{GPU_CDI_VENDOR}/claim-device"
+"""Kind of the CDI specs of single claims, whose devices are made for them."""
 GPU_CDI_CLAIM_KIND: Final = f"{GPU_CDI_VENDOR}/claim"
 """Kind of the reference driver's CDI specs, one for each claim."""
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from nvdra_api.gates import Feature, FeatureGates
-from nvdra_cdi.errors import FileError
+from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia import driver_root as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
 from nvdra_cdi.rooted_files import RootedFiles as CdiHost
@@ -27,18 +27,22 @@ from nvdra_runtime.telemetry.logs import ConfiguredLogging
 
 from nvdra_gpu_plugin import status_report
 from nvdra_gpu_plugin.__about__ import __version__
+from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
 from nvdra_gpu_plugin.cdi.foreign_specs import ForeignSpecs
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.claims import node_specs
+from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
 from nvdra_gpu_plugin.claims.replanner import Replanner
+from nvdra_gpu_plugin.claims.step_recovery import StepRecovery
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
+from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
@@ -60,7 +64,6 @@ UNAVAILABLE_FEATURES = frozenset(
         Feature.TIME_SLICING,
         Feature.MPS,
         Feature.CONSUMABLE_SHARES,
-        Feature.DYNAMIC_MIG,
         Feature.PASSTHROUGH,
         Feature.DEVICE_METADATA,
         Feature.FABRIC_PARTITIONING,
@@ -118,6 +121,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 context.files,
                 is_released=released.release is not None,
                 events=watcher,
+                made_for_claims=claim_index.made_on,
             )
         )
         gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
@@ -143,6 +147,21 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         foreign_specs = ForeignSpecs(settings.cdi_root, settings.plugin_dir)
         foreign_claims = ForeignClaims(gpus, foreign_specs, context.files, prepared_claims)
         replanner = Replanner(gpus, prepared_claims)
+        claim_specs = ClaimSpecFiles(settings.cdi_root, context.host)
+        steps = ClaimSteps(
+            gpus, GpuChanges(monitor), claim_specs, context.files, prepared_claims, telemetry
+        )
+        step_recovery = StepRecovery(
+            node,
+            gpus,
+            steps,
+            claim_specs,
+            context.files,
+            prepared_claims,
+            replanner,
+            gate,
+            context.events,
+        )
         preparer = Preparer(
             node,
             gates,
@@ -151,6 +170,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             specs,
             foreign_claims,
             replanner,
+            steps,
+            step_recovery,
             prepared_claims,
             claim_index,
             gate,
@@ -162,13 +183,14 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.store,
             prepared_claims,
             context.checkpoint,
-            RecordBuilder(gpus, specs, claim_reader).build,
+            RecordBuilder(gpus, specs, claim_reader, prepared_claims.boot_id).build,
             context.events,
         )
         await enter(
             background_tasks.running(
                 pool_updater=updater.run(),
                 replanner=replanner.run(),
+                step_recovery=step_recovery.run(recovery),
                 spec_cleanup=specs.run_cleanup(recovery),
                 foreign_claims=foreign_claims.run(recovery),
                 nvml_release=release.run(),
@@ -194,8 +216,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 "driver": partial(_driver_problem, gpus, release),
                 **({} if taints is None else {"health": lambda: taints.remark}),
             },
-            restore_files=spec_files.restore,
-            restore_errors=(OSError, FileError),
+            restore_files=partial(_restore_specs, spec_files, claim_specs),
+            restore_errors=(OSError, CDIError),
             debug_actions={"nvml/release": release.release, "nvml/resume": release.resume},
             health=report,
         )
@@ -218,6 +240,12 @@ async def _health_monitor(
     )
     await health.restore(context.host.boot_id())
     return health
+
+
+def _restore_specs(spec_files: SpecFiles, claim_specs: ClaimSpecFiles) -> None:
+    """Restore CDI specs that were removed, on the thread for files."""
+    spec_files.restore()
+    claim_specs.restore()
 
 
 def _is_released(plugin_dir: Path) -> bool:

@@ -56,7 +56,10 @@ def _device(
     holders = [
         str(record.ref)
         for record in prepared_claims.values()
-        if any(each.uuid == device.uuid for each in record.devices)
+        if any(
+            device.uuid == (each.parent_uuid if each.is_made else each.uuid)
+            for each in record.devices
+        )
     ]
     state = "held" if holders else "free"
     if isinstance(device, Gpu) and device.is_mig_enabled:

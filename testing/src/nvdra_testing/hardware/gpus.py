@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from nvdra_api.ids import GpuUUID, MigUUID, PciAddress
-from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
+from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice, MigPartition
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
 
 PROFILES = {
@@ -44,6 +44,22 @@ def in_mig_mode(minor: int, *cuts: tuple[int, int], **overrides: Any) -> Gpu:
     gpu = h100(minor, is_mig_enabled=True, **overrides)
     found = tuple(mig_device(gpu, *cut) for cut in cuts)
     return replace(gpu, mig_devices=tuple(sorted(found, key=lambda mig: mig.name)))
+
+
+def divisible(minor: int, *places: tuple[int, int], **overrides: Any) -> Gpu:
+    """An H100 on which these MIG devices can be made: profile id and first memory slice of each."""
+    gpu = h100(minor, **overrides)
+    made = (
+        MigPartition(
+            parent_uuid=gpu.uuid,
+            parent_minor=minor,
+            pci=gpu.pci,
+            profile=PROFILES[profile_id],
+            placement=Placement(start, _SIZES[profile_id]),
+        )
+        for profile_id, start in places
+    )
+    return replace(gpu, partitions=tuple(sorted(made, key=lambda partition: partition.name)))
 
 
 def mig_device(parent: Gpu, profile_id: int, start: int, **overrides: Any) -> MigDevice:

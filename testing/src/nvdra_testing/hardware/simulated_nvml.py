@@ -58,9 +58,15 @@ def session(nvml: Nvml, *gpus: Gpu, version: str = "580.95.05") -> NvmlSession:
 
 
 def described_probe(
-    opened: NvmlSession, index: int, gpu: Gpu, clock: Clock, worker: Worker
+    opened: NvmlSession,
+    index: int,
+    gpu: Gpu,
+    clock: Clock,
+    worker: Worker,
+    handle: DeviceHandle | None = None,
 ) -> GpuProbe:
     """The probe of a GPU that has described itself."""
     probe = GpuProbe(opened, index, Host(), clock, worker, gpu)
-    probe._apply(gpu_probe._QueryResult(DiscoveredGpu(gpu, DeviceHandle(gpu.uuid, None), {})))
+    found = DiscoveredGpu(gpu, handle or DeviceHandle(gpu.uuid, None), {})
+    probe._apply(gpu_probe._QueryResult(found))
     return probe

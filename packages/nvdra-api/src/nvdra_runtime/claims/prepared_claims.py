@@ -1,7 +1,8 @@
 """The claims that are prepared on this node, in memory and in the state file.
 
 A change is written to the disk before it is made in memory, so that nothing depends on what a crash
-would lose.
+would lose. A claim whose preparation changes hardware has a record that is `started` before the
+first change and while changes are being undone: it holds its devices, but is no answer.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from nvdra_runtime.claims.record_index import RecordIndex, UidIndex
 from nvdra_runtime.claims.records import RecordT
-from nvdra_runtime.node.record_store import RecordStore
+from nvdra_runtime.node.record_store import RecordState, RecordStore
 from nvdra_runtime.telemetry import logs
 
 LOG = logs.logger(__name__)
@@ -25,7 +26,7 @@ ReportCounts = Callable[[Mapping[str, int], Mapping[str, int]], None]
 
 
 class PreparedClaims(Mapping[ClaimUID, RecordT]):
-    """The records of the prepared claims, by UID.
+    """The records of the claims that hold devices, by UID.
 
     Attributes:
         unreadable: Claims whose records cannot be read, so that their devices are unknown. They are
@@ -57,6 +58,7 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         self._claims: Counter[str] = Counter()
         self._devices: Counter[str] = Counter()
         # The store forgets a record as soon as it is off the disk, a moment before the index does.
+        self._has_started = any(each.state == "started" for each in store.records().values())
         self._prepared_at: dict[ClaimUID, datetime] = {}
         self._waiters: defaultdict[ClaimUID, list[asyncio.Future[None]]] = defaultdict(list)
         self._load()
@@ -75,14 +77,49 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         """When the claim was first prepared on this node. It must have a record."""
         return self._prepared_at[uid]
 
+    @property
+    def boot_id(self) -> str:
+        """ID of the current boot."""
+        return self._store.boot_id
+
+    def is_started(self, uid: ClaimUID) -> bool:
+        """Whether the claim's record is not an answer: its steps are being done or undone."""
+        stored = self._store.records().get(uid)
+        return stored is not None and stored.state == "started"
+
+    @property
+    def started(self) -> list[RecordT]:
+        """The records that are no answers."""
+        if not self._has_started:
+            return []
+        found = [record for uid, record in self.items() if self.is_started(uid)]
+        self._has_started = bool(found)
+        return found
+
     def is_of_this_boot(self, uid: ClaimUID) -> bool:
         """Whether the claim's record was written since the node was booted."""
         stored = self._store.records().get(uid)
         return stored is None or stored.boot_id == self._store.boot_id
 
     async def add(self, ref: ClaimRef, claim_record: RecordT) -> None:
-        """Add the claim's record, or replace it. It is on the disk when this returns."""
-        stored = await self._store.put(ref, "prepared", claim_record.model_dump_json())
+        """Add the record of a prepared claim, or replace it. It is on the disk when this returns.
+
+        Raises:
+            RetryableError: `StateUnavailable`.
+        """
+        await self._put(ref, "prepared", claim_record)
+
+    async def add_started(self, ref: ClaimRef, claim_record: RecordT) -> None:
+        """Add or replace a record whose steps are to be done or undone now, as `add`.
+
+        Raises:
+            RetryableError: `StateUnavailable`.
+        """
+        self._has_started = True
+        await self._put(ref, "started", claim_record)
+
+    async def _put(self, ref: ClaimRef, state: RecordState, claim_record: RecordT) -> None:
+        stored = await self._store.put(ref, state, claim_record.model_dump_json())
         self._unindex(ref.uid)
         self._prepared_at[ref.uid] = stored.created
         self._index_record(claim_record)

@@ -51,6 +51,8 @@ class Preparer(Protocol[RecordT_contra]):
     ) -> PrepareResult:
         """Prepare the claim's devices and record the claim.
 
+        If it has a record that is `started`, an earlier attempt was interrupted or not undone.
+
         Args:
             claim: The claim as the API server has just returned it.
             deadline: When to stop.
@@ -176,7 +178,7 @@ class ClaimService(Generic[RecordT]):
                 if not (ref.uid in self._prepared_claims or self._recovery.is_done):
                     await self._recovery.complete(deadline)
                 record = self._prepared_claims.get(ref.uid)
-                if record is not None:
+                if record is not None and not self._prepared_claims.is_started(ref.uid):
                     span.set_attribute(keys.DEVICE_KIND, record.kind)
                     result = await self._preparer.prepare_again(record, deadline)
                 else:

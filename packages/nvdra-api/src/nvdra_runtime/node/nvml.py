@@ -44,7 +44,10 @@ class ReturnCode(IntEnum):
     LIBRARY_NOT_FOUND = 12
     FUNCTION_NOT_FOUND = 13
     GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
     LIB_RM_VERSION_MISMATCH = 18
+    IN_USE = 19
+    INSUFFICIENT_RESOURCES = 23
 
 
 class NvmlError(Exception):

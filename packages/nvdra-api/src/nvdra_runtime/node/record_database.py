@@ -26,16 +26,23 @@ SCHEMA_VERSION: Final = 1
 FILE_NAME: Final = "state.sqlite"
 """The file's name in the plugin's directory."""
 
+_COLUMNS: Final = (
+    "uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, "
+    "boot_id TEXT NOT NULL, created TEXT NOT NULL, updated TEXT NOT NULL, payload TEXT NOT NULL"
+)
+
 _SCHEMA: Final = f"""
 BEGIN;
-CREATE TABLE records (
-    uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL,
-    boot_id TEXT NOT NULL, created TEXT NOT NULL, updated TEXT NOT NULL, payload TEXT NOT NULL
-);
+CREATE TABLE records ({_COLUMNS});
 CREATE TABLE roots (uid TEXT PRIMARY KEY, forget TEXT NOT NULL);
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
+
+_STARTED: Final = "started_records"
+"""The table of records in the state `started`, made with the first one. Release 0.1.0 takes every
+record of the table `records` for a prepared claim's, and answers the kubelet with it. It leaves
+this table alone, so that its successor finds what is to be undone."""
 
 RecordState = Literal["started", "prepared"]
 
@@ -48,7 +55,8 @@ class StoredRecord:
 
     Attributes:
         ref: Namespace, name and UID of the claim.
-        state: `started` until all steps are done, then `prepared`.
+        state: `prepared` while all of the claim's steps are done; `started` while they are being
+            done or undone, so that some may be done and others not.
         boot_id: The boot in which it was last written. Hardware state of an earlier boot is gone.
         created: When it was first written, UTC.
         updated: When it was last written, UTC.
@@ -216,11 +224,24 @@ def commit(
         raise
 
 
-def put_record(record: StoredRecord) -> Statement:
-    """The statement that adds or replaces a record."""
+def put_record(record: StoredRecord, before: StoredRecord | None = None) -> list[Statement]:
+    """The statements that add a record, or replace `before`, the claim's former one."""
+    if record.state == "started":
+        created = Statement(f"CREATE TABLE IF NOT EXISTS {_STARTED} ({_COLUMNS})", ())
+        return [created, *_delete_former(record, before), _put_into(_STARTED, record)]
+    return [*_delete_former(record, before), _put_into("records", record)]
+
+
+def _delete_former(record: StoredRecord, before: StoredRecord | None) -> list[Statement]:
+    """The statements that remove the former record, if it is in the other table."""
+    is_moved = before is not None and before.state != record.state
+    return delete_record(record.uid, before) if is_moved else []
+
+
+def _put_into(table: str, record: StoredRecord) -> Statement:
     ref = record.ref
     return Statement(
-        "REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        f"REPLACE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - one of ours
         (
             ref.uid,
             ref.namespace,
@@ -234,9 +255,10 @@ def put_record(record: StoredRecord) -> Statement:
     )
 
 
-def delete_record(uid: ClaimUID) -> Statement:
-    """The statement that deletes a record."""
-    return Statement("DELETE FROM records WHERE uid = ?", (uid,))
+def delete_record(uid: ClaimUID, before: StoredRecord | None = None) -> list[Statement]:
+    """The statements that delete a record. `before` says in which state it is."""
+    table = _STARTED if before is not None and before.state == "started" else "records"
+    return [Statement(f"DELETE FROM {table} WHERE uid = ?", (uid,))]  # noqa: S608 - one of ours
 
 
 def put_root_span(uid: str, forget: datetime) -> Statement:
@@ -329,9 +351,17 @@ def _check_version(path: Path, connection: Connection) -> None:
 
 
 def _records(connection: Connection) -> Iterator[StoredRecord]:
+    """All records. One that an older release has prepared since it was started comes last."""
+    tables = connection.execute("SELECT name FROM sqlite_schema WHERE name = ?", (_STARTED,))
+    if tables.fetchone() is not None:
+        yield from _records_of(_STARTED, connection)
+    yield from _records_of("records", connection)
+
+
+def _records_of(table: str, connection: Connection) -> Iterator[StoredRecord]:
     columns = "uid, namespace, name, state, boot_id, created, updated, payload"
     for uid, namespace, name, state, boot_id, created, updated, payload in connection.execute(
-        f"SELECT {columns} FROM records"  # noqa: S608 - the names above, nothing from outside
+        f"SELECT {columns} FROM {table}"  # noqa: S608 - the names above, nothing from outside
     ):
         if state not in ("started", "prepared"):
             raise CorruptDatabaseError(f"claim {uid} has state {state}")

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from sqlite3 import Connection
 from types import MappingProxyType
@@ -175,7 +176,7 @@ class RecordStore:
         def remember() -> None:
             self._records[record.uid] = record
 
-        await self._write((record_database.put_record(record),), remember)
+        await self._write(record_database.put_record(record, before), remember)
         return record
 
     async def delete(self, uid: ClaimUID) -> None:
@@ -184,7 +185,7 @@ class RecordStore:
         Raises:
             RetryableError: `StateUnavailable`: The disk cannot be written; nothing has changed.
         """
-        statements = [record_database.delete_record(uid)]
+        statements = record_database.delete_record(uid, self._records.get(uid))
         if uid in self._root_spans:
             statements += self._remember_root_span(uid)
 
@@ -299,7 +300,7 @@ class RecordStore:
             error=str(error),
         )
         statements = [
-            *map(record_database.put_record, self._records.values()),
+            *chain.from_iterable(map(record_database.put_record, self._records.values())),
             *(
                 record_database.put_root_span(uid, forget)
                 for uid, forget in self._root_spans.items()

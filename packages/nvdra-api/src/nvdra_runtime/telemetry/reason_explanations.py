@@ -112,12 +112,15 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.UNKNOWN_DEVICE: Explanation(
             meaning="The allocated device is not on this node, is another device now, or cannot be "
-            "prepared in its present mode.",
+            "prepared in its present mode. Or a MIG device cannot be made, because an instance "
+            "that no claim has made is in its place: the plugin never destroys such an instance.",
             action_by=ActionBy.USER,
             check=(_SLICES, _STATUS),
             remedy=(
                 "Delete the pod, so that it is scheduled with a device that the node offers now.",
                 "If a GPU has disappeared: see the kernel log of the node and `nvidia-smi`.",
+                "If an instance is in the way: `nvidia-smi mig -lgi` shows it, `nvidia-smi mig "
+                "-dci` and `-dgi` destroy it.",
             ),
             alert="More than a few in an hour: GPUs come and go, or ResourceSlices are stale "
             '(`nvdra_resourceslice_writes_total{outcome!="success"}`).',
@@ -189,6 +192,23 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 "prepared with one version.",
             ),
             alert=_not_ready("(gpu|cd)", "ten minutes") + " Or an Event DriverMismatch on a Node.",
+        ),
+        Reason.MIG_MODE_REQUIRES_RESET: Explanation(
+            meaning="A claim needs a GPU in MIG mode, or out of it, and the GPU changes its mode "
+            "with a reset only: it is older than Hopper, or NVML has accepted the mode and not put "
+            "it in force.",
+            action_by=ActionBy.ADMINISTRATOR,
+            check=(
+                "nvidia-smi --query-gpu=index,mig.mode.current,mig.mode.pending --format=csv"
+                "   # on the node",
+                _STATUS,
+            ),
+            remedy=(
+                "Delete the pod to have it scheduled to another GPU.",
+                "Drain the node, set the mode that is wanted (`nvidia-smi -i UUID -mig 1`, or "
+                "`-mig 0`) and reset the GPU: see `DeviceUnhealthy` for how, or reboot the node.",
+            ),
+            alert=_more_than(0, Reason.MIG_MODE_REQUIRES_RESET, "10m"),
         ),
         Reason.NVML_RELEASED: Explanation(
             meaning="An administrator works on the GPUs of the node: resets one, switches a MIG "

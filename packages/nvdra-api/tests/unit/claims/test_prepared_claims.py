@@ -105,3 +105,25 @@ async def test_a_record_is_of_the_boot_in_which_it_was_last_written(tmp_path: Pa
             assert prepared.is_of_this_boot(claim.uid) is is_same_boot
             await prepared.add(claim.ref, claim)
             assert prepared.is_of_this_boot(claim.uid)
+
+
+async def test_a_started_record_holds_its_devices_and_is_told_from_an_answer(
+    tmp_path: Path,
+) -> None:
+    claim = record(1, 3)
+    async with opened(tmp_path, []) as prepared:
+        await prepared.add_started(claim.ref, claim)
+        assert prepared[claim.uid] == claim
+        assert prepared.is_started(claim.uid)
+        assert prepared.started == [claim]
+    async with opened(tmp_path, []) as prepared:
+        assert prepared.started == [claim]
+        await prepared.add(claim.ref, claim)
+        assert not prepared.is_started(claim.uid)
+        assert prepared.started == []
+    async with opened(tmp_path, []) as prepared:
+        assert prepared.started == []
+        await prepared.add_started(claim.ref, claim)
+        await prepared.remove(claim.uid)
+        assert prepared.started == []
+        assert dict(prepared) == {}

@@ -344,3 +344,57 @@ async def test_marks_after_a_change_go_to_the_disk_by_themselves_too(tmp_path: P
         await store.put(ref(2), "prepared", "{}")
         store.mark_root_span_written("uid-3")
         await polling.wait_until(lambda: roots_on_disk(tmp_path / "s") == {"uid-1", "uid-3"})
+
+
+async def test_a_started_record_is_not_where_earlier_releases_look(tmp_path: Path) -> None:
+    """Release 0.1.0 answers the kubelet with every record of the table `records`."""
+    path = tmp_path / "s"
+
+    def seen_by_earlier_releases() -> list[str]:
+        with closing(sqlite3.connect(path)) as connection:
+            return [uid for (uid,) in connection.execute("SELECT uid FROM records")]
+
+    async with opened(path) as store:
+        await store.put(ref(1), "started", "{}")
+        await store.put(ref(2), "prepared", "{}")
+        assert seen_by_earlier_releases() == ["uid-2"]
+        await store.put(ref(1), "prepared", '{"a":1}')
+        await store.put(ref(2), "started", '{"b":1}')
+        assert seen_by_earlier_releases() == ["uid-1"]
+    async with opened(path) as store:
+        states = {uid: record.state for uid, record in store.records().items()}
+        assert states == {"uid-1": "prepared", "uid-2": "started"}
+        await store.delete(ClaimUID("uid-1"))
+        await store.delete(ClaimUID("uid-2"))
+    async with opened(path) as store:
+        assert dict(store.records()) == {}
+
+
+async def test_a_claim_that_an_earlier_release_prepared_meanwhile_is_prepared(
+    tmp_path: Path,
+) -> None:
+    """What was started is found again when that claim is gone."""
+    path = tmp_path / "s"
+    async with opened(path) as store:
+        await store.put(ref(1), "started", "{}")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "INSERT INTO records SELECT uid, namespace, name, 'prepared', boot_id, created, "
+            "updated, '[]' FROM started_records"
+        )
+        connection.commit()
+    async with opened(path) as store:
+        assert store.records()[ClaimUID("uid-1")].payload == "[]"
+        await store.delete(ClaimUID("uid-1"))
+    async with opened(path) as store:
+        assert store.records()[ClaimUID("uid-1")].state == "started"
+
+
+async def test_a_file_without_started_records_is_as_earlier_releases_write_it(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "s") as store:
+        await store.put(ref(1), "prepared", "{}")
+    with closing(sqlite3.connect(tmp_path / "s")) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    assert "started_records" not in tables

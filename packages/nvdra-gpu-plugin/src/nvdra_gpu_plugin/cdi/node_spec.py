@@ -12,11 +12,11 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from nvdra_api import names
 from nvdra_api.errors import Reason
-from nvdra_api.ids import DeviceName, DeviceUUID
+from nvdra_api.ids import DeviceName, DeviceUUID, MigUUID
 from nvdra_cdi import codec, transforms
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Spec
@@ -48,6 +48,15 @@ DriversByMajor = Mapping[int, Collection[str]]
 """Kernel drivers by major number, from `installation.drivers_by_major`."""
 
 _THIS_HOST = RootedFiles()
+
+
+class Instances(NamedTuple):
+    """The instances of NVML that a MIG device consists of."""
+
+    uuid: MigUUID
+    gpu_instance: int
+    compute_instance: int
+    has_graphics: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,19 +262,49 @@ def _device_edits(
         DiscoveryError: Its device node is missing, or is another device; or the kernel module does
             not know the MIG instance.
     """
-    parent = CdiGpu(gpu.uuid, gpu.minor, gpu.pci, has_mig_mode=gpu.is_mig_enabled)
     if isinstance(device, Gpu):
+        parent = CdiGpu(gpu.uuid, gpu.minor, gpu.pci, has_mig_mode=gpu.is_mig_enabled)
         edits = generator.gpu_edits(options, parent, host)
-    else:
-        part = CdiMigDevice(
-            device.uuid,
-            parent,
-            device.gpu_instance,
-            device.compute_instance,
-            index=0,  # it is part of names that are not used here
-            is_graphics=device.has_graphics,
-        )
-        edits = generator.mig_edits(options, part, host)
+        _check_nodes(gpu, edits, majors)
+        return edits
+    instances = Instances(
+        device.uuid, device.gpu_instance, device.compute_instance, device.has_graphics
+    )
+    return mig_edits(gpu, instances, options, majors, host)
+
+
+def mig_edits(
+    gpu: Gpu,
+    instances: Instances,
+    options: Options,
+    majors: DriversByMajor,
+    host: RootedFiles = _THIS_HOST,
+) -> ContainerEdits:
+    """What a container gets for a MIG device of this GPU.
+
+    Raises:
+        DiscoveryError: The GPU's device node is missing, or is another device; or the kernel module
+            does not know the MIG instance.
+    """
+    device = CdiMigDevice(
+        instances.uuid,
+        CdiGpu(gpu.uuid, gpu.minor, gpu.pci, has_mig_mode=True),
+        instances.gpu_instance,
+        instances.compute_instance,
+        index=0,  # it is part of names that are not used here
+        is_graphics=instances.has_graphics,
+    )
+    edits = generator.mig_edits(options, device, host)
+    _check_nodes(gpu, edits, majors)
+    return edits
+
+
+def _check_nodes(gpu: Gpu, edits: ContainerEdits, majors: DriversByMajor) -> None:
+    """Check that the device nodes are those of this GPU.
+
+    Raises:
+        DiscoveryError: One is another device.
+    """
     _check_drivers(edits, majors)
     for node in edits.device_nodes:
         if node.path == f"/dev/nvidia{gpu.minor}" and node.minor != gpu.minor:
@@ -273,7 +312,6 @@ def _device_edits(
                 f"{node.host_path or node.path} is device {node.major}:{node.minor}, another "
                 "GPU's; remove it and run nvidia-modprobe -c0 -u"
             )
-    return edits
 
 
 def _check_drivers(edits: ContainerEdits, majors: DriversByMajor) -> None:

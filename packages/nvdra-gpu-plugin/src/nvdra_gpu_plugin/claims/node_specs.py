@@ -70,6 +70,8 @@ class NodeSpecs:
         Raises:
             PermanentError: `DriverMismatch`.
         """
+        if all(device.is_made for device in record.devices):
+            return  # they are in a spec of the claim's own
         if record.generation != current.name and not self.has(record.generation):
             raise PermanentError(
                 Reason.DRIVER_MISMATCH,
@@ -167,7 +169,9 @@ def _has_own_names(record: GpuClaimRecord, snapshot: Snapshot) -> bool:
     if record.generation != current.name:
         return False
     known = current.cdi_ids.values()
-    return any(device.cdi_id not in known for device in record.devices)
+    return any(
+        device.cdi_id not in known for device in record.devices if device.cdi_id.startswith(_OURS)
+    )
 
 
 def is_planned(record: GpuClaimRecord, prepared_claims: PreparedClaims[GpuClaimRecord]) -> bool:

@@ -19,8 +19,9 @@ from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory
+from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigPartition
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
+from nvdra_gpu_plugin.devices.steps import DisableMigMode
 
 
 def make(
@@ -43,12 +44,12 @@ def make(
         PermanentError: `UnknownDevice`; `InvalidConfig`: part of a device was allocated to the
             claim.
     """
-    devices = [_find_device(claim, entry.result, inventory, node) for entry in configured]
-    for entry, device in zip(configured, devices, strict=True):
+    found = [_find_device(claim, entry.result, inventory, node) for entry in configured]
+    for entry, device in zip(configured, found, strict=True):
         _check_all_of_it(claim, entry.result, device)
     records_of_devices = tuple(
-        _device_record(entry.result, device, generation)
-        for entry, device in zip(configured, devices, strict=True)
+        _device_record(claim, entry.result, device, generation)
+        for entry, device in zip(configured, found, strict=True)
     )
     pods = _consumers(claim)
     return GpuClaimRecord(
@@ -59,6 +60,11 @@ def make(
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),
         devices=records_of_devices,
+        steps=tuple(
+            device_identity.make_mig_device(device)
+            for device in found
+            if isinstance(device, MigPartition)
+        ),
     )
 
 
@@ -144,9 +150,37 @@ def check_records_complete(
     )
 
 
+def with_mig_mode_off(record: GpuClaimRecord, gpus: Iterable[Gpu]) -> GpuClaimRecord:
+    """The record of a claim with whole GPUs of which these are in MIG mode and can leave it."""
+    steps = tuple(DisableMigMode(gpu=gpu.uuid, device=gpu.name) for gpu in gpus)
+    return record.model_copy(update={"steps": (*steps, *record.steps)})
+
+
+def is_same(record: GpuClaimRecord, started: GpuClaimRecord) -> bool:
+    """Whether an attempt that was interrupted has made, or tried to make, what is planned now."""
+    return _places(record) == _places(started)
+
+
+def _places(record: GpuClaimRecord) -> set[object]:
+    return {(step.gpu, step.device, step.placement) for step in record.made}
+
+
 def _device_record(
-    result: DeviceRequestAllocationResult, device: Device, generation: SpecGeneration
+    claim: ResourceClaim,
+    result: DeviceRequestAllocationResult,
+    device: Device | MigPartition,
+    generation: SpecGeneration,
 ) -> GpuDeviceRecord:
+    if isinstance(device, MigPartition):
+        return GpuDeviceRecord(
+            request=result.base_request,
+            pool=PoolName(result.pool),
+            device=device.name,
+            **device_identity.partition_fields(device),
+            is_admin=bool(result.admin_access),
+            share_id=result.share_id,
+            cdi_id=f"{names.GPU_CDI_CLAIM_DEVICE_KIND}={claim.ref.uid}-{device.name}",
+        )
     return GpuDeviceRecord(
         request=result.base_request,
         pool=PoolName(result.pool),
@@ -163,12 +197,16 @@ def _find_device(
     result: DeviceRequestAllocationResult,
     inventory: Inventory,
     node: NodeName,
-) -> Device:
-    device = inventory.by_name.get(DeviceName(result.device))
+) -> Device | MigPartition:
+    """The device, which exists or can be made. What exists is not made."""
+    name = DeviceName(result.device)
+    device = inventory.by_name.get(name) or inventory.partitions.get(name)
     if result.pool != node:
         problem = f"pool {result.pool} is not this node's pool {node}"
     elif device is None:
         problem = f"{result.device} is not on node {node}, which has {_list_devices(inventory)}"
+    elif isinstance(device, MigPartition) and result.admin_access:
+        problem = f"{device.name} is made for the claim that holds it, and gives no admin access"
     elif isinstance(device, Gpu) and device.is_mig_enabled:
         problem = f"{result.device} is in MIG mode and cannot be handed out whole"
     else:
@@ -184,7 +222,7 @@ def _find_device(
 
 
 def _check_all_of_it(
-    claim: ResourceClaim, result: DeviceRequestAllocationResult, device: Device
+    claim: ResourceClaim, result: DeviceRequestAllocationResult, device: Device | MigPartition
 ) -> None:
     """Refuse a claim that was allocated part of the device, which would silently get all of it."""
     consumed = result.consumed_capacity or {}

@@ -1,5 +1,6 @@
 """Prepares and unprepares claims of GPUs, step by step. `plan` decides which GPU a claim gets."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 from nvdra_api import names
 from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.gates import FeatureGates
-from nvdra_api.ids import NodeName, PciAddress
+from nvdra_api.ids import NodeName
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig
 from nvdra_runtime.claims import allocation, opaque_configs
@@ -15,23 +16,28 @@ from nvdra_runtime.claims.device_wait_queue import NotifyWaiting
 from nvdra_runtime.claims.prepare_result import PrepareResult
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError
-from nvdra_runtime.process.locks import KeyedLocks
 from nvdra_runtime.telemetry import keys, logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 from nvdra_gpu_plugin.claims import plan, record_checks
+from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.replanner import Replanner
+from nvdra_gpu_plugin.claims.step_recovery import StepRecovery, gpus_of
 from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
-from nvdra_gpu_plugin.hardware.verification import GpuVerifier
+from nvdra_gpu_plugin.hardware.verification import GpuVerifier, MigModeOnError
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 
 LOG = logs.logger(__name__)
+
+_VERIFY_TIMEOUT_S: Final = 10.0
+"""After a claim's steps, whatever is left of the caller's time: work that has begun is finished."""
 
 _WHOLE: Final = "The claim asks for a minimum of capacity and gets whole devices"
 
@@ -48,6 +54,8 @@ class Preparer:
         specs: NodeSpecs,
         foreign_claims: ForeignClaims,
         replanner: Replanner,
+        steps: ClaimSteps,
+        recovery: StepRecovery,
         prepared_claims: PreparedClaims[GpuClaimRecord],
         claim_index: GpuClaimIndex,
         gate: PrepareGate,
@@ -60,11 +68,12 @@ class Preparer:
         self._specs = specs
         self._foreign_claims = foreign_claims
         self._replanner = replanner
+        self._steps = steps
+        self._recovery = recovery
         self._prepared_claims = prepared_claims
         self._claim_index = claim_index
         self._gate = gate
         self._telemetry = telemetry
-        self._locks: KeyedLocks[PciAddress] = KeyedLocks()
 
     async def prepare(
         self, claim: ResourceClaim, deadline: float, notify: NotifyWaiting
@@ -88,17 +97,21 @@ class Preparer:
                 record = plan.make(
                     claim, configured, snapshot.inventory, snapshot.spec.generation, self._node
                 )
+            await self._recovery.roll_back_others(record, gpus_of(record), deadline)
             async with self._locked(record, deadline):
                 self._check_free(record)
                 await self._restore_spec(record, deadline)
                 with self._gate.passed() as may_use_gpus:
                     if not may_use_gpus:
                         continue
-                    await self._verify(snapshot, record.devices, deadline)
+                    record = await self._verified(snapshot, record, deadline)
                     # If the node's devices have changed meanwhile, the claim is planned again.
                     if self._gpus.snapshot is snapshot:
-                        with self._telemetry.step("commit state"):
-                            await self._prepared_claims.add(claim.ref, record)
+                        if record.steps or self._prepared_claims.is_started(record.uid):
+                            record = await self._do_steps(snapshot, record)
+                        else:
+                            with self._telemetry.step("commit state"):
+                                await self._prepared_claims.add(claim.ref, record)
                         if minimum := plan.minimum_capacity(claim, configured):
                             LOG.v(2, _WHOLE, claim=str(claim.ref), minimum=minimum)
                         return record.prepare_result()
@@ -122,20 +135,59 @@ class Preparer:
             devices = record_checks.with_present_names(current, snapshot.inventory)
             with self._gate.passed() as may_use_gpus:
                 if may_use_gpus:
+                    if current.steps:
+                        record = await self._recovery.restore(current, deadline)
                     await self._verify(snapshot, devices, deadline)
                     return record.prepare_result()
 
     async def unprepare(self, record: GpuClaimRecord, deadline: float) -> None:
-        """Remove the record. Nothing else is needed for this."""
-        async with (
-            self._locked(record, deadline),
-            self._replanner.record_locks.hold(
-                (record.uid,), holder=str(record.ref), deadline=deadline
-            ),
-        ):
-            with self._telemetry.step("commit state"):
-                await self._prepared_claims.remove(record.uid)
+        """Undo what was done to hardware, and remove the record. Nothing else is needed for this.
+
+        Raises:
+            DriverError: A device cannot be destroyed yet. The record keeps its place.
+        """
+        while True:
+            if record.steps:
+                await self._wait_resumed(record.ref, deadline)
+            async with (
+                self._locked(record, deadline),
+                self._replanner.record_locks.hold(
+                    (record.uid,), holder=str(record.ref), deadline=deadline
+                ),
+            ):
+                with self._gate.passed() as may_use_gpus:
+                    current = self._prepared_claims.get(record.uid, record)
+                    if current.steps and not may_use_gpus:
+                        continue
+                    await self._steps.undo(current)
+                    with self._telemetry.step("commit state"):
+                        await self._prepared_claims.remove(record.uid)
+            break
         await self._specs.remove_if_last(record)
+
+    async def _verified(
+        self, snapshot: Snapshot, record: GpuClaimRecord, deadline: float
+    ) -> GpuClaimRecord:
+        """Verify the devices that exist. The result has a step for each GPU in MIG mode."""
+        switched: list[Gpu] = []
+        while True:
+            try:
+                names = {gpu.name for gpu in switched}
+                devices = [each for each in record.devices if each.device not in names]
+                await self._verify(snapshot, devices, deadline)
+            except MigModeOnError as error:
+                switched.append(error.gpu)
+            else:
+                return plan.with_mig_mode_off(record, switched) if switched else record
+
+    async def _do_steps(self, snapshot: Snapshot, record: GpuClaimRecord) -> GpuClaimRecord:
+        """Do the claim's steps and record it. Its caller's deadline does not end this."""
+
+        async def verify() -> None:
+            deadline = asyncio.get_running_loop().time() + _VERIFY_TIMEOUT_S
+            await self._verify(snapshot, record.devices, deadline)
+
+        return await self._steps.prepare(record, verify)
 
     async def _wait_resumed(
         self, ref: ClaimRef, deadline: float, notify: NotifyWaiting | None = None
@@ -187,12 +239,8 @@ class Preparer:
 
     @asynccontextmanager
     async def _locked(self, record: GpuClaimRecord, deadline: float) -> AsyncIterator[None]:
-        """Hold the locks of the claim's GPUs for the block.
-
-        Admin access needs none: a claim for monitoring that waits for a GPU stops no other claim.
-        """
-        gpus = {device.pci for device in record.devices if not device.is_admin}
-        hold = self._locks.hold(gpus, holder=str(record.ref), deadline=deadline)
+        """Hold the locks of the claim's GPUs for the block."""
+        hold = self._recovery.locks.hold(gpus_of(record), holder=str(record.ref), deadline=deadline)
         try:
             if hold.try_acquire():  # the usual case: there is nothing to trace
                 self._telemetry.metrics.lock_wait(0.0)
@@ -215,7 +263,10 @@ class Preparer:
     async def _verify(
         self, snapshot: Snapshot, devices: Collection[GpuDeviceRecord], deadline: float
     ) -> None:
-        by_uuid = {device.uuid: device for device in devices}  # a GPU may occur several times
+        # A GPU may occur several times. What is made for the claim is verified by its steps.
+        by_uuid = {device.uuid: device for device in devices if not device.is_made}
+        if not by_uuid:
+            return
         with self._telemetry.step(
             "verify devices", {keys.HW_TYPE: keys.HW_TYPE_GPU, keys.HW_ID: tuple(by_uuid)}
         ):

@@ -16,7 +16,8 @@ from nvdra_runtime.claims.kubelet_checkpoint import CheckpointClaim, CheckpointD
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.devices import device_identity, device_names
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Inventory
+from nvdra_gpu_plugin.devices.inventory import Inventory, MigDevice
+from nvdra_gpu_plugin.devices.steps import MadeInstance
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 
 _GPU_TIMEOUT_S = 1.0
@@ -26,7 +27,10 @@ _GPU_TIMEOUT_S = 1.0
 class RecordBuilder:
     """Builds records of GPU claims."""
 
-    def __init__(self, gpus: NodeGpus, specs: NodeSpecs, claim_reader: ClaimReader) -> None:
+    def __init__(
+        self, gpus: NodeGpus, specs: NodeSpecs, claim_reader: ClaimReader, boot_id: str
+    ) -> None:
+        self._boot_id = boot_id
         self._gpus = gpus
         self._specs = specs
         self._claim_reader = claim_reader
@@ -51,7 +55,8 @@ class RecordBuilder:
         for claim in claims:
             admin_access = await self._admin_access_results(claim, deadline)
             generation = await self._generation(claim)
-            yield _claim_record(claim, generation, inventory, admin_access)
+            record = _claim_record(claim, generation, inventory, admin_access)
+            yield _with_steps(record, inventory, self._boot_id)
 
     async def _generation(self, claim: CheckpointClaim) -> str:
         """The generation of the spec that has the claim's names; empty if no spec has them."""
@@ -93,6 +98,44 @@ def _claim_record(
         generation=generation,
         pods=claim.pods,
         devices=tuple(_device_record(device, inventory, admin_access) for device in devices),
+    )
+
+
+def _with_steps(record: GpuClaimRecord, inventory: Inventory, boot_id: str) -> GpuClaimRecord:
+    """The record with the steps that have made its devices, according to their CDI names.
+
+    If one of them is not there, which a reboot has destroyed, all are of an earlier boot.
+    """
+    devices, steps = [], []
+    is_complete = True
+    for device in record.devices:
+        is_made = device.cdi_id.startswith(f"{names.GPU_CDI_CLAIM_DEVICE_KIND}=")
+        found = inventory.by_name.get(device.device) if is_made else None
+        place = inventory.partitions.get(device.device) if is_made else None
+        if isinstance(found, MigDevice):
+            made = MadeInstance(
+                gpu_instance=found.gpu_instance,
+                compute_instance=found.compute_instance,
+                uuid=found.uuid,
+            )
+            steps.append(device_identity.make_mig_device(found, made))
+            update = device_identity.partition_fields(found) | {"uuid": found.uuid}
+            devices.append(device.model_copy(update=update))
+        elif place is not None:
+            is_complete = False
+            steps.append(device_identity.make_mig_device(place))
+            update = device_identity.partition_fields(place)
+            devices.append(device.model_copy(update=update))
+        else:
+            devices.append(device)
+    if not steps:
+        return record
+    return record.model_copy(
+        update={
+            "devices": tuple(devices),
+            "steps": tuple(steps),
+            "steps_boot": boot_id if is_complete else "",
+        }
     )
 
 

@@ -2,7 +2,8 @@
 
 A GPU is known by its UUID. Its device name, its minor number and its PCI address may be another
 GPU's after a reboot. A MIG device is known by its UUID and its profile; it does not survive a
-reboot, but an administrator may make it again.
+reboot, but an administrator may make it again. One that was made for the claim is made again by
+`claim_steps`, on the same GPU.
 """
 
 from collections.abc import Iterator
@@ -47,6 +48,9 @@ def check_same_gpus(
             generation, describes the GPU as a device that it is not any more.
     """
     for device, found in _devices(record, inventory):
+        if device.is_made:
+            _check_has_gpu(device, inventory)
+            continue
         if found is None and device.kind == "mig":
             raise _missing_mig_device(device, inventory)
         if found is None:
@@ -72,7 +76,11 @@ def check_same_gpus(
 
 def missing_devices(record: GpuClaimRecord, inventory: Inventory) -> list[GpuDeviceRecord]:
     """The claim's devices that are not on the node, or have not been described yet."""
-    return [device for device, found in _devices(record, inventory) if found is None]
+    return [
+        device
+        for device, found in _devices(record, inventory)
+        if (device_identity.find_gpu(device, inventory) if device.is_made else found) is None
+    ]
 
 
 def with_present_names(record: GpuClaimRecord, inventory: Inventory) -> list[GpuDeviceRecord]:
@@ -97,7 +105,22 @@ def _missing_mig_device(device: GpuDeviceRecord, inventory: Inventory) -> Perman
     )
 
 
+def _check_has_gpu(device: GpuDeviceRecord, inventory: Inventory) -> None:
+    """Check that the GPU of a MIG device that was made for the claim is on the node."""
+    if device_identity.find_gpu(device, inventory) is None:
+        raise PermanentError(
+            Reason.DEVICE_UNHEALTHY,
+            f"{device.device} was made on {device.parent_uuid}, and that GPU is not on the node",
+            "look for Xid messages in the node's kernel log and check that the GPU is plugged in; "
+            "if it does not come back, delete the pod, so that it is scheduled anew",
+            device=device.device,
+        )
+
+
 def _planned_again(device: GpuDeviceRecord, inventory: Inventory) -> GpuDeviceRecord:
+    if device.is_made:
+        gpu = device_identity.find_gpu(device, inventory)
+        return device.model_copy(update={"pci": PciAddress("") if gpu is None else gpu.pci})
     found = device_identity.find(device, inventory)
     if found is None:
         return device.model_copy(update={"pci": PciAddress("")})

@@ -84,8 +84,8 @@ class Replanner:
     async def _plan_again(self, uid: ClaimUID, snapshot: Snapshot, deadline: float) -> None:
         async with self.record_locks.hold((uid,), holder="plan again", deadline=deadline):
             record = self._prepared_claims.get(uid)
-            if record is None:  # it was unprepared meanwhile
-                return
+            if record is None or self._prepared_claims.is_started(uid):
+                return  # it was unprepared meanwhile, or is nobody's answer
             again = self.planned_again(record, snapshot)
             if again == record and self._prepared_claims.is_of_this_boot(uid):
                 return

@@ -6,12 +6,12 @@ With it, a prepare takes the same time however many claims are prepared.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
-from nvdra_api.ids import ClaimUID, DeviceName, PodUID
+from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, PodUID
 from nvdra_api.resource.claims import ClaimRef
 
 from nvdra_gpu_plugin.devices import device_identity, device_use
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Device, Inventory
+from nvdra_gpu_plugin.devices.inventory import Device, Inventory, MadePlaces
 
 K = TypeVar("K", bound=Hashable)
 
@@ -40,6 +40,7 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         self._whole: _Index[str] = {}  # by each of a device's names, see `DeviceUse`
         self._parts: _Index[str] = {}
         self._by_pod: _Index[PodUID] = {}
+        self._made: dict[GpuUUID, MadePlaces] = {}
         self._on_remove: list[Callable[[ClaimUID], None]] = []
         for record in records:
             self.put(record)
@@ -61,6 +62,24 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
             index.setdefault(name, {})[record.uid] = record
         for pod in record.pods:
             self._by_pod.setdefault(pod, {})[record.uid] = record
+        for step in record.made:
+            self._set_made(step.gpu)
+
+    def made_on(self, gpu: GpuUUID) -> MadePlaces:
+        """Where on a GPU MIG devices are made for claims. May be called on any thread."""
+        return self._made.get(gpu, frozenset())
+
+    def _set_made(self, gpu: GpuUUID) -> None:
+        places = frozenset(
+            (step.profile_id, step.start)
+            for record in self._records.values()
+            for step in record.made
+            if step.gpu == gpu
+        )
+        if places:
+            self._made[gpu] = places
+        else:
+            self._made.pop(gpu, None)
 
     def on_remove(self, notify: Callable[[ClaimUID], None]) -> None:
         """Call `notify` when a record has gone, or is about to be replaced."""
@@ -74,6 +93,8 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
                 _drop(index, name, uid)
             for pod in set(record.pods):
                 _drop(self._by_pod, pod, uid)
+            for step in record.made:
+                self._set_made(step.gpu)
             for notify in self._on_remove:
                 notify(uid)
         return record

@@ -4,8 +4,10 @@ Fields are only added, with a default, so that older records can still be read.
 """
 
 from nvdra_api import names
-from nvdra_api.ids import DeviceUUID, GpuUUID, PciAddress
+from nvdra_api.ids import DeviceUUID, GpuUUID, MigUUID, PciAddress
 from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
+
+from nvdra_gpu_plugin.devices.steps import MakeMigDevice, Step
 
 
 class GpuDeviceRecord(DeviceRecord):
@@ -15,7 +17,8 @@ class GpuDeviceRecord(DeviceRecord):
     """Of the GPU."""
     uuid: DeviceUUID
     """Like the PCI address, empty in a record that was recovered while the GPU was missing. A GPU
-    that is missing after a reboot has no PCI address."""
+    that is missing after a reboot has no PCI address. Of a MIG device that is made for the claim,
+    empty until it is made."""
     kind: str = "gpu"
     """`gpu` or `mig`."""
     parent_uuid: GpuUUID = GpuUUID("")
@@ -23,6 +26,9 @@ class GpuDeviceRecord(DeviceRecord):
     profile: str = ""
     """The profile of a MIG device, such as `1g.5gb`. It tells whether a device with its UUID is
     still the same: NVML derives the UUID from the place on the GPU."""
+    memory_slices: tuple[int, int] | None = None
+    """First one and number of those of a MIG device that is made for the claim; None for a device
+    that exists anyway."""
     is_admin: bool = False
     """Admin access excludes nobody and is excluded by nobody."""
     cdi_id: str
@@ -34,7 +40,19 @@ class GpuDeviceRecord(DeviceRecord):
         That of a whole GPU is its PCI address: who waits for a MIG device waits for nobody who
         waits for another one of the same GPU.
         """
+        if self.is_made:
+            return self.device
         return self.uuid if self.kind == "mig" else self.pci
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it is a MIG device that is made for the claim, and destroyed with it."""
+        return self.memory_slices is not None
+
+    @property
+    def gpu_uuid(self) -> GpuUUID:
+        """The GPU that it is, or is a part of; empty if it is not known."""
+        return self.parent_uuid or GpuUUID(self.uuid)
 
     @property
     def display_name(self) -> str:
@@ -55,6 +73,10 @@ class GpuClaimRecord(PreparedClaimRecord):
     in records of releases up to 0.1.0. Empty in a record that was recovered from the kubelet's
     checkpoint when no spec had its names."""
     devices: tuple[GpuDeviceRecord, ...]
+    steps: tuple[Step, ...] = ()
+    """What preparing the claim does to hardware, in this order."""
+    steps_boot: str = ""
+    """ID of the boot in which they were begun. Of an earlier boot nothing is left."""
 
     @property
     def is_foreign(self) -> bool:
@@ -65,4 +87,37 @@ class GpuClaimRecord(PreparedClaimRecord):
     @property
     def has_all_gpus(self) -> bool:
         """Whether all its GPUs were on the node when the record was written."""
-        return all(device.uuid and device.pci for device in self.devices)
+        return all(device.gpu_uuid and device.pci for device in self.devices)
+
+    @property
+    def made(self) -> tuple[MakeMigDevice, ...]:
+        """The MIG devices that are made for it."""
+        return tuple(step for step in self.steps if isinstance(step, MakeMigDevice))
+
+    @property
+    def has_own_spec(self) -> bool:
+        """Whether devices of it are in a CDI spec of its own."""
+        return bool(self.made)
+
+    def begun(self, boot: str) -> "GpuClaimRecord":
+        """The record before its steps are done in this boot, for the first time or again."""
+        steps = tuple(
+            step.model_copy(update={"made": None}) if isinstance(step, MakeMigDevice) else step
+            for step in self.steps
+        )
+        return self.with_steps(steps).model_copy(update={"steps_boot": boot})
+
+    def with_steps(self, steps: tuple[Step, ...]) -> "GpuClaimRecord":
+        """The record after steps were done or undone: its devices have the UUIDs of what exists."""
+        uuids = {
+            step.device: step.made.uuid if step.made else MigUUID("")
+            for step in steps
+            if isinstance(step, MakeMigDevice)
+        }
+        devices = tuple(
+            device.model_copy(update={"uuid": uuids[device.device]})
+            if device.is_made and device.device in uuids
+            else device
+            for device in self.devices
+        )
+        return self.model_copy(update={"steps": steps, "devices": devices})

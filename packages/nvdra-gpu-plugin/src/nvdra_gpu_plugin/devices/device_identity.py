@@ -1,12 +1,16 @@
 """Which device of the node a claim's record means.
 
-A GPU is known by its UUID, a MIG device by its UUID and its profile.
+A GPU is known by its UUID, a MIG device by its UUID and its profile. A MIG device that is made for
+a claim is no device of the node: its GPU is.
 """
 
 from typing import Any
 
+from nvdra_api.ids import MigUUID
+
 from nvdra_gpu_plugin.devices.claim_records import GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Device, Inventory, MigDevice
+from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigDevice, MigPartition
+from nvdra_gpu_plugin.devices.steps import MadeInstance, MakeMigDevice
 
 
 def fields(device: Device) -> dict[str, Any]:
@@ -17,11 +21,48 @@ def fields(device: Device) -> dict[str, Any]:
     return found
 
 
+def partition_fields(partition: MigDevice | MigPartition) -> dict[str, Any]:
+    """The same for a MIG device that is made for a claim; its UUID comes with it."""
+    return {
+        "kind": partition.kind,
+        "pci": partition.pci,
+        "uuid": MigUUID(""),
+        "parent_uuid": partition.parent_uuid,
+        "profile": partition.profile.name,
+        "memory_slices": (partition.placement.start, partition.placement.size),
+    }
+
+
+def make_mig_device(
+    device: MigDevice | MigPartition, made: MadeInstance | None = None
+) -> MakeMigDevice:
+    """The step that makes a MIG device, or has made it."""
+    return MakeMigDevice(
+        gpu=device.parent_uuid,
+        device=device.name,
+        profile_index=device.profile.index,
+        profile_id=device.profile.id,
+        compute_slices=device.profile.slices,
+        start=device.placement.start,
+        size=device.placement.size,
+        is_graphics=device.has_graphics,
+        made=made,
+    )
+
+
+def find_gpu(device: GpuDeviceRecord, inventory: Inventory) -> Gpu | None:
+    """The GPU of the node that a device is, or is a part of; None if it is not there."""
+    found = inventory.by_uuid.get(device.gpu_uuid)
+    return found if isinstance(found, Gpu) else None
+
+
 def find(device: GpuDeviceRecord, inventory: Inventory) -> Device | None:
-    """The device of the node that a record means; None if it is not there.
+    """The device of the node that a record means; None if it is not there, or is made for it.
 
     A record without a UUID was recovered while the device was missing: its name is all there is.
     """
+    if device.is_made:
+        return None
     if not device.uuid:
         return inventory.by_name.get(device.device)
     found = inventory.by_uuid.get(device.uuid)

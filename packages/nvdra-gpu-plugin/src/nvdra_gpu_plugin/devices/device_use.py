@@ -1,7 +1,8 @@
 """What a prepared claim's device takes of a GPU, so that two claims do not get the same.
 
 A whole GPU takes all of it. A MIG device takes itself, and a part of its GPU that others may take
-parts of, too, but not the whole.
+parts of, too, but not the whole. One that is made for the claim takes memory slices: two that
+overlap cannot both exist.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,7 @@ class DeviceUse(NamedTuple):
     of a claim that was recovered while its device was missing, only the device name is known.
 
     Attributes:
-        whole: Devices that it takes for itself.
+        whole: Devices, and memory slices of GPUs, that it takes for itself.
         parts: GPUs of which it takes a part.
     """
 
@@ -34,6 +35,9 @@ def use(device: GpuDeviceRecord) -> DeviceUse:
     if device.is_admin:
         return NOTHING
     parent = device_names.parent_name(device.device)
+    if device.memory_slices is not None:
+        gpu = frozenset(filter(None, (device.pci, device.parent_uuid)))
+        return DeviceUse(_slices(gpu, *device.memory_slices), gpu)
     if device.uuid:
         gpu = frozenset(filter(None, (device.pci, device.parent_uuid)))
         if device.kind == "mig":
@@ -51,3 +55,10 @@ def wanted(device: GpuDeviceRecord) -> DeviceUse:
     parent = device_names.parent_name(device.device)
     parts = found.parts | {parent} if parent != device.device else found.parts
     return DeviceUse(found.whole | {device.device}, parts)
+
+
+def _slices(names: frozenset[str], start: int, size: int) -> frozenset[str]:
+    """Names of memory slices of a GPU with these names."""
+    return frozenset(
+        f"{name} slice {number}" for name in names for number in range(start, start + size)
+    )

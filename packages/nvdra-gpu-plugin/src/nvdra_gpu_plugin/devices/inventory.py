@@ -113,6 +113,16 @@ class MigPartition:
         return "mig"
 
     @property
+    def memory_bytes(self) -> int:
+        """The memory of the MIG device."""
+        return self.profile.memory_bytes
+
+    @property
+    def has_graphics(self) -> bool:
+        """Whether programs can use the MIG device for graphics."""
+        return "+gfx" in self.profile.name
+
+    @property
     def name(self) -> DeviceName:
         """The device name: `gpu-<minor>-mig-<profile>-<profile id>-<start>`."""
         return device_names.mig_name(
@@ -168,10 +178,18 @@ class Gpu:
         return self.mig_devices if self.is_mig_enabled else (self,)
 
     @property
+    def can_switch_mode(self) -> bool:
+        """Whether claims switch its MIG mode: it needs no reset for that since Hopper."""
+        return bool(self.partitions) and self.architecture != "Ampere"
+
+    @property
     def name(self) -> DeviceName:
         """The device name of the whole GPU: `gpu-<minor>`."""
         return device_names.gpu_name(self.minor)
 
+
+MadePlaces = frozenset[tuple[int, int]]
+"""Where on a GPU MIG devices are made for claims: profile id and first memory slice of each."""
 
 Device = Gpu | MigDevice
 """What exists on the node."""

@@ -12,19 +12,19 @@ from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
 from nvdra_runtime.node import nvml_fields, nvml_mig
 from nvdra_runtime.node.host import Host
-from nvdra_runtime.node.nvml import DeviceHandle, FabricInfo, NvmlError, ReturnCode
+from nvdra_runtime.node.nvml import DeviceHandle, FabricInfo, Nvml, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_fields import Field
 from nvdra_runtime.process import timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker
 
 from nvdra_gpu_plugin.devices import device_names
-from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, MigDevice
+from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, MadePlaces, MigDevice
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
 from nvdra_gpu_plugin.hardware import discovery, mig_discovery
 from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
-from nvdra_gpu_plugin.hardware.mig_discovery import DeviceChangedError, Listing
+from nvdra_gpu_plugin.hardware.mig_discovery import InMigModeError, Listing
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -46,11 +46,22 @@ _REMEDY: Final = (
 )
 
 
+MadeForClaims = Callable[[GpuUUID], MadePlaces]
+"""Where on a GPU MIG devices are made for claims. Called on the GPU's thread."""
+
+
+def nothing_made(gpu: GpuUUID) -> MadePlaces:
+    """No MIG device is made for claims: as `MadeForClaims`."""
+    del gpu
+    return frozenset()
+
+
 class _QueryResult(NamedTuple):
     """What the GPU is, or an error; neither if it works as before, or only drives a screen."""
 
     found: DiscoveredGpu | None = None
     error: NvmlError | ValueError | None = None
+    made: MadePlaces = frozenset()
 
 
 class _Moment(NamedTuple):
@@ -80,6 +91,7 @@ class GpuProbe:
         clock: Clock,
         worker: Worker,
         previous: Gpu | None,
+        made_for_claims: MadeForClaims = nothing_made,
     ) -> None:
         self.worker = worker
         self.gpu = previous
@@ -90,6 +102,9 @@ class GpuProbe:
         self._index = index
         self._host = host
         self._clock = clock
+        self._made_for_claims = made_for_claims
+        self._made: MadePlaces = frozenset()
+        self._mode = False
         self._mig_devices: Listing = {}
         self._minor: int | None = None
         self._error = ""
@@ -175,13 +190,23 @@ class GpuProbe:
                 self._claim_unanswered_since = _Moment(started, self._clock.now() - waited)
             raise
 
+    async def change(self, function: Callable[[*Ts, Nvml, DeviceHandle], T], *arguments: *Ts) -> T:
+        """Call `function` on the GPU's thread, with the session and the GPU's handle.
+
+        Unlike a question it has no deadline. A GPU that does not return is noticed by the next
+        query, which waits behind it.
+        """
+        assert self.handle is not None
+        return await self.worker.run(function, *arguments, self._session.nvml, self.handle)
+
     def verify(self, device: Device) -> None:
         """Return only if the device exists and its GPU responds. Called on the GPU's thread.
 
         Raises:
             NvmlError: It does not respond as it should.
             ValueError: Another GPU is in its place.
-            DeviceChangedError: It is in MIG mode, or the MIG device is not there any more.
+            DeviceChangedError: It is in MIG mode (`InMigModeError`), or the MIG device is not there
+                any more.
         """
         nvml, handle = self._session.nvml, self.handle
         listed = self._mig_devices
@@ -196,7 +221,7 @@ class GpuProbe:
             return
         nvml.verify_alive(handle)
         if nvml.is_mig_enabled(handle):  # a mode that waits for a reset does not count
-            raise DeviceChangedError("is in MIG mode and cannot be handed out whole")
+            raise InMigModeError("is in MIG mode and cannot be handed out whole")
 
     def volatile_settings(self) -> Sequence[str]:
         """Settings that the GPU loses when its last client leaves. Called on the GPU's thread.
@@ -304,14 +329,19 @@ class GpuProbe:
             found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
         except (NvmlError, ValueError) as error:
             return _QueryResult(error=error)
-        return _QueryResult(found)
+        # Read here: what is made or destroyed for claims changes on this thread only, while the
+        # claim's record says so.
+        made = frozenset() if found is None else self._made_for_claims(found.gpu.uuid)
+        return _QueryResult(found, made=made)
 
     def _has_same_mode(self, handle: DeviceHandle, gpu: Gpu) -> bool:
         """Whether the GPU is in the same mode with the same MIG devices. On the GPU's thread."""
         nvml = self._session.nvml
-        if nvml.is_mig_enabled(handle) != gpu.is_mig_enabled:
+        if nvml.is_mig_enabled(handle) != self._mode:
             return False
-        if not gpu.is_mig_enabled:
+        if self._made_for_claims(gpu.uuid) != self._made:
+            return False
+        if not self._mode:
             return True
         listed, known = nvml_mig.list_devices(nvml, handle), self._mig_devices
         if dict(listed) != dict(known):
@@ -329,7 +359,9 @@ class GpuProbe:
         if isinstance(result.error, NvmlError) and result.error.is_driver_error:
             self._session.is_lost = True
         if result.found is not None:
-            self.gpu, self.handle, self._mig_devices = result.found
+            found, self.handle, self._mig_devices = result.found
+            self._mode, self._made = found.is_mig_enabled, result.made
+            self.gpu = mig_discovery.without_made(found, result.made)
         elif self.handle is None and result.error is None:
             self.is_compute, self.gpu = False, None
 
@@ -344,6 +376,7 @@ def create_probes(
     clock: Clock,
     previous: Mapping[PciAddress, Gpu],
     worker: Callable[[int], Worker],
+    made_for_claims: MadeForClaims = nothing_made,
 ) -> tuple[GpuProbe, ...]:
     """Create the probes of a session's GPUs. None of them has been queried yet.
 
@@ -353,9 +386,18 @@ def create_probes(
         clock: Says since when a GPU does not work.
         previous: The GPUs of the former session by PCI address, if the driver is the same.
         worker: Returns an idle thread for the GPU at an index.
+        made_for_claims: Says which MIG devices are not the administrator's.
     """
     return tuple(
-        GpuProbe(session, index, host, clock, worker(index), previous.get(pci) if pci else None)
+        GpuProbe(
+            session,
+            index,
+            host,
+            clock,
+            worker(index),
+            previous.get(pci) if pci else None,
+            made_for_claims,
+        )
         for index in range(session.count)
         for pci in (_pci_address(session, index),)
     )

@@ -4,6 +4,7 @@ These calls block: they run on the thread of the GPU.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from nvdra_runtime.node import nvml_mig
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
@@ -11,7 +12,7 @@ from nvdra_runtime.node.nvml_mig import MigAttributes, MigHandle, MigProfileInfo
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices import mig_profiles
-from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
+from nvdra_gpu_plugin.devices.inventory import Gpu, MadePlaces, MigDevice
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
 
 LOG = logs.logger(__name__)
@@ -22,6 +23,23 @@ Listing = Mapping[MigHandle, MigAttributes]
 
 class DeviceChangedError(Exception):
     """A device is not any more what it was."""
+
+
+class InMigModeError(DeviceChangedError):
+    """A GPU that is to be handed out whole is in MIG mode."""
+
+
+def without_made(gpu: Gpu, made: MadePlaces) -> Gpu:
+    """The GPU as an administrator has left it, without the MIG devices that claims have had made.
+
+    MIG mode that is switched as claims need it does not count either, so that the GPU is the same
+    value before, during and after such a claim.
+    """
+    left = tuple(
+        mig for mig in gpu.mig_devices if (mig.profile.id, mig.placement.start) not in made
+    )
+    is_divided = gpu.is_mig_enabled and not (gpu.can_switch_mode and not left)
+    return replace(gpu, mig_devices=left, is_mig_enabled=is_divided)
 
 
 def describe_devices(

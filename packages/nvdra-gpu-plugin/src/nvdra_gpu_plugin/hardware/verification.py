@@ -12,12 +12,31 @@ from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_runtime.node.nvml import NvmlError
 
 from nvdra_gpu_plugin.devices.claim_records import GpuDeviceRecord
+from nvdra_gpu_plugin.devices.inventory import Gpu
+from nvdra_gpu_plugin.hardware import nvml_failures
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
-from nvdra_gpu_plugin.hardware.mig_discovery import DeviceChangedError
+from nvdra_gpu_plugin.hardware.mig_discovery import DeviceChangedError, InMigModeError
 
 _MAKE_AGAIN: Final = "make the same MIG device again (nvidia-smi mig -cgi)"
+
+
+class MigModeOnError(PermanentError):
+    """A whole GPU is in MIG mode, and can leave it.
+
+    Attributes:
+        gpu: The GPU.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        super().__init__(
+            Reason.UNKNOWN_DEVICE,
+            f"{gpu.name} ({gpu.uuid}) is in MIG mode and cannot be handed out whole",
+            "delete the pod so that it is scheduled anew, or turn MIG mode off (nvidia-smi -mig 0)",
+            device=gpu.name,
+        )
+        self.gpu = gpu
 
 
 class GpuVerifier:
@@ -35,7 +54,7 @@ class GpuVerifier:
 
         Raises:
             PermanentError: `DeviceUnhealthy`, `DeviceNodeMissing`. `UnknownDevice`: a GPU is in
-                MIG mode, or a MIG device was destroyed.
+                MIG mode, as a `MigModeOnError` if it can leave it, or a MIG device was destroyed.
             RetryableError: `DeadlineExceeded`: a GPU hangs. `DriverMismatch`: the driver is gone.
         """
         if len(devices) == 1:  # the usual claim: it needs no task
@@ -127,25 +146,22 @@ def _verify(snapshot: Snapshot, probe: GpuProbe, device: GpuDeviceRecord) -> Non
         )
     try:
         probe.verify(snapshot.inventory.by_name[device.device])
+    except InMigModeError as error:
+        gpu = snapshot.inventory.by_name[device.device]
+        if isinstance(gpu, Gpu) and gpu.can_switch_mode:
+            raise MigModeOnError(gpu) from error
+        raise _changed(device, error) from error
     except DeviceChangedError as error:
-        raise PermanentError(
-            Reason.UNKNOWN_DEVICE,
-            f"{device.device} ({device.uuid}) {error}",
-            "delete the pod so that it is scheduled anew, or "
-            + (_MAKE_AGAIN if device.kind == "mig" else "turn MIG mode off (nvidia-smi -mig 0)"),
-            device=device.device,
-        ) from error
+        raise _changed(device, error) from error
     except (NvmlError, ValueError) as error:
-        if isinstance(error, NvmlError) and error.is_driver_error:
-            raise RetryableError(
-                Reason.DRIVER_MISMATCH,
-                f"the driver of this node's GPUs was removed or replaced: {error}",
-                "the plugin checks for a driver and continues as soon as it finds one",
-                device=device.device,
-            ) from error
-        raise PermanentError(
-            Reason.DEVICE_UNHEALTHY,
-            f"{device.device} ({device.uuid}) does not work: {error}",
-            "look for Xid messages in the node's kernel log; reset the GPU or drain the node",
-            device=device.device,
-        ) from error
+        raise nvml_failures.explain(device.device, device.uuid, error) from error
+
+
+def _changed(device: GpuDeviceRecord, error: DeviceChangedError) -> PermanentError:
+    return PermanentError(
+        Reason.UNKNOWN_DEVICE,
+        f"{device.device} ({device.uuid}) {error}",
+        "delete the pod so that it is scheduled anew, or "
+        + (_MAKE_AGAIN if device.kind == "mig" else "turn MIG mode off (nvidia-smi -mig 0)"),
+        device=device.device,
+    )

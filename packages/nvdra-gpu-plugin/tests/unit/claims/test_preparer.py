@@ -112,6 +112,7 @@ class Node:
             waits,
         )
         named = {"node": NODE, "gates": FeatureGates(), "cdi_root": root, "plugin_dir": root}
+        named["events"] = None  # no test here has anything to report
         self.preparer: Preparer = assembled(Preparer, list(parts), named)
 
     def see(self, *gpus: Gpu) -> None:

@@ -1,0 +1,328 @@
+"""Does and undoes what claims need done to hardware.
+
+A record is `started` before its first step has an effect, and is an answer after the last one. A
+failure undoes what was done; if that fails, too, the record stays `started`: it keeps its place on
+the GPU until its claim is prepared or unprepared, or `StepRecovery` has undone it. The same state
+stands before an unprepare destroys anything, because a claim whose devices are half gone must not
+be answered either. Callers hold the locks of the record's GPUs.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_api.ids import ClaimUID, GpuUUID
+from nvdra_cdi.errors import CDIError
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.instrumentation import Telemetry
+
+from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
+from nvdra_gpu_plugin.claims import plan
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.steps import DisableMigMode, MakeMigDevice, Step
+from nvdra_gpu_plugin.hardware import mig_changes
+from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+
+LOG = logs.logger(__name__)
+
+_FILES_TIMEOUT_S: Final = 10.0
+"""For a spec, whatever is left of the caller's time: work that has begun is finished."""
+
+
+class ClaimSteps:
+    """The steps of one node's claims."""
+
+    def __init__(
+        self,
+        gpus: NodeGpus,
+        changes: GpuChanges,
+        specs: ClaimSpecFiles,
+        files: Worker,
+        prepared_claims: PreparedClaims[GpuClaimRecord],
+        telemetry: Telemetry,
+    ) -> None:
+        self._gpus = gpus
+        self._changes = changes
+        self._specs = specs
+        self._files = files
+        self._prepared_claims = prepared_claims
+        self._telemetry = telemetry
+        self._busy: Counter[ClaimUID] = Counter()
+
+    async def prepare(
+        self, record: GpuClaimRecord, verify: Callable[[], Awaitable[None]]
+    ) -> GpuClaimRecord:
+        """Do the steps of a claim that is not prepared, and record it as prepared.
+
+        What an interrupted attempt has done is finished, if the claim still has the same devices.
+
+        Args:
+            record: What the claim is to get.
+            verify: Called when the steps are done; the claim is refused if it raises.
+
+        Raises:
+            DriverError: A step failed, and everything was undone unless the log says otherwise.
+        """
+        with self._under_way(record.uid):
+            return await self._prepare(record, verify)
+
+    async def _prepare(
+        self, record: GpuClaimRecord, verify: Callable[[], Awaitable[None]]
+    ) -> GpuClaimRecord:
+        started = self._started(record)
+        if started is not None and not plan.is_same(record, started):
+            await self.roll_back(started)
+            started = None
+        if started is None:
+            await self._check_free(record)
+        begun = record.begun(self._prepared_claims.boot_id)
+        await self._prepared_claims.add_started(record.ref, begun)
+        try:
+            done = await self._do(begun)
+            await verify()
+            await self._write_spec(done)
+        except DriverError:
+            await self.try_roll_back(begun)
+            raise
+        with self._telemetry.step("commit state"):
+            await self._prepared_claims.add(record.ref, done)
+        return done
+
+    async def restore(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        """Do the steps of a prepared claim again, if what they did is gone, as after a reboot.
+
+        Raises:
+            DriverError: A step failed. The claim stays prepared, and this can be repeated.
+        """
+        if not record.steps:
+            return record
+        boot = self._prepared_claims.boot_id
+        is_begun = record.steps_boot == boot
+        if is_begun and await self._is_done(record):
+            await self._write_spec(record)
+            return record
+        if not is_begun:
+            await self._check_free(record)
+        begun = record.begun(boot)
+        await self._prepared_claims.add(record.ref, begun)
+        done = await self._do(begun)
+        await self._write_spec(done)
+        await self._prepared_claims.add(record.ref, done)
+        LOG.info(
+            "The MIG devices of a prepared claim were made again",
+            claim=str(record.ref),
+            devices=[step.device for step in done.made],
+        )
+        return done
+
+    async def try_roll_back(self, record: GpuClaimRecord) -> bool:
+        """As `roll_back`. Returns False if that is not possible now: the record stays."""
+        try:
+            await self.roll_back(record)
+        except DriverError as error:
+            LOG.warning(
+                "What was done for a claim cannot be undone yet; it is tried again",
+                claim=str(record.ref),
+                error=str(error),
+            )
+            return False
+        return True
+
+    async def roll_back(self, record: GpuClaimRecord) -> None:
+        """Undo the steps of a claim that is not prepared, and remove its record.
+
+        Raises:
+            DriverError: A step cannot be undone. The record stays `started`.
+        """
+        with self._under_way(record.uid):
+            await self.undo(record)
+            await self._prepared_claims.remove(record.uid)
+
+    async def undo(self, record: GpuClaimRecord) -> None:
+        """Undo the steps of a claim, prepared or not. Its record stays, and is no answer any more.
+
+        Raises:
+            DriverError: A step cannot be undone.
+        """
+        if not record.steps:
+            return
+        with self._under_way(record.uid):
+            if not self._prepared_claims.is_started(record.uid):
+                await self._prepared_claims.add_started(record.ref, record)
+            if record.steps_boot == self._prepared_claims.boot_id:
+                with self._telemetry.step("undo steps"):
+                    await _on_each_gpu(tuple(reversed(record.steps)), self._undo_step)
+            await self._remove_spec(record)
+
+    @property
+    def left_over(self) -> list[GpuClaimRecord]:
+        """The records that are `started` although nothing works on them."""
+        return [each for each in self._prepared_claims.started if each.uid not in self._busy]
+
+    @contextmanager
+    def _under_way(self, uid: ClaimUID) -> Iterator[None]:
+        self._busy[uid] += 1
+        try:
+            yield
+        finally:
+            self._busy[uid] -= 1
+            if not self._busy[uid]:
+                del self._busy[uid]
+
+    def _started(self, record: GpuClaimRecord) -> GpuClaimRecord | None:
+        """The claim's record, if it is of an attempt of this boot that was not finished."""
+        if not self._prepared_claims.is_started(record.uid):
+            return None
+        started = self._prepared_claims[record.uid]
+        return started if started.steps_boot == self._prepared_claims.boot_id else None
+
+    async def _check_free(self, record: GpuClaimRecord) -> None:
+        """Check that nothing is in the places of MIG devices: it would be taken for the claim's."""
+
+        async def check(step: Step) -> Step:
+            if isinstance(step, MakeMigDevice):
+                await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
+            return step
+
+        await _on_each_gpu(record.steps, check)
+
+    async def _do(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        with self._telemetry.step("do steps"):
+            done = await _on_each_gpu(record.steps, self._do_step)
+        return record.with_steps(done)
+
+    async def _do_step(self, step: Step) -> Step:
+        match step:
+            case MakeMigDevice():
+                made = await self._changes.run(step.gpu, step.device, mig_changes.make, step)
+                return step.model_copy(update={"made": made})
+            case DisableMigMode():
+                await self._changes.run(step.gpu, step.device, mig_changes.disable_mig_mode, step)
+                return step
+
+    async def _undo_step(self, step: Step) -> Step:
+        if isinstance(step, DisableMigMode):
+            return step
+        if self._changes.is_absent(step.gpu):
+            LOG.warning(
+                "The GPU of a MIG device is gone, and the device with it",
+                device=step.device,
+                gpu=step.gpu,
+            )
+            return step
+        await self._changes.run(step.gpu, step.device, mig_changes.destroy, step)
+        return step.model_copy(update={"made": None})
+
+    async def _is_done(self, record: GpuClaimRecord) -> bool:
+        for step in record.steps:
+            if not await self._is_step_done(step):
+                return False
+        return True
+
+    async def _is_step_done(self, step: Step) -> bool:
+        match step:
+            case MakeMigDevice():
+                return await self._changes.run(step.gpu, step.device, mig_changes.exists, step)
+            case DisableMigMode():
+                return await self._changes.run(step.gpu, step.device, mig_changes.is_mig_mode_off)
+
+    async def _write_spec(self, record: GpuClaimRecord) -> None:
+        """Write the claim's own spec, if it needs one.
+
+        Raises:
+            PermanentError: `DeviceNodeMissing`: it cannot be written.
+            RetryableError: `DeadlineExceeded`: the disk does not respond.
+        """
+        if not record.has_own_spec:
+            return
+        snapshot = self._gpus.snapshot
+        if snapshot is None:
+            raise RetryableError(
+                Reason.DRIVER_MISMATCH,
+                f"the GPUs of this node cannot be used: {self._gpus.problem}",
+                "install or repair the NVIDIA driver; the plugin continues as soon as it works",
+            )
+        deadline = asyncio.get_running_loop().time() + _FILES_TIMEOUT_S
+        try:
+            with self._telemetry.step("write cdi"):
+                await self._files.run(
+                    self._specs.write, record, snapshot.spec, snapshot.inventory, deadline=deadline
+                )
+        except CDIError as error:
+            raise PermanentError(
+                Reason.DEVICE_NODE_MISSING,
+                f"the CDI spec of claim {record.ref} cannot be written: {error}",
+                "check the driver's files and that --cdi-root is a writable directory with free "
+                "space",
+                claim=str(record.ref),
+            ) from error
+        except TimeoutError as error:
+            raise _disk_hangs() from error
+
+    async def _remove_spec(self, record: GpuClaimRecord) -> None:
+        if not record.has_own_spec:
+            return
+        deadline = asyncio.get_running_loop().time() + _FILES_TIMEOUT_S
+        try:
+            await self._files.run(self._specs.remove, record.uid, deadline=deadline)
+        except CDIError as error:
+            raise RetryableError(
+                Reason.DEVICE_NODE_MISSING,
+                f"the CDI spec of claim {record.ref} cannot be removed: {error}",
+                "check that --cdi-root is a writable directory",
+                claim=str(record.ref),
+            ) from error
+        except TimeoutError as error:
+            raise _disk_hangs() from error
+
+
+def _disk_hangs() -> RetryableError:
+    return RetryableError(
+        Reason.DEADLINE_EXCEEDED,
+        "the CDI spec of the claim must be written or removed, which takes long",
+        "check whether the disk of --cdi-root responds",
+    )
+
+
+async def _on_each_gpu(
+    steps: Sequence[Step], call: Callable[[Step], Awaitable[Step]]
+) -> tuple[Step, ...]:
+    """Call it for all steps: those of a GPU in their order, GPUs side by side.
+
+    All that can be called is: the first failure of a GPU ends only what follows on that GPU.
+
+    Returns:
+        The results in the order of the steps.
+
+    Raises:
+        DriverError: The first one of them.
+    """
+    by_gpu: dict[GpuUUID, list[int]] = {}
+    for at, step in enumerate(steps):
+        by_gpu.setdefault(step.gpu, []).append(at)
+
+    async def call_all(places: Sequence[int]) -> Mapping[int, Step] | DriverError:
+        try:
+            return {at: await call(steps[at]) for at in places}
+        except DriverError as error:
+            return error  # what is under way on other GPUs is not cancelled
+
+    if len(by_gpu) == 1:
+        (places,) = by_gpu.values()
+        results = [await call_all(places)]
+    else:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call_all(places)) for places in by_gpu.values()]
+        results = [task.result() for task in tasks]
+    done: dict[int, Step] = {}
+    for result in results:
+        if isinstance(result, DriverError):
+            raise result
+        done |= result
+    return tuple(done[at] for at in range(len(steps)))

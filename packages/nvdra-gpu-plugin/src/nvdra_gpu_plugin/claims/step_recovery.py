@@ -1,0 +1,201 @@
+"""Brings hardware and records together again, after a crash, a reboot or a failure.
+
+Records that are `started` although nothing works on them are rolled back. The steps of prepared
+claims are done again, if what they did is gone: kubelets before 1.37 do not prepare such a claim
+again. It happens as soon as the hardware is known, before a claim of the same GPU is answered, and
+is repeated until it succeeds.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nvdra_api.errors import DriverError, Reason
+from nvdra_api.ids import ClaimUID, NodeName, PciAddress
+from nvdra_cdi.errors import CDIError
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
+from nvdra_runtime.process.locks import KeyedLocks
+from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.telemetry import logs
+
+from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
+from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
+from nvdra_gpu_plugin.claims.replanner import Replanner
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
+
+LOG = logs.logger(__name__)
+
+_INTERVAL_S: Final = 10.0
+"""Between two attempts. A program that keeps a MIG device in use mostly ends by itself."""
+
+_LOCK_TIMEOUT_S: Final = 10.0
+
+
+class StepRecovery:
+    """Recovers the claims of one node.
+
+    Attributes:
+        locks: A lock per GPU, for all who prepare, unprepare or recover.
+    """
+
+    def __init__(
+        self,
+        node: NodeName,
+        gpus: NodeGpus,
+        steps: ClaimSteps,
+        specs: ClaimSpecFiles,
+        files: Worker,
+        prepared_claims: PreparedClaims[GpuClaimRecord],
+        replanner: Replanner,
+        gate: PrepareGate,
+        events: EventRecorder,
+    ) -> None:
+        self.locks: KeyedLocks[PciAddress] = KeyedLocks()
+        self._node = node
+        self._gpus = gpus
+        self._steps = steps
+        self._specs = specs
+        self._files = files
+        self._prepared_claims = prepared_claims
+        self._replanner = replanner
+        self._gate = gate
+        self._events = events
+        self._reported: dict[ClaimUID, str] = {}
+
+    async def roll_back_others(
+        self, wanted: GpuClaimRecord, gpus: Collection[PciAddress], deadline: float
+    ) -> None:
+        """Roll back what was left on these GPUs, before a claim of them is answered.
+
+        Of the claim itself nothing is rolled back: it may go on where an attempt was interrupted.
+        What cannot be rolled back keeps its own place only.
+        """
+        for record in self._steps.left_over:
+            if record.uid != wanted.uid and gpus_of(record) & set(gpus):
+                await self._try_recover(record.uid, deadline)
+
+    async def restore(self, record: GpuClaimRecord, deadline: float) -> GpuClaimRecord:
+        """Do the steps of a prepared claim again, if necessary. The caller is inside the gate.
+
+        Raises:
+            DriverError: That is not possible.
+        """
+        async with self._locked(record, deadline):
+            current = self._prepared_claims.get(record.uid)
+            if current is None or self._prepared_claims.is_started(record.uid):
+                return record  # it was unprepared meanwhile
+            return await self._steps.restore(current)
+
+    async def run(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
+        """Recover claims as soon as the hardware is known or changes. Run until cancelled."""
+        await recovery.done.wait()
+        await self._remove_other_specs()
+        serial, is_complete = 0, await self._recover(self._with_steps)
+        while True:
+            try:
+                async with asyncio.timeout(_INTERVAL_S):
+                    serial = await self._gpus.changed_since(serial)
+                is_complete = False
+            except TimeoutError:
+                pass
+            if not is_complete:
+                is_complete = await self._recover(self._with_steps)
+            elif left := self._steps.left_over:
+                await self._recover([record.uid for record in left])
+
+    @property
+    def _with_steps(self) -> list[ClaimUID]:
+        return [uid for uid, record in self._prepared_claims.items() if record.steps]
+
+    async def _remove_other_specs(self) -> None:
+        kept = {uid for uid, record in self._prepared_claims.items() if record.has_own_spec}
+        try:
+            await self._files.run(self._specs.remove_others, kept)
+        except (CDIError, OSError) as error:
+            LOG.warning("The CDI spec of a claim cannot be removed", error=str(error))
+
+    async def _recover(self, claims: Collection[ClaimUID]) -> bool:
+        """Recover these claims. Returns whether all are as they should be."""
+        for uid in self._reported.keys() - self._prepared_claims.keys():
+            del self._reported[uid]
+        if not claims:
+            return True
+        if self._gpus.snapshot is None or not self._gate.is_open:
+            return False
+        deadline = asyncio.get_running_loop().time() + _LOCK_TIMEOUT_S
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._try_recover(uid, deadline)) for uid in claims]
+        return all(task.result() for task in tasks)
+
+    async def _try_recover(self, uid: ClaimUID, deadline: float) -> bool:
+        record = self._prepared_claims.get(uid)
+        if record is None:
+            return True
+        try:
+            async with self._locked(record, deadline):
+                with self._gate.passed() as may_use_gpus:
+                    if not may_use_gpus:
+                        return False
+                    await self._recover_one(uid)
+        except DriverError as error:
+            if error.reason is not Reason.LOCK_TIMEOUT:  # somebody works on it
+                self._report(record, error)
+            return False
+        self._reported.pop(uid, None)
+        return True
+
+    @asynccontextmanager
+    async def _locked(self, record: GpuClaimRecord, deadline: float) -> AsyncIterator[None]:
+        """Hold the locks of the claim's GPUs, and of its record, for the block."""
+        holder = str(record.ref)
+        async with (
+            self.locks.hold(gpus_of(record), holder=holder, deadline=deadline),
+            self._replanner.record_locks.hold((record.uid,), holder=holder, deadline=deadline),
+        ):
+            yield
+
+    async def _recover_one(self, uid: ClaimUID) -> None:
+        record = self._prepared_claims.get(uid)
+        if record is None:
+            return
+        if self._prepared_claims.is_started(uid):
+            await self._steps.roll_back(record)
+            LOG.info(
+                "What a claim has left, which is not prepared, is undone", claim=str(record.ref)
+            )
+        else:
+            await self._steps.restore(record)
+
+    def _report(self, record: GpuClaimRecord, error: DriverError) -> None:
+        """Report a failure once, in the log and as an Event of the Node."""
+        if self._reported.get(record.uid) == error.message:
+            return
+        self._reported[record.uid] = error.message
+        is_started = self._prepared_claims.is_started(record.uid)
+        LOG.warning(
+            "The devices of a claim cannot be destroyed yet"
+            if is_started
+            else "The devices of a claim cannot be made again yet",
+            claim=str(record.ref),
+            error=str(error),
+        )
+        self._events.emit(
+            (node_reference(self._node),),
+            "Warning",
+            error.reason,
+            f"the devices of a claim cannot be {'destroyed' if is_started else 'made again'} yet: "
+            f"{error.message}; {error.remedy}",
+        )
+
+
+def gpus_of(record: GpuClaimRecord) -> set[PciAddress]:
+    """The GPUs whose locks an operation of the claim holds.
+
+    Admin access needs none: a claim for monitoring that waits for a GPU stops no other claim.
+    """
+    return {device.pci for device in record.devices if not device.is_admin}

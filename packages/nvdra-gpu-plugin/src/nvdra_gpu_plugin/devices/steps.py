@@ -1,0 +1,59 @@
+"""What the preparation of a claim does to hardware, as values in the claim's record.
+
+Each step can be done, undone, and done again after a reboot; it says by itself what is to be there.
+The record is `started` before the first step has an effect, so that a successor finds what to undo.
+"""
+
+from typing import Annotated, Literal
+
+from nvdra_api.ids import DeviceName, GpuUUID, MigUUID
+from pydantic import BaseModel, ConfigDict, Field
+
+from nvdra_gpu_plugin.devices.mig_profiles import Placement
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class MadeInstance(_Frozen):
+    """The instances of NVML that a MIG device consists of. Their ids are used again for others."""
+
+    gpu_instance: int
+    compute_instance: int
+    uuid: MigUUID
+
+
+class MakeMigDevice(_Frozen):
+    """Make a MIG device, and switch MIG mode on if it is off. Its inverse destroys the device."""
+
+    step: Literal["make-mig-device"] = "make-mig-device"
+    gpu: GpuUUID
+    device: DeviceName
+    profile_index: int
+    """NVML's index of the GPU instance's profile."""
+    profile_id: int
+    compute_slices: int
+    start: int
+    size: int
+    """First memory slice of the GPU instance, and how many it has."""
+    is_graphics: bool = False
+    made: MadeInstance | None = None
+    """What was made; None while the device is being made, in the boot that the record names."""
+
+    @property
+    def placement(self) -> Placement:
+        """The memory slices that it takes."""
+        return Placement(self.start, self.size)
+
+
+class DisableMigMode(_Frozen):
+    """Switch MIG mode off, so that the whole GPU can be used. It has no inverse."""
+
+    step: Literal["disable-mig-mode"] = "disable-mig-mode"
+    gpu: GpuUUID
+    device: DeviceName
+
+
+Step = Annotated[MakeMigDevice | DisableMigMode, Field(discriminator="step")]
+"""One step. A record has its steps in the order in which they are done."""

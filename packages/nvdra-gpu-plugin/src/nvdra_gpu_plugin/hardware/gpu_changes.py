@@ -1,0 +1,113 @@
+"""Changes GPUs, each on its own thread.
+
+A change that has begun runs to its end, whether or not anybody waits for it: a caller that gives up
+does not leave hardware half changed.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_api.ids import GpuUUID
+from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
+
+from nvdra_gpu_plugin.hardware import nvml_failures
+from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
+from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_SESSION_TIMEOUT_S = 5.0
+"""How long to wait for NVML while it is being opened again."""
+
+
+class GpuChanges:
+    """The GPUs of one node."""
+
+    def __init__(self, monitor: DeviceMonitor) -> None:
+        self._monitor = monitor
+
+    def is_absent(self, gpu: GpuUUID) -> bool:
+        """Whether the GPU is certainly not on the node, so that nothing of it needs to be undone.
+
+        That is so if the driver works, all GPUs have described themselves, and it is none of them.
+        """
+        if self._monitor.state.snapshot is None or not self._monitor.is_usable.is_set():
+            return False
+        probes = self._monitor.probes
+        return all(
+            each.has_answered and (each.gpu is None or each.gpu.uuid != gpu) for each in probes
+        ) and not any(each.is_compute and each.gpu is None for each in probes)
+
+    async def run(
+        self,
+        gpu: GpuUUID,
+        device: str,
+        function: Callable[[Nvml, DeviceHandle, *Ts], T],
+        *arguments: *Ts,
+    ) -> T:
+        """Call `function` on the GPU's thread, and wait until it returns.
+
+        Args:
+            gpu: The GPU.
+            device: The device of a claim, for errors.
+            function: It blocks, and raises `DriverError` or `NvmlError`.
+            arguments: Its further arguments.
+
+        Raises:
+            DriverError: That of the function; `DeviceUnhealthy`, `DriverMismatch`,
+                `DeadlineExceeded`: NVML does not answer as it should.
+        """
+        probe = await self._find_probe(gpu, device)
+        context = contextvars.copy_context()  # so that a slow NVML call finds its span
+        result = await probe.change(context.run, _caught, function, arguments)
+        if not isinstance(result, Exception):
+            return result
+        self._monitor.wake()
+        if isinstance(result, NvmlError | ValueError):
+            raise nvml_failures.explain(device, gpu, result) from result
+        raise result
+
+    async def _find_probe(self, gpu: GpuUUID, device: str) -> GpuProbe:
+        if not self._monitor.is_usable.is_set():
+            try:
+                async with asyncio.timeout(_SESSION_TIMEOUT_S):
+                    await self._monitor.is_usable.wait()
+            except TimeoutError as error:
+                raise RetryableError(
+                    Reason.DRIVER_MISMATCH,
+                    f"{device} must be changed, and NVML is being opened again",
+                    "this continues by itself",
+                    device=device,
+                ) from error
+        for probe in self._monitor.probes:
+            if probe.gpu is None or probe.gpu.uuid != gpu:
+                continue
+            if probe.is_overdue or probe.handle is None:
+                raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence, device=device)
+            return probe
+        if any(probe.is_awaited for probe in self._monitor.probes):
+            text = f"{gpu} of {device} has not described itself yet"
+            raise RetryableError(Reason.DEADLINE_EXCEEDED, text, device=device)
+        raise PermanentError(
+            Reason.DEVICE_UNHEALTHY,
+            f"{gpu} of {device} is not on the node, or NVML cannot be used",
+            "look for Xid messages in the node's kernel log and check that the GPU is plugged in",
+            device=device,
+        )
+
+
+def _caught(
+    function: Callable[[Nvml, DeviceHandle, *Ts], T],
+    arguments: tuple[*Ts],
+    nvml: Nvml,
+    handle: DeviceHandle,
+) -> T | DriverError | NvmlError | ValueError:
+    """The result or the error: whoever waited may be gone."""
+    try:
+        return function(nvml, handle, *arguments)
+    except (DriverError, NvmlError, ValueError) as error:
+        return error

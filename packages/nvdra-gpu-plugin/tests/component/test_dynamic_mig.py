@@ -1,0 +1,451 @@
+"""MIG devices are made when a claim is prepared, and destroyed when it is unprepared."""
+
+import asyncio
+import json
+import signal
+import sqlite3
+import time
+from typing import Any
+
+import pytest
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_testing.hardware import driver_installation
+from nvdra_testing.node.rig import Rig, cdi_edits, cdi_names
+
+GATE = "--feature-gates=DynamicMIG=true"
+LARGE, SMALL, NEXT_SMALL = (
+    "gpu-0-mig-3g40gb-9-4",
+    "gpu-0-mig-1g10gb-19-0",
+    "gpu-0-mig-1g10gb-19-1",
+)
+WHOLE = "gpu-0"
+SHORT_S = 4.0
+"""Of a call with so much time, 2 s are for waiting."""
+
+CREATE, CREATE_COMPUTE, DESTROY_COMPUTE, DESTROY, SWITCH = (
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlComputeInstanceDestroy",
+    "nvmlGpuInstanceDestroy",
+    "nvmlDeviceSetMigMode",
+)
+
+
+def instances(rig: Rig) -> list[tuple[int, str, int]]:
+    """GPU, profile and first slice of every GPU instance."""
+    found = json.loads(rig.node.simctl("mig", "list", "--json"))
+    return sorted((int(each["gpu"]), str(each["profile"]), int(each["start"])) for each in found)
+
+
+def is_in_mig_mode(rig: Rig, gpu: int = 0) -> bool:
+    shown = rig.node.nvidia_smi(
+        "-i", str(gpu), "--query-gpu=mig.mode.current", "--format=csv,noheader"
+    )
+    return shown.strip() == "Enabled"
+
+
+def own_specs(rig: Rig) -> list[str]:
+    return sorted(path.name for path in rig.node.cdi.glob("*claim-device*"))
+
+
+def started_records(rig: Rig) -> set[str]:
+    with sqlite3.connect(f"file:{rig.plugin_dir / 'state.sqlite'}?mode=ro", uri=True) as connection:
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema")}
+        if "started_records" not in tables:
+            return set()
+        return {row[0] for row in connection.execute("SELECT uid FROM started_records")}
+
+
+async def prepare(rig: Rig, *devices: str, **how: Any) -> tuple[ClaimRef, Any]:
+    claim = rig.create_claim(*devices, **how)
+    return claim, (await rig.dra.prepare([claim]))[claim.uid]
+
+
+async def prepared(rig: Rig, *devices: str, **how: Any) -> tuple[ClaimRef, Any]:
+    claim, answer = await prepare(rig, *devices, **how)
+    assert not answer.error
+    return claim, answer
+
+
+async def unprepare(rig: Rig, *claims: ClaimRef) -> None:
+    answers = await rig.dra.unprepare(list(claims))
+    assert [answers[claim.uid].error for claim in claims] == [""] * len(claims)
+
+
+def assert_nothing_is_left(rig: Rig) -> None:
+    assert instances(rig) == []
+    assert not is_in_mig_mode(rig)
+    assert own_specs(rig) == []
+    assert rig.recorded_claims() == {}
+    assert started_records(rig) == set()
+
+
+async def killed(rig: Rig) -> None:
+    """Wait for the plugin to die by a rule, and remove the rule."""
+    await rig.wait_until(lambda: rig.process.process.poll() is not None, "the plugin's death")
+    rig.node.simctl("fault", "rm", "all")
+
+
+async def start_again(rig: Rig, *flags: str) -> None:
+    await rig.kubelet.restart()
+    await rig.start(*(flags or (GATE,)))
+
+
+async def test_a_device_is_made_with_its_claim_and_gone_with_it(rig: Rig) -> None:
+    await rig.start(GATE)
+    published = rig.slices()
+    claim, answer = await prepared(rig, LARGE)
+    assert instances(rig) == [(0, "3g.40gb", 4)]
+    assert own_specs(rig) == [f"k8s.gpu.nvidia.com-claim-device_{claim.uid}.yaml"]
+    (name,) = cdi_names(answer)
+    assert name == f"k8s.gpu.nvidia.com/claim-device={claim.uid}-{LARGE}"
+    nodes = [node["path"] for node in cdi_edits(rig, name)["deviceNodes"]]
+    assert "/dev/nvidia0" in nodes
+    assert len([node for node in nodes if "nvidia-caps" in node]) == 2
+    (record,) = rig.recorded_claims().values()
+    (device,) = json.loads(record)["devices"]
+    (made,) = json.loads(rig.node.simctl("mig", "list", "--json"))
+    assert device["uuid"] == made["uuid"]
+    assert (await rig.dra.prepare([claim]))[claim.uid] == answer
+    assert rig.node.nvml_calls(CREATE) == 1
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+    assert rig.slices() == published
+    assert not rig.node.nvml_calls("nvmlDeviceGetHandleByUUID")
+
+
+async def test_devices_of_one_gpu_are_made_for_two_claims_and_the_whole_gpu_waits(
+    rig: Rig,
+) -> None:
+    await rig.start(GATE)
+    first, second = rig.create_claim(LARGE), rig.create_claim(SMALL, NEXT_SMALL)
+    answers = await rig.dra.prepare([first, second])
+    assert [answers[claim.uid].error for claim in (first, second)] == ["", ""]
+    assert instances(rig) == [(0, "1g.10gb", 0), (0, "1g.10gb", 1), (0, "3g.40gb", 4)]
+    whole = rig.create_claim(WHOLE)
+    text = (await rig.dra.prepare([whole], timeout_s=SHORT_S))[whole.uid].error
+    assert text.startswith("DeviceInUse: ")
+    await unprepare(rig, first)
+    assert instances(rig) == [(0, "1g.10gb", 0), (0, "1g.10gb", 1)]
+    await unprepare(rig, second)
+    assert not (await rig.dra.prepare([whole]))[whole.uid].error
+    text = await prepare_shortly(rig, SMALL)
+    assert text.startswith("DeviceInUse: ")
+    await unprepare(rig, whole)
+    assert_nothing_is_left(rig)
+
+
+async def prepare_shortly(rig: Rig, *devices: str) -> str:
+    claim = rig.create_claim(*devices)
+    error: str = (await rig.dra.prepare([claim], timeout_s=SHORT_S))[claim.uid].error
+    return error
+
+
+async def test_an_overlapping_device_waits_for_the_one_that_is_held(rig: Rig) -> None:
+    await rig.start(GATE)
+    large, _ = await prepared(rig, LARGE)
+    wanted = rig.create_claim("gpu-0-mig-2g20gb-14-4")
+    text = (await rig.dra.prepare([wanted], timeout_s=SHORT_S))[wanted.uid].error
+    assert text.startswith("DeviceInUse: ")
+    assert large.name in text
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(rig.dra.prepare([wanted]))
+        await asyncio.sleep(0.2)
+        await unprepare(rig, large)
+    assert not call.result()[wanted.uid].error
+    assert instances(rig) == [(0, "2g.20gb", 4)]
+
+
+async def test_four_gpus_make_their_devices_side_by_side(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.simctl("slow", "500", "--function", CREATE)
+    claims = [rig.create_claim(f"gpu-{gpu}-mig-1g10gb-19-0") for gpu in range(4)]
+    started = time.monotonic()
+    answers = await rig.dra.prepare(claims)
+    assert time.monotonic() - started < 1.5
+    assert [answers[claim.uid].error for claim in claims] == [""] * 4
+    assert [gpu for gpu, _, _ in instances(rig)] == [0, 1, 2, 3]
+    rig.node.simctl("fault", "rm", "all")
+    await unprepare(rig, *claims)
+    assert_nothing_is_left(rig)
+
+
+async def test_a_claim_of_two_gpus_has_both_or_nothing(rig: Rig) -> None:
+    await rig.start(GATE)
+    both = (SMALL, "gpu-1-mig-3g40gb-9-0")
+    rig.node.simctl(
+        "fault", "add", CREATE_COMPUTE, "--gpu", "1", "--result", "UNKNOWN", "--times", "1"
+    )
+    claim, answer = await prepare(rig, *both)
+    assert answer.error.startswith("DeviceUnhealthy: ")
+    assert_nothing_is_left(rig)
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    assert instances(rig) == [(0, "1g.10gb", 0), (1, "3g.40gb", 0)]
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+async def test_work_goes_on_when_the_kubelet_gives_up_and_its_retry_finds_the_device(
+    rig: Rig,
+) -> None:
+    await rig.start(GATE)
+    rig.node.simctl("slow", "5000", "--function", CREATE)
+    claim = rig.create_claim(LARGE)
+    text = (await rig.dra.prepare([claim], timeout_s=SHORT_S))[claim.uid].error
+    assert text.startswith("DeadlineExceeded: ")
+    answer = (await rig.dra.prepare([claim]))[claim.uid]
+    assert not answer.error
+    assert rig.node.nvml_calls(CREATE) == 1
+    rig.node.simctl("fault", "rm", "all")
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        ((CREATE_COMPUTE, "--result", "UNKNOWN"), "DeviceUnhealthy: "),
+        ((CREATE, "--result", "UNKNOWN"), "DeviceUnhealthy: "),
+        ((CREATE, "--result", "UNKNOWN", "--do-work"), "DeviceUnhealthy: "),
+        (("nvmlComputeInstanceGetInfo_v2", "--result", "UNKNOWN"), "DeviceUnhealthy: "),
+        ((SWITCH, "--result", "IN_USE"), "DeviceInUse: "),
+        ((SWITCH, "--activation-status", "IN_USE"), "DeviceInUse: "),
+        ((SWITCH, "--activation-status", "RESET_REQUIRED"), "MigModeRequiresReset: "),
+    ],
+    ids=lambda each: "-".join(each) if isinstance(each, tuple) else None,
+)
+async def test_a_failure_leaves_nothing_and_the_retry_works(
+    rig: Rig, rule: tuple[str, ...], reason: str
+) -> None:
+    await rig.start(GATE)
+    rig.node.simctl("fault", "add", *rule, "--times", "1")
+    claim, answer = await prepare(rig, LARGE)
+    assert answer.error.startswith(reason)
+    rig.node.simctl("fault", "rm", "all")
+    assert_nothing_is_left(rig)
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+async def test_a_device_in_use_is_destroyed_as_soon_as_it_is_free(rig: Rig) -> None:
+    await rig.start(GATE)
+    claim, _ = await prepared(rig, LARGE)
+    rig.node.simctl("fault", "add", DESTROY, "--result", "IN_USE")
+    error = (await rig.dra.unprepare([claim]))[claim.uid].error
+    assert error.startswith("DeviceInUse: ")
+    assert started_records(rig) == {claim.uid}
+    assert (await prepare_shortly(rig, WHOLE)).startswith("DeviceInUse: ")
+    rig.node.simctl("fault", "rm", "all")
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+async def test_what_could_not_be_undone_is_undone_without_a_call(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.simctl("fault", "add", CREATE_COMPUTE, "--result", "UNKNOWN")
+    rig.node.simctl("fault", "add", DESTROY, "--result", "IN_USE")
+    claim, answer = await prepare(rig, LARGE)
+    assert answer.error.startswith("DeviceUnhealthy: ")
+    assert started_records(rig) == {claim.uid}
+    rig.node.simctl("fault", "rm", "all")
+    await rig.wait_until(lambda: not started_records(rig), "the roll-back")
+    assert_nothing_is_left(rig)
+
+
+async def test_a_claim_that_was_not_undone_is_finished_by_its_retry(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.simctl("fault", "add", CREATE_COMPUTE, "--result", "UNKNOWN")
+    rig.node.simctl("fault", "add", DESTROY, "--result", "IN_USE")
+    claim, _ = await prepare(rig, LARGE)
+    rig.node.simctl("fault", "rm", "all")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    assert rig.node.nvml_calls(CREATE) == 1
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+async def test_a_gpu_that_is_lost_meanwhile_keeps_the_record_until_it_is_back(rig: Rig) -> None:
+    await rig.start(GATE)
+    claim, _ = await prepared(rig, LARGE)
+    rig.node.simctl("gpu", "lose", "0")
+    error = (await rig.dra.unprepare([claim], timeout_s=SHORT_S))[claim.uid].error
+    assert error
+    assert started_records(rig) == {claim.uid}
+    rig.node.simctl("gpu", "restore", "0")
+    await rig.wait_until(lambda: not started_records(rig), "the roll-back", timeout_s=30)
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+async def test_an_instance_of_an_administrator_is_left_alone_and_named(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.nvidia_smi("-i", "0", "-mig", "1")
+    rig.node.make_mig_device(0, "3g.40gb", 4, compute="")
+    _, refused = await prepare(rig, LARGE)
+    assert refused.error.startswith("UnknownDevice: ")
+    assert "no claim has made" in refused.error
+    _, refused = await prepare(rig, "gpu-0-mig-2g20gb-14-4")
+    assert refused.error.startswith("UnknownDevice: ")
+    assert instances(rig) == [(0, "3g.40gb", 4)]
+    claim, _ = await prepared(rig, SMALL)
+    await unprepare(rig, claim)
+    assert instances(rig) == [(0, "3g.40gb", 4)]
+    assert is_in_mig_mode(rig)
+
+
+@pytest.mark.parametrize(
+    "function", [SWITCH, CREATE, "nvmlGpuInstanceGetInfo", CREATE_COMPUTE, "nvmlDeviceGetUUID"]
+)
+@pytest.mark.parametrize("retries", ["prepare", "unprepare", "nothing"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind(
+    rig: Rig, function: str, retries: str, moment: str
+) -> None:
+    await rig.start(GATE)
+    await rig.wait_until(lambda: WHOLE in rig.devices(), "the GPU")
+    after = ("--do-work",) if moment == "after" else ()
+    rig.node.simctl("fault", "add", function, "--gpu", "0", "--abort", *after)
+    claim = rig.create_claim(LARGE)
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(broken(rig.dra.prepare([claim])))
+        await killed(rig)
+    assert call.result()
+    await start_again(rig)
+    if retries == "prepare":
+        assert not (await rig.dra.prepare([claim]))[claim.uid].error
+        assert instances(rig) == [(0, "3g.40gb", 4)]
+    if retries == "nothing":
+        await rig.wait_until(lambda: not started_records(rig), "the roll-back")
+    else:
+        await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+@pytest.mark.parametrize("function", [DESTROY_COMPUTE, DESTROY, SWITCH])
+@pytest.mark.parametrize("retries", ["prepare", "unprepare", "nothing"])
+async def test_a_plugin_that_is_killed_in_an_unprepare_leaves_nothing_behind(
+    rig: Rig, function: str, retries: str
+) -> None:
+    await rig.start(GATE)
+    claim, before = await prepared(rig, LARGE)
+    rig.node.simctl("fault", "add", function, "--abort")
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(broken(rig.dra.unprepare([claim])))
+        await killed(rig)
+    assert call.result()
+    await start_again(rig)
+    if retries == "prepare":
+        assert (await rig.dra.prepare([claim]))[claim.uid] == before
+        assert instances(rig) == [(0, "3g.40gb", 4)]
+    if retries == "nothing":
+        await rig.wait_until(lambda: not started_records(rig), "the roll-back")
+    else:
+        await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+async def broken(call: Any) -> bool:
+    """Whether a call ends without an answer."""
+    try:
+        await call
+    except Exception:  # noqa: BLE001 - gRPC's, whichever
+        return True
+    return False
+
+
+async def test_a_restarted_plugin_keeps_the_device_and_publishes_the_same(rig: Rig) -> None:
+    await rig.start(GATE)
+    claim, before = await prepared(rig, LARGE)
+    published = rig.slices()
+    rig.process.stop(signal.SIGKILL)
+    await start_again(rig)
+    assert rig.slices() == published
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    assert rig.node.nvml_calls(CREATE) == 1
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+async def test_after_a_reboot_the_device_is_there_again_without_a_call(rig: Rig) -> None:
+    await rig.start(GATE)
+    claim, before = await prepared(rig, LARGE, pod_uid="p")
+    rig.process.stop(signal.SIGKILL)
+    driver_installation.reboot(rig.node)
+    assert instances(rig) == []
+    await start_again(rig)
+    await rig.wait_until(lambda: instances(rig) == [(0, "3g.40gb", 4)], "the device")
+    await rig.wait_until(lambda: bool(own_specs(rig)), "the spec")
+    assert cdi_edits(rig, cdi_names(before)[0])["deviceNodes"]
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+async def test_a_claim_of_an_earlier_boot_is_unprepared_and_touches_nothing_of_others(
+    rig: Rig,
+) -> None:
+    await rig.start(GATE)
+    claim, _ = await prepared(rig, LARGE, pod_uid="p")
+    rig.process.stop(signal.SIGKILL)
+    driver_installation.reboot(rig.node)
+    rig.node.nvidia_smi("-i", "0", "-mig", "1")
+    rig.node.make_mig_device(0, "3g.40gb", 4)
+    await start_again(rig)
+    error = (await rig.dra.prepare([claim]))[claim.uid].error
+    assert error.startswith("UnknownDevice: ")
+    await rig.wait_until(lambda: bool(rig.events("UnknownDevice")), "the Event of the Node")
+    await unprepare(rig, claim)
+    assert instances(rig) == [(0, "3g.40gb", 4)]
+    assert rig.recorded_claims() == {}
+
+
+async def test_a_spec_that_was_removed_is_written_again(rig: Rig) -> None:
+    await rig.start(GATE)
+    await prepared(rig, LARGE)
+    (path,) = rig.node.cdi.glob("*claim-device*")
+    content = path.read_bytes()
+    path.unlink()
+    await rig.wait_until(path.exists, "the spec")
+    assert path.read_bytes() == content
+
+
+async def test_a_whole_gpu_is_taken_out_of_mig_mode_for_its_claim(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.nvidia_smi("-i", "0", "-mig", "1")
+    claim, _ = await prepared(rig, WHOLE)
+    assert not is_in_mig_mode(rig)
+    (record,) = rig.recorded_claims().values()
+    assert [step["step"] for step in json.loads(record)["steps"]] == ["disable-mig-mode"]
+    await unprepare(rig, claim)
+    claim, _ = await prepared(rig, WHOLE)
+    (record,) = rig.recorded_claims().values()
+    assert json.loads(record)["steps"] == []
+
+
+async def test_with_the_gate_off_held_devices_are_destroyed_with_their_claims(rig: Rig) -> None:
+    await rig.start(GATE)
+    claim, before = await prepared(rig, LARGE)
+    await rig.stop()
+    await start_again(rig, "--feature-gates=DynamicMIG=false")
+    assert not [name for name in rig.devices() if name.startswith("gpu-0")]
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+    await rig.wait_until(lambda: WHOLE in rig.devices(), "the whole GPU", timeout_s=30)
+
+
+@pytest.mark.parametrize("flags", [(GATE,), (f"{GATE},NVMLDeviceHealthCheck=true",)])
+async def test_devices_of_claims_are_no_change_of_the_node(
+    rig: Rig, flags: tuple[str, ...]
+) -> None:
+    await rig.start(*flags)
+    published, opened = rig.slices(), rig.node.nvml_calls("nvmlInitWithFlags")
+    for _ in range(3):
+        claim, _ = await prepared(rig, LARGE, SMALL)
+        await asyncio.sleep(0.5)
+        assert rig.slices() == published
+        await unprepare(rig, claim)
+    await asyncio.sleep(1)
+    assert rig.slices() == published
+    assert rig.node.nvml_calls("nvmlInitWithFlags") == opened
