@@ -61,7 +61,6 @@ PROGRAM = "nvdra-gpu-plugin"
 
 UNAVAILABLE_FEATURES = frozenset(
     {
-        Feature.TIME_SLICING,
         Feature.MPS,
         Feature.CONSUMABLE_SHARES,
         Feature.PASSTHROUGH,
@@ -149,7 +148,13 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         replanner = Replanner(gpus, prepared_claims)
         claim_specs = ClaimSpecFiles(settings.cdi_root, context.host)
         steps = ClaimSteps(
-            gpus, GpuChanges(monitor), claim_specs, context.files, prepared_claims, telemetry
+            context.host,
+            gpus,
+            GpuChanges(monitor),
+            claim_specs,
+            context.files,
+            prepared_claims,
+            telemetry,
         )
         step_recovery = StepRecovery(
             node,

@@ -11,7 +11,7 @@ from pydantic import Field
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.v1beta1 import sharing
 from nvdra_api.v1beta1.device_config import ConfigModel, DeviceConfig, NullableText
-from nvdra_api.v1beta1.sharing import MpsConfig, TimeSlicingConfig
+from nvdra_api.v1beta1.sharing import Interval, MpsConfig, TimeSlicingConfig
 from nvdra_api.validation import Problem
 
 
@@ -71,6 +71,15 @@ class GpuConfig(DeviceConfig):
         """Return this config with the settings of its sharing strategy written out."""
         normalized = self.sharing and self.sharing.normalized(gates)
         return self.model_copy(update={"sharing": normalized})
+
+    @property
+    def time_slice(self) -> Interval | None:
+        """The time slice of a normalized, valid config; None if the GPU is not shared by time."""
+        if self.sharing is None or self.sharing.strategy != sharing.TIME_SLICING:
+            return None
+        slicing = self.sharing.time_slicing_config
+        wanted = None if slicing is None else slicing.interval
+        return next((known for known in sharing.INTERVALS if known == wanted), None)
 
     def problems(self, gates: FeatureGates) -> tuple[Problem, ...]:
         """Return the problems of the sharing settings."""

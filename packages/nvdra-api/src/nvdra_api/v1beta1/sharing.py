@@ -6,7 +6,7 @@ MPS memory limits".
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal, get_args
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr
 
@@ -20,7 +20,10 @@ TIME_SLICING: Final = "TimeSlicing"
 MPS: Final = "MPS"
 STRATEGIES: Final = {TIME_SLICING: Feature.TIME_SLICING, MPS: Feature.MPS}
 """The feature gate that each strategy requires."""
-INTERVALS: Final = ("Default", "Short", "Medium", "Long")
+Interval = Literal["Default", "Short", "Medium", "Long"]
+INTERVALS: Final[tuple[Interval, ...]] = get_args(Interval)
+"""The time slices, in the order of nvidia-smi's numbers."""
+
 
 _DEVICE_KEY: Final = re.compile(r"0|[1-9][0-9]*|(GPU|MIG)-.+")
 _MAX_VALUE: Final = 2**63 - 1

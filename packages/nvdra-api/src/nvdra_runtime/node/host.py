@@ -5,6 +5,7 @@ cached. Source: docs/reference/gpu-devices.md, "Locating driver files",
 docs/reference/gpu-prepare.md, "Boot id".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ LIBRARY_DIRS: Final = (
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
 )
+
+PROGRAM_DIRS: Final = ("opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")
 
 MAX_LINKS = 40
 """The kernel's limit for symbolic links in a path."""
@@ -49,13 +52,25 @@ class Host:
             FileNotFoundError: The library is in none of the directories; the message lists them.
             OSError: It cannot be found out.
         """
-        for directory in ("", *LIBRARY_DIRS):
+        return self._find(name, LIBRARY_DIRS)
+
+    def find_program(self, name: str) -> Path:
+        """Find a program of the driver, as `find_library`.
+
+        Raises:
+            FileNotFoundError: The program is in none of the directories; the message lists them.
+            OSError: It cannot be found out.
+        """
+        return self._find(name, PROGRAM_DIRS)
+
+    def _find(self, name: str, directories: Sequence[str]) -> Path:
+        for directory in ("", *directories):
             found = resolve_in_root(self.driver_root, Path(directory, name))
             if found is not None and found.is_file():
                 return found
         raise FileNotFoundError(
             f"{name} is not in the driver root {self.driver_root}, nor in its directories "
-            f"{', '.join(LIBRARY_DIRS)}; check that the driver is installed and that "
+            f"{', '.join(directories)}; check that the driver is installed and that "
             "--container-driver-root is its mount point"
         )
 

@@ -255,6 +255,10 @@ class Nvml:
         """0 default, 2 prohibited, 3 exclusive process."""
         return int(self._query_if_supported("nvmlDeviceGetComputeMode", gpu) or 0)
 
+    def set_compute_mode(self, gpu: DeviceHandle, mode: int) -> None:
+        """Set who may compute on the GPU (`nvmlComputeMode_t`), until the driver is unloaded."""
+        self.call("nvmlDeviceSetComputeMode", gpu.uuid, gpu.pointer, mode)
+
     def power_limits_mw(self, gpu: DeviceHandle) -> PowerLimits | None:
         """The power limits in milliwatts; None if the GPU has none."""
         current = self._query_if_supported("nvmlDeviceGetPowerManagementLimit", gpu)

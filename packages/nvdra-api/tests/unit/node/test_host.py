@@ -93,3 +93,14 @@ def test_what_is_not_there_is_told_with_where_it_was_looked_for(tmp_path: Path) 
         Host(driver_root=tmp_path).find_library(LIBRARY)
     for part in (LIBRARY, str(tmp_path), "usr/lib64", "lib64", "--container-driver-root"):
         assert part in str(caught.value)
+
+
+def test_a_program_is_found_in_the_first_directory_that_has_it(tmp_path: Path) -> None:
+    host = Host(driver_root=tmp_path)
+    with pytest.raises(FileNotFoundError, match="nvidia-smi is not in the driver root"):
+        host.find_program("nvidia-smi")
+    for directory in ("usr/bin", "opt/bin"):
+        program = tmp_path / directory / "nvidia-smi"
+        program.parent.mkdir(parents=True)
+        program.touch()
+        assert host.find_program("nvidia-smi") == program

@@ -103,3 +103,14 @@ def test_settings_of_the_other_strategy_are_a_problem() -> None:
     assert texts(shared("MPS", slicing=TimeSlicingConfig(interval="Long"))) == [
         "cannot use TimeSlicingConfig with the 'MPS' strategy"
     ]
+
+
+def test_the_time_slice_is_that_of_the_strategy() -> None:
+    for config, expected in (
+        (shared("TimeSlicing", slicing=TimeSlicingConfig(interval="Long")), "Long"),
+        (shared("TimeSlicing"), "Default"),
+        (shared("TimeSlicing", slicing=TimeSlicingConfig()), "Default"),
+        (shared("MPS"), None),
+        (GpuConfig(), None),
+    ):
+        assert config.normalized(ALL).time_slice == expected

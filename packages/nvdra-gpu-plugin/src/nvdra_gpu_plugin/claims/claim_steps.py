@@ -17,6 +17,7 @@ from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, GpuUUID
 from nvdra_cdi.errors import CDIError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
@@ -24,8 +25,8 @@ from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
 from nvdra_gpu_plugin.claims import plan
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.devices.steps import DisableMigMode, MakeMigDevice, Step
-from nvdra_gpu_plugin.hardware import mig_changes
+from nvdra_gpu_plugin.devices.steps import DisableMigMode, MakeMigDevice, ShareByTime, Step
+from nvdra_gpu_plugin.hardware import mig_changes, sharing_changes
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 
@@ -40,6 +41,7 @@ class ClaimSteps:
 
     def __init__(
         self,
+        host: Host,
         gpus: NodeGpus,
         changes: GpuChanges,
         specs: ClaimSpecFiles,
@@ -47,6 +49,7 @@ class ClaimSteps:
         prepared_claims: PreparedClaims[GpuClaimRecord],
         telemetry: Telemetry,
     ) -> None:
+        self._host = host
         self._gpus = gpus
         self._changes = changes
         self._specs = specs
@@ -79,8 +82,7 @@ class ClaimSteps:
         if started is not None and not plan.is_same(record, started):
             await self.roll_back(started)
             started = None
-        if started is None:
-            await self._check_free(record)
+        record = plan.resumed(record, started) if started else await self._inspect(record)
         begun = record.begun(self._prepared_claims.boot_id)
         await self._prepared_claims.add_started(record.ref, begun)
         try:
@@ -108,16 +110,16 @@ class ClaimSteps:
             await self._write_spec(record)
             return record
         if not is_begun:
-            await self._check_free(record)
+            record = await self._inspect(record)
         begun = record.begun(boot)
         await self._prepared_claims.add(record.ref, begun)
         done = await self._do(begun)
         await self._write_spec(done)
         await self._prepared_claims.add(record.ref, done)
         LOG.info(
-            "The MIG devices of a prepared claim were made again",
+            "What a prepared claim needs was done to the hardware again",
             claim=str(record.ref),
-            devices=[step.device for step in done.made],
+            devices=[step.device for step in done.steps],
         )
         return done
 
@@ -182,15 +184,25 @@ class ClaimSteps:
         started = self._prepared_claims[record.uid]
         return started if started.steps_boot == self._prepared_claims.boot_id else None
 
-    async def _check_free(self, record: GpuClaimRecord) -> None:
-        """Check that nothing is in the places of MIG devices: it would be taken for the claim's."""
+    async def _inspect(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        """The record, before its first step, with what undoing the steps must restore.
 
-        async def check(step: Step) -> Step:
-            if isinstance(step, MakeMigDevice):
+        Nothing may be in the places of MIG devices: it would be taken for the claim's.
+        """
+        return record.with_steps(await _on_each_gpu(record.steps, self._inspect_step))
+
+    async def _inspect_step(self, step: Step) -> Step:
+        match step:
+            case MakeMigDevice():
                 await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
-            return step
-
-        await _on_each_gpu(record.steps, check)
+                return step
+            case ShareByTime():
+                former = await self._changes.run(
+                    step.gpu, step.device, sharing_changes.current, self._host
+                )
+                return step.model_copy(update={"former": former})
+            case DisableMigMode():
+                return step
 
     async def _do(self, record: GpuClaimRecord) -> GpuClaimRecord:
         with self._telemetry.step("do steps"):
@@ -205,16 +217,25 @@ class ClaimSteps:
             case DisableMigMode():
                 await self._changes.run(step.gpu, step.device, mig_changes.disable_mig_mode, step)
                 return step
+            case ShareByTime():
+                await self._changes.run(
+                    step.gpu, step.device, sharing_changes.share, self._host, step
+                )
+                return step
 
     async def _undo_step(self, step: Step) -> Step:
         if isinstance(step, DisableMigMode):
             return step
         if self._changes.is_absent(step.gpu):
             LOG.warning(
-                "The GPU of a MIG device is gone, and the device with it",
+                "A GPU is gone, and with it what was done for a claim",
                 device=step.device,
                 gpu=step.gpu,
             )
+            return step
+        if isinstance(step, ShareByTime):
+            run = self._changes.run
+            await run(step.gpu, step.device, sharing_changes.restore, self._host, step)
             return step
         await self._changes.run(step.gpu, step.device, mig_changes.destroy, step)
         return step.model_copy(update={"made": None})
@@ -231,6 +252,10 @@ class ClaimSteps:
                 return await self._changes.run(step.gpu, step.device, mig_changes.exists, step)
             case DisableMigMode():
                 return await self._changes.run(step.gpu, step.device, mig_changes.is_mig_mode_off)
+            case ShareByTime():
+                return await self._changes.run(
+                    step.gpu, step.device, sharing_changes.is_shared, self._host, step
+                )
 
     async def _write_spec(self, record: GpuClaimRecord) -> None:
         """Write the claim's own spec, if it needs one.

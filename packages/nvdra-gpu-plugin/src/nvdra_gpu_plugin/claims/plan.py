@@ -1,6 +1,6 @@
 """Decides which devices a claim gets, and whether it may have them. `preparer` does the rest."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
@@ -12,6 +12,7 @@ from nvdra_api.resource.claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
+from nvdra_api.v1beta1 import GpuConfig
 from nvdra_runtime.claims import records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
@@ -21,7 +22,7 @@ from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigPartition
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
-from nvdra_gpu_plugin.devices.steps import DisableMigMode
+from nvdra_gpu_plugin.devices.steps import DisableMigMode, ShareByTime, Step
 
 
 def make(
@@ -60,11 +61,7 @@ def make(
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),
         devices=records_of_devices,
-        steps=tuple(
-            device_identity.make_mig_device(device)
-            for device in found
-            if isinstance(device, MigPartition)
-        ),
+        steps=tuple(_steps(configured, found)),
     )
 
 
@@ -161,8 +158,37 @@ def is_same(record: GpuClaimRecord, started: GpuClaimRecord) -> bool:
     return _places(record) == _places(started)
 
 
+def resumed(record: GpuClaimRecord, started: GpuClaimRecord) -> GpuClaimRecord:
+    """The record for another attempt: what an interrupted one found is restored in the end."""
+    former = {each.gpu: each.former for each in started.steps if isinstance(each, ShareByTime)}
+    steps = tuple(
+        step.model_copy(update={"former": former.get(step.gpu)})
+        if isinstance(step, ShareByTime)
+        else step
+        for step in record.steps
+    )
+    return record.with_steps(steps)
+
+
 def _places(record: GpuClaimRecord) -> set[object]:
-    return {(step.gpu, step.device, step.placement) for step in record.made}
+    """What is made and set, and where. Whether MIG mode must go first depends on the moment."""
+    made = {(step.gpu, step.device, step.placement) for step in record.made}
+    shared = {(each.gpu, each.interval) for each in record.steps if isinstance(each, ShareByTime)}
+    return {*made, *shared}
+
+
+def _steps(
+    configured: Sequence[ConfiguredResult], devices: Sequence[Device | MigPartition]
+) -> Iterator[Step]:
+    """What the claim's devices need done. Who only monitors a GPU does not change it."""
+    for entry, device in zip(configured, devices, strict=True):
+        if isinstance(device, MigPartition):
+            yield device_identity.make_mig_device(device)
+        elif isinstance(device, Gpu) and not entry.result.admin_access:
+            config = entry.config
+            interval = config.time_slice if isinstance(config, GpuConfig) else None
+            if interval is not None:
+                yield ShareByTime(gpu=device.uuid, device=device.name, interval=interval)
 
 
 def _device_record(

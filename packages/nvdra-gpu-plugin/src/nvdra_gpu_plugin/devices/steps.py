@@ -7,6 +7,7 @@ The record is `started` before the first step has an effect, so that a successor
 from typing import Annotated, Literal
 
 from nvdra_api.ids import DeviceName, GpuUUID, MigUUID
+from nvdra_api.v1beta1.sharing import Interval
 from pydantic import BaseModel, ConfigDict, Field
 
 from nvdra_gpu_plugin.devices.mig_profiles import Placement
@@ -55,5 +56,29 @@ class DisableMigMode(_Frozen):
     device: DeviceName
 
 
-Step = Annotated[MakeMigDevice | DisableMigMode, Field(discriminator="step")]
+class GpuSharing(_Frozen):
+    """How a GPU divides its time among processes.
+
+    Attributes:
+        interval: How long a process computes before another one has its turn; None if the driver
+            does not say.
+        compute_mode: `nvmlComputeMode_t`: 0 lets several processes use the GPU.
+    """
+
+    interval: Interval | None
+    compute_mode: int
+
+
+class ShareByTime(_Frozen):
+    """Let processes take turns on a GPU. Its inverse restores how it was shared before."""
+
+    step: Literal["share-by-time"] = "share-by-time"
+    gpu: GpuUUID
+    device: DeviceName
+    interval: Interval
+    former: GpuSharing | None = None
+    """As it was in this boot before the claim was prepared; None until it was looked at."""
+
+
+Step = Annotated[MakeMigDevice | DisableMigMode | ShareByTime, Field(discriminator="step")]
 """One step. A record has its steps in the order in which they are done."""

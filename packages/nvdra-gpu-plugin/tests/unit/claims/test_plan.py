@@ -1,6 +1,7 @@
 """Allocation results → what a claim will hold, or why it cannot; no hardware, no clock."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
+from nvdra_gpu_plugin.devices.steps import GpuSharing, ShareByTime
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_testing.hardware.gpus import h100
 
@@ -82,6 +84,15 @@ def made(
 ) -> GpuClaimRecord:
     configured = results(*devices, **allocated)
     return plan.make(claim(uid, pod, requested), configured, inventory, named or generation(), NODE)
+
+
+def shared_by_time(*devices: str, interval: str, admin: bool = False) -> GpuClaimRecord:
+    """The record of a claim whose GPUs are shared by time."""
+    config = GpuConfig.model_validate(
+        {"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}}
+    )
+    configured = [replace(each, config=config) for each in results(*devices, admin=admin)]
+    return plan.make(claim(), configured, INVENTORY, generation(), NODE)
 
 
 def held(*records: GpuClaimRecord) -> GpuClaimIndex:
@@ -315,3 +326,23 @@ def refusal(
     except DriverError as error:
         return error
     return None
+
+
+def test_each_gpu_that_is_shared_by_time_has_a_step_and_others_have_none() -> None:
+    gpus = [INVENTORY.by_name[DeviceName(name)] for name in ("gpu-0", "gpu-1")]
+    assert shared_by_time("gpu-0", "gpu-1", interval="Long").steps == tuple(
+        ShareByTime(gpu=GpuUUID(gpu.uuid), device=gpu.name, interval="Long") for gpu in gpus
+    )
+    assert made("gpu-0").steps == ()
+    assert shared_by_time("gpu-0", interval="Long", admin=True).steps == ()
+
+
+def test_a_second_attempt_restores_what_the_first_one_found() -> None:
+    record = shared_by_time("gpu-0", interval="Long")
+    found = GpuSharing(interval="Short", compute_mode=3)
+    (step,) = record.steps
+    started = record.with_steps((step.model_copy(update={"former": found}),))
+    assert plan.is_same(record, started)
+    assert plan.resumed(record, started) == started
+    assert not plan.is_same(shared_by_time("gpu-0", interval="Short"), started)
+    assert not plan.is_same(shared_by_time("gpu-1", interval="Long"), started)

@@ -1,0 +1,84 @@
+"""Changes how a GPU divides its time among processes.
+
+A setting is written only if it is another one, because nvidia-smi takes time and the driver logs
+every change. All functions block: they run on the thread of the GPU, while its lock is held.
+Source: docs/reference/gpu-prepare.md, "Time-slicing".
+"""
+
+from typing import Final
+
+from nvdra_api.errors import PermanentError, Reason
+from nvdra_api.ids import DeviceName
+from nvdra_api.v1beta1.sharing import Interval
+from nvdra_runtime.node.host import Host
+from nvdra_runtime.node.nvml import DeviceHandle, Nvml
+
+from nvdra_gpu_plugin.devices.steps import GpuSharing, ShareByTime
+from nvdra_gpu_plugin.driver import nvidia_smi
+from nvdra_gpu_plugin.driver.nvidia_smi import SmiError
+
+_SHARED: Final = 0
+"""`NVML_COMPUTEMODE_DEFAULT`: several processes may use the GPU."""
+
+
+def current(nvml: Nvml, gpu: DeviceHandle, host: Host) -> GpuSharing:
+    """How the GPU is shared now.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    return GpuSharing(
+        interval=nvidia_smi.time_slice(host, gpu.uuid), compute_mode=nvml.compute_mode(gpu)
+    )
+
+
+def share(nvml: Nvml, gpu: DeviceHandle, host: Host, step: ShareByTime) -> None:
+    """Let several processes take turns on the GPU.
+
+    Raises:
+        PermanentError: `DeviceUnhealthy`: the time slice cannot be set.
+        NvmlError: The compute mode cannot be set.
+    """
+    _apply(nvml, gpu, host, step.device, GpuSharing(interval=step.interval, compute_mode=_SHARED))
+
+
+def restore(nvml: Nvml, gpu: DeviceHandle, host: Host, step: ShareByTime) -> None:
+    """Share the GPU as before the step. What is not known is as the driver starts with it.
+
+    Raises:
+        PermanentError: `DeviceUnhealthy`: the time slice cannot be set.
+        NvmlError: The compute mode cannot be set.
+    """
+    former = step.former or GpuSharing(interval=None, compute_mode=_SHARED)
+    _apply(nvml, gpu, host, step.device, former)
+
+
+def is_shared(nvml: Nvml, gpu: DeviceHandle, host: Host, step: ShareByTime) -> bool:
+    """Whether the step is done, as far as the driver says.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    now = current(nvml, gpu, host)
+    return now.compute_mode == _SHARED and now.interval in (None, step.interval)
+
+
+def _apply(
+    nvml: Nvml, gpu: DeviceHandle, host: Host, device: DeviceName, wanted: GpuSharing
+) -> None:
+    now = current(nvml, gpu, host)
+    if now.compute_mode != wanted.compute_mode:
+        nvml.set_compute_mode(gpu, wanted.compute_mode)
+    interval: Interval = wanted.interval or "Default"
+    if now.interval == interval:
+        return
+    try:
+        nvidia_smi.set_time_slice(host, gpu.uuid, interval)
+    except SmiError as error:
+        raise PermanentError(
+            Reason.DEVICE_UNHEALTHY,
+            f"the time slice of {device} ({gpu.uuid}) cannot be set to {interval}: {error}",
+            "check that the driver's nvidia-smi works on the node, or remove timeSlicingConfig "
+            "from the claim",
+            device=device,
+        ) from error
