@@ -129,7 +129,13 @@ class Plugin:
         specs = ClaimSpecFiles(node.cdi, Host(proc=node.root / "none"), node.tree.host)
         telemetry = Telemetry(clock, PluginMetrics(driver="d", node=NODE), TraceRecorder())
         self.steps = ClaimSteps(
-            NodeGpus(monitor), GpuChanges(monitor), specs, files, self.prepared, telemetry
+            node.tree.host,
+            NodeGpus(monitor),
+            GpuChanges(monitor),
+            specs,
+            files,
+            self.prepared,
+            telemetry,
         )
 
     def plan(self, *devices: str) -> GpuClaimRecord:
