@@ -1,7 +1,7 @@
 /*
  * Handles of MIG instances (nvml-simulator.md §7.10): numbers that name the instance and no other before or after it, so
- * that none is ever used again and nothing has to be kept for them. Their highest bits are those of no address, and
- * nobody looks behind them.
+ * that none is ever used again and nothing has to be kept for them. Where the node file has handles used again, they
+ * name the place of the instance only. Their highest bits are those of no address, and nobody looks behind them.
  */
 #include "sim.h"
 
@@ -29,7 +29,7 @@ void *instance_handle(const struct instance *instance)
     put(&handle, instance->gpu, GPU_BITS);
     put(&handle, instance->gpu_instance, INSTANCE_BITS);
     put(&handle, instance->compute_instance, COMPUTE_BITS);
-    put(&handle, instance->incarnation, INCARNATION_BITS);
+    put(&handle, description()->mig_reuses_handles ? 0 : instance->incarnation, INCARNATION_BITS);
     return (void *)(uintptr_t)handle;
 }
 
@@ -44,12 +44,17 @@ bool instance_of(const void *pointer, enum instance_kind kind, struct instance *
     return handle == TAG && instance->kind == kind;
 }
 
+static bool is_incarnation(uint64_t named, uint64_t existing)
+{
+    return description()->mig_reuses_handles || named == existing;
+}
+
 bool instance_is_in(const struct instance *instance, const struct sim_gpu_instance *record)
 {
     if (!record->in_use || instance->kind == GPU_INSTANCE)
-        return record->in_use && record->incarnation == instance->incarnation;
+        return record->in_use && is_incarnation(instance->incarnation, record->incarnation);
     const struct sim_compute_instance *compute = &record->compute[instance->compute_instance];
-    return compute->in_use && compute->incarnation == instance->incarnation;
+    return compute->in_use && is_incarnation(instance->incarnation, compute->incarnation);
 }
 
 bool instance_exists(const struct instance *instance, struct sim_gpu_instance *record)

@@ -113,11 +113,13 @@ def test_uninstalling_nothing_is_no_error(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "asked", [{"fabric": {"follow_fm": True}}, {"mig": {"renumber_minor_on_toggle": True}}]
+)
 def test_a_description_that_the_library_cannot_simulate_is_refused_and_leaves_nothing(
-    tmp_path: Path,
+    asked: dict[str, dict[str, bool]], tmp_path: Path
 ) -> None:
-    coupled = {"fabric": {"follow_fm": True}}
-    node = node_config.from_profile("dgx-h100", "node-0", {**coupled, **TABLE})
+    node = node_config.from_profile("dgx-h100", "node-0", {**asked, **TABLE})
     with pytest.raises(encoding.UnsupportedError):
         installed(node, tmp_path / "node")
     assert list(tmp_path.iterdir()) == []

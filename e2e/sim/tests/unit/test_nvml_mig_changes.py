@@ -8,9 +8,11 @@ import random
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -369,6 +371,24 @@ def test_a_device_that_is_made_again_has_the_same_uuid_and_another_handle(nvml_o
     assert code(pynvml.nvmlDeviceGetUUID, again[2]) == 0
 
 
+def test_a_handle_may_stand_for_what_is_at_its_place_later(nvml_on: NvmlOn) -> None:
+    """NVML's reference allows that. Who keeps handles has to notice."""
+    node_with(nvml_on, mig={"reuse_handles": True, "uuid": "fresh"})
+    seen = []
+    for profile in (TWO, DOUBLE):  # both are GPU instance 3 at 0
+        instance = create(profile, 0, 2)
+        compute = pynvml.nvmlGpuInstanceCreateComputeInstance(instance, 0)
+        device = pynvml.nvmlComputeInstanceGetInfo_v2(compute).device
+        seen.append((device, pynvml.nvmlDeviceGetUUID(device)))
+        if profile == TWO:
+            pynvml.nvmlComputeInstanceDestroy(compute)
+            assert code(pynvml.nvmlDeviceGetUUID, device) == INVALID
+            pynvml.nvmlGpuInstanceDestroy(instance)
+    (first, before), (_, after) = seen
+    assert pynvml.nvmlDeviceGetUUID(first) == after != before
+    assert pynvml.nvmlDeviceGetName(first).endswith("1g.20gb")
+
+
 def test_handles_do_not_run_out(nvml_on: NvmlOn) -> None:
     node = node_with(nvml_on)
     for _ in range(2000):
@@ -494,6 +514,47 @@ def test_threads_that_come_and_go_leave_nothing(nvml_on: NvmlOn) -> None:
     with ThreadPoolExecutor(7) as pool:
         assert list(pool.map(cycle, range(7))) == list(range(7))
     assert not any(record.in_use for record in node.snapshot().tables[0].instances)
+
+
+def wait_until_blocked(node: State) -> None:
+    """Until somebody waits for the lock on the state file, which this process holds."""
+    locks, inode = Path("/proc/locks"), f":{node.path.stat().st_ino} "
+    while not any("->" in line and inode in line for line in locks.read_text().splitlines()):
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("lost", "answers"), [(False, [INVALID] * 3), (True, [LOST] * 3)], ids=["gone", "lost"]
+)
+def test_who_had_to_wait_for_another_change_finds_what_it_left(
+    nvml_on: NvmlOn, lost: bool, answers: list[int]
+) -> None:
+    """All checks of a call are made again under the lock."""
+    node = node_with(nvml_on)
+    full, empty = create(TWO, 0, 2), create(TWO, 2, 2)
+    compute = pynvml.nvmlGpuInstanceCreateComputeInstance(full, 0)
+    with ThreadPoolExecutor() as pool:
+        for call, arguments, answer in zip(
+            (
+                pynvml.nvmlGpuInstanceCreateComputeInstance,
+                pynvml.nvmlComputeInstanceDestroy,
+                pynvml.nvmlGpuInstanceDestroy,
+            ),
+            ((full, 0), (compute,), (empty,)),
+            answers,
+            strict=True,
+        ):
+            with node.transaction() as now:
+                waiting = pool.submit(code, call, *arguments)
+                wait_until_blocked(node)
+                before = bytes(now.tables[0])
+                now.gpus[0].lost = lost
+                if not lost:
+                    now.tables[0] = type(now.tables[0])()
+            assert waiting.result() == answer
+            with node.transaction() as now:
+                now.gpus[0].lost = 0
+                now.tables[0] = type(now.tables[0]).from_buffer_copy(before)
 
 
 def test_another_process_sees_no_half_made_instance(nvml_on: NvmlOn) -> None:

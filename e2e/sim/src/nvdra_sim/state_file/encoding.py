@@ -69,6 +69,7 @@ def description(node: NodeDescription) -> layout.Description:
         mig_offers_rev1="rev1" in node.mig.ci_extra,
         mig_offers_nvl="nvl" in node.mig.ci_extra,
         mig_fresh_uuids=node.mig.uuid == "fresh",
+        mig_reuses_handles=node.mig.reuse_handles,
         mig_reversed_halves=node.mig.gi_id_order == "reversed",
         mig_clients_block_switch=node.mig.switch_blocked_by_clients == "all",
         mig_busy_fails_call=node.mig.busy_switch == "return_code",
@@ -301,6 +302,7 @@ def _fill(structure: StructureT, **fields: str | int | Iterable[object]) -> Stru
 
 def _refuse_unsupported_node(node: NodeDescription) -> None:
     asked = [
+        *(["mig.renumber_minor_on_toggle"] if node.mig.renumber_minor_on_toggle else []),
         *(["fabric.follow_fm"] if node.fabric.follow_fm else []),
         *(["events.early_timeout_probability"] if node.event_early_timeout_probability else []),
     ]

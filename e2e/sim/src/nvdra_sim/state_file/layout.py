@@ -196,6 +196,7 @@ class Description(Structure):
         ("mig_offers_nvl", c_uint32),
         ("mig_fresh_uuids", c_uint32),
         ("mig_reversed_halves", c_uint32),
+        ("mig_reuses_handles", c_uint32),
         ("mig_clients_block_switch", c_uint32),
         ("mig_busy_fails_call", c_uint32),
         ("gpu_lost_wait", c_uint32),
