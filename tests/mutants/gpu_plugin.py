@@ -108,8 +108,8 @@ MUTANTS: Final = (
     Mutant(
         "prepare: no lock of the GPU",
         f"{_PLUGIN}/claims/preparer.py",
-        "self._locks.hold(gpus, holder=str(",
-        "KeyedLocks[PciAddress]().hold(gpus, holder=str(",
+        "        hold = self._recovery.locks.hold(",
+        "        hold = type(self._recovery.locks)().hold(",
         "Two pods get the same GPU.",
         (_PREPARER,),
         (

@@ -1,8 +1,7 @@
 """Makes and destroys MIG instances of a GPU, and switches its MIG mode.
 
 Every function is one step. What follows if a step fails is the caller's business. All of them
-block: they run on the thread of the GPU. Source: docs/reference/gpu-devices.md, "Dynamic MIG life
-cycle in NVML calls".
+block: they run on the thread of the GPU. Source: docs/reference/gpu-prepare.md, "Dynamic MIG".
 """
 
 import ctypes
