@@ -80,6 +80,7 @@ class GpuProbe:
         clock: Clock,
         worker: Worker,
         previous: Gpu | None,
+        finds_partitions: bool = False,
     ) -> None:
         self.worker = worker
         self.gpu = previous
@@ -90,6 +91,7 @@ class GpuProbe:
         self._index = index
         self._host = host
         self._clock = clock
+        self._finds_partitions = finds_partitions
         self._mig_devices: Listing = {}
         self._minor: int | None = None
         self._error = ""
@@ -186,7 +188,7 @@ class GpuProbe:
         nvml, handle = self._session.nvml, self.handle
         listed = self._mig_devices
         if handle is None:  # the first query of a new session has not ended
-            found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
+            found = self._discover()
             if found is not None:
                 handle, listed = found.handle, found.mig_devices
         if handle is None or handle.uuid != _gpu_uuid(device):
@@ -301,10 +303,22 @@ class GpuProbe:
                 if self._has_same_mode(self.handle, self.gpu):
                     return _QueryResult()
             # Also after a switch of the MIG mode, which may change the GPU's minor number.
-            found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
+            found = self._discover()
         except (NvmlError, ValueError) as error:
             return _QueryResult(error=error)
         return _QueryResult(found)
+
+    def _discover(self) -> DiscoveredGpu | None:
+        """Describe the GPU, on its thread."""
+        session = self._session
+        return discovery.discover_gpu(
+            session.nvml,
+            self._index,
+            self._host,
+            session.versions,
+            self._finds_partitions,
+            self.gpu,
+        )
 
     def _has_same_mode(self, handle: DeviceHandle, gpu: Gpu) -> bool:
         """Whether the GPU is in the same mode with the same MIG devices. On the GPU's thread."""
@@ -344,6 +358,7 @@ def create_probes(
     clock: Clock,
     previous: Mapping[PciAddress, Gpu],
     worker: Callable[[int], Worker],
+    finds_partitions: bool = False,
 ) -> tuple[GpuProbe, ...]:
     """Create the probes of a session's GPUs. None of them has been queried yet.
 
@@ -353,9 +368,18 @@ def create_probes(
         clock: Says since when a GPU does not work.
         previous: The GPUs of the former session by PCI address, if the driver is the same.
         worker: Returns an idle thread for the GPU at an index.
+        finds_partitions: Whether MIG devices can be made for claims (`DynamicMIG`).
     """
     return tuple(
-        GpuProbe(session, index, host, clock, worker(index), previous.get(pci) if pci else None)
+        GpuProbe(
+            session,
+            index,
+            host,
+            clock,
+            worker(index),
+            previous.get(pci) if pci else None,
+            finds_partitions,
+        )
         for index in range(session.count)
         for pci in (_pci_address(session, index),)
     )
