@@ -308,6 +308,22 @@ MUTANTS: Final = (
         (f"{_UNIT}/publishing/test_partitions.py",),
     ),
     Mutant(
+        "partitions: counters that are dropped are asked for only once",
+        f"{_PLUGIN}/publishing/counter_support.py",
+        "        if is_other or not (self._is_kept or self._has_lost):",
+        "        if is_other:",
+        "After its gate was enabled, nothing is offered in parts until the plugin restarts.",
+        (f"{_UNIT}/publishing/test_counter_support.py",),
+    ),
+    Mutant(
+        "partitions: what a slice has lost is forgotten at the next watch",
+        f"{_PLUGIN}/publishing/counter_support.py",
+        "        if is_other or not (self._is_kept or self._has_lost):",
+        "        if is_other or not self._is_kept:",
+        "Between API servers with different gates, slices are written again and again.",
+        (f"{_UNIT}/publishing/test_counter_support.py",),
+    ),
+    Mutant(
         "partitions: a slice has devices and counters of 1.34",
         "packages/nvdra-api/src/nvdra_runtime/resourceslices/arrangement.py",
         "    return SPLIT if release >= _FIRST_SPLIT else COMBINED",
