@@ -455,11 +455,11 @@ _CLAIMS: Final = (
     Mutant(
         "claims: records are in memory before they are on the disk",
         f"{_RUNTIME}/claims/prepared_claims.py",
-        '        stored = await self._store.put(ref, "prepared", claim_record.model_dump_json())\n'
+        "        stored = await self._store.put(ref, state, claim_record.model_dump_json())\n"
         "        self._unindex(ref.uid)\n",
         "        self._unindex(ref.uid)\n"
         "        self._index.put(claim_record)\n"
-        '        stored = await self._store.put(ref, "prepared", claim_record.model_dump_json())\n'
+        "        stored = await self._store.put(ref, state, claim_record.model_dump_json())\n"
         "        self._index.remove(ref.uid)\n",
         "A GPU is held by a claim whose record could not be written.",
         explained="Nothing looks between the two: the GPU's lock is held until the write is done, "

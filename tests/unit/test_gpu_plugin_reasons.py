@@ -55,7 +55,7 @@ def test_no_config_is_refused_for_a_gate_that_has_no_effect(config: DeviceConfig
 def test_every_gate_that_is_off_by_default_has_an_effect_or_is_warned_of() -> None:
     off = {feature for feature, spec in KNOWN_FEATURES.items() if not spec.default}
     of_domains = {Feature.HOST_MANAGED_IMEX}
-    works = {Feature.LIST_ATTRIBUTES, Feature.HEALTH_CHECK}
+    works = {Feature.LIST_ATTRIBUTES, Feature.HEALTH_CHECK, Feature.DYNAMIC_MIG}
     assert off - of_domains - app.UNAVAILABLE_FEATURES == works
 
 

@@ -85,13 +85,13 @@ async def test_a_restart_of_the_driver_leaves_the_slices_as_they_are(node: Publi
 async def test_a_driver_that_starts_reads_what_it_has_published_before(node: PublishedNode) -> None:
     devices = (gpu_device(0), gpu_device(1, memory_gib=40), gpu_device(2))
     async with publishing(node) as publisher:
-        assert await publisher.stored_devices() == []
+        assert await publisher.stored_content() == Slice()
     async with publishing(node, node.make_pool(devices[:2], devices[2:])):
         before = slice_versions(node.slices())
     async with publishing(node) as publisher:
-        stored = await publisher.stored_devices()
+        stored = (await publisher.stored_content()).devices
         assert sorted(stored, key=lambda device: device.name) == list(devices)
-        publisher.publish(node.make_pool(tuple(stored[:2]), tuple(stored[2:])))
+        publisher.publish(node.make_pool(stored[:2], stored[2:]))
         await wait_until(lambda: publisher.state.is_published)
         assert slice_versions(node.slices()) == before
 

@@ -52,6 +52,7 @@ from nvdra_gpu_plugin.nvml_release import nvml_release
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 from nvdra_gpu_plugin.publishing import pool_updater
+from nvdra_gpu_plugin.publishing.counter_support import CounterSupport
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
 from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
@@ -85,6 +86,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         LOG.warning(
             "Feature gates that are on have no effect in this version of the plugin", gates=unused
         )
+    makes_partitions = settings.feature_gates.is_enabled(Feature.DYNAMIC_MIG)
     reports_health = gates.is_enabled(Feature.HEALTH_CHECK)
     program = Program(PROGRAM, __version__, devices="GPUs", reports_health=reports_health)
     async with AsyncExitStack() as stack:
@@ -121,19 +123,33 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 is_released=released.release is not None,
                 events=watcher,
                 made_for_claims=claim_index.made_on,
+                finds_partitions=makes_partitions,
             )
         )
         gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
         support = TaintSupport()
+        counters = CounterSupport(node, context.events) if makes_partitions else None
         publisher = await enter(
-            slice_publisher.create_publisher(context, support.note_dropped).running()
+            slice_publisher.create_publisher(
+                context,
+                partial(_note_dropped, support, counters),
+                None if counters is None else counters.note_restart,
+            ).running()
         )
         taints = report = None
         if health is not None:
             taints = DeviceTaints(node, gpus, health, support, context.events, context.metrics)
             report = HealthReport(node, gpus, health, context.clock)
         updater = PoolUpdater(
-            node, gates, gpus, claim_index, publisher, context.events, context.metrics, taints
+            node,
+            gates,
+            gpus,
+            claim_index,
+            publisher,
+            context.events,
+            context.metrics,
+            taints,
+            counters,
         )
 
         wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
@@ -209,6 +225,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                     taint_support=support.run(api),
                 )
             )
+        if counters is not None:
+            await enter(background_tasks.running(counter_support=counters.run(api)))
         driver = Driver(
             prepared_claims=prepared_claims,
             recovery=recovery,
@@ -220,6 +238,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             readiness_checks={
                 "driver": partial(_driver_problem, gpus, release),
                 **({} if taints is None else {"health": lambda: taints.remark}),
+                **({} if counters is None else {"partitions": lambda: counters.remark}),
             },
             restore_files=partial(_restore_specs, spec_files, claim_specs),
             restore_errors=(OSError, CDIError),
@@ -251,6 +270,15 @@ def _restore_specs(spec_files: SpecFiles, claim_specs: ClaimSpecFiles) -> None:
     """Restore CDI specs that were removed, on the thread for files."""
     spec_files.restore()
     claim_specs.restore()
+
+
+def _note_dropped(
+    taints: TaintSupport, counters: CounterSupport | None, fields: tuple[str, ...]
+) -> None:
+    """Take note of what the API server has dropped from a slice."""
+    taints.note_dropped(fields)
+    if counters is not None:
+        counters.note_dropped(fields)
 
 
 def _is_released(plugin_dir: Path) -> bool:

@@ -92,6 +92,13 @@ async def device_unhealthy(rig: Rig) -> ReportedFailure:
     return await prepare_failing_claim(rig, rig.create_claim("gpu-3"))
 
 
+async def mig_mode_requires_reset(rig: Rig) -> ReportedFailure:
+    await rig.start(JSON_LOGS, "--feature-gates=DynamicMIG=true")
+    rule = ("nvmlDeviceSetMigMode", "--activation-status", "RESET_REQUIRED")
+    rig.node.simctl("fault", "add", *rule)
+    return await prepare_failing_claim(rig, rig.create_claim("gpu-0-mig-1g10gb-19-0"))
+
+
 async def device_node_missing(rig: Rig) -> ReportedFailure:
     await rig.start(JSON_LOGS)
     (rig.node.roots.dev / "nvidia1").unlink()
@@ -180,6 +187,7 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.DEVICE_UNHEALTHY: device_unhealthy,
         Reason.DEVICE_NODE_MISSING: device_node_missing,
         Reason.DRIVER_MISMATCH: driver_mismatch,
+        Reason.MIG_MODE_REQUIRES_RESET: mig_mode_requires_reset,
         Reason.NVML_RELEASED: nvml_released,
         Reason.INVALID_CONFIG: invalid_config,
         Reason.LOCK_TIMEOUT: lock_timeout,

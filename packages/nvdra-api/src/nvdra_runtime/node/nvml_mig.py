@@ -4,7 +4,8 @@ A GPU instance without a compute instance is no MIG device. All functions block:
 thread of the GPU. Source: docs/reference/gpu-devices.md, "Existing MIG devices".
 """
 
-from collections.abc import Mapping
+import ctypes
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,15 @@ from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
 _MIB: Final = 1 << 20
 _PROFILE_LIMIT: Final = 64
 """Profiles are numbered from 0, 18 at present. NVML refuses the first number that there is not."""
+
+_VGPU_GUEST: Final = 2
+"""`NVML_GPU_VIRTUALIZATION_MODE_VGPU`."""
+
+COMPUTE_PROFILES: Final[Mapping[int, int]] = {1: 0, 2: 1, 3: 2, 4: 3, 6: 6, 7: 4, 8: 5}
+"""The profile of compute instances by their slices, `NVML_COMPUTE_INSTANCE_PROFILE_…`.
+
+Where there are several, it is the lowest one. The others, 7 and 8, exist on few GPUs.
+"""
 
 _GONE: Final = (ReturnCode.NOT_FOUND, ReturnCode.INVALID_ARGUMENT)
 """What NVML answers for an instance or a handle of one that was destroyed."""
@@ -85,6 +95,24 @@ class MigProfileInfo:
     jpeg_engines: int
     ofa_engines: int
     memory_bytes: int
+
+
+class PossiblePlacement(NamedTuple):
+    """Memory slices that a GPU instance of a profile can be made of.
+
+    Attributes:
+        start: The first one.
+        size: How many.
+    """
+
+    start: int
+    size: int
+
+
+class _PlacementStruct(ctypes.Structure):
+    """`nvmlGpuInstancePlacement_t`."""
+
+    _fields_ = (("start", ctypes.c_uint), ("size", ctypes.c_uint))
 
 
 def is_gone(error: NvmlError) -> bool:
@@ -176,6 +204,40 @@ def profiles(nvml: Nvml, gpu: DeviceHandle) -> Mapping[int, MigProfileInfo]:
             memory_bytes=int(info.memorySizeMB) * _MIB,
         )
     return found
+
+
+def has_mig(nvml: Nvml, gpu: DeviceHandle) -> bool:
+    """Whether the GPU has a MIG mode, on or off, that this node decides on.
+
+    A GPU of a virtual machine that is itself a part of one (vGPU) has none.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    try:
+        nvml.call("nvmlDeviceGetMigMode", gpu.uuid, gpu.pointer)
+        mode = int(nvml.call("nvmlDeviceGetVirtualizationMode", gpu.uuid, gpu.pointer))
+    except NvmlError as error:
+        if error.is_unsupported:
+            return False
+        raise
+    return mode != _VGPU_GUEST
+
+
+def possible_placements(
+    nvml: Nvml, gpu: DeviceHandle, profile_id: int
+) -> Sequence[PossiblePlacement]:
+    """Where GPU instances of a profile can be made, in NVML's order, whatever exists at present.
+
+    Raises:
+        NvmlError: The GPU does not answer, or the caller is not privileged.
+    """
+    function = "nvmlDeviceGetGpuInstancePossiblePlacements"
+    count = ctypes.c_uint(0)
+    nvml.call(function, gpu.uuid, gpu.pointer, profile_id, None, ctypes.byref(count))
+    found = (_PlacementStruct * count.value)()
+    nvml.call(function, gpu.uuid, gpu.pointer, profile_id, found, ctypes.byref(count))
+    return tuple(PossiblePlacement(each.start, each.size) for each in found[: count.value])
 
 
 def verify_alive(nvml: Nvml, device: MigHandle) -> None:

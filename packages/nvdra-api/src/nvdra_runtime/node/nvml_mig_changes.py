@@ -1,8 +1,7 @@
 """Makes and destroys MIG instances of a GPU, and switches its MIG mode.
 
 Every function is one step. What follows if a step fails is the caller's business. All of them
-block: they run on the thread of the GPU. Source: docs/reference/gpu-devices.md, "Dynamic MIG life
-cycle in NVML calls".
+block: they run on the thread of the GPU. Source: docs/reference/gpu-prepare.md, "Dynamic MIG".
 """
 
 import ctypes
@@ -11,14 +10,11 @@ from typing import Any, Final, NamedTuple
 
 from nvdra_api.ids import MigUUID
 
+from nvdra_runtime.node import nvml_mig
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
 
 _MOST_INSTANCES: Final = 64
 """More instances than any GPU has of one profile: NVML fills a buffer without knowing its size."""
-
-_COMPUTE_PROFILES: Final = {1: 0, 2: 1, 3: 2, 4: 3, 6: 6, 7: 4, 8: 5}
-"""Compute slices → `NVML_COMPUTE_INSTANCE_PROFILE_…`. Index 7 is a second profile of one slice, and
-8 one of seven slices that most GPUs lack."""
 
 _COMPUTE_PROFILE_COUNT: Final = 9
 
@@ -168,7 +164,8 @@ def create_compute_instance(
     Raises:
         NvmlError: It cannot be created. If the last call has failed, it exists.
     """
-    info = _compute_profile_info(nvml, gpu, instance, _COMPUTE_PROFILES[slices])
+    index = nvml_mig.COMPUTE_PROFILES[slices]
+    info = _compute_profile_info(nvml, gpu, instance, index)
     pointer = nvml.call("nvmlGpuInstanceCreateComputeInstance", gpu.uuid, instance.pointer, info.id)
     return _compute_instance(nvml, gpu, pointer)
 

@@ -23,3 +23,11 @@ class Pool:
 
     name: PoolName
     slices: tuple[Slice, ...]
+
+    @property
+    def content(self) -> Slice:
+        """The devices and counter sets of all slices."""
+        return Slice(
+            tuple(each for part in self.slices for each in part.devices),
+            tuple(each for part in self.slices for each in part.shared_counters),
+        )

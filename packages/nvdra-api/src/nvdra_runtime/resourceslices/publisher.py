@@ -19,7 +19,7 @@ from typing import Final
 from nvdra_api.errors import DriverError
 from nvdra_api.ids import NodeName
 from nvdra_api.meta import JsonObject
-from nvdra_api.resource.slices import Device
+from nvdra_api.resource.slices import CounterSet, Device
 
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
@@ -28,7 +28,7 @@ from nvdra_runtime.kube.informer import Informer
 from nvdra_runtime.process import background_tasks, log_records, timeouts
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.resourceslices import pool_diff, slice_spec
-from nvdra_runtime.resourceslices.pool import Pool
+from nvdra_runtime.resourceslices.pool import Pool, Slice
 
 LOG = log_records.logger(__name__)
 
@@ -128,14 +128,19 @@ class Publisher:
         """The state of the publication."""
         return replace(self._state, error=self._state.error or self._informer.error)
 
-    async def stored_devices(self) -> list[Device]:
-        """The devices of the driver's slices of this node, once each, after they were listed."""
+    async def stored_content(self) -> Slice:
+        """The devices and counter sets of all of the driver's slices of this node, once each.
+
+        Returns after they were listed.
+        """
         await self._informer.wait_for_sync()
-        devices: list[JsonObject] = []
-        for each in self._stored_slices():
-            devices += each["spec"].get("devices") or ()
-        read = map(Device.model_validate, devices)
-        return list({device.name: device for device in read}.values())
+        specs = [each["spec"] for each in self._stored_slices()]
+        devices = [each for spec in specs for each in spec.get("devices") or ()]
+        sets = [each for spec in specs for each in spec.get("sharedCounters") or ()]
+        return Slice(
+            tuple({each.name: each for each in map(Device.model_validate, devices)}.values()),
+            tuple({each.name: each for each in map(CounterSet.model_validate, sets)}.values()),
+        )
 
     def publish(self, pool: Pool) -> None:
         """Set the desired pool. An equal pool changes nothing."""

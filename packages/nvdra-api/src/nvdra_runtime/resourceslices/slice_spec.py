@@ -14,10 +14,12 @@ from nvdra_runtime.resourceslices.pool import Slice
 
 TAINTS_GATE: Final = "DRADeviceTaints"
 
+COUNTERS_GATE: Final = "DRAPartitionableDevices"
+
 _GATES = {
     "taints": TAINTS_GATE,
-    "consumesCounters": "DRAPartitionableDevices",
-    "sharedCounters": "DRAPartitionableDevices",
+    "consumesCounters": COUNTERS_GATE,
+    "sharedCounters": COUNTERS_GATE,
     "ints": "DRAListTypeAttributes",
 }
 

@@ -249,11 +249,13 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         ),
         Reason.FEATURE_GATE_DISABLED: Explanation(
             meaning="The config is valid, but it needs a feature gate that is disabled on this "
-            "node.",
+            "node. In an Event of a Node: a feature that is enabled there needs a gate of "
+            "Kubernetes that is disabled.",
             action_by=ActionBy.ADMINISTRATOR,
             check=(_LOG + " | grep feature-gates", "helm -n nvdra-system get values RELEASE --all"),
             remedy=(
-                "Administrator: enable the gate (`global.featureGates` in the chart's values).",
+                "Administrator: enable the gate (`global.featureGates` in the chart's values), or "
+                "the gate of Kubernetes that the Event names.",
                 "User: remove the part of the config that needs it.",
             ),
             alert="None.",

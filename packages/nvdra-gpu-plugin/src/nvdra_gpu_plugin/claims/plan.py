@@ -198,23 +198,19 @@ def _device_record(
     generation: SpecGeneration,
 ) -> GpuDeviceRecord:
     if isinstance(device, MigPartition):
-        return GpuDeviceRecord(
-            request=result.base_request,
-            pool=PoolName(result.pool),
-            device=device.name,
-            **device_identity.partition_fields(device),
-            is_admin=bool(result.admin_access),
-            share_id=result.share_id,
-            cdi_id=f"{names.GPU_CDI_CLAIM_DEVICE_KIND}={claim.ref.uid}-{device.name}",
-        )
+        identity = device_identity.partition_fields(device)
+        cdi_id = f"{names.GPU_CDI_CLAIM_DEVICE_KIND}={claim.ref.uid}-{device.name}"
+    else:
+        identity = device_identity.fields(device)
+        cdi_id = generation.cdi_ids[device.name]
     return GpuDeviceRecord(
         request=result.base_request,
         pool=PoolName(result.pool),
         device=device.name,
-        **device_identity.fields(device),
+        **identity,
         is_admin=bool(result.admin_access),
         share_id=result.share_id,
-        cdi_id=generation.cdi_ids[device.name],
+        cdi_id=cdi_id,
     )
 
 

@@ -8,7 +8,7 @@ is repeated until it succeeds.
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason
@@ -66,6 +66,7 @@ class StepRecovery:
         self._gate = gate
         self._events = events
         self._reported: dict[ClaimUID, str] = {}
+        self._is_complete = False
 
     async def roll_back_others(
         self, wanted: GpuClaimRecord, gpus: Collection[PciAddress], deadline: float
@@ -93,20 +94,25 @@ class StepRecovery:
 
     async def run(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
         """Recover claims as soon as the hardware is known or changes. Run until cancelled."""
-        await recovery.done.wait()
-        await self._remove_other_specs()
-        serial, is_complete = 0, await self._recover(self._with_steps)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recover_repeatedly())
+            await recovery.done.wait()
+            await self._remove_other_specs()
+            self._is_complete = False  # records may have been added
+
+    async def _recover_repeatedly(self) -> None:
+        serial = 0
         while True:
-            try:
-                async with asyncio.timeout(_INTERVAL_S):
-                    serial = await self._gpus.changed_since(serial)
-                is_complete = False
-            except TimeoutError:
-                pass
-            if not is_complete:
-                is_complete = await self._recover(self._with_steps)
+            if not self._is_complete:
+                self._is_complete = True  # unless somebody says otherwise meanwhile
+                if not await self._recover(self._with_steps):
+                    self._is_complete = False
             elif left := self._steps.left_over:
                 await self._recover([record.uid for record in left])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL_S):
+                    serial = await self._gpus.changed_since(serial)
+                    self._is_complete = False
 
     @property
     def _with_steps(self) -> list[ClaimUID]:

@@ -173,9 +173,20 @@ class Gpu:
         return "gpu"
 
     @property
+    def offers_whole(self) -> bool:
+        """Whether it can be allocated as a whole.
+
+        It cannot in MIG mode, unless the mode follows from what is allocated. While an
+        administrator's MIG devices exist, it stays in MIG mode.
+        """
+        if self.can_switch_mode:
+            return not self.mig_devices
+        return not self.is_mig_enabled
+
+    @property
     def devices(self) -> "tuple[Device, ...]":
-        """What it offers: its MIG devices in MIG mode, otherwise itself."""
-        return self.mig_devices if self.is_mig_enabled else (self,)
+        """What it offers of what exists: itself, or its MIG devices."""
+        return (self,) if self.offers_whole else self.mig_devices
 
     @property
     def can_switch_mode(self) -> bool:

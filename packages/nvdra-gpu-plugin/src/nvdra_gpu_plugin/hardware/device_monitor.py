@@ -78,6 +78,7 @@ class DeviceMonitor:
         is_released: bool = False,
         events: EventWatcher | None = None,
         made_for_claims: MadeForClaims = gpu_probe.nothing_made,
+        finds_partitions: bool = False,
     ) -> None:
         self.state = DeviceState(node_fault=Fault("", "they have not been inspected yet"))
         self.serial = 0
@@ -92,6 +93,7 @@ class DeviceMonitor:
         self._threads = threads
         self._events = events
         self._made_for_claims = made_for_claims
+        self._finds_partitions = finds_partitions
         self._workers: dict[int, Worker] = {}
         self._session_tasks: list[asyncio.Task[None]] = []
         self._reopen_policy = NvmlReopenPolicy()
@@ -225,7 +227,13 @@ class DeviceMonitor:
         session = await self._sessions.open(found)
         previous = {gpu.pci: gpu for gpu in self._known_gpus(session)}
         self.probes = gpu_probe.create_probes(
-            session, self._host, self._clock, previous, self._worker, self._made_for_claims
+            session,
+            self._host,
+            self._clock,
+            previous,
+            self._worker,
+            self._made_for_claims,
+            self._finds_partitions,
         )
         self._reopen_policy.opened_at, self._must_rebuild_spec = self._clock.monotonic(), True
         self._session_tasks = [
@@ -365,17 +373,28 @@ async def running(
     is_released: bool,
     events: EventWatcher | None = None,
     made_for_claims: MadeForClaims = gpu_probe.nothing_made,
+    finds_partitions: bool = False,
 ) -> AsyncIterator[DeviceMonitor]:
     """Monitor the node while the block runs. Leaving the block closes the NVML session.
 
     With `is_released`, NVML is not opened before `DeviceMonitor.resume` is called. With `events`,
     events of the GPUs are waited for in every session. MIG devices that are `made_for_claims` are
-    no change of the node.
+    no change of the node. With `finds_partitions`, MIG devices can be made for claims
+    (`DynamicMIG`).
     """
     sessions = NvmlSessions(threads.start_worker("nvml"), observe)
     spec_updater = SpecUpdater(host, options, spec_files, clock)
     monitor = DeviceMonitor(
-        host, spec_updater, clock, sessions, files, threads, is_released, events, made_for_claims
+        host,
+        spec_updater,
+        clock,
+        sessions,
+        files,
+        threads,
+        is_released,
+        events,
+        made_for_claims,
+        finds_partitions,
     )
     try:
         async with background_tasks.running(device_monitor=monitor.run()):

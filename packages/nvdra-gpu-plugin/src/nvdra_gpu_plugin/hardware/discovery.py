@@ -61,7 +61,12 @@ class DiscoveredGpu(NamedTuple):
 
 
 def discover_gpu(
-    nvml: Nvml, index: int, host: Host, versions: DriverVersions
+    nvml: Nvml,
+    index: int,
+    host: Host,
+    versions: DriverVersions,
+    finds_partitions: bool = False,
+    known: Gpu | None = None,
 ) -> DiscoveredGpu | None:
     """Describe one GPU of the node. Returns None for one that only drives a screen.
 
@@ -70,6 +75,8 @@ def discover_gpu(
         index: NVML's index of the GPU: its position in the order of PCI addresses.
         host: Where sysfs is.
         versions: The driver's versions.
+        finds_partitions: Whether MIG devices can be made for claims (`DynamicMIG`).
+        known: What was at the index before, so that what cannot change is not asked again.
 
     Raises:
         NvmlError: A call failed.
@@ -79,6 +86,9 @@ def discover_gpu(
     if nvml.name(handle) in _DISPLAY_GPUS:
         return None
     gpu = _describe(nvml, handle, host, versions)
+    if finds_partitions:
+        partitions = mig_discovery.describe_partitions(nvml, gpu, handle, known)
+        gpu = replace(gpu, partitions=partitions)
     if not gpu.is_mig_enabled:
         return DiscoveredGpu(gpu, handle, {})
     listed = nvml_mig.list_devices(nvml, handle)

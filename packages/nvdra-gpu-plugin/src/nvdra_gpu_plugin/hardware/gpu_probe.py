@@ -92,6 +92,7 @@ class GpuProbe:
         worker: Worker,
         previous: Gpu | None,
         made_for_claims: MadeForClaims = nothing_made,
+        finds_partitions: bool = False,
     ) -> None:
         self.worker = worker
         self.gpu = previous
@@ -105,6 +106,7 @@ class GpuProbe:
         self._made_for_claims = made_for_claims
         self._made: MadePlaces = frozenset()
         self._mode = False
+        self._finds_partitions = finds_partitions
         self._mig_devices: Listing = {}
         self._minor: int | None = None
         self._error = ""
@@ -211,7 +213,7 @@ class GpuProbe:
         nvml, handle = self._session.nvml, self.handle
         listed = self._mig_devices
         if handle is None:  # the first query of a new session has not ended
-            found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
+            found = self._discover()
             if found is not None:
                 handle, listed = found.handle, found.mig_devices
         if handle is None or handle.uuid != _gpu_uuid(device):
@@ -326,13 +328,25 @@ class GpuProbe:
                 if self._has_same_mode(self.handle, self.gpu):
                     return _QueryResult()
             # Also after a switch of the MIG mode, which may change the GPU's minor number.
-            found = discovery.discover_gpu(nvml, self._index, self._host, self._session.versions)
+            found = self._discover()
         except (NvmlError, ValueError) as error:
             return _QueryResult(error=error)
         # Read here: what is made or destroyed for claims changes on this thread only, while the
         # claim's record says so.
         made = frozenset() if found is None else self._made_for_claims(found.gpu.uuid)
         return _QueryResult(found, made=made)
+
+    def _discover(self) -> DiscoveredGpu | None:
+        """Describe the GPU, on its thread."""
+        session = self._session
+        return discovery.discover_gpu(
+            session.nvml,
+            self._index,
+            self._host,
+            session.versions,
+            self._finds_partitions,
+            self.gpu,
+        )
 
     def _has_same_mode(self, handle: DeviceHandle, gpu: Gpu) -> bool:
         """Whether the GPU is in the same mode with the same MIG devices. On the GPU's thread."""
@@ -377,6 +391,7 @@ def create_probes(
     previous: Mapping[PciAddress, Gpu],
     worker: Callable[[int], Worker],
     made_for_claims: MadeForClaims = nothing_made,
+    finds_partitions: bool = False,
 ) -> tuple[GpuProbe, ...]:
     """Create the probes of a session's GPUs. None of them has been queried yet.
 
@@ -387,6 +402,7 @@ def create_probes(
         previous: The GPUs of the former session by PCI address, if the driver is the same.
         worker: Returns an idle thread for the GPU at an index.
         made_for_claims: Says which MIG devices are not the administrator's.
+        finds_partitions: Whether MIG devices can be made for claims (`DynamicMIG`).
     """
     return tuple(
         GpuProbe(
@@ -397,6 +413,7 @@ def create_probes(
             worker(index),
             previous.get(pci) if pci else None,
             made_for_claims,
+            finds_partitions,
         )
         for index in range(session.count)
         for pci in (_pci_address(session, index),)

@@ -1,4 +1,6 @@
-"""Reads from NVML which MIG devices a GPU has (docs/reference/gpu-devices.md, "Discovery").
+"""Reads from NVML which MIG devices a GPU has, and which can be made on it.
+
+Source: docs/reference/gpu-devices.md, "Discovery", "Partitionable devices".
 
 These calls block: they run on the thread of the GPU.
 """
@@ -12,7 +14,7 @@ from nvdra_runtime.node.nvml_mig import MigAttributes, MigHandle, MigProfileInfo
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices import mig_profiles
-from nvdra_gpu_plugin.devices.inventory import Gpu, MadePlaces, MigDevice
+from nvdra_gpu_plugin.devices.inventory import Gpu, MadePlaces, MigDevice, MigPartition
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
 
 LOG = logs.logger(__name__)
@@ -63,6 +65,41 @@ def describe_devices(
     return tuple(sorted(found, key=lambda device: device.name))
 
 
+def describe_partitions(
+    nvml: Nvml, gpu: Gpu, handle: DeviceHandle, known: Gpu | None = None
+) -> tuple[MigPartition, ...]:
+    """What can be made on a GPU, in the order of names.
+
+    Nothing on a GPU without MIG, and on one that cannot enter MIG mode by itself. For each profile
+    of GPU instances that one compute instance can cover, there is a partition at each placement.
+    If NVML does not tell, the GPU is served as if it had none.
+
+    Args:
+        nvml: An open session.
+        gpu: The GPU.
+        handle: Its handle.
+        known: The GPU as it was described before. NVML is not asked again for what cannot change.
+    """
+    if gpu.architecture == "Ampere" and not gpu.is_mig_enabled:
+        return ()  # it needs a reset for that
+    if known is not None and known.uuid == gpu.uuid and known.partitions:
+        return tuple(
+            replace(each, parent_minor=gpu.minor, pci=gpu.pci) for each in known.partitions
+        )
+    try:
+        if not nvml_mig.has_mig(nvml, handle):
+            return ()
+        return _ask_partitions(nvml, gpu, handle)
+    except NvmlError as error:
+        LOG.warning(
+            "No MIG devices can be made on a GPU, because NVML does not say which there can be",
+            gpu=gpu.name,
+            uuid=gpu.uuid,
+            error=str(error),
+        )
+        return ()
+
+
 def verify_device(nvml: Nvml, gpu: DeviceHandle, device: MigDevice, listed: Listing) -> None:
     """Return only if the MIG device exists: one call, unless it was destroyed or made again.
 
@@ -85,6 +122,22 @@ def verify_device(nvml: Nvml, gpu: DeviceHandle, device: MigDevice, listed: List
             if each.uuid == device.uuid and attributes == former:
                 return
     raise DeviceChangedError("does not exist any more: it was destroyed")
+
+
+def _ask_partitions(nvml: Nvml, gpu: Gpu, handle: DeviceHandle) -> tuple[MigPartition, ...]:
+    found = [
+        MigPartition(
+            parent_uuid=gpu.uuid,
+            parent_minor=gpu.minor,
+            pci=gpu.pci,
+            profile=_profile(info, gpu.memory_bytes),
+            placement=Placement(*place),
+        )
+        for info in nvml_mig.profiles(nvml, handle).values()
+        if info.slices in nvml_mig.COMPUTE_PROFILES
+        for place in nvml_mig.possible_placements(nvml, handle, info.id)
+    ]
+    return tuple(sorted(found, key=lambda each: each.name))
 
 
 def _describe(

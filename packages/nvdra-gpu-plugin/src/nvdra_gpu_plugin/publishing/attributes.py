@@ -12,7 +12,8 @@ from nvdra_api import names
 from nvdra_api.quantity import Quantity
 from nvdra_api.resource.slices import DeviceAttribute, DeviceCapacity
 
-from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
+from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice, MigPartition
+from nvdra_gpu_plugin.devices.mig_profiles import MigProfile
 
 _MAX_VALUE_BYTES = 64
 """Longest string or version that the API server accepts."""
@@ -53,17 +54,21 @@ def mig_device(
         parent: Its GPU.
         numa_as_list: As for `whole_gpu`.
     """
-    return _known(
-        {
-            "type": _string_attribute(mig.kind),
-            "uuid": _string_attribute(mig.uuid),
-            "parentUUID": _string_attribute(mig.parent_uuid),
-            "profile": _string_attribute(mig.profile_name),
-            # A copy for selectors that were written for another driver.
-            "migProfile": _string_attribute(mig.profile_name),
-            **_of_gpu(parent, numa_as_list=numa_as_list),
-        }
-    )
+    uuid = _string_attribute(mig.uuid)
+    return _known({"uuid": uuid, **_of_part(mig.profile_name, parent, numa_as_list=numa_as_list)})
+
+
+def partition(
+    found: MigPartition, parent: Gpu, *, numa_as_list: bool = False
+) -> dict[str, DeviceAttribute]:
+    """The attributes of a MIG device that can be made. It has no UUID before.
+
+    Args:
+        found: What can be made.
+        parent: Its GPU.
+        numa_as_list: As for `whole_gpu`.
+    """
+    return _known(_of_part(found.profile.name, parent, numa_as_list=numa_as_list))
 
 
 def whole_gpu_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:
@@ -82,9 +87,17 @@ def mig_capacity(mig: MigDevice, attribute_count: int) -> dict[str, DeviceCapaci
             server's limit together, all memory slices are left out: a device with so many of them
             is the whole of a large GPU.
     """
-    profile = mig.profile
-    amounts = {
-        "multiprocessors": mig.multiprocessors,
+    amounts = profile_amounts(mig.profile) | {"multiprocessors": mig.multiprocessors}
+    first, size = mig.placement.start, mig.placement.size
+    if attribute_count + len(amounts) + size <= _MOST_ATTRIBUTES_AND_CAPACITIES:
+        amounts |= {f"memorySlice{number}": 1 for number in range(first, first + size)}
+    return capacity(amounts)
+
+
+def profile_amounts(profile: MigProfile) -> dict[str, int]:
+    """What a GPU instance of a profile has, memory in bytes, by the name of the capacity."""
+    return {
+        "multiprocessors": profile.multiprocessors,
         "copyEngines": profile.copy_engines,
         "decoders": profile.decoders,
         "encoders": profile.encoders,
@@ -92,10 +105,6 @@ def mig_capacity(mig: MigDevice, attribute_count: int) -> dict[str, DeviceCapaci
         "ofaEngines": profile.ofa_engines,
         "memory": profile.memory_bytes,
     }
-    first, size = mig.placement.start, mig.placement.size
-    if attribute_count + len(amounts) + size <= _MOST_ATTRIBUTES_AND_CAPACITIES:
-        amounts |= {f"memorySlice{number}": 1 for number in range(first, first + size)}
-    return {name: DeviceCapacity(value=Quantity.binary(amount)) for name, amount in amounts.items()}
 
 
 def semver_attribute(text: str) -> DeviceAttribute | None:
@@ -110,6 +119,18 @@ def semver_attribute(text: str) -> DeviceAttribute | None:
     numbers = ".".join(str(int(part or 0)) for part in match.groups()[:3])
     canonical = f"{numbers}{match[4] or ''}{match[5] or ''}"
     return DeviceAttribute(version_value=canonical) if len(canonical) <= _MAX_VALUE_BYTES else None
+
+
+def _of_part(profile: str, parent: Gpu, *, numa_as_list: bool) -> dict[str, DeviceAttribute | None]:
+    """What MIG devices that exist and that can be made have in common."""
+    return {
+        "type": _string_attribute("mig"),
+        "parentUUID": _string_attribute(parent.uuid),
+        "profile": _string_attribute(profile),
+        # A copy for selectors that were written for another driver.
+        "migProfile": _string_attribute(profile),
+        **_of_gpu(parent, numa_as_list=numa_as_list),
+    }
 
 
 def _of_gpu(gpu: Gpu, *, numa_as_list: bool) -> dict[str, DeviceAttribute | None]:
@@ -129,6 +150,11 @@ def _of_gpu(gpu: Gpu, *, numa_as_list: bool) -> dict[str, DeviceAttribute | None
         names.ATTRIBUTE_PCIE_ROOT: _string_attribute(gpu.pcie_root),
         names.ATTRIBUTE_NUMA_NODE: _numa_attribute(gpu.numa_node, as_list=numa_as_list),
     }
+
+
+def capacity(amounts: Mapping[str, int]) -> dict[str, DeviceCapacity]:
+    """Capacities by their names; memory in bytes."""
+    return {name: DeviceCapacity(value=Quantity.binary(amount)) for name, amount in amounts.items()}
 
 
 def _known(attributes: Mapping[str, DeviceAttribute | None]) -> dict[str, DeviceAttribute]:

@@ -3,39 +3,41 @@
 Source: docs/reference/gpu-devices.md, "What each GPU offers", "Slices of a node".
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, groupby
 from types import MappingProxyType
 
 from nvdra_api import names
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PoolName
-from nvdra_api.resource.slices import Device, DeviceTaint
+from nvdra_api.resource.slices import CounterSet, Device, DeviceTaint
+from nvdra_runtime.resourceslices import arrangement
+from nvdra_runtime.resourceslices.arrangement import DeviceGroup, SliceLimits
 from nvdra_runtime.resourceslices.pool import Pool, Slice
 
 from nvdra_gpu_plugin.devices import device_names
-from nvdra_gpu_plugin.devices.inventory import Device as GpuOrMig
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
-from nvdra_gpu_plugin.publishing import attributes
+from nvdra_gpu_plugin.publishing import attributes, partitions
 
 Taints = Mapping[GpuUUID, Sequence[DeviceTaint]]
 """The taints of GPUs that have some. All MIG devices of such a GPU get them."""
 
-_DEVICES_PER_SLICE = 64
-"""The API server's limit for devices with taints, counters or lists; for others it is 128. The
-lower limit is always used, so that a taint does not move devices between slices."""
+NOTHING = Slice()
 
 
 def pool(
     inventory: Inventory,
     gates: FeatureGates,
     node: NodeName,
-    awaited: Iterable[Device] = (),
+    awaited: Slice = NOTHING,
     taints: Taints = MappingProxyType({}),
+    limits: SliceLimits | None = None,
 ) -> Pool:
     """The pool, named after the node, with its devices in the order of PCI addresses and names.
 
     A pool without devices has one empty slice. A GPU in MIG mode is not published, but its MIG
-    devices are.
+    devices are; so are the partitions of a GPU that has some, with the counters that they share.
 
     Args:
         inventory: The GPUs that work.
@@ -43,37 +45,47 @@ def pool(
         node: The node's name.
         awaited: Devices that stay as they were published, from `still_awaited`.
         taints: The taints of GPUs that are not well.
+        limits: What the API server accepts of counters; None if it does not keep them. Without
+            them, all partitions would look independent, and none is published.
     """
+    if limits is None:
+        inventory = Inventory(tuple(replace(gpu, partitions=()) for gpu in inventory.gpus))
+        awaited = Slice(awaited.devices)
     as_list = gates.is_enabled(Feature.LIST_ATTRIBUTES)
-    devices = [_published(device, inventory, numa_as_list=as_list) for device in inventory.devices]
-    devices = [_tainted(each, taints) for each in sorted([*devices, *awaited], key=_place)]
-    slices = tuple(Slice(devices=part) for part in _chunks(devices)) or (Slice(),)
-    return Pool(PoolName(node), slices)
+    made = chain.from_iterable(_devices(gpu, numa_as_list=as_list) for gpu in inventory.gpus)
+    sets = [partitions.counter_set(gpu) for gpu in inventory.gpus if gpu.partitions]
+    by_name = {each.name: each for each in (*awaited.shared_counters, *sets)}
+    ordered = sorted([*made, *_consistent(awaited.devices, by_name)], key=_place)
+    groups = [
+        _group([_tainted(device, taints) for device in devices], by_name)
+        for _, devices in groupby(ordered, key=_pci)
+    ]
+    return Pool(PoolName(node), arrangement.arrange(groups, limits))
 
 
 def still_awaited(
-    published: Iterable[Device],
+    published: Slice,
     inventory: Inventory,
     awaited: Collection[DeviceName | None],
     faulty: Collection[str],
-) -> list[Device]:
+) -> Slice:
     """The devices that were published and may be GPUs that have not described themselves yet.
 
     Args:
-        published: The devices that were published before.
+        published: The devices and counter sets that were published before, of all slices.
         inventory: The GPUs that have described themselves. One of them may have had another name.
         awaited: The GPUs that have not; None for one whose name is not known either.
         faulty: Devices that are to be withdrawn.
     """
     uuids = {gpu.uuid for gpu in inventory.gpus}
     found = []
-    for device in published:
+    for device in published.devices:
         gpu = device_names.parent_name(device.name)
         is_awaited = gpu in awaited or None in awaited
         is_described = gpu in inventory.by_name or _gpu_uuid(device) in uuids
         if is_awaited and not is_described and not {gpu, device.name} & set(faulty):
             found.append(device)
-    return found
+    return Slice(tuple(found), published.shared_counters)
 
 
 def _tainted(device: Device, taints: Taints) -> Device:
@@ -82,7 +94,11 @@ def _tainted(device: Device, taints: Taints) -> Device:
 
 
 def _place(device: Device) -> tuple[str, str]:
-    return _text(device, names.ATTRIBUTE_PCI_BUS_ID), device.name
+    return _pci(device), device.name
+
+
+def _pci(device: Device) -> str:
+    return _text(device, names.ATTRIBUTE_PCI_BUS_ID)
 
 
 def _gpu_uuid(device: Device) -> GpuUUID:
@@ -95,20 +111,34 @@ def _text(device: Device, attribute: str) -> str:
     return "" if found is None else found.string_value or ""
 
 
-def _published(device: GpuOrMig, inventory: Inventory, *, numa_as_list: bool) -> Device:
-    if isinstance(device, Gpu):
-        return Device(
-            name=device.name,
-            attributes=attributes.whole_gpu(device, numa_as_list=numa_as_list),
-            capacity=attributes.whole_gpu_capacity(device),
+def _devices(gpu: Gpu, *, numa_as_list: bool) -> Iterable[Device]:
+    """What is published of a GPU: itself, its MIG devices, its partitions."""
+    if gpu.partitions:
+        yield from partitions.devices(gpu, numa_as_list=numa_as_list)
+    elif gpu.offers_whole:
+        yield Device(
+            name=gpu.name,
+            attributes=attributes.whole_gpu(gpu, numa_as_list=numa_as_list),
+            capacity=attributes.whole_gpu_capacity(gpu),
         )
-    parent = inventory.gpu_of(device)
-    found = attributes.mig_device(device, parent, numa_as_list=numa_as_list)
-    return Device(
-        name=device.name, attributes=found, capacity=attributes.mig_capacity(device, len(found))
+    for mig in gpu.mig_devices:
+        found = attributes.mig_device(mig, gpu, numa_as_list=numa_as_list)
+        capacity = attributes.mig_capacity(mig, len(found))
+        yield Device(name=mig.name, attributes=found, capacity=capacity)
+
+
+def _group(devices: Sequence[Device], sets: Mapping[str, CounterSet]) -> DeviceGroup:
+    """The devices of a GPU with the counter sets that they consume from."""
+    consumed = dict.fromkeys(
+        each.counter_set for device in devices for each in device.consumes_counters
     )
+    return DeviceGroup(tuple(devices), tuple(sets[name] for name in consumed if name in sets))
 
 
-def _chunks(devices: list[Device]) -> Iterator[tuple[Device, ...]]:
-    for start in range(0, len(devices), _DEVICES_PER_SLICE):
-        yield tuple(devices[start : start + _DEVICES_PER_SLICE])
+def _consistent(awaited: Iterable[Device], sets: Container[str]) -> Iterator[Device]:
+    """The devices that can stay, whole GPUs without counters if need be."""
+    for device in awaited:
+        if all(each.counter_set in sets for each in device.consumes_counters):
+            yield device
+        elif device_names.parent_name(device.name) == device.name:
+            yield device.model_copy(update={"consumes_counters": ()})

@@ -14,9 +14,8 @@ from itertools import groupby
 from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, NodeName
-from nvdra_api.resource.slices import Device
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
-from nvdra_runtime.resourceslices.pool import Pool
+from nvdra_runtime.resourceslices.pool import Pool, Slice
 from nvdra_runtime.resourceslices.publisher import Publisher
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
@@ -27,6 +26,7 @@ from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.publishing import layout
+from nvdra_gpu_plugin.publishing.counter_support import CounterSupport
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
 
 LOG = logs.logger(__name__)
@@ -50,6 +50,7 @@ class PoolUpdater:
         events: EventRecorder,
         metrics: PluginMetrics,
         taints: DeviceTaints | None = None,
+        counters: CounterSupport | None = None,
     ) -> None:
         """Create it without any request.
 
@@ -62,6 +63,7 @@ class PoolUpdater:
             events: Records Events of the Node.
             metrics: Counts devices.
             taints: The taints of GPUs that are not well; None if nobody looks at their health.
+            counters: What the API server does with counters; None without partitions.
         """
         self._node = node
         self._gates = gates
@@ -71,6 +73,7 @@ class PoolUpdater:
         self._events = events
         self._metrics = metrics
         self._taints = taints
+        self._counters = counters
         self._reported = DeviceState()
         self._reported_withdrawn: Sequence[Fault] = ()
         self._renamed: Sequence[RenamedDevice] = ()
@@ -79,6 +82,8 @@ class PoolUpdater:
         if taints is not None:
             taints.on_change(self._changed.set)
             taints.on_change(self._count)
+        if counters is not None:
+            counters.on_change(self._changed.set)
 
     async def run(self) -> None:
         """Publish and report the GPUs now and whenever they change. Run until cancelled."""
@@ -89,14 +94,21 @@ class PoolUpdater:
 
     async def _publish_changes(self) -> None:
         """Publish, once it is known which devices an earlier process has published."""
-        published = await self._publisher.stored_devices()
+        published = await self._publisher.stored_content()
         await self._gpus.changed_since(0)
         while True:
+            if self._counters is not None and self._has_counters(published):
+                await self._counters.wait_known()
             self._changed.clear()
             pool = self._pool(self._gpus.state, published)
             self._publisher.publish(pool)
-            published = [device for slice_ in pool.slices for device in slice_.devices]
+            published = pool.content
             await self._changed.wait()
+
+    def _has_counters(self, published: Slice) -> bool:
+        snapshot = self._gpus.state.snapshot
+        has_partitions = snapshot is not None and bool(snapshot.inventory.partitions)
+        return has_partitions or bool(published.shared_counters)
 
     async def _note_changes(self) -> None:
         serial = 0
@@ -108,10 +120,11 @@ class PoolUpdater:
         if any(each.holder.uid == uid for each in self._renamed):
             self._changed.set()
 
-    def _pool(self, state: DeviceState, published: Iterable[Device]) -> Pool:
+    def _pool(self, state: DeviceState, published: Slice) -> Pool:
         taints = {} if self._taints is None else self._taints.by_uuid
+        limits = None if self._counters is None else self._counters.limits
         if state.snapshot is None and state.is_released:  # as an earlier process has left it
-            return layout.pool(Inventory(), self._gates, self._node, published, taints)
+            return layout.pool(Inventory(), self._gates, self._node, published, taints, limits)
         if state.snapshot is None:
             return layout.pool(Inventory(), self._gates, self._node)
         inventory, withdrawn = state.snapshot.inventory, self._withdrawn(state)
@@ -121,7 +134,7 @@ class PoolUpdater:
         self._report_renamed(self._claims.renamed_devices(inventory))
         renamed = [_renamed_fault(each) for each in self._renamed]
         offered = inventory.without([*withdrawn, *renamed])
-        return layout.pool(offered, self._gates, self._node, awaited, taints)
+        return layout.pool(offered, self._gates, self._node, awaited, taints, limits)
 
     def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:
         """The GPUs that are not published. A lost one stays, where a taint keeps pods away."""
@@ -248,7 +261,7 @@ def _by_reason(faults: Iterable[Fault]) -> list[tuple[Reason, list[Fault]]]:
 
 def _log_devices(inventory: Inventory) -> None:
     for gpu in inventory.gpus:
-        if gpu.is_mig_enabled and not gpu.mig_devices:
+        if gpu.is_mig_enabled and not gpu.mig_devices and not gpu.partitions:
             LOG.warning(
                 "A GPU in MIG mode has no MIG device, so that nothing of it is published",
                 gpu=gpu.name,

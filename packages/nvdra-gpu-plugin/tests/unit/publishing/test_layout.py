@@ -1,10 +1,13 @@
 """Inventory → pool: in order of PCI address and name, split where the server wants it."""
 
+from collections.abc import Collection
+
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import DeviceName, NodeName
-from nvdra_api.resource.slices import Device, DeviceAttribute, DeviceTaint
+from nvdra_api.resource.slices import DeviceAttribute, DeviceTaint
 from nvdra_gpu_plugin.devices.inventory import Fault, Gpu, Inventory
 from nvdra_gpu_plugin.publishing import layout
+from nvdra_runtime.resourceslices.pool import Slice
 from nvdra_testing.hardware.gpus import h100, in_mig_mode
 
 NODE = NodeName("node-a")
@@ -43,17 +46,17 @@ def test_a_gpu_that_is_not_well_taints_all_its_mig_devices() -> None:
     taint = DeviceTaint(key="gpu.nvidia.com/xid", value="48", effect="NoSchedule")
     cut = in_mig_mode(1, (9, 0), (19, 4))
     inventory = Inventory((h100(0), cut))
-    (only,) = layout.pool(inventory, FeatureGates(), NODE, (), {cut.uuid: (taint,)}).slices
+    (only,) = layout.pool(inventory, FeatureGates(), NODE, Slice(), {cut.uuid: (taint,)}).slices
     assert [device.taints for device in only.devices] == [(), (taint,), (taint,)]
 
 
 def test_mig_devices_stay_published_while_their_gpu_may_still_be_starting() -> None:
     former = published(h100(0), in_mig_mode(1, (9, 0), (19, 4)))
     known = Inventory((h100(0),))
-    assert layout.still_awaited(former, known, (GPU_1,), ()) == former[1:]
-    assert layout.still_awaited(former, known, (GPU_1,), ("gpu-1",)) == []
+    assert layout.still_awaited(former, known, (GPU_1,), ()) == Slice(former.devices[1:])
+    assert layout.still_awaited(former, known, (GPU_1,), ("gpu-1",)) == Slice()
     cut_anew = Inventory((h100(0), in_mig_mode(1)))
-    assert layout.still_awaited(former, cut_anew, (GPU_1,), ()) == []
+    assert layout.still_awaited(former, cut_anew, (GPU_1,), ()) == Slice()
 
 
 def test_a_faulty_board_is_left_out() -> None:
@@ -61,16 +64,26 @@ def test_a_faulty_board_is_left_out() -> None:
     assert names(left) == [["gpu-0"]]
 
 
-def published(*gpus: Gpu) -> list[Device]:
+def published(*gpus: Gpu) -> Slice:
     (only,) = layout.pool(Inventory(gpus), FeatureGates(), NODE).slices
-    return list(only.devices)
+    return only
+
+
+def awaited_names(
+    former: Slice,
+    known: Inventory,
+    awaited: Collection[DeviceName | None],
+    faulty: Collection[str],
+) -> list[str]:
+    found = layout.still_awaited(former, known, awaited, faulty)
+    return [str(device.name) for device in found.devices]
 
 
 def test_a_board_that_may_still_be_starting_stays_as_it_was_published() -> None:
     former = published(h100(0), h100(1), h100(2))
     known = Inventory((h100(0), h100(2)))
     awaited = layout.still_awaited(former, known, (GPU_1,), ())
-    assert awaited == [former[1]]
+    assert awaited == Slice(former.devices[1:2])
     assert layout.pool(known, FeatureGates(), NODE, awaited) == layout.pool(
         Inventory((h100(0), h100(1), h100(2))), FeatureGates(), NODE
     )
@@ -79,17 +92,16 @@ def test_a_board_that_may_still_be_starting_stays_as_it_was_published() -> None:
 def test_a_board_that_nobody_waits_for_does_not_stay() -> None:
     former = published(h100(0), h100(1), h100(2), h100(3))
     known = Inventory((h100(0),))
-    names = [device.name for device in layout.still_awaited(former, known, (GPU_1,), ())]
-    assert names == ["gpu-1"]
-    names = [device.name for device in layout.still_awaited(former, known, (None,), ("gpu-2",))]
+    assert awaited_names(former, known, (GPU_1,), ()) == ["gpu-1"]
+    names = awaited_names(former, known, (None,), ("gpu-2",))
     assert names == ["gpu-1", "gpu-3"], "nobody knows the name, but gpu-2 has failed"
-    assert layout.still_awaited(former, known, (), ()) == []
+    assert awaited_names(former, known, (), ()) == []
 
 
 def test_a_board_that_has_another_name_now_does_not_stay_under_the_old_one() -> None:
     former = published(h100(1, uuid="GPU-a"), h100(2, uuid="GPU-b"))
     known = Inventory((h100(2, uuid="GPU-a"),))
-    assert layout.still_awaited(former, known, (GPU_1,), ()) == []
+    assert awaited_names(former, known, (GPU_1,), ()) == []
 
 
 def test_sixty_four_devices_are_the_most_in_one_slice() -> None:
@@ -109,7 +121,8 @@ def test_the_gate_for_lists_reaches_the_attributes() -> None:
 def test_taints_are_those_of_today_also_of_a_gpu_that_has_not_described_itself_yet() -> None:
     """What an earlier process has published may have other taints."""
     lost = DeviceTaint(key="gpu.nvidia.com/gpu-lost", effect="NoSchedule")
-    former = [each.model_copy(update={"taints": (lost,)}) for each in published(h100(0), h100(1))]
+    before = published(h100(0), h100(1)).devices
+    former = Slice(tuple(each.model_copy(update={"taints": (lost,)}) for each in before))
     awaited = layout.still_awaited(former, Inventory(), [GPU_1, DeviceName("gpu-0")], set())
     taints = {h100(1).uuid: (lost,), h100(2).uuid: (lost,)}
     pool = layout.pool(Inventory((h100(2),)), FeatureGates(), NODE, awaited, taints)
