@@ -120,12 +120,14 @@ def test_pods_that_meet_at_a_gpu_and_pods_with_other_gpus_are_found() -> None:
     sights = [
         Sight("node-1", "a", "starts", ("0",)),
         Sight("node-1", "a", "sees", ("GPU-0",)),
-        Sight("node-1", "b", "doubled", ("0",)),
+        Sight("node-1", "b", "doubled", ("0", "a"), 7),
         Sight("node-1", "c", "unlocked", ("0",)),
         Sight("node-1", "d", "sees", ("GPU-1",)),
     ]
     assert len(verdict.doubled(sights)) == 1
-    assert "b on node-1" in verdict.doubled(sights)[0]
+    assert verdict.doubled(sights)[0] == (
+        "b on node-1: GPU 0 was that of a, too; 0 s a starts, 0 s a sees, 7 s b doubled"
+    )
     assert len(verdict.unproved(sights)) == 1
     wanted = {"a": frozenset({"GPU-0"}), "d": frozenset({"GPU-0"})}
     (wrong,) = verdict.wrong_gpus(sights, wanted, {})

@@ -71,7 +71,11 @@ class Node:
         if not journal.exists():
             return []
         rows = (line.split() for line in journal.read_text(errors="replace").splitlines())
-        return [Sight(self.name, row[1], row[2], tuple(row[3:])) for row in rows if len(row) > 2]
+        return [
+            Sight(self.name, row[1], row[2], tuple(row[3:]), float(row[0]))
+            for row in rows
+            if len(row) > 2
+        ]
 
     def remove_sights(self) -> None:
         """Remove locks and journal of an earlier week."""

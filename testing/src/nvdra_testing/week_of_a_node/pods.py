@@ -34,7 +34,11 @@ for node in /dev/nvidia[0-9]*; do
   if [ "$LOCK" ]; then
     eval "exec $fd>>/week/$minor.lock"
     /flock --nonblock --conflict-exit-code 9 $LOCK $fd
-    case $? in 0) ;; 9) say doubled $minor ;; *) say unlocked $minor ;; esac
+    case $? in
+      0) echo $POD > /week/$minor.holder ;;
+      9) say doubled $minor $(cat /week/$minor.holder) ;;
+      *) say unlocked $minor ;;
+    esac
     fd=$((fd + 1))
   fi
 done

@@ -85,13 +85,15 @@ class Sight:
         node: The node.
         pod: The pod.
         word: `starts`, `sees` (UUIDs), `doubled`, `unlocked` (the lock itself failed) or `stop`.
-        what: Minor numbers or UUIDs.
+        what: Minor numbers or UUIDs; with `doubled`, also the pod that has the GPU.
+        at: Seconds since the machine was started.
     """
 
     node: str
     pod: str
     word: str
     what: tuple[str, ...]
+    at: float = 0
 
 
 @dataclass(frozen=True)
@@ -258,12 +260,24 @@ def at_moment(steps: Sequence[tuple[float, T]], at: float, before: T) -> T:
 
 
 def doubled(sights: Iterable[Sight]) -> list[str]:
-    """Pods that could not lock a GPU because another pod had it."""
-    return [
-        f"{each.pod} on {each.node}: GPU {' '.join(each.what)} was another pod's, too"
+    """Pods that could not lock a GPU because another pod had it, with what both have written."""
+    seen, found = list(sights), list[str]()
+    for each in seen:
+        if each.word == "doubled":
+            gpu, holder = (*each.what, "another pod")[:2]
+            said = f"{each.pod} on {each.node}: GPU {gpu} was that of {holder}, too"
+            found.append(f"{said}; {_journal(seen, each, holder)}")
+    return found
+
+
+def _journal(sights: Iterable[Sight], doubled: Sight, holder: str) -> str:
+    """What the two pods have written into the node's journal."""
+    lines = [
+        f"{each.at:.0f} s {each.pod} {each.word}"
         for each in sights
-        if each.word == "doubled"
+        if each.node == doubled.node and each.pod in (doubled.pod, holder)
     ]
+    return ", ".join(lines)
 
 
 def unproved(sights: Iterable[Sight]) -> list[str]:
