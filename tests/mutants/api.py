@@ -456,8 +456,8 @@ _CLAIMS: Final = (
         "claims: records are in memory before they are on the disk",
         f"{_RUNTIME}/claims/prepared_claims.py",
         "        stored = await self._store.put(ref, state, claim_record.model_dump_json())\n"
-        "        self._unindex(ref.uid)\n",
-        "        self._unindex(ref.uid)\n"
+        "        self._uncount(ref.uid)\n",
+        "        self._uncount(ref.uid)\n"
         "        self._index.put(claim_record)\n"
         "        stored = await self._store.put(ref, state, claim_record.model_dump_json())\n"
         "        self._index.remove(ref.uid)\n",

@@ -100,8 +100,8 @@ MUTANTS: Final = (
     Mutant(
         "index: a claim that is prepared anew keeps what it had",
         f"{_PLUGIN}/devices/claim_index.py",
-        "        self.remove(record.uid)\n        self._records[record.uid] = record",
-        "        self._records[record.uid] = record",
+        "        former = self._discard(record.uid)\n",
+        "        former = self._records.get(record.uid)\n",
         "A GPU is held by a claim that has another one.",
         (_PLAN,),
     ),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_testing.hardware import driver_installation
+from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
 from nvdra_testing.node.rig import Rig, cdi_edits, cdi_names
 
 GATE = "--feature-gates=DynamicMIG=true"
@@ -287,11 +288,11 @@ async def test_an_instance_of_an_administrator_is_left_alone_and_named(rig: Rig)
     assert "no claim has made" in refused.error
     _, refused = await prepare(rig, "gpu-0-mig-2g20gb-14-4")
     assert refused.error.startswith("UnknownDevice: ")
-    assert instances(rig) == [(0, "3g.40gb", 4)]
     claim, _ = await prepared(rig, SMALL)
     await unprepare(rig, claim)
-    assert instances(rig) == [(0, "3g.40gb", 4)]
     assert is_in_mig_mode(rig)
+    _, refused = await prepare(rig, LARGE)
+    assert "no claim has made" in refused.error, "it is still there"
 
 
 @pytest.mark.parametrize(
@@ -449,3 +450,20 @@ async def test_devices_of_claims_are_no_change_of_the_node(
     await asyncio.sleep(1)
     assert rig.slices() == published
     assert rig.node.nvml_calls("nvmlInitWithFlags") == opened
+
+
+async def test_a_record_that_was_lost_comes_back_with_what_was_made(rig: Rig) -> None:
+    kubelet = CheckpointFile(rig.node.kubelet)
+    await rig.start(GATE)
+    claim, before = await prepared(rig, LARGE)
+    kubelet.add_claim(claim, before)
+    await rig.stop()
+    (rig.plugin_dir / "state.sqlite").unlink()
+    await start_again(rig)
+    await rig.wait_until(lambda: set(rig.recorded_claims()) == {claim.uid}, "the record")
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    await rig.wait_until(lambda: WHOLE in rig.devices(), "the whole GPU")
+    assert (await prepare_shortly(rig, WHOLE)).startswith("DeviceInUse: ")
+    assert rig.node.nvml_calls(CREATE) == 1
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)

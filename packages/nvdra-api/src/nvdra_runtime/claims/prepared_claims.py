@@ -120,7 +120,7 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
 
     async def _put(self, ref: ClaimRef, state: RecordState, claim_record: RecordT) -> None:
         stored = await self._store.put(ref, state, claim_record.model_dump_json())
-        self._unindex(ref.uid)
+        self._uncount(ref.uid)
         self._prepared_at[ref.uid] = stored.created
         self._index_record(claim_record)
         self._report_counts(self._claims, self._devices)
@@ -155,9 +155,13 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         self._devices.update(device.kind for device in record.devices)
 
     def _unindex(self, uid: ClaimUID) -> None:
+        self._uncount(uid)
+        self._index.remove(uid)
+
+    def _uncount(self, uid: ClaimUID) -> None:
         self.unreadable.pop(uid, None)
         self._prepared_at.pop(uid, None)
-        record = self._index.remove(uid)
+        record = self.get(uid)
         if record is not None:
             self._claims[record.kind] -= 1
             self._devices.subtract(device.kind for device in record.devices)

@@ -156,7 +156,9 @@ class Preparer:
                 ),
             ):
                 with self._gate.passed() as may_use_gpus:
-                    current = self._prepared_claims.get(record.uid, record)
+                    current = self._prepared_claims.get(record.uid)
+                    if current is None:  # rolled back meanwhile; others may have its place
+                        break
                     if current.steps and not may_use_gpus:
                         continue
                     await self._steps.undo(current)

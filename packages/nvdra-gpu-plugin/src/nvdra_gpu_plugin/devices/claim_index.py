@@ -56,30 +56,27 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
 
     def put(self, record: GpuClaimRecord) -> None:
         """Add a record, or replace the claim's former one."""
-        self.remove(record.uid)
+        former = self._discard(record.uid)
         self._records[record.uid] = record
         for index, name in self._entries(record):
             index.setdefault(name, {})[record.uid] = record
         for pod in record.pods:
             self._by_pod.setdefault(pod, {})[record.uid] = record
-        for step in record.made:
-            self._set_made(step.gpu)
+        self._set_made(former, record)
 
     def made_on(self, gpu: GpuUUID) -> MadePlaces:
         """Where on a GPU MIG devices are made for claims. May be called on any thread."""
         return self._made.get(gpu, frozenset())
 
-    def _set_made(self, gpu: GpuUUID) -> None:
-        places = frozenset(
-            (step.profile_id, step.start)
-            for record in self._records.values()
-            for step in record.made
-            if step.gpu == gpu
-        )
-        if places:
-            self._made[gpu] = places
-        else:
-            self._made.pop(gpu, None)
+    def _set_made(self, *changed: GpuClaimRecord | None) -> None:
+        """Set what is made on the GPUs of these records, each at once: other threads read it."""
+        for gpu in {step.gpu for record in changed if record is not None for step in record.made}:
+            self._made[gpu] = frozenset(
+                (step.profile_id, step.start)
+                for record in self._records.values()
+                for step in record.made
+                if step.gpu == gpu
+            )
 
     def on_remove(self, notify: Callable[[ClaimUID], None]) -> None:
         """Call `notify` when a record has gone, or is about to be replaced."""
@@ -87,14 +84,17 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
 
     def remove(self, uid: ClaimUID) -> GpuClaimRecord | None:
         """Remove the claim's record. Returns it, or None if there was none."""
+        record = self._discard(uid)
+        self._set_made(record)
+        return record
+
+    def _discard(self, uid: ClaimUID) -> GpuClaimRecord | None:
         record = self._records.pop(uid, None)
         if record is not None:
             for index, name in self._entries(record):
                 _drop(index, name, uid)
             for pod in set(record.pods):
                 _drop(self._by_pod, pod, uid)
-            for step in record.made:
-                self._set_made(step.gpu)
             for notify in self._on_remove:
                 notify(uid)
         return record
