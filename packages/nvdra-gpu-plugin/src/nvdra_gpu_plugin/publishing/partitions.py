@@ -133,7 +133,8 @@ def _left(gpu: Gpu) -> Amounts:
     Those of one GPU instance use it together.
     """
     used: Tally[str] = Tally()
-    for mig in {each.gpu_instance: each for each in gpu.mig_devices}.values():
+    existing = (*gpu.mig_devices, *gpu.withheld)
+    for mig in {each.gpu_instance: each for each in existing}.values():
         used.update(_consumed(mig.profile, mig.placement))
     return {name: max(0, amount - used[name]) for name, amount in _all(gpu).items()}
 
