@@ -146,6 +146,7 @@ class Gpu:
         mig_devices: Its MIG devices in the order of their names; none unless it is in MIG mode.
             Those that were made for claims are not among them.
         partitions: What can be made on it, in the order of names; none without `DynamicMIG`.
+        withheld: MIG devices that exist and are not offered. They take room from partitions.
 
     Source: docs/reference/gpu-devices.md, "NVML calls for each GPU".
     """
@@ -166,6 +167,7 @@ class Gpu:
     is_mig_enabled: bool
     mig_devices: tuple[MigDevice, ...] = ()
     partitions: tuple[MigPartition, ...] = ()
+    withheld: tuple[MigDevice, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -180,7 +182,7 @@ class Gpu:
         administrator's MIG devices exist, it stays in MIG mode.
         """
         if self.can_switch_mode:
-            return not self.mig_devices
+            return not (self.mig_devices or self.withheld)
         return not self.is_mig_enabled
 
     @property
@@ -272,4 +274,7 @@ class Inventory:
 
 def _without(gpu: Gpu, names: Container[str]) -> Gpu:
     left = tuple(mig for mig in gpu.mig_devices if mig.name not in names)
-    return gpu if left == gpu.mig_devices else replace(gpu, mig_devices=left)
+    if left == gpu.mig_devices:
+        return gpu
+    withheld = (mig for mig in gpu.mig_devices if mig.name in names)
+    return replace(gpu, mig_devices=left, withheld=(*gpu.withheld, *withheld))

@@ -6,13 +6,13 @@ Source: docs/reference/gpu-devices.md, "Attributes", "Capacities".
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from nvdra_api import names
 from nvdra_api.quantity import Quantity
 from nvdra_api.resource.slices import DeviceAttribute, DeviceCapacity
 
-from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice, MigPartition
+from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile
 
 _MAX_VALUE_BYTES = 64
@@ -54,21 +54,28 @@ def mig_device(
         parent: Its GPU.
         numa_as_list: As for `whole_gpu`.
     """
-    uuid = _string_attribute(mig.uuid)
-    return _known({"uuid": uuid, **_of_part(mig.profile_name, parent, numa_as_list=numa_as_list)})
+    return _known(
+        {
+            "uuid": _string_attribute(mig.uuid),
+            **_of_parent(parent),
+            **_of_profile(mig.profile_name),
+            **_of_gpu(parent, numa_as_list=numa_as_list),
+        }
+    )
 
 
-def partition(
-    found: MigPartition, parent: Gpu, *, numa_as_list: bool = False
-) -> dict[str, DeviceAttribute]:
-    """The attributes of a MIG device that can be made. It has no UUID before.
+def partitions(
+    parent: Gpu, profiles: Iterable[str], *, numa_as_list: bool = False
+) -> dict[str, dict[str, DeviceAttribute]]:
+    """The attributes of MIG devices that can be made, by profile. They have no UUID before.
 
     Args:
-        found: What can be made.
-        parent: Its GPU.
+        parent: The GPU.
+        profiles: The names of their profiles.
         numa_as_list: As for `whole_gpu`.
     """
-    return _known(_of_part(found.profile.name, parent, numa_as_list=numa_as_list))
+    common = _known({**_of_parent(parent), **_of_gpu(parent, numa_as_list=numa_as_list)})
+    return {each: {**common, **_known(_of_profile(each))} for each in profiles}
 
 
 def whole_gpu_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:
@@ -121,16 +128,14 @@ def semver_attribute(text: str) -> DeviceAttribute | None:
     return DeviceAttribute(version_value=canonical) if len(canonical) <= _MAX_VALUE_BYTES else None
 
 
-def _of_part(profile: str, parent: Gpu, *, numa_as_list: bool) -> dict[str, DeviceAttribute | None]:
-    """What MIG devices that exist and that can be made have in common."""
-    return {
-        "type": _string_attribute("mig"),
-        "parentUUID": _string_attribute(parent.uuid),
-        "profile": _string_attribute(profile),
-        # A copy for selectors that were written for another driver.
-        "migProfile": _string_attribute(profile),
-        **_of_gpu(parent, numa_as_list=numa_as_list),
-    }
+def _of_parent(parent: Gpu) -> dict[str, DeviceAttribute | None]:
+    """What all MIG devices of a GPU have, whether they exist or can be made."""
+    return {"type": _string_attribute("mig"), "parentUUID": _string_attribute(parent.uuid)}
+
+
+def _of_profile(profile: str) -> dict[str, DeviceAttribute | None]:
+    # The second one is a copy for selectors that were written for another driver.
+    return {"profile": _string_attribute(profile), "migProfile": _string_attribute(profile)}
 
 
 def _of_gpu(gpu: Gpu, *, numa_as_list: bool) -> dict[str, DeviceAttribute | None]:

@@ -7,25 +7,37 @@ everything, so that it is allocated only if nothing of it is.
 Source: docs/reference/gpu-devices.md, "Partitionable devices".
 """
 
-import re
 from collections import Counter as Tally
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from nvdra_api.quantity import Quantity
 from nvdra_api.resource.slices import (
     Counter,
     CounterSet,
     Device,
+    DeviceAttribute,
+    DeviceCapacity,
     DeviceCounterConsumption,
 )
 
 from nvdra_gpu_plugin.devices import device_names
-from nvdra_gpu_plugin.devices.inventory import Gpu
+from nvdra_gpu_plugin.devices.inventory import Gpu, MigPartition
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
 from nvdra_gpu_plugin.publishing import attributes
 
-_CAPITAL: Final = re.compile(r"(?=[A-Z])")
+_COUNTERS: Final = {
+    "multiprocessors": "multiprocessors",
+    "copyEngines": "copy-engines",
+    "decoders": "decoders",
+    "encoders": "encoders",
+    "jpegEngines": "jpeg-engines",
+    "ofaEngines": "ofa-engines",
+    "memory": "memory",
+}
+"""The counters by the names of the capacities. A counter's name is a DNS label."""
+
+_ONE: Final = Counter(value=Quantity.binary(1))
 
 Amounts = Mapping[str, int]
 """How much of each counter, by its name."""
@@ -51,19 +63,50 @@ def devices(gpu: Gpu, *, numa_as_list: bool = False) -> list[Device]:
         numa_as_list: As for `attributes.whole_gpu`.
     """
     left = _left(gpu)
-    found = [_whole(gpu, numa_as_list=numa_as_list)] if gpu.offers_whole else []
-    for partition in gpu.partitions:
-        consumed = _consumed(partition.profile, partition.placement)
-        if all(amount <= left[name] for name, amount in consumed.items()):
-            found.append(
-                Device(
-                    name=partition.name,
-                    attributes=attributes.partition(partition, gpu, numa_as_list=numa_as_list),
-                    capacity=attributes.capacity(attributes.profile_amounts(partition.profile)),
-                    consumes_counters=(_consumption(gpu, consumed),),
-                )
-            )
-    return found
+    profiles = {each.profile.id: each.profile for each in gpu.partitions}
+    common = _common(gpu, profiles.values(), numa_as_list=numa_as_list)
+    parts = [
+        _part(gpu, each, common[each.profile.id])
+        for each in gpu.partitions
+        if _fits(_consumed(each.profile, each.placement), left)
+    ]
+    return [_whole(gpu, numa_as_list=numa_as_list), *parts] if gpu.offers_whole else parts
+
+
+class _Common(NamedTuple):
+    """What the partitions of a profile have in common. A node has up to 500 of them in all."""
+
+    attributes: Mapping[str, DeviceAttribute]
+    capacity: Mapping[str, DeviceCapacity]
+    engines: Mapping[str, Counter]
+
+
+def _common(
+    gpu: Gpu, profiles: Collection[MigProfile], *, numa_as_list: bool
+) -> Mapping[int, _Common]:
+    """The same by the profile's id."""
+    names = {each.name for each in profiles}
+    of_profiles = attributes.partitions(gpu, names, numa_as_list=numa_as_list)
+    return {
+        each.id: _Common(
+            of_profiles[each.name],
+            attributes.capacity(attributes.profile_amounts(each)),
+            _counters(_engines(each)),
+        )
+        for each in profiles
+    }
+
+
+def _part(gpu: Gpu, partition: MigPartition, common: _Common) -> Device:
+    counters = {**common.engines, **dict.fromkeys(_slices(partition.placement), _ONE)}
+    return Device(
+        name=partition.name,
+        attributes=common.attributes,
+        capacity=common.capacity,
+        consumes_counters=(
+            DeviceCounterConsumption(counter_set=_set_name(gpu), counters=counters),
+        ),
+    )
 
 
 def _whole(gpu: Gpu, *, numa_as_list: bool) -> Device:
@@ -73,7 +116,9 @@ def _whole(gpu: Gpu, *, numa_as_list: bool) -> Device:
         name=gpu.name,
         attributes=attributes.whole_gpu(gpu, numa_as_list=numa_as_list),
         capacity=attributes.capacity(most),
-        consumes_counters=(_consumption(gpu, _all(gpu)),),
+        consumes_counters=(
+            DeviceCounterConsumption(counter_set=_set_name(gpu), counters=_counters(_all(gpu))),
+        ),
     )
 
 
@@ -88,19 +133,30 @@ def _left(gpu: Gpu) -> Amounts:
     Those of one GPU instance use it together.
     """
     used: Tally[str] = Tally()
-    for mig in {each.gpu_instance: each for each in gpu.mig_devices}.values():
+    existing = (*gpu.mig_devices, *gpu.withheld)
+    for mig in {each.gpu_instance: each for each in existing}.values():
         used.update(_consumed(mig.profile, mig.placement))
     return {name: max(0, amount - used[name]) for name, amount in _all(gpu).items()}
 
 
 def _consumed(profile: MigProfile, placement: Placement) -> Amounts:
     """What a GPU instance takes, with what it takes nothing of."""
-    slices = range(placement.start, placement.start + placement.size)
-    engines = attributes.profile_amounts(profile)
-    return {
-        **{_counter_name(name): amount for name, amount in engines.items()},
-        **{f"memory-slice-{number}": 1 for number in slices},
-    }
+    return {**_engines(profile), **dict.fromkeys(_slices(placement), 1)}
+
+
+def _fits(consumed: Amounts, left: Amounts) -> bool:
+    return all(amount <= left[name] for name, amount in consumed.items())
+
+
+def _engines(profile: MigProfile) -> Amounts:
+    amounts = attributes.profile_amounts(profile)
+    return {_COUNTERS[name]: amount for name, amount in amounts.items()}
+
+
+def _slices(placement: Placement) -> list[str]:
+    """The counters of memory slices."""
+    numbers = range(placement.start, placement.start + placement.size)
+    return [f"memory-slice-{number}" for number in numbers]
 
 
 def _maxima(each: Iterable[Amounts]) -> Amounts:
@@ -111,18 +167,9 @@ def _maxima(each: Iterable[Amounts]) -> Amounts:
     return found
 
 
-def _consumption(gpu: Gpu, amounts: Amounts) -> DeviceCounterConsumption:
-    return DeviceCounterConsumption(counter_set=_set_name(gpu), counters=_counters(amounts))
-
-
 def _counters(amounts: Amounts) -> Mapping[str, Counter]:
     return {name: Counter(value=Quantity.binary(amount)) for name, amount in amounts.items()}
 
 
 def _set_name(gpu: Gpu) -> str:
     return f"{device_names.gpu_name(gpu.minor)}-counter-set"
-
-
-def _counter_name(capacity: str) -> str:
-    """`copyEngines` → `copy-engines`."""
-    return _CAPITAL.sub("-", capacity).lower()

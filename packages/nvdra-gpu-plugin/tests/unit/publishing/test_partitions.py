@@ -7,7 +7,7 @@ import pytest
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PciAddress
 from nvdra_api.resource.slices import Device, DeviceTaint
-from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory, MigPartition
+from nvdra_gpu_plugin.devices.inventory import Fault, Gpu, Inventory, MigPartition
 from nvdra_gpu_plugin.devices.mig_profiles import Placement
 from nvdra_gpu_plugin.publishing import layout
 from nvdra_runtime.resourceslices import pool_diff
@@ -164,6 +164,16 @@ def test_two_compute_instances_of_one_gpu_instance_are_subtracted_once() -> None
     other = replace(one, compute_instance=1, compute_start=2, compute_slices=1)
     both = replace(gpu, mig_devices=(replace(one, compute_slices=2), other))
     assert left(pool(both)) == left(pool(gpu))
+
+
+def test_what_an_administrator_has_made_takes_room_even_if_it_is_not_offered() -> None:
+    """Its capability's device node is missing, or a claim holds it under a former name."""
+    gpu = cut((9, 4))
+    (theirs,) = gpu.mig_devices
+    inventory = Inventory((gpu,)).without([Fault(theirs.name, "no device node")])
+    made = layout.pool(inventory, FeatureGates(), NODE, limits=SPLIT)
+    assert names(made) == [name for name in names(pool(gpu)) if name != theirs.name]
+    assert left(made) == left(pool(gpu))
 
 
 def test_a_gpu_without_room_for_a_partition_has_no_counters() -> None:
