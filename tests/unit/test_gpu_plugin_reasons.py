@@ -23,10 +23,6 @@ from nvdra_testing.failures import gpu_provocations, raised_reasons
 from scripts import document_reasons
 
 DRIVER = raised_reasons.modules("nvdra_gpu_plugin")
-NEVER_TOLD = {
-    # No feature that a config can ask for is available; a test below shows it.
-    Reason.FEATURE_GATE_DISABLED
-}
 CONFIGS = [
     *(GpuConfig(sharing=GpuSharing(strategy=strategy)) for strategy in STRATEGIES),
     *(MigDeviceConfig(sharing=MigDeviceSharing(strategy=strategy)) for strategy in STRATEGIES),
@@ -39,9 +35,8 @@ def test_every_reason_that_the_plugin_can_raise_is_provoked_by_a_test() -> None:
     assert len(DRIVER) > 60
     raised = {name for tree in DRIVER.values() for name in raised_reasons.reasons_named(tree)}
     provoked = {reason.name for reason in gpu_provocations.PROVOCATIONS}
-    assert raised - provoked == {reason.name for reason in NEVER_TOLD}, (
-        "add a provocation to nvdra_testing.failures.gpu_provocations"
-    )
+    missing = raised - provoked
+    assert missing == set(), "add a provocation to nvdra_testing.failures.gpu_provocations"
     assert provoked - raised == set(), "nothing in the plugin raises this any more"
 
 
@@ -49,13 +44,23 @@ def test_every_reason_that_the_plugin_can_raise_is_provoked_by_a_test() -> None:
 def test_no_config_is_refused_for_a_gate_that_has_no_effect(config: DeviceConfig) -> None:
     assert {type(each) for each in CONFIGS} == set(CONFIGS_BY_DRIVER[names.GPU_DRIVER])
     gates = FeatureGates().without(app.UNAVAILABLE_FEATURES)
-    assert {problem.reason for problem in config.problems(gates)} == {Reason.INVALID_CONFIG}
+    has_gate = isinstance(config, GpuConfig | MigDeviceConfig) and (
+        config.sharing is not None
+        and STRATEGIES[config.sharing.strategy] not in app.UNAVAILABLE_FEATURES
+    )
+    expected = Reason.FEATURE_GATE_DISABLED if has_gate else Reason.INVALID_CONFIG
+    assert {problem.reason for problem in config.problems(gates)} == {expected}
 
 
 def test_every_gate_that_is_off_by_default_has_an_effect_or_is_warned_of() -> None:
     off = {feature for feature, spec in KNOWN_FEATURES.items() if not spec.default}
     of_domains = {Feature.HOST_MANAGED_IMEX}
-    works = {Feature.LIST_ATTRIBUTES, Feature.HEALTH_CHECK, Feature.DYNAMIC_MIG}
+    works = {
+        Feature.LIST_ATTRIBUTES,
+        Feature.HEALTH_CHECK,
+        Feature.DYNAMIC_MIG,
+        Feature.TIME_SLICING,
+    }
     assert off - of_domains - app.UNAVAILABLE_FEATURES == works
 
 

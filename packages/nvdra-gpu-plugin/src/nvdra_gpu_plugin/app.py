@@ -86,7 +86,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         LOG.warning(
             "Feature gates that are on have no effect in this version of the plugin", gates=unused
         )
-    makes_partitions = settings.feature_gates.is_enabled(Feature.DYNAMIC_MIG)
+    makes_partitions = gates.is_enabled(Feature.DYNAMIC_MIG)
     reports_health = gates.is_enabled(Feature.HEALTH_CHECK)
     program = Program(PROGRAM, __version__, devices="GPUs", reports_health=reports_health)
     async with AsyncExitStack() as stack:

@@ -33,6 +33,7 @@ INVALID_SHARING = {
     "kind": "GpuConfig",
     "sharing": {"strategy": "TimeSlicing", "interval": "Long"},
 }
+SHARED_BY_TIME = {**INVALID_SHARING, "sharing": {"strategy": "TimeSlicing"}}
 
 BUGGY_PLUGIN = """
 from nvdra_gpu_plugin.claims import plan
@@ -125,6 +126,13 @@ async def invalid_config(rig: Rig) -> ReportedFailure:
     )
 
 
+async def feature_gate_disabled(rig: Rig) -> ReportedFailure:
+    await rig.start(JSON_LOGS)
+    return await prepare_failing_claim(
+        rig, rig.create_claim("gpu-0", config=[plugin.opaque_config(SHARED_BY_TIME)])
+    )
+
+
 async def lock_timeout(rig: Rig) -> ReportedFailure:
     await rig.start(JSON_LOGS)
     rig.node.simctl(*HANG_FLAGS, "1")
@@ -190,6 +198,7 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.MIG_MODE_REQUIRES_RESET: mig_mode_requires_reset,
         Reason.NVML_RELEASED: nvml_released,
         Reason.INVALID_CONFIG: invalid_config,
+        Reason.FEATURE_GATE_DISABLED: feature_gate_disabled,
         Reason.LOCK_TIMEOUT: lock_timeout,
         Reason.STATE_CORRUPT: state_corrupt,
         Reason.STATE_UNAVAILABLE: state_unavailable,
