@@ -33,7 +33,7 @@ opened = record_database.open_or_replace_corrupt(path, "boot", now)
 """
 COMMIT = """
 record = StoredRecord(ClaimRef("ns", "a", ClaimUID("u")), "prepared", "boot", now, now, "{}")
-statements = record_database.put_record(record)
+statements = record_database.put_record(record, has_started=False)
 record_database.commit(opened.connection, path, opened.file_identity, statements)
 print("done", flush=True)
 """

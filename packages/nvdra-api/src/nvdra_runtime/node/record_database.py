@@ -83,6 +83,9 @@ class Statement(NamedTuple):
     values: tuple[str, ...]
 
 
+_MAKE_STARTED: Final = Statement(f"CREATE TABLE IF NOT EXISTS {_STARTED} ({_COLUMNS})", ())
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryMarker:
     """Marks that a state file could not be read and its records have not been recovered yet.
@@ -224,18 +227,24 @@ def commit(
         raise
 
 
-def put_record(record: StoredRecord, before: StoredRecord | None = None) -> list[Statement]:
-    """The statements that add a record, or replace `before`, the claim's former one."""
+def put_record(record: StoredRecord, *, has_started: bool) -> list[Statement]:
+    """The statements that add a record, or replace the claim's former one in either state.
+
+    Args:
+        record: The record.
+        has_started: Whether any record may be `started`. Without, the usual claim needs one
+            statement.
+    """
     if record.state == "started":
-        created = Statement(f"CREATE TABLE IF NOT EXISTS {_STARTED} ({_COLUMNS})", ())
-        return [created, *_delete_former(record, before), _put_into(_STARTED, record)]
-    return [*_delete_former(record, before), _put_into("records", record)]
+        return [_MAKE_STARTED, _delete_from("records", record.uid), _put_into(_STARTED, record)]
+    put = _put_into("records", record)
+    return [_MAKE_STARTED, _delete_from(_STARTED, record.uid), put] if has_started else [put]
 
 
-def _delete_former(record: StoredRecord, before: StoredRecord | None) -> list[Statement]:
-    """The statements that remove the former record, if it is in the other table."""
-    is_moved = before is not None and before.state != record.state
-    return delete_record(record.uid, before) if is_moved else []
+def delete_record(uid: ClaimUID, *, has_started: bool) -> list[Statement]:
+    """The statements that delete a record in either state; `has_started` as for `put_record`."""
+    deleted = _delete_from("records", uid)
+    return [_MAKE_STARTED, _delete_from(_STARTED, uid), deleted] if has_started else [deleted]
 
 
 def _put_into(table: str, record: StoredRecord) -> Statement:
@@ -255,10 +264,8 @@ def _put_into(table: str, record: StoredRecord) -> Statement:
     )
 
 
-def delete_record(uid: ClaimUID, before: StoredRecord | None = None) -> list[Statement]:
-    """The statements that delete a record. `before` says in which state it is."""
-    table = _STARTED if before is not None and before.state == "started" else "records"
-    return [Statement(f"DELETE FROM {table} WHERE uid = ?", (uid,))]  # noqa: S608 - one of ours
+def _delete_from(table: str, uid: ClaimUID) -> Statement:
+    return Statement(f"DELETE FROM {table} WHERE uid = ?", (uid,))  # noqa: S608 - one of ours
 
 
 def put_root_span(uid: str, forget: datetime) -> Statement:

@@ -110,6 +110,11 @@ class RecordStore:
         self._connection: Connection = opened.connection
         self._file_identity = opened.file_identity
         self._records = {record.uid: record for record in opened.records}
+        started = {record.uid for record in opened.records if record.state == "started"}
+        # Also true if a started record is only queued: changes are written in their order.
+        self._has_started = bool(started)
+        # An earlier release has prepared them since: what was started stays, to be undone later.
+        self._hidden = {uid for uid in started if self._records[uid].state != "started"}
         self._root_spans: dict[str, datetime] = dict(opened.root_spans)
         self._root_span_expiry = deque(
             sorted((forget, uid) for uid, forget in self._root_spans.items())
@@ -176,8 +181,13 @@ class RecordStore:
         def remember() -> None:
             self._records[record.uid] = record
 
-        await self._write(record_database.put_record(record, before), remember)
+        await self._write(self._put_statements(record), remember)
         return record
+
+    def _put_statements(self, record: StoredRecord) -> list[Statement]:
+        self._has_started |= record.state == "started"
+        has_started = self._has_started and record.uid not in self._hidden
+        return record_database.put_record(record, has_started=has_started)
 
     async def delete(self, uid: ClaimUID) -> None:
         """Delete the record of a claim, if it exists. Returns when it is gone from the disk.
@@ -185,7 +195,8 @@ class RecordStore:
         Raises:
             RetryableError: `StateUnavailable`: The disk cannot be written; nothing has changed.
         """
-        statements = record_database.delete_record(uid, self._records.get(uid))
+        has_started = self._has_started and uid not in self._hidden
+        statements = record_database.delete_record(uid, has_started=has_started)
         if uid in self._root_spans:
             statements += self._remember_root_span(uid)
 
@@ -300,7 +311,7 @@ class RecordStore:
             error=str(error),
         )
         statements = [
-            *chain.from_iterable(map(record_database.put_record, self._records.values())),
+            *chain.from_iterable(map(self._put_statements, self._records.values())),
             *(
                 record_database.put_root_span(uid, forget)
                 for uid, forget in self._root_spans.items()

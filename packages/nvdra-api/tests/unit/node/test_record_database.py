@@ -298,10 +298,13 @@ def record(number: int) -> StoredRecord:
 def test_changes_of_which_one_fails_are_not_made_and_hinder_no_later_ones(tmp_path: Path) -> None:
     path, now = tmp_path / "s", datetime(2026, 8, 1, tzinfo=UTC)
     found = record_database.open_or_replace_corrupt(path, "boot-1", now)
-    failing = [*record_database.put_record(record(1)), Statement("INSERT INTO nothing", ())]
+    failing = [
+        *record_database.put_record(record(1), has_started=False),
+        Statement("INSERT INTO nothing", ()),
+    ]
     with pytest.raises(sqlite3.OperationalError):
         record_database.commit(found.connection, path, found.file_identity, failing)
-    fine = record_database.put_record(record(2))
+    fine = record_database.put_record(record(2), has_started=False)
     record_database.commit(found.connection, path, found.file_identity, fine)
     found.connection.close()
     again = record_database.open_or_replace_corrupt(path, "boot-1", now)
