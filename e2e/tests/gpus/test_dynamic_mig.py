@@ -85,11 +85,12 @@ def test_four_slices_of_one_gpu_are_made_for_one_pod(
     pods.apply(workloads.template("four", request, same=PARENT))
     pods.apply(workloads.pod("p", templates=["four"]))
     pods.wait_running("p")
-    made = instances(dividing)
+    node = pods.get("pod", "p")["spec"]["nodeName"]
+    made = instances(dividing, node)
     assert len({each["gpu"] for each in made}) == 1
     assert workloads.visible_mig_devices(pods, "p") == {each["uuid"] for each in made}
     pods.delete("pod", "p")
-    wait_no_instances(dividing)
+    wait_no_instances(dividing, node)
 
 
 def test_a_pod_keeps_its_slice_over_a_restart_of_the_plugin(
@@ -143,15 +144,15 @@ def partitions(cluster: Cluster) -> list[str]:
     return [device.name for device in here if device.attributes["type"] == "mig"]
 
 
-def instances(cluster: Cluster) -> list[dict[str, Any]]:
-    """The MIG devices that exist on the node."""
-    found: list[dict[str, Any]] = json.loads(cluster.simctl(NODE, "mig", "list", "--json"))
+def instances(cluster: Cluster, node: str = NODE) -> list[dict[str, Any]]:
+    """The MIG devices that exist on a node."""
+    found: list[dict[str, Any]] = json.loads(cluster.simctl(node, "mig", "list", "--json"))
     return found
 
 
-def wait_no_instances(cluster: Cluster) -> None:
-    """Wait until no MIG device exists on the node."""
+def wait_no_instances(cluster: Cluster, node: str = NODE) -> None:
+    """Wait until no MIG device exists on a node."""
     cluster.kubectl.wait(
-        lambda: None if instances(cluster) == [] else str(instances(cluster)),
+        lambda: None if instances(cluster, node) == [] else str(instances(cluster, node)),
         "the MIG devices to be destroyed",
     )
