@@ -160,7 +160,7 @@ async def test_the_list_of_nodes_is_removed_with_the_last_node(
     path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}"
     world.server.request("DELETE", path, {"gracePeriodSeconds": 30})
     await wait_until(lambda: "nodes" not in world.status(), timeout_s=3)
-    assert world.condition("Ready")[:2] == ("False", "NodesMissing")
+    await wait_until(lambda: world.condition("Ready")[:2] == ("False", "NodesMissing"), 3)
 
 
 async def test_a_node_without_fabric_is_a_member_by_its_pod(world: DriverInstallation) -> None:
