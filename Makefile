@@ -27,7 +27,7 @@ IN_ORDER := -p no:randomly --durations=12 --durations-min=10
 AT_ONCE := -n 3 --dist loadfile --no-loadscope-reorder
 # Those that take longest come first, so that none is left alone at the end.
 LONGEST := $(addprefix packages/nvdra-gpu-plugin/tests/component/test_,\
-  crash_campaign.py nvml_failures.py health_taints.py random_histories.py) \
+  crash_campaign.py dynamic_mig.py nvml_failures.py health_taints.py random_histories.py) \
   $(addsuffix /tests/component/test_crash_campaign.py,\
   packages/nvdra-cd-controller packages/nvdra-imex-daemon)
 # It loads NVML into the process of the test, where nothing else may have done so.

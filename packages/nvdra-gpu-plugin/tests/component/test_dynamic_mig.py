@@ -5,7 +5,9 @@ import json
 import signal
 import sqlite3
 import time
-from typing import Any
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, TypeVar
 
 import pytest
 from nvdra_api.resource.claims import ClaimRef
@@ -30,6 +32,11 @@ CREATE, CREATE_COMPUTE, DESTROY_COMPUTE, DESTROY, SWITCH = (
     "nvmlGpuInstanceDestroy",
     "nvmlDeviceSetMigMode",
 )
+IN_PREPARE = (SWITCH, CREATE, "nvmlGpuInstanceGetInfo", CREATE_COMPUTE, "nvmlDeviceGetUUID")
+IN_UNPREPARE = (DESTROY_COMPUTE, DESTROY, SWITCH)
+"""Calls in which the plugin is killed."""
+
+T = TypeVar("T")
 
 
 def instances(rig: Rig) -> list[tuple[int, str, int]]:
@@ -295,11 +302,30 @@ async def test_an_instance_of_an_administrator_is_left_alone_and_named(rig: Rig)
     assert "no claim has made" in refused.error, "it is still there"
 
 
-@pytest.mark.parametrize(
-    "function", [SWITCH, CREATE, "nvmlGpuInstanceGetInfo", CREATE_COMPUTE, "nvmlDeviceGetUUID"]
-)
-@pytest.mark.parametrize("retries", ["prepare", "unprepare", "nothing"])
-@pytest.mark.parametrize("moment", ["before", "after"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Where the plugin is killed, and what the kubelet does next.
+
+    A usual run follows each kill by one of these, `--soak` by all.
+    """
+    is_soak = bool(metafunc.config.getoption("--soak"))
+    if metafunc.function is test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind:
+        calls = list(product(IN_PREPARE, ("before", "after")))
+        kills = [(*call, retry) for call, retry in followed(calls, is_soak=is_soak)]
+        metafunc.parametrize(("function", "moment", "retries"), kills)
+    if metafunc.function is test_a_plugin_that_is_killed_in_an_unprepare_leaves_nothing_behind:
+        metafunc.parametrize(("function", "retries"), followed(IN_UNPREPARE, is_soak=is_soak))
+
+
+def followed(calls: Sequence[T], *, is_soak: bool) -> list[tuple[T, str]]:
+    """Each call with all that may follow, or with one of these by turns."""
+    return [
+        (call, retry)
+        for at, call in enumerate(calls)
+        for number, retry in enumerate(("prepare", "unprepare", "nothing"))
+        if is_soak or at % 3 == number
+    ]
+
+
 async def test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind(
     rig: Rig, function: str, retries: str, moment: str
 ) -> None:
@@ -323,8 +349,6 @@ async def test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind(
     assert_nothing_is_left(rig)
 
 
-@pytest.mark.parametrize("function", [DESTROY_COMPUTE, DESTROY, SWITCH])
-@pytest.mark.parametrize("retries", ["prepare", "unprepare", "nothing"])
 async def test_a_plugin_that_is_killed_in_an_unprepare_leaves_nothing_behind(
     rig: Rig, function: str, retries: str
 ) -> None:
