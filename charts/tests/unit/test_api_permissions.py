@@ -91,6 +91,10 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_runtime.kube.informer:Informer._list_pages get": [],  # counted where it is created
     # GET /version, which the API server's own role system:discovery allows to every account.
     "nvdra_gpu_plugin.publishing.taint_support:TaintSupport.run get": [],
+    "nvdra_gpu_plugin.publishing.counter_support:CounterSupport._ask get": [],
+    "nvdra_gpu_plugin.publishing.counter_support:CounterSupport._keeps_counters create": [
+        ("create", SLICES, (GPU_PLUGIN,))
+    ],
     "nvdra_runtime.kube.informer:Informer._read_watch watch": [],
     "nvdra_runtime.claims.stale_claims:StaleClaimCleanup._stale_reason get_claim": [
         ("get", CLAIMS, PLUGINS)
