@@ -154,9 +154,8 @@ def not_degraded(domain: Domain, node: str) -> str | None:
 
 def test_on_a_node_without_fabric_a_pod_runs_without_channels(rack: Cluster, team: Kubectl) -> None:
     node = "node-2"
-    rack.simctl(node, "fabric", "all", "--fabric-state", "not_supported")
     try:
-        rack.restart_plugin(node)
+        compute_domains.restart_with_fabric(rack, node, "--fabric-state", "not_supported")
         domain = Domain(rack, compute_domains.create_domain(team, "ring"))
         team.apply(compute_domains.channel_pod("w", compute_domains.template_name("ring"), node))
         team.wait_running("w")
@@ -169,5 +168,4 @@ def test_on_a_node_without_fabric_a_pod_runs_without_channels(rack: Cluster, tea
         team.delete("computedomain", "ring")
         domain.wait_gone()
     finally:
-        rack.simctl(node, "fabric", "all", "--fabric-state", "completed")
-        rack.restart_plugin(node)
+        compute_domains.restart_with_fabric(rack, node, "--fabric-state", "completed")

@@ -17,14 +17,12 @@ CLIQUE, OTHER_CLIQUE = 2, 7
 @contextmanager
 def changed_fabric(rack: Cluster, node: str, *flags: str) -> Iterator[None]:
     """All GPUs of a node have another fabric while the block runs."""
-    rack.simctl(node, "fabric", "all", *flags)
     try:
-        rack.restart_plugin(node)
+        compute_domains.restart_with_fabric(rack, node, *flags)
         yield
     finally:
         back = ("--fabric-state", "completed", "--clique", str(CLIQUE))
-        rack.simctl(node, "fabric", "all", *back)
-        rack.restart_plugin(node)
+        compute_domains.restart_with_fabric(rack, node, *back)
 
 
 @contextmanager

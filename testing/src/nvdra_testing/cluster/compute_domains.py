@@ -19,6 +19,7 @@ from nvdra_testing.control_plane import domain_objects
 
 CDI_DIR = "/var/run/cdi"
 DOMAINS_DIR = f"/var/lib/kubelet/plugins/{names.COMPUTE_DOMAIN_DRIVER}/domains"
+KNOWN_CLIQUE = f"/var/lib/kubelet/plugins/{names.COMPUTE_DOMAIN_DRIVER}/clique.json"
 CHANNELS_DIR = "/dev/nvidia-caps-imex-channels"
 LIST_AND_IDLE = ["sh", "-c", f"ls {CHANNELS_DIR}; trap exit TERM; sleep infinity & wait"]
 CONTROLLER_SELECTOR = (
@@ -30,6 +31,16 @@ RACK_PROFILE = "gb200-nvl72"
 """The hardware of a node that is a tray of a rack."""
 
 Json = dict[str, Any]
+
+
+def restart_with_fabric(rack: Cluster, node: str, *flags: str) -> None:
+    """Give all GPUs of a node another fabric, as if it had been booted with it.
+
+    The plugin keeps a clique for the boot, because GPUs that are reset lose theirs for a while.
+    """
+    rack.simctl(node, "fabric", "all", *flags)
+    rack.exec_on_node(node, "rm", "-f", KNOWN_CLIQUE)
+    rack.restart_plugin(node)
 
 
 def template_name(domain: str) -> str:
