@@ -186,8 +186,12 @@ class RecordStore:
 
     def _put_statements(self, record: StoredRecord) -> list[Statement]:
         self._has_started |= record.state == "started"
-        has_started = self._has_started and record.uid not in self._hidden
+        has_started = self._may_be_started(record.uid)
         return record_database.put_record(record, has_started=has_started)
+
+    def _may_be_started(self, uid: ClaimUID) -> bool:
+        """Whether a started record of the claim is to go when its record is changed."""
+        return self._has_started and uid not in self._hidden
 
     async def delete(self, uid: ClaimUID) -> None:
         """Delete the record of a claim, if it exists. Returns when it is gone from the disk.
@@ -195,7 +199,7 @@ class RecordStore:
         Raises:
             RetryableError: `StateUnavailable`: The disk cannot be written; nothing has changed.
         """
-        has_started = self._has_started and uid not in self._hidden
+        has_started = self._may_be_started(uid)
         statements = record_database.delete_record(uid, has_started=has_started)
         if uid in self._root_spans:
             statements += self._remember_root_span(uid)

@@ -12,7 +12,7 @@ from typing import Final
 
 from nvdra_api import names
 from nvdra_api.ids import ClaimUID
-from nvdra_cdi import codec, files
+from nvdra_cdi import files
 from nvdra_cdi.errors import DiscoveryError
 from nvdra_cdi.model import Device, Spec
 from nvdra_cdi.nvidia.assembly import assemble
@@ -20,7 +20,7 @@ from nvdra_cdi.rooted_files import RootedFiles
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.cdi import node_spec
+from nvdra_gpu_plugin.cdi import file_checks, node_spec
 from nvdra_gpu_plugin.cdi.node_spec import Instances, NodeSpec
 from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
@@ -126,26 +126,12 @@ class ClaimSpecFiles:
 
     def _write_if_changed(self, uid: ClaimUID) -> None:
         path, spec = self._path(uid), self._specs[uid]
-        found = _file_id(path)
+        found = file_checks.file_id(path)
         if found is None or found != self._files.get(uid):
-            if not _has_content(path, spec):
+            if not file_checks.has_content(path, spec):
                 files.write(spec, path)
                 LOG.v(2, "CDI spec of a claim written", file=str(path))
-            self._files[uid] = _file_id(path)
+            self._files[uid] = file_checks.file_id(path)
 
     def _path(self, uid: ClaimUID) -> Path:
         return self._root / files.transient_name(names.GPU_CDI_VENDOR, _CLASS, uid)
-
-
-def _file_id(path: Path) -> FileID | None:
-    try:
-        return installation.file_id(path)
-    except OSError:
-        return None
-
-
-def _has_content(path: Path, spec: Spec) -> bool:
-    try:
-        return path.read_bytes() == codec.dumps(spec, "yaml")
-    except OSError:
-        return False

@@ -12,16 +12,15 @@ from typing import Final
 
 from nvdra_api import names
 from nvdra_api.ids import DeviceUUID
-from nvdra_cdi import codec, files
+from nvdra_cdi import files
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.model import ContainerEdits, Spec
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.cdi import node_spec
+from nvdra_gpu_plugin.cdi import file_checks, node_spec
 from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.devices.claimed_names import ClaimedNames
-from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.installation import FileID
 
 LOG = logs.logger(__name__)
@@ -113,7 +112,7 @@ class SpecFiles:
 
     def has(self, generation: str) -> bool:
         """Whether the generation's spec exists."""
-        return bool(generation) and _file_id(self._path(generation)) is not None
+        return bool(generation) and file_checks.file_id(self._path(generation)) is not None
 
     def generation_of(self, cdi_name: str) -> str:
         """The generation of a spec that has this device; empty if none has it."""
@@ -172,12 +171,12 @@ class SpecFiles:
 
     def _write_if_changed(self, generation: str) -> None:
         path, spec = self._path(generation), self._specs[generation]
-        file_id = _file_id(path)
+        file_id = file_checks.file_id(path)
         if file_id is None or file_id != self._files.get(generation):
-            if not _has_content(path, spec):
+            if not file_checks.has_content(path, spec):
                 files.write(spec, path)
                 LOG.info("CDI spec written", file=str(path))
-            self._files[generation] = _file_id(path)
+            self._files[generation] = file_checks.file_id(path)
 
     def _load(self, generation: str) -> None:
         """Remember a spec that an earlier process wrote and a record refers to."""
@@ -231,17 +230,3 @@ def _generation(path: Path) -> str:
 
 def _has_device(document: Spec, cdi_name: str) -> bool:
     return any(device.name == cdi_name for device in document.devices)
-
-
-def _file_id(path: Path) -> FileID | None:
-    try:
-        return installation.file_id(path)
-    except OSError:
-        return None
-
-
-def _has_content(path: Path, spec: Spec) -> bool:
-    try:
-        return path.read_bytes() == codec.dumps(spec, "yaml")
-    except OSError:
-        return False
