@@ -7,7 +7,6 @@
  * whoever comes during an initialisation waits for its end. A third one is locked as long as the session lasts, as the
  * real NVML has /dev/nvidiactl open, which keeps the kernel module from being unloaded.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <time.h>
@@ -25,23 +24,9 @@ static bool is_client(unsigned gpu)
     return __atomic_load_n(&gpus[gpu].is_client, __ATOMIC_ACQUIRE);
 }
 
-static struct flock lock_of(short type, unsigned byte)
-{
-    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-}
-
-/* A descriptor without the right to write cannot exclude others; its process then waits for nobody. */
-static void set_lock(short type, unsigned byte)
-{
-    struct flock lock = lock_of(type, byte);
-    while (fcntl(state_file(), F_OFD_SETLKW, &lock) != 0 && errno == EINTR)
-        continue;
-}
-
 bool has_other_clients(unsigned gpu)
 {
-    struct flock lock = lock_of(F_WRLCK, SIM_CLIENT_LOCKS + gpu);
-    return fcntl(state_file(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return is_locked(SIM_CLIENT_LOCKS + gpu, 1);
 }
 
 static void initialise(unsigned gpu)

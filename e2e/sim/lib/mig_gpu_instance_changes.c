@@ -91,7 +91,8 @@ static nvml_code destroy(const struct gpu *gpu, const struct instance *instance)
     struct sim_gpu_instance *record = &change.tables->instances[instance->gpu_instance];
     if (!instance_is_in(instance, record))
         return mig_change_end(&change, NVML_INVALID_ARGUMENT);
-    if (!is_empty(record) || is_used(change.tables, instance->gpu_instance))
+    if (!is_empty(record) || is_used(change.tables, instance->gpu_instance) ||
+        has_contexts_in(gpu->number, instance->gpu_instance))
         return mig_change_end(&change, NVML_IN_USE);
     *record = (struct sim_gpu_instance){0};
     return mig_change_end(&change, NVML_SUCCESS);

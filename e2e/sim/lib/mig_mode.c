@@ -33,7 +33,7 @@ static bool is_busy(const struct sim_gpu_tables *tables)
 static bool is_in_use(const struct gpu *gpu, const struct sim_gpu_tables *tables)
 {
     bool clients_block = gpu->spec->mig_mode_outlives_boots || description()->mig_clients_block_switch;
-    return is_busy(tables) || (clients_block && has_other_clients(gpu->number));
+    return is_busy(tables) || has_contexts(gpu->number) || (clients_block && has_other_clients(gpu->number));
 }
 
 /* What the switch needs before it takes effect. */

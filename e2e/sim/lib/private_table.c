@@ -1,5 +1,5 @@
 /*
- * What nvidia-smi needs beyond the public functions. The real one gets such functions from nvmlInternalGetExportTable,
+ * What nvidia-smi and CUDA need beyond the public functions. The real one gets such functions from nvmlInternalGetExportTable,
  * too; the simulated one asks for a table of its own (nvml-simulator.md §15).
  */
 #include "private_table.h"
@@ -8,13 +8,12 @@
 
 #include "sim.h"
 
-/* A fault rule for `smi:<command>` stops the command, or makes it fail. */
-static nvml_code begin_command(const char *command)
+static nvml_code begin_command(const char *program, const char *command)
 {
     char function[64];
     CALL(nvmlInternalGetExportTable);
-    REQUIRE_POINTER(command);
-    snprintf(function, sizeof function, "smi:%s", command);
+    REQUIRE(program != NULL && command != NULL, NVML_INVALID_ARGUMENT);
+    snprintf(function, sizeof function, "%s:%s", program, command);
     RETURN(apply_rules_of(&call, function, SIM_ANY_GPU));
 }
 
@@ -43,7 +42,8 @@ static nvml_code set_time_slice(nvml_device device, unsigned time_slice)
 EXPORT nvml_code nvmlInternalGetExportTable(const void **table, const void *id)
 {
     static const struct private_table private_table = {
-        sizeof private_table, begin_command, get_time_slice, set_time_slice};
+        sizeof private_table, begin_command, get_time_slice, set_time_slice,
+        open_context, close_context};
     static const uint8_t private_table_id[16] = PRIVATE_TABLE_ID;
     CALL(nvmlInternalGetExportTable);
     NODE();

@@ -66,8 +66,8 @@ nvml_code session_open(void)
     pthread_once(&fork_handlers, install_fork_handlers);
     session_lock();
     nvml_code code = NVML_SUCCESS;
-    if (!is_in_use() || !state_is_open())
-        code = state_open();
+    if (references == 0 || !state_is_open())
+        code = state_open(is_in_use());
     if (code == NVML_SUCCESS)
         __atomic_fetch_add(&calls_under_way, 1, __ATOMIC_SEQ_CST);
     session_unlock();

@@ -20,8 +20,11 @@
 
 /* ---- the mapped state file (state.c) ------------------------------------------------------------------ */
 
-/* Finds and maps the file of this node; a second call keeps the mapping if it is still the same file. */
-nvml_code state_open(void);
+/*
+ * Finds and maps the file of this node; a second call keeps the mapping if it is still the same file. That of another
+ * node goes, or with `keep_mapping` stays where it is for calls that still read it.
+ */
+nvml_code state_open(bool keep_mapping);
 void state_close(void);
 /* Keeps the descriptor of the mapped file, with its locks, until the process ends. */
 void state_keep_file(void);
@@ -182,6 +185,24 @@ void close_driver(void);
 void release_gpus(bool closed);
 /* In a forked child: nobody is initialising anything. */
 void forget_initialisations(void);
+
+/* ---- locks on bytes behind the state file (locks.c) ---------------------------------------------------- */
+
+/* Takes, waits for, or gives back the lock of a byte. The kernel gives back those of a process that ends. */
+void set_lock(short type, unsigned byte);
+/* Whether another process, or another session, has a lock of one of these bytes. */
+bool is_locked(unsigned first, unsigned count);
+
+/* ---- contexts, in which processes compute (contexts.c) ------------------------------------------------- */
+
+/* Whether another process computes on the whole GPU or on one of its MIG devices. */
+bool has_contexts(unsigned gpu);
+/* The same of the MIG devices of one GPU instance, or of the one MIG device. */
+bool has_contexts_in(unsigned gpu, unsigned gpu_instance);
+bool has_contexts_on(unsigned gpu, unsigned gpu_instance, unsigned compute_instance);
+/* Begin and end to compute. IN_USE: the compute mode forbids it; NOT_SUPPORTED: the GPU is in MIG mode. */
+nvml_code open_context(nvml_device device);
+nvml_code close_context(nvml_device device);
 
 /* ---- handles of MIG instances (instances.c) ----------------------------------------------------------- */
 

@@ -103,7 +103,7 @@ static nvml_code map_file(int file, const struct stat *info, bool writable)
     return NVML_SUCCESS;
 }
 
-nvml_code state_open(void)
+nvml_code state_open(bool keep_mapping)
 {
     char path[PATH_MAX];
     bool writable;
@@ -118,7 +118,9 @@ nvml_code state_open(void)
         if (is_mapped(&info)) {
             code = NVML_SUCCESS;
         } else {
-            state_close();
+            if (!keep_mapping)
+                state_close();
+            map.keeps_file = false;
             code = map_file(file, &info, writable);
         }
     }

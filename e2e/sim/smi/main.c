@@ -148,7 +148,7 @@ static int run(const struct options *options)
         return print_version();
     nvml_code code = nvml_bind_private();
     if (code == NVML_SUCCESS)
-        code = nvml_private->begin_command(COMMANDS[options->command]);
+        code = nvml_private->begin_command("smi", COMMANDS[options->command]);
     if (code != NVML_SUCCESS) {
         printf("%s\n", nvml.ErrorString(code));
         return exit_code_of(code);

@@ -18,7 +18,7 @@ from nvdra_sim.configuration.file_schema import MigInstanceEntry
 from nvdra_sim.description import Gpu, MigInstance, MigTable
 from nvdra_sim.errors import ConfigError
 from nvdra_sim.filesystem import capability_files
-from nvdra_sim.state_file import encoding, layout
+from nvdra_sim.state_file import clients, encoding, layout
 from nvdra_sim.state_file.state import State, StateError
 
 
@@ -79,7 +79,8 @@ def destroy(state: State, gpu: Gpu, gpu_instance: int, proc_root: Path | None = 
         table = now.tables[gpu.index]
         if not _exists(table, gpu_instance):
             raise StateError(f"GPU {gpu.index} has no GPU instance {gpu_instance}")
-        if any(each.pid and each.gpu_instance == gpu_instance for each in table.processes):
+        is_listed = any(each.pid and each.gpu_instance == gpu_instance for each in table.processes)
+        if is_listed or clients.has_contexts(state, gpu.index, gpu_instance, None):
             raise StateError(f"GPU instance {gpu_instance} is in use by another client")
         table.instances[gpu_instance] = layout.GpuInstance()
         _report(state, now, gpu, proc_root)
@@ -95,13 +96,17 @@ def destroy_compute(
     """Destroys a compute instance. Its GPU instance stays.
 
     Raises:
-        StateError: It does not exist.
+        StateError: It does not exist, or a process computes on it.
     """
     with state.transaction() as now:
         table = now.tables[gpu.index]
         exists = _exists(table, gpu_instance) and compute_instance < layout.MAX_COMPUTE_INSTANCES
         if not exists or not table.instances[gpu_instance].compute[compute_instance].in_use:
             raise StateError(f"there is no compute instance {gpu_instance}/{compute_instance}")
+        if clients.has_contexts(state, gpu.index, gpu_instance, compute_instance):
+            raise StateError(
+                f"compute instance {gpu_instance}/{compute_instance} is in use by another client"
+            )
         table.instances[gpu_instance].compute[compute_instance] = layout.ComputeInstance()
         _report(state, now, gpu, proc_root)
 

@@ -29,14 +29,16 @@ def fault(function: str, **fields: Any) -> Fault:
 
 def codes_of_names() -> list[int]:
     """What asking each GPU for its name answers."""
-    codes = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))
-            codes.append(0)
-        except pynvml.NVMLError as error:
-            codes.append(error.value)
-    return codes
+    count = pynvml.nvmlDeviceGetCount()
+    return [code_of_name(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(count)]
+
+
+def code_of_name(handle: Any) -> int:
+    try:
+        pynvml.nvmlDeviceGetName(handle)
+    except pynvml.NVMLError as error:
+        return int(error.value)
+    return 0
 
 
 def test_a_rule_fails_the_calls_of_its_function_until_it_is_removed(nvml_on: NvmlOn) -> None:
@@ -104,6 +106,22 @@ def test_a_call_hangs_until_its_rule_is_removed(nvml_on: NvmlOn) -> None:
     node.remove_rule(rule)
     caller.join(timeout=10)
     assert names == ["Tesla T4"]
+
+
+def test_an_init_finds_its_node_while_a_call_of_the_session_before_still_runs(
+    nvml_on: NvmlOn,
+) -> None:
+    node = nvml_on("t4")
+    node.add_rule(fault("nvmlDeviceGetName", delay_ms=-1))
+    handle, found = pynvml.nvmlDeviceGetHandleByIndex(0), []
+    call = threading.Thread(target=lambda: found.append(code_of_name(handle)), daemon=True)
+    call.start()
+    call.join(timeout=0.05)
+    assert call.is_alive()
+    nvml_on("dgx-h100")
+    assert pynvml.nvmlDeviceGetCount() == 8
+    call.join(timeout=10)
+    assert not call.is_alive()
 
 
 def test_rules_of_the_node_file_are_in_force_from_the_start(nvml_on: NvmlOn) -> None:

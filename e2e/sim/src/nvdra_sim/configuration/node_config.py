@@ -79,12 +79,12 @@ def load(source: file_reader.Source) -> NodeDescription:
 
 
 def from_profile(
-    profile: str, node_name: str, overrides: Mapping[str, Any] | None = None
+    profile: str | None, node_name: str, overrides: Mapping[str, Any] | None = None
 ) -> NodeDescription:
     """Describes a node with a profile.
 
     Args:
-        profile: One of `hardware_catalog.profile_names()`.
+        profile: One of `hardware_catalog.profile_names()`; none if `overrides` has the `gpus`.
         node_name: The name of the node. UUIDs are derived from it.
         overrides: More top-level keys of the node file: `driver`, `overrides`, `faults`, …
 

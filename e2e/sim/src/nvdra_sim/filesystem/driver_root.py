@@ -84,8 +84,13 @@ def _libraries(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
 
 
 def _programs(node: NodeDescription, programs: Programs) -> dict[str, Entry]:
-    smi: dict[str, Entry] = {f"{program_directory(node)}/nvidia-smi": Copy(programs.smi, 0o755)}
-    return {**smi, **imex(node, programs)} if node.imex.installed else smi
+    directory = program_directory(node)
+    always: dict[str, Entry] = {
+        f"{directory}/nvidia-smi": Copy(programs.smi, 0o755),
+        f"{directory}/nvidia-cuda-mps-control": Copy(programs.mps_control, 0o755),
+        f"{directory}/nvidia-cuda-mps-server": Copy(programs.mps_server, 0o755),
+    }
+    return {**always, **imex(node, programs)} if node.imex.installed else always
 
 
 def _firmware(node: NodeDescription) -> dict[str, Entry]:

@@ -25,6 +25,32 @@ SMI_COMMANDS = tuple(
     for command in ("compute-mode", "compute-policy", "list", "log", "mig-mode", "query", "table")
 )
 """What fault rules call the commands of nvidia-smi; see COMMANDS in smi/main.c."""
+MPS_COMMANDS = tuple(
+    f"mps:{command}"
+    for command in (
+        "start",
+        "server",
+        "help",
+        "get_server_list",
+        "get_server_status",
+        "start_server",
+        "shutdown_server",
+        "get_client_list",
+        "get_device_client_list",
+        "terminate_client",
+        "ps",
+        "set_default_active_thread_percentage",
+        "get_default_active_thread_percentage",
+        "set_active_thread_percentage",
+        "get_active_thread_percentage",
+        "set_default_device_pinned_mem_limit",
+        "get_default_device_pinned_mem_limit",
+        "set_device_pinned_mem_limit",
+        "get_device_pinned_mem_limit",
+        "quit",
+    )
+)
+"""The start of an MPS daemon and of a server, and COMMANDS in mps/control/commands.c."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +89,6 @@ def functions() -> tuple[Function, ...]:
 
 
 def matching(glob: str) -> tuple[str, ...]:
-    """The names of the functions, and commands of nvidia-smi, that match a fault rule's glob."""
-    names = (*(one.name for one in functions()), *SMI_COMMANDS)
+    """The names of functions, and of commands of nvidia-smi and MPS, that a rule's glob matches."""
+    names = (*(one.name for one in functions()), *SMI_COMMANDS, *MPS_COMMANDS)
     return tuple(name for name in names if fnmatchcase(name, glob))

@@ -18,6 +18,12 @@ LOADERS = {
 }
 # Statically linked programs run in any container and after chroot.
 STATIC = (*nvml_library.HARDENING, "-fPIE", "-static-pie", "-s")
+# Programs that load NVML at run time need the C library of the container or of the driver root.
+DYNAMIC = (
+    *nvml_library.WARNINGS,
+    *nvml_library.HARDENING,
+    *("-fPIE", "-pie", "-ldl"),
+)
 # Libraries that are injected but never called. They only need the right soname.
 PLACEHOLDERS = (
     "libnvidia-ptxjitcompiler.so.1",
@@ -47,6 +53,8 @@ class Programs:
     smi: Path
     imex: Path
     imex_ctl: Path
+    mps_control: Path
+    mps_server: Path
     cuda: Path
     placeholders: dict[str, Path]  # by soname
     loader: Loader
@@ -65,6 +73,8 @@ def build() -> Programs:
         smi=_smi(),
         imex=imex(),
         imex_ctl=imex_ctl(),
+        mps_control=_mps("control"),
+        mps_server=_mps("server"),
         cuda=_cuda(),
         placeholders={soname: _placeholder(soname) for soname in PLACEHOLDERS},
         loader=Loader(loader, loader.resolve(strict=True)),
@@ -73,12 +83,30 @@ def build() -> Programs:
 
 
 def _smi() -> Path:
-    sources = _sources(SIM_DIRECTORY / "smi")
-    for name in ("nvml_abi.h", "private_table.h"):
-        sources[name] = (nvml_functions.SOURCES / name).read_text(encoding="utf-8")
-    position_independent = ("-fPIE", "-pie", "-ldl")
-    flags = (*nvml_library.WARNINGS, *nvml_library.HARDENING, *position_independent)
-    return nvml_library.compile_cached("nvidia-smi", sources, flags)
+    sources = {**_sources(SIM_DIRECTORY / "smi"), **_nvml_client()}
+    return nvml_library.compile_cached("nvidia-smi", sources, DYNAMIC)
+
+
+def _mps(program: str) -> Path:
+    """`nvidia-cuda-mps-control` or `nvidia-cuda-mps-server`."""
+    sources = {
+        **_sources(SIM_DIRECTORY / "mps"),
+        **_sources(SIM_DIRECTORY / "mps" / program),
+        **_nvml_client(),
+    }
+    return nvml_library.compile_cached(f"nvidia-cuda-mps-{program}", sources, DYNAMIC)
+
+
+def _nvml_client() -> dict[str, str]:
+    """What programs need to load NVML, which is beside them in their driver root."""
+    return {**_sources(SIM_DIRECTORY / "loading"), **_nvml_interface()}
+
+
+def _nvml_interface() -> dict[str, str]:
+    return {
+        name: (nvml_functions.SOURCES / name).read_text(encoding="utf-8")
+        for name in ("nvml_abi.h", "private_table.h")
+    }
 
 
 def imex(flags: Sequence[str] = STATIC) -> Path:
@@ -105,8 +133,11 @@ def _imex_sources(program: str) -> dict[str, str]:
 
 def _cuda() -> Path:
     shared = ("-fPIC", "-fvisibility=hidden", "-shared", "-Wl,-soname,libcuda.so.1", "-ldl")
-    flags = (*nvml_library.WARNINGS, *nvml_library.HARDENING, *shared)
-    return nvml_library.compile_cached("libcuda.so.1", _sources(SIM_DIRECTORY / "cuda"), flags)
+    flags = (*nvml_library.WARNINGS, *nvml_library.HARDENING, *shared, "-pthread")
+    mps = _sources(SIM_DIRECTORY / "mps")
+    client = {name: mps[name] for name in ("mps.h", "messages.c", "devices.c")}
+    sources = {**_sources(SIM_DIRECTORY / "cuda"), **client, **_nvml_interface()}
+    return nvml_library.compile_cached("libcuda.so.1", sources, flags)
 
 
 def _placeholder(soname: str) -> Path:

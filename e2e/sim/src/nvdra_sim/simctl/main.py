@@ -255,10 +255,11 @@ def _add_fault_commands(commands: Any) -> None:
         "  nvdra-simctl fault add nvmlDeviceGetMemoryInfo --gpu 2 --result UNKNOWN\n"
         "  nvdra-simctl fault add nvmlGpuInstanceDestroy --result IN_USE --times 3\n"
         "  nvdra-simctl fault add smi:compute-policy --delay-ms -1       # nvidia-smi hangs\n"
+        "  nvdra-simctl fault add mps:start --result UNKNOWN              # no MPS daemon starts\n"
         "  nvdra-simctl fault add 'nvmlDevice*' --gpu 1 --delay-ms -1    # hang until removed",
     )  # fmt: skip
     arguments.add_state(add)
-    add.add_argument("function", metavar="GLOB", help="nvmlInit*, nvmlDeviceGet*, smi:*")
+    add.add_argument("function", metavar="GLOB", help="nvmlInit*, nvmlDeviceGet*, smi:*, mps:*")
     add.add_argument(
         "--result",
         type=arguments.return_code,

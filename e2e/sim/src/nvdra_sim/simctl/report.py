@@ -11,6 +11,7 @@ from nvdra_sim import return_codes
 from nvdra_sim.description import Gpu, NodeDescription
 from nvdra_sim.incidents import EVENT_NAMES, RECOVERY_ACTIONS, clock_ns, fabric_state
 from nvdra_sim.installation import Roots
+from nvdra_sim.state_file import clients
 from nvdra_sim.state_file.layout import (
     IMEX_STATUSES,
     NO_INSTANCE,
@@ -85,6 +86,7 @@ def _gpu(state: State, which: Gpu, now: GpuState) -> Data:
         "initialisation_ms": now.initialisation_ms,
         "persistence_mode": bool(now.persistence),
         "compute_mode": COMPUTE_MODES[now.compute_mode],
+        "computing": clients.has_whole_context(state, which.index),
         "time_slice": now.time_slice,
         "mig_mode": bool(now.mig_mode),
         "mig_pending": bool(now.mig_pending),
@@ -109,6 +111,7 @@ def mig_devices(state: State) -> list[Data]:
             "start": record.start,
             "slices": compute.size,
             "uuid": f"MIG-{UUID(bytes=bytes(compute.uuid))}",
+            "computing": clients.has_contexts(state, gpu.index, place, number),
         }
         for gpu in state.description().gpus
         for place, record in enumerate(now.tables[gpu.index].instances)

@@ -1,9 +1,10 @@
 """Who has the simulated driver open: locks on bytes behind the state file.
 
 The simulated NVML holds one for its session, as the real one holds `/dev/nvidiactl`, and one for
-each GPU that it has used. The kernel takes them away with the process.
+each GPU that it has used. The simulated CUDA holds one for each device on which its process
+computes. The kernel takes them away with the process.
 
-Source: docs/reference/nvml-simulator.md §10.7.
+Source: docs/reference/nvml-simulator.md §10.7, §17.
 """
 
 from __future__ import annotations
@@ -29,9 +30,24 @@ def has_clients(state: State, gpu: int) -> bool:
     return has_session(state) or _is_locked(state, layout.CLIENT_LOCKS + gpu)
 
 
-def _is_locked(state: State, byte: int) -> bool:
-    wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-    file = os.open(state.path, os.O_RDWR | os.O_CLOEXEC)
+def has_whole_context(state: State, gpu: int) -> bool:
+    """Whether a process, for example an MPS server, computes on the GPU as a whole."""
+    return _is_locked(state, layout.CONTEXT_LOCKS + gpu)
+
+
+def has_contexts(state: State, gpu: int, gpu_instance: int, compute_instance: int | None) -> bool:
+    """Whether a process computes on the MIG device, or on any of the GPU instance with None."""
+    instances = layout.MAX_COMPUTE_INSTANCES
+    first = layout.INSTANCE_CONTEXT_LOCKS
+    first += (gpu * layout.MAX_GPU_INSTANCES + gpu_instance) * instances
+    if compute_instance is None:
+        return _is_locked(state, first, instances)
+    return _is_locked(state, first + compute_instance)
+
+
+def _is_locked(state: State, byte: int, count: int = 1) -> bool:
+    wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, count, 0)
+    file = os.open(state.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, wanted)
     finally:

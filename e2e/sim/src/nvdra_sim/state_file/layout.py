@@ -42,6 +42,9 @@ MAX_PROC_ROOT = 1024
 CLIENT_LOCKS = FILE_SIZE  # a byte behind the file per GPU: locked by processes that use it
 INITIALISATION_LOCKS = CLIENT_LOCKS + MAX_GPUS  # likewise: locked by whoever initialises it
 SESSION_LOCK = INITIALISATION_LOCKS + MAX_GPUS  # locked by processes with an NVML session
+CONTEXT_LOCKS = SESSION_LOCK + 1  # a byte per GPU: locked by processes that compute on it
+CONTEXT_CREATION_LOCKS = CONTEXT_LOCKS + MAX_GPUS  # likewise: locked by whoever begins to
+INSTANCE_CONTEXT_LOCKS = CONTEXT_CREATION_LOCKS + MAX_GPUS  # a byte per possible compute instance
 NOT_AVAILABLE = 0xFFFFFFFF  # of an unsigned column: the query returns NOT_SUPPORTED
 ANY_GPU = -1  # of a fault rule
 NO_RESULT = -1  # of a fault rule: the call's own result
@@ -414,8 +417,9 @@ _STRUCTURES: tuple[type[Structure], ...] = (
 _CONSTANTS = (
     "BYTE_ORDER", "FILE_SIZE", "MAX_GPUS", "MAX_GI_PROFILES", "MAX_GPU_INSTANCES",
     "MAX_COMPUTE_INSTANCES", "MAX_PROCESSES", "MAX_RULES", "MAX_EVENTS", "MAX_IMEX_NODES",
-    "MAX_PROC_ROOT", "CLIENT_LOCKS", "INITIALISATION_LOCKS", "SESSION_LOCK", "NOT_AVAILABLE",
-    "ANY_GPU", "NO_RESULT", "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
+    "MAX_PROC_ROOT", "CLIENT_LOCKS", "INITIALISATION_LOCKS", "SESSION_LOCK", "CONTEXT_LOCKS",
+    "CONTEXT_CREATION_LOCKS", "INSTANCE_CONTEXT_LOCKS", "NOT_AVAILABLE", "ANY_GPU", "NO_RESULT",
+    "UNTIL_REMOVED", "ALWAYS", "NO_INSTANCE",
 )  # fmt: skip
 _SCALARS = {
     c_char: "char",

@@ -55,6 +55,11 @@ class SimulatedNode:
         return self.roots.driver / driver_root.program_directory(self.description) / "nvidia-smi"
 
     @property
+    def mps_control(self) -> Path:
+        """The node's `nvidia-cuda-mps-control`."""
+        return self.smi.with_name("nvidia-cuda-mps-control")
+
+    @property
     def state(self) -> Path:
         """The node's state file."""
         return self.roots.driver / driver_root.state_path(self.description)

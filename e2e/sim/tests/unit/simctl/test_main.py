@@ -64,6 +64,7 @@ def test_init_makes_a_node_that_show_shows(answer: Callable[..., Any], tmp_path:
         "initialisation_ms": 0,
         "persistence_mode": False,
         "compute_mode": "default",
+        "computing": False,
         "time_slice": 0,
         "mig_mode": False,
         "mig_pending": False,
