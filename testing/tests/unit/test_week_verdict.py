@@ -1,5 +1,7 @@
 """The judgement of a week finds what is lost, doubled, stuck and unexplained, and nothing else."""
 
+from dataclasses import replace
+
 from nvdra_api.errors import Reason
 from nvdra_testing.week_of_a_node import report, verdict
 from nvdra_testing.week_of_a_node.history import (
@@ -124,8 +126,8 @@ def test_pods_that_meet_at_a_gpu_and_pods_with_other_gpus_are_found() -> None:
         Sight("node-1", "c", "unlocked", ("0",)),
         Sight("node-1", "d", "sees", ("GPU-1",)),
     ]
-    assert len(verdict.doubled(sights)) == 1
-    assert verdict.doubled(sights)[0] == (
+    (said,) = verdict.doubled(sights).values()
+    assert said == (
         "b on node-1: GPU 0 was that of a, too; 0 s a starts, 0 s a sees, 7 s b doubled"
     )
     assert len(verdict.unproved(sights)) == 1
@@ -156,6 +158,22 @@ def test_what_a_claim_had_before_may_be_kept_for_the_next_pod_after_a_forced_del
     assert verdict.wrong_gpus(sees, wanted, {"b": set()}) != []
 
 
+def test_a_gpu_that_the_kubelet_lets_go_while_a_force_deleted_pod_ends_is_told_apart() -> None:
+    history = History()
+    history.allocations["c"] = [Allocation("c", "node-1", "gpu-7", is_admin=False, began=10)]
+    old = PodHistory("a", 9, node="node-1", deleted=100, claims={"gpu": "c"})
+    soon = verdict.Sight("node-1", "b", "doubled", ("7", "a"), 103)
+    assert verdict.is_kubelets(soon, [old], history)
+    assert not verdict.is_kubelets(soon, [], history)
+    for other in (
+        replace(soon, at=99),
+        replace(soon, at=100 + verdict.FORCED_S + 1),
+        replace(soon, node="node-2"),
+        replace(soon, what=("6", "a")),
+    ):
+        assert not verdict.is_kubelets(other, [old], history), other
+
+
 def test_reasons_are_read_from_the_drivers_and_from_the_kubelets_words() -> None:
     failed = "FailedPrepareDynamicResources"
     assert reasons_in(failed, "NodePrepareResources: DeviceInUse: gpu-1 is held") == {"DeviceInUse"}
@@ -176,6 +194,9 @@ def test_the_report_counts_long_waits_by_what_explains_them() -> None:
     assert "**0 lost, 0 doubled, 0 stuck, 0 unexplained, 0 groundless, 0 left over**" in page
     week.lost.append("claim c of pod p has no record")
     assert "## Lost\n\n- claim c of pod p has no record" in report.as_markdown(week)
+    week.let_go_early.append("b on node-1: GPU 7 was that of a, too")
+    assert "## Let go by the kubelet before" in report.as_markdown(week)
+    assert "1 lost, 0 doubled" in report.as_markdown(week)
 
 
 def status_of(*claims: str) -> dict[str, object]:

@@ -12,6 +12,8 @@ from nvdra_testing.week_of_a_node.verdict import QUIET_S, Cause, Judgement
 
 MOST_SHOWN = 20
 
+LET_GO_EARLY = "let go by the kubelet before the container of a force-deleted pod had ended"
+
 
 @dataclass
 class Week:
@@ -30,6 +32,8 @@ class Week:
         unexplained: Waits that nobody explained.
         groundless: Warnings whose cause was not there.
         left_over: What was left on a node or in the API at the end.
+        let_go_early: GPUs that the kubelet unprepared while a pod that was deleted by force still
+            ended: no fault of the driver, which is told that nobody uses them.
     """
 
     seed: int
@@ -44,6 +48,7 @@ class Week:
     unexplained: list[str] = field(default_factory=list)
     groundless: list[str] = field(default_factory=list)
     left_over: list[str] = field(default_factory=list)
+    let_go_early: list[str] = field(default_factory=list)
 
     @property
     def problems(self) -> dict[str, list[str]]:
@@ -80,6 +85,7 @@ def as_json(week: Week) -> str:
             for each in sorted(week.judgements, key=lambda each: -each.wait.seconds)[:MOST_SHOWN]
         ],
         "problems": week.problems,
+        LET_GO_EARLY: week.let_go_early,
         "causes": [
             {**dataclasses.asdict(cause), "reasons": sorted(cause.reasons)} for cause in week.causes
         ],
@@ -120,7 +126,7 @@ def as_markdown(week: Week) -> str:
     ]  # fmt: skip
     told = ", ".join(f"{reason} {number}" for reason, number in sorted(week.told.items()))
     lines += ["", f"Pods that were told a reason: {told or 'none'}."]
-    for word, found in week.problems.items():
+    for word, found in {**week.problems, LET_GO_EARLY: week.let_go_early}.items():
         if found:
             lines += ["", f"## {word[0].upper()}{word[1:]}", ""]
             lines += [f"- {each}" for each in found[:MOST_SHOWN]]

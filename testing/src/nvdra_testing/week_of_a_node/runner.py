@@ -20,7 +20,7 @@ from nvdra_testing.week_of_a_node import incidents, node_checks, pods, verdict
 from nvdra_testing.week_of_a_node.history import History, PodHistory
 from nvdra_testing.week_of_a_node.incidents import GPUS, Kind, Place
 from nvdra_testing.week_of_a_node.node_checks import Node
-from nvdra_testing.week_of_a_node.pods import GRACE_S, PlannedPod
+from nvdra_testing.week_of_a_node.pods import PlannedPod
 from nvdra_testing.week_of_a_node.report import Week
 from nvdra_testing.week_of_a_node.verdict import Cause
 
@@ -42,9 +42,6 @@ RUNS_S = 2.0
 
 DRAIN_S = 2 * verdict.STUCK_S
 """The longest wait for the last pods. Those that are left then are judged as they are."""
-
-FORCED_S = GRACE_S + 15.0
-"""How long a process of a pod that was deleted with --force may go on, on a loaded machine."""
 
 NOT_FOUND, CONFLICT = 404, 409
 
@@ -157,7 +154,7 @@ class _WeekRun:
                     "pod deleted with --force",
                     pod.node,
                     pod.deleted,
-                    pod.deleted + FORCED_S,
+                    pod.deleted + verdict.FORCED_S,
                     incidents.LEFT_BEHIND,
                 )
                 for pod in killed
@@ -176,7 +173,10 @@ class _WeekRun:
                 week.groundless += verdict.groundless(pod, causes)
         week.causes = sorted(self.causes, key=lambda cause: cause.began)
         sights = [sight for node in nodes for sight in node.sights()]
-        week.doubled += verdict.doubled(sights) + verdict.unproved(sights)
+        for sight, said in verdict.doubled(sights).items():
+            is_kubelets = verdict.is_kubelets(sight, killed, self.history)
+            (week.let_go_early if is_kubelets else week.doubled).append(said)
+        week.doubled += verdict.unproved(sights)
         week.lost += verdict.wrong_gpus(sights, self.wanted, kept)
         week.lost += self.history.changed_uuids
         for node in nodes:

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from typing import Final, TypeVar
 
 from nvdra_testing.week_of_a_node.history import UNSCHEDULABLE, History, PodHistory, Told
+from nvdra_testing.week_of_a_node.pods import GRACE_S
 
 T = TypeVar("T")
 
@@ -25,6 +26,9 @@ LATE_S: Final = 60.0
 """How long after the end of its cause a reason may still be told: a call of 45 s has it as its last
 word, and the kubelet reports in intervals.
 """
+
+FORCED_S: Final = GRACE_S + 15.0
+"""How long a process of a pod that was deleted with --force may go on, on a loaded machine."""
 
 FORGOTTEN_OFTEN: Final = 20
 """A pod whose status forgot a claim as often does not start any more."""
@@ -259,15 +263,42 @@ def at_moment(steps: Sequence[tuple[float, T]], at: float, before: T) -> T:
     return found
 
 
-def doubled(sights: Iterable[Sight]) -> list[str]:
+def doubled(sights: Iterable[Sight]) -> dict[Sight, str]:
     """Pods that could not lock a GPU because another pod had it, with what both have written."""
-    seen, found = list(sights), list[str]()
+    seen, found = list(sights), dict[Sight, str]()
     for each in seen:
         if each.word == "doubled":
             gpu, holder = (*each.what, "another pod")[:2]
             said = f"{each.pod} on {each.node}: GPU {gpu} was that of {holder}, too"
-            found.append(f"{said}; {_journal(seen, each, holder)}")
+            found[each] = f"{said}; {_journal(seen, each, holder)}"
     return found
+
+
+def is_kubelets(sight: Sight, forced: Iterable[PodHistory], history: History) -> bool:
+    """Whether a doubled GPU was let go by the kubelet while its former pod still ended.
+
+    Once a minute the kubelet unprepares the claims of pods that it does not know as active. A pod
+    that was deleted by force is not active, although its container takes seconds to end: a claim
+    that is prepared meanwhile gets a GPU that is in use. Source: GetActivePods in the kubelet's
+    kubelet_pods.go; kubernetes/kubernetes#104824 and #141471.
+
+    That the driver itself never records two claims for one GPU is checked apart, on each node.
+
+    Args:
+        sight: A sight whose word is `doubled`.
+        forced: The pods that were deleted by force.
+        history: What the claims had.
+    """
+    device = f"gpu-{sight.what[0]}"
+    return any(
+        (was.node, was.device) == (sight.node, device) and was.began <= other.deleted
+        for other in forced
+        if other.node == sight.node
+        and other.deleted is not None
+        and other.deleted <= sight.at <= other.deleted + FORCED_S
+        for claim in other.claims.values()
+        for was in history.allocations.get(claim, ())
+    )
 
 
 def _journal(sights: Iterable[Sight], doubled: Sight, holder: str) -> str:
