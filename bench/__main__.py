@@ -28,6 +28,7 @@ from bench import (
     installation,
     lab,
     machine,
+    made_mig,
     many_domains,
     memory_growth,
     pods,
@@ -39,6 +40,9 @@ KUBERNETES = "1.36"
 
 FIRSTS = 5
 """Starts, and releases of NVML, whose first prepare is measured; as many on cold GPUs."""
+
+MIG_ROUNDS = 10
+"""Rounds of MIG devices made on one GPU and on eight."""
 
 AT_ONCE, DOMAIN_ROUNDS = 50, 3
 """Number of compute domains, and how often they are created and deleted."""
@@ -72,6 +76,7 @@ def main() -> None:
             )
             with progress.step(f"{2 * FIRSTS} first prepares", "about 20 s"):
                 firsts = asyncio.run(first_prepares.measure(server, directory, program, FIRSTS))
+            made = asyncio.run(made_mig.measure(server, directory, program, MIG_ROUNDS, progress))
             starts = _starts(server, (program, released[0]), arguments.starts, progress)
         (directory / "domains").mkdir()
         with progress.step(f"{AT_ONCE} compute domains, created and deleted", "about 1 min"):
@@ -84,6 +89,7 @@ def main() -> None:
         "rounds": {"sequential": arguments.rounds, "bursts": arguments.bursts},
         **measured,
         "first_prepare_ms": firsts,
+        "made_mig": made,
         "first_slice_s": vars(Summary.of(starts[program])),
         "released_first_slice_s": vars(Summary.of(starts[released[0]])),
         "domains": domains.summary(measured_domains, AT_ONCE),

@@ -1,4 +1,4 @@
-"""Measures the time from the start of the plugin until a watch reports its first ResourceSlice."""
+"""Measures the time from the start of the plugin until a watch reports its ResourceSlices."""
 
 import http.client
 import json
@@ -6,7 +6,7 @@ import ssl
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,51 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 WAIT_S = 30
 
 
-def first_slice_s(server: ApiServer, program: Path) -> float:
-    """Seconds on a new node, for which the plugin generates its CDI specs."""
+def first_slice_s(
+    server: ApiServer,
+    program: Path,
+    *,
+    devices: int = 1,
+    environ: Mapping[str, str] | None = None,
+    **sections: Any,
+) -> float:
+    """Seconds on a new node, for which the plugin generates its CDI specs.
+
+    Args:
+        server: The API server.
+        program: The plugin's program.
+        devices: How many devices the slices that are waited for have at least.
+        environ: Additional environment variables of the plugin.
+        **sections: Those of the node's file.
+    """
     with tempfile.TemporaryDirectory(prefix="nvb-") as directory:
         name = f"start-{Path(directory).name[4:].replace('_', '-').lower()}x"
-        with plugin.simulated_node(Path(directory), name) as node:
+        with plugin.simulated_node(Path(directory), name, **sections) as node:
             plugin.create_node_object(server, name)
-            with _watching(server, name) as lines:
+            with _watching(server, name) as events:
                 begin = time.perf_counter()
-                with plugin.run_plugin(server, node, program=[str(program)]) as process:
-                    seen = next((each for each in lines if each["type"] == "ADDED"), None)
+                with plugin.run_plugin(
+                    server, node, program=[str(program)], environ=environ
+                ) as process:
+                    found = _wait_for(events, devices)
                     duration = time.perf_counter() - begin
-                    if seen is None or not seen["object"]["spec"]["devices"]:
+                    if found < devices:
                         log = process.log.read_text()[-2000:]
-                        raise RuntimeError(f"no slice within {WAIT_S} s; the log ends:\n{log}")
+                        raise RuntimeError(
+                            f"{found} of {devices} devices within {WAIT_S} s; the log ends:\n{log}"
+                        )
     return duration
+
+
+def _wait_for(events: Iterator[Any], devices: int) -> int:
+    """The number of published devices when they are enough, or when the watch has ended."""
+    slices: dict[str, int] = {}
+    for event in events:
+        found = event["object"]
+        slices[found["metadata"]["name"]] = len(found["spec"].get("devices") or ())
+        if sum(slices.values()) >= devices:
+            break
+    return sum(slices.values())
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.kubelet import kubelet_client
@@ -36,6 +37,7 @@ async def run_plugin_under_test(
     program: Path,
     name: str,
     environ: Mapping[str, str] | None = None,
+    **sections: Any,
 ) -> AsyncIterator[PluginUnderTest]:
     """Run a plugin that is registered with its kubelet while the block runs.
 
@@ -45,11 +47,12 @@ async def run_plugin_under_test(
         program: The plugin's program.
         name: Name of the node.
         environ: Additional environment variables of the plugin.
+        **sections: Those of the node's file.
     """
     plugin.create_node_object(server, name)
     directory.mkdir()
     with (
-        plugin.simulated_node(directory, name) as node,
+        plugin.simulated_node(directory, name, **sections) as node,
         plugin.run_plugin(server, node, program=[str(program)], environ=environ) as process,
     ):
         async with kubelet_client.run_kubelet(node.kubelet) as kubelet:

@@ -39,6 +39,10 @@ def _lines(results: dict[str, Any]) -> Iterable[str]:
     yield ""
     yield "From the plugin's traces. `prepare` is the sum; its caller also waits for gRPC at both"
     yield "ends."
+    yield ""
+    yield "## MIG devices made for claims"
+    yield ""
+    yield from _made_mig(results["made_mig"])
     if "pods" in results:
         yield ""
         yield "## Pods on two nodes"
@@ -172,6 +176,42 @@ def _shares(shares: dict[str, Any]) -> Iterable[Sequence[str]]:
             _times(summary["p50"], alone),
             "" if held == "1" else "≤ 1.2 x",
         )
+
+
+def _made_mig(found: dict[str, Any]) -> Iterable[str]:
+    presets = [found[name] for name in ("realistic", "instant")]
+    rows = [
+        (title, *(f"{each[key]['p50']:.0f} ms, p99 {each[key]['p99']:.0f}" for each in presets), "")
+        for title, key in (
+            ("one made and prepared", "prepare_ms"),
+            ("one unprepared and destroyed", "unprepare_ms"),
+            ("7 at once on one GPU", "one_gpu_ms"),
+            ("56 at once on eight GPUs", "all_gpus_ms"),
+        )
+    ]
+    rows.append(
+        (
+            "devices a second, eight GPUs beside one",
+            *(
+                f"{each['all_gpus_per_s']:.1f} beside {each['one_gpu_per_s']:.1f}: "
+                + _times(each["all_gpus_per_s"], each["one_gpu_per_s"])
+                for each in presets
+            ),
+            "≥ 6 x (real)",
+        )
+    )
+    start = found["slices_s"]
+    rows.append(
+        ("start to all slices of 16 GPUs, 496 devices", "", f"{start['p50']:.2f} s", "≤ 1.5 s")
+    )
+    yield from _table(("measure", "NVML as slow as real", "NVML at once", "target"), rows)
+    yield ""
+    yield from textwrap.wrap(
+        "Devices of profile 1g.10gb on H100 GPUs, each for a claim of its own; the first on a GPU "
+        "switches its MIG mode on, the last one off. NVML takes as long as on real hardware, or no "
+        "time.",
+        100,
+    )
 
 
 def _pods(pods: dict[str, Any]) -> Iterable[str]:
