@@ -56,10 +56,12 @@ def test_every_gate_that_is_off_by_default_has_an_effect_or_is_warned_of() -> No
     off = {feature for feature, spec in KNOWN_FEATURES.items() if not spec.default}
     of_domains = {Feature.HOST_MANAGED_IMEX}
     works = {
+        Feature.DEVICE_METADATA,
         Feature.LIST_ATTRIBUTES,
         Feature.HEALTH_CHECK,
         Feature.DYNAMIC_MIG,
         Feature.TIME_SLICING,
+        Feature.CONSUMABLE_SHARES,
     }
     assert off - of_domains - app.UNAVAILABLE_FEATURES == works
 

@@ -22,7 +22,6 @@ LATER_RULES = "rules of a kubelet after 1.37, which none that we run has"
 ONE_INSTANCE = "there is one instance per node: no update runs two of them"
 NO_SHARES = "no device has a share id yet"
 OF_A_KUBELET = "it is decided in the kubelet, and no driver can tell the difference"
-NO_METADATA = "there are no metadata files yet"
 
 LEFT_OUT = {
     "R12": LATER_RULES,
@@ -31,7 +30,6 @@ LEFT_OUT = {
     "H6": NO_SHARES,
     "H9": OF_A_KUBELET,
     "H10": OF_A_KUBELET,
-    **{f"M{number}": NO_METADATA for number in range(1, 6)},
 }
 
 

@@ -35,4 +35,12 @@ gate DRAExtendedResource: on by default from 1.36, alpha (off) in 1.34 and 1.35.
 {{- else }}
 is then not available; pods use claims of the device class gpu.nvidia.com.
 {{- end }}
+{{- with .Values.deviceClasses.migExtendedResources }}
+
+With the same gate, pods get a MIG device without a claim by the resources
+{{- range . }}
+  {{ include "nvdra-gpu-plugin.migResource" . }}
+{{- end }}
+The scheduler gives a pod such a device only on nodes where no device plugin offers the same resource.
+{{- end }}
 {{- end -}}

@@ -87,6 +87,27 @@ def test_the_api_server_accepts_every_object(installed: Cluster) -> None:
     )
 
 
+def test_the_api_server_accepts_a_class_for_each_mig_profile(installed: Cluster) -> None:
+    profiles = ["1g.10gb", "1g.10gb+me", "1g.10gb-me", "2g.48gb+me.all", "1c.3g.40gb"]
+    setting = f"deviceClasses.migExtendedResources={json.dumps(profiles)}"
+    chart = str(installed.charts / "nvdra-gpu-plugin")
+    shown = installed.helm(
+        "template", "a", chart, "--set-json", setting, "--kube-version", "1.36.3"
+    )
+    assert shown.returncode == 0, shown.stderr
+    items = [
+        item
+        for item in yaml.safe_load_all(shown.stdout)
+        if item and item["kind"] == "DeviceClass" and item["metadata"]["name"].startswith("mig-")
+    ]
+    classes = {"apiVersion": "v1", "kind": "List", "items": items}
+    kept = "jsonpath={.spec.extendedResourceName} "
+    done = installed.kubectl("create", "--dry-run=server", "-o", kept, "-f", "-", stdin=classes)
+    assert done.returncode == 0, done.stderr
+    names = {f"nvidia.com/mig-{profile.replace('+', '.')}" for profile in profiles}
+    assert set(done.stdout.split()) == names
+
+
 def test_the_policys_expressions_are_well_typed(installed: Cluster) -> None:
     get = ("get", "validatingadmissionpolicy", NAME, "-o", "jsonpath={.status}")
     deadline = time.monotonic() + 30

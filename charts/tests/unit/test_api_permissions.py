@@ -91,8 +91,8 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_runtime.kube.informer:Informer._list_pages get": [],  # counted where it is created
     # GET /version, which the API server's own role system:discovery allows to every account.
     "nvdra_gpu_plugin.publishing.taint_support:TaintSupport.run get": [],
-    "nvdra_gpu_plugin.publishing.counter_support:CounterSupport._ask get": [],
-    "nvdra_gpu_plugin.publishing.counter_support:CounterSupport._keeps_counters create": [
+    "nvdra_gpu_plugin.publishing.field_support:FieldSupport._ask get": [],
+    "nvdra_gpu_plugin.publishing.field_support:FieldSupport._keeps_fields create": [
         ("create", SLICES, (GPU_PLUGIN,))
     ],
     "nvdra_runtime.kube.informer:Informer._read_watch watch": [],
@@ -189,6 +189,10 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_gpu_plugin.nvml_release.node_annotation:NodeAnnotation.__init__ Informer": [
         ("list", "nodes", (GPU_PLUGIN,)),
         ("watch", "nodes", (GPU_PLUGIN,)),
+    ],
+    "nvdra_gpu_plugin.claims.status_writer:StatusWriter._apply patch": [
+        ("patch", f"{CLAIMS}/status", (GPU_PLUGIN,)),
+        ("associated-node:patch", f"{CLAIMS}/driver", (GPU_PLUGIN,)),
     ],
     "nvdra_cd_plugin.membership.label_watch:LabelWatch.__init__ Informer": [
         ("list", "nodes", (CD_PLUGIN,)),

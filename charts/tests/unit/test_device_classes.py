@@ -55,6 +55,76 @@ def test_the_extended_resource_is_the_administrators_choice(render: Render, name
     assert gpu["spec"].get("extendedResourceName", "") == name
 
 
+def of_profiles(*profiles: str) -> dict[str, Any]:
+    return {"deviceClasses": {"migExtendedResources": list(profiles)}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "name"),
+    [
+        ("1g.10gb", "mig-1g.10gb"),
+        ("1g.10gb+me", "mig-1g.10gb.me"),
+        ("1g.10gb-me", "mig-1g.10gb-me"),
+        ("4g.96gb+gfx", "mig-4g.96gb.gfx"),
+        ("2g.48gb+me.all", "mig-2g.48gb.me.all"),
+        ("1c.3g.40gb", "mig-1c.3g.40gb"),
+    ],
+)
+def test_a_mig_profile_has_a_class_and_the_device_plugins_name(
+    render: Render, profile: str, name: str
+) -> None:
+    class_name = f"{name}.gpu.nvidia.com"
+    found = render("nvdra-gpu-plugin", of_profiles(profile))["DeviceClass"][class_name]["spec"]
+    assert found["extendedResourceName"] == f"nvidia.com/{name}"
+    (selector,) = found["selectors"]
+    assert selector["cel"]["expression"] == (
+        "device.driver == 'gpu.nvidia.com' && "
+        "device.attributes['gpu.nvidia.com'].type == 'mig' && "
+        f"device.attributes['gpu.nvidia.com'].profile == '{profile}'"
+    )
+
+
+def test_profiles_are_listed_for_the_plugin_of_the_umbrella_chart_too(render: Render) -> None:
+    values = {"nvdra-gpu-plugin": of_profiles("1g.10gb", "3g.40gb")}
+    classes = render("nvdra", values)["DeviceClass"]
+    named = {each["spec"].get("extendedResourceName") for each in classes.values()}
+    assert named >= {"nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb", "nvidia.com/gpu"}
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        "mig-1g.10gb",
+        "nvidia.com/mig-1g.10gb",
+        "1g.10gb.me",
+        "1g",
+        "all-1g.10gb",
+        "",
+        "1G.10GB",
+        "'",
+    ],
+)
+def test_what_is_no_mig_profile_is_refused_with_what_would_be(
+    refusal: Callable[..., str], profile: str
+) -> None:
+    text = refusal("nvdra-gpu-plugin", of_profiles("3g.40gb", profile))
+    assert f'deviceClasses.migExtendedResources: "{profile}" is no MIG profile' in text
+    assert "such as 1g.10gb, 3g.40gb or 1g.10gb+me" in text
+
+
+def test_a_profile_that_is_listed_twice_is_refused(refusal: Callable[..., str]) -> None:
+    assert "migExtendedResources" in refusal("nvdra-gpu-plugin", of_profiles("1g.10gb", "1g.10gb"))
+
+
+def test_profiles_need_a_version_with_extended_resources(
+    render: Render, refusal: Callable[..., str]
+) -> None:
+    older = {"global": {"resourceApiVersion": "resource.k8s.io/v1beta2"}}
+    text = refusal("nvdra-gpu-plugin", {**older, **of_profiles("1g.10gb")})
+    assert "needs resource.k8s.io/v1 (Kubernetes 1.34 or later)" in text
+    assert len(render("nvdra-gpu-plugin", {**older, **of_profiles()})["DeviceClass"]) == 3
+
+
 def test_other_objects_do_not_depend_on_the_version(render: Render) -> None:
     older = render(
         "nvdra-gpu-plugin", {"global": {"resourceApiVersion": "resource.k8s.io/v1beta1"}}

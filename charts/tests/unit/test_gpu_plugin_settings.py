@@ -39,6 +39,7 @@ DEFAULTS = {
     "HTTP_ENDPOINT": ":8080",
     "METRICS_PATH": "/metrics",
     "DEVICE_TAINT_EFFECT": "NoSchedule",
+    "CONSUMABLE_SHARES": "disabled",
     "LOGGING_FORMAT": "json",
     "V": "4",
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -104,6 +105,20 @@ def test_a_value_of_the_plugin_is_its_setting(
 ) -> None:
     objects = render("nvdra-gpu-plugin", {"kubeletPlugin": values})
     assert environment(objects) == DEFAULTS | changed
+
+
+GATE = {"featureGates": {"ConsumableShares": True}}
+
+
+@pytest.mark.parametrize("policy", ["disabled", "memory", "unlimited", "4", 4, ""])
+def test_how_devices_are_shared_is_a_setting_that_the_plugin_accepts(
+    render: Render, policy: str | int
+) -> None:
+    values = {"global": GATE, "kubeletPlugin": {"consumableShares": policy}}
+    told = environment(render("nvdra-gpu-plugin", values))
+    assert told["CONSUMABLE_SHARES"] == (str(policy) or "disabled")
+    shares = loader.load_or_raise(Settings, [], told).shares
+    assert (shares is not None) == (policy not in ("", "disabled"))
 
 
 # Read by others than the plugin's flags: the container runtime, the set-up of telemetry.

@@ -35,7 +35,6 @@ GONE = {
     "selectorLabelsOverride": "app.kubernetes.io/name and app.kubernetes.io/instance",
     "allowDefaultNamespace": "every namespace",
     "maskNvidiaDriverParams": "not part of this release",
-    "consumableShares": "not part of this release",
     "webhook": "not part of this release",
     "namespace": "--namespace",
     "nvidiaCtkPath": "global.nvidiaCDIHookPath",
@@ -61,6 +60,16 @@ def test_a_value_of_the_plugin_at_the_top_is_an_error_that_names_its_place(
         assert f"at '/{key}': value must be '{place}'" in text
 
 
+def test_a_value_of_the_gpu_plugin_elsewhere_is_an_error_that_names_its_place(
+    refusal: Refusal,
+) -> None:
+    values = {"consumableShares": 4}
+    assert "set as nvdra-gpu-plugin.kubeletPlugin.consumableShares" in refusal("nvdra", values)
+    assert "set as kubeletPlugin.consumableShares" in refusal(PLUGIN, values)
+    for chart in (DOMAINS, CONTROLLER):
+        assert "a setting of the chart nvdra-gpu-plugin" in refusal(chart, values)
+
+
 def test_a_value_of_the_controller_elsewhere_is_an_error_that_names_its_place(
     refusal: Refusal,
 ) -> None:
@@ -82,7 +91,7 @@ def test_a_removed_value_is_an_error_that_names_the_reason(refusal: Refusal, cha
 def test_every_value_of_the_reference_drivers_chart_is_handled(charts: Path) -> None:
     # The top level of its values.yaml, and the keys that only its templates know.
     ours = {"gpuResourcesEnabledOverride", "resources"}
-    reference = {*IN_GLOBAL, *IN_THE_PLUGIN, *GONE, *ours, "controller"}
+    reference = {*IN_GLOBAL, *IN_THE_PLUGIN, *GONE, *ours, "consumableShares", "controller"}
     for chart in ("nvdra", PLUGIN, DOMAINS, CONTROLLER):
         schema = json.loads((charts / chart / "values.schema.json").read_text())
         assert reference <= set(schema["properties"])
@@ -197,6 +206,10 @@ def test_an_invalid_value_is_rejected_with_its_path(
             "a setting of the chart nvdra-cd-plugin",
         ),
         ({"containers": {"computeDomains": {}}}, "a setting of the chart nvdra-cd-plugin"),
+        ({"consumableShares": "half"}, "/kubeletPlugin/consumableShares"),
+        ({"consumableShares": 0}, "/kubeletPlugin/consumableShares"),
+        ({"consumableShares": True}, "/kubeletPlugin/consumableShares"),
+        ({"consumableShares": 4}, "global.featureGates.ConsumableShares=true"),
         ({"containers": {"init": {}}}, "there is no init container"),
         ({"containers": {"gpus": {"healthcheckPort": 51516}}}, "/healthz and /readyz on the port"),
         ({"updateStrategy": {"rollingUpdate": {"maxSurge": "101%"}}}, "maxSurge': '101%'"),

@@ -93,8 +93,10 @@ OTHER: dict[str, dict[str, Any]] = {
     PLUGIN: {
         **COMMON,
         "deviceClasses.extendedResourceName": "",
+        "deviceClasses.migExtendedResources": ["1g.10gb"],
         "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
         "kubeletPlugin.deviceTaintEffect": "NoExecute",
+        "kubeletPlugin.consumableShares": 4,
         **container("gpus"),
     },
     DOMAINS: {
@@ -207,6 +209,9 @@ def test_the_value_has_an_effect(render: Render, chart: str, path: str) -> None:
     if path == "global.imex.mode":
         base = {"global": {"featureGates": {"HostManagedIMEXDaemon": True}}}
         changed["global"] |= base["global"]
+    if path == "kubeletPlugin.consumableShares":
+        base = {"global": {"featureGates": {"ConsumableShares": True}}}
+        changed |= base
     if path == "global.additionalNamespaces":  # a role and an account of one name in each
         base = {"global": dict(HOST_MANAGED["global"])}
         changed["global"] |= base["global"]

@@ -30,6 +30,18 @@ def books(first: ModelClaim) -> ClaimModel:
     return books
 
 
+def test_shares_of_one_gpu_exclude_the_whole_and_the_same_share_alone() -> None:
+    one, other, same, whole = (claim(name, "gpu-0") for name in "abcd")
+    one.shares, other.shares, same.shares = ("1",), ("2",), ("1",)
+    assert not one.excludes(other)
+    assert one.excludes(same)
+    assert one.excludes(whole)
+    assert whole.excludes(other)
+    books = ClaimModel(existing={one})
+    with pytest.raises(AssertionError, match="was given shares"):
+        answered(books, one)
+
+
 def test_a_gpu_that_two_claims_hold_is_noticed(books: ClaimModel) -> None:
     second = claim("b", "gpu-0")
     books.existing.add(second)

@@ -3,12 +3,13 @@
 `FeatureGates` is an immutable value. Code that depends on a gate takes it as an argument; there is
 no global registry.
 
-The reference driver refuses five combinations of gates at start-up. This driver allows three of
-them, because the features exclude each other on a single GPU at most, which is decided for each
-device: `DynamicMIG` with `PassthroughSupport`, `DynamicMIG` with `NVMLDeviceHealthCheck` or
-`MPSSupport`, and `PassthroughSupport` with `NVMLDeviceHealthCheck`. The other two remain, because a
-gate has no effect without the gate that it requires: `ComputeDomainCliques`, whose members find
-each other by DNS name, and `DeviceMetadata`, which describes passed-through devices.
+The reference driver refuses six combinations of gates at start-up. This driver allows five of
+them. In four, the features exclude each other on a single GPU at most, which is decided for each
+device: `DynamicMIG` with `PassthroughSupport`, `NVMLDeviceHealthCheck` or `MPSSupport`, and
+`PassthroughSupport` with `NVMLDeviceHealthCheck`. The fifth is `DeviceMetadata` without
+`PassthroughSupport`: here it describes every device. One remains, because a gate has no effect
+without the gate that it requires: `ComputeDomainCliques`, whose members find each other by DNS
+name.
 
 Source: docs/reference/api-types.md, "Feature gates", docs/reference/gpu-devices.md, "Feature
 gates".
@@ -91,10 +92,7 @@ AGGREGATES: Final[Mapping[str, Stage]] = MappingProxyType(
 )
 """Names that set every gate of a stage that is not set explicitly."""
 
-_REQUIRES: Final = (
-    (Feature.CLIQUES, Feature.IMEX_DNS_NAMES),
-    (Feature.DEVICE_METADATA, Feature.PASSTHROUGH),
-)
+_REQUIRES: Final = ((Feature.CLIQUES, Feature.IMEX_DNS_NAMES),)
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 

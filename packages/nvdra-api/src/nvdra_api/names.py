@@ -28,6 +28,8 @@ GPU_CDI_CLAIM_DEVICE_KIND: Final = f"{GPU_CDI_VENDOR}/claim-device"
 """Kind of the CDI specs of single claims, whose devices are made for them."""
 GPU_CDI_CLAIM_KIND: Final = f"{GPU_CDI_VENDOR}/claim"
 """Kind of the reference driver's CDI specs, one for each claim."""
+GPU_CDI_METADATA_KIND: Final = f"{GPU_DRIVER}/metadata"
+"""Kind of the CDI specs that mount the device metadata of claims."""
 
 DOMAIN_CDI_VENDOR: Final = "k8s.compute-domain.nvidia.com"
 DOMAIN_CDI_DEVICE_KIND: Final = f"{DOMAIN_CDI_VENDOR}/device"

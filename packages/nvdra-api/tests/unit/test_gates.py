@@ -123,7 +123,7 @@ def test_all_alpha_alone_is_a_valid_setting() -> None:
         "DynamicMIG=true,NVMLDeviceHealthCheck=true",
         "DynamicMIG=true,MPSSupport=true",
         "PassthroughSupport=true,NVMLDeviceHealthCheck=true",
-        "DeviceMetadata=true,PassthroughSupport=true",
+        "DeviceMetadata=true",
         "FabricManagerPartitioning=true,PassthroughSupport=true",
         "ComputeDomainCliques=false,IMEXDaemonsWithDNSNames=false",
         "ComputeDomainCliques=false",
@@ -153,10 +153,9 @@ def test_features_stay_unavailable_when_more_gates_are_set() -> None:
     )
 
 
-def test_every_missing_dependency_is_a_problem() -> None:
-    assert FeatureGates.parse("IMEXDaemonsWithDNSNames=false,DeviceMetadata=true").problems() == (
+def test_a_missing_dependency_is_a_problem() -> None:
+    assert FeatureGates.parse("IMEXDaemonsWithDNSNames=false").problems() == (
         "feature gate ComputeDomainCliques requires IMEXDaemonsWithDNSNames to also be enabled",
-        "feature gate DeviceMetadata requires PassthroughSupport to also be enabled",
     )
 
 

@@ -1,6 +1,7 @@
 """Creates and starts the parts of the GPU plugin, in this order."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -29,14 +30,17 @@ from nvdra_gpu_plugin import status_report
 from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
 from nvdra_gpu_plugin.cdi.foreign_specs import ForeignSpecs
+from nvdra_gpu_plugin.cdi.metadata_files import MetadataFiles
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
-from nvdra_gpu_plugin.claims import node_specs
+from nvdra_gpu_plugin.claims import claim_metadata, node_specs
+from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
 from nvdra_gpu_plugin.claims.replanner import Replanner
+from nvdra_gpu_plugin.claims.status_writer import StatusWriter
 from nvdra_gpu_plugin.claims.step_recovery import StepRecovery
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
@@ -51,9 +55,9 @@ from nvdra_gpu_plugin.health.health_report import HealthReport
 from nvdra_gpu_plugin.nvml_release import nvml_release
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
-from nvdra_gpu_plugin.publishing import pool_updater
-from nvdra_gpu_plugin.publishing.counter_support import CounterSupport
+from nvdra_gpu_plugin.publishing import field_support, pool_updater
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
+from nvdra_gpu_plugin.publishing.field_support import FieldSupport
 from nvdra_gpu_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
 from nvdra_gpu_plugin.settings import Settings
@@ -63,9 +67,7 @@ PROGRAM = "nvdra-gpu-plugin"
 UNAVAILABLE_FEATURES = frozenset(
     {
         Feature.MPS,
-        Feature.CONSUMABLE_SHARES,
         Feature.PASSTHROUGH,
-        Feature.DEVICE_METADATA,
         Feature.FABRIC_PARTITIONING,
         Feature.LOGGING_ALPHA,
     }
@@ -85,6 +87,11 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     if unused := gates.without_effect():
         LOG.warning(
             "Feature gates that are on have no effect in this version of the plugin", gates=unused
+        )
+    if gates.is_enabled(Feature.CONSUMABLE_SHARES) and settings.shares is None:
+        LOG.warning(
+            "The feature gate ConsumableShares has no effect without --consumable-shares",
+            consumable_shares=settings.consumable_shares,
         )
     makes_partitions = gates.is_enabled(Feature.DYNAMIC_MIG)
     reports_health = gates.is_enabled(Feature.HEALTH_CHECK)
@@ -128,12 +135,17 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
         support = TaintSupport()
-        counters = CounterSupport(node, context.events) if makes_partitions else None
+        counters = sharing = None
+        if makes_partitions:
+            counters = FieldSupport(field_support.COUNTERS, node, context.events)
+        if settings.shares is not None:
+            sharing = settings.shares, FieldSupport(field_support.SHARES, node, context.events)
+        supports = [each for each in (counters, sharing and sharing[1]) if each is not None]
         publisher = await enter(
             slice_publisher.create_publisher(
                 context,
-                partial(_note_dropped, support, counters),
-                None if counters is None else counters.note_restart,
+                partial(_note_dropped, [support, *supports]),
+                partial(_note_restart, supports),
             ).running()
         )
         taints = report = None
@@ -150,6 +162,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.metrics,
             taints,
             counters,
+            sharing,
         )
 
         wait_queue = DeviceWaitQueue(prepared_claims.wait_removed)
@@ -161,15 +174,23 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         specs = NodeSpecs(gpus, spec_files, context.files, prepared_claims)
         foreign_specs = ForeignSpecs(settings.cdi_root, settings.plugin_dir)
         foreign_claims = ForeignClaims(gpus, foreign_specs, context.files, prepared_claims)
-        replanner = Replanner(gpus, prepared_claims)
+        metadata_files = MetadataFiles(
+            settings.plugin_dir,
+            settings.cdi_root,
+            claim_metadata.prepared_earlier(prepared_claims),
+        )
+        metadata = ClaimMetadata(gates, metadata_files, context.files, prepared_claims, telemetry)
+        replanner = Replanner(gpus, prepared_claims, metadata)
         claim_specs = ClaimSpecFiles(settings.cdi_root, context.host)
         steps = ClaimSteps(
             context.host,
             gpus,
             GpuChanges(monitor),
             claim_specs,
+            metadata,
             context.files,
             prepared_claims,
+            claim_index,
             telemetry,
         )
         step_recovery = StepRecovery(
@@ -189,6 +210,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             gpus,
             verifier,
             specs,
+            metadata,
             foreign_claims,
             replanner,
             steps,
@@ -197,6 +219,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             claim_index,
             gate,
             telemetry,
+            is_sharing=settings.shares is not None,
         )
         recovery = RecordRecovery(
             context.driver,
@@ -204,7 +227,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.store,
             prepared_claims,
             context.checkpoint,
-            RecordBuilder(gpus, specs, claim_reader, prepared_claims.boot_id).build,
+            RecordBuilder(gpus, specs, metadata, claim_reader, prepared_claims.boot_id).build,
             context.events,
         )
         await enter(
@@ -213,8 +236,10 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 replanner=replanner.run(),
                 step_recovery=step_recovery.run(recovery),
                 spec_cleanup=specs.run_cleanup(recovery),
+                metadata=metadata.run(recovery),
                 foreign_claims=foreign_claims.run(recovery),
                 nvml_release=release.run(),
+                status_writer=StatusWriter(api, prepared_claims).run(),
             )
         )
         if health is not None and report is not None:
@@ -225,8 +250,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                     taint_support=support.run(api),
                 )
             )
-        if counters is not None:
-            await enter(background_tasks.running(counter_support=counters.run(api)))
+        for each in supports:
+            await enter(background_tasks.running(field_support=each.run(api)))
         driver = Driver(
             prepared_claims=prepared_claims,
             recovery=recovery,
@@ -239,8 +264,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 "driver": partial(_driver_problem, gpus, release),
                 **({} if taints is None else {"health": lambda: taints.remark}),
                 **({} if counters is None else {"partitions": lambda: counters.remark}),
+                **({} if sharing is None else {"shares": lambda: sharing[1].remark}),
             },
-            restore_files=partial(_restore_specs, spec_files, claim_specs),
+            restore_files=partial(_restore_specs, spec_files, claim_specs, metadata_files),
             restore_errors=(OSError, CDIError),
             debug_actions={"nvml/release": release.release, "nvml/resume": release.resume},
             health=report,
@@ -266,19 +292,25 @@ async def _health_monitor(
     return health
 
 
-def _restore_specs(spec_files: SpecFiles, claim_specs: ClaimSpecFiles) -> None:
-    """Restore CDI specs that were removed, on the thread for files."""
+def _restore_specs(
+    spec_files: SpecFiles, claim_specs: ClaimSpecFiles, metadata_files: MetadataFiles
+) -> None:
+    """Restore CDI specs and device metadata that were removed, on the thread for files."""
     spec_files.restore()
     claim_specs.restore()
+    metadata_files.restore()
 
 
-def _note_dropped(
-    taints: TaintSupport, counters: CounterSupport | None, fields: tuple[str, ...]
-) -> None:
+def _note_dropped(supports: Sequence[TaintSupport | FieldSupport], fields: tuple[str, ...]) -> None:
     """Take note of what the API server has dropped from a slice."""
-    taints.note_dropped(fields)
-    if counters is not None:
-        counters.note_dropped(fields)
+    for each in supports:
+        each.note_dropped(fields)
+
+
+def _note_restart(supports: Sequence[FieldSupport]) -> None:
+    """Take note that the watch of the slices begins again."""
+    for each in supports:
+        each.note_restart()
 
 
 def _is_released(plugin_dir: Path) -> bool:

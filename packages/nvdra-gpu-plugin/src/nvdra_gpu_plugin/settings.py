@@ -4,12 +4,16 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from nvdra_api import names
+from nvdra_api.gates import Feature
 from nvdra_runtime.kubeletplugin import settings
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
+
+from nvdra_gpu_plugin import share_policy
+from nvdra_gpu_plugin.share_policy import SharePolicy
 
 
 def _xids(text: str) -> frozenset[int]:
@@ -27,6 +31,11 @@ def _xids(text: str) -> frozenset[int]:
 
 def _check_xids(text: str) -> str:
     _xids(text)
+    return text
+
+
+def _check_shares(text: str) -> str:
+    share_policy.parse(text)
     return text
 
 
@@ -50,7 +59,6 @@ class Settings(PluginSettings):
             ),
             "it is for MPS, which is not part of this release",
         ),
-        "--consumable-shares": "sharing is not part of this release",
         "--host-root": "passthrough is not part of this release",
     }
 
@@ -66,6 +74,30 @@ class Settings(PluginSettings):
         "away; NoExecute also deletes the pods that use such a GPU, if they do not tolerate the "
         "taint. For the gate NVMLDeviceHealthCheck.",
     )
+
+    consumable_shares: Annotated[str, AfterValidator(_check_shares)] = Field(
+        default=share_policy.DISABLED,
+        description="How several claims may have one GPU, or one MIG device that an administrator "
+        "has made, at once: disabled; unlimited; memory, where a claim takes the memory that it "
+        "asks for, or all of it; or a number of shares, of which a claim takes one or as many as "
+        "it asks for. Kubernetes divides the device; nothing enforces it in the containers. For "
+        "the gate ConsumableShares.",
+    )
+
+    @model_validator(mode="after")
+    def _check_shares_gate(self) -> Self:
+        is_on = self.feature_gates.is_enabled(Feature.CONSUMABLE_SHARES)
+        if self.shares is not None and not is_on:
+            raise ValueError(
+                "--consumable-shares (variable CONSUMABLE_SHARES) requires feature gate "
+                f"{Feature.CONSUMABLE_SHARES} to be enabled"
+            )
+        return self
+
+    @property
+    def shares(self) -> SharePolicy | None:
+        """How devices are shared; None if they are not."""
+        return share_policy.parse(self.consumable_shares)
 
     @property
     def ignored_xids(self) -> frozenset[int]:

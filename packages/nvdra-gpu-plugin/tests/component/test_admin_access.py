@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_cdi import oci
@@ -184,3 +185,46 @@ async def _all_usable(rig: Rig) -> None:
 def _injected(rig: Rig, names: Sequence[str]) -> Any:
     """An OCI runtime specification into which these names have been injected."""
     return oci.inject({"ociVersion": "1.1.0", "linux": {}}, Cache([rig.node.cdi]), names)
+
+
+MADE = "gpu-1-mig-1g10gb-19-0"
+WITH_MIG = "--feature-gates=DynamicMIG=true"
+
+
+def shown_mode(rig: Rig) -> str:
+    return rig.node.nvidia_smi(
+        "-i", "1", "--query-gpu=mig.mode.current", "--format=csv,noheader"
+    ).strip()
+
+
+@pytest.mark.parametrize("is_monitored_first", [True, False])
+async def test_a_gpu_with_mig_devices_of_claims_is_monitored_and_stays_as_it_is(
+    rig: Rig, is_monitored_first: bool
+) -> None:
+    await rig.start(WITH_MIG)
+    used, monitor = rig.create_claim(MADE), rig.create_claim("gpu-1", admin=True)
+    ordered = [monitor, used] if is_monitored_first else [used, monitor]
+    answers = [await answer(rig, claim) for claim in ordered]
+    assert [found.error for found in answers] == ["", ""]
+    assert shown_mode(rig) == "Enabled"
+    listed = rig.node.nvidia_smi("-L")
+    assert [await answer(rig, claim) for claim in ordered] == answers
+    assert '"steps":[]' in rig.recorded_claims()[monitor.uid]
+    assert not (await rig.dra.unprepare([monitor]))[monitor.uid].error
+    assert (rig.node.nvidia_smi("-L"), shown_mode(rig)) == (listed, "Enabled")
+    assert not (await rig.dra.unprepare([used]))[used.uid].error
+    assert shown_mode(rig) == "Disabled"
+
+
+async def test_a_mig_device_that_is_only_made_for_claims_is_not_monitored_and_the_gpu_is_advised(
+    rig: Rig,
+) -> None:
+    await rig.start(WITH_MIG)
+    monitor = rig.create_claim(MADE, admin=True)
+    for holder in (None, rig.create_claim(MADE)):
+        if holder is not None:
+            assert not (await answer(rig, holder)).error
+        error = (await answer(rig, monitor)).error
+        assert error.startswith("UnknownDevice: ")
+        assert f"{MADE} exists only for the claim that it is made for" in error
+        assert "ask for admin access to gpu-1" in error

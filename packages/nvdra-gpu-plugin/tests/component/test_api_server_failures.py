@@ -172,6 +172,9 @@ async def test_an_idle_plugin_asks_for_nothing_but_its_watch(rig: Rig, proxy: Fa
     claim = rig.create_claim("gpu-0")
     await answer(rig, claim)
     await rig.wait_until(lambda: bool(rig.spans(claim, "claim")), "the trace's root")
+    await rig.wait_until(
+        lambda: any(asked.startswith("PATCH") for _, asked in proxy.requests), "the status"
+    )
     before = len(proxy.requests)
     await asyncio.sleep(5)  # nothing shall happen
     assert [asked for _, asked in proxy.requests[before:]] == []

@@ -8,7 +8,7 @@ the table of all outcomes.
 
 import pytest
 from nvdra_testing.control_plane.apiserver import ApiServer
-from nvdra_testing.crash_campaigns import golden_points, plugin_campaign
+from nvdra_testing.crash_campaigns import golden_points, plugin_campaign, selection
 from nvdra_testing.crash_campaigns.plugin_operations import (
     FirstStart,
     Operation,
@@ -16,7 +16,26 @@ from nvdra_testing.crash_campaigns.plugin_operations import (
     StartAfterKill,
     Unprepare,
 )
+from nvdra_testing.crash_campaigns.plugin_sandbox import DIVIDING_GPU_PLUGIN
 from nvdra_testing.crash_campaigns.pytest_plugin import Campaigns
+from nvdra_testing.crash_campaigns.step_operations import (
+    GATES,
+    MIG_DEVICE,
+    SHARED_GPU,
+    PrepareWithSteps,
+    StartAfterKilledPrepare,
+    StartAfterReboot,
+    UnprepareWithSteps,
+)
+
+WITH_STEPS = (
+    PrepareWithSteps(MIG_DEVICE),
+    UnprepareWithSteps(MIG_DEVICE),
+    StartAfterKilledPrepare(MIG_DEVICE),
+    StartAfterReboot(MIG_DEVICE),
+    PrepareWithSteps(SHARED_GPU),
+    UnprepareWithSteps(SHARED_GPU),
+)
 
 
 @pytest.mark.protocol("P32")
@@ -27,5 +46,18 @@ from nvdra_testing.crash_campaigns.pytest_plugin import Campaigns
 async def test_after_a_kill_at_any_call_a_start_and_the_kubelets_retry_recover(
     kind: type[Operation], server: ApiServer, campaigns: Campaigns
 ) -> None:
-    selection = campaigns.select(golden_points.load("gpu_plugin"))
-    campaigns.check(await plugin_campaign.run_plugin_campaign(server, kind(), selection))
+    selected = campaigns.select(golden_points.load("gpu_plugin"))
+    campaigns.check(await plugin_campaign.run_plugin_campaign(server, kind(), selected))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("operation", WITH_STEPS, ids=lambda operation: operation.name)
+async def test_killed_while_it_changes_hardware_the_plugin_ends_it_or_undoes_it(
+    operation: Operation, server: ApiServer, campaigns: Campaigns
+) -> None:
+    selected = campaigns.select(golden_points.load("gpu_plugin"), selection.STEPS)
+    campaigns.check(
+        await plugin_campaign.run_plugin_campaign(
+            server, operation, selected, DIVIDING_GPU_PLUGIN, [GATES]
+        )
+    )

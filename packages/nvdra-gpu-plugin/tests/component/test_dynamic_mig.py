@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_testing.hardware import driver_installation
+from nvdra_testing.hardware.gpu_modes import gpu_instances, is_in_mig_mode
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
 from nvdra_testing.node.rig import Rig, cdi_edits, cdi_names
 
@@ -37,19 +38,6 @@ IN_UNPREPARE = (DESTROY_COMPUTE, DESTROY, SWITCH)
 """Calls in which the plugin is killed."""
 
 T = TypeVar("T")
-
-
-def instances(rig: Rig) -> list[tuple[int, str, int]]:
-    """GPU, profile and first slice of every GPU instance."""
-    found = json.loads(rig.node.simctl("mig", "list", "--json"))
-    return sorted((int(each["gpu"]), str(each["profile"]), int(each["start"])) for each in found)
-
-
-def is_in_mig_mode(rig: Rig, gpu: int = 0) -> bool:
-    shown = rig.node.nvidia_smi(
-        "-i", str(gpu), "--query-gpu=mig.mode.current", "--format=csv,noheader"
-    )
-    return shown.strip() == "Enabled"
 
 
 def own_specs(rig: Rig) -> list[str]:
@@ -81,8 +69,8 @@ async def unprepare(rig: Rig, *claims: ClaimRef) -> None:
 
 
 def assert_nothing_is_left(rig: Rig) -> None:
-    assert instances(rig) == []
-    assert not is_in_mig_mode(rig)
+    assert gpu_instances(rig.node) == []
+    assert not is_in_mig_mode(rig.node)
     assert own_specs(rig) == []
     assert rig.recorded_claims() == {}
     assert started_records(rig) == set()
@@ -103,7 +91,7 @@ async def test_a_device_is_made_with_its_claim_and_gone_with_it(rig: Rig) -> Non
     await rig.start(GATE)
     published = rig.slices()
     claim, answer = await prepared(rig, LARGE)
-    assert instances(rig) == [(0, "3g.40gb", 4)]
+    assert gpu_instances(rig.node) == [(0, "3g.40gb", 4)]
     assert own_specs(rig) == [f"k8s.gpu.nvidia.com-claim-device_{claim.uid}.yaml"]
     (name,) = cdi_names(answer)
     assert name == f"k8s.gpu.nvidia.com/claim-device={claim.uid}-{LARGE}"
@@ -129,12 +117,12 @@ async def test_devices_of_one_gpu_are_made_for_two_claims_and_the_whole_gpu_wait
     first, second = rig.create_claim(LARGE), rig.create_claim(SMALL, NEXT_SMALL)
     answers = await rig.dra.prepare([first, second])
     assert [answers[claim.uid].error for claim in (first, second)] == ["", ""]
-    assert instances(rig) == [(0, "1g.10gb", 0), (0, "1g.10gb", 1), (0, "3g.40gb", 4)]
+    assert gpu_instances(rig.node) == [(0, "1g.10gb", 0), (0, "1g.10gb", 1), (0, "3g.40gb", 4)]
     whole = rig.create_claim(WHOLE)
     text = (await rig.dra.prepare([whole], timeout_s=SHORT_S))[whole.uid].error
     assert text.startswith("DeviceInUse: ")
     await unprepare(rig, first)
-    assert instances(rig) == [(0, "1g.10gb", 0), (0, "1g.10gb", 1)]
+    assert gpu_instances(rig.node) == [(0, "1g.10gb", 0), (0, "1g.10gb", 1)]
     await unprepare(rig, second)
     assert not (await rig.dra.prepare([whole]))[whole.uid].error
     text = await prepare_shortly(rig, SMALL)
@@ -161,7 +149,7 @@ async def test_an_overlapping_device_waits_for_the_one_that_is_held(rig: Rig) ->
         await asyncio.sleep(0.2)
         await unprepare(rig, large)
     assert not call.result()[wanted.uid].error
-    assert instances(rig) == [(0, "2g.20gb", 4)]
+    assert gpu_instances(rig.node) == [(0, "2g.20gb", 4)]
 
 
 async def test_four_gpus_make_their_devices_side_by_side(rig: Rig) -> None:
@@ -172,7 +160,7 @@ async def test_four_gpus_make_their_devices_side_by_side(rig: Rig) -> None:
     answers = await rig.dra.prepare(claims)
     assert time.monotonic() - started < 1.5
     assert [answers[claim.uid].error for claim in claims] == [""] * 4
-    assert [gpu for gpu, _, _ in instances(rig)] == [0, 1, 2, 3]
+    assert [gpu for gpu, _, _ in gpu_instances(rig.node)] == [0, 1, 2, 3]
     rig.node.simctl("fault", "rm", "all")
     await unprepare(rig, *claims)
     assert_nothing_is_left(rig)
@@ -188,7 +176,7 @@ async def test_a_claim_of_two_gpus_has_both_or_nothing(rig: Rig) -> None:
     assert answer.error.startswith("DeviceUnhealthy: ")
     assert_nothing_is_left(rig)
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
-    assert instances(rig) == [(0, "1g.10gb", 0), (1, "3g.40gb", 0)]
+    assert gpu_instances(rig.node) == [(0, "1g.10gb", 0), (1, "3g.40gb", 0)]
     await unprepare(rig, claim)
     assert_nothing_is_left(rig)
 
@@ -297,7 +285,7 @@ async def test_an_instance_of_an_administrator_is_left_alone_and_named(rig: Rig)
     assert refused.error.startswith("UnknownDevice: ")
     claim, _ = await prepared(rig, SMALL)
     await unprepare(rig, claim)
-    assert is_in_mig_mode(rig)
+    assert is_in_mig_mode(rig.node)
     _, refused = await prepare(rig, LARGE)
     assert "no claim has made" in refused.error, "it is still there"
 
@@ -341,7 +329,7 @@ async def test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind(
     await start_again(rig)
     if retries == "prepare":
         assert not (await rig.dra.prepare([claim]))[claim.uid].error
-        assert instances(rig) == [(0, "3g.40gb", 4)]
+        assert gpu_instances(rig.node) == [(0, "3g.40gb", 4)]
     if retries == "nothing":
         await rig.wait_until(lambda: not started_records(rig), "the roll-back")
     else:
@@ -362,7 +350,7 @@ async def test_a_plugin_that_is_killed_in_an_unprepare_leaves_nothing_behind(
     await start_again(rig)
     if retries == "prepare":
         assert (await rig.dra.prepare([claim]))[claim.uid] == before
-        assert instances(rig) == [(0, "3g.40gb", 4)]
+        assert gpu_instances(rig.node) == [(0, "3g.40gb", 4)]
     if retries == "nothing":
         await rig.wait_until(lambda: not started_records(rig), "the roll-back")
     else:
@@ -397,9 +385,9 @@ async def test_after_a_reboot_the_device_is_there_again_without_a_call(rig: Rig)
     claim, before = await prepared(rig, LARGE, pod_uid="p")
     rig.process.stop(signal.SIGKILL)
     driver_installation.reboot(rig.node)
-    assert instances(rig) == []
+    assert gpu_instances(rig.node) == []
     await start_again(rig)
-    await rig.wait_until(lambda: instances(rig) == [(0, "3g.40gb", 4)], "the device")
+    await rig.wait_until(lambda: gpu_instances(rig.node) == [(0, "3g.40gb", 4)], "the device")
     await rig.wait_until(lambda: bool(own_specs(rig)), "the spec")
     assert cdi_edits(rig, cdi_names(before)[0])["deviceNodes"]
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
@@ -421,7 +409,7 @@ async def test_a_claim_of_an_earlier_boot_is_unprepared_and_touches_nothing_of_o
     assert error.startswith("UnknownDevice: ")
     await rig.wait_until(lambda: bool(rig.events("UnknownDevice")), "the Event of the Node")
     await unprepare(rig, claim)
-    assert instances(rig) == [(0, "3g.40gb", 4)]
+    assert gpu_instances(rig.node) == [(0, "3g.40gb", 4)]
     assert rig.recorded_claims() == {}
 
 
@@ -439,7 +427,7 @@ async def test_a_whole_gpu_is_taken_out_of_mig_mode_for_its_claim(rig: Rig) -> N
     await rig.start(GATE)
     rig.node.nvidia_smi("-i", "0", "-mig", "1")
     claim, _ = await prepared(rig, WHOLE)
-    assert not is_in_mig_mode(rig)
+    assert not is_in_mig_mode(rig.node)
     (record,) = rig.recorded_claims().values()
     assert [step["step"] for step in json.loads(record)["steps"]] == ["disable-mig-mode"]
     await unprepare(rig, claim)

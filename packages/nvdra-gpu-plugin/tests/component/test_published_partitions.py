@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from nvdra_testing.control_plane import apiserver
-from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig
@@ -196,13 +195,6 @@ async def unserved(tmp_path: Path) -> AsyncIterator[Rig]:
             yield Rig(server, node, kubelet, stack)
 
 
-def without_gates(server: ApiServer) -> None:
-    """Start the API server again, as its release has its gates."""
-    server.stop()
-    server.argv = [flag for flag in server.argv if "--feature-gates" not in flag]
-    server.start()
-
-
 async def test_where_counters_are_dropped_no_partition_is_published_until_they_are_kept(
     unserved: Rig,
 ) -> None:
@@ -220,7 +212,7 @@ async def test_where_counters_are_dropped_no_partition_is_published_until_they_a
     assert "kube-scheduler" in event["message"]
     (slice_,) = rig.slices()
     assert slice_["metadata"]["generation"] == 1, "written once"
-    without_gates(rig.server)
+    rig.server.restart_without_gates()
     await rig.wait_until(
         lambda: len(rig.devices()) == 8 * H100_DEVICES, "all partitions", timeout_s=60
     )

@@ -3,53 +3,29 @@
 The node has no persistence mode: settings of a GPU last as long as the plugin has NVML open.
 """
 
-import re
 import signal
 
 from nvdra_testing.hardware import driver_installation
+from nvdra_testing.hardware.gpu_modes import is_exclusive, time_slice
 from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig
 
 GATE = "--feature-gates=TimeSlicingSettings=true"
 
 
-def shared(interval: str = "") -> list[object]:
-    """The config of a claim whose GPU is shared by time, with this interval."""
-    slicing = {"timeSlicingConfig": {"interval": interval}} if interval else {}
-    config = {
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": "GpuConfig",
-        "sharing": {"strategy": "TimeSlicing", **slicing},
-    }
-    return [plugin.opaque_config(config)]
-
-
-def time_slice(rig: Rig, index: int) -> str:
-    """The time slice of a GPU, from nvidia-smi."""
-    listed = rig.node.nvidia_smi("compute-policy", "-i", str(index), "--list")
-    (found,) = re.findall(r"Default|Short|Medium|Long", listed)
-    return str(found)
-
-
-def is_exclusive(rig: Rig, index: int) -> bool:
-    """Whether one process alone may compute on a GPU."""
-    fields = "--query-gpu=compute_mode", "--format=csv,noheader"
-    return "Exclusive_Process" in rig.node.nvidia_smi("-i", str(index), *fields)
-
-
 async def test_the_time_slice_is_set_for_the_claims_gpu_alone_and_put_back(rig: Rig) -> None:
     await rig.start(GATE)
     rig.node.nvidia_smi("-i", "2", "-c", "EXCLUSIVE_PROCESS")
     rig.node.nvidia_smi("compute-policy", "-i", "2", "--set-timeslice=1")
-    claim = rig.create_claim("gpu-1", "gpu-2", config=shared("Long"))
+    claim = rig.create_claim("gpu-1", "gpu-2", config=plugin.shared_by_time("Long"))
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     assert not answer.error
-    assert [time_slice(rig, index) for index in (0, 1, 2)] == ["Default", "Long", "Long"]
-    assert not is_exclusive(rig, 2)
+    assert [time_slice(rig.node, index) for index in (0, 1, 2)] == ["Default", "Long", "Long"]
+    assert not is_exclusive(rig.node, 2)
     assert (await rig.dra.prepare([claim]))[claim.uid] == answer
     await rig.dra.unprepare([claim])
-    assert [time_slice(rig, index) for index in (0, 1, 2)] == ["Default", "Default", "Short"]
-    assert is_exclusive(rig, 2)
+    assert [time_slice(rig.node, index) for index in (0, 1, 2)] == ["Default", "Default", "Short"]
+    assert is_exclusive(rig.node, 2)
     assert rig.recorded_claims() == {}
 
 
@@ -59,35 +35,36 @@ async def test_without_an_interval_it_is_the_default_and_a_plain_claim_changes_n
     await rig.start(GATE)
     for index in ("0", "1"):
         rig.node.nvidia_smi("compute-policy", "-i", index, "--set-timeslice=2")
-    claim, plain = rig.create_claim("gpu-0", config=shared()), rig.create_claim("gpu-1")
+    claim = rig.create_claim("gpu-0", config=plugin.shared_by_time())
+    plain = rig.create_claim("gpu-1")
     answers = await rig.dra.prepare([claim, plain])
     assert not any(answer.error for answer in answers.values())
-    assert [time_slice(rig, index) for index in (0, 1)] == ["Default", "Medium"]
+    assert [time_slice(rig.node, index) for index in (0, 1)] == ["Default", "Medium"]
     await rig.dra.unprepare([claim, plain])
-    assert [time_slice(rig, index) for index in (0, 1)] == ["Medium", "Medium"]
+    assert [time_slice(rig.node, index) for index in (0, 1)] == ["Medium", "Medium"]
 
 
 async def test_a_monitoring_claim_does_not_change_the_gpu_of_another(rig: Rig) -> None:
     await rig.start(GATE)
-    monitor = rig.create_claim("gpu-0", admin=True, config=shared("Long"))
+    monitor = rig.create_claim("gpu-0", admin=True, config=plugin.shared_by_time("Long"))
     assert not (await rig.dra.prepare([monitor]))[monitor.uid].error
-    assert time_slice(rig, 0) == "Default"
+    assert time_slice(rig.node, 0) == "Default"
 
 
 async def test_if_nvidia_smi_fails_the_claim_says_so_and_nothing_is_left(rig: Rig) -> None:
     await rig.start(GATE)
     rig.node.nvidia_smi("-i", "3", "-c", "EXCLUSIVE_PROCESS")
     rig.node.simctl("fault", "add", "smi:compute-policy", "--result", "NOT_SUPPORTED")
-    claim = rig.create_claim("gpu-3", config=shared("Short"))
+    claim = rig.create_claim("gpu-3", config=plugin.shared_by_time("Short"))
     text = (await rig.dra.prepare([claim]))[claim.uid].error
     assert text.startswith("DeviceUnhealthy: ")
     assert "the time slice of gpu-3" in text
     assert "nvidia-smi compute-policy" in text
     rig.node.simctl("fault", "rm", "all")
     await rig.wait_until(lambda: rig.recorded_claims() == {}, "the record to be gone")
-    assert is_exclusive(rig, 3)
+    assert is_exclusive(rig.node, 3)
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
-    assert time_slice(rig, 3) == "Short"
+    assert time_slice(rig.node, 3) == "Short"
 
 
 async def test_a_plugin_that_was_killed_puts_back_what_was_before_its_first_start(
@@ -95,34 +72,34 @@ async def test_a_plugin_that_was_killed_puts_back_what_was_before_its_first_star
 ) -> None:
     await rig.start(GATE)
     rig.node.nvidia_smi("compute-policy", "-i", "4", "--set-timeslice=3")
-    claim = rig.create_claim("gpu-4", config=shared("Short"))
+    claim = rig.create_claim("gpu-4", config=plugin.shared_by_time("Short"))
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     rig.process.stop(signal.SIGKILL)
-    assert time_slice(rig, 4) == "Default", "without persistence it goes with the last client"
+    assert time_slice(rig.node, 4) == "Default", "without persistence it goes with the last client"
     await rig.start(GATE)
-    await rig.wait_until(lambda: time_slice(rig, 4) == "Short", "the time slice")
+    await rig.wait_until(lambda: time_slice(rig.node, 4) == "Short", "the time slice")
     await rig.dra.unprepare([claim])
-    assert time_slice(rig, 4) == "Long"
+    assert time_slice(rig.node, 4) == "Long"
 
 
 async def test_after_a_reboot_the_time_slice_of_a_held_claim_is_set_again(rig: Rig) -> None:
     await rig.start(GATE)
-    claim = rig.create_claim("gpu-5", config=shared("Medium"))
+    claim = rig.create_claim("gpu-5", config=plugin.shared_by_time("Medium"))
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     await rig.stop()
     driver_installation.reboot(rig.node)
-    assert time_slice(rig, 5) == "Default"
+    assert time_slice(rig.node, 5) == "Default"
     await rig.start(GATE)
-    await rig.wait_until(lambda: time_slice(rig, 5) == "Medium", "the time slice")
+    await rig.wait_until(lambda: time_slice(rig.node, 5) == "Medium", "the time slice")
     await rig.dra.unprepare([claim])
-    assert time_slice(rig, 5) == "Default"
+    assert time_slice(rig.node, 5) == "Default"
 
 
 async def test_a_claim_is_unprepared_properly_after_the_gate_was_switched_off(rig: Rig) -> None:
     await rig.start(GATE)
-    claim = rig.create_claim("gpu-6", config=shared("Long"))
+    claim = rig.create_claim("gpu-6", config=plugin.shared_by_time("Long"))
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     await rig.stop()
     await rig.start()
     await rig.dra.unprepare([claim])
-    assert time_slice(rig, 6) == "Default"
+    assert time_slice(rig.node, 6) == "Default"

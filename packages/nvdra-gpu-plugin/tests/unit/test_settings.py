@@ -2,6 +2,7 @@
 
 import pytest
 from nvdra_gpu_plugin.settings import Settings
+from nvdra_gpu_plugin.share_policy import SharePolicy
 from nvdra_runtime.settings import loader as process_settings
 from nvdra_runtime.settings.loader import SettingsError
 
@@ -23,7 +24,10 @@ def read(*flags: str) -> Settings:
         (f"--kubelet-plugins-directory-path=/{'x' * 100}", "bytes"),
         ("--healthcheck-port=51516", "/healthz and /readyz of --http-endpoint"),
         ("--image-name=x", "not supported: it is for MPS"),
-        ("--consumable-shares=2", "not part of this release"),
+        ("--consumable-shares=2", "requires feature gate ConsumableShares"),
+        ("--consumable-shares=half", "'half' is not disabled, memory, unlimited or a number"),
+        ("--consumable-shares=0", "'0' is not"),
+        ("--consumable-shares=-1", "'-1' is not"),
         ("--additional-xids-to-ignore=48,x63", "'x63' is not an XID"),
         ("--additional-xids-to-ignore=48,,63", "'' is not an XID"),
         ("--additional-xids-to-ignore=-1", "'-1' is not an XID"),
@@ -38,6 +42,27 @@ def test_a_setting_that_cannot_work_is_refused(flag: str, says: str) -> None:
 @pytest.mark.parametrize("address", [":8080", "127.0.0.1:0", "[::1]:6060", "localhost:1", ""])
 def test_addresses_that_can_be_listened_on(address: str) -> None:
     assert read(f"--http-endpoint={address}").http_endpoint == address
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("disabled", None),
+        ("", None),
+        ("unlimited", SharePolicy()),
+        ("memory", SharePolicy(is_by_memory=True)),
+        (" 4 ", SharePolicy(shares=4)),
+        ("1", SharePolicy(shares=1)),
+    ],
+)
+def test_how_devices_are_shared_is_one_of_four_ways(text: str, policy: SharePolicy | None) -> None:
+    gate = "--feature-gates=ConsumableShares=true"
+    assert read(f"--consumable-shares={text}", gate).shares == policy
+
+
+def test_devices_are_not_shared_by_default() -> None:
+    assert read().shares is None
+    assert read("--feature-gates=ConsumableShares=true").shares is None
 
 
 def test_xids_to_ignore_are_a_list_of_numbers() -> None:

@@ -52,14 +52,20 @@ def claim(name: str, *requests: Manifest) -> Manifest:
     return _object("ResourceClaim", name, {"devices": {"requests": list(requests)}})
 
 
-def template(name: str, *requests: Manifest, same: str = "") -> Manifest:
+def template(
+    name: str, *requests: Manifest, same: str = "", config: Manifest | None = None
+) -> Manifest:
     """A claim template; every pod that uses it gets its own claim.
 
-    All devices of the claim have the same value of the attribute `same`, if one is given.
+    All devices of the claim have the same value of the attribute `same`, if one is given. `config`
+    is a config of the GPU driver, without its API version.
     """
     devices: Manifest = {"requests": list(requests)}
     if same:
         devices["constraints"] = [{"matchAttribute": same}]
+    if config:
+        parameters = {"apiVersion": "resource.nvidia.com/v1beta1", **config}
+        devices["config"] = [{"opaque": {"driver": DEVICE_CLASS, "parameters": parameters}}]
     return _object("ResourceClaimTemplate", name, {"spec": {"devices": devices}})
 
 

@@ -69,6 +69,12 @@ class ApiServer:
             _kill(self.process)
             self.process = None
 
+    def restart_without_gates(self) -> None:
+        """Start the server again with feature gates as its release has them."""
+        self.stop()
+        self.argv = [flag for flag in self.argv if "--feature-gates" not in flag]
+        self.start()
+
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the process with SIGSTOP while the block runs; connections stay open."""

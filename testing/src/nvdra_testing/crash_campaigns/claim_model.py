@@ -9,6 +9,11 @@ from dataclasses import dataclass, field
 
 from nvdra_api.resource.claims import ClaimRef
 
+WHOLE = range(8)
+"""The memory slices of an H100 GPU."""
+SLICES = {"1g10gb": 1, "1g20gb": 2, "2g20gb": 2, "3g40gb": 4, "4g40gb": 4, "7g80gb": 8}
+"""How many of them a MIG device takes, by its profile."""
+
 GONE_REASONS = ("ClaimNotFound", "ClaimUIDChanged")
 
 
@@ -20,22 +25,40 @@ class ModelClaim:
         ref: Its name and UID.
         devices: The devices that are allocated to it, in order.
         is_admin: Whether it has adminAccess and so conflicts with no other claim.
+        shares: The share IDs of its devices, in order; empty if it has whole devices.
         answer: The first successful answer; all others must be the same.
     """
 
     ref: ClaimRef
     devices: tuple[str, ...]
     is_admin: bool
+    shares: tuple[str, ...] = ()
     answer: bytes = b""
 
     def __repr__(self) -> str:
-        return f"<{self.ref.name} {'+'.join(self.devices)}{' admin' if self.is_admin else ''}>"
+        kind = " admin" if self.is_admin else " share" if self.shares else ""
+        return f"<{self.ref.name} {'+'.join(self.devices)}{kind}>"
 
     def excludes(self, other: "ModelClaim") -> bool:
         """Whether the two claims cannot be prepared at the same time."""
         if self is other or self.is_admin or other.is_admin:
             return False
-        return not set(self.devices).isdisjoint(other.devices)
+        if self.shares and other.shares and set(self.shares).isdisjoint(other.shares):
+            return False
+        return not parts(self.devices).isdisjoint(parts(other.devices))
+
+
+def parts(devices: Iterable[str]) -> set[tuple[str, int]]:
+    """The memory slices of GPUs that devices take: all of a whole GPU, some for a MIG device."""
+    taken = set[tuple[str, int]]()
+    for device in devices:
+        gpu, _, mig = device.partition("-mig-")
+        slices = WHOLE
+        if mig:
+            profile, *_, start = mig.split("-")
+            slices = range(int(start), int(start) + SLICES[profile])
+        taken |= {(gpu, each) for each in slices}
+    return taken
 
 
 @dataclass
@@ -97,6 +120,7 @@ class ClaimModel:
     def _check_success(self, claim: ModelClaim, answer: "PrepareAnswer") -> None:
         assert claim in self.prepared or claim in self.existing, f"{claim} is gone and was prepared"
         assert answer.devices == claim.devices, f"{claim} was given {answer.devices}"
+        assert answer.shares == claim.shares, f"{claim} was given shares {answer.shares}"
         assert claim.answer in (b"", answer.wire), f"{claim} was answered in another way before"
         claim.answer = answer.wire
         self.prepared.add(claim)
@@ -115,8 +139,12 @@ class ClaimModel:
 
 @dataclass(frozen=True)
 class PrepareAnswer:
-    """The answer for one claim: devices or an error; `wire` is the whole message."""
+    """The answer for one claim: devices or an error; `wire` is the whole message.
+
+    `shares` has the share IDs of the devices that have one.
+    """
 
     error: str
     devices: tuple[str, ...]
     wire: bytes
+    shares: tuple[str, ...] = ()

@@ -9,8 +9,6 @@ from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
 
 FAILING_PREPARE_TIMEOUT_S = 2.0
 """A prepare that must fail is answered in half of this time."""
-AFTER_ANSWER_S = 0.35
-"""What is written after the answer is written within this time."""
 
 
 async def prepare(sandbox: PluginSandbox, claim: ClaimRef) -> bytes:
@@ -37,13 +35,13 @@ class InterruptedCall:
         """Make the call that prepares the claim, and wait for what follows the answer."""
         await prepare(sandbox, self.claim)
         self.is_answered = True
-        await asyncio.sleep(AFTER_ANSWER_S)
+        await asyncio.sleep(sandbox.tested.settles_s)
 
     async def unprepare(self, sandbox: PluginSandbox) -> None:
         """Make the call that unprepares the claim, and wait for what follows the answer."""
         await unprepare(sandbox, self.claim)
         self.is_answered = True
-        await asyncio.sleep(AFTER_ANSWER_S)
+        await asyncio.sleep(sandbox.tested.settles_s)
 
     async def prepare_again(self, sandbox: PluginSandbox) -> str:
         """Make the kubelet's retry of the prepare, and a repetition; describe the first answer."""

@@ -26,13 +26,12 @@ def cdi_specs(sandbox: PluginSandbox) -> Mapping[str, bytes]:
 
 def records(sandbox: PluginSandbox) -> Mapping[str, str]:
     """The payloads in the state file by claim, as a new process would find them."""
-    if sandbox.process is not None:
-        return _read_records(f"file:{sandbox.state_dir}/state.sqlite?mode=ro")
-    # Read a copy, so that the file stays as a kill left it.
-    with tempfile.TemporaryDirectory(dir=sandbox.directory) as copy:
-        for path in sandbox.state_dir.glob("state.sqlite*"):
-            shutil.copy(path, copy)
-        return _read_records(f"file:{copy}/state.sqlite")
+    return _read_table(sandbox, "records")
+
+
+def started_claims(sandbox: PluginSandbox) -> set[str]:
+    """The claims whose steps were begun and have not ended, by UID."""
+    return set(_read_table(sandbox, "started_records"))
 
 
 def files(sandbox: PluginSandbox) -> set[str]:
@@ -52,7 +51,7 @@ def leftover_files(sandbox: PluginSandbox) -> list[str]:
 
     Without those of claims that have a record.
     """
-    recorded = records(sandbox)
+    recorded = records(sandbox).keys() | started_claims(sandbox)
     extra = sorted(files(sandbox) - _files_of_running_plugin(sandbox))
     return [
         points.display_name(str(sandbox.directory / path), sandbox.trace_names)
@@ -77,6 +76,8 @@ async def check_nothing_left(sandbox: PluginSandbox) -> None:
     """Check that no claim is recorded, and that the plugin's files are those of an idle node."""
     held = await asyncio.to_thread(records, sandbox)
     assert held == {}, f"records are left: {held}"
+    begun = await asyncio.to_thread(started_claims, sandbox)
+    assert not begun, f"steps were begun and not ended: {begun}"
     wrong = await asyncio.to_thread(sandbox.find_slice_problem)
     assert not wrong, wrong
     found = cdi_specs(sandbox)
@@ -94,12 +95,23 @@ async def check_stop(sandbox: PluginSandbox) -> None:
     assert not extra, f"files are left: {sorted(extra)}"
 
 
-def _read_records(uri: str) -> Mapping[str, str]:
+def _read_table(sandbox: PluginSandbox, table: str) -> Mapping[str, str]:
+    if sandbox.process is not None:
+        return _read_file(f"file:{sandbox.state_dir}/state.sqlite?mode=ro", table)
+    # Read a copy, so that the file stays as a kill left it.
+    with tempfile.TemporaryDirectory(dir=sandbox.directory) as copy:
+        for path in sandbox.state_dir.glob("state.sqlite*"):
+            shutil.copy(path, copy)
+        return _read_file(f"file:{copy}/state.sqlite", table)
+
+
+def _read_file(uri: str, table: str) -> Mapping[str, str]:
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
         try:
-            return dict(connection.execute("SELECT uid, payload FROM records"))
+            return dict(connection.execute(f"SELECT uid, payload FROM {table}"))
         except sqlite3.OperationalError as error:
-            if "no such table" in str(error):  # the plugin was killed before it created the table
+            # Killed before it was created, or no claim has had steps.
+            if "no such table" in str(error):
                 return {}
             raise
 

@@ -98,11 +98,12 @@ class StartAfterKill(Operation):
 
     async def perform(self, sandbox: PluginSandbox) -> None:
         await sandbox.wait_serving()
+        await asyncio.sleep(sandbox.tested.settles_s)
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         claim, answer = self._held[sandbox]
         assert await kubelet_calls.prepare(sandbox, claim) == answer, "the repeated answer differs"
-        await _check_prepared(sandbox, claim, "gpu-1")
+        await check_prepared(sandbox, claim, "gpu-1")
         await kubelet_calls.unprepare(sandbox, claim)
         return "held claim answered as before; " + await _check_nothing_prepared(sandbox)
 
@@ -133,7 +134,7 @@ class Prepare(Operation):
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         call = self._calls[sandbox]
         retried = await call.prepare_again(sandbox)
-        await _check_prepared(sandbox, call.claim, "gpu-0")
+        await check_prepared(sandbox, call.claim, "gpu-0")
         await kubelet_calls.unprepare(sandbox, call.claim)
         return f"{retried}; " + await _check_nothing_prepared(sandbox)
 
@@ -179,7 +180,7 @@ async def _remember_specs(sandbox: PluginSandbox) -> None:
     await sandbox.stop()
 
 
-async def _check_prepared(sandbox: PluginSandbox, claim: ClaimRef, device: str) -> None:
+async def check_prepared(sandbox: PluginSandbox, claim: ClaimRef, device: str) -> None:
     """Check that the claim has the device, and that no other claim has anything."""
     held = node_checks.records(sandbox)
     assert set(held) == {claim.uid}, f"records: {held}"

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -52,6 +52,7 @@ class TestedPlugin:
         devices: The devices that it publishes there.
         kept_dirs: Directories below its state directory that it clears only when it starts.
         kept_files: Files there that it writes when it starts, and keeps.
+        settles_s: What it writes after an answer or a start, it has written within this time.
     """
 
     __test__ = False
@@ -62,11 +63,40 @@ class TestedPlugin:
     devices: Sequence[str]
     kept_dirs: Sequence[str] = ()
     kept_files: Sequence[str] = ()
+    settles_s: float = 0.35
 
+
+H100_PARTITIONS = {
+    "1g10gb-19": range(7),
+    "1g10gb-me-20": range(7),
+    "1g20gb-15": range(0, 7, 2),
+    "2g20gb-14": range(0, 5, 2),
+    "3g40gb-9": (0, 4),
+    "4g40gb-5": (0,),
+    "7g80gb-0": (0,),
+}
+"""What can be made of an H100 GPU: profile and its number, and where."""
 
 GPU_PLUGIN = TestedPlugin(
-    plugin.DRIVER, "nvdra-gpu-plugin", plugin.PROFILE, [f"gpu-{minor}" for minor in range(8)]
+    plugin.DRIVER,
+    "nvdra-gpu-plugin",
+    plugin.PROFILE,
+    [f"gpu-{minor}" for minor in range(8)],
+    settles_s=1.6,  # the status of its claims is written a second later
 )
+DIVIDING_GPU_PLUGIN = replace(
+    GPU_PLUGIN,
+    devices=[
+        *GPU_PLUGIN.devices,
+        *(
+            f"{gpu}-mig-{profile}-{start}"
+            for gpu in GPU_PLUGIN.devices
+            for profile, starts in H100_PARTITIONS.items()
+            for start in starts
+        ),
+    ],
+)
+"""The same with the feature gate DynamicMIG."""
 DOMAIN_PLUGIN = TestedPlugin(
     names.COMPUTE_DOMAIN_DRIVER,
     "nvdra-cd-plugin",
@@ -133,10 +163,17 @@ class PluginSandbox:
         """
         await self.kubelet.wait_registered(self.tested.driver, READY_S)
         await self.wait_until(self.is_idle, "the plugin to come to rest")
-        await self.wait_until(lambda: not self.find_slice_problem(), "the slices to be right")
+        await self.wait_slices()
         await self.wait_until(self.is_idle, "the plugin to come to rest")
         # Only now: a kubelet that finds the new socket under the old name registers it twice.
         self.dra = await self.kubelet.wait_registered(self.tested.driver, READY_S)
+
+    async def wait_slices(self) -> None:
+        """Wait until the slices offer the node's devices."""
+        deadline = time.monotonic() + READY_S
+        while problem := await asyncio.to_thread(self.find_slice_problem):
+            assert time.monotonic() < deadline, f"{problem}\n{self.log()[-2000:]}"
+            await asyncio.sleep(POLL_S)
 
     async def wait_until(self, is_so: Any, what: str, timeout_s: float = READY_S) -> None:
         """Wait for a condition, checking it on a thread."""
@@ -213,7 +250,11 @@ class PluginSandbox:
         specs = [slice_["spec"] for slice_ in self.slices()]
         offered = sorted(device["name"] for spec in specs for device in spec.get("devices", []))
         if offered != sorted(self.tested.devices):
-            return f"the slices offer {offered}"
+            missing, more = (
+                set(self.tested.devices) - {*offered},
+                {*offered} - {*self.tested.devices},
+            )
+            return f"the slices lack {sorted(missing)} and have {sorted(more)}, of {len(offered)}"
         if {spec["pool"]["resourceSliceCount"] for spec in specs} != {len(specs)}:
             return f"a pool of {specs[0]['pool']['resourceSliceCount']} has {len(specs)} slices"
         return ""

@@ -43,7 +43,7 @@ _DESCRIPTOR = re.compile(r"\d+<(?P<what>.*?)>(?:[,)]| <unfinished)")
 _PATH = re.compile(r'"(?P<path>[^"]*)"')
 _ENDPOINT = re.compile(r"\[(?P<own>\d+)->(?P<peer>\d+)(?:,\"(?P<path>[^\"]*)\")?\]")
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_CLAIM_SPEC = re.compile(r"(?<=-claim_)[0-9a-f][0-9a-f-]*(?=\.)")
+_CLAIM_SPEC = re.compile(r"(?:(?<=-claim_)|(?<=-claim-device_))[0-9a-f][0-9a-f-]*(?=\.)")
 """The UID in a CDI spec's name; the name of a temporary file has only its beginning."""
 _PORT = re.compile(r"sin_port=htons\((\d+)\)|->[\d.]+:(\d+)\]")
 
@@ -155,7 +155,14 @@ def point_of_death_in(aims: Sequence[tuple[Call, Target]], name: str) -> KillPoi
 
 
 def target(call: Call, node: TraceNames) -> Target:
-    """What a call is about."""
+    """What a call is about; the simulated hardware's own files are no change of the process."""
+    found = _target(call, node)
+    if f"{found.path}/".startswith(f"{node.root}/hw/"):
+        return replace(found, is_change=False, name="a file of the simulated hardware")
+    return found
+
+
+def _target(call: Call, node: TraceNames) -> Target:
     if call.name in ("rename", "renameat", "renameat2", "link", "symlink"):
         paths = [found["path"] for found in _PATH.finditer(call.arguments)]
         # By the old name: strace's path filter does not look at the new one.

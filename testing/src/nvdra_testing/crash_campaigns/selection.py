@@ -3,8 +3,9 @@
 `make test` strikes every call that changes a record, a CDI spec or a socket, and the first call of
 every kind. Of the other calls it strikes a third, drawn by a seed. Of the ComputeDomain plugin,
 whose records and sockets are the same code, it strikes each change of a CDI spec, and draws a few
-others. Of the IMEX daemon, whose starts are slow, it strikes each signal, lock and change of the
-hosts file, the first call of every kind, and a few others.
+others. Of claims that change hardware it strikes each commit as well. Of the IMEX daemon, whose
+starts are slow, it strikes each signal, lock and change of the hosts file, the first call of every
+kind, and a few others.
 `make soak` strikes all calls.
 """
 
@@ -49,6 +50,11 @@ MOST = Extent(
     has_first_calls=True,
 )
 DAEMON = Extent(re.compile(r"(?:kill|fcntl|pwrite64) "), share=0.02, has_first_calls=True)
+STEPS = Extent(
+    re.compile(r"(?:rename|unlink) cdi\b|fdatasync state\.sqlite-wal"),
+    share=0.1,
+    has_first_calls=False,
+)
 FEW = Extent(re.compile(r"(?:rename|unlink) cdi\b"), share=0.04, has_first_calls=False)
 
 

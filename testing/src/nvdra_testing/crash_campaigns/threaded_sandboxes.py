@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.crash_campaigns import plugin_sandbox
-from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
+from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox, TestedPlugin
 
 T = TypeVar("T")
 
@@ -31,8 +31,10 @@ class ThreadedSandbox:
 
 
 @contextmanager
-def open_sandboxes(server: ApiServer, count: int) -> Iterator[list[ThreadedSandbox]]:
-    """Open this many sandboxes until the block is left."""
+def open_sandboxes(
+    server: ApiServer, count: int, tested: TestedPlugin, flags: Sequence[str] = ()
+) -> Iterator[list[ThreadedSandbox]]:
+    """Open this many sandboxes for a plugin with these flags until the block is left."""
     sandboxes: list[ThreadedSandbox] = []
     are_open, stop = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
@@ -42,7 +44,9 @@ def open_sandboxes(server: ApiServer, count: int) -> Iterator[list[ThreadedSandb
         try:
             async with AsyncExitStack() as stack:
                 for _ in range(count):
-                    one = await stack.enter_async_context(plugin_sandbox.open_sandbox(server))
+                    one = await stack.enter_async_context(
+                        plugin_sandbox.open_sandbox(server, tested, flags)
+                    )
                     sandboxes.append(ThreadedSandbox(one, loops[0]))
                 are_open.set()
                 await stop.wait()

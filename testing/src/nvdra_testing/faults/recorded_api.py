@@ -52,11 +52,11 @@ class RecordedApi(Client):
         requests: All requests, in order.
     """
 
-    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+    def __init__(self, answer: Callable[[Request], Answer], version: str = "v1") -> None:
         self.requests: list[Request] = []
         self._answer = answer
         self._pushed: dict[str, asyncio.Queue[JsonObject]] = {}
-        self._dra_api_version = "v1"
+        self._dra_api_version = version
 
     @property
     def host(self) -> str:

@@ -19,8 +19,11 @@ from nvdra_cdi.nvidia.options import Options
 from nvdra_gpu_plugin.cdi import node_spec
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
 from nvdra_gpu_plugin.cdi.foreign_specs import ForeignSpecs
+from nvdra_gpu_plugin.cdi.metadata_files import MetadataFiles
 from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
+from nvdra_gpu_plugin.claims import claim_metadata
+from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
@@ -84,9 +87,11 @@ class DivisibleNode:
         pynvml: NVML's functions.
         gpus: The GPUs.
         boot: The ID of the boot.
+        gates: The plugin's feature gates.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, gates: FeatureGates | None = None) -> None:
+        self.gates = gates or FeatureGates()
         self.root, self.cdi = root, root / "cdi"
         self.cdi.mkdir()
         self.tree = DriverTree(root / "host")
@@ -169,21 +174,38 @@ class Plugin:
         gpus = NodeGpus(self.monitor)
         specs = ClaimSpecFiles(node.cdi, Host(proc=node.root / "none"), node.tree.host)
         telemetry = Telemetry(clock, PluginMetrics(driver="d", node=NODE), TraceRecorder())
+        earlier = claim_metadata.prepared_earlier(self.prepared)
+        self.metadata = metadata = ClaimMetadata(
+            node.gates,
+            MetadataFiles(node.root, node.cdi, earlier),
+            files,
+            self.prepared,
+            telemetry,
+        )
         self.steps = ClaimSteps(
-            Host(), gpus, GpuChanges(self.monitor), specs, files, self.prepared, telemetry
+            Host(),
+            gpus,
+            GpuChanges(self.monitor),
+            specs,
+            metadata,
+            files,
+            self.prepared,
+            self.index,
+            telemetry,
         )
         self.gate = PrepareGate(DeviceWaitQueue(self.prepared.wait_removed))
-        replanner = Replanner(gpus, self.prepared)
+        replanner = Replanner(gpus, self.prepared, metadata)
         events: Any = self  # `emit` is all that it needs
         self.recovery = StepRecovery(
             NODE, gpus, self.steps, specs, files, self.prepared, replanner, self.gate, events
         )
         self.preparer = Preparer(
             NODE,
-            FeatureGates(),
+            node.gates,
             gpus,
             GpuVerifier(self.monitor),
             NodeSpecs(gpus, SpecFiles(node.cdi, clock), files, self.prepared),
+            metadata,
             ForeignClaims(gpus, ForeignSpecs(node.cdi, node.root), files, self.prepared),
             replanner,
             self.steps,
@@ -199,24 +221,30 @@ class Plugin:
         del about, kind
         self.reported.append(f"{reason}: {text}")
 
-    async def prepare(self, *devices: str, uid: str = "uid-1") -> PrepareResult:
+    async def prepare(
+        self, *devices: str, uid: str = "uid-1", is_admin: bool = False
+    ) -> PrepareResult:
         """Prepare a claim that has these devices, as for a call of the kubelet."""
         claim_uid = ClaimUID(uid)
         if claim_uid in self.prepared and not self.prepared.is_started(claim_uid):
             return await self.preparer.prepare_again(self.prepared[claim_uid], _soon())
-        return await self.preparer.prepare(allocated(uid, *devices), _soon(), lambda _: None)
+        claim = allocated(uid, *devices, is_admin=is_admin)
+        return await self.preparer.prepare(claim, _soon(), lambda _: None)
 
     async def unprepare(self, uid: str = "uid-1") -> None:
         """Unprepare a claim, as for a call of the kubelet."""
         await self.preparer.unprepare(self.prepared[ClaimUID(uid)], _soon())
 
 
-def allocated(uid: str, *devices: str) -> ResourceClaim:
+def allocated(uid: str, *devices: str, is_admin: bool = False) -> ResourceClaim:
     """A claim that these devices of the node are allocated to."""
-    results = [
-        {"request": "mig", "driver": "gpu.nvidia.com", "pool": NODE, "device": device}
-        for device in devices
-    ]
+    result = {
+        "request": "mig",
+        "driver": "gpu.nvidia.com",
+        "pool": NODE,
+        "adminAccess": is_admin or None,
+    }
+    results = [{**result, "device": device} for device in devices]
     return ResourceClaim.model_validate(
         {
             "metadata": {"namespace": "ml", "name": uid.replace("uid", "claim"), "uid": uid},

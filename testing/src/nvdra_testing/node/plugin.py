@@ -95,7 +95,7 @@ class Node:
 
 @contextlib.contextmanager
 def simulated_node(
-    directory: Path, name: str, profile: str = PROFILE, **sections: Any
+    directory: Path, name: str, profile: str | None = PROFILE, **sections: Any
 ) -> Iterator[Node]:
     """Simulated hardware below `directory`, with real device nodes; this needs root.
 
@@ -267,12 +267,15 @@ def create_allocated_claim(
     name: str = "",
     driver: str = DRIVER,
     namespace: str = "default",
+    others: Sequence[Mapping[str, str]] = (),
+    shares: Sequence[str] = (),
 ) -> ClaimRef:
     """Create a claim that is allocated to these devices of the node, as by the scheduler.
 
     Without `has_allocation_timestamp`, the allocation has no time, as before Kubernetes 1.36.
     `capacity` is what the request asks for of each device. A `request` of the form `main/sub` makes
-    a prioritised list with one alternative.
+    a prioritised list with one alternative. `others` are results of other drivers. With `shares`,
+    which are share IDs, the claim has a share of each device and not the whole.
     """
     name = name or f"claim-{uuid4().hex[:10]}"
     main, _, alternative = request.partition("/")
@@ -297,6 +300,12 @@ def create_allocated_claim(
         {**result, "device": device, **({"adminAccess": True} if admin else {})}
         for device in devices
     ]
+    for each, share in zip(results, shares, strict=False):
+        each |= {
+            "shareID": share,
+            "consumedCapacity": {"memory": (capacity or {}).get("memory", "0")},
+        }
+    results += [{"request": request, **other} for other in others]
     selector = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     claim["status"] = {
         "allocation": {
@@ -319,3 +328,14 @@ def opaque_config(
 ) -> dict[str, Any]:
     """An opaque entry of an allocation's config, for one of our drivers."""
     return {"source": source, "opaque": {"driver": driver, "parameters": dict(parameters)}}
+
+
+def shared_by_time(interval: str = "") -> list[dict[str, Any]]:
+    """The config of a claim whose GPUs are shared by time, with this interval."""
+    slicing = {"timeSlicingConfig": {"interval": interval}} if interval else {}
+    config = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "GpuConfig",
+        "sharing": {"strategy": "TimeSlicing", **slicing},
+    }
+    return [opaque_config(config)]

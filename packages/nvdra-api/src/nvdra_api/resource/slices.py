@@ -43,10 +43,33 @@ class DeviceAttribute(ApiModel):
         return next((value for value in values if value is not None), None)
 
 
+class CapacityRequestPolicyRange(ApiModel):
+    """The amounts that one claim can be given: `min`, and whole steps above it up to `max`."""
+
+    min: Quantity
+    max: Quantity | None = None
+    """None for the value of the capacity."""
+    step: Quantity | None = None
+    """None allows every amount from `min` to `max`. `min` and a step fit into the value."""
+
+
+class CapacityRequestPolicy(ApiModel):
+    """How much of a capacity a claim is given, on a device that allows multiple allocations.
+
+    Without a policy, a claim that asks for no amount is given all of it.
+    """
+
+    default: Quantity
+    """For a claim that does not ask for an amount: `min`, or whole steps above it."""
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
 class DeviceCapacity(ApiModel):
     """One capacity of a device, such as its memory."""
 
     value: Quantity
+    request_policy: CapacityRequestPolicy | None = None
+    """Only on a device that allows multiple allocations."""
 
 
 class Counter(ApiModel):
@@ -88,6 +111,8 @@ class Device(ApiModel):
     capacity: Mapping[str, DeviceCapacity] = Field(default_factory=dict)
     consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
     taints: tuple[DeviceTaint, ...] = ()
+    allow_multiple_allocations: bool | None = None
+    """Whether several claims can have it at once, each with a share ID of its own."""
 
     @model_validator(mode="before")
     @classmethod

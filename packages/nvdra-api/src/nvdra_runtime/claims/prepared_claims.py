@@ -60,6 +60,7 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         # The store forgets a record as soon as it is off the disk, a moment before the index does.
         self._has_started = any(each.state == "started" for each in store.records().values())
         self._prepared_at: dict[ClaimUID, datetime] = {}
+        self._on_prepared: list[Callable[[ClaimUID], None]] = []
         self._waiters: defaultdict[ClaimUID, list[asyncio.Future[None]]] = defaultdict(list)
         self._load()
         self._report_counts(self._claims, self._devices)
@@ -124,6 +125,13 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         self._prepared_at[ref.uid] = stored.created
         self._index_record(claim_record)
         self._report_counts(self._claims, self._devices)
+        if state == "prepared":
+            for notify in self._on_prepared:
+                notify(ref.uid)
+
+    def on_prepared(self, notify: Callable[[ClaimUID], None]) -> None:
+        """Call `notify` whenever the record of a prepared claim was added or replaced."""
+        self._on_prepared.append(notify)
 
     async def remove(self, uid: ClaimUID) -> None:
         """Remove the claim's record. The disk does not have it any more when this returns."""

@@ -16,12 +16,24 @@ TAINTS_GATE: Final = "DRADeviceTaints"
 
 COUNTERS_GATE: Final = "DRAPartitionableDevices"
 
+SHARES_GATE: Final = "DRAConsumableCapacity"
+
 _GATES = {
     "taints": TAINTS_GATE,
+    "allowMultipleAllocations": SHARES_GATE,
+    "requestPolicy": SHARES_GATE,
     "consumesCounters": COUNTERS_GATE,
     "sharedCounters": COUNTERS_GATE,
     "ints": "DRAListTypeAttributes",
 }
+
+
+_QUANTITIES: Final = {
+    "quantity": {"value"},
+    "requestPolicy": {"default"},
+    "validRange": {"min", "max", "step"},
+}
+"""The quantities of an object, by the name of its field."""
 
 
 def of(part: Slice) -> JsonObject:
@@ -61,8 +73,9 @@ def _normalized(value: Any, key: str = "") -> Any:
             name: _normalized(each, "quantity" if key in ("capacity", "counters") else name)
             for name, each in value.items()
         }
-        if key == "quantity" and "value" in normalized:
-            normalized["value"] = _amount(normalized["value"])
+        if key in _QUANTITIES:
+            amounts = {name: _amount(normalized[name]) for name in _QUANTITIES[key] & value.keys()}
+            normalized |= amounts
         return {name: each for name, each in normalized.items() if each is not None} or None
     if isinstance(value, list):
         return [_normalized(each, key) for each in value] or None

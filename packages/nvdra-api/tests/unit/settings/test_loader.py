@@ -180,9 +180,9 @@ def test_a_variable_of_before_is_refused_where_it_would_have_mattered() -> None:
 
 
 def test_gates_that_need_another_are_refused_before_anything_starts() -> None:
-    assert wrong(*NODE, "--feature-gates=DeviceMetadata=true") == (
+    assert wrong(*NODE, "--feature-gates=IMEXDaemonsWithDNSNames=false") == (
         "feature gate validation failed: "
-        "feature gate DeviceMetadata requires PassthroughSupport to also be enabled",
+        "feature gate ComputeDomainCliques requires IMEXDaemonsWithDNSNames to also be enabled",
     )
 
 

@@ -120,7 +120,7 @@ class ClaimSpecFiles:
                 step.is_graphics,
             )
             edits = node_spec.mig_edits(gpu, instances, spec.options, majors, self._driver_files)
-            devices += [Device(cdi_id.partition("=")[2], edits) for cdi_id in device.cdi_ids]
+            devices.append(Device(device.cdi_id.partition("=")[2], edits))
         common = spec.common_edits + spec.with_present_sockets().sockets
         return assemble(names.GPU_CDI_CLAIM_DEVICE_KIND, common, devices)
 

@@ -41,7 +41,7 @@ def build_spec(record: GpuClaimRecord, node_spec: NodeSpec, inventory: Inventory
         edits = None if found is None else node_spec.device_edits.get(found.name)
         if edits is None:
             return None
-        devices += [Device(cdi_id.partition("=")[2], edits) for cdi_id in device.cdi_ids]
+        devices.append(Device(device.cdi_id.partition("=")[2], edits))
     edits = node_spec.common_edits + node_spec.sockets
     return assemble(names.GPU_CDI_CLAIM_KIND, edits, devices)
 
@@ -67,7 +67,7 @@ class ForeignSpecs:
             found = files.read(path)
         except (CDIError, OSError):
             return False
-        wanted = {cdi_id for device in record.devices for cdi_id in device.cdi_ids}
+        wanted = {device.cdi_id for device in record.devices}
         if not wanted <= {f"{found.kind}={device.name}" for device in found.devices}:
             return False
         self._checked[record.uid] = file

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
@@ -23,7 +24,9 @@ from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
-from nvdra_gpu_plugin.claims import plan
+from nvdra_gpu_plugin.claims import metadata_plan, plan
+from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import DisableMigMode, MakeMigDevice, ShareByTime, Step
 from nvdra_gpu_plugin.hardware import mig_changes, sharing_changes
@@ -45,16 +48,20 @@ class ClaimSteps:
         gpus: NodeGpus,
         changes: GpuChanges,
         specs: ClaimSpecFiles,
+        metadata: ClaimMetadata,
         files: Worker,
         prepared_claims: PreparedClaims[GpuClaimRecord],
+        claim_index: GpuClaimIndex,
         telemetry: Telemetry,
     ) -> None:
         self._host = host
         self._gpus = gpus
         self._changes = changes
         self._specs = specs
+        self._metadata = metadata
         self._files = files
         self._prepared_claims = prepared_claims
+        self._claim_index = claim_index
         self._telemetry = telemetry
         self._busy: Counter[ClaimUID] = Counter()
 
@@ -89,6 +96,7 @@ class ClaimSteps:
             done = await self._do(begun)
             await verify()
             await self._write_spec(done)
+            await self._metadata.write(done)
         except DriverError:
             await self.try_roll_back(begun)
             raise
@@ -109,12 +117,14 @@ class ClaimSteps:
         if is_begun and await self._is_done(record):
             await self._write_spec(record)
             return record
+        former = record
         if not is_begun:
             record = await self._inspect(record)
         begun = record.begun(boot)
         await self._prepared_claims.add(record.ref, begun)
-        done = await self._do(begun)
+        done = metadata_plan.with_generation(await self._do(begun), former)
         await self._write_spec(done)
+        await self._metadata.write(done)
         await self._prepared_claims.add(record.ref, done)
         LOG.info(
             "What a prepared claim needs was done to the hardware again",
@@ -144,6 +154,7 @@ class ClaimSteps:
         """
         with self._under_way(record.uid):
             await self.undo(record)
+            await self._metadata.remove(record)
             await self._prepared_claims.remove(record.uid)
 
     async def undo(self, record: GpuClaimRecord) -> None:
@@ -159,7 +170,8 @@ class ClaimSteps:
                 await self._prepared_claims.add_started(record.ref, record)
             if record.steps_boot == self._prepared_claims.boot_id:
                 with self._telemetry.step("undo steps"):
-                    await _on_each_gpu(tuple(reversed(record.steps)), self._undo_step)
+                    undo = partial(self._undo_step, record.uid)
+                    await _on_each_gpu(tuple(reversed(record.steps)), undo)
             await self._remove_spec(record)
 
     @property
@@ -189,13 +201,16 @@ class ClaimSteps:
 
         Nothing may be in the places of MIG devices: it would be taken for the claim's.
         """
-        return record.with_steps(await _on_each_gpu(record.steps, self._inspect_step))
+        inspect = partial(self._inspect_step, record.uid)
+        return record.with_steps(await _on_each_gpu(record.steps, inspect))
 
-    async def _inspect_step(self, step: Step) -> Step:
+    async def _inspect_step(self, uid: ClaimUID, step: Step) -> Step:
         match step:
             case MakeMigDevice():
                 await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
                 return step
+            case ShareByTime() if other := self._same_step(uid, step):
+                return step.model_copy(update={"former": other.former})
             case ShareByTime():
                 former = await self._changes.run(
                     step.gpu, step.device, sharing_changes.current, self._host
@@ -203,6 +218,13 @@ class ClaimSteps:
                 return step.model_copy(update={"former": former})
             case DisableMigMode():
                 return step
+
+    def _same_step(self, uid: ClaimUID, step: ShareByTime) -> ShareByTime | None:
+        """The step of another claim that shares the GPU, as it was begun in this boot."""
+        for other in self._claim_index.claims_by_time(step.gpu):
+            if other.uid != uid and other.steps_boot == self._prepared_claims.boot_id:
+                return other.time_sharing(step.gpu)
+        return None
 
     async def _do(self, record: GpuClaimRecord) -> GpuClaimRecord:
         with self._telemetry.step("do steps"):
@@ -223,9 +245,11 @@ class ClaimSteps:
                 )
                 return step
 
-    async def _undo_step(self, step: Step) -> Step:
+    async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
         if isinstance(step, DisableMigMode):
             return step
+        if isinstance(step, ShareByTime) and self._same_step(uid, step) is not None:
+            return step  # the last claim that shares the GPU restores how it was
         if self._changes.is_absent(step.gpu):
             LOG.warning(
                 "A GPU is gone, and with it what was done for a claim",

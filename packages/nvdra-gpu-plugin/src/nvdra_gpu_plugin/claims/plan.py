@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
-from nvdra_api.ids import DeviceName, NodeName, PodUID, PoolName
-from nvdra_api.quantity import Quantity
+from nvdra_api.ids import DeviceName, GpuUUID, NodeName, PodUID, PoolName
 from nvdra_api.resource.claims import (
     ClaimRef,
     DeviceRequestAllocationResult,
@@ -17,6 +16,7 @@ from nvdra_runtime.claims import records
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_runtime.claims.records import DeviceInUseError
 
+from nvdra_gpu_plugin.claims import shares
 from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
@@ -31,6 +31,8 @@ def make(
     inventory: Inventory,
     generation: SpecGeneration,
     node: NodeName,
+    *,
+    is_sharing: bool = False,
 ) -> GpuClaimRecord:
     """Return the record of a claim that gets the devices that were allocated to it.
 
@@ -40,18 +42,20 @@ def make(
         inventory: The node's GPUs.
         generation: Their CDI names.
         node: This node, whose name is also the name of its pool.
+        is_sharing: Whether several claims may share a device of this node.
 
     Raises:
-        PermanentError: `UnknownDevice`; `InvalidConfig`: part of a device was allocated to the
-            claim.
+        PermanentError: `UnknownDevice`; `InvalidConfig`: the claim was allocated part of a device
+            that is handed out whole, or its shares cannot be as their configs say.
     """
     found = [_find_device(claim, entry.result, inventory, node) for entry in configured]
     for entry, device in zip(configured, found, strict=True):
-        _check_all_of_it(claim, entry.result, device)
+        shares.check_allocation(claim.ref, entry.result, device, is_sharing=is_sharing)
     records_of_devices = tuple(
-        _device_record(claim, entry.result, device, generation)
+        _device_record(claim, entry.result, device, generation, is_sharing=is_sharing)
         for entry, device in zip(configured, found, strict=True)
     )
+    shares.check_configs(claim.ref, configured, records_of_devices)
     pods = _consumers(claim)
     return GpuClaimRecord(
         namespace=claim.ref.namespace,
@@ -65,17 +69,6 @@ def make(
     )
 
 
-def minimum_capacity(claim: ResourceClaim, configured: Iterable[ConfiguredResult]) -> str:
-    """The least capacity that the claim asks for; empty if it does not say.
-
-    On a device that allows one allocation, Kubernetes takes `capacity.requests` for a selector: the
-    claim holds all of the device. Source: docs/decisions/gpu-plugin.md.
-    """
-    requests = dict.fromkeys(entry.result.request for entry in configured)
-    asked = (_amounts(claim.requested_capacity(request)) for request in requests)
-    return ", ".join(amounts for amounts in asked if amounts)
-
-
 def check_free(
     record: GpuClaimRecord, claim_index: GpuClaimIndex, driver_versions: Mapping[str, str]
 ) -> None:
@@ -87,7 +80,8 @@ def check_free(
         driver_versions: The version of the driver in specs of other generations.
 
     Raises:
-        DeviceInUseError: Another claim holds one.
+        DeviceInUseError: Another claim holds one, or has a share of one and wants it in another
+            way.
         PermanentError: `DriverMismatch`: one pod would get the libraries of two drivers.
     """
     for device in record.devices:
@@ -95,6 +89,9 @@ def check_free(
         if holder is not None:
             keys = tuple(each.wait_key for each in record.devices)
             raise DeviceInUseError(record.ref, device.device, holder, keys)
+        if device.is_shared:
+            sharer = claim_index.sharing_claim(device, record.uid)
+            shares.check_same_use(record, device, sharer)
     older = _claim_with_other_driver(record, claim_index, driver_versions)
     if older is not None:
         named = records.name_one([older.ref], record.namespace).text
@@ -181,13 +178,15 @@ def _steps(
     configured: Sequence[ConfiguredResult], devices: Sequence[Device | MigPartition]
 ) -> Iterator[Step]:
     """What the claim's devices need done. Who only monitors a GPU does not change it."""
+    by_time = set[GpuUUID]()  # a claim can have several shares of a GPU
     for entry, device in zip(configured, devices, strict=True):
         if isinstance(device, MigPartition):
             yield device_identity.make_mig_device(device)
         elif isinstance(device, Gpu) and not entry.result.admin_access:
             config = entry.config
             interval = config.time_slice if isinstance(config, GpuConfig) else None
-            if interval is not None:
+            if interval is not None and device.uuid not in by_time:
+                by_time.add(device.uuid)
                 yield ShareByTime(gpu=device.uuid, device=device.name, interval=interval)
 
 
@@ -196,6 +195,8 @@ def _device_record(
     result: DeviceRequestAllocationResult,
     device: Device | MigPartition,
     generation: SpecGeneration,
+    *,
+    is_sharing: bool,
 ) -> GpuDeviceRecord:
     if isinstance(device, MigPartition):
         identity = device_identity.partition_fields(device)
@@ -210,6 +211,7 @@ def _device_record(
         **identity,
         is_admin=bool(result.admin_access),
         share_id=result.share_id,
+        is_shared=shares.is_share(result, device, is_sharing=is_sharing),
         cdi_id=cdi_id,
     )
 
@@ -221,6 +223,10 @@ def _find_device(
     node: NodeName,
 ) -> Device | MigPartition:
     """The device, which exists or can be made. What exists is not made."""
+    remedy = (
+        "delete the pod so that it is scheduled anew; kubectl get resourceslices shows what the "
+        "node offers"
+    )
     name = DeviceName(result.device)
     device = inventory.by_name.get(name) or inventory.partitions.get(name)
     if result.pool != node:
@@ -228,7 +234,9 @@ def _find_device(
     elif device is None:
         problem = f"{result.device} is not on node {node}, which has {_list_devices(inventory)}"
     elif isinstance(device, MigPartition) and result.admin_access:
-        problem = f"{device.name} is made for the claim that holds it, and gives no admin access"
+        gpu = inventory.by_uuid[device.parent_uuid].name
+        problem = f"{device.name} exists only for the claim that it is made for"
+        remedy = f"ask for admin access to {gpu}, which shows all MIG devices of that GPU"
     elif isinstance(device, Gpu) and device.is_mig_enabled:
         problem = f"{result.device} is in MIG mode and cannot be handed out whole"
     else:
@@ -236,35 +244,10 @@ def _find_device(
     raise PermanentError(
         Reason.UNKNOWN_DEVICE,
         f"claim {claim.ref}, request {result.request}: {problem}",
-        "delete the pod so that it is scheduled anew; kubectl get resourceslices shows what the "
-        "node offers",
+        remedy,
         claim=str(claim.ref),
         device=result.device,
     )
-
-
-def _check_all_of_it(
-    claim: ResourceClaim, result: DeviceRequestAllocationResult, device: Device | MigPartition
-) -> None:
-    """Refuse a claim that was allocated part of the device, which would silently get all of it."""
-    consumed = result.consumed_capacity or {}
-    memory = consumed.get("memory", consumed.get(f"{names.GPU_DRIVER}/memory"))
-    is_all = memory is not None and memory.amount >= (device.memory_bytes or 0)
-    if result.admin_access or not consumed or is_all:
-        return
-    raise PermanentError(
-        Reason.INVALID_CONFIG,
-        f"claim {claim.ref}, request {result.request}: it was allocated part of {device.name} "
-        f"({_amounts(consumed)}) by what another driver has published, but this version of "
-        "nvdra-gpu-plugin hands out whole GPUs and MIG devices only",
-        "delete the pod, so that its claim is allocated anew from what the node offers now",
-        claim=str(claim.ref),
-        device=device.name,
-    )
-
-
-def _amounts(capacity: Mapping[str, Quantity]) -> str:
-    return ", ".join(f"{name} {amount}" for name, amount in capacity.items())
 
 
 def _consumers(claim: ResourceClaim) -> list[ResourceClaimConsumerReference]:

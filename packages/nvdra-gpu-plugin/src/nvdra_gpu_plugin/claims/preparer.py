@@ -19,7 +19,8 @@ from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.telemetry import keys, logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
-from nvdra_gpu_plugin.claims import plan, record_checks
+from nvdra_gpu_plugin.claims import plan, record_checks, shares
+from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
@@ -52,6 +53,7 @@ class Preparer:
         gpus: NodeGpus,
         verifier: GpuVerifier,
         specs: NodeSpecs,
+        metadata: ClaimMetadata,
         foreign_claims: ForeignClaims,
         replanner: Replanner,
         steps: ClaimSteps,
@@ -60,12 +62,15 @@ class Preparer:
         claim_index: GpuClaimIndex,
         gate: PrepareGate,
         telemetry: Telemetry,
+        *,
+        is_sharing: bool = False,
     ) -> None:
         self._node = node
         self._gates = gates
         self._gpus = gpus
         self._verifier = verifier
         self._specs = specs
+        self._metadata = metadata
         self._foreign_claims = foreign_claims
         self._replanner = replanner
         self._steps = steps
@@ -74,6 +79,7 @@ class Preparer:
         self._claim_index = claim_index
         self._gate = gate
         self._telemetry = telemetry
+        self._is_sharing = is_sharing
 
     async def prepare(
         self, claim: ResourceClaim, deadline: float, notify: NotifyWaiting
@@ -95,8 +101,14 @@ class Preparer:
                     claim, names.GPU_DRIVER, _config_kind, self._gates
                 )
                 record = plan.make(
-                    claim, configured, snapshot.inventory, snapshot.spec.generation, self._node
+                    claim,
+                    configured,
+                    snapshot.inventory,
+                    snapshot.spec.generation,
+                    self._node,
+                    is_sharing=self._is_sharing,
                 )
+                record = self._metadata.planned(record, claim, snapshot.inventory)
             await self._recovery.roll_back_others(record, gpus_of(record), deadline)
             async with self._locked(record, deadline):
                 self._check_free(record)
@@ -110,9 +122,10 @@ class Preparer:
                         if record.steps or self._prepared_claims.is_started(record.uid):
                             record = await self._do_steps(snapshot, record)
                         else:
-                            with self._telemetry.step("commit state"):
-                                await self._prepared_claims.add(claim.ref, record)
-                        if minimum := plan.minimum_capacity(claim, configured):
+                            async with self._metadata.written(record):
+                                with self._telemetry.step("commit state"):
+                                    await self._prepared_claims.add(claim.ref, record)
+                        if minimum := shares.minimum_capacity(claim, configured):
                             LOG.v(2, _WHOLE, claim=str(claim.ref), minimum=minimum)
                         return record.prepare_result()
 
@@ -136,9 +149,10 @@ class Preparer:
             with self._gate.passed() as may_use_gpus:
                 if may_use_gpus:
                     if current.steps:
-                        record = await self._recovery.restore(current, deadline)
+                        current = await self._recovery.restore(current, deadline)
                     await self._verify(snapshot, devices, deadline)
-                    return record.prepare_result()
+                    await self._metadata.write(current)
+                    return current.prepare_result()
 
     async def unprepare(self, record: GpuClaimRecord, deadline: float) -> None:
         """Undo what was done to hardware, and remove the record. Nothing else is needed for this.
@@ -162,6 +176,7 @@ class Preparer:
                     if current.steps and not may_use_gpus:
                         continue
                     await self._steps.undo(current)
+                    await self._metadata.remove(current)
                     with self._telemetry.step("commit state"):
                         await self._prepared_claims.remove(record.uid)
             break
@@ -265,8 +280,10 @@ class Preparer:
     async def _verify(
         self, snapshot: Snapshot, devices: Collection[GpuDeviceRecord], deadline: float
     ) -> None:
-        # A GPU may occur several times. What is made for the claim is verified by its steps.
-        by_uuid = {device.uuid: device for device in devices if not device.is_made}
+        # A GPU may occur several times; of monitoring, less is asked. What is made for the claim is
+        # verified by its steps.
+        ordered = sorted(devices, key=lambda device: not device.is_admin)
+        by_uuid = {device.uuid: device for device in ordered if not device.is_made}
         if not by_uuid:
             return
         with self._telemetry.step(

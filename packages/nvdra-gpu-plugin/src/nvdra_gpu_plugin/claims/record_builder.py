@@ -4,18 +4,24 @@
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 
 from nvdra_api import names
 from nvdra_api.errors import DriverError, PermanentError
 from nvdra_api.ids import GpuUUID, PciAddress
+from nvdra_api.resource.claims import DeviceRequestAllocationResult, ResourceClaim
 from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.kubelet_checkpoint import CheckpointClaim, CheckpointDevice
 
+from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.devices import device_identity, device_names
-from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.devices.claim_records import (
+    DeviceMetadataRecord,
+    GpuClaimRecord,
+    GpuDeviceRecord,
+)
 from nvdra_gpu_plugin.devices.inventory import Inventory, MigDevice
 from nvdra_gpu_plugin.devices.steps import MadeInstance
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -28,11 +34,17 @@ class RecordBuilder:
     """Builds records of GPU claims."""
 
     def __init__(
-        self, gpus: NodeGpus, specs: NodeSpecs, claim_reader: ClaimReader, boot_id: str
+        self,
+        gpus: NodeGpus,
+        specs: NodeSpecs,
+        metadata: ClaimMetadata,
+        claim_reader: ClaimReader,
+        boot_id: str,
     ) -> None:
         self._boot_id = boot_id
         self._gpus = gpus
         self._specs = specs
+        self._metadata = metadata
         self._claim_reader = claim_reader
 
     async def build(
@@ -42,7 +54,7 @@ class RecordBuilder:
 
         Raises:
             RetryableError: `ApiUnavailable`: a claim must be read to know whether it has admin
-                access.
+                access or shares, and what its device metadata says.
         """
         named = {each.device for claim in claims for each in claim.devices(names.GPU_DRIVER)}
         # A GPU that hangs or is lost is recorded by its name, until the claim is prepared again.
@@ -53,10 +65,14 @@ class RecordBuilder:
         snapshot = self._gpus.snapshot
         inventory = Inventory() if snapshot is None else snapshot.inventory
         for claim in claims:
-            admin_access = await self._admin_access_results(claim, deadline)
+            found = await self._read(claim, deadline)
             generation = await self._generation(claim)
-            record = _claim_record(claim, generation, inventory, admin_access)
-            yield _with_steps(record, inventory, self._boot_id)
+            record = _claim_record(claim, generation, inventory, _results(found))
+            record = _with_steps(record, inventory, self._boot_id)
+            # The files of a claim that is gone stay as they are, and go with a later start.
+            if found is not None and any(device.metadata for device in record.devices):
+                record = self._metadata.recovered(record, found, inventory)
+            yield record
 
     async def _generation(self, claim: CheckpointClaim) -> str:
         """The generation of the spec that has the claim's names; empty if no spec has them."""
@@ -67,28 +83,37 @@ class RecordBuilder:
                     return generation
         return ""
 
-    async def _admin_access_results(
-        self, claim: CheckpointClaim, deadline: float
-    ) -> frozenset[tuple[str, str]]:
-        """Request and device of each result with admin access; the checkpoint does not have it."""
+    async def _read(self, claim: CheckpointClaim, deadline: float) -> ResourceClaim | None:
+        """The claim in the API server; None if it is gone."""
         try:
-            found = await self._claim_reader.fetch(claim.ref, deadline)
+            return await self._claim_reader.fetch(claim.ref, deadline)
         except PermanentError:
-            return frozenset()  # the claim is gone; without admin access its GPUs stay excluded
-        allocation = found.status.allocation
-        results = () if allocation is None else allocation.devices.results
-        return frozenset(
-            (result.base_request, result.device)
-            for result in results
-            if result.driver == names.GPU_DRIVER and result.admin_access
-        )
+            return None
+
+
+def _results(
+    claim: ResourceClaim | None,
+) -> Mapping[tuple[str, str], DeviceRequestAllocationResult]:
+    """A claim's results by request and device; the checkpoint has not all of them.
+
+    It does not have admin access, and before Kubernetes 1.35 no share ID. Several shares of one
+    device for one request differ in nothing else. Without admin access the GPUs of a claim that is
+    gone stay excluded.
+    """
+    allocation = None if claim is None else claim.status.allocation
+    results = () if allocation is None else allocation.devices.results
+    return {
+        (result.base_request, result.device): result
+        for result in results
+        if result.driver == names.GPU_DRIVER
+    }
 
 
 def _claim_record(
     claim: CheckpointClaim,
     generation: str,
     inventory: Inventory,
-    admin_access: frozenset[tuple[str, str]],
+    results: Mapping[tuple[str, str], DeviceRequestAllocationResult],
 ) -> GpuClaimRecord:
     devices = claim.devices(names.GPU_DRIVER)
     return GpuClaimRecord(
@@ -97,7 +122,7 @@ def _claim_record(
         uid=claim.uid,
         generation=generation,
         pods=claim.pods,
-        devices=tuple(_device_record(device, inventory, admin_access) for device in devices),
+        devices=tuple(_device_record(device, inventory, results) for device in devices),
     )
 
 
@@ -140,18 +165,31 @@ def _with_steps(record: GpuClaimRecord, inventory: Inventory, boot_id: str) -> G
 
 
 def _device_record(
-    device: CheckpointDevice, inventory: Inventory, admin_access: frozenset[tuple[str, str]]
+    device: CheckpointDevice,
+    inventory: Inventory,
+    results: Mapping[tuple[str, str], DeviceRequestAllocationResult],
 ) -> GpuDeviceRecord:
     found = inventory.by_name.get(device.device)
     is_mig = device_names.parse_mig_name(device.device) is not None
     unknown = {"kind": "mig" if is_mig else "gpu", "pci": PciAddress(""), "uuid": GpuUUID("")}
     request = device.requests[0] if device.requests else ""
+    result = results.get((request, device.device))
+    share_id = device.share_id or (None if result is None else result.share_id)
     return GpuDeviceRecord(
         request=request,
         pool=device.pool,
         device=device.device,
         **(unknown if found is None else device_identity.fields(found)),
-        is_admin=(request, device.device) in admin_access,
+        is_admin=result is not None and bool(result.admin_access),
         share_id=device.share_id,
+        is_shared=share_id is not None,
         cdi_id=device.cdi_ids[0] if device.cdi_ids else "",
+        metadata=_metadata(device, request),
     )
+
+
+def _metadata(device: CheckpointDevice, request: str) -> DeviceMetadataRecord | None:
+    """What a device was answered with for its request's metadata file; None if with nothing."""
+    kind = f"{names.GPU_CDI_METADATA_KIND}="
+    mounted = next((each for each in device.cdi_ids[1:] if each.startswith(kind)), None)
+    return None if mounted is None else DeviceMetadataRecord(request=request, cdi_id=mounted)

@@ -16,6 +16,7 @@ from nvdra_runtime.process.locks import KeyedLocks
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.claims import node_specs, record_checks
+from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -35,9 +36,15 @@ class Replanner:
             written again meanwhile.
     """
 
-    def __init__(self, gpus: NodeGpus, prepared_claims: PreparedClaims[GpuClaimRecord]) -> None:
+    def __init__(
+        self,
+        gpus: NodeGpus,
+        prepared_claims: PreparedClaims[GpuClaimRecord],
+        metadata: ClaimMetadata,
+    ) -> None:
         self.record_locks: KeyedLocks[ClaimUID] = KeyedLocks()
         self._gpus = gpus
+        self._metadata = metadata
         self._prepared_claims = prepared_claims
         self._completed: Snapshot | None = None
 
@@ -47,7 +54,8 @@ class Replanner:
         if is_planned and record.has_all_gpus:
             return record
         generation = None if is_planned else snapshot.spec.generation
-        return record_checks.planned_again(record, snapshot.inventory, generation)
+        again = record_checks.planned_again(record, snapshot.inventory, generation)
+        return self._metadata.planned_again(again, snapshot.inventory)
 
     async def complete(self, deadline: float) -> None:
         """Plan all records again that are of an earlier boot or lack a GPU.

@@ -12,6 +12,7 @@ from nvdra_api.resource.claims import ClaimRef
 from nvdra_gpu_plugin.devices import device_identity, device_use
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, Inventory, MadePlaces
+from nvdra_gpu_plugin.devices.steps import ShareByTime
 
 K = TypeVar("K", bound=Hashable)
 
@@ -39,6 +40,8 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         self._records: dict[ClaimUID, GpuClaimRecord] = {}
         self._whole: _Index[str] = {}  # by each of a device's names, see `DeviceUse`
         self._parts: _Index[str] = {}
+        self._shares: _Index[str] = {}
+        self._by_time: _Index[GpuUUID] = {}
         self._by_pod: _Index[PodUID] = {}
         self._made: dict[GpuUUID, MadePlaces] = {}
         self._on_remove: list[Callable[[ClaimUID], None]] = []
@@ -60,6 +63,8 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         self._records[record.uid] = record
         for index, name in self._entries(record):
             index.setdefault(name, {})[record.uid] = record
+        for gpu in _shared_by_time(record):
+            self._by_time.setdefault(gpu, {})[record.uid] = record
         for pod in record.pods:
             self._by_pod.setdefault(pod, {})[record.uid] = record
         self._set_made(former, record)
@@ -93,6 +98,8 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         if record is not None:
             for index, name in self._entries(record):
                 _drop(index, name, uid)
+            for gpu in _shared_by_time(record):
+                _drop(self._by_time, gpu, uid)
             for pod in set(record.pods):
                 _drop(self._by_pod, pod, uid)
             for notify in self._on_remove:
@@ -106,17 +113,20 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
             yield self._whole, name
         for name in {name for each in uses for name in each.parts}:
             yield self._parts, name
+        for name in {name for each in uses for name in each.shares}:
+            yield self._shares, name
 
     def conflicting_claim(self, device: GpuDeviceRecord, uid: ClaimUID) -> GpuClaimRecord | None:
         """The claim other than `uid` that has what the device takes; None if there is none.
 
-        A device is held exclusively, and a whole GPU excludes its MIG devices and the other way
-        round. Admin access excludes nobody and is excluded by nobody.
+        A device is held exclusively, unless it is shared, and a whole GPU excludes its MIG devices
+        and the other way round. Admin access excludes nobody and is excluded by nobody.
         """
         wanted = device_use.wanted(device)
         for names, indices in (
-            (wanted.whole, (self._whole, self._parts)),
-            (wanted.parts, (self._whole,)),
+            (wanted.whole, (self._whole, self._parts, self._shares)),
+            (wanted.parts, (self._whole, self._shares)),
+            (wanted.shares, (self._whole, self._parts)),
         ):
             for name in names:
                 for index in indices:
@@ -124,6 +134,18 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
                         if other != uid:
                             return record
         return None
+
+    def sharing_claim(self, device: GpuDeviceRecord, uid: ClaimUID) -> GpuClaimRecord | None:
+        """A claim other than `uid` that has a share of the device; None if there is none."""
+        for name in device_use.wanted(device).shares:
+            for other, record in self._shares.get(name, {}).items():
+                if other != uid:
+                    return record
+        return None
+
+    def claims_by_time(self, gpu: GpuUUID) -> Iterator[GpuClaimRecord]:
+        """The claims whose processes take turns on the GPU, by a step of theirs."""
+        yield from self._by_time.get(gpu, {}).values()
 
     def renamed_devices(self, inventory: Inventory) -> list[RenamedDevice]:
         """The node's devices that are held exclusively, under another name than they have now."""
@@ -140,6 +162,10 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         """The claims that were reserved for one of these pods when they were prepared."""
         for pod in pods:
             yield from self._by_pod.get(pod, {}).values()
+
+
+def _shared_by_time(record: GpuClaimRecord) -> set[GpuUUID]:
+    return {step.gpu for step in record.steps if isinstance(step, ShareByTime)}
 
 
 def _drop(index: _Index[K], key: K, uid: ClaimUID) -> None:

@@ -5,9 +5,37 @@ Fields are only added, with a default, so that older records can still be read.
 
 from nvdra_api import names
 from nvdra_api.ids import DeviceUUID, GpuUUID, MigUUID, PciAddress
+from nvdra_api.meta import JsonObject
+from nvdra_api.v1beta1.sharing import Interval
 from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
+from pydantic import BaseModel, ConfigDict
 
-from nvdra_gpu_plugin.devices.steps import MakeMigDevice, Step
+from nvdra_gpu_plugin.devices.steps import MakeMigDevice, ShareByTime, Step
+
+
+class ClaimMetadataRecord(BaseModel):
+    """What the device metadata files of a claim say, apart from its devices."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pod_claim_name: str = ""
+    """The claim's name in the pod, if the claim was made from a template."""
+    generation: int = 1
+    """It grows whenever the files say something else."""
+
+
+class DeviceMetadataRecord(BaseModel):
+    """What the device metadata file of a request says of one device."""
+
+    model_config = ConfigDict(frozen=True)
+
+    request: str
+    """The request as in the allocation, with the subrequest: `main` or `main/sub`."""
+    attributes: dict[str, JsonObject] = {}
+    """As in a ResourceSlice of the v1 API: `{"productName": {"string": "NVIDIA H100"}}`. The UUID
+    of a MIG device that is made for the claim is the record's."""
+    cdi_id: str = ""
+    """The CDI name that mounts the request's file, on the first device of each request."""
 
 
 class GpuDeviceRecord(DeviceRecord):
@@ -31,7 +59,11 @@ class GpuDeviceRecord(DeviceRecord):
     that exists anyway."""
     is_admin: bool = False
     """Admin access excludes nobody and is excluded by nobody."""
+    is_shared: bool = False
+    """Whether it is a share of the device, which other claims may have shares of, too."""
     cdi_id: str
+    metadata: DeviceMetadataRecord | None = None
+    """None without the gate `DeviceMetadata`."""
 
     @property
     def wait_key(self) -> str:
@@ -56,13 +88,16 @@ class GpuDeviceRecord(DeviceRecord):
 
     @property
     def display_name(self) -> str:
-        """The device's name, and whether the claim has admin access."""
-        return f"{self.device} (admin)" if self.is_admin else self.device
+        """The device's name, and whether the claim has admin access or a share."""
+        if self.is_admin:
+            return f"{self.device} (admin)"
+        return f"{self.device} (share)" if self.is_shared else self.device
 
     @property
     def cdi_ids(self) -> tuple[str, ...]:
-        """The qualified CDI device names."""
-        return (self.cdi_id,)
+        """The qualified CDI device names: of the device, and of its request's metadata file."""
+        mounted = () if self.metadata is None else (self.metadata.cdi_id,)
+        return (self.cdi_id, *filter(None, mounted))
 
 
 class GpuClaimRecord(PreparedClaimRecord):
@@ -77,6 +112,8 @@ class GpuClaimRecord(PreparedClaimRecord):
     """What preparing the claim does to hardware, in this order."""
     steps_boot: str = ""
     """ID of the boot in which they were begun. Of an earlier boot nothing is left."""
+    metadata: ClaimMetadataRecord | None = None
+    """None if the claim has no device metadata files."""
 
     @property
     def is_foreign(self) -> bool:
@@ -93,6 +130,16 @@ class GpuClaimRecord(PreparedClaimRecord):
     def made(self) -> tuple[MakeMigDevice, ...]:
         """The MIG devices that are made for it."""
         return tuple(step for step in self.steps if isinstance(step, MakeMigDevice))
+
+    def time_slice(self, gpu: GpuUUID) -> Interval | None:
+        """The time slice that is set on a GPU for it; None if it does not change it."""
+        step = self.time_sharing(gpu)
+        return None if step is None else step.interval
+
+    def time_sharing(self, gpu: GpuUUID) -> ShareByTime | None:
+        """The step that lets processes take turns on a GPU; None if it has none."""
+        found = (each for each in self.steps if isinstance(each, ShareByTime))
+        return next((each for each in found if each.gpu == gpu), None)
 
     @property
     def has_own_spec(self) -> bool:

@@ -51,7 +51,6 @@ def claimed_names(
 
 def _names(record: GpuClaimRecord) -> Iterable[tuple[str, DeviceUUID]]:
     for device in record.devices:
-        for cdi_id in device.cdi_ids:
-            kind, _, name = cdi_id.partition("=")
-            if kind == names.GPU_CDI_DEVICE_KIND and device.uuid:
-                yield name, device.uuid
+        kind, _, name = device.cdi_id.partition("=")
+        if kind == names.GPU_CDI_DEVICE_KIND and device.uuid:
+            yield name, device.uuid

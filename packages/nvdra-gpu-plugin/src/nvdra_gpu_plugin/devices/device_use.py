@@ -3,6 +3,9 @@
 A whole GPU takes all of it. A MIG device takes itself, and a part of its GPU that others may take
 parts of, too, but not the whole. One that is made for the claim takes memory slices: two that
 overlap cannot both exist.
+
+A share of a device excludes everything that the device itself would exclude, except for other
+shares of the same device. Its share ID is given out once.
 """
 
 from typing import NamedTuple
@@ -20,10 +23,12 @@ class DeviceUse(NamedTuple):
     Attributes:
         whole: Devices, and memory slices of GPUs, that it takes for itself.
         parts: GPUs of which it takes a part.
+        shares: Devices that it has a share of.
     """
 
     whole: frozenset[str] = frozenset()
     parts: frozenset[str] = frozenset()
+    shares: frozenset[str] = frozenset()
 
 
 NOTHING = DeviceUse()
@@ -32,8 +37,11 @@ NOTHING = DeviceUse()
 
 def use(device: GpuDeviceRecord) -> DeviceUse:
     """What a device of a prepared claim takes."""
-    if device.is_admin:
-        return NOTHING
+    return NOTHING if device.is_admin else _shared(device, _exclusive(device))
+
+
+def _exclusive(device: GpuDeviceRecord) -> DeviceUse:
+    """What it takes unless it is shared."""
     parent = device_names.parent_name(device.device)
     if device.memory_slices is not None:
         gpu = frozenset(filter(None, (device.pci, device.parent_uuid)))
@@ -49,12 +57,20 @@ def use(device: GpuDeviceRecord) -> DeviceUse:
 
 def wanted(device: GpuDeviceRecord) -> DeviceUse:
     """What a device takes, with its device name: records may know another claim's device by it."""
-    found = use(device)
-    if found == NOTHING:
+    if device.is_admin:
         return NOTHING
+    found = _exclusive(device)
     parent = device_names.parent_name(device.device)
     parts = found.parts | {parent} if parent != device.device else found.parts
-    return DeviceUse(found.whole | {device.device}, parts)
+    return _shared(device, DeviceUse(found.whole | {device.device}, parts))
+
+
+def _shared(device: GpuDeviceRecord, found: DeviceUse) -> DeviceUse:
+    """What it takes if others may share it: the device with them, its share for itself."""
+    if not device.is_shared:
+        return found
+    own = frozenset(f"{name} share {device.share_id}" for name in found.whole)
+    return DeviceUse(own, found.parts, shares=found.whole)
 
 
 def _slices(names: frozenset[str], start: int, size: int) -> frozenset[str]:

@@ -18,7 +18,8 @@ from nvdra_runtime.resourceslices.pool import Pool, Slice
 
 from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
-from nvdra_gpu_plugin.publishing import attributes, partitions
+from nvdra_gpu_plugin.publishing import attributes, partitions, shares
+from nvdra_gpu_plugin.share_policy import SharePolicy
 
 Taints = Mapping[GpuUUID, Sequence[DeviceTaint]]
 """The taints of GPUs that have some. All MIG devices of such a GPU get them."""
@@ -33,6 +34,7 @@ def pool(
     awaited: Slice = NOTHING,
     taints: Taints = MappingProxyType({}),
     limits: SliceLimits | None = None,
+    policy: SharePolicy | None = None,
 ) -> Pool:
     """The pool, named after the node, with its devices in the order of PCI addresses and names.
 
@@ -47,6 +49,7 @@ def pool(
         taints: The taints of GPUs that are not well.
         limits: What the API server accepts of counters; None if it does not keep them. Without
             them, all partitions would look independent, and none is published.
+        policy: How devices are shared; None if each is for one claim at a time.
     """
     if limits is None:
         inventory = Inventory(tuple(replace(gpu, partitions=()) for gpu in inventory.gpus))
@@ -57,7 +60,7 @@ def pool(
     by_name = {each.name: each for each in (*awaited.shared_counters, *sets)}
     ordered = sorted([*made, *_consistent(awaited.devices, by_name)], key=_place)
     groups = [
-        _group([_tainted(device, taints) for device in devices], by_name)
+        _group([shares.shared(_tainted(each, taints), policy) for each in devices], by_name)
         for _, devices in groupby(ordered, key=_pci)
     ]
     return Pool(PoolName(node), arrangement.arrange(groups, limits))

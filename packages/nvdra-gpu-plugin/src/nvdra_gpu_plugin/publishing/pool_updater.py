@@ -26,8 +26,9 @@ from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.publishing import layout
-from nvdra_gpu_plugin.publishing.counter_support import CounterSupport
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
+from nvdra_gpu_plugin.publishing.field_support import FieldSupport
+from nvdra_gpu_plugin.share_policy import SharePolicy
 
 LOG = logs.logger(__name__)
 
@@ -50,7 +51,8 @@ class PoolUpdater:
         events: EventRecorder,
         metrics: PluginMetrics,
         taints: DeviceTaints | None = None,
-        counters: CounterSupport | None = None,
+        counters: FieldSupport | None = None,
+        sharing: tuple[SharePolicy, FieldSupport] | None = None,
     ) -> None:
         """Create it without any request.
 
@@ -64,6 +66,8 @@ class PoolUpdater:
             metrics: Counts devices.
             taints: The taints of GPUs that are not well; None if nobody looks at their health.
             counters: What the API server does with counters; None without partitions.
+            sharing: How devices are shared, and what the API server does with that; None if each
+                is for one claim at a time.
         """
         self._node = node
         self._gates = gates
@@ -74,6 +78,7 @@ class PoolUpdater:
         self._metrics = metrics
         self._taints = taints
         self._counters = counters
+        self._sharing = sharing
         self._reported = DeviceState()
         self._reported_withdrawn: Sequence[Fault] = ()
         self._renamed: Sequence[RenamedDevice] = ()
@@ -84,6 +89,8 @@ class PoolUpdater:
             taints.on_change(self._count)
         if counters is not None:
             counters.on_change(self._changed.set)
+        if sharing is not None:
+            sharing[1].on_change(self._changed.set)
 
     async def run(self) -> None:
         """Publish and report the GPUs now and whenever they change. Run until cancelled."""
@@ -99,6 +106,8 @@ class PoolUpdater:
         while True:
             if self._counters is not None and self._has_counters(published):
                 await self._counters.wait_known()
+            if self._sharing is not None:
+                await self._sharing[1].wait_known()
             self._changed.clear()
             pool = self._pool(self._gpus.state, published)
             self._publisher.publish(pool)
@@ -123,8 +132,13 @@ class PoolUpdater:
     def _pool(self, state: DeviceState, published: Slice) -> Pool:
         taints = {} if self._taints is None else self._taints.by_uuid
         limits = None if self._counters is None else self._counters.limits
+        policy = None
+        if self._sharing is not None and self._sharing[1].is_kept:
+            policy = self._sharing[0]
         if state.snapshot is None and state.is_released:  # as an earlier process has left it
-            return layout.pool(Inventory(), self._gates, self._node, published, taints, limits)
+            return layout.pool(
+                Inventory(), self._gates, self._node, published, taints, limits, policy
+            )
         if state.snapshot is None:
             return layout.pool(Inventory(), self._gates, self._node)
         inventory, withdrawn = state.snapshot.inventory, self._withdrawn(state)
@@ -134,7 +148,7 @@ class PoolUpdater:
         self._report_renamed(self._claims.renamed_devices(inventory))
         renamed = [_renamed_fault(each) for each in self._renamed]
         offered = inventory.without([*withdrawn, *renamed])
-        return layout.pool(offered, self._gates, self._node, awaited, taints, limits)
+        return layout.pool(offered, self._gates, self._node, awaited, taints, limits, policy)
 
     def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:
         """The GPUs that are not published. A lost one stays, where a taint keeps pods away."""
@@ -201,7 +215,8 @@ class PoolUpdater:
                 claim=str(each.holder),
             )
         if new:
-            texts = " / ".join(_renamed_fault(each).text for each in new)
+            # A device that several claims share is named once.
+            texts = " / ".join(dict.fromkeys(_renamed_fault(each).text for each in new))
             self._warn(Reason.DEVICE_IN_USE, f"these GPUs are not offered: {texts}")
 
     def _warn(self, reason: Reason, text: str) -> None:

@@ -374,3 +374,20 @@ async def test_a_gpu_that_is_only_silent_is_not_taken_for_gone(node: DivisibleNo
         plugin.monitor.probes[1].gpu = None
         await reason_of(plugin.unprepare())
         assert plugin.prepared.is_started(UID)
+
+
+async def test_who_monitors_a_gpu_leaves_its_mig_mode_and_the_devices_of_others_alone(
+    node: DivisibleNode,
+) -> None:
+    async with node.opened() as plugin:
+        before = await plugin.prepare(WHOLE, uid=NEXT_UID, is_admin=True)
+        await plugin.prepare(LARGE)
+        changes = list(node.pynvml.changes)
+        assert await plugin.prepare(WHOLE, uid=NEXT_UID) == before, "the kubelet asks again"
+        await plugin.prepare(WHOLE, uid="uid-3", is_admin=True)
+        assert plugin.prepared[ClaimUID("uid-3")].steps == ()
+        await plugin.unprepare("uid-3")
+        await plugin.unprepare(NEXT_UID)
+        assert node.pynvml.changes == changes
+        await plugin.unprepare()
+        assert node.is_clean()

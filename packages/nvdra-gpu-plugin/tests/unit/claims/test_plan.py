@@ -11,7 +11,7 @@ from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, NodeName, PciAddress, P
 from nvdra_api.quantity import Quantity
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import GpuConfig
-from nvdra_gpu_plugin.claims import plan
+from nvdra_gpu_plugin.claims import plan, shares
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
@@ -159,8 +159,8 @@ def test_a_minimum_of_memory_is_for_the_scheduler_and_gets_the_gpu(memory: str) 
     requested = {"memory": memory}
     assert made("gpu-0", requested=requested) == made("gpu-0")
     wanted = claim(capacity=requested)
-    assert plan.minimum_capacity(wanted, results("gpu-0", "gpu-1")) == f"memory {memory}"
-    assert plan.minimum_capacity(claim(), results("gpu-0")) == ""
+    assert shares.minimum_capacity(wanted, results("gpu-0", "gpu-1")) == f"memory {memory}"
+    assert shares.minimum_capacity(claim(), results("gpu-0")) == ""
 
 
 def test_a_board_that_another_claim_holds_is_refused_with_its_holder() -> None:

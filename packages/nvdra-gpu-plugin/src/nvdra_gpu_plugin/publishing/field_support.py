@@ -1,18 +1,22 @@
-"""Whether the API server keeps the counters of partitions, and how it wants them.
+"""Whether the API server keeps fields of slices that other fields are wrong without.
 
-It drops them without a word when its feature gate is off, and then partitions that overlap would
-look independent. So it is asked before any partition is published: by a slice that it is to check
-and not to store (dry run), which it answers as it would have stored it. What a slice of ours has
-lost counts as an answer, too.
+It drops fields without a word when their feature gate is off. Partitions that overlap would look
+independent without their counters, and GPUs that are not shared would have capacities for shares.
+So it is asked before such a field is published: by a slice that it is to check and not to store
+(dry run), which it answers as it would have stored it. What a slice of ours has lost counts as an
+answer, too.
 """
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final
 
 from nvdra_api import names
 from nvdra_api.errors import DriverError, PermanentError, Reason
+from nvdra_api.gates import Feature
 from nvdra_api.ids import NodeName
+from nvdra_api.meta import JsonObject
 from nvdra_runtime.http.probes import PassingRemark
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
@@ -28,24 +32,64 @@ LOG = logs.logger(__name__)
 _RETRY_S: Final = 10.0
 _CALL_TIMEOUT_S: Final = 10.0
 
-DROPPED: Final = (
-    "the API server does not keep the counters of devices, so that no MIG devices are made for "
-    f"claims, and GPUs are offered as without DynamicMIG; enable the feature gate "
-    f"{slice_spec.COUNTERS_GATE} on kube-apiserver and kube-scheduler (it is on by default since "
-    "Kubernetes 1.36), or disable the gate DynamicMIG of this driver"
+
+@dataclass(frozen=True, slots=True)
+class SliceFields:
+    """Fields of slices that belong together.
+
+    Attributes:
+        what: What the API server keeps or does not keep, in texts.
+        api_gate: The feature gate of Kubernetes without which the fields are dropped.
+        feature: The gate of this driver for which they are published.
+        dropped: What follows if they are dropped, and what to do.
+        example: A part of a slice that has them, as in v1. Every release accepts it.
+    """
+
+    what: str
+    api_gate: str
+    feature: Feature
+    dropped: str
+    example: JsonObject
+
+
+_SINCE_1_36: Final = (
+    "on kube-apiserver and kube-scheduler (it is on by default since Kubernetes 1.36)"
+)
+
+COUNTERS: Final = SliceFields(
+    what="the counters of devices",
+    api_gate=slice_spec.COUNTERS_GATE,
+    feature=Feature.DYNAMIC_MIG,
+    dropped="the API server does not keep the counters of devices, so that no MIG devices are made "
+    "for claims, and GPUs are offered as without DynamicMIG; enable the feature gate "
+    f"{slice_spec.COUNTERS_GATE} {_SINCE_1_36}, or disable the gate DynamicMIG of this driver",
+    # A slice with counters and devices is rejected since 1.35.
+    example={"sharedCounters": [{"name": "dry-run", "counters": {"slices": {"value": "1"}}}]},
+)
+
+SHARES: Final = SliceFields(
+    what="that devices can be shared",
+    api_gate=slice_spec.SHARES_GATE,
+    feature=Feature.CONSUMABLE_SHARES,
+    dropped="the API server does not keep that devices can be shared, so that each is offered to "
+    "one claim at a time, as without ConsumableShares; enable the feature gate "
+    f"{slice_spec.SHARES_GATE} {_SINCE_1_36}, or set --consumable-shares=disabled",
+    example={"devices": [{"name": "dry-run", "allowMultipleAllocations": True}]},
 )
 
 
-class CounterSupport:
-    """What the API server does with counters."""
+class FieldSupport:
+    """What the API server does with some fields."""
 
-    def __init__(self, node: NodeName, events: EventRecorder) -> None:
+    def __init__(self, fields: SliceFields, node: NodeName, events: EventRecorder) -> None:
         """Create it without any request.
 
         Args:
+            fields: The fields.
             node: This node.
             events: Records Events of the Node.
         """
+        self._fields = fields
         self._node = node
         self._events = events
         self._version = ""
@@ -57,16 +101,21 @@ class CounterSupport:
         self._on_change: list[Callable[[], None]] = []
 
     @property
+    def is_kept(self) -> bool:
+        """Whether the API server is known to keep the fields."""
+        return bool(self._is_kept)
+
+    @property
     def limits(self) -> SliceLimits | None:
-        """What the API server accepts of counters; None if it does not keep them."""
+        """What the API server accepts of slices; None if it does not keep the fields."""
         if not self._is_kept:
             return None
         return arrangement.limits_of(kubelet_version.release(self._version))
 
     @property
     def remark(self) -> PassingRemark | None:
-        """What `/readyz` says if counters are not kept."""
-        return PassingRemark(DROPPED) if self._is_kept is False else None
+        """What `/readyz` says if the fields are not kept."""
+        return PassingRemark(self._fields.dropped) if self._is_kept is False else None
 
     def on_change(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever something else is known."""
@@ -79,7 +128,7 @@ class CounterSupport:
 
     def note_dropped(self, fields: Collection[str]) -> None:
         """Take note of what the API server has dropped from a slice."""
-        if slice_spec.COUNTERS_GATE in fields:
+        if self._fields.api_gate in fields:
             self._has_lost = True
             self._set(is_kept=False)
 
@@ -95,13 +144,17 @@ class CounterSupport:
             try:
                 await self._ask(api)
             except DriverError as error:
-                LOG.warning("It is not known whether counters are kept", error=str(error))
+                LOG.warning(
+                    "It is not known whether the API server keeps fields of slices",
+                    what=self._fields.what,
+                    error=str(error),
+                )
                 await asyncio.sleep(_RETRY_S)
             else:
                 await timeouts.wait_for_event(self._woken, None)
 
     async def _ask(self, api: Client) -> None:
-        """Ask for the version, and for counters if the answer may be another one.
+        """Ask for the version, and for the fields if the answer may be another one.
 
         Raises:
             DriverError: The API server does not answer.
@@ -112,24 +165,28 @@ class CounterSupport:
         if is_other:
             self._has_lost = False
         if is_other or not (self._is_kept or self._has_lost):
-            is_kept = await self._keeps_counters(api)
+            is_kept = await self._keeps_fields(api)
             self._version = version
             self._set(is_kept=is_kept, is_other=is_other)
 
-    async def _keeps_counters(self, api: Client) -> bool:
-        """Whether a slice would be stored with its counter set.
+    async def _keeps_fields(self, api: Client) -> bool:
+        """Whether a slice would be stored with the fields.
 
         If the dry run is refused, for example by an admission webhook that does not know it, the
         first slice tells.
         """
         version = await api.dra_api_version(_deadline())
         path = f"{apiversions.slices_path(version)}?dryRun=All"
+        sent = _slice(self._node, self._fields.example)
         try:
-            stored = await api.create(path, _slice(self._node, version), _deadline())
+            stored = await api.create(
+                path, apiversions.slice_to_version(version, sent), _deadline()
+            )
         except PermanentError as error:
             LOG.warning("The API server refuses to check a slice", error=str(error))
             return True
-        return bool(stored["spec"].get("sharedCounters"))
+        kept = apiversions.slice_from_version(version, stored)
+        return self._fields.api_gate not in slice_spec.dropped_fields(sent["spec"], kept["spec"])
 
     def _set(self, *, is_kept: bool, is_other: bool = False) -> None:
         was_kept, self._is_kept = self._is_kept, is_kept
@@ -137,27 +194,29 @@ class CounterSupport:
         if was_kept is is_kept and not is_other:
             return
         if not is_kept:
-            LOG.error("Partitions are not published", error=DROPPED)
-            text = f"DynamicMIG has no effect: {DROPPED}"
+            LOG.error(
+                "Fields of slices are not published",
+                feature=str(self._fields.feature),
+                error=self._fields.dropped,
+            )
+            text = f"{self._fields.feature} has no effect: {self._fields.dropped}"
             node = (node_reference(self._node),)
             self._events.emit(node, "Warning", Reason.FEATURE_GATE_DISABLED, text)
         elif was_kept is False:
-            LOG.info("The API server keeps the counters of devices")
+            LOG.info("The API server keeps fields of slices", what=self._fields.what)
         for notify in self._on_change:
             notify()
 
 
-def _slice(node: NodeName, version: str) -> dict[str, Any]:
-    """A slice with nothing but a counter set, which every release accepts."""
+def _slice(node: NodeName, part: JsonObject) -> dict[str, Any]:
+    """A v1 slice with nothing but this part."""
     return {
-        "apiVersion": apiversions.group_version(version),
-        "kind": "ResourceSlice",
         "metadata": {"generateName": f"dry-run-{names.GPU_DRIVER}-"},
         "spec": {
             "driver": names.GPU_DRIVER,
             "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "sharedCounters": [{"name": "dry-run", "counters": {"slices": {"value": "1"}}}],
+            **part,
         },
     }
 

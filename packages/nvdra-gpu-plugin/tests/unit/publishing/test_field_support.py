@@ -1,6 +1,7 @@
 """Whether the API server keeps counters: when it is asked, and what follows from its answers."""
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 from nvdra_api.ids import NodeName
-from nvdra_gpu_plugin.publishing.counter_support import CounterSupport
+from nvdra_gpu_plugin.publishing import field_support
+from nvdra_gpu_plugin.publishing.field_support import FieldSupport
 from nvdra_runtime.kube.event_recorder import EventRecorder
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.resourceslices.arrangement import COMBINED, SPLIT, SliceLimits
@@ -52,7 +54,7 @@ class Cluster:
         return 200, request.body
 
 
-Main = Callable[[Cluster, CounterSupport, RecordedApi, list[SliceLimits | None]], Awaitable[Any]]
+Main = Callable[[Cluster, FieldSupport, RecordedApi, list[SliceLimits | None]], Awaitable[Any]]
 
 
 def asked(cluster: Cluster, main: Main) -> None:
@@ -61,7 +63,10 @@ def asked(cluster: Cluster, main: Main) -> None:
     async def started() -> None:
         api = RecordedApi(cluster.answer)
         events = EventRecorder(api, "gpu.nvidia.com", NODE, lambda: datetime.now(UTC))
-        support, changes = CounterSupport(NODE, events), list[SliceLimits | None]()
+        support, changes = (
+            FieldSupport(field_support.COUNTERS, NODE, events),
+            list[SliceLimits | None](),
+        )
         support.on_change(lambda: changes.append(support.limits))
         async with events.running(), background_tasks.running(support=support.run(api)):
             await asyncio.sleep(60)
@@ -72,7 +77,7 @@ def asked(cluster: Cluster, main: Main) -> None:
     virtual_time.run_with_virtual_time(started)
 
 
-async def watched_again(support: CounterSupport) -> None:
+async def watched_again(support: FieldSupport) -> None:
     support.note_restart()
     await asyncio.sleep(1)
 
@@ -90,7 +95,7 @@ async def watched_again(support: CounterSupport) -> None:
 )
 def test_counters_are_kept_in_the_form_of_the_release(version: str, limits: SliceLimits) -> None:
     async def main(
-        _: Cluster, support: CounterSupport, api: RecordedApi, changes: list[SliceLimits | None]
+        _: Cluster, support: FieldSupport, api: RecordedApi, changes: list[SliceLimits | None]
     ) -> None:
         assert changes == [support.limits] == [limits]
         assert support.remark is None
@@ -105,7 +110,7 @@ def test_counters_are_kept_in_the_form_of_the_release(version: str, limits: Slic
 def test_what_is_kept_is_asked_again_only_after_an_upgrade() -> None:
     async def main(
         cluster: Cluster,
-        support: CounterSupport,
+        support: FieldSupport,
         api: RecordedApi,
         changes: list[SliceLimits | None],
     ) -> None:
@@ -124,7 +129,7 @@ def test_what_is_kept_is_asked_again_only_after_an_upgrade() -> None:
 def test_dropped_counters_are_told_once_and_asked_for_until_they_are_kept() -> None:
     async def main(
         cluster: Cluster,
-        support: CounterSupport,
+        support: FieldSupport,
         _: RecordedApi,
         changes: list[SliceLimits | None],
     ) -> None:
@@ -148,7 +153,7 @@ def test_counters_that_a_slice_has_lost_count_as_dropped_until_an_upgrade() -> N
 
     async def main(
         cluster: Cluster,
-        support: CounterSupport,
+        support: FieldSupport,
         api: RecordedApi,
         changes: list[SliceLimits | None],
     ) -> None:
@@ -166,11 +171,47 @@ def test_counters_that_a_slice_has_lost_count_as_dropped_until_an_upgrade() -> N
 
 def test_a_dry_run_that_is_refused_leaves_the_answer_to_the_first_slice() -> None:
     async def main(
-        _: Cluster, support: CounterSupport, __: RecordedApi, ___: list[SliceLimits | None]
+        _: Cluster, support: FieldSupport, __: RecordedApi, ___: list[SliceLimits | None]
     ) -> None:
         assert support.limits is SPLIT
 
     asked(Cluster(refusal=422), main)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("served", ["v1", "v1beta1"])
+def test_whether_devices_can_be_shared_is_asked_in_the_version_that_is_served(
+    is_kept: bool, served: str
+) -> None:
+    """In v1beta1, what a device has is below `basic`."""
+
+    def answer(request: Request) -> Answer:
+        if request.line == "GET /version":
+            return 200, {"gitVersion": "v1.36.3"}
+        if "dryRun" not in request.line:
+            return 200, request.body
+        stored = copy.deepcopy(request.body)
+        (device,) = stored["spec"]["devices"]
+        place = device["basic"] if served == "v1beta1" else device
+        assert place["allowMultipleAllocations"]
+        if not is_kept:
+            del place["allowMultipleAllocations"]
+        return 200, stored
+
+    async def started() -> None:
+        api = RecordedApi(answer, version=served)
+        events = EventRecorder(api, "gpu.nvidia.com", NODE, lambda: datetime.now(UTC))
+        support = FieldSupport(field_support.SHARES, NODE, events)
+        async with background_tasks.running(support=support.run(api)):
+            await support.wait_known()
+        assert support.is_kept == is_kept
+        assert ("DRAConsumableCapacity" in (support.remark or "")) == (not is_kept)
+        support.note_dropped(("DRAPartitionableDevices",))
+        assert support.is_kept == is_kept
+        support.note_dropped(("DRAConsumableCapacity",))
+        assert not support.is_kept
+
+    virtual_time.run_with_virtual_time(started)
 
 
 def test_nothing_is_known_before_the_api_server_answers() -> None:
@@ -179,7 +220,7 @@ def test_nothing_is_known_before_the_api_server_answers() -> None:
     async def started() -> None:
         api = RecordedApi(cluster.answer)
         events = EventRecorder(api, "gpu.nvidia.com", NODE, lambda: datetime.now(UTC))
-        support = CounterSupport(NODE, events)
+        support = FieldSupport(field_support.COUNTERS, NODE, events)
         async with background_tasks.running(support=support.run(api)):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(300):

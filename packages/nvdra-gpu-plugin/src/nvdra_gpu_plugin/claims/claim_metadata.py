@@ -1,0 +1,204 @@
+"""The device metadata files of the node's claims, from the view of claims.
+
+A claim that asks for them is refused if they cannot be written: a container that reads its devices
+from them would fail later, and nobody would know why. Whoever changes a record afterwards, as after
+a reboot, has them written again here.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.ids import ClaimUID
+from nvdra_api.resource.claims import ResourceClaim
+from nvdra_cdi.errors import CDIError
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.instrumentation import Telemetry
+
+from nvdra_gpu_plugin.cdi.metadata_files import MetadataFiles
+from nvdra_gpu_plugin.claims import metadata_plan
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.inventory import Inventory
+
+LOG = logs.logger(__name__)
+
+_TIMEOUT_S: Final = 10.0
+"""For the files of a claim, whatever is left of the caller's time: they are small."""
+
+
+class ClaimMetadata:
+    """The device metadata of one node's claims."""
+
+    def __init__(
+        self,
+        gates: FeatureGates,
+        metadata_files: MetadataFiles,
+        files: Worker,
+        prepared_claims: PreparedClaims[GpuClaimRecord],
+        telemetry: Telemetry,
+    ) -> None:
+        """Create it; nothing is written before `run`, or before a claim is.
+
+        Args:
+            gates: Whether claims get metadata. Those that have some keep it.
+            metadata_files: Their files.
+            files: The thread for files.
+            prepared_claims: The claims of this node.
+            telemetry: Where the writing is a step.
+        """
+        self._is_enabled = gates.is_enabled(Feature.DEVICE_METADATA)
+        self._numa_as_list = gates.is_enabled(Feature.LIST_ATTRIBUTES)
+        self._metadata_files = metadata_files
+        self._files = files
+        self._prepared_claims = prepared_claims
+        self._telemetry = telemetry
+        self._written: dict[ClaimUID, GpuClaimRecord] = {}
+        self._waiting: dict[ClaimUID, None] = {}
+        self._woken = asyncio.Event()
+        prepared_claims.on_prepared(self._note)
+
+    def planned(
+        self, record: GpuClaimRecord, claim: ResourceClaim, inventory: Inventory
+    ) -> GpuClaimRecord:
+        """The record of a claim that is to be prepared, with metadata if the gate is on."""
+        if not self._is_enabled:
+            return record
+        return self.recovered(record, claim, inventory)
+
+    def recovered(
+        self, record: GpuClaimRecord, claim: ResourceClaim, inventory: Inventory
+    ) -> GpuClaimRecord:
+        """The record of a claim that was answered with metadata, whatever the gate is now."""
+        return metadata_plan.with_metadata(
+            record, claim, inventory, numa_as_list=self._numa_as_list
+        )
+
+    def planned_again(self, record: GpuClaimRecord, inventory: Inventory) -> GpuClaimRecord:
+        """The record of a prepared claim with today's attributes of its devices."""
+        return metadata_plan.with_present_attributes(
+            record, inventory, numa_as_list=self._numa_as_list
+        )
+
+    async def write(self, record: GpuClaimRecord) -> None:
+        """Write the files of a claim that has metadata, unless they are as they should be.
+
+        Raises:
+            PermanentError: `DeviceNodeMissing`: they cannot be written.
+            RetryableError: `DeadlineExceeded`: the disk does not respond.
+        """
+        if record.metadata is None:
+            return
+        self._written[record.uid] = record
+        deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
+        try:
+            with self._telemetry.step("write metadata"):
+                await self._files.run(self._metadata_files.write, record, deadline=deadline)
+        except (CDIError, OSError) as error:
+            self._written.pop(record.uid, None)
+            if isinstance(error, TimeoutError):
+                raise _disk_hangs() from error
+            raise PermanentError(
+                Reason.DEVICE_NODE_MISSING,
+                f"the device metadata of claim {record.ref} cannot be written: {error}",
+                "check that --cdi-root and the plugin's directory are writable and have free space",
+                claim=str(record.ref),
+            ) from error
+
+    @asynccontextmanager
+    async def written(self, record: GpuClaimRecord) -> AsyncIterator[None]:
+        """Write the files of a claim, and remove them if the block fails, which records it.
+
+        Raises:
+            DriverError: As `write`.
+        """
+        await self.write(record)
+        try:
+            yield
+        except DriverError:
+            try:
+                await self.remove(record)
+            except DriverError as error:
+                LOG.warning("Device metadata stays until the next start", error=str(error))
+            raise
+
+    async def remove(self, record: GpuClaimRecord) -> None:
+        """Remove the files of a claim that has metadata. Its record is removed afterwards.
+
+        Raises:
+            RetryableError: `DeviceNodeMissing`, `DeadlineExceeded`: they cannot be removed.
+        """
+        if record.metadata is None:
+            return
+        self._written.pop(record.uid, None)
+        self._waiting.pop(record.uid, None)
+        deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
+        try:
+            await self._files.run(self._metadata_files.remove, record, deadline=deadline)
+        except (CDIError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise _disk_hangs() from error
+            raise RetryableError(
+                Reason.DEVICE_NODE_MISSING,
+                f"the device metadata of claim {record.ref} cannot be removed: {error}",
+                "check that --cdi-root and the plugin's directory are writable",
+                claim=str(record.ref),
+            ) from error
+
+    async def run(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
+        """Keep the files as the records say. Run until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._write_changes())
+            try:
+                await self._files.run(self._metadata_files.restore)
+            except OSError as error:  # the file restorer tries again
+                LOG.warning("Device metadata cannot be written", error=str(error))
+            await recovery.done.wait()
+            kept = tuple(self._prepared_claims.values())
+            try:
+                await self._files.run(self._metadata_files.remove_others, kept)
+            except (CDIError, OSError) as error:
+                LOG.warning("Device metadata cannot be removed", error=str(error))
+
+    def _note(self, uid: ClaimUID) -> None:
+        """Have the files written again if a record was changed by others than those who write."""
+        record = self._prepared_claims[uid]
+        if record.metadata is not None and self._written.get(uid) is not record:
+            self._waiting[uid] = None
+            self._woken.set()
+
+    async def _write_changes(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            while self._waiting:
+                uid = next(iter(self._waiting))
+                del self._waiting[uid]
+                record = self._prepared_claims.get(uid)
+                if record is None or self._prepared_claims.is_started(uid):
+                    continue
+                try:
+                    await self.write(record)
+                except DriverError as error:  # the file restorer tries again
+                    LOG.warning(error.message, claim=str(record.ref))
+
+
+def prepared_earlier(prepared_claims: PreparedClaims[GpuClaimRecord]) -> list[GpuClaimRecord]:
+    """The claims that an earlier process has prepared, the oldest one first."""
+    answers = [
+        each for each in prepared_claims.values() if not prepared_claims.is_started(each.uid)
+    ]
+    return sorted(answers, key=lambda record: prepared_claims.prepared_at(record.uid))
+
+
+def _disk_hangs() -> RetryableError:
+    return RetryableError(
+        Reason.DEADLINE_EXCEEDED,
+        "the device metadata of the claim must be written or removed, which takes long",
+        "check whether the disks of --cdi-root and of the plugin's directory respond",
+    )

@@ -1,0 +1,193 @@
+"""Operations that change hardware: a MIG device is made for a claim, a GPU is shared by time.
+
+Each strike begins on hardware as it was installed, and must end with it. Calls on the simulated
+hardware's own files are no points: a kill lets the kernel finish what a call of NVML has begun.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from nvdra_api.resource.claims import ClaimRef
+
+from nvdra_testing.crash_campaigns import kubelet_calls, node_checks
+from nvdra_testing.crash_campaigns.kubelet_calls import InterruptedCall
+from nvdra_testing.crash_campaigns.plugin_operations import check_prepared
+from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
+from nvdra_testing.hardware import driver_installation, gpu_modes
+from nvdra_testing.node import plugin
+
+GATES = "--feature-gates=DynamicMIG=true,TimeSlicingSettings=true"
+FREE = ("gpu-0", "gpu-1")
+"""What can be prepared again at the end."""
+
+
+@dataclass(frozen=True)
+class ChangingClaim:
+    """A claim whose prepare changes hardware.
+
+    Attributes:
+        name: What it asks for.
+        device: The device that is allocated to it.
+        changed: What `hardware` finds while it is prepared.
+        config: The entries of its allocation's config.
+    """
+
+    name: str
+    device: str
+    changed: Mapping[str, Any]
+    config: Sequence[Mapping[str, Any]] = ()
+
+    def create(self, sandbox: PluginSandbox) -> ClaimRef:
+        """Create the claim in the API server."""
+        return plugin.create_allocated_claim(
+            sandbox.server, sandbox.node.name, [self.device], config=self.config
+        )
+
+
+AS_INSTALLED = {"instances": [], "MIG mode": False, "time slice": "Default"}
+MIG_DEVICE = ChangingClaim(
+    "a MIG device",
+    "gpu-0-mig-1g10gb-19-0",
+    {**AS_INSTALLED, "instances": [(0, "1g.10gb", 0)], "MIG mode": True},
+)
+SHARED_GPU = ChangingClaim(
+    "a GPU shared by time",
+    "gpu-1",
+    {**AS_INSTALLED, "time slice": "Long"},
+    plugin.shared_by_time("Long"),
+)
+
+
+def hardware(sandbox: PluginSandbox) -> Mapping[str, Any]:
+    """What the claims of this module change: the instances of all GPUs, and two settings."""
+    node = sandbox.node
+    return {
+        "instances": gpu_modes.gpu_instances(node),
+        "MIG mode": gpu_modes.is_in_mig_mode(node, 0),
+        "time slice": gpu_modes.time_slice(node, 1),
+    }
+
+
+class _OneClaim:
+    """What the operations have in common: a clean node, and one claim."""
+
+    is_start = False
+
+    def __init__(self, asked: ChangingClaim) -> None:
+        self.name = f"{self.name} {asked.name}"
+        self._asked = asked
+        self._calls: dict[PluginSandbox, InterruptedCall] = {}
+
+    name: str
+
+    async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
+        await _install_and_start(sandbox)
+        await sandbox.stop()
+
+    async def arrange(self, sandbox: PluginSandbox) -> None:
+        await _install_and_start(sandbox)
+        self._calls[sandbox] = InterruptedCall(self._asked.create(sandbox))
+
+    def check_interrupted(self, sandbox: PluginSandbox) -> None:
+        """Hardware that was changed for a claim has a record, without which it stays so."""
+        claim = self._calls[sandbox].claim
+        known = node_checks.records(sandbox).keys() | node_checks.started_claims(sandbox)
+        is_changed = hardware(sandbox) != AS_INSTALLED
+        assert claim.uid in known or not is_changed, "changed hardware of a claim without a record"
+
+    async def check_recovery(self, sandbox: PluginSandbox) -> str:
+        call = self._calls[sandbox]
+        retried = await call.prepare_again(sandbox)
+        await check_prepared(sandbox, call.claim, self._asked.device)
+        found = hardware(sandbox)
+        assert found == self._asked.changed, f"prepared, and the node has {found}"
+        await kubelet_calls.unprepare(sandbox, call.claim)
+        return f"{retried}; " + await _check_as_installed(sandbox)
+
+
+class PrepareWithSteps(_OneClaim):
+    """The first claim after a start."""
+
+    name = "prepare"
+
+    async def perform(self, sandbox: PluginSandbox) -> None:
+        await self._calls[sandbox].prepare(sandbox)
+
+
+class UnprepareWithSteps(_OneClaim):
+    """The only claim of a node."""
+
+    name = "unprepare"
+
+    async def arrange(self, sandbox: PluginSandbox) -> None:
+        await super().arrange(sandbox)
+        await kubelet_calls.prepare(sandbox, self._calls[sandbox].claim)
+        await asyncio.sleep(sandbox.tested.settles_s)
+
+    async def perform(self, sandbox: PluginSandbox) -> None:
+        await self._calls[sandbox].unprepare(sandbox)
+
+    async def check_recovery(self, sandbox: PluginSandbox) -> str:
+        retried = await self._calls[sandbox].unprepare_again(sandbox)
+        return f"{retried}; " + await _check_as_installed(sandbox)
+
+
+class StartAfterReboot(_OneClaim):
+    """The start that changes the hardware again for a claim that is held."""
+
+    name = "start after a reboot that ended"
+    is_start = True
+
+    async def arrange(self, sandbox: PluginSandbox) -> None:
+        await super().arrange(sandbox)
+        await kubelet_calls.prepare(sandbox, self._calls[sandbox].claim)
+        await sandbox.kill()
+        sandbox.reboot()
+
+    async def perform(self, sandbox: PluginSandbox) -> None:
+        await sandbox.wait_serving()
+        await sandbox.wait_until(
+            lambda: hardware(sandbox) == self._asked.changed, "the hardware to be as before"
+        )
+        await asyncio.sleep(sandbox.tested.settles_s)
+
+
+class StartAfterKilledPrepare(_OneClaim):
+    """The start that undoes what a plugin had begun when it was killed in a call of NVML."""
+
+    name = "start that undoes"
+    is_start = True
+
+    async def arrange(self, sandbox: PluginSandbox) -> None:
+        await super().arrange(sandbox)
+        sandbox.node.simctl("fault", "add", "nvmlGpuInstanceCreateComputeInstance", "--abort")
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await kubelet_calls.prepare(sandbox, self._calls[sandbox].claim)
+        await sandbox.wait_dead()
+        await sandbox.kill()
+        sandbox.node.simctl("fault", "rm", "all")
+        assert hardware(sandbox) != AS_INSTALLED
+
+    async def perform(self, sandbox: PluginSandbox) -> None:
+        await sandbox.wait_serving()
+        await sandbox.wait_until(
+            lambda: not node_checks.started_claims(sandbox), "what was begun to be undone"
+        )
+        await sandbox.wait_until(sandbox.is_idle, "the plugin to come to rest")
+
+
+async def _install_and_start(sandbox: PluginSandbox) -> None:
+    await sandbox.kill()
+    await asyncio.to_thread(driver_installation.install_driver, sandbox.node)
+    await node_checks.start_on_clean_node(sandbox)
+
+
+async def _check_as_installed(sandbox: PluginSandbox) -> str:
+    await node_checks.check_nothing_prepared(sandbox, FREE)
+    assert hardware(sandbox) == AS_INSTALLED, f"unprepared, and the node has {hardware(sandbox)}"
+    await node_checks.check_stop(sandbox)
+    return "nothing left"
