@@ -10,12 +10,18 @@ from e2e.demo import (
     command,
     domain_chapter,
     environment_setup,
+    health_chapter,
+    mig_chapter,
     next_steps,
     quickstarts,
     tables,
+    time_slicing_chapter,
 )
 from e2e.demo.domain_chapter import RACK
 from e2e.demo.screen import Screen
+
+GATES = ("DynamicMIG", "TimeSlicingSettings", "NVMLDeviceHealthCheck")
+"""What the chapters show; on from the start, so that the driver is installed once."""
 
 
 def main() -> int:
@@ -29,16 +35,20 @@ def main() -> int:
 
 def _run_chapters(screen: Screen, here: Environment, wishes: LabRequest) -> None:
     cluster = environment_setup.start_cluster(screen, here, wishes)
-    environment_setup.install_driver(screen, here, cluster)
+    environment_setup.install_driver(screen, here, cluster, *GATES)
     screen.chapter(
         "What the driver publishes",
         "A ResourceSlice per node. Claims select by these attributes, and by more.",
     )
-    devices = cluster.devices()
+    devices = [each for each in cluster.devices() if each.attributes["type"] == "gpu"]
     screen.commands(["kubectl get resourceslices -o yaml"])
     screen.show(tables.devices(devices))
     quickstarts.run(screen, cluster, devices)
     claim_trace.run(screen, cluster)
+    quickstarts.make_room(screen, cluster)
+    mig_chapter.run(screen, cluster)
+    time_slicing_chapter.run(screen, cluster)
+    health_chapter.run(screen, cluster)
     domain_chapter.run(screen, cluster)
     next_steps.show(screen, cluster, devices)
 

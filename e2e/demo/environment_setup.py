@@ -72,8 +72,14 @@ def start_cluster(screen: Screen, environment: Environment, wishes: LabRequest) 
     return found
 
 
-def install_driver(screen: Screen, environment: Environment, cluster: Cluster) -> None:
+def install_driver(screen: Screen, environment: Environment, cluster: Cluster, *gates: str) -> None:
     """Install the driver as users install it.
+
+    Args:
+        screen: Where to say so.
+        environment: Where the images are.
+        cluster: The cluster.
+        *gates: The feature gates to turn on.
 
     Raises:
         LabError: It does not become ready; helm's words, the pods, the end of their log.
@@ -87,11 +93,14 @@ def install_driver(screen: Screen, environment: Environment, cluster: Cluster) -
     where = f"-n {NAMESPACE} --create-namespace --wait"
     first, second, third = roots.split(" --set ")
     screen.commands([f"helm upgrade --install {RELEASE} charts/nvdra {where} \\"])
-    screen.quote(f"{first} --set {second} \\\n--set {third}", indent=9)
+    choices = [f"--set global.featureGates.{gate}=true" for gate in gates]
+    lines = [f"{first} --set {second}", f"--set {third}", *choices]
+    screen.quote(" \\\n".join(lines), indent=9)
     with screen.step("the driver is ready on every node"):
         _uninstall_interrupted(cluster)
         try:
-            cluster.install(*_image_annotations(environment))
+            flags = [f"--set=global.featureGates.{gate}=true" for gate in gates]
+            cluster.install(*_image_annotations(environment), *flags)
             cluster.kubectl.wait(
                 lambda: _nodes_without_devices(cluster), "every node to publish its devices"
             )

@@ -5,10 +5,8 @@ from collections.abc import Iterable, Sequence
 from nvdra_testing.cluster.installation import NAMESPACE as DRIVERS
 from nvdra_testing.cluster.installation import RELEASE, Cluster, Device
 
-from e2e.demo.quickstarts import NAMESPACE, SHOWN
+from e2e.demo.quickstarts import NAMESPACE
 from e2e.demo.screen import Screen
-
-TRIAL = "7-extended-resource.yaml"
 
 
 def show(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
@@ -30,7 +28,7 @@ def show(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
     )
     victim = next_allocated(devices, _allocated_devices(cluster))
     if victim:
-        _show_gpu_loss(screen, victim, {device.node for device in devices}, flag)
+        _show_gpu_loss(screen, victim, flag)
     show_commands(
         screen, "Stop it; only what was built stays, in the cache:", [stop(cluster.lab.name)]
     )
@@ -64,25 +62,25 @@ def next_allocated(devices: Sequence[Device], taken: Iterable[tuple[str, str]]) 
     return next((one for one in devices if (one.node, one.name) not in held), None)
 
 
-def _show_gpu_loss(screen: Screen, victim: Device, nodes: set[str], flag: str) -> None:
-    others = sorted(nodes - {victim.node})
-    cordon, uncordon = (f"kubectl {verb} {' '.join(others)}; " for verb in ("cordon", "uncordon"))
+def taints_of(device: str) -> str:
+    """The command that shows the taints of a device, of each node where it has some."""
+    wanted = f'select(.taints and .name == "{device}") | {{name, taints}}'
+    return f"kubectl get resourceslices -o json | jq '.items[].spec.devices[]? | {wanted}'"
+
+
+def _show_gpu_loss(screen: Screen, victim: Device, flag: str) -> None:
     sim = f"lab sim{flag} {victim.node} gpu"
     which = victim.attributes["pcieBusID"]
     show_commands(
         screen,
-        f"Lose {victim.name} of {victim.node}, and see what the next pod there is told:",
+        f"Lose {victim.name} of {victim.node}; no new pod gets it, and the slice says why:",
         [
-            f"{cordon if others else ''}{sim} lose {which}",
-            "kubectl create namespace trial",
-            f"kubectl -n trial apply -f {SHOWN}/{TRIAL}",
-            "sleep 5; kubectl -n trial events",
+            f"{sim} lose {which}",
+            f"sleep 5; {taints_of(victim.name)}",
         ],
     )
     show_commands(
-        screen,
-        "Give it back; the kubelet tries again once a minute, and then the pod starts:",
-        [f"{uncordon if others else ''}{sim} restore {which}"],
+        screen, "Give it back; the taint goes after some seconds:", [f"{sim} restore {which}"]
     )
 
 

@@ -16,13 +16,21 @@ from e2e.demo.tables import PCIE_ROOT
 
 FOLDER = Path(__file__).parents[1] / "quickstarts"
 DOMAIN = "8-one-domain-over-two-nodes.yaml"
-"""Told in a chapter of its own (`domain`)."""
+ONE_SLICE = "9-a-mig-device-to-order.yaml"
+FOUR_SLICES = "10-four-slices-of-one-board.yaml"
+TURNS = "11-two-pods-take-turns.yaml"
+WELL = "12-a-gpu-that-is-well.yaml"
+TOLD_LATER = (DOMAIN, ONE_SLICE, FOUR_SLICES, TURNS, WELL)
+"""Told in chapters of their own."""
+
+NOT_TOLD = ("13-a-mig-device-by-its-resource.yaml", "14-two-pods-share-a-gpu.yaml")
+"""They need values of the chart that the demo does not set."""
 
 SHOWN = "e2e/quickstarts"
 NAMESPACE = "demo"
 SEEN = "nvidia-smi -L; ls /dev/nvidia*"
 FOR_ALL = 8
-"""GPUs that all quickstarts hold at once; on fewer each makes room for the next."""
+"""GPUs that all quickstarts of the chapter hold at once; on fewer each makes room for the next."""
 
 FOR_ANY = 4
 """GPUs that the first, which stays, and the greediest of the others hold."""
@@ -77,7 +85,7 @@ def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
     if cluster.kubectl.resource_api_version != "v1":
         version = f"{api_versions.GROUP}/{cluster.kubectl.resource_api_version}"
         screen.prose(f"Claims are written in {version} here.", indent=2)
-    files = sorted(file for file in FOLDER.glob("*.yaml") if file.name != DOMAIN)
+    files = sorted(file for file in FOLDER.glob("*.yaml") if file.name not in TOLD_LATER + NOT_TOLD)
     for file in files:
         quickstart = parse(file.name, file.read_text())
         _show(
@@ -89,6 +97,40 @@ def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:
         if len(devices) < FOR_ALL and file not in (files[0], files[-1]):
             pods = cluster.kubectl.in_namespace(NAMESPACE)
             pods.run("delete", "-f", str(file), "--wait")
+
+
+def make_room(screen: Screen, cluster: Cluster) -> None:
+    """Delete all pods but those of the first quickstart, and so set their GPUs free."""
+    pods = cluster.kubectl.in_namespace(NAMESPACE)
+    first, *_ = sorted(FOLDER.glob("1-*.yaml"))
+    staying = parse(first.name, first.read_text()).pods
+    names = [pod["metadata"]["name"] for pod in pods.get("pods")]
+    with screen.step(f"room for what follows: all pods but {' and '.join(staying)} are deleted"):
+        pods.delete("pod", *(name for name in names if name not in staying))
+
+
+def start(screen: Screen, pods: Kubectl, file: str) -> Quickstart:
+    """Apply one quickstart, and wait until its pods run."""
+    quickstart = parse(file, (FOLDER / file).read_text())
+    screen.heading(quickstart.title)
+    screen.commands([f"kubectl -n {NAMESPACE} apply -f {SHOWN}/{file}"])
+    pods.apply(FOLDER / file)
+    with screen.step(f"{' and '.join(quickstart.pods)}: Running"):
+        pods.wait_running(*quickstart.pods)
+    return quickstart
+
+
+def delete_pods(screen: Screen, pods: Kubectl, quickstart: Quickstart) -> None:
+    """Delete the pods of a quickstart, and with them their claims that are from templates."""
+    screen.commands([f"kubectl -n {NAMESPACE} delete pod {' '.join(quickstart.pods)}"])
+    pods.delete("pod", *quickstart.pods)
+
+
+def show_what_pods_see(screen: Screen, pods: Kubectl, quickstart: Quickstart) -> None:
+    """Each pod's own `nvidia-smi -L`."""
+    for name in quickstart.pods:
+        screen.commands([f"kubectl -n {NAMESPACE} exec {name} -- nvidia-smi -L"])
+        screen.quote(pods.exec(name, "nvidia-smi", "-L"))
 
 
 def _empty(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ from nvdra_testing.cluster.kubectl import Kubectl
 
 CDI = "/var/run/cdi"
 CYCLES = 10
+SHARERS = 12
 
 
 def test_a_claim_is_allocated_while_its_pod_runs_and_gone_after_it(
@@ -46,6 +47,25 @@ def test_ten_pods_one_after_another_leave_nothing_behind(idle: Cluster, pods: Ku
         pods.wait_running(name)
         pods.delete("pod", name)
     wait_gone(pods)
+    assert traces_of_claims(idle) == before
+
+
+def test_a_dozen_pods_of_one_claim_see_its_gpu_and_leave_nothing_twice(
+    idle: Cluster, pods: Kubectl
+) -> None:
+    before = traces_of_claims(idle)
+    names = [f"p{number}" for number in range(SHARERS)]
+    for _ in range(2):
+        pods.apply(workloads.claim("shared", workloads.gpus()))
+        for name in names:
+            pods.apply(workloads.pod(name, claims=["shared"]))
+        pods.wait_running(*names)
+        (device,) = idle.allocated_devices(pods.get("resourceclaim", "shared"))
+        for name in (names[0], names[-1]):
+            assert workloads.visible_gpus(pods, name).uuids == {device.uuid}
+        pods.delete("pod", *names)
+        pods.delete("resourceclaim", "shared")
+        wait_gone(pods)
     assert traces_of_claims(idle) == before
 
 

@@ -6,11 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nvdra_testing.cluster import api_versions
+from nvdra_testing.cluster import api_versions, device_health
 from nvdra_testing.cluster.installation import Cluster
+
+from e2e.demo import quickstarts
 
 REPOSITORY = Path(__file__).parents[3]
 QUICKSTARTS = REPOSITORY / "e2e/quickstarts"
+HAS_PARTITIONS = (1, 36)
+"""`DRAPartitionableDevices` is on by default from this release on."""
+
+SINCE = {
+    quickstarts.ONE_SLICE: HAS_PARTITIONS,
+    quickstarts.FOUR_SLICES: HAS_PARTITIONS,
+    quickstarts.WELL: device_health.HAS_TAINTS,
+}
+"""Quickstart → the first release of Kubernetes that has what it needs."""
 
 
 @pytest.fixture
@@ -31,6 +42,7 @@ def told(cluster: Cluster, settings: list[str]) -> Iterator[str]:
     assert done.returncode == 0
 
 
+@pytest.mark.timeout(240)
 def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
     cluster: Cluster, told: str
 ) -> None:
@@ -39,14 +51,29 @@ def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
         assert any(node in line and "Ready" in line for line in lines)
     assert sum("NVIDIA H100 80GB HBM3" in line and "pci0000:" in line for line in lines) == 16
     for file in QUICKSTARTS.glob("*.yaml"):
+        is_told = file.name not in quickstarts.NOT_TOLD
+        if not is_told or cluster.release < SINCE.get(file.name, (0, 0)):
+            continue
         title = file.read_text().splitlines()[0].removeprefix("# ")
         assert title in told
         assert file.name in told
     has_extended = cluster.release >= api_versions.EXTENDED_RESOURCES_SINCE
-    assert sum("UUID: GPU-" in line for line in lines) == 9 + has_extended
+    whole_gpus, _, later = told.partition("The trace of a claim")
+    assert whole_gpus.count("UUID: GPU-") == 9 + has_extended
     assert sum("/dev/nvidiactl" in line for line in lines) == 8 + has_extended
     assert "cannot allocate all claims" in told
     assert ("Insufficient nvidia.com/gpu" in told) == (not has_extended)
+    assert "in-turns-a and in-turns-b: Running" in later
+    assert any(line.split()[-2:] == ["Long", "|"] for line in lines), "while the pods run"
+    assert any(line.split()[-2:] == ["Default", "|"] for line in lines), "after them"
+    if cluster.release >= HAS_PARTITIONS:
+        assert later.count("UUID: MIG-") == 1 + 4
+        assert later.count("✓ no MIG device is left") == 2
+    if cluster.release >= device_health.HAS_TAINTS:
+        assert '"key": "gpu.nvidia.com/xid"' in told
+        assert "its taint is gone" in told
+    if cluster.release >= device_health.SHOWS_HEALTH:
+        assert '"health": "Unhealthy"' in told
     for step in ("schedule", "prepare", "fetch claim", "verify devices", "commit state"):
         assert any(line.strip().startswith(step) and "█" in line for line in lines)
     assert "the container was Running" in told

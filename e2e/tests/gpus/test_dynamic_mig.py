@@ -1,7 +1,8 @@
 """MIG devices that are made for pods, and gone after them.
 
-The driver is installed with the gate DynamicMIG for these tests. A cluster that does not serve
-partitionable devices gets whole GPUs as without the gate, and is told what is missing.
+The driver is installed with the gates DynamicMIG and TimeSlicingSettings for these tests. A
+cluster that does not serve partitionable devices gets whole GPUs as without the gate, and is told
+what is missing.
 """
 
 import json
@@ -9,12 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from nvdra_lab import model
 from nvdra_testing.cluster import workloads
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
 NODE = "node-1"
-GATE = "--set=global.featureGates.DynamicMIG=true"
+GATES = [f"--set=global.featureGates.{gate}=true" for gate in ("DynamicMIG", "TimeSlicingSettings")]
+IN_TURNS = {"kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing"}}
+NVIDIA_SMI = f"{model.DRIVER_ROOT}/usr/bin/nvidia-smi"
 HAS_PARTITIONS = (1, 36)
 """`DRAPartitionableDevices` is on by default from this release on."""
 PARENT = "gpu.nvidia.com/parentUUID"
@@ -23,7 +27,7 @@ PARENT = "gpu.nvidia.com/parentUUID"
 @pytest.fixture(scope="module")
 def dividing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
     """The cluster, while the driver makes MIG devices for claims."""
-    cluster.install(*settings, GATE)
+    cluster.install(*settings, *GATES)
     if cluster.release >= HAS_PARTITIONS:
         cluster.kubectl.wait(
             lambda: None if partitions(cluster) else "no partition", "partitions to be published"
@@ -46,6 +50,7 @@ def test_a_slice_is_made_for_a_pod_excludes_the_whole_gpu_and_is_gone_after_it(
     (made,) = instances(dividing)
     assert (made["gpu"], made["profile"]) == (1, "1g.10gb")
     assert workloads.visible_mig_devices(pods, "small") == {made["uuid"]}
+    wait_status(pods, "small", {made["uuid"]})
     pods.apply(workloads.pod("large", templates=["whole"]))
     workloads.wait_unschedulable(pods, "large")
     pods.delete("pod", "small")
@@ -89,6 +94,7 @@ def test_four_slices_of_one_gpu_are_made_for_one_pod(
     made = instances(dividing, node)
     assert len({each["gpu"] for each in made}) == 1
     assert workloads.visible_mig_devices(pods, "p") == {each["uuid"] for each in made}
+    wait_status(pods, "p", {each["uuid"] for each in made})
     pods.delete("pod", "p")
     wait_no_instances(dividing, node)
 
@@ -109,6 +115,36 @@ def test_a_pod_keeps_its_slice_over_a_restart_of_the_plugin(
     assert workloads.visible_mig_devices(pods, "p") == {each["uuid"] for each in before}
     pods.delete("pod", "p")
     wait_no_instances(dividing)
+
+
+def test_a_slice_takes_the_config_for_turns_and_its_gpu_keeps_its_time_slice(
+    dividing: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    if dividing.release < HAS_PARTITIONS:
+        check_told_without_partitions(dividing)
+        return
+    parent = dividing.device(NODE, "gpu-4").uuid
+    listed = NVIDIA_SMI, "compute-policy", "-i", parent, "--list"
+    before = dividing.exec_on_node(NODE, *listed)
+    pods.apply(workloads.template("slice", slice_of(parent, "1g.10gb"), config=IN_TURNS))
+    pods.apply(workloads.pod("p", templates=["slice"]))
+    pods.wait_running("p")
+    assert len(workloads.visible_mig_devices(pods, "p")) == 1
+    assert dividing.exec_on_node(NODE, *listed) == before
+    pods.delete("pod", "p")
+    wait_no_instances(dividing)
+
+
+def wait_status(pods: Kubectl, pod: str, uuids: set[str]) -> None:
+    """Wait until the status of the pod's claim has the UUIDs of its devices."""
+    (claim,) = workloads.claims_of(pods, pod)
+
+    def missing() -> str | None:
+        status = pods.get("resourceclaim", claim["metadata"]["name"])["status"]
+        found = {each["data"]["uuid"] for each in status.get("devices") or ()}
+        return None if found == uuids else f"{found}, not {uuids}"
+
+    pods.wait(missing, "the status of the claim")
 
 
 def check_told_without_partitions(cluster: Cluster) -> None:

@@ -5,22 +5,17 @@ taints of devices, and kubelets before 1.34 do not watch the health of devices.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from nvdra_testing.cluster import api_versions, workloads
+from nvdra_testing.cluster import device_health, workloads
 from nvdra_testing.cluster.installation import DRIVER, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
 NODE = "node-1"
 GATE = "--set=global.featureGates.NVMLDeviceHealthCheck=true"
 EVICTS = "--set=nvdra-gpu-plugin.kubeletPlugin.deviceTaintEffect=NoExecute"
-HAS_TAINTS = (1, 33)
-SHOWS_HEALTH = (1, 34)
 SHOWS_MESSAGES = (1, 36)
-HEALED_S = 40
-"""The plugin waits 10 s before it calls a GPU well."""
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +31,17 @@ def test_a_gpu_that_falls_ill_gets_no_new_pods_its_pod_says_why_and_it_heals(
     watched: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
     start_pod_with(watched, pods, "user", "gpu-1")
-    if watched.release < HAS_TAINTS:
+    if watched.release < device_health.HAS_TAINTS:
         check_told_without_taints(watched, pods, "user", 1)
         return
     wait_health(watched, pods, "user", "Healthy")
-    with needs_reset(watched, 1, xid=48):
-        wait_tainted(watched, "gpu-1")
-        (taint,) = taints(watched, "gpu-1")
+    with device_health.needs_reset(watched, NODE, "1", xid=48):
+        device_health.wait_tainted(watched, NODE, "gpu-1")
+        (taint,) = device_health.taints(watched, NODE, "gpu-1")
         said = f"{taint['key']}={taint['value']}:{taint['effect']}"
         assert said == "gpu.nvidia.com/xid=48:NoSchedule"
         assert taint["timeAdded"]
-        assert taints(watched, "gpu-2") == []
+        assert device_health.taints(watched, NODE, "gpu-2") == []
         told = wait_health(watched, pods, "user", "Unhealthy")
         if watched.release >= SHOWS_MESSAGES:
             assert told["message"].startswith("gpu-1 has reported XID 48: drain and reset it")
@@ -56,8 +51,8 @@ def test_a_gpu_that_falls_ill_gets_no_new_pods_its_pod_says_why_and_it_heals(
         start_pod_with(watched, pods, "other", "gpu-2")
         assert "cannot allocate all claims" in workloads.wait_unschedulable(pods, "next")
         assert "allocation" not in workloads.claims_of(pods, "next")[0].get("status", {})
-    pods.wait_running("next", timeout_s=HEALED_S)
-    assert taints(watched, "gpu-1") == []
+    pods.wait_running("next", timeout_s=device_health.HEALED_S)
+    assert device_health.taints(watched, NODE, "gpu-1") == []
     wait_health(watched, pods, "next", "Healthy")
     assert workloads.visible_gpus(pods, "next").uuids == {watched.device(NODE, "gpu-1").uuid}
 
@@ -67,7 +62,7 @@ def test_the_health_of_a_pods_gpu_is_known_again_after_a_restart_of_the_plugin(
     watched: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
     start_pod_with(watched, pods, "user", "gpu-3")
-    with needs_reset(watched, 3, xid=95):
+    with device_health.needs_reset(watched, NODE, "3", xid=95):
         wait_health(watched, pods, "user", "Unhealthy")
         watched.restart_plugin(NODE)
         wait_health(watched, pods, "user", "Unhealthy")
@@ -79,20 +74,20 @@ def test_a_lost_gpu_gets_no_new_pods_whether_or_not_there_are_taints(
 ) -> None:
     watched.simctl(NODE, "gpu", "lose", "4")
     try:
-        if watched.release >= HAS_TAINTS:
-            wait_tainted(watched, "gpu-4")
-            assert [each["key"] for each in taints(watched, "gpu-4")] == ["gpu.nvidia.com/gpu-lost"]
+        if watched.release >= device_health.HAS_TAINTS:
+            device_health.wait_tainted(watched, NODE, "gpu-4")
+            assert [each["key"] for each in device_health.taints(watched, NODE, "gpu-4")] == [
+                "gpu.nvidia.com/gpu-lost"
+            ]
         else:
             watched.kubectl.wait(
-                lambda: "it is" if "gpu-4" in published(watched) else None,
+                lambda: "it is" if "gpu-4" in device_health.published(watched, NODE) else None,
                 "gpu-4 to be published no more",
-                HEALED_S,
+                device_health.HEALED_S,
             )
     finally:
         watched.simctl(NODE, "gpu", "restore", "4")
-    watched.kubectl.wait(
-        lambda: None if is_well(watched, "gpu-4") else "it is not", "gpu-4 to be well", HEALED_S
-    )
+    device_health.wait_untainted(watched, NODE, "gpu-4")
     start_pod_with(watched, pods, "user", "gpu-4")
 
 
@@ -102,50 +97,35 @@ def test_where_the_operator_chose_noexecute_the_pod_of_a_gpu_that_falls_ill_is_d
     watched.install(*settings, GATE, EVICTS)
     try:
         start_pod_with(watched, pods, "user", "gpu-5")
-        if watched.release < HAS_TAINTS:
+        if watched.release < device_health.HAS_TAINTS:
             check_told_without_taints(watched, pods, "user", 5)
             return
         start_pod_with(watched, pods, "other", "gpu-6")
-        with needs_reset(watched, 5, xid=48):
+        with device_health.needs_reset(watched, NODE, "5", xid=48):
             pods.wait(
                 lambda: "it is there" if pods.exists("pod", "user") else None,
                 "the pod to be deleted",
-                timeout_s=HEALED_S,
+                timeout_s=device_health.HEALED_S,
             )
             pods.wait_running("other")
     finally:
         watched.install(*settings, GATE)
 
 
-@contextmanager
-def needs_reset(cluster: Cluster, gpu: int, *, xid: int) -> Iterator[None]:
-    """A GPU reports an XID, and NVML asks for its reset until the block ends."""
-    cluster.simctl(NODE, "xid", str(gpu), str(xid))
-    try:
-        yield
-    finally:
-        cluster.simctl(NODE, "recovery", str(gpu), "none")
-
-
 def check_told_without_taints(cluster: Cluster, pods: Kubectl, user: str, gpu: int) -> None:
     """Check what is said of a GPU that falls ill where there are no taints: its pod stays."""
     kubectl = cluster.kubectl.in_namespace("default")
-    with needs_reset(cluster, gpu, xid=48):
+    with device_health.needs_reset(cluster, NODE, str(gpu), xid=48):
 
         def missing() -> str | None:
             said = [text for _, text in kubectl.events(NODE) if f"gpu-{gpu} " in text]
             return None if any("DRADeviceTaints" in text for text in said) else str(said)
 
-        kubectl.wait(missing, f"an Event of the Node about gpu-{gpu}", timeout_s=HEALED_S)
-        assert taints(cluster, f"gpu-{gpu}") == []
+        kubectl.wait(
+            missing, f"an Event of the Node about gpu-{gpu}", timeout_s=device_health.HEALED_S
+        )
+        assert device_health.taints(cluster, NODE, f"gpu-{gpu}") == []
         assert pods.not_ready(user) is None, "a pod that runs stays"
-
-
-def wait_tainted(cluster: Cluster, device: str) -> None:
-    """Wait until a device has a taint."""
-    cluster.kubectl.wait(
-        lambda: None if taints(cluster, device) else "none", f"a taint of {device}", HEALED_S
-    )
 
 
 def start_pod_with(cluster: Cluster, pods: Kubectl, name: str, device: str) -> None:
@@ -161,46 +141,10 @@ def wait_health(cluster: Cluster, pods: Kubectl, name: str, expected: str) -> di
 
     Kubelets before 1.34 say nothing.
     """
-    if cluster.release < SHOWS_HEALTH:
-        assert health(pods, name) == []
+    if cluster.release < device_health.SHOWS_HEALTH:
+        assert device_health.of_pod(pods, name) == []
         return {}
 
-    def missing() -> str | None:
-        found = health(pods, name)
-        return None if [each["health"] for each in found] == [expected] else str(found)
-
-    pods.wait(missing, f"the GPU of pod {name} to be {expected}", timeout_s=HEALED_S)
-    (only,) = health(pods, name)
+    only = device_health.wait_health_of_pod(pods, name, expected)
     assert only["resourceID"].startswith(f"k8s.{DRIVER}/")
     return only
-
-
-def health(pods: Kubectl, name: str) -> list[dict[str, Any]]:
-    """What the status of a pod says of the devices of its only container."""
-    (container,) = pods.get("pod", name)["status"]["containerStatuses"]
-    return [
-        device
-        for resource in container.get("allocatedResourcesStatus", [])
-        for device in resource["resources"]
-    ]
-
-
-def published(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """The published devices of the node, by name."""
-    slices = cluster.kubectl.get("resourceslices", "", f"--field-selector=spec.driver={DRIVER}")
-    return {
-        device["name"]: dict(api_versions.device_as_v1(device))
-        for each in slices
-        if each["spec"]["nodeName"] == NODE
-        for device in each["spec"].get("devices", [])
-    }
-
-
-def taints(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    """The taints of a published device."""
-    return list(published(cluster)[name].get("taints", []))
-
-
-def is_well(cluster: Cluster, name: str) -> bool:
-    """Whether a device is published without a taint."""
-    return name in published(cluster) and not taints(cluster, name)

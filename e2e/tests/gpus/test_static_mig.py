@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from nvdra_testing.cluster import workloads
 from nvdra_testing.cluster.installation import Cluster, Device
 from nvdra_testing.cluster.kubectl import Kubectl
 
+QUICKSTARTS = Path(__file__).parents[2] / "quickstarts"
 NODE = "node-1"
-PARENT = "gpu.nvidia.com/parentUUID"
 ONE_SLICE = f"{workloads.attribute('profile')} == '1g.10gb'"
 SLICES = [("1g.10gb", start) for start in range(4)]
 
@@ -26,19 +27,17 @@ def divided(idle: Cluster) -> Iterator[list[Device]]:
 def test_four_slices_of_one_gpu_are_given_to_one_pod(
     cluster: Cluster, pods: Kubectl, divided: list[Device]
 ) -> None:
-    request = workloads.mig_devices("slices", ONE_SLICE, count=4)
-    pods.apply(workloads.template("four", request, same=PARENT))
-    pods.apply(workloads.pod("p", templates=["four"]))
-    pods.wait_running("p")
-    (claim,) = workloads.claims_of(pods, "p")
+    pods.apply(QUICKSTARTS / "10-four-slices-of-one-board.yaml")
+    pods.wait_running("four-slices")
+    (claim,) = workloads.claims_of(pods, "four-slices")
     devices = cluster.allocated_devices(claim)
     parents = {device.attributes["parentUUID"] for device in devices}
     assert len(parents) == 1
     assert {device.name for device in devices} < {device.name for device in divided}
-    seen = workloads.visible_mig_devices(pods, "p")
+    seen = workloads.visible_mig_devices(pods, "four-slices")
     assert seen == {device.uuid for device in devices}
     assert len(seen) == 4
-    assert workloads.visible_gpus(pods, "p").minors == {6}
+    assert workloads.visible_gpus(pods, "four-slices").minors == {6}
 
 
 def test_two_pods_have_two_slices_of_one_gpu_and_see_their_own_only(

@@ -9,7 +9,6 @@ from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.random_domains import recording
 
 NAME = "ring"
-NODES = ("node-1", "node-2")
 LATE_S = 8.0
 """A status may be 5 s late; where four labs share two cores, kubelets and API server are, too."""
 NOTICED_S = 90
@@ -27,29 +26,32 @@ def test_a_tray_without_power_is_counted_out_and_in_again_under_its_index(
     if has_controller and not request.config.getoption("--soak"):
         pytest.skip("waits another minute for Kubernetes; --soak runs it")
     where = node_of_controller(rack)
-    lost = where if has_controller else next(node for node in NODES if node != where)
+    other = next(node for node in ("node-1", "node-2") if node != where)
+    nodes, lost = (where, other), where if has_controller else other
     client = ApiClient.from_kubeconfig(rack.kubectl.kubeconfig)
     with recording.recorded(client, team.namespace) as seen:
-        domain = Domain(rack, compute_domains.create_domain(team, NAME, nodes=len(NODES)))
-        compute_domains.run_on(team, NAME, NODES)
-        compute_domains.wait_ready(team, NAME, len(NODES))
+        domain = Domain(rack, compute_domains.create_domain(team, NAME, nodes=len(nodes)))
+        compute_domains.run_on(team, NAME, nodes)
+        compute_domains.wait_ready(team, NAME, len(nodes))
         daemons, indexes = domain.daemons(), compute_domains.node_indexes(team, NAME)
 
         rack.lab.run_checked("power-off", lost)
         try:
             noticed_s = NOTICED_S + (CONTROLLER_BACK_S if has_controller else 0)
-            team.wait(lambda: still_counted(team, lost), f"{lost} to be counted out", noticed_s)
+            team.wait(
+                lambda: still_counted(team, {*nodes}, lost), f"{lost} to be counted out", noticed_s
+            )
         finally:
             rack.lab.run_checked("power-on", lost)
-        compute_domains.wait_ready(team, NAME, len(NODES), BACK_S)
+        compute_domains.wait_ready(team, NAME, len(nodes), BACK_S)
         assert domain.daemons() == daemons
         assert compute_domains.node_indexes(team, NAME) == indexes
         assert seen.contradictions == []
         if not has_controller:
             assert seen.untruths([], LATE_S) == {}
 
-    team.wait_running(*NODES, timeout_s=BACK_S)
-    team.delete("pod", *NODES)
+    team.wait_running(*nodes, timeout_s=BACK_S)
+    team.delete("pod", *nodes)
     team.delete("computedomain", NAME)
     domain.wait_gone(60)
     compute_domains.wait_released(rack)
@@ -60,9 +62,9 @@ def node_of_controller(rack: Cluster) -> str:
     return str(rack.driver_namespace.get("pod", pod)["spec"]["nodeName"])
 
 
-def still_counted(team: Kubectl, lost: str) -> str | None:
+def still_counted(team: Kubectl, nodes: set[str], lost: str) -> str | None:
     """The domain's status while the lost node counts as a Ready one."""
     status = compute_domains.status(team, NAME)
     ready = {each["name"] for each in status.get("nodes", []) if each["status"] == "Ready"}
-    is_out = ready == {*NODES} - {lost} and status["status"] == "NotReady"
+    is_out = ready == nodes - {lost} and status["status"] == "NotReady"
     return None if is_out else str(status)
