@@ -31,6 +31,11 @@
 {{- end }}
 - name: SERVICE_ACCOUNT_NAME
   value: {{ include "nvdra.serviceAccountName" . }}
+{{- with .Values.kubeletPlugin.priorityClassName }}
+# When a node runs out of memory, clients of a daemon die with it.
+- name: MPS_DAEMON_PRIORITY_CLASS_NAME
+  value: {{ . }}
+{{- end }}
 {{- with .Values.kubeletPlugin.containers.gpus.env }}
 {{ toYaml . }}
 {{- end }}

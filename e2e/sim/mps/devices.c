@@ -132,6 +132,17 @@ static const struct cuda_device *select_one(const struct cuda_devices *all, cons
     return NULL;
 }
 
+/* A process has one MIG device at most, and then no whole GPU (MIG guide, "CUDA Visible Devices"). */
+static void keep_one_mig_device(struct cuda_devices *devices)
+{
+    for (unsigned i = 0; i < devices->count; i++) {
+        if (strncmp(devices->device[i].uuid, "MIG-", 4) != 0)
+            continue;
+        devices->device[0] = devices->device[i];
+        devices->count = 1;
+    }
+}
+
 void devices_list(struct cuda_devices *devices)
 {
     static struct cuda_devices all;
@@ -139,6 +150,7 @@ void devices_list(struct cuda_devices *devices)
     list_all(&all);
     if (selection == NULL) {
         *devices = all;
+        keep_one_mig_device(devices);
         return;
     }
     devices->count = 0;
@@ -148,10 +160,11 @@ void devices_list(struct cuda_devices *devices)
         snprintf(word, sizeof word, "%.*s", (int)length, selection);
         const struct cuda_device *device = select_one(&all, word);
         if (device == NULL)
-            return;
+            break;
         devices->device[devices->count++] = *device;
         selection += length + (selection[length] == ',');
     }
+    keep_one_mig_device(devices);
 }
 
 int device_find(const struct cuda_devices *devices, const char *uuid)

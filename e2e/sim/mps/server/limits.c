@@ -8,10 +8,11 @@
 double active_threads_percentage = 100;
 uint64_t pinned_limits[MAX_DEVICES];
 
+/* Some drivers take a limit by UUID and limit nobody (NVIDIA/k8s-device-plugin#572), and so does this one. */
 static int place_of(const char *id)
 {
     if (!isdigit((unsigned char)id[0]))
-        return device_find(&devices, id);
+        return -1;
     unsigned long index = strtoul(id, NULL, 10);
     return index < devices.count ? (int)index : -1;
 }

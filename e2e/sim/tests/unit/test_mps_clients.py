@@ -188,7 +188,7 @@ def test_a_mig_device_is_shared_without_a_compute_mode(mps: Mps, sim_node: MakeN
     mig = "MIG-" + listing.split("MIG-")[1].split(")")[0]
     daemon = mps.daemon(node, devices=mig)
     daemon.command(
-        f"set_default_device_pinned_mem_limit {mig} 1024M",
+        "set_default_device_pinned_mem_limit 0 1024M",
         "set_default_active_thread_percentage 50",
     )
     first, second = started(mps.client(daemon)), started(mps.client(daemon))
@@ -197,7 +197,32 @@ def test_a_mig_device_is_shared_without_a_compute_mode(mps: Mps, sim_node: MakeN
     assert second.call("memory") == [SUCCESS, 1024 * MIB, 1024 * MIB]
 
 
+def test_a_process_has_one_mig_device_at_most_and_no_gpu_beside_it(
+    mps: Mps, sim_node: MakeNode
+) -> None:
+    instances = [{"profile": "3g.40gb", "start": start, "compute": ["3c"]} for start in (0, 4)]
+    gpus = [{"index": 0, "mig": {"mode": "on", "instances": instances}}]
+    node = sim_node("dgx-h100", overrides={"gpu_count": 2, "gpus": gpus})
+    listing = node.run(node.smi, "-L").stdout
+    first, second = (f"MIG-{part.split(')')[0]}" for part in listing.split("MIG-")[1:])
+    daemon = mps.daemon(node, devices=f"{first},{second}")
+    assert started(mps.client(daemon)).call("count") == [SUCCESS, 1]
+    assert mps.client(daemon, CUDA_VISIBLE_DEVICES=second).call("init") == [NO_DEVICE]
+    gpu = node.description.gpus[1].uuid
+    beside = mps.direct(node, CUDA_VISIBLE_DEVICES=f"{gpu},{second}")
+    assert beside.call("init") == [SUCCESS]
+    bare = second.removeprefix("MIG-").replace("-", "")
+    assert [beside.call("count"), beside.call("uuid")] == [[SUCCESS, 1], [SUCCESS, bare]]
+
+
 # Limits
+
+
+def test_a_limit_by_uuid_is_taken_and_limits_nobody(mps: Mps, daemon: MpsDaemon) -> None:
+    gpu = uuid(daemon.node)
+    assert daemon.command(f"set_default_device_pinned_mem_limit {gpu} 2G") == []
+    assert daemon.command(f"get_default_device_pinned_mem_limit {gpu}") == ["2G"]
+    assert started(mps.client(daemon)).call("memory")[1] > 2048 * MIB
 
 
 def test_a_client_has_the_part_of_the_multiprocessors_that_its_daemon_says(
@@ -213,7 +238,7 @@ def test_a_client_has_the_part_of_the_multiprocessors_that_its_daemon_says(
 
 
 def test_a_client_gets_no_more_memory_than_its_daemon_says(mps: Mps, daemon: MpsDaemon) -> None:
-    daemon.command(f"set_default_device_pinned_mem_limit {uuid(daemon.node)} 2048M")
+    daemon.command("set_default_device_pinned_mem_limit 0 2048M")
     first, second = started(mps.client(daemon)), started(mps.client(daemon))
     assert first.call("memory") == [SUCCESS, 2048 * MIB, 2048 * MIB]
     code, address = first.call("allocate", 1536)
@@ -225,7 +250,7 @@ def test_a_client_gets_no_more_memory_than_its_daemon_says(mps: Mps, daemon: Mps
 
 
 def test_a_client_can_have_a_lower_limit_of_its_own(mps: Mps, daemon: MpsDaemon) -> None:
-    daemon.command(f"set_default_device_pinned_mem_limit {uuid(daemon.node)} 2048M")
+    daemon.command("set_default_device_pinned_mem_limit 0 2048M")
     lower = started(mps.client(daemon, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=512M"))
     assert lower.call("allocate", 1024)[0] == OUT_OF_MEMORY
     assert lower.call("memory") == [SUCCESS, 512 * MIB, 512 * MIB]

@@ -331,6 +331,7 @@ def _daemon_settings(settings: Settings, gates: FeatureGates) -> DaemonSettings:
         pull_policy=settings.image_pull_policy,
         pull_secrets=settings.pull_secrets,
         service_account=settings.service_account_name,
+        priority_class=settings.mps_daemon_priority_class_name,
         driver_root=settings.nvidia_driver_root,
         has_shm=(settings.container_driver_root / "dev/shm").exists(),
         feature_gates=gates.full_text(),

@@ -97,6 +97,9 @@ class Settings(PluginSettings):
         description="Service account of their pods, which may be privileged; they get no token. "
         "Empty for the default of the namespace.",
     )
+    mps_daemon_priority_class_name: str = Field(
+        default="", description="Priority class of their pods; empty for none."
+    )
 
     @model_validator(mode="after")
     def _check_image(self) -> Self:

@@ -33,5 +33,7 @@ CLIENT_SHM: Final = "/dev/shm"  # noqa: S108 - the path that CUDA knows
 DRIVER_ROOT: Final = PurePosixPath("/driver-root")
 """In the daemon's container, as the following ones."""
 DIRECTORY: Final = PurePosixPath("/mps")
-DAEMON_PIPE: Final = DRIVER_ROOT / "tmp/nvidia-mps"
+DAEMON_PIPE: Final = DRIVER_ROOT / "run/nvidia-mps"
+"""Not below /tmp: the node may tidy its own, and with the mount point the mount would go. And
+NVIDIA's container toolkit gives /tmp/nvidia-mps of the node to every container."""
 DAEMON_LOG: Final = DRIVER_ROOT / "var/log/nvidia-mps"

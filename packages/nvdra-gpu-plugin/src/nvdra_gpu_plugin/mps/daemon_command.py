@@ -31,6 +31,8 @@ _ANSWER_TIMEOUT_S: Final = 10.0
 _START_TIMEOUT_S: Final = 20.0
 _END_TIMEOUT_S: Final = 3.0
 """For each of `quit`, SIGTERM and SIGKILL. Together they take less than the grace of a pod."""
+_PERMISSION: Final = "the plugin allows this daemon to run"
+_UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _FLOCK: Final = struct.Struct("hhqqi4x")
 """`struct flock` of Linux on 64-bit machines: type, whence, start, length, process."""
 _PROGRAM_DIRS: Final = ("usr/bin", "bin", "usr/local/bin")
@@ -52,7 +54,8 @@ class Daemon:
         log_directory: `CUDA_MPS_LOG_DIRECTORY`, below the driver root.
         run: Nothing starts unless the directory names the same.
         thread_percentage: Share of the threads that each client may use; None for all.
-        memory_limits: Memory limit of each client by UUID, such as `1024M`.
+        memory_limits: Memory limit of each client, such as `1024M`, by the index of the device
+            among those of the daemon.
     """
 
     driver_root: Path
@@ -125,6 +128,12 @@ class Supervisor:
         """
         was_waiting = ""
         while not self._is_ending:
+            was_forbidden = was_waiting == _PERMISSION
+            if was_forbidden and not self._daemon.prefix and self._daemon.is_allowed:
+                # A container's /dev is filled when it is created: before the driver was loaded,
+                # or before a MIG device was made.
+                _say("Ending, so that the kubelet makes a container with today's devices")
+                return
             waits_for = self._run_if_allowed()
             if waits_for and waits_for != was_waiting:
                 _say(f"Waiting until {waits_for}")
@@ -134,7 +143,7 @@ class Supervisor:
     def _run_if_allowed(self) -> str:
         """Run it to its end. Returns what it waits for; empty if it has run."""
         if not self._daemon.is_allowed:
-            return "the plugin allows this daemon to run"
+            return _PERMISSION
         with self._locked() as descriptor:
             if descriptor is None:
                 return "another daemon of this claim has ended"
@@ -161,6 +170,8 @@ class Supervisor:
     def _run(self, lock: int) -> None:
         ready = self._daemon.directory / mps_layout.READY
         ready.unlink(missing_ok=True)
+        for left in self._daemon.pipe_directory.iterdir():  # by one that was killed
+            left.unlink(missing_ok=True)
         arguments = [_CONTROL, "-f", *(("-M",) if self._daemon.is_multi_user else ())]
         try:
             process = subprocess.Popen(
@@ -214,16 +225,20 @@ class Supervisor:
         if percentage is not None:
             said = self._ask(f"set_default_active_thread_percentage {percentage}")
             found = self._ask("get_default_active_thread_percentage")
-            if _number(found) != float(percentage):
+            # The daemon knows no share of nothing: after 0 it has the share that it had before.
+            if percentage and _number(found) != float(percentage):
                 raise DaemonError(
                     f"the thread percentage is {found or 'not known'}, not {percentage}: {said}"
                 )
-        for uuid, limit in self._daemon.memory_limits:
-            said = self._ask(f"set_default_device_pinned_mem_limit {uuid} {limit}")
-            found = self._ask(f"get_default_device_pinned_mem_limit {uuid}")
-            if _megabytes(found) != _megabytes(limit):
+        # By index: daemons of some drivers take a UUID, and set no limit
+        # (NVIDIA/k8s-device-plugin#572).
+        for index, limit in self._daemon.memory_limits:
+            said = self._ask(f"set_default_device_pinned_mem_limit {index} {limit}")
+            found = self._ask(f"get_default_device_pinned_mem_limit {index}")
+            if not _is_limit(found, limit):
                 raise DaemonError(
-                    f"the memory limit of {uuid} is {found or 'not known'}, not {limit}: {said}"
+                    f"the memory limit of device {index} is {found or 'not known'}, not {limit}: "
+                    f"{said}"
                 )
 
     def _ask(self, command: str) -> str:
@@ -295,7 +310,7 @@ def _parse(arguments: Sequence[str]) -> Daemon:
     parser.add_argument("--run", required=True)
     parser.add_argument("--multi-user", action="store_true")
     parser.add_argument("--thread-percentage", type=int)
-    parser.add_argument("--memory-limit", action="append", default=[], metavar="UUID=LIMIT")
+    parser.add_argument("--memory-limit", action="append", default=[], metavar="INDEX=LIMIT")
     found = parser.parse_args(arguments)
     return Daemon(
         found.driver_root,
@@ -305,7 +320,7 @@ def _parse(arguments: Sequence[str]) -> Daemon:
         found.run,
         found.multi_user,
         found.thread_percentage,
-        tuple((uuid, limit) for uuid, _, limit in (e.partition("=") for e in found.memory_limit)),
+        tuple((index, limit) for index, _, limit in (e.partition("=") for e in found.memory_limit)),
     )
 
 
@@ -326,17 +341,18 @@ def _number(text: str) -> float | None:
     return None
 
 
-def _megabytes(text: str) -> int | None:
-    """A memory limit of an answer, such as `1024M` or `1G`."""
-    factors = {"K": 1 / 1024, "M": 1, "G": 1024}
-    for part in reversed(text.upper().split()):
+def _is_limit(answer: str, limit: str) -> bool:
+    """Whether a daemon's answer is this limit, such as `1536M`.
+
+    It answers in whole units of its choice, rounded down: `1G`.
+    """
+    wanted = int(limit.removesuffix("M")) * _UNITS["M"]
+    for part in reversed(answer.upper().split()):
         digits = part.rstrip("B").rstrip("KMG")
         unit = part.rstrip("B")[len(digits) :]
-        if digits.isdecimal() and unit in factors:
-            return int(int(digits) * factors[unit])
-        if digits.isdecimal() and not unit:
-            return int(digits) // 1024**2
-    return None
+        if digits.isdecimal() and unit in _UNITS:
+            return int(digits) == wanted // _UNITS[unit]
+    return False
 
 
 def _say(text: str) -> None:

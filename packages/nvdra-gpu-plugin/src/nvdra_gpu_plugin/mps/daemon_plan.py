@@ -1,6 +1,7 @@
 """Decides which MPS control daemons a claim needs. Pure.
 
-Devices that have their config from the same entry of the claim share one daemon. Source:
+GPUs that have their config from the same entry of the claim share one daemon. Each MIG device has
+one of its own, because a process of CUDA, as the MPS server is one, has one MIG device. Source:
 docs/reference/gpu-prepare.md, "MPS"; docs/decisions/gpu-plugin.md.
 """
 
@@ -39,13 +40,15 @@ def steps(
     """The daemons that a claim needs, in the order of its devices.
 
     Raises:
-        PermanentError: `InvalidConfig`: a GPU cannot be shared by several users, or a memory limit
-            is for a device that does not have this config.
+        PermanentError: `InvalidConfig`: a GPU cannot be shared by several users, a memory limit is
+            for a device that does not have this config, or a request would need several daemons.
     """
-    groups: dict[int | None, list[tuple[ConfiguredResult, Device | MigPartition]]] = {}
+    groups: dict[object, list[tuple[ConfiguredResult, Device | MigPartition]]] = {}
     for entry, device in zip(configured, devices, strict=True):
         if mps_config(entry) is not None:
-            groups.setdefault(entry.config_index, []).append((entry, device))
+            mig_device = None if isinstance(device, Gpu) else device.name
+            groups.setdefault((entry.config_index, mig_device), []).append((entry, device))
+    _check_requests(claim, groups.values())
     return tuple(_step(claim, group) for group in groups.values())
 
 
@@ -105,6 +108,26 @@ def _step(
     if len(known) == len(group):  # otherwise when the others are made
         memory_limits(step, claim, sorted(known))
     return step
+
+
+def _check_requests(
+    claim: ClaimRef, groups: Iterable[Sequence[tuple[ConfiguredResult, Device | MigPartition]]]
+) -> None:
+    """Check that no request has devices of two daemons: a container connects to one."""
+    seen: dict[str, str] = {}
+    for group in groups:
+        names = {entry.result.base_request: device.name for entry, device in group}
+        for request, name in names.items():
+            if request in seen:
+                raise PermanentError(
+                    Reason.INVALID_CONFIG,
+                    f"claim {claim}, request {request}: {seen[request]} and {name} would each have "
+                    "an MPS control daemon, and a container can connect to one",
+                    "give each MIG device a request of its own, which one container names, and "
+                    "create a new claim",
+                    claim=str(claim),
+                )
+        seen |= names
 
 
 def _check_multi_user(claim: ClaimRef, devices: Iterable[Device | MigPartition]) -> None:

@@ -48,6 +48,7 @@ class DaemonSettings:
     pull_policy: str = ""
     pull_secrets: tuple[str, ...] = ()
     service_account: str = ""
+    priority_class: str = ""
     driver_root: Path = Path("/")
     has_shm: bool = True
     feature_gates: str = ""
@@ -126,7 +127,7 @@ def _pod(
         "image": settings.image,
         "securityContext": {"privileged": True},
         "command": ["nvdra-gpu-plugin", "mps-daemon"],
-        "args": _arguments(step, limits),
+        "args": _arguments(step, uuids, limits),
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "startupProbe": {
             "exec": {"command": ["cat", f"{mps_layout.DIRECTORY}/{mps_layout.READY}"]},
@@ -145,7 +146,9 @@ def _pod(
     if settings.pull_policy:
         container["imagePullPolicy"] = settings.pull_policy
     pod: JsonObject = {
-        "nodeName": settings.node,
+        # Not `nodeName`: the kubelet of a full node would reject one pod after another, and the
+        # Deployment would make them by the hundred (kubernetes/kubernetes#120160).
+        "affinity": _affinity(settings.node),
         "hostPID": True,
         "automountServiceAccountToken": False,
         "tolerations": [{"operator": "Exists"}],
@@ -155,6 +158,8 @@ def _pod(
             for key, (path, _) in volumes.items()
         ],
     }
+    if settings.priority_class:
+        pod["priorityClassName"] = settings.priority_class
     if settings.service_account:
         pod["serviceAccountName"] = settings.service_account
     if settings.pull_secrets:
@@ -162,7 +167,17 @@ def _pod(
     return pod
 
 
-def _arguments(step: ShareByMps, limits: Mapping[str, int]) -> list[str]:
+def _affinity(node: NodeName) -> JsonObject:
+    """That of a DaemonSet's pod."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _arguments(
+    step: ShareByMps, uuids: Sequence[DeviceUUID], limits: Mapping[str, int]
+) -> list[str]:
+    """The flags of the command. The daemon counts its devices as CUDA_VISIBLE_DEVICES does."""
     found = [
         f"--driver-root={mps_layout.DRIVER_ROOT}",
         f"--directory={mps_layout.DIRECTORY}",
@@ -174,5 +189,9 @@ def _arguments(step: ShareByMps, limits: Mapping[str, int]) -> list[str]:
         found.append("--multi-user")
     if step.thread_percentage is not None:
         found.append(f"--thread-percentage={step.thread_percentage}")
-    found += [f"--memory-limit={uuid}={limits[uuid]}M" for uuid in sorted(limits)]
+    found += [
+        f"--memory-limit={index}={limits[uuid]}M"
+        for index, uuid in enumerate(uuids)
+        if uuid in limits
+    ]
     return found

@@ -56,6 +56,8 @@ while True:
         said = settings.get(command[4:] + " ".join(words), "")
         if os.environ.get("FORGETS"):
             said = "1"
+        if "mem_limit" in command:
+            said = os.environ.get("LIMIT", said)
     elif command == "quit" and not os.environ.get("STUBBORN"):
         sys.exit()
     peer.sendall(said.encode())
@@ -139,7 +141,7 @@ def pod(tmp_path: Path) -> Iterator[Pod]:
 
 def test_the_daemon_has_its_settings_when_it_says_that_it_is_ready(pod: Pod) -> None:
     pod.allow()
-    pod.start("--multi-user", "--thread-percentage=50", "--memory-limit=GPU-0=1024M")
+    pod.start("--multi-user", "--thread-percentage=50", "--memory-limit=0=1024M")
     pod.wait_ready()
     assert "started ['-f', '-M'] GPU-0" in pod.log
     assert not pod.directory.is_ready("another run")
@@ -154,6 +156,9 @@ def test_it_does_not_start_before_it_is_allowed(pod: Pod) -> None:
     assert pod.log == ""
     assert process.poll() is None, "the kubelet has nothing to start again"
     pod.allow()
+    # Outside of the driver root it has the device nodes of when its container was made.
+    assert process.wait(15) == 0
+    pod.start()
     pod.wait_ready()
 
 
@@ -214,11 +219,41 @@ def test_a_daemon_that_ends_by_itself_is_an_error_with_its_last_words(pod: Pod) 
     assert not pod.directory.is_locked
 
 
+@pytest.mark.parametrize(("limit", "answer"), [("1536M", "1G"), ("953M", "953M"), ("2048M", "2g")])
+def test_a_limit_is_recognised_in_the_whole_units_that_the_daemon_answers_in(
+    pod: Pod, limit: str, answer: str
+) -> None:
+    pod.allow()
+    pod.start(f"--memory-limit=0={limit}", LIMIT=answer)
+    pod.wait_ready()
+
+
+def test_a_limit_of_another_size_is_an_error(pod: Pod) -> None:
+    pod.allow()
+    process = pod.start("--memory-limit=0=1536M", LIMIT="2G")
+    assert "the memory limit of device 0 is 2G, not 1536M" in pod.failure(process)
+
+
+def test_a_percentage_of_zero_leaves_what_the_daemon_has(pod: Pod) -> None:
+    pod.allow()
+    pod.start("--thread-percentage=0", FORGETS="1")
+    pod.wait_ready()
+
+
+def test_what_a_killed_daemon_has_left_in_its_pipe_directory_is_removed(pod: Pod) -> None:
+    pod.allow()
+    left = pod.directory.path / mps_layout.PIPE / "nvidia-cuda-mps-control.pid"
+    left.write_text("1")
+    pod.start()
+    pod.wait_ready()
+    assert not left.exists()
+
+
 @pytest.mark.parametrize(
     ("flag", "says"),
     [
         ("--thread-percentage=50", "the thread percentage is 1, not 50"),
-        ("--memory-limit=GPU-0=1024M", "the memory limit of GPU-0 is 1, not 1024M"),
+        ("--memory-limit=0=1024M", "the memory limit of device 0 is 1, not 1024M"),
     ],
 )
 def test_a_setting_that_the_daemon_does_not_take_is_an_error(
@@ -239,10 +274,12 @@ def test_without_the_program_the_error_says_so(pod: Pod) -> None:
 def test_after_a_reboot_it_waits_for_its_shared_memory(pod: Pod) -> None:
     pod.allow()
     pod.directory.unmount()
-    pod.start()
+    process = pod.start()
     time.sleep(1)  # noqa: TID251 - nothing is to happen
     assert pod.log == ""
     pod.allow()
+    assert process.wait(15) == 0, "the kubelet makes another container"
+    pod.start()
     pod.wait_ready()
 
 

@@ -19,17 +19,30 @@ from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.devices.steps import SetComputeMode, ShareByMps
 from nvdra_gpu_plugin.mps import daemon_plan
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
-from nvdra_testing.hardware.gpus import divisible, h100
+from nvdra_testing.hardware.gpus import divisible, h100, in_mig_mode
 from nvdra_testing.node.divisible_node import allocated
 
 NODE = NodeName("node-a")
 MADE = "gpu-2-mig-3g40gb-9-4"
-INVENTORY = Inventory((h100(0), h100(1), divisible(2, (9, 4)), h100(3, compute_capability="6.1")))
+INVENTORY = Inventory(
+    (
+        h100(0),
+        h100(1),
+        divisible(2, (9, 4)),
+        h100(3, compute_capability="6.1"),
+        in_mig_mode(4, (19, 4), (19, 5)),
+    )
+)
+MIG_DEVICES = tuple(each.name for each in INVENTORY.gpus[4].mig_devices)
 GATES = FeatureGates.parse("MPSSupport=true")
 
 
 def planned(
-    config: MpsConfig | None, *devices: str, entries: tuple[int, ...] = (), admin: str = ""
+    config: MpsConfig | None,
+    *devices: str,
+    entries: tuple[int, ...] = (),
+    requests: tuple[str, ...] = (),
+    admin: str = "",
 ) -> GpuClaimRecord:
     """The record of a claim whose devices have this config, each from an entry of the claim."""
     claim: ResourceClaim = allocated("uid-1", *devices)
@@ -43,6 +56,8 @@ def planned(
         )
         if result.device == admin:
             result = result.model_copy(update={"admin_access": True})
+        if requests:
+            result = result.model_copy(update={"request": requests[at]})
         index = entries[at] if entries else 0
         configured.append(ConfiguredResult(result, found.normalized(GATES), index))
     ids = {name: f"k8s.gpu.nvidia.com/device={name}-g" for name in INVENTORY.by_name}
@@ -79,8 +94,21 @@ def test_gpus_with_one_config_share_a_daemon_which_starts_after_their_modes_are_
 
 
 def test_gpus_with_two_entries_of_the_same_content_have_two_daemons() -> None:
-    record = planned(None, "gpu-0", "gpu-1", entries=(0, 1))
+    record = planned(None, "gpu-0", "gpu-1", entries=(0, 1), requests=("a", "b"))
     assert [step.devices for step in record.daemons] == [("gpu-0",), ("gpu-1",)]
+
+
+def test_each_mig_device_has_a_daemon_of_its_own() -> None:
+    """A process of CUDA has one MIG device at most, and so has a server of MPS."""
+    record = planned(None, *MIG_DEVICES, entries=(0, 0), requests=("a", "b"))
+    assert [step.devices for step in record.daemons] == [(name,) for name in MIG_DEVICES]
+
+
+def test_a_request_with_several_daemons_is_refused_because_a_container_has_one() -> None:
+    with pytest.raises(PermanentError, match="a container can connect to one") as caught:
+        planned(None, *MIG_DEVICES)
+    assert caught.value.reason is Reason.INVALID_CONFIG
+    assert MIG_DEVICES[1] in caught.value.message
 
 
 def test_each_client_gets_its_device_and_its_daemon() -> None:

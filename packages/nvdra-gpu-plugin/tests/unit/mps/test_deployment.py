@@ -28,6 +28,7 @@ SETTINGS = DaemonSettings(
     pull_policy="IfNotPresent",
     pull_secrets=("regcred",),
     service_account="nvdra-kubeletplugin",
+    priority_class="system-node-critical",
     feature_gates="MPSSupport=true,",
 )
 
@@ -42,7 +43,20 @@ def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
     template = found["spec"]["template"]
     assert template["metadata"]["labels"]["app"] == name
     pod = template["spec"]
-    assert pod["nodeName"] == "node-a"
+    assert pod["affinity"] == {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchFields": [
+                            {"key": "metadata.name", "operator": "In", "values": ["node-a"]}
+                        ]
+                    }
+                ]
+            }
+        }
+    }
+    assert pod["priorityClassName"] == "system-node-critical"
     assert pod["hostPID"]
     assert pod["serviceAccountName"] == "nvdra-kubeletplugin"
     assert pod["imagePullSecrets"] == [{"name": "regcred"}]
@@ -64,7 +78,7 @@ def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
         "--run=r1",
         "--multi-user",
         "--thread-percentage=50",
-        f"--memory-limit={UUID}=10240M",
+        "--memory-limit=0=10240M",
     ]
     assert {each["name"]: each["value"] for each in container["env"]} == {
         "CUDA_VISIBLE_DEVICES": UUID,
@@ -75,7 +89,7 @@ def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
         "driver-root": "/driver-root",
         "mps-directory": "/mps",
         "mps-shm-directory": "/driver-root/dev/shm",
-        "mps-pipe-directory": "/driver-root/tmp/nvidia-mps",
+        "mps-pipe-directory": "/driver-root/run/nvidia-mps",
         "mps-log-directory": "/driver-root/var/log/nvidia-mps",
     }
 
@@ -94,8 +108,18 @@ def test_without_settings_the_defaults_of_kubernetes_and_of_the_daemon_hold() ->
     pod = deployment.manifest(plain, [UUID], {}, settings)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["args"][-1] == "--run=r1"
-    assert not {"serviceAccountName", "imagePullSecrets"} & pod.keys()
+    assert not {"serviceAccountName", "priorityClassName", "imagePullSecrets"} & pod.keys()
     assert "imagePullPolicy" not in container
+
+
+def test_limits_are_told_by_the_index_that_the_daemon_gives_each_device() -> None:
+    """UUIDs are no help with all drivers: NVIDIA/k8s-device-plugin#572."""
+    uuids = [GpuUUID(f"GPU-{number}") for number in range(3)]
+    limits = {uuids[2]: 2048, uuids[1]: 1024}
+    pod = deployment.manifest(STEP, uuids, limits, SETTINGS)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][-2:] == ["--memory-limit=1=1024M", "--memory-limit=2=2048M"]
+    assert container["env"][0]["value"] == "GPU-0,GPU-1,GPU-2"
 
 
 def test_a_thread_percentage_of_zero_is_told_to_the_daemon() -> None:
