@@ -298,7 +298,7 @@ class Cluster:
         Nobody's lease may expire meanwhile, so 10 s are too long.
         """
         facts = json.loads(self.lab.run_checked("status", "--json"))
-        (pid,) = (each["pid"] for each in facts["components"] if each["name"].endswith(API_SERVER))
+        (pid,) = (each["pid"] for each in facts["components"] if each["name"] == API_SERVER)
         os.kill(pid, signal.SIGSTOP)
         try:
             yield
