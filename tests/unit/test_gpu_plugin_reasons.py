@@ -62,6 +62,7 @@ def test_every_gate_that_is_off_by_default_has_an_effect_or_is_warned_of() -> No
         Feature.DYNAMIC_MIG,
         Feature.TIME_SLICING,
         Feature.CONSUMABLE_SHARES,
+        Feature.MPS,
     }
     assert off - of_domains - app.UNAVAILABLE_FEATURES == works
 

@@ -14,7 +14,30 @@
   value: {{ .Values.kubeletPlugin.deviceTaintEffect }}
 - name: CONSUMABLE_SHARES
   value: {{ $shares | default "disabled" | quote }}
+# For the Deployments of MPS control daemons, with the gate MPSSupport: they use this pod's image and account.
+- name: NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: IMAGE_NAME
+  value: {{ include "nvdra.image" (dict "root" . "image" .Values.image) | quote }}
+- name: IMAGE_PULL_POLICY
+  value: {{ .Values.global.imagePullPolicy }}
+{{- with .Values.global.imagePullSecrets }}
+{{- $secrets := list }}
+{{- range . }}
+{{- $secrets = append $secrets .name }}
+{{- end }}
+- name: IMAGE_PULL_SECRETS
+  value: {{ join "," $secrets | quote }}
+{{- end }}
+- name: SERVICE_ACCOUNT_NAME
+  value: {{ include "nvdra.serviceAccountName" . }}
 {{- with .Values.kubeletPlugin.containers.gpus.env }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* "true" if the gate MPSSupport is on. */}}
+{{- define "nvdra-gpu-plugin.hasMps" -}}
+{{- $gates := .Values.global.featureGates | default dict -}}
+{{- if ternary (get $gates "MPSSupport") (get $gates "AllAlpha") (hasKey $gates "MPSSupport") -}}true{{- end -}}
 {{- end -}}

@@ -21,6 +21,7 @@ CALLS = {"get", "create", "replace", "patch", "delete", "get_claim", "watch"}
 
 # Roles as the charts name them, each with the component whose account has it.
 GPU_PLUGIN = "ClusterRole/nvdra-nvdra-gpu-plugin"
+RUNS_MPS = "Role/nvdra-nvdra-gpu-plugin-mps"
 CD_PLUGIN = "ClusterRole/nvdra-nvdra-cd-plugin"
 READS_DAEMONS = "Role/nvdra-nvdra-cd-plugin-daemons"
 CONTROLLER = "ClusterRole/nvdra-nvdra-cd-controller"
@@ -30,6 +31,7 @@ DAEMON = "ClusterRole/compute-domain-daemon-role"
 DAEMON_OWN_NAMESPACE = "Role/compute-domain-daemon-role"
 COMPONENT = {
     GPU_PLUGIN: "nvdra_gpu_plugin",
+    RUNS_MPS: "nvdra_gpu_plugin",
     CD_PLUGIN: "nvdra_cd_plugin",
     READS_DAEMONS: "nvdra_cd_plugin",
     CONTROLLER: "nvdra_cd_controller",
@@ -48,6 +50,7 @@ DOMAINS = "resource.nvidia.com/computedomains"
 STATUS = "resource.nvidia.com/computedomains/status"
 CLIQUES = "resource.nvidia.com/computedomaincliques"
 DAEMONSETS = "apps/daemonsets"
+DEPLOYMENTS = "apps/deployments"
 LEASES = "coordination.k8s.io/leases"
 
 USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
@@ -194,6 +197,22 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("patch", f"{CLAIMS}/status", (GPU_PLUGIN,)),
         ("associated-node:patch", f"{CLAIMS}/driver", (GPU_PLUGIN,)),
     ],
+    "nvdra_gpu_plugin.mps.daemons:MpsDaemons._create_or_replace create": [
+        ("create", DEPLOYMENTS, (RUNS_MPS,))
+    ],
+    "nvdra_gpu_plugin.mps.daemons:MpsDaemons._create_or_replace get": [
+        ("get", DEPLOYMENTS, (RUNS_MPS,))
+    ],
+    "nvdra_gpu_plugin.mps.daemons:MpsDaemons._create_or_replace delete": [
+        ("delete", DEPLOYMENTS, (RUNS_MPS,))
+    ],
+    "nvdra_gpu_plugin.mps.daemons:MpsDaemons._problem get": [("list", "pods", (RUNS_MPS,))],
+    "nvdra_gpu_plugin.mps.deployment_collector:DeploymentCollector._delete_others get": [
+        ("list", DEPLOYMENTS, (RUNS_MPS,))
+    ],
+    "nvdra_gpu_plugin.mps.deployment_collector:DeploymentCollector._delete delete": [
+        ("delete", DEPLOYMENTS, (RUNS_MPS,))
+    ],
     "nvdra_cd_plugin.membership.label_watch:LabelWatch.__init__ Informer": [
         ("list", "nodes", (CD_PLUGIN,)),
         ("watch", "nodes", (CD_PLUGIN,)),
@@ -309,7 +328,7 @@ def granted(objects: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The permissions in the charts, by role and resource."""
     found: dict[str, Any] = {}
     for kind in ("Role", "ClusterRole"):
-        for name, role in objects[kind].items():
+        for name, role in objects.get(kind, {}).items():
             for rule in role["rules"]:
                 assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
                 for group in rule["apiGroups"]:
@@ -356,12 +375,29 @@ def test_no_role_has_a_permission_for_code_that_its_component_does_not_import(
 
 
 def test_the_roles_grant_exactly_what_is_used(render: Render) -> None:
-    assert granted(render("nvdra")) == needed(WITH_CLIQUES)
+    assert granted(render("nvdra")) == needed(WITH_CLIQUES, without=(RUNS_MPS,))
+
+
+@pytest.mark.parametrize(
+    ("gates", "is_on"),
+    [
+        ({"MPSSupport": True}, True),
+        ({"AllAlpha": True}, True),
+        ({"AllAlpha": True, "MPSSupport": False}, False),
+    ],
+)
+def test_only_with_its_gate_may_the_plugin_run_mps_daemons(
+    render: Render, gates: dict[str, bool], is_on: bool
+) -> None:
+    granted_to = granted(render("nvdra-gpu-plugin", {"global": {"featureGates": gates}}))
+    assert (RUNS_MPS in granted_to) == is_on
+    if is_on:
+        assert granted_to[RUNS_MPS] == needed({})[RUNS_MPS]
 
 
 def test_without_cliques_daemons_may_write_the_status_of_domains(render: Render) -> None:
     values = {"global": {"featureGates": {"ComputeDomainCliques": False}}}
-    assert granted(render("nvdra", values)) == needed({})
+    assert granted(render("nvdra", values)) == needed({}, without=(RUNS_MPS,))
 
 
 @pytest.mark.parametrize("labels_cliques", [False, True])
@@ -382,7 +418,7 @@ def test_where_the_hosts_run_imex_there_are_fewer_permissions(
     left_out = {role: set(rights) for role, rights in HOST_MANAGED.items()}
     if labels_cliques:
         left_out[CD_PLUGIN].remove(("patch", "nodes"))
-    assert granted(render("nvdra", values)) == needed(left_out, without=NO_DAEMONS)
+    assert granted(render("nvdra", values)) == needed(left_out, without=(*NO_DAEMONS, RUNS_MPS))
 
 
 def test_claims_are_read_by_name_only_in_the_client(

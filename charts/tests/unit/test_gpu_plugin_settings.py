@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.settings import Settings
 from nvdra_runtime.settings import flags, loader
 
@@ -40,6 +41,10 @@ DEFAULTS = {
     "METRICS_PATH": "/metrics",
     "DEVICE_TAINT_EFFECT": "NoSchedule",
     "CONSUMABLE_SHARES": "disabled",
+    "NAMESPACE": "metadata.namespace",
+    "IMAGE_NAME": f"nvdra/nvdra-gpu-plugin:{__version__}",
+    "IMAGE_PULL_POLICY": "IfNotPresent",
+    "SERVICE_ACCOUNT_NAME": "nvdra-nvdra-gpu-plugin",
     "LOGGING_FORMAT": "json",
     "V": "4",
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -69,6 +74,11 @@ def test_the_plugin_gets_exactly_these_settings_by_default(render: Render) -> No
             {"featureGates": {"MPSSupport": False, "DynamicMIG": True}},
             {"FEATURE_GATES": "DynamicMIG=true,MPSSupport=false"},
         ),
+        (
+            {"imagePullSecrets": [{"name": "a"}, {"name": "b"}]},
+            {"IMAGE_PULL_SECRETS": "a,b"},
+        ),
+        ({"imagePullPolicy": "Always"}, {"IMAGE_PULL_POLICY": "Always"}),
         ({"logVerbosity": 6}, {"V": "6"}),
         ({"logVerbosity": "0"}, {"V": "0"}),
         ({"logVerbosity": 0}, {"V": "0"}),

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     DRIVER_MISMATCH = "DriverMismatch"
     MIG_MODE_REQUIRES_RESET = "MigModeRequiresReset"
     NVML_RELEASED = "NvmlReleased"
+    MPS_NOT_READY = "MpsNotReady"
     INVALID_CONFIG = "InvalidConfig"
     FEATURE_GATE_DISABLED = "FeatureGateDisabled"
     LOCK_TIMEOUT = "LockTimeout"

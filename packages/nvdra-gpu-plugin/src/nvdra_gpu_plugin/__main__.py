@@ -3,7 +3,6 @@
 import gc
 import sys
 
-from nvdra_gpu_plugin import release_command, status_command
 from nvdra_gpu_plugin.__about__ import __version__
 
 COMMANDS = """
@@ -16,11 +15,20 @@ Commands:
       unload or replace the driver. See nvdra-gpu-plugin release --help.
   resume
       Ends a release.
+  mps-daemon
+      Runs an MPS control daemon; it is the command of the Deployments that the plugin creates.
 """
 
 
 def main() -> None:
     """Run the plugin until it is stopped, or a command that asks the running plugin."""
+    if sys.argv[1:2] == ["mps-daemon"]:
+        # Imported here, and the others below: one of these runs for each claim that uses MPS.
+        from nvdra_gpu_plugin.mps import daemon_command
+
+        sys.exit(daemon_command.main(sys.argv[2:]))
+    from nvdra_gpu_plugin import release_command, status_command
+
     match sys.argv[1:2]:
         case ["status"]:
             sys.exit(status_command.main(sys.argv[2:]))

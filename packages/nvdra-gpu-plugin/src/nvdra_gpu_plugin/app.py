@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.ids import NodeName
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia import driver_root as driver_roots
 from nvdra_cdi.nvidia.options import NEW_IN_1_20, Options
@@ -52,6 +53,9 @@ from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
 from nvdra_gpu_plugin.health.health_report import HealthReport
+from nvdra_gpu_plugin.mps.daemons import MpsDaemons
+from nvdra_gpu_plugin.mps.deployment import DaemonSettings
+from nvdra_gpu_plugin.mps.deployment_collector import DeploymentCollector
 from nvdra_gpu_plugin.nvml_release import nvml_release
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
@@ -66,7 +70,6 @@ PROGRAM = "nvdra-gpu-plugin"
 
 UNAVAILABLE_FEATURES = frozenset(
     {
-        Feature.MPS,
         Feature.PASSTHROUGH,
         Feature.FABRIC_PARTITIONING,
         Feature.LOGGING_ALPHA,
@@ -182,6 +185,23 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         metadata = ClaimMetadata(gates, metadata_files, context.files, prepared_claims, telemetry)
         replanner = Replanner(gpus, prepared_claims, metadata)
         claim_specs = ClaimSpecFiles(settings.cdi_root, context.host)
+        daemon_settings = _daemon_settings(settings, gates)
+        collector = DeploymentCollector(
+            api,
+            daemon_settings,
+            settings.plugin_dir,
+            context.files,
+            prepared_claims,
+            lists_at_start=gates.is_enabled(Feature.MPS),
+        )
+        daemons = MpsDaemons(
+            api,
+            daemon_settings,
+            settings.plugin_dir,
+            context.host,
+            context.files,
+            telemetry,
+        )
         steps = ClaimSteps(
             context.host,
             gpus,
@@ -191,6 +211,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.files,
             prepared_claims,
             claim_index,
+            daemons,
             telemetry,
         )
         step_recovery = StepRecovery(
@@ -227,7 +248,15 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.store,
             prepared_claims,
             context.checkpoint,
-            RecordBuilder(gpus, specs, metadata, claim_reader, prepared_claims.boot_id).build,
+            RecordBuilder(
+                gpus,
+                specs,
+                metadata,
+                claim_reader,
+                prepared_claims.boot_id,
+                settings.plugin_dir,
+                context.files,
+            ).build,
             context.events,
         )
         await enter(
@@ -237,6 +266,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 step_recovery=step_recovery.run(recovery),
                 spec_cleanup=specs.run_cleanup(recovery),
                 metadata=metadata.run(recovery),
+                mps_collector=collector.run(daemons, recovery),
                 foreign_claims=foreign_claims.run(recovery),
                 nvml_release=release.run(),
                 status_writer=StatusWriter(api, prepared_claims).run(),
@@ -290,6 +320,21 @@ async def _health_monitor(
     )
     await health.restore(context.host.boot_id())
     return health
+
+
+def _daemon_settings(settings: Settings, gates: FeatureGates) -> DaemonSettings:
+    """What the MPS control daemons of this node have in common."""
+    return DaemonSettings(
+        node=NodeName(settings.node_name),
+        namespace=settings.namespace,
+        image=settings.image_name,
+        pull_policy=settings.image_pull_policy,
+        pull_secrets=settings.pull_secrets,
+        service_account=settings.service_account_name,
+        driver_root=settings.nvidia_driver_root,
+        has_shm=(settings.container_driver_root / "dev/shm").exists(),
+        feature_gates=gates.full_text(),
+    )
 
 
 def _restore_specs(

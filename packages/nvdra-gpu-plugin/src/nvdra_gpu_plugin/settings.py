@@ -10,6 +10,7 @@ from nvdra_api import names
 from nvdra_api.gates import Feature
 from nvdra_runtime.kubeletplugin import settings
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
+from nvdra_runtime.settings.flags import Flag
 from pydantic import AfterValidator, Field, model_validator
 
 from nvdra_gpu_plugin import share_policy
@@ -49,16 +50,6 @@ class Settings(PluginSettings):
     driver = names.GPU_DRIVER
     left_out: ClassVar[Mapping[str, str]] = {
         **settings.LEFT_OUT,
-        **dict.fromkeys(
-            (
-                "--image-name",
-                "--image-pull-secrets",
-                "--image-pull-policy",
-                "--service-account-name",
-                "--namespace",
-            ),
-            "it is for MPS, which is not part of this release",
-        ),
         "--host-root": "passthrough is not part of this release",
     }
 
@@ -84,6 +75,38 @@ class Settings(PluginSettings):
         "the gate ConsumableShares.",
     )
 
+    namespace: Annotated[str, Flag(group="MPS")] = Field(
+        default="default",
+        min_length=1,
+        description="Namespace of the Deployments of MPS control daemons, for the gate MPSSupport: "
+        "that of the driver.",
+    )
+    image_name: str = Field(
+        default="",
+        description="Image of MPS control daemons: that of the plugin. Required with the gate "
+        "MPSSupport.",
+    )
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = Field(
+        default="", description="When their image is pulled; empty for the default of Kubernetes."
+    )
+    image_pull_secrets: str = Field(
+        default="", description="Names of the Secrets to pull it with, separated by commas."
+    )
+    service_account_name: str = Field(
+        default="",
+        description="Service account of their pods, which may be privileged; they get no token. "
+        "Empty for the default of the namespace.",
+    )
+
+    @model_validator(mode="after")
+    def _check_image(self) -> Self:
+        if self.feature_gates.is_enabled(Feature.MPS) and not self.image_name:
+            raise ValueError(
+                "--image-name (variable IMAGE_NAME) is required with the feature gate MPSSupport: "
+                "the image of this plugin, for MPS control daemons"
+            )
+        return self
+
     @model_validator(mode="after")
     def _check_shares_gate(self) -> Self:
         is_on = self.feature_gates.is_enabled(Feature.CONSUMABLE_SHARES)
@@ -98,6 +121,11 @@ class Settings(PluginSettings):
     def shares(self) -> SharePolicy | None:
         """How devices are shared; None if they are not."""
         return share_policy.parse(self.consumable_shares)
+
+    @property
+    def pull_secrets(self) -> tuple[str, ...]:
+        """The names of the Secrets to pull the image of MPS control daemons with."""
+        return tuple(filter(None, (name.strip() for name in self.image_pull_secrets.split(","))))
 
     @property
     def ignored_xids(self) -> frozenset[int]:

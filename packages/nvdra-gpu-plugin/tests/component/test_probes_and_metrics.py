@@ -111,7 +111,7 @@ async def test_a_slice_that_was_deleted_is_there_again_within_seconds(rig: Rig) 
 
 
 async def test_a_gate_that_does_nothing_yet_is_told(rig: Rig) -> None:
-    await rig.start("--feature-gates=MPSSupport=true,DRAListTypeAttributes=false")
+    await rig.start("--feature-gates=FabricManagerPartitioning=true,DRAListTypeAttributes=false")
     (line,) = [each for each in rig.process.log.read_text().splitlines() if "no effect" in each]
-    assert "MPSSupport" in line
+    assert "FabricManagerPartitioning" in line
     assert "DRAListTypeAttributes" not in line

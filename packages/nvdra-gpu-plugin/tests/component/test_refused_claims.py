@@ -99,24 +99,14 @@ async def test_a_config_that_cannot_be_applied(
     assert says in text
 
 
-@pytest.mark.parametrize("gates", ["", "MPSSupport=true"], ids=["off", "on"])
-async def test_sharing_that_this_version_does_not_have_whatever_its_gate(
-    rig: Rig, gates: str
-) -> None:
-    await rig.start(f"--feature-gates={gates}")
-    text = await refusal(rig, rig.create_claim("gpu-0", config=[plugin.opaque_config(MPS)]))
-    assert text.startswith("InvalidConfig: ")
-    assert "MPS is not available in this version" in text
-    assert "gate" not in text
-
-
-async def test_sharing_whose_gate_is_off(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("sharing", "gate"), [(TIME_SLICING, "TimeSlicingSettings"), (MPS, "MPSSupport")]
+)
+async def test_sharing_whose_gate_is_off(rig: Rig, sharing: dict[str, object], gate: str) -> None:
     await rig.start()
-    text = await refusal(
-        rig, rig.create_claim("gpu-0", config=[plugin.opaque_config(TIME_SLICING)])
-    )
+    text = await refusal(rig, rig.create_claim("gpu-0", config=[plugin.opaque_config(sharing)]))
     assert text.startswith("FeatureGateDisabled: ")
-    assert "TimeSlicingSettings" in text
+    assert gate in text
 
 
 async def test_a_minimum_of_capacity_is_for_the_scheduler_and_the_log_says_so(rig: Rig) -> None:
@@ -129,7 +119,7 @@ async def test_a_minimum_of_capacity_is_for_the_scheduler_and_the_log_says_so(ri
 
 async def test_gates_without_effect_are_named_at_the_start(rig: Rig) -> None:
     effective = "ComputeDomainCliques=true,HostManagedIMEXDaemon=true"
-    idle = ["MPSSupport", "PassthroughSupport"]
+    idle = ["FabricManagerPartitioning", "PassthroughSupport"]
     gates = ",".join([effective, *(f"{gate}=true" for gate in idle)])
     await rig.start(reported_failures.JSON_LOGS, f"--feature-gates={gates}")
     (warning,) = (

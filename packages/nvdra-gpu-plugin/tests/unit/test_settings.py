@@ -23,7 +23,8 @@ def read(*flags: str) -> Settings:
         ("--cdi-root=cdi", "must be absolute"),
         (f"--kubelet-plugins-directory-path=/{'x' * 100}", "bytes"),
         ("--healthcheck-port=51516", "/healthz and /readyz of --http-endpoint"),
-        ("--image-name=x", "not supported: it is for MPS"),
+        ("--feature-gates=MPSSupport=true", "--image-name .* is required"),
+        ("--image-pull-policy=Sometimes", "IfNotPresent"),
         ("--consumable-shares=2", "requires feature gate ConsumableShares"),
         ("--consumable-shares=half", "'half' is not disabled, memory, unlimited or a number"),
         ("--consumable-shares=0", "'0' is not"),
@@ -68,3 +69,9 @@ def test_devices_are_not_shared_by_default() -> None:
 def test_xids_to_ignore_are_a_list_of_numbers() -> None:
     assert read("--additional-xids-to-ignore=48, 63").ignored_xids == {48, 63}
     assert read().ignored_xids == frozenset()
+
+
+def test_the_gate_of_mps_needs_the_image_of_its_daemons() -> None:
+    found = read("--feature-gates=MPSSupport=true", "--image-name=x", "--image-pull-secrets=a, b")
+    assert found.pull_secrets == ("a", "b")
+    assert read().pull_secrets == ()

@@ -258,6 +258,7 @@ def _flags(server: ApiServer, etcd: str, runtime_config: str, feature_gates: str
         f"--service-account-signing-key-file={at / 'sa.key'}",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--token-auth-file={at / 'tokens.csv'}",
+        "--allow-privileged=true",  # daemons that the drivers start are
         "--authorization-mode=RBAC",
         "--disable-admission-plugins=ServiceAccount",
         "--service-cluster-ip-range=10.96.0.0/16",

@@ -23,7 +23,8 @@ from nvdra_testing.failures.reported_failures import (
     prepare_failing_claim,
 )
 from nvdra_testing.faults import small_disk
-from nvdra_testing.node import plugin
+from nvdra_testing.node import mps_pods, plugin
+from nvdra_testing.node.mps_pods import MpsPods
 from nvdra_testing.node.rig import Rig
 
 HANG_FLAGS = ("slow", "-1", "--function", "nvmlDevice*", "--gpu")
@@ -119,6 +120,14 @@ async def nvml_released(rig: Rig) -> ReportedFailure:
     return await prepare_failing_claim(rig, rig.create_claim("gpu-0"), timeout_s=4)
 
 
+async def mps_not_ready(rig: Rig) -> ReportedFailure:
+    await rig.start(JSON_LOGS, "--feature-gates=MPSSupport=true", *mps_pods.FLAGS)
+    rig.stack.callback(MpsPods(rig).remove_all)  # nothing runs the Deployment, and nobody ends it
+    config = {**SHARED_BY_TIME, "sharing": {"strategy": "MPS"}}
+    claim = rig.create_claim("gpu-0", config=[plugin.opaque_config(config)])
+    return await prepare_failing_claim(rig, claim, timeout_s=4)
+
+
 async def invalid_config(rig: Rig) -> ReportedFailure:
     await rig.start(JSON_LOGS)
     return await prepare_failing_claim(
@@ -197,6 +206,7 @@ PROVOCATIONS: Mapping[Reason, Provocation] = MappingProxyType(
         Reason.DRIVER_MISMATCH: driver_mismatch,
         Reason.MIG_MODE_REQUIRES_RESET: mig_mode_requires_reset,
         Reason.NVML_RELEASED: nvml_released,
+        Reason.MPS_NOT_READY: mps_not_ready,
         Reason.INVALID_CONFIG: invalid_config,
         Reason.FEATURE_GATE_DISABLED: feature_gate_disabled,
         Reason.LOCK_TIMEOUT: lock_timeout,

@@ -39,6 +39,8 @@ from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
+from nvdra_gpu_plugin.mps.daemons import MpsDaemons
+from nvdra_gpu_plugin.mps.deployment import DaemonSettings
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue
 from nvdra_runtime.claims.prepare_result import PrepareResult
@@ -182,6 +184,9 @@ class Plugin:
             self.prepared,
             telemetry,
         )
+        nobody: Any = None  # claims of this node have no MPS daemons
+        settings = DaemonSettings(NODE, "nvdra-system")
+        daemons = MpsDaemons(nobody, settings, node.root, Host(), files, telemetry)
         self.steps = ClaimSteps(
             Host(),
             gpus,
@@ -191,6 +196,7 @@ class Plugin:
             files,
             self.prepared,
             self.index,
+            daemons,
             telemetry,
         )
         self.gate = PrepareGate(DeviceWaitQueue(self.prepared.wait_removed))

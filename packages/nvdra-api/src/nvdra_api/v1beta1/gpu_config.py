@@ -81,6 +81,13 @@ class GpuConfig(DeviceConfig):
         wanted = None if slicing is None else slicing.interval
         return next((known for known in sharing.INTERVALS if known == wanted), None)
 
+    @property
+    def mps(self) -> MpsConfig | None:
+        """The MPS settings of a normalized, valid config; None if the GPU has no MPS."""
+        if self.sharing is None or self.sharing.strategy != sharing.MPS:
+            return None
+        return self.sharing.mps_config or MpsConfig()
+
     def problems(self, gates: FeatureGates) -> tuple[Problem, ...]:
         """Return the problems of the sharing settings."""
         return tuple(self.sharing.problems(gates)) if self.sharing else ()

@@ -50,6 +50,13 @@ class MigDeviceConfig(DeviceConfig):
         normalized = self.sharing and self.sharing.normalized(gates)
         return self.model_copy(update={"sharing": normalized})
 
+    @property
+    def mps(self) -> MpsConfig | None:
+        """The MPS settings of a normalized, valid config; None if the MIG device has no MPS."""
+        if self.sharing is None or self.sharing.strategy != sharing.MPS:
+            return None
+        return self.sharing.mps_config or MpsConfig()
+
     def problems(self, gates: FeatureGates) -> tuple[Problem, ...]:
         """Return the problems of the sharing settings."""
         return tuple(self.sharing.problems(gates)) if self.sharing else ()

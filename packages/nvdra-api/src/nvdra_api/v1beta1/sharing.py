@@ -5,7 +5,7 @@ MPS memory limits".
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, get_args
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr
@@ -25,7 +25,16 @@ INTERVALS: Final[tuple[Interval, ...]] = get_args(Interval)
 """The time slices, in the order of nvidia-smi's numbers."""
 
 
+class InvalidDeviceSelectorError(ValueError):
+    """A memory limit is for a device that the claim does not have."""
+
+
+class InvalidLimitError(ValueError):
+    """A memory limit is below what the MPS control daemon accepts."""
+
+
 _DEVICE_KEY: Final = re.compile(r"0|[1-9][0-9]*|(GPU|MIG)-.+")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _MAX_VALUE: Final = 2**63 - 1
 
 
@@ -90,6 +99,58 @@ def mps_limit_megabytes(limit: Quantity) -> int:
     """
     value = min(-(-limit.amount.numerator // limit.amount.denominator), _MAX_VALUE)
     return max(value, 0) // 1024 // 1024
+
+
+def mps_limits(
+    uuids: Sequence[str], default: Quantity | None, per_device: Mapping[str, Quantity]
+) -> dict[str, int]:
+    """Return the memory limit of each device that has one, in the daemon's mega units.
+
+    Args:
+        uuids: The devices that share one daemon. An index counts in this order: sort it.
+        default: The limit of every device that has none of its own.
+        per_device: Limits by UUID, or by index from 0.
+
+    Raises:
+        InvalidDeviceSelectorError: A key means none of the devices, or two keys mean the same.
+        InvalidLimitError: A limit is below 1Mi.
+
+    Source: docs/reference/api-types.md, "Quantities and MPS memory limits".
+    """
+    limits: dict[str, int] = {}
+    if default is not None and uuids:
+        limits = dict.fromkeys(uuids, _limit("default value set too low", default))
+    chosen: dict[str, str] = {}
+    for key, limit in per_device.items():
+        uuid = _selected_device(key, uuids)
+        if uuid in chosen:
+            raise InvalidDeviceSelectorError(
+                f"invalid device: device selected twice: {chosen[uuid]} and {key}"
+            )
+        chosen[uuid] = key
+        limits[uuid] = _limit(f"value set too low: {key}", limit)
+    return limits
+
+
+def _selected_device(key: str, uuids: Sequence[str]) -> str:
+    if key in uuids:
+        return key
+    if not _INDEX.fullmatch(key):
+        raise InvalidDeviceSelectorError(
+            f"invalid device: {key} is neither the UUID of a device of the claim nor an index"
+        )
+    if int(key) >= len(uuids):
+        raise InvalidDeviceSelectorError(
+            f"invalid device: invalid device index: {key}, the claim has {len(uuids)} such devices"
+        )
+    return uuids[int(key)]
+
+
+def _limit(problem: str, limit: Quantity) -> int:
+    megabytes = mps_limit_megabytes(limit)
+    if megabytes < 1:
+        raise InvalidLimitError(f"invalid limit: {problem}: {limit}, the minimum is 1Mi")
+    return megabytes
 
 
 def strategy_problems(strategy: str, gates: FeatureGates) -> Iterator[Problem]:

@@ -231,6 +231,27 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             ),
             alert="`nvdra_nvml_released == 1` for two hours: somebody has forgotten to resume.",
         ),
+        Reason.MPS_NOT_READY: Explanation(
+            meaning="The claim shares its devices by MPS, and its MPS control daemon, which runs "
+            "in a pod of its own in the driver's namespace, is not ready. The message has what "
+            "that pod says. The claim keeps its devices meanwhile.",
+            action_by=ActionBy.MIXED,
+            check=(
+                "kubectl -n nvdra-system get deployments,pods | grep mps-control-daemon-CLAIM_UID",
+                "kubectl -n nvdra-system get pods -o name | grep mps-control-daemon-CLAIM_UID | "
+                "xargs -n 1 kubectl -n nvdra-system logs",
+            ),
+            remedy=(
+                "Wait, if the image is being pulled or the node has just been booted: the kubelet "
+                "repeats the prepare, which goes on where it was.",
+                "If the pod cannot be created: the message has the API server's error. The "
+                "driver's namespace must allow privileged pods, and have room in its quota.",
+                "If the daemon ends or refuses a setting: the message has its last words. Its log "
+                "is below the kubelet's root, in `plugins/gpu.nvidia.com/mps/CLAIM_UID-*/log`. "
+                "nvidia-cuda-mps-control must be in the driver root.",
+            ),
+            alert="On every one that lasts five minutes: a workload waits.",
+        ),
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its DeviceClass is invalid, does not fit "
             "the device, or asks for a feature that this version does not have; or the claim was "

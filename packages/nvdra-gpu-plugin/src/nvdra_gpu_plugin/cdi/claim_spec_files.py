@@ -1,4 +1,4 @@
-"""The CDI specs of single claims, with the devices that are made for them.
+"""The CDI specs of single claims: the devices that are made for them, and what clients of MPS get.
 
 A spec is written before its claim is answered, and removed when the claim is unprepared. The
 content of each is remembered, so that a file that is removed or edited can be restored. These calls
@@ -14,13 +14,13 @@ from nvdra_api import names
 from nvdra_api.ids import ClaimUID
 from nvdra_cdi import files
 from nvdra_cdi.errors import DiscoveryError
-from nvdra_cdi.model import Device, Spec
+from nvdra_cdi.model import ContainerEdits, Device, Spec
 from nvdra_cdi.nvidia.assembly import assemble
 from nvdra_cdi.rooted_files import RootedFiles
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.cdi import file_checks, node_spec
+from nvdra_gpu_plugin.cdi import file_checks, mps_edits, node_spec
 from nvdra_gpu_plugin.cdi.node_spec import Instances, NodeSpec
 from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
@@ -108,6 +108,9 @@ class ClaimSpecFiles:
         devices: list[Device] = []
         for device in record.devices:
             step = steps.get(device.device)
+            if device.mps_cdi_id:
+                name = device.mps_cdi_id.partition("=")[2]
+                devices.append(Device(name, mps_edits.for_client(record, device)))
             if not device.is_made or step is None or step.made is None:
                 continue
             gpu = device_identity.find_gpu(device, inventory)
@@ -121,7 +124,10 @@ class ClaimSpecFiles:
             )
             edits = node_spec.mig_edits(gpu, instances, spec.options, majors, self._driver_files)
             devices.append(Device(device.cdi_id.partition("=")[2], edits))
-        common = spec.common_edits + spec.with_present_sockets().sockets
+        # Clients of MPS get a device of the node's spec, too, which brings what all containers get.
+        common = ContainerEdits()
+        if steps:
+            common = spec.common_edits + spec.with_present_sockets().sockets
         return assemble(names.GPU_CDI_CLAIM_DEVICE_KIND, common, devices)
 
     def _write_if_changed(self, uid: ClaimUID) -> None:

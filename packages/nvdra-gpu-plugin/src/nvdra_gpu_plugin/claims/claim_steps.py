@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
+from uuid import uuid4
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, GpuUUID
@@ -28,12 +29,24 @@ from nvdra_gpu_plugin.claims import metadata_plan, plan
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.devices.steps import DisableMigMode, MakeMigDevice, ShareByTime, Step
+from nvdra_gpu_plugin.devices.steps import (
+    DisableMigMode,
+    MakeMigDevice,
+    SetComputeMode,
+    ShareByMps,
+    ShareByTime,
+    Step,
+)
 from nvdra_gpu_plugin.hardware import mig_changes, sharing_changes
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.mps.daemons import DaemonStartingError, MpsDaemons
 
 LOG = logs.logger(__name__)
+
+_RETRY_S: Final = 180.0
+"""How long a started daemon is kept for a claim whose prepare has failed, because the daemon was
+not ready. The kubelet repeats it within two minutes."""
 
 _FILES_TIMEOUT_S: Final = 10.0
 """For a spec, whatever is left of the caller's time: work that has begun is finished."""
@@ -52,6 +65,7 @@ class ClaimSteps:
         files: Worker,
         prepared_claims: PreparedClaims[GpuClaimRecord],
         claim_index: GpuClaimIndex,
+        daemons: MpsDaemons,
         telemetry: Telemetry,
     ) -> None:
         self._host = host
@@ -62,7 +76,9 @@ class ClaimSteps:
         self._files = files
         self._prepared_claims = prepared_claims
         self._claim_index = claim_index
+        self._daemons = daemons
         self._telemetry = telemetry
+        self._waiting_until: dict[ClaimUID, float] = {}
         self._busy: Counter[ClaimUID] = Counter()
 
     async def prepare(
@@ -77,6 +93,7 @@ class ClaimSteps:
             verify: Called when the steps are done; the claim is refused if it raises.
 
         Raises:
+            DaemonStartingError: Everything else is done. Wait without a lock, and call this again.
             DriverError: A step failed, and everything was undone unless the log says otherwise.
         """
         with self._under_way(record.uid):
@@ -97,12 +114,26 @@ class ClaimSteps:
             await verify()
             await self._write_spec(done)
             await self._metadata.write(done)
+        except DaemonStartingError:
+            # Neither undone here nor by `StepRecovery`, while somebody may come back for it.
+            self._waiting_until[record.uid] = asyncio.get_running_loop().time() + _RETRY_S
+            raise
         except DriverError:
             await self.try_roll_back(begun)
             raise
         with self._telemetry.step("commit state"):
             await self._prepared_claims.add(record.ref, done)
+        self._waiting_until.pop(record.uid, None)
         return done
+
+    async def wait_for_daemons(self, starting: DaemonStartingError, deadline: float) -> None:
+        """Wait until daemons are ready that a claim's steps have started.
+
+        Raises:
+            RetryableError: `MpsNotReady`.
+        """
+        with self._under_way(starting.uid):
+            await self._daemons.wait_ready(starting, deadline)
 
     async def restore(self, record: GpuClaimRecord) -> GpuClaimRecord:
         """Do the steps of a prepared claim again, if what they did is gone, as after a reboot.
@@ -168,16 +199,27 @@ class ClaimSteps:
         with self._under_way(record.uid):
             if not self._prepared_claims.is_started(record.uid):
                 await self._prepared_claims.add_started(record.ref, record)
-            if record.steps_boot == self._prepared_claims.boot_id:
+            await self._daemons.stop(record)
+            if record.steps_boot == self._prepared_claims.boot_id and record.gpu_steps:
                 with self._telemetry.step("undo steps"):
                     undo = partial(self._undo_step, record.uid)
-                    await _on_each_gpu(tuple(reversed(record.steps)), undo)
+                    await _on_each_gpu(tuple(reversed(record.gpu_steps)), undo)
+            self._waiting_until.pop(record.uid, None)
             await self._remove_spec(record)
 
     @property
     def left_over(self) -> list[GpuClaimRecord]:
         """The records that are `started` although nothing works on them."""
-        return [each for each in self._prepared_claims.started if each.uid not in self._busy]
+        return [
+            each
+            for each in self._prepared_claims.started
+            if each.uid not in self._busy and not self._is_awaited(each.uid)
+        ]
+
+    def _is_awaited(self, uid: ClaimUID) -> bool:
+        """Whether the claim's daemons were started not long ago: its prepare is to be repeated."""
+        until = self._waiting_until.get(uid)
+        return until is not None and asyncio.get_running_loop().time() < until
 
     @contextmanager
     def _under_way(self, uid: ClaimUID) -> Iterator[None]:
@@ -216,6 +258,11 @@ class ClaimSteps:
                     step.gpu, step.device, sharing_changes.current, self._host
                 )
                 return step.model_copy(update={"former": former})
+            case SetComputeMode():
+                mode = await self._changes.run(step.gpu, step.device, sharing_changes.compute_mode)
+                return step.model_copy(update={"former": mode})
+            case ShareByMps():
+                return step if step.run else step.model_copy(update={"run": uuid4().hex})
             case DisableMigMode():
                 return step
 
@@ -227,9 +274,11 @@ class ClaimSteps:
         return None
 
     async def _do(self, record: GpuClaimRecord) -> GpuClaimRecord:
-        with self._telemetry.step("do steps"):
-            done = await _on_each_gpu(record.steps, self._do_step)
-        return record.with_steps(done)
+        if record.gpu_steps:
+            with self._telemetry.step("do steps"):
+                done = await _on_each_gpu(record.gpu_steps, self._do_step)
+            record = record.with_steps((*done, *record.daemons))
+        return await self._daemons.start(record)
 
     async def _do_step(self, step: Step) -> Step:
         match step:
@@ -244,9 +293,16 @@ class ClaimSteps:
                     step.gpu, step.device, sharing_changes.share, self._host, step
                 )
                 return step
+            case SetComputeMode():
+                await self._changes.run(
+                    step.gpu, step.device, sharing_changes.set_compute_mode, step
+                )
+                return step
+            case ShareByMps():
+                raise AssertionError("daemons are started after all other steps")
 
     async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
-        if isinstance(step, DisableMigMode):
+        if isinstance(step, DisableMigMode | ShareByMps):
             return step
         if isinstance(step, ShareByTime) and self._same_step(uid, step) is not None:
             return step  # the last claim that shares the GPU restores how it was
@@ -257,18 +313,21 @@ class ClaimSteps:
                 gpu=step.gpu,
             )
             return step
+        run = self._changes.run
         if isinstance(step, ShareByTime):
-            run = self._changes.run
             await run(step.gpu, step.device, sharing_changes.restore, self._host, step)
             return step
-        await self._changes.run(step.gpu, step.device, mig_changes.destroy, step)
+        if isinstance(step, SetComputeMode):
+            await run(step.gpu, step.device, sharing_changes.restore_compute_mode, step)
+            return step
+        await run(step.gpu, step.device, mig_changes.destroy, step)
         return step.model_copy(update={"made": None})
 
     async def _is_done(self, record: GpuClaimRecord) -> bool:
-        for step in record.steps:
+        for step in record.gpu_steps:
             if not await self._is_step_done(step):
                 return False
-        return True
+        return await self._daemons.are_ready(record)
 
     async def _is_step_done(self, step: Step) -> bool:
         match step:
@@ -280,6 +339,12 @@ class ClaimSteps:
                 return await self._changes.run(
                     step.gpu, step.device, sharing_changes.is_shared, self._host, step
                 )
+            case SetComputeMode():
+                return await self._changes.run(
+                    step.gpu, step.device, sharing_changes.has_compute_mode, step
+                )
+            case ShareByMps():
+                raise AssertionError("daemons are asked all together")
 
     async def _write_spec(self, record: GpuClaimRecord) -> None:
         """Write the claim's own spec, if it needs one.

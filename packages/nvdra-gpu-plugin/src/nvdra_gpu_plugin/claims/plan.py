@@ -1,6 +1,7 @@
 """Decides which devices a claim gets, and whether it may have them. `preparer` does the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
@@ -19,10 +20,20 @@ from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_gpu_plugin.claims import shares
 from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
-from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
+from nvdra_gpu_plugin.devices.claim_records import MPS_SUFFIX, GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigPartition
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
-from nvdra_gpu_plugin.devices.steps import DisableMigMode, ShareByTime, Step
+from nvdra_gpu_plugin.devices.steps import (
+    DisableMigMode,
+    SetComputeMode,
+    ShareByMps,
+    ShareByTime,
+    Step,
+)
+from nvdra_gpu_plugin.mps import daemon_plan
+
+_UNKNOWN: Final = {"run": "", "directory": ""}
+"""What only an attempt finds out about a daemon."""
 
 
 def make(
@@ -46,16 +57,17 @@ def make(
 
     Raises:
         PermanentError: `UnknownDevice`; `InvalidConfig`: the claim was allocated part of a device
-            that is handed out whole, or its shares cannot be as their configs say.
+            that is handed out whole, or its devices cannot be shared as their configs say.
     """
     found = [_find_device(claim, entry.result, inventory, node) for entry in configured]
     for entry, device in zip(configured, found, strict=True):
         shares.check_allocation(claim.ref, entry.result, device, is_sharing=is_sharing)
     records_of_devices = tuple(
-        _device_record(claim, entry.result, device, generation, is_sharing=is_sharing)
+        _device_record(claim, entry, device, generation, is_sharing=is_sharing)
         for entry, device in zip(configured, found, strict=True)
     )
     shares.check_configs(claim.ref, configured, records_of_devices)
+    daemons = daemon_plan.steps(claim.ref, configured, found)
     pods = _consumers(claim)
     return GpuClaimRecord(
         namespace=claim.ref.namespace,
@@ -65,7 +77,7 @@ def make(
         pods=tuple(PodUID(pod.uid) for pod in pods),
         pod_names=tuple(pod.name for pod in pods),
         devices=records_of_devices,
-        steps=tuple(_steps(configured, found)),
+        steps=(*_steps(configured, found), *daemons),
     )
 
 
@@ -157,21 +169,27 @@ def is_same(record: GpuClaimRecord, started: GpuClaimRecord) -> bool:
 
 def resumed(record: GpuClaimRecord, started: GpuClaimRecord) -> GpuClaimRecord:
     """The record for another attempt: what an interrupted one found is restored in the end."""
-    former = {each.gpu: each.former for each in started.steps if isinstance(each, ShareByTime)}
-    steps = tuple(
-        step.model_copy(update={"former": former.get(step.gpu)})
-        if isinstance(step, ShareByTime)
-        else step
-        for step in record.steps
-    )
-    return record.with_steps(steps)
+    found: dict[object, dict[str, object]] = {}
+    for each in started.steps:
+        if isinstance(each, ShareByTime | SetComputeMode):
+            found[each.step, each.gpu] = {"former": each.former}
+        elif isinstance(each, ShareByMps):
+            found[each.step, each.devices] = {"run": each.run}
+
+    def again(step: Step) -> Step:
+        place = step.devices if isinstance(step, ShareByMps) else step.gpu
+        return step.model_copy(update=found.get((step.step, place)))
+
+    return record.with_steps(tuple(map(again, record.steps)))
 
 
 def _places(record: GpuClaimRecord) -> set[object]:
     """What is made and set, and where. Whether MIG mode must go first depends on the moment."""
     made = {(step.gpu, step.device, step.placement) for step in record.made}
     shared = {(each.gpu, each.interval) for each in record.steps if isinstance(each, ShareByTime)}
-    return {*made, *shared}
+    modes = {(each.gpu, each.mode) for each in record.steps if isinstance(each, SetComputeMode)}
+    daemons = {each.model_copy(update=_UNKNOWN).model_dump_json() for each in record.daemons}
+    return {*made, *shared, *modes, *daemons}
 
 
 def _steps(
@@ -188,16 +206,24 @@ def _steps(
             if interval is not None and device.uuid not in by_time:
                 by_time.add(device.uuid)
                 yield ShareByTime(gpu=device.uuid, device=device.name, interval=interval)
+            elif daemon_plan.mps_config(entry) is not None:
+                # One MPS server alone may use the GPU, so that nobody goes around its limits.
+                yield SetComputeMode(
+                    gpu=device.uuid, device=device.name, mode=SetComputeMode.EXCLUSIVE
+                )
 
 
 def _device_record(
     claim: ResourceClaim,
-    result: DeviceRequestAllocationResult,
+    entry: ConfiguredResult,
     device: Device | MigPartition,
     generation: SpecGeneration,
     *,
     is_sharing: bool,
 ) -> GpuDeviceRecord:
+    result, mps_cdi_id = entry.result, ""
+    if daemon_plan.mps_config(entry) is not None:
+        mps_cdi_id = f"{names.GPU_CDI_CLAIM_DEVICE_KIND}={claim.ref.uid}-{device.name}{MPS_SUFFIX}"
     if isinstance(device, MigPartition):
         identity = device_identity.partition_fields(device)
         cdi_id = f"{names.GPU_CDI_CLAIM_DEVICE_KIND}={claim.ref.uid}-{device.name}"
@@ -213,6 +239,7 @@ def _device_record(
         share_id=result.share_id,
         is_shared=shares.is_share(result, device, is_sharing=is_sharing),
         cdi_id=cdi_id,
+        mps_cdi_id=mps_cdi_id,
     )
 
 

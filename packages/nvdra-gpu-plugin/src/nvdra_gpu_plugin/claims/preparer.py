@@ -33,6 +33,7 @@ from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.hardware.device_state import Snapshot
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier, MigModeOnError
+from nvdra_gpu_plugin.mps.daemons import DaemonStartingError
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 
 LOG = logs.logger(__name__)
@@ -91,6 +92,15 @@ class Preparer:
         Raises:
             DriverError: Nothing is recorded.
         """
+        while True:
+            try:
+                return await self._prepare(claim, deadline, notify)
+            except DaemonStartingError as starting:  # the GPUs' locks are not held any more
+                await self._steps.wait_for_daemons(starting, deadline)
+
+    async def _prepare(
+        self, claim: ResourceClaim, deadline: float, notify: NotifyWaiting
+    ) -> PrepareResult:
         devices = [result.device for result in allocation.results(claim, names.GPU_DRIVER)]
         while True:
             await self._wait_resumed(claim.ref, deadline, notify)
@@ -135,6 +145,13 @@ class Preparer:
         While NVML is released nothing can be verified, and a container that starts would be in the
         administrator's way, so this waits, too.
         """
+        while True:
+            try:
+                return await self._prepare_again(record, deadline)
+            except DaemonStartingError as starting:  # the GPUs' locks are not held any more
+                await self._steps.wait_for_daemons(starting, deadline)
+
+    async def _prepare_again(self, record: GpuClaimRecord, deadline: float) -> PrepareResult:
         while True:
             await self._wait_resumed(record.ref, deadline)
             snapshot = await self._wait_gpus(record, deadline)

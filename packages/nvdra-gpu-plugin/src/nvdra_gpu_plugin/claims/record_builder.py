@@ -6,6 +6,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from nvdra_api import names
 from nvdra_api.errors import DriverError, PermanentError
@@ -13,18 +14,21 @@ from nvdra_api.ids import GpuUUID, PciAddress
 from nvdra_api.resource.claims import DeviceRequestAllocationResult, ResourceClaim
 from nvdra_runtime.claims.claim_reader import ClaimReader
 from nvdra_runtime.claims.kubelet_checkpoint import CheckpointClaim, CheckpointDevice
+from nvdra_runtime.process.worker import Worker
 
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.devices import device_identity, device_names
 from nvdra_gpu_plugin.devices.claim_records import (
+    MPS_SUFFIX,
     DeviceMetadataRecord,
     GpuClaimRecord,
     GpuDeviceRecord,
 )
 from nvdra_gpu_plugin.devices.inventory import Inventory, MigDevice
-from nvdra_gpu_plugin.devices.steps import MadeInstance
+from nvdra_gpu_plugin.devices.steps import MadeInstance, SetComputeMode
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.mps import daemon_files
 
 _GPU_TIMEOUT_S = 1.0
 """How long to wait for GPUs to be described. A GPU that works takes milliseconds."""
@@ -40,7 +44,11 @@ class RecordBuilder:
         metadata: ClaimMetadata,
         claim_reader: ClaimReader,
         boot_id: str,
+        plugin_dir: Path,
+        files: Worker,
     ) -> None:
+        self._plugin_dir = plugin_dir
+        self._files = files
         self._boot_id = boot_id
         self._gpus = gpus
         self._specs = specs
@@ -68,11 +76,29 @@ class RecordBuilder:
             found = await self._read(claim, deadline)
             generation = await self._generation(claim)
             record = _claim_record(claim, generation, inventory, _results(found))
-            record = _with_steps(record, inventory, self._boot_id)
+            record = await self._with_daemons(_with_steps(record, inventory, self._boot_id))
             # The files of a claim that is gone stay as they are, and go with a later start.
             if found is not None and any(device.metadata for device in record.devices):
                 record = self._metadata.recovered(record, found, inventory)
             yield record
+
+    async def _with_daemons(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        """The record with its MPS daemons, according to what they have left on the node.
+
+        What the compute modes of the GPUs were before is not known: they become the default.
+        """
+        if not any(device.mps_cdi_id for device in record.devices):
+            return record
+        found = await self._files.run(daemon_files.steps_of, self._plugin_dir, record.uid)
+        modes = tuple(
+            SetComputeMode(gpu=device.gpu_uuid, device=device.device, mode=SetComputeMode.EXCLUSIVE)
+            for device in record.devices
+            if device.mps_cdi_id and device.kind == "gpu" and device.uuid
+        )
+        boot = record.steps_boot if record.steps else self._boot_id
+        return record.with_steps((*record.steps, *modes, *found)).model_copy(
+            update={"steps_boot": boot}
+        )
 
     async def _generation(self, claim: CheckpointClaim) -> str:
         """The generation of the spec that has the claim's names; empty if no spec has them."""
@@ -184,6 +210,7 @@ def _device_record(
         share_id=device.share_id,
         is_shared=share_id is not None,
         cdi_id=device.cdi_ids[0] if device.cdi_ids else "",
+        mps_cdi_id=next((each for each in device.cdi_ids[1:] if each.endswith(MPS_SUFFIX)), ""),
         metadata=_metadata(device, request),
     )
 

@@ -26,6 +26,7 @@ from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
+from nvdra_gpu_plugin.mps.daemons import DaemonStartingError
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
 
 LOG = logs.logger(__name__)
@@ -34,6 +35,8 @@ _INTERVAL_S: Final = 10.0
 """Between two attempts. A program that keeps a MIG device in use mostly ends by itself."""
 
 _LOCK_TIMEOUT_S: Final = 10.0
+_DAEMONS_TIMEOUT_S: Final = 60.0
+"""After a reboot the kubelet starts the pod of an MPS daemon along with all others."""
 
 
 class StepRecovery:
@@ -148,11 +151,31 @@ class StepRecovery:
                     if not may_use_gpus:
                         return False
                     await self._recover_one(uid)
+        except DaemonStartingError as starting:
+            return await self._wait_for_daemons(record, starting)
         except DriverError as error:
             if error.reason is not Reason.LOCK_TIMEOUT:  # somebody works on it
                 self._report(record, error)
             return False
         self._reported.pop(uid, None)
+        return True
+
+    async def _wait_for_daemons(
+        self, record: GpuClaimRecord, starting: DaemonStartingError
+    ) -> bool:
+        """Wait for daemons without a lock, and do what is to be done after them."""
+        deadline = asyncio.get_running_loop().time() + _DAEMONS_TIMEOUT_S
+        try:
+            await self._steps.wait_for_daemons(starting, deadline)
+            async with self._locked(record, deadline + _LOCK_TIMEOUT_S):
+                with self._gate.passed() as may_use_gpus:
+                    if not may_use_gpus:
+                        return False
+                    await self._recover_one(record.uid)
+        except DriverError as error:
+            self._report(record, error)
+            return False
+        self._reported.pop(record.uid, None)
         return True
 
     @asynccontextmanager

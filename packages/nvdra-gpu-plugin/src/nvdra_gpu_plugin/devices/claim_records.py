@@ -3,6 +3,8 @@
 Fields are only added, with a default, so that older records can still be read.
 """
 
+from typing import Final
+
 from nvdra_api import names
 from nvdra_api.ids import DeviceUUID, GpuUUID, MigUUID, PciAddress
 from nvdra_api.meta import JsonObject
@@ -10,7 +12,10 @@ from nvdra_api.v1beta1.sharing import Interval
 from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
 from pydantic import BaseModel, ConfigDict
 
-from nvdra_gpu_plugin.devices.steps import MakeMigDevice, ShareByTime, Step
+from nvdra_gpu_plugin.devices.steps import MakeMigDevice, ShareByMps, ShareByTime, Step
+
+MPS_SUFFIX: Final = "-mps"
+"""Of the CDI name of what clients of an MPS daemon get."""
 
 
 class ClaimMetadataRecord(BaseModel):
@@ -62,6 +67,8 @@ class GpuDeviceRecord(DeviceRecord):
     is_shared: bool = False
     """Whether it is a share of the device, which other claims may have shares of, too."""
     cdi_id: str
+    mps_cdi_id: str = ""
+    """What clients of an MPS daemon get beside the device; empty without one."""
     metadata: DeviceMetadataRecord | None = None
     """None without the gate `DeviceMetadata`."""
 
@@ -95,9 +102,9 @@ class GpuDeviceRecord(DeviceRecord):
 
     @property
     def cdi_ids(self) -> tuple[str, ...]:
-        """The qualified CDI device names: of the device, and of its request's metadata file."""
-        mounted = () if self.metadata is None else (self.metadata.cdi_id,)
-        return (self.cdi_id, *filter(None, mounted))
+        """The qualified CDI names: of the device, its MPS daemon, and its request's metadata."""
+        mounted = "" if self.metadata is None else self.metadata.cdi_id
+        return (self.cdi_id, *filter(None, (self.mps_cdi_id, mounted)))
 
 
 class GpuClaimRecord(PreparedClaimRecord):
@@ -131,6 +138,16 @@ class GpuClaimRecord(PreparedClaimRecord):
         """The MIG devices that are made for it."""
         return tuple(step for step in self.steps if isinstance(step, MakeMigDevice))
 
+    @property
+    def daemons(self) -> tuple[ShareByMps, ...]:
+        """The MPS daemons that run for it."""
+        return tuple(step for step in self.steps if isinstance(step, ShareByMps))
+
+    @property
+    def gpu_steps(self) -> tuple[Step, ...]:
+        """The steps that change GPUs. They are done before daemons start."""
+        return tuple(step for step in self.steps if not isinstance(step, ShareByMps))
+
     def time_slice(self, gpu: GpuUUID) -> Interval | None:
         """The time slice that is set on a GPU for it; None if it does not change it."""
         step = self.time_sharing(gpu)
@@ -144,7 +161,12 @@ class GpuClaimRecord(PreparedClaimRecord):
     @property
     def has_own_spec(self) -> bool:
         """Whether devices of it are in a CDI spec of its own."""
-        return bool(self.made)
+        return bool(self.made or self.daemons)
+
+    def uuids_of(self, step: ShareByMps) -> tuple[DeviceUUID, ...]:
+        """The UUIDs of the devices that share a daemon, sorted; those that are not made are not."""
+        found = {device.uuid for device in self.devices if device.device in step.devices}
+        return tuple(sorted(uuid for uuid in found if uuid))
 
     def begun(self, boot: str) -> "GpuClaimRecord":
         """The record before its steps are done in this boot, for the first time or again."""

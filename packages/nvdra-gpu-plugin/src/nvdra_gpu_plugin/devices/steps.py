@@ -4,7 +4,7 @@ Each step can be done, undone, and done again after a reboot; it says by itself 
 The record is `started` before the first step has an effect, so that a successor finds what to undo.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from nvdra_api.ids import DeviceName, GpuUUID, MigUUID
 from nvdra_api.v1beta1.sharing import Interval
@@ -80,5 +80,53 @@ class ShareByTime(_Frozen):
     """As it was in this boot before the claim was prepared; None until it was looked at."""
 
 
-Step = Annotated[MakeMigDevice | DisableMigMode | ShareByTime, Field(discriminator="step")]
-"""One step. A record has its steps in the order in which they are done."""
+class SetComputeMode(_Frozen):
+    """Let one process alone use a GPU: the MPS server of its clients. Its inverse restores it."""
+
+    EXCLUSIVE: ClassVar[int] = 3
+    """`NVML_COMPUTEMODE_EXCLUSIVE_PROCESS`."""
+
+    step: Literal["set-compute-mode"] = "set-compute-mode"
+    gpu: GpuUUID
+    device: DeviceName
+    mode: int
+    """`nvmlComputeMode_t`."""
+    former: int | None = None
+    """As it was in this boot before the claim was prepared; None until it was looked at."""
+
+
+class ShareByMps(_Frozen):
+    """Run an MPS control daemon for devices of a claim. Its inverse stops the daemon.
+
+    Attributes:
+        gpu: The GPU of the first device.
+        device: The first device.
+        devices: All devices that share the daemon.
+        thread_percentage: Share of a GPU's threads that each client may use; None for all.
+        default_limit: Memory limit of each client on each device, a Kubernetes quantity; empty for
+            none.
+        device_limits: The same for single devices, by UUID or index in the sorted UUIDs.
+        is_multi_user: Whether clients of several users may use it.
+        run: The daemon runs only for who knows this: one of an earlier attempt does not start
+            again. Empty until the first attempt.
+        directory: The daemon's directory on the node. Empty until the devices' UUIDs, of which its
+            name is made, are known.
+    """
+
+    step: Literal["share-by-mps"] = "share-by-mps"
+    gpu: GpuUUID
+    device: DeviceName
+    devices: tuple[DeviceName, ...]
+    thread_percentage: int | None = None
+    default_limit: str = ""
+    device_limits: dict[str, str] = Field(default_factory=dict)
+    is_multi_user: bool = False
+    run: str = ""
+    directory: str = ""
+
+
+Step = Annotated[
+    MakeMigDevice | DisableMigMode | ShareByTime | SetComputeMode | ShareByMps,
+    Field(discriminator="step"),
+]
+"""One step. A record has its steps in the order in which they are done: those of MPS are last."""

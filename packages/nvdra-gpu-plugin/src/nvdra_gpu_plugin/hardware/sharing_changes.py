@@ -13,7 +13,7 @@ from nvdra_api.v1beta1.sharing import Interval
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 
-from nvdra_gpu_plugin.devices.steps import GpuSharing, ShareByTime
+from nvdra_gpu_plugin.devices.steps import GpuSharing, SetComputeMode, ShareByTime
 from nvdra_gpu_plugin.driver import nvidia_smi
 from nvdra_gpu_plugin.driver.nvidia_smi import SmiError
 
@@ -61,6 +61,47 @@ def is_shared(nvml: Nvml, gpu: DeviceHandle, host: Host, step: ShareByTime) -> b
     """
     now = current(nvml, gpu, host)
     return now.compute_mode == _SHARED and now.interval in (None, step.interval)
+
+
+def compute_mode(nvml: Nvml, gpu: DeviceHandle) -> int:
+    """The GPU's compute mode.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    return nvml.compute_mode(gpu)
+
+
+def set_compute_mode(nvml: Nvml, gpu: DeviceHandle, step: SetComputeMode) -> None:
+    """Set the compute mode of the step.
+
+    Raises:
+        NvmlError: It cannot be set.
+    """
+    _set_mode(nvml, gpu, step.mode)
+
+
+def restore_compute_mode(nvml: Nvml, gpu: DeviceHandle, step: SetComputeMode) -> None:
+    """Set the compute mode that was before the step; what is not known, as the driver starts with.
+
+    Raises:
+        NvmlError: It cannot be set.
+    """
+    _set_mode(nvml, gpu, _SHARED if step.former is None else step.former)
+
+
+def has_compute_mode(nvml: Nvml, gpu: DeviceHandle, step: SetComputeMode) -> bool:
+    """Whether the step is done.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    return nvml.compute_mode(gpu) == step.mode
+
+
+def _set_mode(nvml: Nvml, gpu: DeviceHandle, mode: int) -> None:
+    if nvml.compute_mode(gpu) != mode:
+        nvml.set_compute_mode(gpu, mode)
 
 
 def _apply(

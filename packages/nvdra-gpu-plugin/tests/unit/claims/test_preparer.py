@@ -112,7 +112,8 @@ class Node:
             waits,
         )
         named = {"node": NODE, "gates": FeatureGates(), "cdi_root": root, "plugin_dir": root}
-        named["events"] = None  # no test here has anything to report
+        # No test here has anything to report, or an MPS daemon.
+        named |= dict.fromkeys(("events", "api", "settings"))
         self.preparer: Preparer = assembled(Preparer, list(parts), named)
 
     def see(self, *gpus: Gpu) -> None:

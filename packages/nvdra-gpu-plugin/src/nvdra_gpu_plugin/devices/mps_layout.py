@@ -1,0 +1,37 @@
+"""Where the files of an MPS control daemon are, on the node and in its container. Pure.
+
+The daemon's directory outlives the daemon: it is removed when its Deployment is gone. Everything in
+it but `pipe` and `shm`, which clients get, is between the plugin and the daemon's command.
+Source: docs/reference/gpu-prepare.md, "MPS".
+"""
+
+from pathlib import PurePosixPath
+from typing import Final
+
+FOLDER: Final = "mps"
+"""Below the plugin's directory: one directory for each daemon, named by its ID."""
+
+PIPE: Final = "pipe"
+SHM: Final = "shm"
+"""A tmpfs, as large as half of the node's memory. It is gone after a reboot, and the daemon does
+not start before the plugin has mounted it again."""
+LOG: Final = "log"
+LOCK: Final = "lock"
+"""Locked as long as the daemon, or its server, runs."""
+STOP: Final = "stop"
+"""Tombstone: while it exists, no daemon starts here, and one that runs ends."""
+RUN: Final = "run"
+"""Which run of the daemon may run: one whose command names another one never starts."""
+READY: Final = "ready"
+"""What the daemon answered about its settings when they had been made."""
+STEP: Final = "step.json"
+"""The step of the claim's record, for a record that is lost."""
+
+CLIENT_PIPE: Final = "/tmp/nvidia-mps"  # noqa: S108 - the path that CUDA knows
+CLIENT_SHM: Final = "/dev/shm"  # noqa: S108 - the path that CUDA knows
+
+DRIVER_ROOT: Final = PurePosixPath("/driver-root")
+"""In the daemon's container, as the following ones."""
+DIRECTORY: Final = PurePosixPath("/mps")
+DAEMON_PIPE: Final = DRIVER_ROOT / "tmp/nvidia-mps"
+DAEMON_LOG: Final = DRIVER_ROOT / "var/log/nvidia-mps"

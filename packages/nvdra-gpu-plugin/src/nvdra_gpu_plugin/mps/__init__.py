@@ -1,0 +1,1 @@
+"""The MPS control daemons of claims whose devices are shared by MPS."""

@@ -1,0 +1,343 @@
+"""The command `nvdra-gpu-plugin mps-daemon`: what runs in the pod of an MPS control daemon.
+
+It runs nvidia-cuda-mps-control while the files of the daemon's directory allow it, makes its
+settings, reads them back, and says that it is ready. When they forbid it, it ends the daemon and
+waits, so that the kubelet has nothing to start again. A lock on a file, which the daemon's
+processes inherit, tells the plugin whether one of them lives. It needs no API server, and only
+Python's own library: one runs for each claim. Source: docs/reference/gpu-prepare.md, "MPS".
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nvdra_gpu_plugin.devices import mps_layout
+
+_CONTROL: Final = "nvidia-cuda-mps-control"
+_INTERVAL_S: Final = 0.25
+"""Between two looks at the files: what an unprepare waits for. Each costs two system calls."""
+_ANSWER_TIMEOUT_S: Final = 10.0
+_START_TIMEOUT_S: Final = 20.0
+_END_TIMEOUT_S: Final = 3.0
+"""For each of `quit`, SIGTERM and SIGKILL. Together they take less than the grace of a pod."""
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""`struct flock` of Linux on 64-bit machines: type, whence, start, length, process."""
+_PROGRAM_DIRS: Final = ("usr/bin", "bin", "usr/local/bin")
+_LIBRARY_DIRS: Final = ("lib64", "lib", "usr/lib64", "usr/lib", "usr/lib/x86_64-linux-gnu")
+
+
+class DaemonError(Exception):
+    """The daemon cannot run as it should; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """One daemon: the flags of the command, by their names.
+
+    Attributes:
+        driver_root: The node's driver root. If it has a shell, everything runs inside of it.
+        directory: The daemon's directory, with the files of `mps_layout`.
+        pipe_directory: `CUDA_MPS_PIPE_DIRECTORY`, below the driver root.
+        log_directory: `CUDA_MPS_LOG_DIRECTORY`, below the driver root.
+        run: Nothing starts unless the directory names the same.
+        thread_percentage: Share of the threads that each client may use; None for all.
+        memory_limits: Memory limit of each client by UUID, such as `1024M`.
+    """
+
+    driver_root: Path
+    directory: Path
+    pipe_directory: Path
+    log_directory: Path
+    run: str
+    is_multi_user: bool = False
+    thread_percentage: int | None = None
+    memory_limits: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether it may run now: the plugin has prepared the claim in this boot, and keeps it."""
+        if (self.directory / mps_layout.STOP).exists():
+            return False
+        try:
+            return (self.directory / mps_layout.RUN).read_text() == self.run and (
+                self.directory / mps_layout.SHM
+            ).is_mount()
+        except OSError:
+            return False
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """What runs a program of the driver."""
+        is_root = any((self.driver_root / each).exists() for each in ("bin/sh", "usr/bin/sh"))
+        return ("chroot", str(self.driver_root)) if is_root else ()
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The variables of the driver's programs."""
+        if self.prefix:
+            inside = {
+                "CUDA_MPS_PIPE_DIRECTORY": self._inside(self.pipe_directory),
+                "CUDA_MPS_LOG_DIRECTORY": self._inside(self.log_directory),
+            }
+            return {**given, **inside}
+        programs = [str(self.driver_root / each) for each in _PROGRAM_DIRS]
+        libraries = [str(self.driver_root / each) for each in _LIBRARY_DIRS]
+        return {
+            **given,
+            "PATH": ":".join((*programs, given.get("PATH", os.defpath))),
+            "LD_LIBRARY_PATH": ":".join((*libraries, given.get("LD_LIBRARY_PATH", ""))).rstrip(":"),
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_directory),
+            "CUDA_MPS_LOG_DIRECTORY": str(self.log_directory),
+        }
+
+    def _inside(self, path: Path) -> str:
+        """A path as programs see it whose root is the driver root."""
+        return f"/{path.relative_to(self.driver_root)}"
+
+
+class Supervisor:
+    """Runs one daemon as long as this process lives."""
+
+    def __init__(self, daemon: Daemon, environ: Mapping[str, str]) -> None:
+        self._daemon = daemon
+        self._environment = daemon.environment(environ)
+        self._is_ending = False
+
+    def end(self) -> None:
+        """Have `run` end the daemon and return. May be called from a signal's handler."""
+        self._is_ending = True
+
+    def run(self) -> None:
+        """Run the daemon while it is allowed, until `end` is called.
+
+        Raises:
+            DaemonError: It ended by itself, or does not do what it should.
+        """
+        was_waiting = ""
+        while not self._is_ending:
+            waits_for = self._run_if_allowed()
+            if waits_for and waits_for != was_waiting:
+                _say(f"Waiting until {waits_for}")
+            was_waiting = waits_for
+            time.sleep(_INTERVAL_S)  # noqa: TID251 - there is no loop here, and nothing else to do
+
+    def _run_if_allowed(self) -> str:
+        """Run it to its end. Returns what it waits for; empty if it has run."""
+        if not self._daemon.is_allowed:
+            return "the plugin allows this daemon to run"
+        with self._locked() as descriptor:
+            if descriptor is None:
+                return "another daemon of this claim has ended"
+            if self._daemon.is_allowed:  # it may have been forbidden before the lock was held
+                self._run(descriptor)
+        return ""
+
+    @contextmanager
+    def _locked(self) -> Iterator[int | None]:
+        """Hold the lock; None if somebody else has it."""
+        path = self._daemon.directory / mps_layout.LOCK
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            try:
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
+            except (BlockingIOError, PermissionError):
+                yield None
+            else:
+                yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _run(self, lock: int) -> None:
+        ready = self._daemon.directory / mps_layout.READY
+        ready.unlink(missing_ok=True)
+        arguments = [_CONTROL, "-f", *(("-M",) if self._daemon.is_multi_user else ())]
+        try:
+            process = subprocess.Popen(
+                [*self._daemon.prefix, *arguments],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(lock,),  # it is held as long as one of its processes lives
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DaemonError(f"{_CONTROL} cannot be started: {error}") from error
+        try:
+            if self._wait_answering(process):
+                self._configure()
+                temporary = ready.with_name(f".{ready.name}")
+                temporary.write_text(json.dumps({"run": self._daemon.run}))
+                temporary.replace(ready)
+                _say("The MPS control daemon is ready")
+            while self._is_wanted:
+                if (code := process.poll()) is not None:
+                    raise DaemonError(f"{_CONTROL} has ended with {code}: {self._last_words()}")
+                time.sleep(_INTERVAL_S)  # noqa: TID251 - as in `run`
+        finally:
+            ready.unlink(missing_ok=True)
+            self._stop(process)
+        _say("The MPS control daemon has been ended")
+
+    @property
+    def _is_wanted(self) -> bool:
+        return not self._is_ending and self._daemon.is_allowed
+
+    def _wait_answering(self, process: subprocess.Popen[bytes]) -> bool:
+        """Wait until it answers. Returns False if it is to end before."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while self._is_wanted:
+            if (code := process.poll()) is not None:
+                raise DaemonError(f"{_CONTROL} has ended with {code}: {self._last_words()}")
+            try:
+                self._ask("get_server_list")
+            except DaemonError as error:
+                if time.monotonic() > deadline:
+                    raise DaemonError(f"{_CONTROL} does not answer: {error}") from error
+                time.sleep(_INTERVAL_S)  # noqa: TID251 - as in `run`
+            else:
+                return True
+        return False
+
+    def _configure(self) -> None:
+        """Make the settings, and read back what the daemon has understood."""
+        percentage = self._daemon.thread_percentage
+        if percentage is not None:
+            said = self._ask(f"set_default_active_thread_percentage {percentage}")
+            found = self._ask("get_default_active_thread_percentage")
+            if _number(found) != float(percentage):
+                raise DaemonError(
+                    f"the thread percentage is {found or 'not known'}, not {percentage}: {said}"
+                )
+        for uuid, limit in self._daemon.memory_limits:
+            said = self._ask(f"set_default_device_pinned_mem_limit {uuid} {limit}")
+            found = self._ask(f"get_default_device_pinned_mem_limit {uuid}")
+            if _megabytes(found) != _megabytes(limit):
+                raise DaemonError(
+                    f"the memory limit of {uuid} is {found or 'not known'}, not {limit}: {said}"
+                )
+
+    def _ask(self, command: str) -> str:
+        """The daemon's answer to a command.
+
+        Raises:
+            DaemonError: It does not answer, or refuses the command.
+        """
+        try:
+            done = subprocess.run(
+                [*self._daemon.prefix, _CONTROL],
+                env=self._environment,
+                input=f"{command}\n",
+                capture_output=True,
+                text=True,
+                timeout=_ANSWER_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DaemonError(f"{command}: {error}") from error
+        said = " ".join(f"{done.stdout} {done.stderr}".split())
+        if done.returncode:
+            raise DaemonError(f"{command}: {said or f'it ended with {done.returncode}'}")
+        return said
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> None:
+        """End the daemon and its server, with more and more force."""
+        if process.poll() is None:
+            with suppress(DaemonError):
+                self._ask("quit -t 1")
+        for number in (None, signal.SIGTERM, signal.SIGKILL):
+            if number is not None:
+                with suppress(ProcessLookupError):  # the server is of the same group
+                    os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_END_TIMEOUT_S)
+                if not _has_group(process.pid):
+                    return
+
+    def _last_words(self) -> str:
+        """The last line of the daemon's log."""
+        try:
+            lines = (self._daemon.log_directory / "control.log").read_text(errors="replace")
+        except OSError as error:
+            return f"its log cannot be read: {error}"
+        return next((line for line in reversed(lines.splitlines()) if line.strip()), "no log")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command. Returns its exit code."""
+    supervisor = Supervisor(_parse(arguments), os.environ)  # noqa: TID251 - handed on
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.end())
+    try:
+        supervisor.run()
+    except (DaemonError, OSError) as error:
+        _say(f"Error: {error}")
+        return 1
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> Daemon:
+    parser = argparse.ArgumentParser(
+        prog="nvdra-gpu-plugin mps-daemon",
+        description="Runs an MPS control daemon for a claim. The plugin creates its Deployment.",
+    )
+    for flag in ("driver-root", "directory", "pipe-directory", "log-directory"):
+        parser.add_argument(f"--{flag}", type=Path, required=True)
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--multi-user", action="store_true")
+    parser.add_argument("--thread-percentage", type=int)
+    parser.add_argument("--memory-limit", action="append", default=[], metavar="UUID=LIMIT")
+    found = parser.parse_args(arguments)
+    return Daemon(
+        found.driver_root,
+        found.directory,
+        found.pipe_directory,
+        found.log_directory,
+        found.run,
+        found.multi_user,
+        found.thread_percentage,
+        tuple((uuid, limit) for uuid, _, limit in (e.partition("=") for e in found.memory_limit)),
+    )
+
+
+def _has_group(group: int) -> bool:
+    """Whether a process of the group lives."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _number(text: str) -> float | None:
+    """The last number of an answer, which may have words around it."""
+    for part in reversed(text.split()):
+        with suppress(ValueError):
+            return float(part.rstrip("%."))
+    return None
+
+
+def _megabytes(text: str) -> int | None:
+    """A memory limit of an answer, such as `1024M` or `1G`."""
+    factors = {"K": 1 / 1024, "M": 1, "G": 1024}
+    for part in reversed(text.upper().split()):
+        digits = part.rstrip("B").rstrip("KMG")
+        unit = part.rstrip("B")[len(digits) :]
+        if digits.isdecimal() and unit in factors:
+            return int(int(digits) * factors[unit])
+        if digits.isdecimal() and not unit:
+            return int(digits) // 1024**2
+    return None
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the container's log

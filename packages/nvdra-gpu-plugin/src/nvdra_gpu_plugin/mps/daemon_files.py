@@ -1,0 +1,207 @@
+"""The directory of an MPS control daemon on the node, as the plugin uses it.
+
+The plugin says by files what is to run, and the kernel says by a lock what runs: it is held until
+the last process of the daemon has ended, however it ends. So whether a daemon runs needs neither
+the API server nor the kubelet. These calls block: they run on the thread for files.
+Source: docs/decisions/gpu-plugin.md, "How does the plugin know whether an MPS daemon runs?".
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nvdra_api.ids import ClaimUID
+from nvdra_runtime.node.files import fsync_directory, write_atomic
+
+from nvdra_gpu_plugin.devices import mps_layout
+from nvdra_gpu_plugin.devices.steps import ShareByMps
+
+_MODE: Final = 0o755
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""`struct flock` of Linux on 64-bit machines: type, whence, start, length, process."""
+_MOUNT_FLAGS: Final = 0x2 | 0x4 | 0x8 | 0x200000
+"""MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_RELATIME."""
+_MNT_DETACH: Final = 2
+_SMALLEST_SHM: Final = 65536
+"""In KiB, if the node does not say how much memory it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonDirectory:
+    """One daemon's directory.
+
+    Attributes:
+        path: The same here and on the node.
+    """
+
+    path: Path
+
+    def allow(self, run: str, step: str, memory_kib: int) -> None:
+        """Let this run of the daemon start, and no other one.
+
+        Args:
+            run: What the command of the daemon names.
+            step: The step of the claim's record, as JSON.
+            memory_kib: The node's memory; half of it is for shared memory.
+
+        Raises:
+            OSError: A file cannot be written, or the tmpfs cannot be mounted.
+        """
+        for name in (mps_layout.PIPE, mps_layout.SHM, mps_layout.LOG):
+            (self.path / name).mkdir(_MODE, parents=True, exist_ok=True)
+        shm = self.path / mps_layout.SHM
+        if not shm.is_mount():  # a second one would hide the first from clients
+            _mount_tmpfs(shm, memory_kib // 2 or _SMALLEST_SHM)
+        if self._read(mps_layout.STEP) != step:
+            write_atomic(self.path / mps_layout.STEP, step.encode())
+        if self._read(mps_layout.RUN) != run:
+            write_atomic(self.path / mps_layout.RUN, run.encode())
+        (self.path / mps_layout.STOP).unlink(missing_ok=True)
+
+    def forbid(self) -> None:
+        """Let no daemon run here. One that runs ends soon; it is on the disk when this returns.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        if not self.path.exists() or self.is_forbidden:
+            return
+        write_atomic(self.path / mps_layout.STOP, b"")
+
+    @property
+    def is_forbidden(self) -> bool:
+        """Whether no daemon may run here."""
+        return (self.path / mps_layout.STOP).exists()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a process of a daemon lives.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        try:
+            descriptor = os.open(self.path / mps_layout.LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, wanted)
+        finally:
+            os.close(descriptor)
+        return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+    def is_ready(self, run: str) -> bool:
+        """Whether this run of the daemon lives, and has the settings that its command names.
+
+        Raises:
+            OSError: A file cannot be read.
+        """
+        if self.is_forbidden or not (self.path / mps_layout.SHM).is_mount():
+            return False
+        try:
+            said: Any = json.loads(self._read(mps_layout.READY) or "null")
+        except ValueError:
+            return False
+        return isinstance(said, dict) and said.get("run") == run and self.is_locked
+
+    def unmount(self) -> None:
+        """Unmount the shared memory. Whoever still uses it keeps it.
+
+        Raises:
+            OSError: It is still mounted.
+        """
+        shm = self.path / mps_layout.SHM
+        while shm.is_mount():
+            _check(_libc().umount2(os.fsencode(shm), _MNT_DETACH), shm)
+
+    def remove(self) -> None:
+        """Remove it. No daemon may be able to start here any more.
+
+        Raises:
+            OSError: It cannot be removed.
+        """
+        self.unmount()
+        shutil.rmtree(self.path)
+        fsync_directory(self.path.parent)
+
+    def step(self) -> str:
+        """The step of the claim's record, as JSON; empty if it is not known."""
+        return self._read(mps_layout.STEP)
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self.path / name).read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+
+def of_claim(plugin_dir: Path, uid: ClaimUID) -> list[DaemonDirectory]:
+    """The directories of a claim's daemons, those of interrupted attempts among them."""
+    return [each for each in all_of(plugin_dir) if claim_of(each.path.name) == uid]
+
+
+def all_of(plugin_dir: Path) -> Iterator[DaemonDirectory]:
+    """The directories of all daemons of the node.
+
+    Raises:
+        OSError: They cannot be listed.
+    """
+    try:
+        found = sorted((plugin_dir / mps_layout.FOLDER).iterdir())
+    except FileNotFoundError:
+        return
+    yield from (DaemonDirectory(path) for path in found if path.is_dir())
+
+
+def steps_of(plugin_dir: Path, uid: ClaimUID) -> list[ShareByMps]:
+    """The steps that have started a claim's daemons. One that cannot be read is left out.
+
+    Raises:
+        OSError: They cannot be listed.
+    """
+    found = []
+    for each in of_claim(plugin_dir, uid):
+        with suppress(ValueError):
+            found.append(ShareByMps.model_validate_json(each.step()))
+    return found
+
+
+def claim_of(daemon_id: str) -> ClaimUID:
+    """The claim of a daemon's ID."""
+    return ClaimUID(daemon_id.rpartition("-")[0])
+
+
+def memory_kib(proc: Path) -> int:
+    """The node's memory, from its `meminfo`; 0 if that does not say."""
+    try:
+        for line in (proc / "meminfo").read_text().splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
+
+
+def _mount_tmpfs(path: Path, kib: int) -> None:
+    options = f"size={kib}k".encode()
+    libc = _libc()
+    _check(libc.mount(b"shm", os.fsencode(path), b"tmpfs", _MOUNT_FLAGS, options), path)
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, path: Path) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))

@@ -1,0 +1,304 @@
+"""Starts and stops the MPS control daemons of claims.
+
+To start one needs the API server, which is given a Deployment. To stop one does not: a file forbids
+the daemon, and the kernel's lock says when it has ended. Callers hold the locks of the GPUs to
+start and to stop, and none while they wait for a daemon. `deployment_collector` deletes what was
+stopped. Source: docs/reference/gpu-prepare.md, "MPS".
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar, TypeVarTuple
+
+from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.ids import ClaimUID
+from nvdra_api.meta import JsonObject
+from nvdra_api.resource.claims import ClaimRef
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
+from nvdra_runtime.node.host import Host
+from nvdra_runtime.process.locks import KeyedLocks
+from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.instrumentation import Telemetry
+
+from nvdra_gpu_plugin.devices import mps_layout
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.steps import ShareByMps
+from nvdra_gpu_plugin.mps import daemon_files, daemon_plan, daemon_pods, deployment
+from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
+from nvdra_gpu_plugin.mps.deployment import DaemonSettings
+
+LOG = logs.logger(__name__)
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_FILES_TIMEOUT_S: Final = 10.0
+_CALL_TIMEOUT_S: Final = 10.0
+_END_TIMEOUT_S: Final = 15.0
+"""How long an unprepare waits for a daemon, which takes 10 s to end one that does not want to."""
+_INTERVAL_S: Final = 0.25
+"""Between two looks at the daemon's files, which cost three system calls. The kubelet's probe says
+the same a second or two later, by way of the API server."""
+_REASON_TIMEOUT_S: Final = 3.0
+
+_REMEDY: Final = (
+    "wait, if the daemon's image is still being pulled; otherwise look at the pod and its log in "
+    "the driver's namespace, and at the log directory of the daemon on the node"
+)
+
+
+class DaemonStartingError(RetryableError):
+    """Daemons of a claim have been started and are not ready yet.
+
+    Attributes:
+        claim: The claim.
+        uid: Its UID.
+        daemons: All its daemons, with their runs and directories.
+    """
+
+    def __init__(self, claim: ClaimRef, daemons: Sequence[ShareByMps]) -> None:
+        super().__init__(
+            Reason.MPS_NOT_READY,
+            f"the MPS control daemon of claim {claim} is not ready yet",
+            _REMEDY,
+            claim=str(claim),
+        )
+        self.claim = claim
+        self.uid = claim.uid
+        self.daemons = tuple(daemons)
+
+
+class MpsDaemons:
+    """The daemons of one node.
+
+    Attributes:
+        locks: A lock per claim, for who starts a claim's daemons or deletes what is left of them.
+        stopped: Set when a daemon was stopped, so that its Deployment can be deleted.
+    """
+
+    def __init__(
+        self,
+        api: Client,
+        settings: DaemonSettings,
+        plugin_dir: Path,
+        host: Host,
+        files: Worker,
+        telemetry: Telemetry,
+    ) -> None:
+        """Create it without any call.
+
+        Args:
+            api: The API server.
+            settings: What all daemons have in common.
+            plugin_dir: The plugin's directory: the same here and on the node.
+            host: Where the node's memory is described.
+            files: The thread for files.
+            telemetry: Of the node.
+        """
+        self.locks: KeyedLocks[ClaimUID] = KeyedLocks()
+        self.stopped = asyncio.Event()
+        self._api = api
+        self._settings = settings
+        self._plugin_dir = plugin_dir
+        self._host = host
+        self._files = files
+        self._telemetry = telemetry
+
+    async def start(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        """Start a claim's daemons. Its other steps are done, so that all UUIDs are known.
+
+        Returns:
+            The record with the daemons' directories. All daemons are ready.
+
+        Raises:
+            DaemonStartingError: They have been started; this can be repeated.
+            PermanentError: `InvalidConfig`.
+            RetryableError: `MpsNotReady`, `ApiUnavailable`: one of them cannot be started.
+        """
+        if not record.daemons:
+            return record
+        located = [self._located(record, step) for step in record.daemons]
+        deadline = asyncio.get_running_loop().time() + _CALL_TIMEOUT_S
+        async with self.locks.hold((record.uid,), holder=str(record.ref), deadline=deadline):
+            for step in located:
+                await self._start(record, step)
+        done = record.with_steps((*record.gpu_steps, *located))
+        if not await self.are_ready(done):
+            raise DaemonStartingError(record.ref, located)
+        return done
+
+    async def are_ready(self, record: GpuClaimRecord) -> bool:
+        """Whether all daemons of a claim run and have their settings.
+
+        Raises:
+            RetryableError: `MpsNotReady`: files cannot be read.
+        """
+        return await self._all_ready(record.ref, record.daemons)
+
+    async def wait_ready(self, starting: DaemonStartingError, deadline: float) -> None:
+        """Wait until the daemons are ready.
+
+        Raises:
+            RetryableError: `MpsNotReady`: they are not by the deadline; it says what their pods
+                say.
+        """
+        with self._telemetry.step("start mps"):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    while not await self._all_ready(  # noqa: ASYNC110 - files of another process
+                        starting.claim, starting.daemons
+                    ):
+                        await asyncio.sleep(_INTERVAL_S)
+            except TimeoutError:
+                pass
+            else:
+                return
+        raise await self._not_ready(starting)
+
+    async def stop(self, record: GpuClaimRecord) -> None:
+        """Stop a claim's daemons, whatever has been done of starting them. No request is sent.
+
+        Raises:
+            RetryableError: `DeviceInUse`: one has not ended yet; `MpsNotReady`: files cannot be
+                changed.
+        """
+        if not record.daemons:
+            return
+        directories = await self._run(
+            record.ref, daemon_files.of_claim, self._plugin_dir, record.uid
+        )
+        for each in directories:
+            await self._run(record.ref, each.forbid)
+        with self._telemetry.step("stop mps"):
+            for each in directories:
+                await self._wait_ended(record, each)
+                await self._run(record.ref, each.unmount)
+        self.stopped.set()
+
+    async def _wait_ended(self, record: GpuClaimRecord, directory: DaemonDirectory) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_TIMEOUT_S):
+                while await self._run(  # noqa: ASYNC110 - the kernel tells nobody
+                    record.ref, _is_locked, directory
+                ):
+                    await asyncio.sleep(_INTERVAL_S)
+                return
+        raise RetryableError(
+            Reason.DEVICE_IN_USE,
+            f"the MPS control daemon of claim {record.ref} on {record.daemons[0].device} was told "
+            f"to end, and a process of it still holds {directory.path / mps_layout.LOCK}",
+            f"look at pod {deployment.name(directory.path.name)}-… in the driver's namespace; if "
+            "its node or its container runtime does not respond, end the processes on the node",
+            claim=str(record.ref),
+            device=record.daemons[0].device,
+        )
+
+    def _located(self, record: GpuClaimRecord, step: ShareByMps) -> ShareByMps:
+        daemon_id = daemon_plan.daemon_id(record.uid, record.uuids_of(step))
+        directory = self._plugin_dir / mps_layout.FOLDER / daemon_id
+        return step.model_copy(update={"directory": str(directory)})
+
+    async def _start(self, record: GpuClaimRecord, step: ShareByMps) -> None:
+        uuids = record.uuids_of(step)
+        limits = daemon_plan.memory_limits(step, record.ref, uuids)
+        directory = DaemonDirectory(Path(step.directory))
+        memory = daemon_files.memory_kib(self._host.proc)
+        await self._run(record.ref, directory.allow, step.run, step.model_dump_json(), memory)
+        if not await self._run(record.ref, directory.is_ready, step.run):
+            await self._create(record, deployment.manifest(step, uuids, limits, self._settings))
+
+    async def _create(self, record: GpuClaimRecord, wanted: JsonObject) -> None:
+        """Create a Deployment, unless it exists. One of an earlier run is replaced."""
+        path = deployment.PATH.format(namespace=self._settings.namespace)
+        deadline = asyncio.get_running_loop().time() + _CALL_TIMEOUT_S
+        try:
+            await self._create_or_replace(path, wanted, deadline)
+        except (Invalid, NotFound) as error:
+            raise RetryableError(
+                Reason.MPS_NOT_READY,
+                f"the Deployment of the MPS control daemon of claim {record.ref} is not accepted: "
+                f"{error.message}",
+                "check that the driver's namespace exists and that no policy forbids privileged "
+                "pods in it",
+                claim=str(record.ref),
+            ) from error
+
+    async def _create_or_replace(self, path: str, wanted: JsonObject, deadline: float) -> None:
+        for _ in range(2):
+            with suppress(Conflict):
+                await self._api.create(path, wanted, deadline)
+                return
+            name, run = _name_and_run(wanted)
+            with suppress(NotFound):
+                found = await self._api.get(f"{path}/{name}", deadline)
+                if found["metadata"].get("deletionTimestamp") is None and (
+                    _name_and_run(found)[1] == run
+                ):
+                    return
+                await self._api.delete(f"{path}/{name}", deadline, uid=found["metadata"]["uid"])
+        # It is still being deleted. The next attempt finds out.
+
+    async def _all_ready(self, claim: ClaimRef, steps: Sequence[ShareByMps]) -> bool:
+        for step in steps:
+            directory = DaemonDirectory(Path(step.directory))
+            if not step.directory or not await self._run(claim, directory.is_ready, step.run):
+                return False
+        return True
+
+    async def _not_ready(self, starting: DaemonStartingError) -> RetryableError:
+        """The failure, with what the pods of the daemons say."""
+        said = []
+        for step in starting.daemons:
+            directory = DaemonDirectory(Path(step.directory))
+            if not await self._run(starting.claim, directory.is_ready, step.run):
+                name = deployment.name(directory.path.name)
+                said.append(f"{', '.join(step.devices)}: {await self._problem(name)}")
+        return RetryableError(
+            Reason.MPS_NOT_READY,
+            f"the MPS control daemon of claim {starting.claim} is not ready: {'; '.join(said)}",
+            _REMEDY,
+            claim=str(starting.claim),
+        )
+
+    async def _problem(self, name: str) -> str:
+        """What the pods of a Deployment say."""
+        path = deployment.PODS_PATH.format(namespace=self._settings.namespace)
+        deadline = asyncio.get_running_loop().time() + _REASON_TIMEOUT_S
+        try:
+            found = await self._api.get(path, deadline, {"labelSelector": f"app={name}"})
+        except DriverError as error:
+            return f"its pods cannot be listed: {error.message}"
+        return daemon_pods.problem(found["items"])
+
+    async def _run(self, claim: ClaimRef, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+        """Call it on the thread for files.
+
+        Raises:
+            RetryableError: `MpsNotReady`.
+        """
+        deadline = asyncio.get_running_loop().time() + _FILES_TIMEOUT_S
+        try:
+            return await self._files.run(function, *arguments, deadline=deadline)
+        except (OSError, TimeoutError) as error:
+            raise RetryableError(
+                Reason.MPS_NOT_READY,
+                f"the files of the MPS control daemon of claim {claim} cannot be read or changed: "
+                f"{error or 'the disk does not respond'}",
+                f"check the disk of {self._plugin_dir}, and that the plugin may mount a tmpfs "
+                "there",
+                claim=str(claim),
+            ) from error
+
+
+def _is_locked(directory: DaemonDirectory) -> bool:
+    return directory.is_locked
+
+
+def _name_and_run(obj: JsonObject) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    annotations = metadata.get("annotations") or {}
+    return metadata["name"], annotations.get(deployment.RUN_ANNOTATION, "")

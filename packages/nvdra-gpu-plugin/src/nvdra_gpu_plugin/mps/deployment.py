@@ -1,0 +1,178 @@
+"""The Deployment of an MPS control daemon. Pure.
+
+As the reference driver's, it is pinned to its node and uses the plugin's own image. What it has in
+addition: it tolerates every taint, because the pods that use it do; it has no token of the API
+server; and its command is `daemon_command`, which the plugin can stop by a file.
+Source: docs/reference/gpu-prepare.md, "MPS".
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from nvdra_api.ids import DeviceUUID, NodeName
+from nvdra_api.meta import JsonObject
+
+from nvdra_gpu_plugin.devices import mps_layout
+from nvdra_gpu_plugin.devices.steps import ShareByMps
+
+PATH: Final = "/apis/apps/v1/namespaces/{namespace}/deployments"
+PODS_PATH: Final = "/api/v1/namespaces/{namespace}/pods"
+NAME_PREFIX: Final = "mps-control-daemon-"
+NODE_LABEL: Final = "gpu.nvidia.com/mps-node"
+"""The node, as `node_value`: a node's name may be longer than a label's value."""
+RUN_ANNOTATION: Final = "gpu.nvidia.com/mps-run"
+
+_CONTAINER: Final = "mps-control-daemon"
+_PROBES: Final = 3600
+"""Once a second. A daemon that waits for the plugin after a reboot is not started anew before."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSettings:
+    """What the Deployments of a node have in common.
+
+    Attributes:
+        node: The node.
+        namespace: The driver's namespace.
+        image: The plugin's image.
+        driver_root: Root of the driver's files on the node.
+        has_shm: Whether the driver root has `/dev/shm`, so that programs run inside of it.
+    """
+
+    node: NodeName
+    namespace: str
+    image: str = ""
+    pull_policy: str = ""
+    pull_secrets: tuple[str, ...] = ()
+    service_account: str = ""
+    driver_root: Path = Path("/")
+    has_shm: bool = True
+    feature_gates: str = ""
+
+
+def name(daemon_id: str) -> str:
+    """The name of a daemon's Deployment, and of the label `app` of its pods."""
+    return f"{NAME_PREFIX}{daemon_id}"
+
+
+def node_value(node: NodeName) -> str:
+    """The value of the label for a node."""
+    return hashlib.sha256(node.encode()).hexdigest()[:16]
+
+
+def manifest(
+    step: ShareByMps,
+    uuids: Sequence[DeviceUUID],
+    limits: Mapping[str, int],
+    settings: DaemonSettings,
+) -> JsonObject:
+    """The Deployment of a daemon.
+
+    Args:
+        step: The daemon, whose run and directory are known.
+        uuids: The devices that it serves, sorted.
+        limits: Memory limits, in its mega units, by UUID.
+        settings: What all daemons of the node have.
+    """
+    app = name(Path(step.directory).name)
+    labels = {"app": app, NODE_LABEL: node_value(settings.node)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": app,
+            "namespace": settings.namespace,
+            "labels": labels,
+            "annotations": {RUN_ANNOTATION: step.run},
+        },
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 0,
+            "selector": {"matchLabels": {"app": app}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": _pod(step, uuids, limits, settings),
+            },
+        },
+    }
+
+
+def _pod(
+    step: ShareByMps,
+    uuids: Sequence[DeviceUUID],
+    limits: Mapping[str, int],
+    settings: DaemonSettings,
+) -> JsonObject:
+    shm = f"{mps_layout.DRIVER_ROOT}/dev/shm" if settings.has_shm else "/dev/shm"  # noqa: S108
+    directory = Path(step.directory)
+    volumes = {
+        "driver-root": (settings.driver_root, mps_layout.DRIVER_ROOT),
+        "mps-directory": (directory, mps_layout.DIRECTORY),
+        "mps-shm-directory": (directory / mps_layout.SHM, shm),
+        "mps-pipe-directory": (directory / mps_layout.PIPE, mps_layout.DAEMON_PIPE),
+        "mps-log-directory": (directory / mps_layout.LOG, mps_layout.DAEMON_LOG),
+    }
+    gates = {"FEATURE_GATES": settings.feature_gates} if settings.feature_gates else {}
+    environment = {
+        "CUDA_VISIBLE_DEVICES": ",".join(uuids),
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        **gates,
+    }
+    container: JsonObject = {
+        "name": _CONTAINER,
+        "image": settings.image,
+        "securityContext": {"privileged": True},
+        "command": ["nvdra-gpu-plugin", "mps-daemon"],
+        "args": _arguments(step, limits),
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "startupProbe": {
+            "exec": {"command": ["cat", f"{mps_layout.DIRECTORY}/{mps_layout.READY}"]},
+            "initialDelaySeconds": 1,
+            "periodSeconds": 1,
+            "failureThreshold": _PROBES,
+        },
+        # What it says last when it ends is what the claim's failure says.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            # What the plugin mounts later, after a reboot, must appear here.
+            {"name": key, "mountPath": str(path), "mountPropagation": "HostToContainer"}
+            for key, (_, path) in volumes.items()
+        ],
+    }
+    if settings.pull_policy:
+        container["imagePullPolicy"] = settings.pull_policy
+    pod: JsonObject = {
+        "nodeName": settings.node,
+        "hostPID": True,
+        "automountServiceAccountToken": False,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [container],
+        "volumes": [
+            {"name": key, "hostPath": {"path": str(path), "type": "Directory"}}
+            for key, (path, _) in volumes.items()
+        ],
+    }
+    if settings.service_account:
+        pod["serviceAccountName"] = settings.service_account
+    if settings.pull_secrets:
+        pod["imagePullSecrets"] = [{"name": secret} for secret in settings.pull_secrets]
+    return pod
+
+
+def _arguments(step: ShareByMps, limits: Mapping[str, int]) -> list[str]:
+    found = [
+        f"--driver-root={mps_layout.DRIVER_ROOT}",
+        f"--directory={mps_layout.DIRECTORY}",
+        f"--pipe-directory={mps_layout.DAEMON_PIPE}",
+        f"--log-directory={mps_layout.DAEMON_LOG}",
+        f"--run={step.run}",
+    ]
+    if step.is_multi_user:
+        found.append("--multi-user")
+    if step.thread_percentage is not None:
+        found.append(f"--thread-percentage={step.thread_percentage}")
+    found += [f"--memory-limit={uuid}={limits[uuid]}M" for uuid in sorted(limits)]
+    return found

@@ -1,0 +1,142 @@
+"""Deletes what is left of MPS control daemons whose claims are not prepared any more.
+
+An unprepare leaves the daemon's directory, which forbids the daemon, and its Deployment: it does
+not wait for the API server. Here the Deployment is deleted as soon as the API server answers, and
+then the directory. A crash, a reboot or a lost state file leave the same. Nothing is requested
+while nothing is left, but for one list at the start.
+"""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from nvdra_api.errors import DriverError
+from nvdra_api.ids import ClaimUID
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import NotFound
+from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.telemetry import logs
+
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.mps import daemon_files, deployment
+from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
+from nvdra_gpu_plugin.mps.daemons import MpsDaemons
+from nvdra_gpu_plugin.mps.deployment import DaemonSettings
+
+LOG = logs.logger(__name__)
+
+_RETRY_S: Final = 10.0
+_SETTLE_S: Final = 0.5
+"""After a daemon was stopped its record is removed, and often the next claim is unprepared."""
+_CALL_TIMEOUT_S: Final = 10.0
+
+
+class DeploymentCollector:
+    """Collects the daemons of one node."""
+
+    def __init__(
+        self,
+        api: Client,
+        settings: DaemonSettings,
+        plugin_dir: Path,
+        files: Worker,
+        prepared_claims: PreparedClaims[GpuClaimRecord],
+        *,
+        lists_at_start: bool,
+    ) -> None:
+        """Create it without any call.
+
+        Args:
+            api: The API server.
+            settings: The namespace of the Deployments, and the node.
+            plugin_dir: The plugin's directory.
+            files: The thread for files.
+            prepared_claims: What they have is kept.
+            lists_at_start: Whether to look for Deployments whose directory is gone, too.
+        """
+        self._api = api
+        self._path = deployment.PATH.format(namespace=settings.namespace)
+        self._node = deployment.node_value(settings.node)
+        self._plugin_dir = plugin_dir
+        self._files = files
+        self._prepared_claims = prepared_claims
+        self._is_listed = not lists_at_start
+        self._reported = ""
+
+    async def run(self, daemons: MpsDaemons, recovery: RecordRecovery[GpuClaimRecord]) -> None:
+        """Collect whenever something is left. Run until cancelled.
+
+        Args:
+            daemons: Starts daemons; its lock of a claim is held while what is left is deleted.
+            recovery: Until it is done, records may be missing whose daemons run.
+        """
+        await recovery.done.wait()
+        while True:
+            daemons.stopped.clear()
+            is_complete = await self._try_collect(daemons)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if is_complete else _RETRY_S):
+                    await daemons.stopped.wait()
+            await asyncio.sleep(_SETTLE_S)
+
+    async def _try_collect(self, daemons: MpsDaemons) -> bool:
+        """Returns whether nothing is left."""
+        try:
+            left = [await self._collect(each, daemons) for each in await self._directories()]
+            if not self._is_listed:
+                await self._delete_others()
+                self._is_listed = True
+        except (DriverError, OSError) as error:
+            if str(error) != self._reported:
+                LOG.warning(
+                    "What is left of an MPS control daemon cannot be deleted yet", error=str(error)
+                )
+            self._reported = str(error)
+            return False
+        self._reported = ""
+        return not any(left)
+
+    async def _directories(self) -> list[DaemonDirectory]:
+        return await self._files.run(lambda: list(daemon_files.all_of(self._plugin_dir)))
+
+    async def _collect(self, directory: DaemonDirectory, daemons: MpsDaemons) -> bool:
+        """Delete a daemon whose claim has no record. Returns whether it is to be tried again."""
+        uid = daemon_files.claim_of(directory.path.name)
+        if self._is_kept(uid):
+            return await self._is_of_earlier_attempt(directory)
+        deadline = asyncio.get_running_loop().time() + _CALL_TIMEOUT_S
+        async with daemons.locks.hold((uid,), holder="collector", deadline=deadline):
+            if self._is_kept(uid):  # it was prepared again meanwhile
+                return False
+            await self._files.run(directory.forbid)
+            if await self._files.run(lambda: directory.is_locked):
+                return True
+            await self._delete(deployment.name(directory.path.name), deadline)
+            await self._files.run(directory.remove)
+        LOG.info("MPS control daemon deleted", daemon=directory.path.name)
+        return False
+
+    def _is_kept(self, uid: ClaimUID) -> bool:
+        return uid in self._prepared_claims or uid in self._prepared_claims.unreadable
+
+    async def _is_of_earlier_attempt(self, directory: DaemonDirectory) -> bool:
+        """Whether the directory of a prepared claim is forbidden: its record goes in a moment."""
+        return await self._files.run(lambda: directory.is_forbidden)
+
+    async def _delete_others(self) -> None:
+        """Delete the Deployments of this node whose claims have no record, and no directory."""
+        deadline = asyncio.get_running_loop().time() + _CALL_TIMEOUT_S
+        params = {"labelSelector": f"{deployment.NODE_LABEL}={self._node}"}
+        for obj in (await self._api.get(self._path, deadline, params))["items"]:
+            name = obj["metadata"]["name"]
+            daemon_id = name.removeprefix(deployment.NAME_PREFIX)
+            if not self._is_kept(daemon_files.claim_of(daemon_id)):
+                await self._delete(name, deadline)
+                LOG.info("MPS control daemon deleted", daemon=daemon_id)
+
+    async def _delete(self, name: str, deadline: float) -> None:
+        with suppress(NotFound):
+            await self._api.delete(f"{self._path}/{name}", deadline)

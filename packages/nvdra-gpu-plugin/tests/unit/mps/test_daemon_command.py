@@ -1,0 +1,255 @@
+"""What runs in a daemon's pod: it heeds the files that the plugin writes, whatever happens.
+
+The control program is a script that answers as the real one does; the simulated one is used where a
+plugin runs.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from nvdra_gpu_plugin.devices import mps_layout
+from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a tmpfs is mounted")
+
+PROGRAM = f'''#!{sys.executable}
+"""As nvidia-cuda-mps-control: a daemon with -f, otherwise commands of the standard input."""
+import os, signal, socket, sys
+path = os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control"
+log = os.environ["CUDA_MPS_LOG_DIRECTORY"] + "/control.log"
+if "-f" not in sys.argv:
+    with socket.socket(socket.AF_UNIX) as peer:
+        try:
+            peer.connect(path)
+        except OSError:
+            sys.exit("Cannot find MPS control daemon process")
+        peer.sendall(sys.stdin.read().encode())
+        peer.shutdown(socket.SHUT_WR)
+        print(peer.makefile().read(), end="")
+    sys.exit()
+if os.environ.get("STUBBORN"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.environ.get("BROKEN"):
+    open(log, "a").write("no device\\n")
+    sys.exit(1)
+settings = {{"arguments": sys.argv[1:]}}
+if os.path.exists(path):
+    os.unlink(path)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen()
+gpus = os.environ["CUDA_VISIBLE_DEVICES"]
+open(log, "a").write(f"started {{sys.argv[1:]}} {{gpus}}\\n")
+while True:
+    peer, _ = listener.accept()
+    command, *words = peer.makefile().read().split()
+    said = ""
+    if command.startswith("set_"):
+        settings[command[4:] + " ".join(words[:-1])] = words[-1]
+    elif command.startswith("get_default"):
+        said = settings.get(command[4:] + " ".join(words), "")
+        if os.environ.get("FORGETS"):
+            said = "1"
+    elif command == "quit" and not os.environ.get("STUBBORN"):
+        sys.exit()
+    peer.sendall(said.encode())
+    peer.close()
+'''
+STEP, RUN = "{}", "run-1"
+
+
+class Pod:
+    """The command as the container of a pod, and the files of its daemon."""
+
+    def __init__(self, root: Path) -> None:
+        self.driver_root = root / "driver"
+        self.directory = DaemonDirectory(root / "mps" / "uid-1-abcde")
+        program = self.driver_root / "usr/bin/nvidia-cuda-mps-control"
+        program.parent.mkdir(parents=True)
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.output = root / "output"
+
+    def start(self, *flags: str, run: str = RUN, **environ: str) -> subprocess.Popen[bytes]:
+        directory = self.directory.path
+        argv = [
+            sys.executable,
+            "-m",
+            "nvdra_gpu_plugin",
+            "mps-daemon",
+            f"--driver-root={self.driver_root}",
+            f"--directory={directory}",
+            f"--pipe-directory={directory / mps_layout.PIPE}",
+            f"--log-directory={directory / mps_layout.LOG}",
+            f"--run={run}",
+            *flags,
+        ]
+        env = {"PATH": os.defpath, "CUDA_VISIBLE_DEVICES": "GPU-0", **environ}
+        with self.output.open("ab") as output:
+            process = subprocess.Popen(argv, env=env, stderr=output)
+        self.processes.append(process)
+        return process
+
+    @property
+    def log(self) -> str:
+        path = self.directory.path / mps_layout.LOG / "control.log"
+        return path.read_text() if path.exists() else ""
+
+    def failure(self, process: subprocess.Popen[bytes]) -> str:
+        """What the container of a pod that fails says last."""
+        assert process.wait(30) == 1
+        return self.output.read_text().splitlines()[-1]
+
+    def end(self) -> None:
+        """End everything, and leave nothing mounted."""
+        for process in self.processes:
+            process.terminate()
+            process.wait(30)
+        self.directory.unmount()
+
+    def allow(self, run: str = RUN) -> None:
+        self.directory.allow(run, STEP, 2048)
+
+    def wait(self, is_so: Callable[[], bool], timeout_s: float = 15) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not is_so():
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.02)  # noqa: TID251 - other processes are waited for
+
+    def wait_ready(self, run: str = RUN) -> None:
+        self.wait(lambda: self.directory.is_ready(run))
+
+    def wait_ended(self) -> None:
+        self.wait(lambda: not self.directory.is_locked)
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Iterator[Pod]:
+    found = Pod(tmp_path)
+    yield found
+    found.end()
+
+
+def test_the_daemon_has_its_settings_when_it_says_that_it_is_ready(pod: Pod) -> None:
+    pod.allow()
+    pod.start("--multi-user", "--thread-percentage=50", "--memory-limit=GPU-0=1024M")
+    pod.wait_ready()
+    assert "started ['-f', '-M'] GPU-0" in pod.log
+    assert not pod.directory.is_ready("another run")
+
+
+def test_it_does_not_start_before_it_is_allowed(pod: Pod) -> None:
+    pod.allow()
+    pod.directory.forbid()
+    process = pod.start()
+    pod.start(run="of an earlier attempt")
+    time.sleep(1.5)  # noqa: TID251 - nothing is to happen
+    assert pod.log == ""
+    assert process.poll() is None, "the kubelet has nothing to start again"
+    pod.allow()
+    pod.wait_ready()
+
+
+def test_a_tombstone_ends_it_and_a_restarted_container_heeds_it(pod: Pod) -> None:
+    pod.allow()
+    process = pod.start()
+    pod.wait_ready()
+    pod.directory.forbid()
+    pod.wait_ended()
+    assert not (pod.directory.path / mps_layout.READY).exists()
+    assert process.poll() is None
+    again = pod.start()
+    time.sleep(1)  # noqa: TID251 - nothing is to happen
+    assert again.poll() is None
+    assert not pod.directory.is_locked
+    assert pod.log.count("started") == 1
+
+
+def test_a_daemon_that_does_not_want_to_end_is_killed(pod: Pod) -> None:
+    pod.allow()
+    pod.start(STUBBORN="1")
+    pod.wait_ready()
+    pod.directory.forbid()
+    pod.wait_ended()
+
+
+def test_the_lock_is_held_until_the_daemon_has_ended_even_if_the_command_was_killed(
+    pod: Pod,
+) -> None:
+    pod.allow()
+    process = pod.start()
+    pod.wait_ready()
+    process.kill()
+    process.wait()
+    assert pod.directory.is_locked
+    group = int(subprocess.check_output(["pgrep", "-f", str(pod.driver_root)], text=True))
+    os.kill(group, signal.SIGKILL)
+    pod.wait_ended()
+
+
+def test_a_second_one_waits_until_the_first_has_ended(pod: Pod) -> None:
+    pod.allow()
+    first = pod.start()
+    pod.wait_ready()
+    pod.start()
+    time.sleep(1)  # noqa: TID251 - nothing is to happen
+    assert pod.log.count("started") == 1
+    first.terminate()
+    assert first.wait(15) == 0
+    pod.wait(lambda: pod.log.count("started") == 2)
+    pod.wait_ready()
+
+
+def test_a_daemon_that_ends_by_itself_is_an_error_with_its_last_words(pod: Pod) -> None:
+    pod.allow()
+    process = pod.start(BROKEN="1")
+    assert pod.failure(process) == "Error: nvidia-cuda-mps-control has ended with 1: no device"
+    assert not pod.directory.is_locked
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--thread-percentage=50", "the thread percentage is 1, not 50"),
+        ("--memory-limit=GPU-0=1024M", "the memory limit of GPU-0 is 1, not 1024M"),
+    ],
+)
+def test_a_setting_that_the_daemon_does_not_take_is_an_error(
+    pod: Pod, flag: str, says: str
+) -> None:
+    pod.allow()
+    process = pod.start(flag, FORGETS="1")
+    assert says in pod.failure(process)
+    assert not pod.directory.is_ready(RUN)
+
+
+def test_without_the_program_the_error_says_so(pod: Pod) -> None:
+    (pod.driver_root / "usr/bin/nvidia-cuda-mps-control").unlink()
+    pod.allow()
+    assert "nvidia-cuda-mps-control cannot be started" in pod.failure(pod.start())
+
+
+def test_after_a_reboot_it_waits_for_its_shared_memory(pod: Pod) -> None:
+    pod.allow()
+    pod.directory.unmount()
+    pod.start()
+    time.sleep(1)  # noqa: TID251 - nothing is to happen
+    assert pod.log == ""
+    pod.allow()
+    pod.wait_ready()
+
+
+def test_shared_memory_is_mounted_once_and_goes_with_the_directory(pod: Pod) -> None:
+    pod.allow()
+    (pod.directory.path / mps_layout.SHM / "of-a-client").touch()
+    pod.allow()
+    assert (pod.directory.path / mps_layout.SHM / "of-a-client").exists()
+    pod.directory.remove()
+    assert not pod.directory.path.exists()

@@ -1,0 +1,109 @@
+"""The Deployment of an MPS control daemon, as it is sent to the API server."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from nvdra_api.ids import DeviceName, GpuUUID, NodeName
+from nvdra_gpu_plugin.devices.steps import ShareByMps
+from nvdra_gpu_plugin.mps import deployment
+from nvdra_gpu_plugin.mps.deployment import DaemonSettings
+
+ID = "9a0d4a54-1a3b-4d0c-b6a4-54a1f0f0c001-a8cac"
+DIRECTORY = f"/var/lib/kubelet/plugins/gpu.nvidia.com/mps/{ID}"
+UUID = GpuUUID("GPU-7277883e-ce1e-3b6e-6cc1-6d52e80cdb86")
+STEP = ShareByMps(
+    gpu=UUID,
+    device=DeviceName("gpu-0"),
+    devices=(DeviceName("gpu-0"),),
+    thread_percentage=50,
+    default_limit="10Gi",
+    is_multi_user=True,
+    run="r1",
+    directory=DIRECTORY,
+)
+SETTINGS = DaemonSettings(
+    node=NodeName("node-a"),
+    namespace="nvdra-system",
+    image="registry.example.com/nvdra:dev",
+    pull_policy="IfNotPresent",
+    pull_secrets=("regcred",),
+    service_account="nvdra-kubeletplugin",
+    feature_gates="MPSSupport=true,",
+)
+
+
+def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
+    found = deployment.manifest(STEP, [UUID], {UUID: 10240}, SETTINGS)
+    name = f"mps-control-daemon-{ID}"
+    assert found["metadata"]["name"] == name
+    assert found["metadata"]["namespace"] == "nvdra-system"
+    assert found["metadata"]["labels"]["app"] == name
+    assert found["spec"]["selector"] == {"matchLabels": {"app": name}}
+    template = found["spec"]["template"]
+    assert template["metadata"]["labels"]["app"] == name
+    pod = template["spec"]
+    assert pod["nodeName"] == "node-a"
+    assert pod["hostPID"]
+    assert pod["serviceAccountName"] == "nvdra-kubeletplugin"
+    assert pod["imagePullSecrets"] == [{"name": "regcred"}]
+    assert not pod["automountServiceAccountToken"]
+    assert {each["name"]: each["hostPath"]["path"] for each in pod["volumes"]} == {
+        "driver-root": "/",
+        "mps-directory": DIRECTORY,
+        "mps-shm-directory": f"{DIRECTORY}/shm",
+        "mps-pipe-directory": f"{DIRECTORY}/pipe",
+        "mps-log-directory": f"{DIRECTORY}/log",
+    }
+    (container,) = pod["containers"]
+    assert container["name"] == "mps-control-daemon"
+    assert container["image"] == "registry.example.com/nvdra:dev"
+    assert container["imagePullPolicy"] == "IfNotPresent"
+    assert container["securityContext"] == {"privileged": True}
+    assert container["command"] == ["nvdra-gpu-plugin", "mps-daemon"]
+    assert container["args"][-4:] == [
+        "--run=r1",
+        "--multi-user",
+        "--thread-percentage=50",
+        f"--memory-limit={UUID}=10240M",
+    ]
+    assert {each["name"]: each["value"] for each in container["env"]} == {
+        "CUDA_VISIBLE_DEVICES": UUID,
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "FEATURE_GATES": "MPSSupport=true,",
+    }
+    assert {each["name"]: each["mountPath"] for each in container["volumeMounts"]} == {
+        "driver-root": "/driver-root",
+        "mps-directory": "/mps",
+        "mps-shm-directory": "/driver-root/dev/shm",
+        "mps-pipe-directory": "/driver-root/tmp/nvidia-mps",
+        "mps-log-directory": "/driver-root/var/log/nvidia-mps",
+    }
+
+
+def test_shared_memory_is_the_containers_own_where_the_driver_root_has_none() -> None:
+    settings = replace(SETTINGS, has_shm=False, driver_root=Path("/home/kubernetes/bin/nvidia"))
+    pod = deployment.manifest(STEP, [UUID], {}, settings)["spec"]["template"]["spec"]
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounts["mps-shm-directory"] == "/dev/shm"
+    assert pod["volumes"][0]["hostPath"]["path"] == "/home/kubernetes/bin/nvidia"
+
+
+def test_without_settings_the_defaults_of_kubernetes_and_of_the_daemon_hold() -> None:
+    plain = STEP.model_copy(update={"thread_percentage": None, "is_multi_user": False})
+    settings = DaemonSettings(NodeName("node-a"), "nvdra-system", "image")
+    pod = deployment.manifest(plain, [UUID], {}, settings)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][-1] == "--run=r1"
+    assert not {"serviceAccountName", "imagePullSecrets"} & pod.keys()
+    assert "imagePullPolicy" not in container
+
+
+def test_a_thread_percentage_of_zero_is_told_to_the_daemon() -> None:
+    step = STEP.model_copy(update={"thread_percentage": 0})
+    pod = deployment.manifest(step, [UUID], {}, SETTINGS)["spec"]["template"]["spec"]
+    assert "--thread-percentage=0" in pod["containers"][0]["args"]
+
+
+def test_a_node_with_a_long_name_is_found_by_a_label() -> None:
+    assert len(deployment.node_value(NodeName("n" * 253))) <= 63
+    assert deployment.node_value(NodeName("a")) != deployment.node_value(NodeName("b"))
