@@ -1,7 +1,5 @@
 """The chapter about two pods that compute on one GPU at once."""
 
-from functools import partial
-
 from nvdra_testing.cluster import mps_daemons
 from nvdra_testing.cluster.installation import NAMESPACE as DRIVERS
 from nvdra_testing.cluster.installation import Cluster
@@ -44,7 +42,7 @@ def run(screen: Screen, cluster: Cluster) -> None:
 def _show_limits(screen: Screen, pods: Kubectl, quickstart: Quickstart) -> None:
     """What each pod's CUDA program says."""
     for name in quickstart.pods:
-        pods.wait(partial(_not_computing, pods, name), f"{name} to compute")
+        mps_daemons.wait_log(pods, name, "computing")
         screen.commands([f"kubectl -n {NAMESPACE} logs {name}"])
         screen.quote(pods.logs(name))
 
@@ -54,8 +52,3 @@ def _show_daemon(screen: Screen, cluster: Cluster) -> None:
     screen.commands([f"kubectl -n {DRIVERS} {' '.join(OBJECTS)}"])
     done = cluster.driver_namespace.run_unchecked(*OBJECTS)
     screen.quote(done.stdout or done.stderr)
-
-
-def _not_computing(pods: Kubectl, name: str) -> str | None:
-    said = pods.logs(name)
-    return None if "computing" in said else said

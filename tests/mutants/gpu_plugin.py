@@ -411,4 +411,12 @@ MUTANTS: Final = (
         "A claim for monitoring is refused, or switches the mode while a device is made.",
         (f"{_UNIT}/claims/test_claim_steps.py",),
     ),
+    Mutant(
+        "mps: servers that clients started before the settings go on",
+        f"{_PLUGIN}/mps/daemon_command.py",
+        "                self._end_early_servers()\n",
+        "",
+        "After a restart of its daemon, a claim's processes have no limits.",
+        (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
 )

@@ -269,6 +269,21 @@ class Cluster:
         return self.lab.run_checked("exec", node, "--", *command)
 
     @contextlib.contextmanager
+    def slow_function(self, node: str, function: str, milliseconds: int) -> Iterator[None]:
+        """Delay calls of NVML, or commands of the driver's programs, while the block runs.
+
+        Args:
+            node: The node.
+            function: As of `failing`.
+            milliseconds: How long each takes.
+        """
+        self.simctl(node, "slow", str(milliseconds), "--function", function)
+        try:
+            yield
+        finally:
+            self.simctl(node, "fault", "rm", "all")
+
+    @contextlib.contextmanager
     def slow_gpu(self, node: str, gpu: int, milliseconds: int) -> Iterator[None]:
         """Delay every NVML call on a GPU while the block runs."""
         self.simctl(node, "slow", str(milliseconds), "--gpu", str(gpu))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from nvdra_testing.cluster import workloads
 from nvdra_testing.cluster.installation import Cluster
@@ -28,11 +28,32 @@ cuda.cuDeviceGetAttribute(ctypes.byref(count), 16, 0)
 cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
 sizes = [ctypes.c_size_t(int(each) << 20) for each in sys.argv[1:]]
 allocated = [cuda.cuMemAlloc_v2(ctypes.byref(address), size) for size in sizes]
-print(json.dumps([*started, count.value, total.value >> 20, *allocated]))
+print(json.dumps([*started, count.value, free.value >> 20, *allocated]))
 """
 
 OUT_OF_MEMORY = 2
 """`CUDA_ERROR_OUT_OF_MEMORY`."""
+
+ALL_GATES = tuple(
+    f"--set=global.featureGates.{gate}=true"
+    for gate in (
+        "ConsumableShares",
+        "DynamicMIG",
+        "MPSSupport",
+        "NVMLDeviceHealthCheck",
+        "TimeSlicingSettings",
+    )
+)
+"""Flags of helm: everything that the driver can do with single GPUs."""
+
+HAS_PARTITIONS = (1, 36)
+"""Partitions and consumable capacity are served by default from this release of Kubernetes on."""
+
+HALF: Final[dict[str, Any]] = {
+    "defaultActiveThreadPercentage": 50,
+    "defaultPinnedDeviceMemoryLimit": "10Gi",
+}
+"""Settings of `mpsConfig`."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +63,7 @@ class CudaView:
     Attributes:
         started: The results of cuInit and of the first context.
         multiprocessors: Those that it may use.
-        memory_mib: All memory that it may allocate.
+        memory_mib: What it may allocate at first.
         allocated: The result of each allocation that it tried.
     """
 
@@ -50,6 +71,25 @@ class CudaView:
     multiprocessors: int
     memory_mib: int
     allocated: tuple[int, ...] = ()
+
+
+HALF_OF_AN_H100 = CudaView((0, 0), multiprocessors=66, memory_mib=10240)
+"""What a process sees by `HALF`."""
+
+
+def install_all(cluster: Cluster, *flags: str) -> None:
+    """Install the driver with all its gates, and wait until MIG devices are offered."""
+    cluster.install(*flags, *ALL_GATES)
+    if cluster.release >= HAS_PARTITIONS:
+        cluster.kubectl.wait(
+            lambda: None if _offers_mig_devices(cluster) else "none", "partitions to be published"
+        )
+
+
+def apply_claim(pods: Kubectl, name: str, gpu: str) -> None:
+    """Create a claim for one GPU, by its UUID, of which each process has half by MPS."""
+    request = workloads.gpus("gpu", workloads.is_whole_gpu(gpu))
+    pods.apply(workloads.claim(name, request, config=config(**HALF)))
 
 
 def config(kind: str = "GpuConfig", **settings: Any) -> Manifest:
@@ -91,6 +131,11 @@ def daemon_pods(cluster: Cluster) -> list[dict[str, Any]]:
     return [each for each in found if "deletionTimestamp" not in each["metadata"]]
 
 
+def daemon_uids(cluster: Cluster) -> set[str]:
+    """The UIDs of those pods."""
+    return {str(each["metadata"]["uid"]) for each in daemon_pods(cluster)}
+
+
 def deployments(cluster: Cluster) -> list[str]:
     """The names of the Deployments of all daemons."""
     found = cluster.driver_namespace.get("deployments", "", "-l", LABEL)
@@ -124,6 +169,11 @@ def compute_mode(cluster: Cluster, node: str, gpu: str) -> str:
     return str(mode)
 
 
+def wait_log(pods: Kubectl, pod: str, word: str) -> None:
+    """Wait until a pod has said something."""
+    pods.wait(lambda: None if word in pods.logs(pod) else pods.logs(pod), f"{word!r} of pod {pod}")
+
+
 def wait_gone(cluster: Cluster, node: str) -> None:
     """Wait until nothing of any daemon is left: in the API, and in the files of one node."""
 
@@ -137,3 +187,9 @@ def wait_gone(cluster: Cluster, node: str) -> None:
         return str(found) if any(found) else None
 
     cluster.kubectl.wait(left, "the MPS control daemons to be gone", GONE_S)
+
+
+def _offers_mig_devices(cluster: Cluster) -> bool:
+    """Whether the devices of every node are published, and MIG devices among them."""
+    nodes = {each.node for each in cluster.devices() if each.attributes["type"] == "mig"}
+    return len(nodes) == len(cluster.nodes())

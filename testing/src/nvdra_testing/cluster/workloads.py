@@ -48,6 +48,11 @@ def is_gpu_with_uuid(uuid: str) -> str:
     return f"{attribute('uuid')} == '{uuid}'"
 
 
+def is_whole_gpu(uuid: str) -> str:
+    """The same where MIG devices are offered, which have no UUID before they are made."""
+    return f"{attribute('type')} == 'gpu' && {is_gpu_with_uuid(uuid)}"
+
+
 def claim(name: str, *requests: Manifest, config: Manifest | None = None) -> Manifest:
     """A claim that several pods can use; `config` as of a template."""
     return _object("ResourceClaim", name, {"devices": _devices(requests, config)})
