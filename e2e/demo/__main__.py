@@ -12,6 +12,7 @@ from e2e.demo import (
     environment_setup,
     health_chapter,
     mig_chapter,
+    mps_chapter,
     next_steps,
     quickstarts,
     tables,
@@ -20,7 +21,7 @@ from e2e.demo import (
 from e2e.demo.domain_chapter import RACK
 from e2e.demo.screen import Screen
 
-GATES = ("DynamicMIG", "TimeSlicingSettings", "NVMLDeviceHealthCheck")
+GATES = ("DynamicMIG", "TimeSlicingSettings", "MPSSupport", "NVMLDeviceHealthCheck")
 """What the chapters show; on from the start, so that the driver is installed once."""
 
 
@@ -48,6 +49,7 @@ def _run_chapters(screen: Screen, here: Environment, wishes: LabRequest) -> None
     quickstarts.make_room(screen, cluster)
     mig_chapter.run(screen, cluster)
     time_slicing_chapter.run(screen, cluster)
+    mps_chapter.run(screen, cluster)
     health_chapter.run(screen, cluster)
     domain_chapter.run(screen, cluster)
     next_steps.show(screen, cluster, devices)

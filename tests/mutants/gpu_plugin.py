@@ -462,10 +462,26 @@ MUTANTS: Final = (
     Mutant(
         "MPS: a memory limit is not read back",
         f"{_PLUGIN}/mps/daemon_command.py",
-        "            if _megabytes(found) != _megabytes(limit):",
+        "            if not _is_limit(found, limit):",
         "            if False:",
         "A claim takes more memory than its config says, and nobody is told.",
         (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
+    Mutant(
+        "MPS: an answer in whole gibibytes is another limit",
+        f"{_PLUGIN}/mps/daemon_command.py",
+        "            return int(digits) == wanted // _UNITS[unit]",
+        "            return int(digits) * _UNITS[unit] == wanted",
+        "A claim with a limit of 1536Mi is never prepared.",
+        (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
+    Mutant(
+        "MPS: MIG devices share a daemon",
+        f"{_PLUGIN}/mps/daemon_plan.py",
+        "            groups.setdefault((entry.config_index, mig_device), []).append((entry, device))",
+        "            groups.setdefault((entry.config_index, None), []).append((entry, device))",
+        "The server has the first of them, and clients of the others find no device.",
+        (f"{_UNIT}/mps/test_daemon_plan.py",),
     ),
     Mutant(
         "MPS: shared memory is mounted at each attempt",
@@ -485,5 +501,13 @@ MUTANTS: Final = (
             "packages/nvdra-gpu-plugin/tests/component/test_mps.py"
             "::test_an_unprepare_needs_no_api_server_and_waits_for_the_daemon",
         ),
+    ),
+    Mutant(
+        "MPS: servers that clients started before the settings go on",
+        f"{_PLUGIN}/mps/daemon_command.py",
+        "                self._end_early_servers()\n",
+        "",
+        "After a restart of its daemon, a claim's processes have no limits.",
+        (f"{_UNIT}/mps/test_daemon_command.py",),
     ),
 )

@@ -66,6 +66,13 @@ def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
     assert "in-turns-a and in-turns-b: Running" in later
     assert any(line.split()[-2:] == ["Long", "|"] for line in lines), "while the pods run"
     assert any(line.split()[-2:] == ["Default", "|"] for line in lines), "after them"
+    assert "mps-a and mps-b: Running" in later
+    assert later.count("66 multiprocessors, 10240 MiB to allocate") == 2
+    assert later.count("deployment.apps/mps-control-daemon-") == 1, "while the pods run"
+    assert [line.split(", ")[-1] for line in lines if line.strip().startswith("GPU-")] == [
+        "Exclusive_Process",
+        "Default",
+    ]
     if cluster.release >= HAS_PARTITIONS:
         assert later.count("UUID: MIG-") == 1 + 4
         assert later.count("✓ no MIG device is left") == 2

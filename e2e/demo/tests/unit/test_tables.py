@@ -1,7 +1,9 @@
 """What the demo makes of what the API, the driver and the lab say."""
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from nvdra_testing.cluster.installation import Device
 from rich.console import Console, RenderableType
@@ -9,6 +11,9 @@ from rich.console import Console, RenderableType
 from e2e.demo import claim_trace, next_steps, quickstarts, tables
 from e2e.demo.claim_trace import Moments
 from e2e.demo.quickstarts import Quickstart
+
+README = Path(__file__).parents[4] / "README.md"
+NUMBERS = {"twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16}
 
 
 def lines(table: RenderableType) -> list[str]:
@@ -84,6 +89,12 @@ def test_every_quickstart_fits_a_line_and_has_pods() -> None:
         quickstart = quickstarts.parse(file.name, file.read_text())
         assert quickstart.pods
         assert 10 < len(quickstart.title) <= 97
+
+
+def test_the_readme_says_how_many_quickstarts_the_demo_shows() -> None:
+    shown = {file.name for file in quickstarts.FOLDER.glob("*.yaml")} - {*quickstarts.NOT_TOLD}
+    (said,) = re.findall(r"\b(\w+) quickstarts\. It shows", README.read_text())
+    assert NUMBERS[said] == len(shown)
 
 
 NEW = (1, 36)

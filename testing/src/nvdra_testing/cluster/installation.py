@@ -5,6 +5,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -31,6 +33,7 @@ SIMULATED_ROOTS = {
 }
 """The simulated hardware is at these paths on every node of a lab; `devRoot` stays /dev."""
 
+API_SERVER = "kube-apiserver"
 DEBUG_PORT = 6060
 
 
@@ -266,6 +269,21 @@ class Cluster:
         return self.lab.run_checked("exec", node, "--", *command)
 
     @contextlib.contextmanager
+    def slow_function(self, node: str, function: str, milliseconds: int) -> Iterator[None]:
+        """Delay calls of NVML, or commands of the driver's programs, while the block runs.
+
+        Args:
+            node: The node.
+            function: As of `failing`.
+            milliseconds: How long each takes.
+        """
+        self.simctl(node, "slow", str(milliseconds), "--function", function)
+        try:
+            yield
+        finally:
+            self.simctl(node, "fault", "rm", "all")
+
+    @contextlib.contextmanager
     def slow_gpu(self, node: str, gpu: int, milliseconds: int) -> Iterator[None]:
         """Delay every NVML call on a GPU while the block runs."""
         self.simctl(node, "slow", str(milliseconds), "--gpu", str(gpu))
@@ -273,6 +291,34 @@ class Cluster:
             yield
         finally:
             self.simctl(node, "fault", "rm", "all")
+
+    @contextlib.contextmanager
+    def failing(self, node: str, function: str) -> Iterator[None]:
+        """Let calls of NVML, or commands of the driver's programs, fail while the block runs.
+
+        Args:
+            node: The node.
+            function: A glob of functions, or a command such as `mps:start`.
+        """
+        self.simctl(node, "fault", "add", function, "--result", "UNKNOWN")
+        try:
+            yield
+        finally:
+            self.simctl(node, "fault", "rm", "all")
+
+    @contextlib.contextmanager
+    def paused_api_server(self) -> Iterator[None]:
+        """Stop the API server's process while the block runs; connections stay open, unanswered.
+
+        Nobody's lease may expire meanwhile, so 10 s are too long.
+        """
+        facts = json.loads(self.lab.run_checked("status", "--json"))
+        (pid,) = (each["pid"] for each in facts["components"] if each["name"] == API_SERVER)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     @contextlib.contextmanager
     def lose_gpu(self, node: str, gpu: int) -> Iterator[None]:

@@ -30,6 +30,11 @@ def apply_pod_with_claim(space: Kubectl, name: str, *requests: Manifest) -> None
     space.apply(workloads.pod(name, claims=[name]))
 
 
+def failures(space: Kubectl, pod: str) -> list[str]:
+    """What the kubelet says of the prepares of a pod that have failed."""
+    return [message for reason, message in space.events(pod) if reason == FAILED]
+
+
 def retry_until_ready(
     space: Kubectl,
     pod: str,

@@ -8,6 +8,7 @@ from typing import Any
 from nvdra_testing.cluster.kubectl import Kubectl
 
 IMAGE = "debian:12-slim"
+PYTHON_IMAGE = "python:3.12-slim"
 DEVICE_CLASS = "gpu.nvidia.com"
 MIG_CLASS = "mig.nvidia.com"
 API_VERSION = "resource.k8s.io/v1"
@@ -47,9 +48,14 @@ def is_gpu_with_uuid(uuid: str) -> str:
     return f"{attribute('uuid')} == '{uuid}'"
 
 
-def claim(name: str, *requests: Manifest) -> Manifest:
-    """A claim that several pods can use."""
-    return _object("ResourceClaim", name, {"devices": {"requests": list(requests)}})
+def is_whole_gpu(uuid: str) -> str:
+    """The same where MIG devices are offered, which have no UUID before they are made."""
+    return f"{attribute('type')} == 'gpu' && {is_gpu_with_uuid(uuid)}"
+
+
+def claim(name: str, *requests: Manifest, config: Manifest | None = None) -> Manifest:
+    """A claim that several pods can use; `config` as of a template."""
+    return _object("ResourceClaim", name, {"devices": _devices(requests, config)})
 
 
 def template(
@@ -58,14 +64,11 @@ def template(
     """A claim template; every pod that uses it gets its own claim.
 
     All devices of the claim have the same value of the attribute `same`, if one is given. `config`
-    is a config of the GPU driver, without its API version.
+    is a config of the GPU driver, without its API version, or one for each request by its name.
     """
-    devices: Manifest = {"requests": list(requests)}
+    devices = _devices(requests, config)
     if same:
         devices["constraints"] = [{"matchAttribute": same}]
-    if config:
-        parameters = {"apiVersion": "resource.nvidia.com/v1beta1", **config}
-        devices["config"] = [{"opaque": {"driver": DEVICE_CLASS, "parameters": parameters}}]
     return _object("ResourceClaimTemplate", name, {"spec": {"devices": devices}})
 
 
@@ -193,6 +196,20 @@ def claims_of(pods: Kubectl, name: str) -> list[Manifest]:
     made = {entry["name"]: entry.get("resourceClaimName") for entry in statuses}
     asked = [entry["name"] for entry in pod["spec"].get("resourceClaims", [])]
     return [pods.get("resourceclaim", made[one]) for one in asked if made.get(one)]
+
+
+def _devices(requests: Sequence[Manifest], config: Manifest | None) -> Manifest:
+    devices: Manifest = {"requests": list(requests)}
+    if config and "kind" in config:
+        devices["config"] = [_opaque(config)]
+    elif config:
+        devices["config"] = [{"requests": [name], **_opaque(config[name])} for name in config]
+    return devices
+
+
+def _opaque(config: Manifest) -> Manifest:
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", **config}
+    return {"opaque": {"driver": DEVICE_CLASS, "parameters": parameters}}
 
 
 def _device_selection(where: Iterable[str], device_class: str = DEVICE_CLASS) -> Manifest:

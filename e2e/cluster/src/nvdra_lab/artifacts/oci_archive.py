@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+NAME = "org.opencontainers.image.ref.name"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +22,13 @@ class Contents:
     """What an archive has besides the files of its images.
 
     Attributes:
+        references: The names of its images.
         chains: For each image the chain IDs of its layers, from the lowest on. containerd keeps a
             layer that is unpacked under this name.
         without_layers: The archive with its index, manifests and configurations only.
     """
 
+    references: tuple[str, ...]
     chains: tuple[tuple[str, ...], ...]
     without_layers: bytes
 
@@ -43,7 +46,8 @@ def read(file: Path) -> Contents | None:
             return found.read()
 
         kept, chains = {name: content(name) for name in ("oci-layout", "index.json")}, []
-        for entry in json.loads(kept["index.json"])["manifests"]:
+        entries = json.loads(kept["index.json"])["manifests"]
+        for entry in entries:
             if entry.get("mediaType") != MANIFEST:
                 return None
             manifest_name = _blob(entry)
@@ -51,7 +55,8 @@ def read(file: Path) -> Contents | None:
             config_name = _blob(json.loads(kept[manifest_name])["config"])
             kept[config_name] = content(config_name)
             chains.append(chain_ids(json.loads(kept[config_name])["rootfs"]["diff_ids"]))
-    return Contents(tuple(chains), _tar(kept))
+    references = tuple(each.get("annotations", {}).get(NAME, "") for each in entries)
+    return Contents(references, tuple(chains), _tar(kept))
 
 
 def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:

@@ -24,11 +24,16 @@ class Archive:
         self.files[f"blobs/sha256/{digest}"] = content
         return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
 
-    def image(self, *diff_ids: str, media_type: str = oci_archive.MANIFEST) -> None:
+    def image(
+        self, *diff_ids: str, media_type: str = oci_archive.MANIFEST, reference: str = ""
+    ) -> None:
         config = self.blob(json.dumps({"rootfs": {"diff_ids": diff_ids}}).encode())
         layers = [self.blob(f"layer {each}".encode()) for each in diff_ids]
         manifest = json.dumps({"config": config, "layers": layers}).encode()
-        self.manifests.append(self.blob(manifest, media_type))
+        found = self.blob(manifest, media_type)
+        if reference:
+            found["annotations"] = {"org.opencontainers.image.ref.name": reference}
+        self.manifests.append(found)
 
     def write(self, path: Path) -> Path:
         index = json.dumps({"schemaVersion": 2, "manifests": self.manifests}).encode()
@@ -42,10 +47,11 @@ class Archive:
 
 def test_the_archive_without_layers_has_everything_else(tmp_path: Path) -> None:
     archive = Archive()
-    archive.image("sha256:a", "sha256:b")
+    archive.image("sha256:a", "sha256:b", reference="docker.io/nvdra/one:1")
     archive.image("sha256:a", "sha256:c")
     contents = oci_archive.read(archive.write(tmp_path / "a.tar"))
     assert contents is not None
+    assert contents.references == ("docker.io/nvdra/one:1", "")
     first, second = contents.chains
     assert len(first) == len(second) == 2
     assert first[0] == second[0] == "sha256:a"

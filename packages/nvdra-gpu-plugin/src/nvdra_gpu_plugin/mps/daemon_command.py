@@ -186,6 +186,7 @@ class Supervisor:
         try:
             if self._wait_answering(process):
                 self._configure()
+                self._end_early_servers()
                 temporary = ready.with_name(f".{ready.name}")
                 temporary.write_text(json.dumps({"run": self._daemon.run}))
                 temporary.replace(ready)
@@ -240,6 +241,17 @@ class Supervisor:
                     f"the memory limit of device {index} is {found or 'not known'}, not {limit}: "
                     f"{said}"
                 )
+
+    def _end_early_servers(self) -> None:
+        """End the servers that clients started before the settings were made.
+
+        A server keeps the settings of its start for all clients, also for later ones. Where a
+        daemon is started again, containers of the claim are there and do not wait for it.
+        """
+        for word in self._ask("get_server_list").split():
+            if word.isdecimal():
+                _say(f"MPS server {word} was started before the settings were made, and is ended")
+                self._ask(f"shutdown_server {word} -f")
 
     def _ask(self, command: str) -> str:
         """The daemon's answer to a command.

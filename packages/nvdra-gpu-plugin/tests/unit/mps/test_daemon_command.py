@@ -58,6 +58,10 @@ while True:
             said = "1"
         if "mem_limit" in command:
             said = os.environ.get("LIMIT", said)
+    elif command == "get_server_list" and os.environ.get("EARLY"):
+        said = "7\\n8\\n"
+    elif command == "shutdown_server":
+        open(log, "a").write(f"ended {{words}} {{settings}}\\n")
     elif command == "quit" and not os.environ.get("STUBBORN"):
         sys.exit()
     peer.sendall(said.encode())
@@ -145,6 +149,14 @@ def test_the_daemon_has_its_settings_when_it_says_that_it_is_ready(pod: Pod) -> 
     pod.wait_ready()
     assert "started ['-f', '-M'] GPU-0" in pod.log
     assert not pod.directory.is_ready("another run")
+
+
+def test_servers_that_clients_started_before_the_settings_were_made_are_ended(pod: Pod) -> None:
+    pod.allow()
+    pod.start("--thread-percentage=50", EARLY="1")
+    pod.wait_ready()
+    found = {"arguments": ["-f"], "default_active_thread_percentage": "50"}
+    assert pod.log.splitlines()[1:] == [f"ended ['{pid}', '-f'] {found}" for pid in (7, 8)]
 
 
 def test_it_does_not_start_before_it_is_allowed(pod: Pod) -> None:

@@ -1,0 +1,135 @@
+"""MPS control daemons that are deleted, start late or not at all; an API server that is away."""
+
+import pytest
+from nvdra_testing.cluster import mps_daemons, pod_prepares, workloads
+from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.cluster.kubectl import Kubectl
+
+NODE = "node-1"
+GREETING = "get_server_list"
+"""What the driver asks a daemon first, before it makes the settings."""
+
+ENDING = "ending"
+LINGERING = ["sh", "-c", f"trap 'echo {ENDING}' TERM; while true; do sleep 0.1; done"]
+"""Says that it is to end, and goes on."""
+
+
+def test_a_daemons_pod_that_is_deleted_comes_back_with_its_limits(
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    device = with_all_gates.device(NODE, "gpu-3")
+    mps_daemons.apply_claim(pods, "shared", device.uuid)
+    pods.apply(mps_daemons.python_pod(workloads.pod("before", claims=["shared"])))
+    pods.wait_running("before")
+    assert mps_daemons.cuda_view(pods, "before") == mps_daemons.HALF_OF_AN_H100
+    (old,) = mps_daemons.daemon_pods(with_all_gates)
+    with_all_gates.driver_namespace.delete("pod", old["metadata"]["name"])
+    wait_ready_daemon(with_all_gates, old["metadata"]["uid"])
+    assert mps_daemons.cuda_view(pods, "before") == mps_daemons.HALF_OF_AN_H100
+    pods.apply(mps_daemons.python_pod(workloads.pod("after", claims=["shared"])))
+    pods.wait_running("after")
+    assert mps_daemons.cuda_view(pods, "after") == mps_daemons.HALF_OF_AN_H100
+    pods.delete("pod", "before", "after")
+    mps_daemons.wait_gone(with_all_gates, NODE)
+    assert mps_daemons.compute_mode(with_all_gates, NODE, device.uuid) == "default"
+
+
+def test_a_client_that_comes_before_a_restarted_daemon_has_its_settings_does_not_undo_them(
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    device = with_all_gates.device(NODE, "gpu-3")
+    mps_daemons.apply_claim(pods, "shared", device.uuid)
+    pods.apply(mps_daemons.python_pod(workloads.pod("p", claims=["shared"])))
+    pods.wait_running("p")
+    (old,) = mps_daemons.daemon_pods(with_all_gates)
+    (name,) = mps_daemons.directories(with_all_gates, NODE)
+    before = greetings(with_all_gates, name)
+    with with_all_gates.slow_function(NODE, f"mps:{GREETING}", 4000):
+        with_all_gates.driver_namespace.run(
+            "delete", "pod", old["metadata"]["name"], "--wait=false"
+        )
+        with_all_gates.kubectl.wait(
+            lambda: None if greetings(with_all_gates, name) > before else "none",
+            "a daemon that starts",
+        )
+        mps_daemons.cuda_view(pods, "p")
+    wait_ready_daemon(with_all_gates, old["metadata"]["uid"])
+    assert mps_daemons.cuda_view(pods, "p") == mps_daemons.HALF_OF_AN_H100
+    pods.delete("pod", "p")
+    mps_daemons.wait_gone(with_all_gates, NODE)
+
+
+@pytest.mark.timeout(240)
+def test_a_claim_whose_daemon_cannot_start_says_why_and_its_pod_starts_when_it_can(
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    device = with_all_gates.device(NODE, "gpu-4")
+    mps_daemons.apply_claim(pods, "shared", device.uuid)
+    with with_all_gates.failing(NODE, "mps:start"):
+        pods.apply(mps_daemons.python_pod(workloads.pod("p", claims=["shared"])))
+        pods.wait(
+            lambda: None if pod_prepares.failures(pods, "p") else "none", "a failed prepare", 60
+        )
+        told = pod_prepares.failures(pods, "p")[0]
+        assert "MpsNotReady: the MPS control daemon of claim" in told
+        (daemon,) = mps_daemons.daemon_pods(with_all_gates)
+        assert f"pod {daemon['metadata']['name']}: " in told
+        assert "nvidia-cuda-mps-control has ended with 1" in told
+    # The kubelet waits before it starts a container anew that has failed several times.
+    pod_prepares.retry_until_ready(pods, "p", timeout_s=120)
+    assert mps_daemons.cuda_view(pods, "p") == mps_daemons.HALF_OF_AN_H100
+    pods.delete("pod", "p")
+    mps_daemons.wait_gone(with_all_gates, NODE)
+
+
+def test_a_claim_ends_while_the_api_server_is_away_and_the_rest_goes_when_it_is_back(
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    device = with_all_gates.device(NODE, "gpu-5")
+    mps_daemons.apply_claim(pods, "shared", device.uuid)
+    manifest = workloads.pod("p", claims=["shared"])
+    manifest["spec"]["containers"][0]["command"] = LINGERING
+    manifest["spec"]["terminationGracePeriodSeconds"] = 3
+    pods.apply(manifest)
+    pods.wait_running("p")
+    (daemon,) = mps_daemons.directories(with_all_gates, NODE)
+    assert mps_daemons.compute_mode(with_all_gates, NODE, device.uuid) == "exclusive_process"
+    assert len(mps_daemons.mounts(with_all_gates, NODE)) == 1
+    pods.run("delete", "pod", "p", "--wait=false")
+    mps_daemons.wait_log(pods, "p", ENDING)
+    with with_all_gates.paused_api_server():
+        with_all_gates.kubectl.wait(
+            lambda: (
+                None
+                if mps_daemons.compute_mode(with_all_gates, NODE, device.uuid) == "default"
+                else "it is not"
+            ),
+            "the compute mode to be as before",
+            timeout_s=10,
+        )
+        assert mps_daemons.mounts(with_all_gates, NODE) == []
+        assert mps_daemons.directories(with_all_gates, NODE) == [daemon], (
+            "until its Deployment is gone"
+        )
+    mps_daemons.wait_gone(with_all_gates, NODE)
+
+
+def wait_ready_daemon(cluster: Cluster, former: str) -> None:
+    """Wait until a daemon runs in another pod than the former one, and is ready."""
+
+    def missing() -> str | None:
+        found = {
+            pod["metadata"]["uid"]: [each["started"] for each in pod["status"]["containerStatuses"]]
+            for pod in mps_daemons.daemon_pods(cluster)
+            if "containerStatuses" in pod["status"]
+        }
+        is_other = former not in found
+        return None if is_other and list(found.values()) == [[True]] else str(found)
+
+    cluster.kubectl.wait(missing, "another daemon's pod to be ready", timeout_s=60)
+
+
+def greetings(cluster: Cluster, daemon: str) -> int:
+    """How often a daemon of the node has been asked what it is asked first, in all its lives."""
+    log = f"{mps_daemons.DIRECTORY}/{daemon}/log/control.log"
+    return cluster.exec_on_node(NODE, "cat", log).count(f"Cmd:{GREETING}")
