@@ -121,7 +121,8 @@ async def test_a_controller_that_hung_ends_when_it_has_lost_its_lease(
         with contending("controller-b"):
             await wait_until(lambda: leads(world, "controller-b"))
             a.process.send_signal(signal.SIGCONT)
-            await wait_until(lambda: a.process.poll() is not None)
+            # It ends at once; a busy machine runs it late.
+            await wait_until(lambda: a.process.poll() is not None, timeout_s=30)
             assert a.process.returncode == 0
             assert "Lost the lease" in a.log.read_text()
             assert leads(world, "controller-b")

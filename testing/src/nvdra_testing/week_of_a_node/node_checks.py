@@ -4,6 +4,7 @@ import json
 import re
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from nvdra_cdi.errors import CDIError
 from nvdra_lab.layout import LabDir, MachineDir
 
 from nvdra_testing.cluster.installation import Cluster
+from nvdra_testing.week_of_a_node import verdict
 from nvdra_testing.week_of_a_node.history import History, PodHistory
 from nvdra_testing.week_of_a_node.pods import FOLDER
 from nvdra_testing.week_of_a_node.verdict import Sight
@@ -97,14 +99,27 @@ class Findings:
     left_over: tuple[str, ...] = ()
 
 
-def check(node: Node, namespace: str, history: History) -> Findings:
-    """Compare the records and CDI specs of a node that is well with the pods that run on it."""
+def check(node: Node, namespace: str, history: History, forced: Sequence[PodHistory]) -> Findings:
+    """Compare the records and CDI specs of a node that is well with the pods that run on it.
+
+    Args:
+        node: The node.
+        namespace: That of the pods.
+        history: What the claims had.
+        forced: The pods that were deleted by force: the kubelet may have kept their devices.
+    """
     before = _settled(history, node.name)
     records, numbers = node.records(), node.device_numbers()
     settled = {pod.name: pod for pod in _settled(history, node.name)}
     pods = [pod for pod in before if pod.name in settled]
     known = {each["name"]: each for each in records if each["namespace"] == namespace}
-    lost = [problem for pod in pods for problem in _missing(node, pod, known, history, numbers)]
+    with history.lock:
+        kept = {pod.name: verdict.kept_gpus(pod, forced, history) for pod in pods}
+    lost = [
+        problem
+        for pod in pods
+        for problem in _missing(node, pod, known, history, kept[pod.name], numbers)
+    ]
     return Findings(lost=tuple(lost), doubled=tuple(_held_twice(node.name, records)))
 
 
@@ -136,6 +151,7 @@ def _missing(
     pod: PodHistory,
     records: dict[str, Any],
     history: History,
+    kept: set[frozenset[str]],
     numbers: dict[str, tuple[int, int]],
 ) -> list[str]:
     wrong = []
@@ -151,7 +167,8 @@ def _missing(
                 for each in history.allocations[claim]
                 if each.ended is None
             }
-        if {each["uuid"] for each in devices} != wanted:
+        recorded = frozenset(each["uuid"] for each in devices)
+        if recorded != wanted and recorded not in kept:
             wrong.append(f"{where} is recorded with {devices}, and has {sorted(wanted)}")
         found = node.resolved([each["cdi_id"] for each in devices])
         if found is None:

@@ -266,7 +266,11 @@ class _WeekRun:
         return self.client.refusal(path)
 
     def _check(self, node: str) -> None:
-        found = node_checks.check(Node(self.cluster, node), self.space.namespace, self.history)
+        with self.history.lock:
+            forced = [pod for pod in self.history.pods.values() if self.planned[pod.name].is_forced]
+        found = node_checks.check(
+            Node(self.cluster, node), self.space.namespace, self.history, forced
+        )
         self.week.lost += found.lost
         self.week.doubled += found.doubled
 

@@ -6,6 +6,7 @@ its attributes. The content follows from the claim's record alone.
 Source: KEP-5304; docs/reference/resource-claims.md, "Device metadata files".
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,13 +32,22 @@ _IN_CONTAINER: Final = Path("/var/run/kubernetes.io/dra-device-attributes")
 
 _FILE: Final = "metadata.json"
 
+_LONGEST_NAME: Final = 255
+"""Bytes in the name of a directory. A namespace and a claim's name together may have more."""
+_DIGITS: Final = 16
+
 
 def claim_directory(plugin_dir: Path, record: GpuClaimRecord) -> Path:
     """Where the claim's metadata files are on the node.
 
-    Claims that follow one another under the same name share it.
+    Claims that follow one another under the same name share it. A name that is too long for a
+    directory ends with its digest.
     """
-    return plugin_dir / DIRECTORY / f"{record.namespace}_{record.name}"
+    name = f"{record.namespace}_{record.name}"
+    if len(name) > _LONGEST_NAME:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGITS]
+        name = f"{name[: _LONGEST_NAME - _DIGITS - 1]}-{digest}"
+    return plugin_dir / DIRECTORY / name
 
 
 def documents(record: GpuClaimRecord, plugin_dir: Path) -> dict[Path, bytes]:

@@ -57,19 +57,31 @@ class MetadataFiles:
 
         Raises:
             CDIError: A name of the claim cannot be part of a CDI document.
-            OSError: A file cannot be written.
+            OSError: A file cannot be written. A claim that had none is not restored later either.
         """
+        is_new = record.uid not in self._content
         self._remember(record)
-        self._write_changed(record.uid)
+        try:
+            self._write_changed(record.uid)
+        except OSError:
+            if is_new:
+                self._forget(record.uid)
+            raise
 
     def restore(self) -> None:
         """Restore files that were removed or edited.
 
         Raises:
-            OSError: A file cannot be written.
+            OSError: Files of a claim cannot be written; those of all other claims are.
         """
+        failure = None
         for uid in list(self._content):
-            self._write_changed(uid)
+            try:
+                self._write_changed(uid)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def remove(self, record: GpuClaimRecord) -> None:
         """Remove the files of a claim.
@@ -79,9 +91,9 @@ class MetadataFiles:
             OSError: A metadata file cannot be removed.
         """
         directory = metadata_content.claim_directory(self._plugin_dir, record)
+        self._forget(record.uid)
         for path in metadata_content.specs(record, self._plugin_dir, self._cdi_root):
             cdi_files.remove(path)
-        self._forget(record.uid)
         namesakes = [uid for uid, each in self._directories.items() if each == directory]
         if not namesakes:
             _remove_directory(directory)

@@ -117,15 +117,19 @@ class ClaimMetadata:
         Raises:
             DriverError: As `write`.
         """
-        await self.write(record)
         try:
+            await self.write(record)
             yield
         except DriverError:
-            try:
-                await self.remove(record)
-            except DriverError as error:
-                LOG.warning("Device metadata stays until the next start", error=str(error))
+            await self.try_remove(record)
             raise
+
+    async def try_remove(self, record: GpuClaimRecord) -> None:
+        """As `remove`, of a claim that is not prepared. What cannot be removed goes at a start."""
+        try:
+            await self.remove(record)
+        except DriverError as error:
+            LOG.warning("Device metadata stays until the next start", error=str(error))
 
     async def remove(self, record: GpuClaimRecord) -> None:
         """Remove the files of a claim that has metadata. Its record is removed afterwards.

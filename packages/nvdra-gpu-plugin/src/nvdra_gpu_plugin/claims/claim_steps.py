@@ -194,7 +194,7 @@ class ClaimSteps:
         """
         with self._under_way(record.uid):
             await self.undo(record)
-            await self._metadata.remove(record)
+            await self._metadata.try_remove(record)
             await self._prepared_claims.remove(record.uid)
 
     async def undo(self, record: GpuClaimRecord) -> None:

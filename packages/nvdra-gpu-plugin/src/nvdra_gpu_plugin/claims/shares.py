@@ -9,6 +9,7 @@ Source: docs/reference/gpu-prepare.md, "Consumable shares"; docs/reference/resou
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
@@ -21,6 +22,8 @@ from nvdra_runtime.claims.records import DeviceInUseError
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, MigPartition
+
+_MIB: Final = 1024**2
 
 
 class SharedDifferentlyError(DeviceInUseError):
@@ -91,7 +94,8 @@ def check_allocation(
         return
     consumed = result.consumed_capacity or {}
     memory = consumed.get("memory", consumed.get(f"{names.GPU_DRIVER}/memory"))
-    is_all = memory is not None and memory.amount >= (device.memory_bytes or 0)
+    # What is published, and so the most that can be consumed, is in whole MiB.
+    is_all = memory is not None and memory.amount >= (device.memory_bytes or 0) // _MIB * _MIB
     if not consumed or is_all:
         return
     raise PermanentError(
@@ -156,12 +160,23 @@ def check_same_use(
 
     Raises:
         SharedDifferentlyError: It does not.
+        PermanentError: `InvalidConfig`: it does not, and a pod uses both: it would wait for itself.
     """
     if sharer is None:
         return
     wanted, present = record.time_slice(device.gpu_uuid), sharer.time_slice(device.gpu_uuid)
-    if wanted != present:
-        raise SharedDifferentlyError(record, device.device, sharer, wanted, present)
+    if wanted == present:
+        return
+    if set(record.pods) & set(sharer.pods):
+        raise _refusal(
+            record.ref,
+            device,
+            f"it has a share of {device.device} with {_slice_text(wanted)}, and claim "
+            f"{sharer.ref} of the same pod has one with {_slice_text(present)}",
+            "give the claims of the pod the same sharing config, or have them on different GPUs by "
+            "selectors, and create new claims",
+        )
+    raise SharedDifferentlyError(record, device.device, sharer, wanted, present)
 
 
 def minimum_capacity(claim: ResourceClaim, configured: Iterable[ConfiguredResult]) -> str:

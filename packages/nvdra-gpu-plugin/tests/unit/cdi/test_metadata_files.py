@@ -178,7 +178,36 @@ def test_a_directory_in_the_way_is_an_error_and_the_next_attempt_writes(node: No
         node.files.write(record("u"))
     node.path("claim-u").rmdir()
     node.files.restore()
+    assert not node.path("claim-u").exists(), "its claim was refused"
+    node.files.write(record("u"))
     assert is_of(node.path("claim-u"), "u")
+
+
+def test_a_file_that_cannot_be_restored_is_in_the_way_of_no_other_claim(node: Node) -> None:
+    for uid in ("a", "b", "c"):
+        node.files.write(record(uid))
+        node.path(f"claim-{uid}").unlink()
+    node.path("claim-a").mkdir()
+    with pytest.raises(OSError, match="Is a directory"):
+        node.files.restore()
+    assert is_of(node.path("claim-b"), "b")
+    assert is_of(node.path("claim-c"), "c")
+    node.path("claim-a").rmdir()
+    node.files.restore()
+    assert is_of(node.path("claim-a"), "a")
+
+
+def test_claims_with_the_longest_names_have_directories_of_their_own(node: Node) -> None:
+    claims = [record(uid, name="c" * 252 + uid) for uid in ("a", "b")]
+    for each in claims:
+        node.files.write(each)
+    directories = [name for name in node.left if name.startswith("ml_") and "/" not in name]
+    assert len(set(directories)) == 2
+    node.restarted(*claims).remove_others(claims)
+    assert set(directories) < node.left
+    for each in claims:
+        node.files.remove(each)
+    assert node.left == set()
 
 
 def test_the_files_of_a_claim_without_metadata_are_nobodys(node: Node) -> None:

@@ -90,10 +90,22 @@ async def test_a_claim_whose_metadata_cannot_be_written_is_refused_and_has_nothi
             await plugin.prepare(device)
         assert caught.value.reason is Reason.DEVICE_NODE_MISSING
         assert dict(plugin.prepared) == {}
+        assert plugin.steps.left_over == []
         assert node.is_clean()
         (node.root / "dra-device-metadata").unlink()
         await plugin.prepare(device)
         assert has_files(node)
+
+
+async def test_metadata_that_cannot_be_removed_keeps_no_place_of_a_refused_claim(
+    node: DivisibleNode,
+) -> None:
+    spec(node).mkdir(parents=True)
+    async with node.opened() as plugin:
+        with pytest.raises(PermanentError, match="device metadata of claim ml/claim-1"):
+            await plugin.prepare(LARGE)
+        assert plugin.steps.left_over == []
+        assert node.is_clean()
 
 
 @pytest.mark.parametrize("device", [WHOLE, LARGE])

@@ -1,6 +1,7 @@
 """Claims with shares of devices: what excludes what, and what those that share a GPU agree on."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from nvdra_api.errors import DriverError, PermanentError, Reason
@@ -190,6 +191,23 @@ def test_claims_that_share_a_gpu_want_the_same_of_it() -> None:
     assert theirs is not None
     assert "secret" not in theirs.message + theirs.remedy
     assert "time slice Long" in theirs.message
+
+
+def test_claims_of_one_pod_that_share_a_gpu_in_two_ways_are_told_at_once() -> None:
+    """To wait for the other one would be to wait for the pod itself."""
+    holder, record = sharing(1, config=time_slicing("Long")), sharing(2)
+    error = refusal(record.model_copy(update={"pods": holder.pods}), holder)
+    assert isinstance(error, PermanentError)
+    assert error.reason is Reason.INVALID_CONFIG
+    assert f"{holder.ref} of the same pod has one with time slice Long" in error.message
+
+
+def test_all_of_the_memory_is_all_that_is_published_which_is_whole_mebibytes() -> None:
+    odd = replace(h100(0), memory_bytes=15109 * 1024**2 + 4096)
+    consumed = {"memory": Quantity.parse("15109Mi")}
+    wanted = result("gpu-0", share_id(1), GpuConfig(), consumed)
+    found = planned(1, wanted, inventory=Inventory((odd,)), is_sharing=False)
+    assert not found.devices[0].is_shared
 
 
 def test_several_shares_of_a_gpu_in_one_claim_set_its_time_slice_once() -> None:
