@@ -478,8 +478,8 @@ MUTANTS: Final = (
     Mutant(
         "MPS: MIG devices share a daemon",
         f"{_PLUGIN}/mps/daemon_plan.py",
-        "            groups.setdefault((entry.config_index, mig_device), []).append((entry, device))",
-        "            groups.setdefault((entry.config_index, None), []).append((entry, device))",
+        "mig_device = None if isinstance(device, Gpu) else device.name",
+        "mig_device = None",
         "The server has the first of them, and clients of the others find no device.",
         (f"{_UNIT}/mps/test_daemon_plan.py",),
     ),
