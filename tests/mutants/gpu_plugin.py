@@ -398,7 +398,7 @@ MUTANTS: Final = (
     Mutant(
         "metadata: an attempt that is rolled back leaves it",
         f"{_PLUGIN}/claims/claim_steps.py",
-        "            await self._metadata.remove(record)\n",
+        "            await self._metadata.try_remove(record)\n",
         "",
         "Files of claims that are not prepared pile up.",
         (f"{_UNIT}/claims/test_claim_metadata.py",),

@@ -45,6 +45,7 @@ DEFAULTS = {
     "IMAGE_NAME": f"nvdra/nvdra-gpu-plugin:{__version__}",
     "IMAGE_PULL_POLICY": "IfNotPresent",
     "SERVICE_ACCOUNT_NAME": "nvdra-nvdra-gpu-plugin",
+    "MPS_DAEMON_PRIORITY_CLASS_NAME": "system-node-critical",
     "LOGGING_FORMAT": "json",
     "V": "4",
     "NVIDIA_VISIBLE_DEVICES": "void",
