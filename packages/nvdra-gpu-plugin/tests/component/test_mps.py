@@ -3,11 +3,14 @@
 import asyncio
 import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest_asyncio
 import yaml
-from nvdra_testing.hardware import driver_installation
+from nvdra_cdi.cache import Cache
+from nvdra_testing.hardware import driver_installation, gpu_modes
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
 from nvdra_testing.node import mps_pods, plugin
 from nvdra_testing.node.mps_pods import MpsPods
@@ -15,15 +18,7 @@ from nvdra_testing.node.rig import Rig, cdi_edits, cdi_names
 
 GATES = "--feature-gates=MPSSupport=true,DynamicMIG=true,TimeSlicingSettings=true"
 FLAGS = (GATES, *mps_pods.FLAGS)
-
-
-def shared(kind: str = "GpuConfig", **config: Any) -> list[object]:
-    """The config of a claim whose devices are shared by MPS, with these settings."""
-    sharing: dict[str, Any] = {"strategy": "MPS"}
-    if config:
-        sharing["mpsConfig"] = config
-    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, "sharing": sharing}
-    return [plugin.opaque_config(parameters)]
+MADE = "gpu-6-mig-3g40gb-9-4"
 
 
 def compute_mode(rig: Rig, index: int) -> str:
@@ -34,12 +29,12 @@ def compute_mode(rig: Rig, index: int) -> str:
 
 def is_clean(rig: Rig, pods: MpsPods) -> bool:
     """Whether nothing is left of any claim."""
-    return not (rig.recorded_claims() or pods.deployments() or pods.directories())
+    return not rig.recorded_claims() and pods.is_clean()
 
 
 @pytest_asyncio.fixture
 async def pods(rig: Rig) -> AsyncIterator[MpsPods]:
-    async with MpsPods(rig).serving() as serving:
+    async with MpsPods(rig.server, rig.node).serving() as serving:
         yield serving
 
 
@@ -51,7 +46,7 @@ async def test_a_claim_has_a_daemon_with_its_settings_and_its_containers_reach_i
         "defaultActiveThreadPercentage": 50,
         "defaultPinnedDeviceMemoryLimit": "10Gi",
     }
-    claim = rig.create_claim("gpu-1", "gpu-2", config=shared(**limit))
+    claim = rig.create_claim("gpu-1", "gpu-2", config=plugin.shared_by_mps(**limit))
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     device, daemon, *_ = cdi_names(answer)
     assert cdi_edits(rig, device)["deviceNodes"]
@@ -82,7 +77,7 @@ async def test_an_unprepare_needs_no_api_server_and_waits_for_the_daemon(
 ) -> None:
     await rig.start(*FLAGS)
     rig.node.nvidia_smi("-i", "0", "-c", "PROHIBITED")
-    claim = rig.create_claim("gpu-0", config=shared())
+    claim = rig.create_claim("gpu-0", config=plugin.shared_by_mps())
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     assert pods.running()
     with rig.server.paused():
@@ -101,7 +96,7 @@ async def test_a_daemon_that_is_not_ready_is_told_with_its_pods_words_and_the_re
 ) -> None:
     pods.is_idle = True
     await rig.start(*FLAGS)
-    claim = rig.create_claim("gpu-3", config=shared())
+    claim = rig.create_claim("gpu-3", config=plugin.shared_by_mps())
     other = rig.create_claim("gpu-3")
     call = asyncio.create_task(rig.dra.prepare([claim], timeout_s=6))  # noqa: TID251 - awaited below
     await rig.wait_until(lambda: bool(pods.deployments()), "the Deployment")
@@ -133,7 +128,7 @@ async def test_a_killed_plugin_finds_its_daemons_and_a_deployment_that_was_delet
     rig: Rig, pods: MpsPods
 ) -> None:
     await rig.start(*FLAGS)
-    claim = rig.create_claim("gpu-4", config=shared())
+    claim = rig.create_claim("gpu-4", config=plugin.shared_by_mps())
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     assert not answer.error
     (uid,) = pods.deployments()
@@ -146,6 +141,10 @@ async def test_a_killed_plugin_finds_its_daemons_and_a_deployment_that_was_delet
     await rig.wait_until(lambda: not pods.running(), "the daemon to end")
     assert (await rig.dra.prepare([claim]))[claim.uid] == answer
     assert pods.running()
+    name = next(iter(pods.deployments().values()))["metadata"]["name"]
+    rig.server.request("DELETE", f"{mps_pods.PATH}/{name}")
+    await rig.wait_until(lambda: not pods.running(), "the daemon to end")
+    await rig.wait_until(lambda: bool(pods.running()), "the daemon, without a call")
     await rig.dra.unprepare([claim])
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
@@ -154,7 +153,7 @@ async def test_after_a_reboot_the_daemon_of_a_held_claim_runs_again(
     rig: Rig, pods: MpsPods
 ) -> None:
     await rig.start(*FLAGS)
-    claim = rig.create_claim("gpu-5", config=shared())
+    claim = rig.create_claim("gpu-5", config=plugin.shared_by_mps())
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     await rig.stop()
     pods.reboot()
@@ -173,8 +172,7 @@ async def test_after_a_reboot_the_daemon_of_a_held_claim_runs_again(
 
 async def test_a_mig_device_is_made_and_shared(rig: Rig, pods: MpsPods) -> None:
     await rig.start(*FLAGS)
-    device = next(name for name in rig.devices() if name.startswith("gpu-6-mig-3g"))
-    claim = rig.create_claim(device, config=shared("MigDeviceConfig"))
+    claim = rig.create_claim(MADE, config=plugin.shared_by_mps("MigDeviceConfig"))
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     names = cdi_names(answer)
     assert len(names) == 2
@@ -187,11 +185,146 @@ async def test_a_mig_device_is_made_and_shared(rig: Rig, pods: MpsPods) -> None:
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
+async def test_after_a_reboot_a_mig_device_is_made_again_before_its_daemon_runs(
+    rig: Rig, pods: MpsPods
+) -> None:
+    await rig.start(*FLAGS)
+    claim = rig.create_claim(MADE, config=plugin.shared_by_mps("MigDeviceConfig"))
+    answer = (await rig.dra.prepare([claim]))[claim.uid]
+    await rig.stop()
+    pods.reboot()
+    pods.is_idle = True
+    driver_installation.reboot(rig.node)
+    assert gpu_modes.gpu_instances(rig.node) == []
+    await rig.start(*FLAGS)
+    await rig.wait_until(lambda: bool(gpu_modes.gpu_instances(rig.node)), "the MIG device")
+    await rig.wait_until(
+        lambda: '"uuid":"MIG-' in rig.recorded_claims()[claim.uid], "its UUID in the record"
+    )
+    assert not pods.running()
+    pods.is_idle = False
+    assert (await rig.dra.prepare([claim]))[claim.uid] == answer
+    assert pods.running()
+    assert cdi_edits(rig, cdi_names(answer)[1])["mounts"]
+    await rig.dra.unprepare([claim])
+    assert gpu_modes.gpu_instances(rig.node) == []
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
+
+
+async def test_a_mig_device_of_an_administrator_is_shared_and_stays(
+    rig: Rig, pods: MpsPods
+) -> None:
+    rig.node.nvidia_smi("-i", "0", "-mig", "1")
+    rig.node.make_mig_device(0, "1g.10gb", 0)
+    await rig.start("--feature-gates=MPSSupport=true", *mps_pods.FLAGS)
+    (device,) = (name for name in rig.devices() if "-mig-" in name)
+    config = plugin.shared_by_mps("MigDeviceConfig", defaultPinnedDeviceMemoryLimit="1Gi")
+    claim = rig.create_claim(device, config=config)
+    answer = (await rig.dra.prepare([claim]))[claim.uid]
+    own, daemon = cdi_names(answer)
+    assert cdi_edits(rig, own)["deviceNodes"]
+    assert cdi_edits(rig, daemon)["mounts"]
+    (wanted,) = pods.deployments().values()
+    arguments = wanted["spec"]["template"]["spec"]["containers"][0]["args"]
+    (limit,) = (each for each in arguments if each.startswith("--memory-limit=MIG-"))
+    assert limit.endswith("=1024M")
+    await rig.dra.unprepare([claim])
+    assert gpu_modes.gpu_instances(rig.node) == [(0, "1g.10gb", 0)]
+    assert device in rig.devices()
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
+
+
+async def test_the_metadata_and_the_status_of_a_claim_with_daemons_name_its_devices(
+    rig: Rig, pods: MpsPods
+) -> None:
+    await rig.start(f"{GATES},DeviceMetadata=true", *mps_pods.FLAGS)
+    claim = rig.create_claim(
+        "gpu-0", MADE, config=[*plugin.shared_by_mps(), *plugin.shared_by_mps("MigDeviceConfig")]
+    )
+    answer = (await rig.dra.prepare([claim]))[claim.uid]
+    names = [list(device.cdi_device_ids) for device in answer.devices]
+    assert [len(each) for each in names] == [3, 2], "device, daemon, and the request's metadata"
+    assert len(pods.running()) == 2
+    mounts = Cache([str(rig.node.cdi)]).resolve(names[0]).mounts
+    (metadata,) = (Path(each.host_path) for each in mounts if "metadata" in each.container_path)
+    path = f"{plugin.claims_path(claim.namespace)}/{claim.name}"
+
+    def uuids() -> list[str]:
+        found = rig.server.request("GET", path)["status"].get("devices") or ()
+        return [each["data"]["uuid"] for each in found]
+
+    await rig.wait_until(lambda: len(uuids()) == 2, "the status")
+    gpu, mig = sorted(uuids())
+    assert (gpu[:4], mig[:4]) == ("GPU-", "MIG-")
+    assert gpu in metadata.read_text()
+    assert mig in metadata.read_text()
+    await rig.stop(signal.SIGKILL)
+    await rig.start(f"{GATES},DeviceMetadata=true", *mps_pods.FLAGS)
+    assert (await rig.dra.prepare([claim]))[claim.uid] == answer
+    await rig.dra.unprepare([claim])
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
+    assert not metadata.exists()
+
+
+async def test_who_only_monitors_a_gpu_is_no_client_of_a_daemon(rig: Rig, pods: MpsPods) -> None:
+    await rig.start(*FLAGS)
+    monitor = rig.create_claim("gpu-0", admin=True, config=plugin.shared_by_mps())
+    assert len(cdi_names((await rig.dra.prepare([monitor]))[monitor.uid])) == 1
+    assert compute_mode(rig, 0) == "Default"
+    assert not pods.deployments()
+    claim = rig.create_claim("gpu-0", config=plugin.shared_by_mps())
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    await rig.dra.unprepare([monitor])
+    assert compute_mode(rig, 0) == "Exclusive_Process"
+    assert pods.running()
+    await rig.dra.unprepare([claim])
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
+
+
+async def test_a_share_cannot_take_the_gpu_from_those_that_take_turns(
+    rig: Rig, pods: MpsPods
+) -> None:
+    gates = f"{GATES},ConsumableShares=true"
+    await rig.start(gates, "--consumable-shares=unlimited", *mps_pods.FLAGS)
+    first = rig.create_claim("gpu-0", shares=[str(uuid4())], config=plugin.shared_by_time("Long"))
+    assert not (await rig.dra.prepare([first]))[first.uid].error
+    second = rig.create_claim("gpu-0", shares=[str(uuid4())], config=plugin.shared_by_mps())
+    text = (await rig.dra.prepare([second]))[second.uid].error
+    assert text.startswith("InvalidConfig: ")
+    assert "MPS is not available for a share" in text
+    assert gpu_modes.time_slice(rig.node, 0) == "Long"
+    assert compute_mode(rig, 0) == "Default"
+    assert not pods.deployments()
+    await rig.dra.unprepare([first])
+    assert gpu_modes.time_slice(rig.node, 0) == "Default"
+
+
+async def test_a_daemon_that_does_not_end_keeps_its_gpu_until_it_does(
+    rig: Rig, pods: MpsPods
+) -> None:
+    await rig.start(*FLAGS)
+    claim, other = (rig.create_claim("gpu-0", config=each) for each in (plugin.shared_by_mps(), []))
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    (process,) = pods.processes.values()
+    pods.is_idle = True
+    process.send_signal(signal.SIGSTOP)
+    text = (await rig.dra.unprepare([claim], timeout_s=40))[claim.uid].error
+    assert text.startswith("DeviceInUse: the MPS control daemon of claim")
+    assert "mps-control-daemon-" in text
+    assert compute_mode(rig, 0) == "Exclusive_Process"
+    refused = (await rig.dra.prepare([other], timeout_s=6))[other.uid].error
+    assert refused.startswith("DeviceInUse: gpu-0 is held by claim")
+    process.send_signal(signal.SIGCONT)
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone", timeout_s=30)
+    assert compute_mode(rig, 0) == "Default"
+    assert not (await rig.dra.prepare([other]))[other.uid].error
+
+
 async def test_a_claim_that_is_prepared_again_at_once_has_a_daemon_of_its_own(
     rig: Rig, pods: MpsPods
 ) -> None:
     await rig.start(*FLAGS)
-    claim = rig.create_claim("gpu-7", config=shared())
+    claim = rig.create_claim("gpu-7", config=plugin.shared_by_mps())
     for _ in range(3):
         assert not (await rig.dra.prepare([claim]))[claim.uid].error
         assert pods.running()
@@ -204,7 +337,7 @@ async def test_a_deployment_whose_directory_is_gone_is_deleted_at_the_start(
 ) -> None:
     pods.is_idle = True
     await rig.start(*FLAGS)
-    claim = rig.create_claim("gpu-0", config=shared())
+    claim = rig.create_claim("gpu-0", config=plugin.shared_by_mps())
     await rig.dra.prepare([claim], timeout_s=4)
     assert pods.deployments()
     await rig.stop(signal.SIGKILL)
@@ -221,7 +354,7 @@ async def test_a_claim_whose_record_is_lost_keeps_its_daemon_and_is_unprepared_p
 ) -> None:
     kubelet = CheckpointFile(rig.node.kubelet)
     await rig.start(*FLAGS)
-    claim = rig.create_claim("gpu-0", config=shared())
+    claim = rig.create_claim("gpu-0", config=plugin.shared_by_mps())
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     kubelet.add_claim(claim, answer)
     await rig.stop(signal.SIGKILL)
@@ -242,7 +375,7 @@ async def test_a_claim_is_unprepared_properly_after_the_gate_was_switched_off(
     rig: Rig, pods: MpsPods
 ) -> None:
     await rig.start(*FLAGS)
-    claim = rig.create_claim("gpu-2", config=shared())
+    claim = rig.create_claim("gpu-2", config=plugin.shared_by_mps())
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     await rig.stop()
     await rig.start()

@@ -122,7 +122,9 @@ async def nvml_released(rig: Rig) -> ReportedFailure:
 
 async def mps_not_ready(rig: Rig) -> ReportedFailure:
     await rig.start(JSON_LOGS, "--feature-gates=MPSSupport=true", *mps_pods.FLAGS)
-    rig.stack.callback(MpsPods(rig).remove_all)  # nothing runs the Deployment, and nobody ends it
+    rig.stack.callback(
+        MpsPods(rig.server, rig.node).remove_all
+    )  # nothing runs the Deployment, and nobody ends it
     config = {**SHARED_BY_TIME, "sharing": {"strategy": "MPS"}}
     claim = rig.create_claim("gpu-0", config=[plugin.opaque_config(config)])
     return await prepare_failing_claim(rig, claim, timeout_s=4)

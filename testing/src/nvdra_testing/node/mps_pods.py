@@ -19,7 +19,8 @@ from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.mps import daemon_files, deployment
 from nvdra_runtime.process import background_tasks
 
-from nvdra_testing.node.rig import Rig
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.node.plugin import DRIVER, Node
 
 NAMESPACE = "default"
 PATH = deployment.PATH.format(namespace=NAMESPACE)
@@ -35,16 +36,17 @@ class MpsPods:
         is_idle: Whether no pod is started: the kubelet has other things to do.
     """
 
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
+    def __init__(self, server: ApiServer, node: Node) -> None:
+        self._server = server
+        self._node = node
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.is_idle = False
 
     def deployments(self) -> dict[str, dict[str, Any]]:
         """The node's Deployments by UID."""
-        node = deployment.node_value(NodeName(self._rig.node.name))
+        node = deployment.node_value(NodeName(self._node.name))
         query = f"{PATH}?labelSelector={deployment.NODE_LABEL}%3D{node}"
-        found = self._rig.server.request("GET", query)["items"]
+        found = self._server.request("GET", query)["items"]
         return {each["metadata"]["uid"]: each for each in found}
 
     def running(self) -> list[str]:
@@ -53,7 +55,11 @@ class MpsPods:
 
     def directories(self) -> list[daemon_files.DaemonDirectory]:
         """What the node has of daemons."""
-        return list(daemon_files.all_of(self._rig.plugin_dir))
+        return list(daemon_files.all_of(self._node.kubelet / "plugins" / DRIVER))
+
+    def is_clean(self) -> bool:
+        """Whether nothing is left of any daemon."""
+        return not (self.directories() or self.deployments())
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["MpsPods"]:
@@ -73,7 +79,7 @@ class MpsPods:
         for each in self.directories():
             each.unmount()
         for name in [each["metadata"]["name"] for each in self.deployments().values()]:
-            self._rig.server.request("DELETE", f"{PATH}/{name}")
+            self._server.request("DELETE", f"{PATH}/{name}")
 
     async def _run(self) -> None:
         while True:
@@ -127,7 +133,7 @@ class MpsPods:
         if not path.endswith(f"/{mps_layout.PIPE}"):
             return path
         daemon = Path(path).parent.name
-        link = self._rig.node.kubelet.parent / f"p{hashlib.sha256(daemon.encode()).hexdigest()[:8]}"
+        link = self._node.kubelet.parent / f"p{hashlib.sha256(daemon.encode()).hexdigest()[:8]}"
         if not link.is_symlink():
             link.symlink_to(path)
         return str(link)

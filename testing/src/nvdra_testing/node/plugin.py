@@ -339,3 +339,14 @@ def shared_by_time(interval: str = "") -> list[dict[str, Any]]:
         "sharing": {"strategy": "TimeSlicing", **slicing},
     }
     return [opaque_config(config)]
+
+
+def shared_by_mps(kind: str = "GpuConfig", **config: Any) -> list[dict[str, Any]]:
+    """The config of a claim whose devices are shared by MPS, with these settings."""
+    settings = {"mpsConfig": config} if config else {}
+    parameters = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": kind,
+        "sharing": {"strategy": "MPS", **settings},
+    }
+    return [opaque_config(parameters)]

@@ -110,7 +110,7 @@ class ClaimSteps:
         begun = record.begun(self._prepared_claims.boot_id)
         await self._prepared_claims.add_started(record.ref, begun)
         try:
-            done = await self._do(begun)
+            done = await self._daemons.start(await self._do(begun))
             await verify()
             await self._write_spec(done)
             await self._metadata.write(done)
@@ -139,29 +139,38 @@ class ClaimSteps:
         """Do the steps of a prepared claim again, if what they did is gone, as after a reboot.
 
         Raises:
+            DaemonStartingError: Everything else is done. Wait without a lock, and call this again.
             DriverError: A step failed. The claim stays prepared, and this can be repeated.
         """
         if not record.steps:
             return record
-        boot = self._prepared_claims.boot_id
-        is_begun = record.steps_boot == boot
-        if is_begun and await self._is_done(record):
+        is_done = await self._is_done(record)
+        if is_done and await self._daemons.are_ready(record):
             await self._write_spec(record)
             return record
-        former = record
-        if not is_begun:
-            record = await self._inspect(record)
-        begun = record.begun(boot)
-        await self._prepared_claims.add(record.ref, begun)
-        done = metadata_plan.with_generation(await self._do(begun), former)
+        if not is_done:
+            record = await self._redo(record)
+        done = await self._daemons.start(record)
         await self._write_spec(done)
-        await self._metadata.write(done)
         await self._prepared_claims.add(record.ref, done)
         LOG.info(
             "What a prepared claim needs was done to the hardware again",
             claim=str(record.ref),
             devices=[step.device for step in done.steps],
         )
+        return done
+
+    async def _redo(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        """Do the steps of a prepared claim again that change GPUs."""
+        former, boot = record, self._prepared_claims.boot_id
+        if record.steps_boot != boot:
+            record = await self._inspect(record)
+        begun = record.begun(boot)
+        await self._prepared_claims.add(record.ref, begun)
+        done = metadata_plan.with_generation(await self._do(begun), former)
+        await self._metadata.write(done)
+        if done.daemons:  # which may take minutes, and what was made is known by now
+            await self._prepared_claims.add(record.ref, done)
         return done
 
     async def try_roll_back(self, record: GpuClaimRecord) -> bool:
@@ -214,6 +223,21 @@ class ClaimSteps:
             each
             for each in self._prepared_claims.started
             if each.uid not in self._busy and not self._is_awaited(each.uid)
+        ]
+
+    async def without_daemons(self) -> list[ClaimUID]:
+        """The prepared claims of which an MPS daemon does not run, and nothing starts it.
+
+        Raises:
+            RetryableError: `MpsNotReady`: files cannot be read.
+        """
+        claims = [record for record in self._prepared_claims.values() if record.daemons]
+        return [
+            each.uid
+            for each in claims
+            if each.uid not in self._busy
+            and not self._prepared_claims.is_started(each.uid)
+            and not await self._daemons.are_ready(each)
         ]
 
     def _is_awaited(self, uid: ClaimUID) -> bool:
@@ -274,11 +298,12 @@ class ClaimSteps:
         return None
 
     async def _do(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        """Do the steps that change GPUs."""
         if record.gpu_steps:
             with self._telemetry.step("do steps"):
                 done = await _on_each_gpu(record.gpu_steps, self._do_step)
             record = record.with_steps((*done, *record.daemons))
-        return await self._daemons.start(record)
+        return record
 
     async def _do_step(self, step: Step) -> Step:
         match step:
@@ -299,7 +324,7 @@ class ClaimSteps:
                 )
                 return step
             case ShareByMps():
-                raise AssertionError("daemons are started after all other steps")
+                raise AssertionError("a daemon changes no GPU")
 
     async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
         if isinstance(step, DisableMigMode | ShareByMps):
@@ -324,10 +349,13 @@ class ClaimSteps:
         return step.model_copy(update={"made": None})
 
     async def _is_done(self, record: GpuClaimRecord) -> bool:
+        """Whether the steps that change GPUs are done."""
+        if record.steps_boot != self._prepared_claims.boot_id:
+            return False
         for step in record.gpu_steps:
             if not await self._is_step_done(step):
                 return False
-        return await self._daemons.are_ready(record)
+        return True
 
     async def _is_step_done(self, step: Step) -> bool:
         match step:
@@ -344,7 +372,7 @@ class ClaimSteps:
                     step.gpu, step.device, sharing_changes.has_compute_mode, step
                 )
             case ShareByMps():
-                raise AssertionError("daemons are asked all together")
+                raise AssertionError("a daemon changes no GPU")
 
     async def _write_spec(self, record: GpuClaimRecord) -> None:
         """Write the claim's own spec, if it needs one.

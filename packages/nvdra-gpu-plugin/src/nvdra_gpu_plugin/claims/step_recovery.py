@@ -69,6 +69,8 @@ class StepRecovery:
         self._gate = gate
         self._events = events
         self._reported: dict[ClaimUID, str] = {}
+        self._starting: asyncio.Queue[DaemonStartingError] = asyncio.Queue()
+        self._awaited: set[ClaimUID] = set()
         self._is_complete = False
 
     async def roll_back_others(
@@ -99,6 +101,7 @@ class StepRecovery:
         """Recover claims as soon as the hardware is known or changes. Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recover_repeatedly())
+            group.create_task(self._await_daemons())
             await recovery.done.wait()
             await self._remove_other_specs()
             self._is_complete = False  # records may have been added
@@ -110,8 +113,10 @@ class StepRecovery:
                 self._is_complete = True  # unless somebody says otherwise meanwhile
                 if not await self._recover(self._with_steps):
                     self._is_complete = False
-            elif left := self._steps.left_over:
-                await self._recover([record.uid for record in left])
+            else:
+                await self._recover([record.uid for record in self._steps.left_over])
+                with suppress(DriverError):  # the disk does not respond
+                    await self._recover(await self._steps.without_daemons())
             with suppress(TimeoutError):
                 async with asyncio.timeout(_INTERVAL_S):
                     serial = await self._gpus.changed_since(serial)
@@ -152,7 +157,10 @@ class StepRecovery:
                         return False
                     await self._recover_one(uid)
         except DaemonStartingError as starting:
-            return await self._wait_for_daemons(record, starting)
+            if uid not in self._awaited:
+                self._awaited.add(uid)
+                self._starting.put_nowait(starting)
+            return True  # whatever comes of it
         except DriverError as error:
             if error.reason is not Reason.LOCK_TIMEOUT:  # somebody works on it
                 self._report(record, error)
@@ -160,23 +168,27 @@ class StepRecovery:
         self._reported.pop(uid, None)
         return True
 
-    async def _wait_for_daemons(
-        self, record: GpuClaimRecord, starting: DaemonStartingError
-    ) -> bool:
-        """Wait for daemons without a lock, and do what is to be done after them."""
-        deadline = asyncio.get_running_loop().time() + _DAEMONS_TIMEOUT_S
+    async def _await_daemons(self) -> None:
+        """Wait for the daemons of each claim by itself, while other claims are recovered."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                group.create_task(self._wait_for_daemons(await self._starting.get()))
+
+    async def _wait_for_daemons(self, starting: DaemonStartingError) -> None:
+        """Wait for a claim's daemons without a lock, and do what is to be done after them."""
+        uid, now = starting.uid, asyncio.get_running_loop().time
+        is_done = False
         try:
-            await self._steps.wait_for_daemons(starting, deadline)
-            async with self._locked(record, deadline + _LOCK_TIMEOUT_S):
-                with self._gate.passed() as may_use_gpus:
-                    if not may_use_gpus:
-                        return False
-                    await self._recover_one(record.uid)
+            await self._steps.wait_for_daemons(starting, now() + _DAEMONS_TIMEOUT_S)
         except DriverError as error:
-            self._report(record, error)
-            return False
-        self._reported.pop(record.uid, None)
-        return True
+            if (record := self._prepared_claims.get(uid)) is not None:
+                self._report(record, error)
+        else:
+            self._awaited.discard(uid)
+            is_done = await self._try_recover(uid, now() + _LOCK_TIMEOUT_S)
+        self._awaited.discard(uid)
+        if not is_done:
+            self._is_complete = False
 
     @asynccontextmanager
     async def _locked(self, record: GpuClaimRecord, deadline: float) -> AsyncIterator[None]:

@@ -40,6 +40,8 @@ _FILES_TIMEOUT_S: Final = 10.0
 _CALL_TIMEOUT_S: Final = 10.0
 _END_TIMEOUT_S: Final = 15.0
 """How long an unprepare waits for a daemon, which takes 10 s to end one that does not want to."""
+_END_AGAIN_TIMEOUT_S: Final = 1.0
+"""How long a later attempt waits. It holds the locks of GPUs of which others may have parts."""
 _INTERVAL_S: Final = 0.25
 """Between two looks at the daemon's files, which cost three system calls. The kubelet's probe says
 the same a second or two later, by way of the API server."""
@@ -107,6 +109,7 @@ class MpsDaemons:
         self._host = host
         self._files = files
         self._telemetry = telemetry
+        self._ends_by: dict[Path, float] = {}
 
     async def start(self, record: GpuClaimRecord) -> GpuClaimRecord:
         """Start a claim's daemons. Its other steps are done, so that all UUIDs are known.
@@ -177,11 +180,14 @@ class MpsDaemons:
             for each in directories:
                 await self._wait_ended(record, each)
                 await self._run(record.ref, each.unmount)
+                self._ends_by.pop(each.path, None)
         self.stopped.set()
 
     async def _wait_ended(self, record: GpuClaimRecord, directory: DaemonDirectory) -> None:
+        now = asyncio.get_running_loop().time()
+        ends_by = self._ends_by.setdefault(directory.path, now + _END_TIMEOUT_S)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_END_TIMEOUT_S):
+            async with asyncio.timeout_at(max(ends_by, now + _END_AGAIN_TIMEOUT_S)):
                 while await self._run(  # noqa: ASYNC110 - the kernel tells nobody
                     record.ref, _is_locked, directory
                 ):
@@ -206,6 +212,7 @@ class MpsDaemons:
         uuids = record.uuids_of(step)
         limits = daemon_plan.memory_limits(step, record.ref, uuids)
         directory = DaemonDirectory(Path(step.directory))
+        self._ends_by.pop(directory.path, None)
         memory = daemon_files.memory_kib(self._host.proc)
         await self._run(record.ref, directory.allow, step.run, step.model_dump_json(), memory)
         if not await self._run(record.ref, directory.is_ready, step.run):
