@@ -412,6 +412,14 @@ MUTANTS: Final = (
         (f"{_UNIT}/claims/test_claim_steps.py",),
     ),
     Mutant(
+        "MPS: servers that clients started before the settings go on",
+        f"{_PLUGIN}/mps/daemon_command.py",
+        "                self._end_early_servers()\n",
+        "",
+        "After a restart of its daemon, a claim's processes have no limits.",
+        (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
+    Mutant(
         "MPS: who only monitors a GPU is a client",
         f"{_PLUGIN}/mps/daemon_plan.py",
         "    if entry.result.admin_access or not isinstance(",
@@ -501,13 +509,5 @@ MUTANTS: Final = (
             "packages/nvdra-gpu-plugin/tests/component/test_mps.py"
             "::test_an_unprepare_needs_no_api_server_and_waits_for_the_daemon",
         ),
-    ),
-    Mutant(
-        "MPS: servers that clients started before the settings go on",
-        f"{_PLUGIN}/mps/daemon_command.py",
-        "                self._end_early_servers()\n",
-        "",
-        "After a restart of its daemon, a claim's processes have no limits.",
-        (f"{_UNIT}/mps/test_daemon_command.py",),
     ),
 )

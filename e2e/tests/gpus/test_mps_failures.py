@@ -34,6 +34,23 @@ def test_a_daemons_pod_that_is_deleted_comes_back_with_its_limits(
     assert mps_daemons.compute_mode(with_all_gates, NODE, device.uuid) == "default"
 
 
+def test_a_deployment_that_somebody_deletes_is_created_again_while_its_pod_runs(
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    device = with_all_gates.device(NODE, "gpu-6")
+    mps_daemons.apply_claim(pods, "shared", device.uuid)
+    pods.apply(mps_daemons.python_pod(workloads.pod("p", claims=["shared"])))
+    pods.wait_running("p")
+    (old,) = mps_daemons.daemon_pods(with_all_gates)
+    (name,) = mps_daemons.deployments(with_all_gates)
+    with_all_gates.driver_namespace.delete("deployment", name)
+    wait_ready_daemon(with_all_gates, old["metadata"]["uid"])
+    assert mps_daemons.deployments(with_all_gates) == [name]
+    assert mps_daemons.cuda_view(pods, "p") == mps_daemons.HALF_OF_AN_H100
+    pods.delete("pod", "p")
+    mps_daemons.wait_gone(with_all_gates, NODE)
+
+
 def test_a_client_that_comes_before_a_restarted_daemon_has_its_settings_does_not_undo_them(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
