@@ -5,34 +5,30 @@ daemon's process ends, however it ends, and a reboot leaves none: unlike an entr
 cannot outlive the daemon. The file has the UID of the daemon's pod, so the file of an earlier pod
 says nothing of a daemon that does not know the lock.
 
-It is a lock of the open file (`fcntl(2)`, "Open file description locks"), which can be queried
-without taking it. The functions block: call them on a thread for files.
+The functions block: call them on a thread for files.
 Source: docs/decisions/imex-daemon.md, "What does the lock in the domain's directory say?".
 """
 
-import fcntl
 import os
-import struct
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 from nvdra_api.ids import PodUID
 
+from nvdra_runtime.node import open_file_lock
 from nvdra_runtime.node.files import write_atomic
 
 FILE: Final = "ready.lock"
 
-_FLOCK: Final = struct.Struct("hhqqi4x")
-"""`struct flock` of Linux on 64-bit machines: type, whence, start, length, process."""
 _MAX_UID: Final = 64
 
 
 def create(directory: Path, pod: PodUID) -> int:
     """Replace the file by one of this pod that nobody has locked; return its descriptor.
 
-    The lock is held as long as the descriptor is open: programs that are started must not inherit
-    it.
+    The daemon takes and releases the lock by it (`open_file_lock`). Programs that it starts must
+    not inherit it.
 
     Raises:
         OSError: The file system refused, or does not know such locks.
@@ -41,21 +37,11 @@ def create(directory: Path, pod: PodUID) -> int:
     write_atomic(path, pod.encode())
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        release(descriptor)
+        open_file_lock.release(descriptor)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def hold(descriptor: int) -> None:
-    """Take the lock. It does not block: each daemon has made its own file."""
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _pack(fcntl.F_WRLCK))
-
-
-def release(descriptor: int) -> None:
-    """Release the lock if it is held."""
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _pack(fcntl.F_UNLCK))
 
 
 def is_held(directory: int, pods: Collection[PodUID]) -> bool | None:
@@ -77,12 +63,6 @@ def is_held(directory: int, pods: Collection[PodUID]) -> bool | None:
     try:
         if os.read(descriptor, _MAX_UID).decode(errors="replace") not in pods:
             return None
-        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _pack(fcntl.F_WRLCK))
+        return open_file_lock.is_held(descriptor)
     finally:
         os.close(descriptor)
-    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
-
-
-def _pack(kind: int) -> bytes:
-    """The whole file."""
-    return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from nvdra_api.ids import PodUID
 from nvdra_runtime.computedomain import ready_lock
+from nvdra_runtime.node import open_file_lock
 
 POD, SUCCESSOR = PodUID("11111111-2222-3333-4444-555555555555"), PodUID("successor")
 HOLDER = """
 import sys
 from pathlib import Path
 from nvdra_runtime.computedomain import ready_lock
-ready_lock.hold(ready_lock.create(Path(sys.argv[1]), sys.argv[2]))
+from nvdra_runtime.node import open_file_lock
+open_file_lock.acquire(ready_lock.create(Path(sys.argv[1]), sys.argv[2]))
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -36,10 +38,10 @@ def test_without_a_file_nothing_is_known(directory: int) -> None:
 def test_the_lock_is_seen_while_it_is_held(tmp_path: Path, directory: int) -> None:
     descriptor = ready_lock.create(tmp_path, POD)
     assert ready_lock.is_held(directory, [POD]) is False
-    ready_lock.hold(descriptor)
-    ready_lock.hold(descriptor)
+    open_file_lock.acquire(descriptor)
+    open_file_lock.acquire(descriptor)
     assert [ready_lock.is_held(directory, [POD]) for _ in range(2)] == [True, True]
-    ready_lock.release(descriptor)
+    open_file_lock.release(descriptor)
     assert ready_lock.is_held(directory, [POD]) is False
     os.close(descriptor)
 
@@ -56,7 +58,7 @@ def test_it_ends_with_the_process_that_holds_it(tmp_path: Path, directory: int) 
 
 def test_the_file_of_an_earlier_pod_says_nothing(tmp_path: Path, directory: int) -> None:
     descriptor = ready_lock.create(tmp_path, POD)
-    ready_lock.hold(descriptor)
+    open_file_lock.acquire(descriptor)
     assert ready_lock.is_held(directory, [SUCCESSOR]) is None
     os.close(descriptor)
     assert ready_lock.is_held(directory, [SUCCESSOR]) is None
@@ -66,10 +68,10 @@ def test_a_daemon_that_starts_is_not_ready_by_the_lock_of_another_that_still_run
     tmp_path: Path, directory: int
 ) -> None:
     former = ready_lock.create(tmp_path, POD)
-    ready_lock.hold(former)
+    open_file_lock.acquire(former)
     successor = ready_lock.create(tmp_path, SUCCESSOR)
     assert ready_lock.is_held(directory, [SUCCESSOR]) is False
-    ready_lock.hold(successor)
+    open_file_lock.acquire(successor)
     assert ready_lock.is_held(directory, [SUCCESSOR]) is True
     for descriptor in (former, successor):
         os.close(descriptor)

@@ -10,6 +10,7 @@ from nvdra_api.errors import Reason, RetryableError
 from nvdra_api.ids import DomainUID, PodUID
 from nvdra_cd_plugin.daemon.domain_directories import TEMPLATE_NAME, DomainDirectories
 from nvdra_runtime.computedomain import ready_lock
+from nvdra_runtime.node import open_file_lock
 
 UID = DomainUID("11111111-2222-3333-4444-555555555555")
 OTHER = DomainUID("99999999-2222-3333-4444-555555555555")
@@ -100,7 +101,7 @@ def test_the_lock_of_a_daemon_is_looked_for_in_its_domains_directory(tmp_path: P
     assert files.is_ready_lock_held(UID, [POD]) is None
     descriptor = ready_lock.create(files.path(UID), POD)
     assert files.is_ready_lock_held(UID, [POD]) is False
-    ready_lock.hold(descriptor)
+    open_file_lock.acquire(descriptor)
     assert files.is_ready_lock_held(UID, [POD]) is True
     assert files.is_ready_lock_held(OTHER, [POD]) is None
     os.close(descriptor)

@@ -3,16 +3,14 @@
 It runs nvidia-cuda-mps-control while the files of the daemon's directory allow it, makes its
 settings, reads them back, and says that it is ready. When they forbid it, it ends the daemon and
 waits, so that the kubelet has nothing to start again. A lock on a file, which the daemon's
-processes inherit, tells the plugin whether one of them lives. It needs no API server, and only
-Python's own library: one runs for each claim. Source: docs/reference/gpu-prepare.md, "MPS".
+processes inherit, tells the plugin whether one of them lives. It needs no API server, and little
+beside Python's own library: one runs for each claim. Source: docs/reference/gpu-prepare.md, "MPS".
 """
 
 import argparse
-import fcntl
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -21,6 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from nvdra_runtime.node import open_file_lock
 
 from nvdra_gpu_plugin.devices import mps_layout
 
@@ -33,8 +33,6 @@ _END_TIMEOUT_S: Final = 3.0
 """For each of `quit`, SIGTERM and SIGKILL. Together they take less than the grace of a pod."""
 _PERMISSION: Final = "the plugin allows this daemon to run"
 _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
-_FLOCK: Final = struct.Struct("hhqqi4x")
-"""`struct flock` of Linux on 64-bit machines: type, whence, start, length, process."""
 _PROGRAM_DIRS: Final = ("usr/bin", "bin", "usr/local/bin")
 _LIBRARY_DIRS: Final = ("lib64", "lib", "usr/lib64", "usr/lib", "usr/lib/x86_64-linux-gnu")
 
@@ -157,13 +155,7 @@ class Supervisor:
         path = self._daemon.directory / mps_layout.LOCK
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            try:
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
-            except (BlockingIOError, PermissionError):
-                yield None
-            else:
-                yield descriptor
+            yield descriptor if open_file_lock.acquire(descriptor) else None
         finally:
             os.close(descriptor)
 

@@ -7,11 +7,9 @@ Source: docs/decisions/gpu-plugin.md, "How does the plugin know whether an MPS d
 """
 
 import ctypes
-import fcntl
 import json
 import os
 import shutil
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,14 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from nvdra_api.ids import ClaimUID
+from nvdra_runtime.node import open_file_lock
 from nvdra_runtime.node.files import fsync_directory, write_atomic
 
 from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.devices.steps import ShareByMps
 
 _MODE: Final = 0o755
-_FLOCK: Final = struct.Struct("hhqqi4x")
-"""`struct flock` of Linux on 64-bit machines: type, whence, start, length, process."""
 _MOUNT_FLAGS: Final = 0x2 | 0x4 | 0x8 | 0x200000
 """MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_RELATIME."""
 _MNT_DETACH: Final = 2
@@ -93,11 +90,9 @@ class DaemonDirectory:
         except FileNotFoundError:
             return False
         try:
-            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, wanted)
+            return open_file_lock.is_held(descriptor)
         finally:
             os.close(descriptor)
-        return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
 
     def is_ready(self, run: str) -> bool:
         """Whether this run of the daemon lives, and has the settings that its command names.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nvdra_api.ids import PodUID
 from nvdra_runtime.computedomain import ready_lock
+from nvdra_runtime.node import open_file_lock
 from nvdra_runtime.telemetry import logs
 
 LOG = logs.logger(__name__)
@@ -42,7 +43,7 @@ class ReadyLockHolder:
         if self._descriptor is None:
             return
         try:
-            (ready_lock.hold if is_ready else ready_lock.release)(self._descriptor)
+            (open_file_lock.acquire if is_ready else open_file_lock.release)(self._descriptor)
         except OSError as error:
             self._give_up(error)
 
