@@ -132,6 +132,10 @@ class Pod:
     def wait_ready(self, run: str = RUN) -> None:
         self.wait(lambda: self.directory.is_ready(run))
 
+    def wait_waiting(self, count: int) -> None:
+        """Wait until so many have said that they wait."""
+        self.wait(lambda: self.output.read_text().count("Waiting until") == count)
+
     def wait_ended(self) -> None:
         self.wait(lambda: not self.directory.is_locked)
 
@@ -163,8 +167,9 @@ def test_it_does_not_start_before_it_is_allowed(pod: Pod) -> None:
     pod.allow()
     pod.directory.forbid()
     process = pod.start()
+    pod.wait_waiting(1)
     pod.start(run="of an earlier attempt")
-    time.sleep(1.5)  # noqa: TID251 - nothing is to happen
+    pod.wait_waiting(2)
     assert pod.log == ""
     assert process.poll() is None, "the kubelet has nothing to start again"
     pod.allow()
@@ -287,7 +292,7 @@ def test_after_a_reboot_it_waits_for_its_shared_memory(pod: Pod) -> None:
     pod.allow()
     pod.directory.unmount()
     process = pod.start()
-    time.sleep(1)  # noqa: TID251 - nothing is to happen
+    pod.wait_waiting(1)
     assert pod.log == ""
     pod.allow()
     assert process.wait(15) == 0, "the kubelet makes another container"
