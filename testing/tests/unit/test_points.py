@@ -74,3 +74,17 @@ def test_a_death_is_seen_also_where_another_threads_line_came_between() -> None:
     assert points.point_of_death(strace.parse(trace, {}), "fsync", NODE) == KillPoint(
         "fsync", "cdi", 1
     )
+
+
+def test_a_daemons_directory_and_its_file_system_have_the_same_names_on_every_node() -> None:
+    shm = f"{PLUGIN}/mps/0c5ecb2e-55b4-4b1c-8a1d-0d5f0b9e1f00-a8cac/shm"
+    trace = f"""
+10 mkdir("{shm}", 0755) = 0
+10 mount("shm", "{shm}", "tmpfs", MS_NOSUID, "size=1k") = 0
+10 umount2("{shm}", MNT_DETACH) = 0
+"""
+    found, _ = points.kill_points(strace.parse(trace, {}), NODE)
+    named = "mps/<uid>-<devices>/shm"
+    assert [point for point, _ in found] == [
+        KillPoint(call, named, 1) for call in ("mkdir", "mount", "umount2")
+    ]

@@ -19,12 +19,15 @@ from nvdra_testing.crash_campaigns.plugin_operations import (
 from nvdra_testing.crash_campaigns.plugin_sandbox import DIVIDING_GPU_PLUGIN
 from nvdra_testing.crash_campaigns.pytest_plugin import Campaigns
 from nvdra_testing.crash_campaigns.step_operations import (
-    GATES,
+    FLAGS,
+    GPU_WITH_DAEMON,
     MIG_DEVICE,
     SHARED_GPU,
+    PrepareWithDaemon,
     PrepareWithSteps,
     StartAfterKilledPrepare,
     StartAfterReboot,
+    UnprepareWithDaemon,
     UnprepareWithSteps,
 )
 
@@ -35,6 +38,8 @@ WITH_STEPS = (
     StartAfterReboot(MIG_DEVICE),
     PrepareWithSteps(SHARED_GPU),
     UnprepareWithSteps(SHARED_GPU),
+    PrepareWithDaemon(GPU_WITH_DAEMON),
+    UnprepareWithDaemon(GPU_WITH_DAEMON),
 )
 
 
@@ -58,6 +63,6 @@ async def test_killed_while_it_changes_hardware_the_plugin_ends_it_or_undoes_it(
     selected = campaigns.select(golden_points.load("gpu_plugin"), selection.STEPS)
     campaigns.check(
         await plugin_campaign.run_plugin_campaign(
-            server, operation, selected, DIVIDING_GPU_PLUGIN, [GATES]
+            server, operation, selected, DIVIDING_GPU_PLUGIN, FLAGS
         )
     )

@@ -1,9 +1,9 @@
 """Random orders of prepare, unprepare, crash, restart, reboot and deletion, against a model.
 
 Claims are for whole GPUs, for MIG devices that are made for them, and for both; some have admin
-access to whole GPUs, and some have shares of them. The plugin's process, the API server and the
-node's files are real, the test is the kubelet. CI runs 100 sequences of up to 12 steps;
-`--sequences=2000 --sequences-seed=7` runs others.
+access to whole GPUs, some have shares of them, and some share one by MPS. The plugin's process, the
+API server, the daemons and the node's files are real, the test is the kubelet. CI runs 100
+sequences of up to 12 steps; `--sequences=2000 --sequences-seed=7` runs others.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ import functools
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from queue import Empty, Queue
-from typing import cast
+from typing import Any, cast
 from uuid import uuid4
 
 import grpc
@@ -42,10 +42,15 @@ from nvdra_testing.crash_campaigns.claim_model import (
 )
 from nvdra_testing.crash_campaigns.plugin_sandbox import DIVIDING_GPU_PLUGIN
 from nvdra_testing.crash_campaigns.threaded_sandboxes import ThreadedSandbox
+from nvdra_testing.hardware import gpu_modes
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
-from nvdra_testing.node import plugin
+from nvdra_testing.node import mps_pods, plugin
 
-FLAGS = ("--feature-gates=DynamicMIG=true,ConsumableShares=true", "--consumable-shares=unlimited")
+FLAGS = (
+    "--feature-gates=DynamicMIG=true,ConsumableShares=true,MPSSupport=true",
+    "--consumable-shares=unlimited",
+    *mps_pods.FLAGS,
+)
 GPUS = ("gpu-0", "gpu-1", "gpu-2")
 """Few, so that claims meet."""
 MADE = tuple(
@@ -71,7 +76,7 @@ BATCH = 10
 SHORT_S = 2.0
 """A caller's patience for what must be refused: it is answered in half of this."""
 LONG_S = 20.0
-TOO_LATE = ("DeadlineExceeded", "ApiUnavailable", "LockTimeout")
+TOO_LATE = ("DeadlineExceeded", "ApiUnavailable", "LockTimeout", "MpsNotReady")
 """Answers that say nothing of who holds what."""
 WAIT_S = 0.1
 """How long the holder of a GPU lets a new claim wait; either order of the two calls is right."""
@@ -119,6 +124,12 @@ class Node(RuleBasedStateMachine):
         return multiple(
             *(self._created("", devices, is_admin=False, is_share=True) for _ in range(number))
         )
+
+    @rule(target=claims, gpu=strategies.sampled_from(GPUS))
+    def create_with_daemon(self, gpu: str) -> ModelClaim:
+        """Create a claim that shares a whole GPU by MPS."""
+        self.done["MPS"] += 1
+        return self._created("", (gpu,), is_admin=False, config=plugin.shared_by_mps())
 
     @rule(target=claims, claim=claims, again=strategies.none() | strategies.sampled_from(GPUS))
     def delete(
@@ -207,6 +218,7 @@ class Node(RuleBasedStateMachine):
                 return
             self.stage.run(self.lane.kill())
             if how == "reboot":
+                self.stage.pods.reboot()
                 self.lane.reboot()
 
     # What must be true at any time
@@ -242,14 +254,25 @@ class Node(RuleBasedStateMachine):
                 self.prepare_one(claim)
         self.the_records_are_those_of_the_books()
         self.stage.run(self._unprepared(self.everything))
+        self.stage.run(self.lane.wait_until(self.stage.pods.is_clean, "daemons to be deleted"))
         self.stage.run(node_checks.check_nothing_prepared(self.lane, GPUS))
         left = json.loads(self.lane.node.simctl("mig", "list", "--json"))
         assert left == [], f"MIG devices are left: {left}"
+        exclusive = [
+            index for index in range(len(GPUS)) if gpu_modes.is_exclusive(self.lane.node, index)
+        ]
+        assert not exclusive, f"GPUs are left exclusive: {exclusive}"
         for claim in [*self.books.existing]:
             self.lane.delete_claim(claim.ref)
 
     def _created(
-        self, name: str, devices: tuple[str, ...], is_admin: bool, *, is_share: bool = False
+        self,
+        name: str,
+        devices: tuple[str, ...],
+        is_admin: bool,
+        *,
+        is_share: bool = False,
+        config: Sequence[Mapping[str, Any]] = (),
     ) -> ModelClaim:
         shares = tuple(str(uuid4()) for _ in devices) if is_share else ()
         ref = plugin.create_allocated_claim(
@@ -259,6 +282,7 @@ class Node(RuleBasedStateMachine):
             admin=is_admin,
             name=name,
             shares=shares,
+            config=config,
         )
         claim = ModelClaim(ref, devices, is_admin, shares)
         self.done["share"] += len(shares)

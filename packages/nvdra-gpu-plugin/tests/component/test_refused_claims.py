@@ -16,6 +16,7 @@ TIME_SLICING = {
     "sharing": {"strategy": "TimeSlicing"},
 }
 MPS = {**TIME_SLICING, "sharing": {"strategy": "MPS"}}
+EMPTY: dict[str, object] = {**TIME_SLICING, "sharing": {}}
 TYPO = {**TIME_SLICING, "sharing": {"strategy": "TimeSlicing", "interval": "Long"}}
 
 
@@ -88,6 +89,7 @@ async def test_a_device_that_another_claim_holds(rig: Rig) -> None:
             "InvalidConfig",
             "GpuConfi",
         ),
+        (EMPTY, "InvalidConfig", "unknown GPU sharing strategy"),
     ],
 )
 async def test_a_config_that_cannot_be_applied(

@@ -27,6 +27,8 @@ async def run_plugin_campaign(
             await stack.enter_async_context(plugin_sandbox.open_sandbox(server, tested, flags))
             for _ in range(SANDBOXES)
         ]
+        for each in sandboxes:
+            await stack.enter_async_context(operation.neighbours(each))
         await asyncio.gather(*(operation.prepare_sandbox(each) for each in sandboxes))
         return await runner.run_campaign(
             operation.name,

@@ -5,6 +5,8 @@ prepare, and the unprepared claim is the last one of an older driver.
 """
 
 import asyncio
+import contextlib
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from nvdra_api.resource.claims import ClaimRef
@@ -29,6 +31,11 @@ class Operation(Protocol):
 
     name: str
     is_start: bool
+
+    def neighbours(self, sandbox: PluginSandbox) -> AbstractAsyncContextManager[object]:
+        """What runs on the sandbox's node beside the plugin, and is not killed with it."""
+        del sandbox
+        return contextlib.nullcontext()
 
     async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
         """Save the initial state of the strikes; called once per sandbox."""

@@ -31,6 +31,8 @@ CALLS = (
     "mkdir",
     "mkdirat",
     "rmdir",
+    "mount",
+    "umount2",
     "connect",
     "sendmsg",
     "sendto",
@@ -45,6 +47,8 @@ _ENDPOINT = re.compile(r"\[(?P<own>\d+)->(?P<peer>\d+)(?:,\"(?P<path>[^\"]*)\")?
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CLAIM_SPEC = re.compile(r"(?:(?<=-claim_)|(?<=-claim-device_))[0-9a-f][0-9a-f-]*(?=\.)")
 """The UID in a CDI spec's name; the name of a temporary file has only its beginning."""
+_DAEMON = re.compile(r"(?<=mps/<uid>-)[0-9a-f]{5}\b")
+"""What the name of an MPS daemon's directory has of its devices."""
 _PORT = re.compile(r"sin_port=htons\((\d+)\)|->[\d.]+:(\d+)\]")
 
 
@@ -167,7 +171,10 @@ def _target(call: Call, node: TraceNames) -> Target:
         paths = [found["path"] for found in _PATH.finditer(call.arguments)]
         # By the old name: strace's path filter does not look at the new one.
         return Target(" to ".join(display_name(path, node) for path in paths), path=paths[0])
-    if call.name in ("unlink", "unlinkat", "mkdir", "mkdirat", "rmdir"):
+    if call.name == "mount":
+        path = [found["path"] for found in _PATH.finditer(call.arguments)][1]
+        return Target(display_name(path, node), path=path)
+    if call.name in ("unlink", "unlinkat", "mkdir", "mkdirat", "rmdir", "umount2"):
         found = _PATH.search(call.arguments)
         path = found["path"] if found else call.arguments
         return Target(display_name(path, node), path=path)
@@ -238,6 +245,7 @@ def display_name(path: str, node: TraceNames) -> str:
     name = path.removeprefix(f"{node.root}/")
     name = re.sub(r"^k/plugins/[\w.-]+/", "", name)
     name = _CLAIM_SPEC.sub("<uid>", _UID.sub("<uid>", name))
+    name = _DAEMON.sub("<devices>", name)
     name = re.sub(r"device_\d[\d.]*(?=\.(yaml|\w{16}\.tmp))", "device_<generation>", name)
     name = re.sub(r"[0-9a-f]{16}\.tmp|(?<=\.)(?:[0-9a-f]{6}|[0-9a-f]{8})$", "<random>", name)
     return name or "."

@@ -3,9 +3,9 @@
 `make test` strikes every call that changes a record, a CDI spec or a socket, and the first call of
 every kind. Of the other calls it strikes a third, drawn by a seed. Of the ComputeDomain plugin,
 whose records and sockets are the same code, it strikes each change of a CDI spec, and draws a few
-others. Of claims that change hardware it strikes each commit as well. Of the IMEX daemon, whose
-starts are slow, it strikes each signal, lock and change of the hosts file, the first call of every
-kind, and a few others.
+others. Of claims that change hardware it strikes each commit as well, and what lets an MPS daemon
+start or forbids it. Of the IMEX daemon, whose starts are slow, it strikes each signal, lock and
+change of the hosts file, the first call of every kind, and a few others.
 `make soak` strikes all calls.
 """
 
@@ -51,7 +51,9 @@ MOST = Extent(
 )
 DAEMON = Extent(re.compile(r"(?:kill|fcntl|pwrite64) "), share=0.02, has_first_calls=True)
 STEPS = Extent(
-    re.compile(r"(?:rename|unlink) cdi\b|fdatasync state\.sqlite-wal"),
+    re.compile(
+        r"(?:rename|unlink) cdi\b|fdatasync state\.sqlite-wal|(?:mount|umount2|rename) mps/"
+    ),
     share=0.1,
     has_first_calls=False,
 )

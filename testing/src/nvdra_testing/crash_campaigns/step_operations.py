@@ -1,4 +1,4 @@
-"""Operations that change hardware: a MIG device is made for a claim, a GPU is shared by time.
+"""Operations that change hardware: MIG devices are made, GPUs shared by time or by MPS.
 
 Each strike begins on hardware as it was installed, and must end with it. Calls on the simulated
 hardware's own files are no points: a kill lets the kernel finish what a call of NVML has begun.
@@ -7,20 +7,26 @@ hardware's own files are no points: a kill lets the kernel finish what a call of
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_gpu_plugin.devices import mps_layout
 
 from nvdra_testing.crash_campaigns import kubelet_calls, node_checks
 from nvdra_testing.crash_campaigns.kubelet_calls import InterruptedCall
-from nvdra_testing.crash_campaigns.plugin_operations import check_prepared
+from nvdra_testing.crash_campaigns.plugin_operations import Operation, check_prepared
 from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
 from nvdra_testing.hardware import driver_installation, gpu_modes
-from nvdra_testing.node import plugin
+from nvdra_testing.node import mps_pods, plugin
+from nvdra_testing.node.mps_pods import MpsPods
 
-GATES = "--feature-gates=DynamicMIG=true,TimeSlicingSettings=true"
+FLAGS = (
+    "--feature-gates=DynamicMIG=true,TimeSlicingSettings=true,MPSSupport=true",
+    *mps_pods.FLAGS,
+)
 FREE = ("gpu-0", "gpu-1")
 """What can be prepared again at the end."""
 
@@ -48,7 +54,13 @@ class ChangingClaim:
         )
 
 
-AS_INSTALLED = {"instances": [], "MIG mode": False, "time slice": "Default"}
+AS_INSTALLED = {
+    "instances": [],
+    "MIG mode": False,
+    "time slice": "Default",
+    "is exclusive": False,
+    "daemons": 0,
+}
 MIG_DEVICE = ChangingClaim(
     "a MIG device",
     "gpu-0-mig-1g10gb-19-0",
@@ -60,29 +72,36 @@ SHARED_GPU = ChangingClaim(
     {**AS_INSTALLED, "time slice": "Long"},
     plugin.shared_by_time("Long"),
 )
+GPU_WITH_DAEMON = ChangingClaim(
+    "a GPU shared by MPS",
+    "gpu-1",
+    {**AS_INSTALLED, "is exclusive": True, "daemons": 1},
+    plugin.shared_by_mps(),
+)
 
 
 def hardware(sandbox: PluginSandbox) -> Mapping[str, Any]:
-    """What the claims of this module change: the instances of all GPUs, and two settings."""
+    """What the claims of this module change: instances of all GPUs, settings of two, daemons."""
     node = sandbox.node
     return {
         "instances": gpu_modes.gpu_instances(node),
         "MIG mode": gpu_modes.is_in_mig_mode(node, 0),
         "time slice": gpu_modes.time_slice(node, 1),
+        "is exclusive": gpu_modes.is_exclusive(node, 1),
+        "daemons": len(MpsPods(sandbox.server, node).running()),
     }
 
 
-class _OneClaim:
+class _OneClaim(Operation):
     """What the operations have in common: a clean node, and one claim."""
 
+    name: str
     is_start = False
 
     def __init__(self, asked: ChangingClaim) -> None:
         self.name = f"{self.name} {asked.name}"
         self._asked = asked
         self._calls: dict[PluginSandbox, InterruptedCall] = {}
-
-    name: str
 
     async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
         await _install_and_start(sandbox)
@@ -106,7 +125,15 @@ class _OneClaim:
         found = hardware(sandbox)
         assert found == self._asked.changed, f"prepared, and the node has {found}"
         await kubelet_calls.unprepare(sandbox, call.claim)
-        return f"{retried}; " + await _check_as_installed(sandbox)
+        return f"{retried}; " + await self.check_as_installed(sandbox)
+
+    async def check_as_installed(self, sandbox: PluginSandbox) -> str:
+        """Check that nothing is prepared any more, and that the hardware is as it was."""
+        await node_checks.check_nothing_prepared(sandbox, FREE)
+        found = hardware(sandbox)
+        assert found == AS_INSTALLED, f"unprepared, and the node has {found}"
+        await node_checks.check_stop(sandbox)
+        return "nothing left"
 
 
 class PrepareWithSteps(_OneClaim):
@@ -133,7 +160,7 @@ class UnprepareWithSteps(_OneClaim):
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
         retried = await self._calls[sandbox].unprepare_again(sandbox)
-        return f"{retried}; " + await _check_as_installed(sandbox)
+        return f"{retried}; " + await self.check_as_installed(sandbox)
 
 
 class StartAfterReboot(_OneClaim):
@@ -180,14 +207,49 @@ class StartAfterKilledPrepare(_OneClaim):
         await sandbox.wait_until(sandbox.is_idle, "the plugin to come to rest")
 
 
+class _WithDaemon(_OneClaim):
+    """A claim with an MPS daemon, whose pod runs on the node whatever becomes of the plugin."""
+
+    def __init__(self, asked: ChangingClaim) -> None:
+        super().__init__(asked)
+        self._pods: dict[PluginSandbox, MpsPods] = {}
+
+    def neighbours(self, sandbox: PluginSandbox) -> AbstractAsyncContextManager[object]:
+        self._pods[sandbox] = MpsPods(sandbox.server, sandbox.node)
+        return self._pods[sandbox].serving()
+
+    async def arrange(self, sandbox: PluginSandbox) -> None:
+        await sandbox.kill()
+        pods = self._pods[sandbox]
+        await asyncio.to_thread(pods.remove_all)
+        await sandbox.wait_until(lambda: not pods.running(), "the daemons to end")
+        await super().arrange(sandbox)
+
+    def check_interrupted(self, sandbox: PluginSandbox) -> None:
+        super().check_interrupted(sandbox)
+        known = node_checks.records(sandbox).keys() | node_checks.started_claims(sandbox)
+        is_known = self._calls[sandbox].claim.uid in known
+        allowed = [
+            each
+            for each in self._pods[sandbox].directories()
+            if (each.path / mps_layout.RUN).exists() and not each.is_forbidden
+        ]
+        assert is_known or not allowed, "a daemon may run for a claim without a record"
+
+    async def check_as_installed(self, sandbox: PluginSandbox) -> str:
+        await sandbox.wait_until(self._pods[sandbox].is_clean, "the daemon to be deleted")
+        return await super().check_as_installed(sandbox)
+
+
+class PrepareWithDaemon(_WithDaemon, PrepareWithSteps):
+    """The first claim after a start, whose daemon is started and waited for."""
+
+
+class UnprepareWithDaemon(_WithDaemon, UnprepareWithSteps):
+    """The only claim of a node, whose daemon is ended and deleted."""
+
+
 async def _install_and_start(sandbox: PluginSandbox) -> None:
     await sandbox.kill()
     await asyncio.to_thread(driver_installation.install_driver, sandbox.node)
     await node_checks.start_on_clean_node(sandbox)
-
-
-async def _check_as_installed(sandbox: PluginSandbox) -> str:
-    await node_checks.check_nothing_prepared(sandbox, FREE)
-    assert hardware(sandbox) == AS_INSTALLED, f"unprepared, and the node has {hardware(sandbox)}"
-    await node_checks.check_stop(sandbox)
-    return "nothing left"

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.crash_campaigns import plugin_sandbox
 from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox, TestedPlugin
+from nvdra_testing.node.mps_pods import MpsPods
 
 T = TypeVar("T")
 
@@ -20,9 +21,16 @@ CALL_S = 120
 
 @dataclass(frozen=True)
 class ThreadedSandbox:
-    """A sandbox that can be used from any thread."""
+    """A sandbox that can be used from any thread.
+
+    Attributes:
+        sandbox: The sandbox.
+        pods: The MPS daemons of its node, which run whatever becomes of the plugin.
+        loop: The loop that serves it.
+    """
 
     sandbox: PluginSandbox
+    pods: MpsPods
     loop: asyncio.AbstractEventLoop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -47,7 +55,9 @@ def open_sandboxes(
                     one = await stack.enter_async_context(
                         plugin_sandbox.open_sandbox(server, tested, flags)
                     )
-                    sandboxes.append(ThreadedSandbox(one, loops[0]))
+                    pods = MpsPods(server, one.node)
+                    await stack.enter_async_context(pods.serving())
+                    sandboxes.append(ThreadedSandbox(one, pods, loops[0]))
                 are_open.set()
                 await stop.wait()
         finally:

@@ -130,6 +130,7 @@ class DaemonDirectory:
             OSError: It cannot be removed.
         """
         self.unmount()
+        (self.path / mps_layout.RUN).unlink(missing_ok=True)  # before the tombstone
         shutil.rmtree(self.path)
         fsync_directory(self.path.parent)
 
