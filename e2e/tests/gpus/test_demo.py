@@ -42,7 +42,7 @@ def told(cluster: Cluster, settings: list[str]) -> Iterator[str]:
     assert done.returncode == 0
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
     cluster: Cluster, told: str
 ) -> None:

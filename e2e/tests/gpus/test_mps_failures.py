@@ -1,5 +1,7 @@
 """MPS control daemons that are deleted, start late or not at all; an API server that is away."""
 
+from typing import Any
+
 import pytest
 from nvdra_testing.cluster import mps_daemons, pod_prepares, workloads
 from nvdra_testing.cluster.installation import Cluster
@@ -10,8 +12,9 @@ GREETING = "get_server_list"
 """What the driver asks a daemon first, before it makes the settings."""
 
 ENDING = "ending"
-LINGERING = ["sh", "-c", f"trap 'echo {ENDING}' TERM; while true; do sleep 0.1; done"]
-"""Says that it is to end, and goes on."""
+END_FOLDER, END_FILE = "/run/mps-test", "now"
+LINGERING = f"trap 'echo {ENDING}' TERM; until test -e /end/{END_FILE}; do sleep 0.1; done"
+"""Says that it is to end, and ends when its node has the file."""
 
 
 def test_a_daemons_pod_that_is_deleted_comes_back_with_its_limits(
@@ -104,10 +107,7 @@ def test_a_claim_ends_while_the_api_server_is_away_and_the_rest_goes_when_it_is_
 ) -> None:
     device = with_all_gates.device(NODE, "gpu-5")
     mps_daemons.apply_claim(pods, "shared", device.uuid)
-    manifest = workloads.pod("p", claims=["shared"])
-    manifest["spec"]["containers"][0]["command"] = LINGERING
-    manifest["spec"]["terminationGracePeriodSeconds"] = 3
-    pods.apply(manifest)
+    pods.apply(lingering_pod("p", "shared"))
     pods.wait_running("p")
     (daemon,) = mps_daemons.directories(with_all_gates, NODE)
     assert mps_daemons.compute_mode(with_all_gates, NODE, device.uuid) == "exclusive_process"
@@ -115,6 +115,7 @@ def test_a_claim_ends_while_the_api_server_is_away_and_the_rest_goes_when_it_is_
     pods.run("delete", "pod", "p", "--wait=false")
     mps_daemons.wait_log(pods, "p", ENDING)
     with with_all_gates.paused_api_server():
+        with_all_gates.exec_on_node(NODE, "touch", f"{END_FOLDER}/{END_FILE}")
         with_all_gates.kubectl.wait(
             lambda: (
                 None
@@ -129,6 +130,18 @@ def test_a_claim_ends_while_the_api_server_is_away_and_the_rest_goes_when_it_is_
             "until its Deployment is gone"
         )
     mps_daemons.wait_gone(with_all_gates, NODE)
+    with_all_gates.exec_on_node(NODE, "rm", "-r", END_FOLDER)
+
+
+def lingering_pod(name: str, claim: str) -> dict[str, Any]:
+    """A pod that ends when its node has a file, and needs no API server for that."""
+    manifest = workloads.pod(name, claims=[claim])
+    spec = manifest["spec"]
+    mount = {"name": "end", "mountPath": "/end"}
+    spec["containers"][0] |= {"command": ["sh", "-c", LINGERING], "volumeMounts": [mount]}
+    folder = {"path": END_FOLDER, "type": "DirectoryOrCreate"}
+    spec |= {"volumes": [{"name": "end", "hostPath": folder}], "terminationGracePeriodSeconds": 60}
+    return manifest
 
 
 def wait_ready_daemon(cluster: Cluster, former: str) -> None:
