@@ -145,13 +145,16 @@ def test_with_all_gates_each_gpu_of_a_node_is_shared_in_another_way(
     wanted = workloads.gpus("gpu", workloads.is_whole_gpu(in_turns))
     pods.apply(workloads.template("turns", wanted, config=LONG_TURNS))
     pods.apply(workloads.template("alone", workloads.gpus("gpu", workloads.is_whole_gpu(alone))))
-    started = {"mps": {"claims": ["shared"]}, "turns": {"templates": ["turns"]}}
-    started["alone"] = {"templates": ["alone"]}
+    started = {
+        "mps": workloads.pod("mps", claims=["shared"]),
+        "turns": workloads.pod("turns", templates=["turns"]),
+        "alone": workloads.pod("alone", templates=["alone"]),
+    }
     if with_all_gates.release >= mps_daemons.HAS_PARTITIONS:
         pods.apply(workloads.template("slice", slice_of(divided)))
-        started["slice"] = {"templates": ["slice"]}
-    for name, uses in started.items():
-        pods.apply(mps_daemons.python_pod(workloads.pod(name, **uses)))
+        started["slice"] = workloads.pod("slice", templates=["slice"])
+    for pod in started.values():
+        pods.apply(mps_daemons.python_pod(pod))
     pods.wait_running(*started)
     assert mps_daemons.cuda_view(pods, "mps") == mps_daemons.HALF_OF_AN_H100
     assert mps_daemons.cuda_view(pods, "turns") == A_WHOLE_H100

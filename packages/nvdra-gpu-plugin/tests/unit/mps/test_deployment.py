@@ -115,7 +115,7 @@ def test_without_settings_the_defaults_of_kubernetes_and_of_the_daemon_hold() ->
 def test_limits_are_told_by_the_index_that_the_daemon_gives_each_device() -> None:
     """UUIDs are no help with all drivers: NVIDIA/k8s-device-plugin#572."""
     uuids = [GpuUUID(f"GPU-{number}") for number in range(3)]
-    limits = {uuids[2]: 2048, uuids[1]: 1024}
+    limits: dict[str, int] = {uuids[2]: 2048, uuids[1]: 1024}
     pod = deployment.manifest(STEP, uuids, limits, SETTINGS)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["args"][-2:] == ["--memory-limit=1=1024M", "--memory-limit=2=2048M"]
