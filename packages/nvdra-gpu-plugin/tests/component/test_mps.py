@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
 import pytest_asyncio
 import yaml
 from nvdra_cdi.cache import Cache
@@ -226,25 +227,27 @@ async def test_a_mig_device_of_an_administrator_is_shared_and_stays(
     assert cdi_edits(rig, daemon)["mounts"]
     (wanted,) = pods.deployments().values()
     arguments = wanted["spec"]["template"]["spec"]["containers"][0]["args"]
-    (limit,) = (each for each in arguments if each.startswith("--memory-limit=MIG-"))
-    assert limit.endswith("=1024M")
+    assert "--memory-limit=0=1024M" in arguments
     await rig.dra.unprepare([claim])
     assert gpu_modes.gpu_instances(rig.node) == [(0, "1g.10gb", 0)]
     assert device in rig.devices()
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
+@pytest.mark.parametrize(
+    ("devices", "kind"),
+    [(("gpu-0", "gpu-1"), "GpuConfig"), ((MADE,), "MigDeviceConfig")],
+)
 async def test_the_metadata_and_the_status_of_a_claim_with_daemons_name_its_devices(
-    rig: Rig, pods: MpsPods
+    rig: Rig, pods: MpsPods, devices: tuple[str, ...], kind: str
 ) -> None:
     await rig.start(f"{GATES},DeviceMetadata=true", *mps_pods.FLAGS)
-    claim = rig.create_claim(
-        "gpu-0", MADE, config=[*plugin.shared_by_mps(), *plugin.shared_by_mps("MigDeviceConfig")]
-    )
+    claim = rig.create_claim(*devices, config=plugin.shared_by_mps(kind))
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     names = [list(device.cdi_device_ids) for device in answer.devices]
-    assert [len(each) for each in names] == [3, 2], "device, daemon, and the request's metadata"
-    assert len(pods.running()) == 2
+    found = [len(each) for each in names]
+    assert found == [3, 2][: len(devices)], "device, daemon, and the request's metadata"
+    assert len(pods.running()) == 1
     mounts = Cache([str(rig.node.cdi)]).resolve(names[0]).mounts
     (metadata,) = (Path(each.host_path) for each in mounts if "metadata" in each.container_path)
     path = f"{plugin.claims_path(claim.namespace)}/{claim.name}"
@@ -253,11 +256,8 @@ async def test_the_metadata_and_the_status_of_a_claim_with_daemons_name_its_devi
         found = rig.server.request("GET", path)["status"].get("devices") or ()
         return [each["data"]["uuid"] for each in found]
 
-    await rig.wait_until(lambda: len(uuids()) == 2, "the status")
-    gpu, mig = sorted(uuids())
-    assert (gpu[:4], mig[:4]) == ("GPU-", "MIG-")
-    assert gpu in metadata.read_text()
-    assert mig in metadata.read_text()
+    await rig.wait_until(lambda: len(uuids()) == len(devices), "the status")
+    assert all(uuid in metadata.read_text() for uuid in uuids())
     await rig.stop(signal.SIGKILL)
     await rig.start(f"{GATES},DeviceMetadata=true", *mps_pods.FLAGS)
     assert (await rig.dra.prepare([claim]))[claim.uid] == answer

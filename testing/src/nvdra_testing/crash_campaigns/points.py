@@ -161,7 +161,9 @@ def point_of_death_in(aims: Sequence[tuple[Call, Target]], name: str) -> KillPoi
 def target(call: Call, node: TraceNames) -> Target:
     """What a call is about; the simulated hardware's own files are no change of the process."""
     found = _target(call, node)
-    if f"{found.path}/".startswith(f"{node.root}/hw/"):
+    hardware = f"{node.root}/hw/"
+    is_above = call.name.startswith("mkdir") and hardware.startswith(f"{found.path}/")
+    if is_above or f"{found.path}/".startswith(hardware):
         return replace(found, is_change=False, name="a file of the simulated hardware")
     return found
 
