@@ -211,7 +211,7 @@ class KubeletClient:
             try:
                 await _notify(channel, verdict)
             except grpc.aio.AioRpcError:
-                await self._deregister(self._seen[socket])
+                await self._deregister(self._seen.get(socket))  # none after a restart meanwhile
 
     def _validate(self, info: reg.PluginInfo) -> str:
         """Why this plugin cannot be registered; empty if it can."""

@@ -167,8 +167,10 @@ async def test_a_start_restores_what_is_missing_and_removes_what_nobody_has(
     killed.write_bytes(spec(node, "uid-2").read_bytes())
     path(node, "claim-3").parent.mkdir(parents=True)
     async with node.opened() as plugin, running(plugin):
-        await polling.wait_until(lambda: has_files(node) and not killed.exists())
-        await polling.wait_until(lambda: not path(node, "claim-3").parent.exists())
+        await polling.wait_until(lambda: path(node).exists() and spec(node).exists())
+        await polling.wait_until(
+            lambda: not killed.exists() and not path(node, "claim-3").parent.exists()
+        )
         assert shown(node) == uids
         assert path(node, "claim-2").exists()
 
