@@ -14,8 +14,9 @@ from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.pod_prepares import is_status_rejected, retry_until_ready
 
 NODE = "node-1"
-SLOW_MS = 3000
-"""The duration of an NVML call when a prepare is to be interrupted."""
+SLOW_MS = 2000
+"""The duration of an NVML call when a prepare is to be interrupted. A look at the GPU takes less than
+the 10 s after which it is not offered any more."""
 
 RELEASE_NVML = "gpu.nvidia.com/release-nvml"
 DRIVER_ROOT = "/run/nvidia/driver"
