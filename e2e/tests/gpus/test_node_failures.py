@@ -15,8 +15,8 @@ from nvdra_testing.cluster.pod_prepares import is_status_rejected, retry_until_r
 
 NODE = "node-1"
 SLOW_MS = 2000
-"""How long an NVML call takes while a prepare is interrupted. A look at the GPU ends before the 10 s
-after which it is not offered any more."""
+"""How long an NVML call takes while a prepare is interrupted. A look at the GPU ends before the
+10 s after which it is not offered any more."""
 
 RELEASE_NVML = "gpu.nvidia.com/release-nvml"
 DRIVER_ROOT = "/run/nvidia/driver"
