@@ -1,16 +1,13 @@
 """A real API server for all tests; for each a simulated node and the plugin's process on it."""
 
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 from nvdra_testing.control_plane.apiserver import ApiServer
-from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.node import plugin
+from nvdra_testing.node import rig as rigs
 from nvdra_testing.node.rig import Rig
 
 
@@ -31,12 +28,5 @@ async def rig(server: ApiServer, request: pytest.FixtureRequest) -> AsyncIterato
     parameter = getattr(request, "param", "dgx-h100")
     profile, sections = (parameter, {}) if isinstance(parameter, str) else parameter
     name = f"node-{uuid4().hex[:6]}"
-    # Sockets have at most 107 bytes of path: pytest's own directories are too long. In memory, for
-    # on the disk every commit would wait for what else is being written, and a call has its time.
-    with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
-        node = stack.enter_context(
-            plugin.simulated_node(Path(directory), name, profile, **sections)
-        )
-        plugin.create_node_object(server, name)
-        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
-            yield Rig(server, node, kubelet, stack)
+    async with rigs.open_rig(server, name, profile, **sections) as rig:
+        yield rig

@@ -1,16 +1,14 @@
 """The status of a claim says which hardware it has got; nothing waits for that."""
 
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest_asyncio
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_testing.control_plane import apiserver
-from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.node import plugin
+from nvdra_testing.node import rig as rigs
 from nvdra_testing.node.rig import Rig
 
 GATE = "--feature-gates=DynamicMIG=true"
@@ -103,15 +101,9 @@ async def test_a_claim_that_is_not_allocated_any_more_keeps_no_other_from_being_
 @pytest_asyncio.fixture
 async def unserved(tmp_path: Path) -> AsyncIterator[Rig]:
     """A node whose API server drops the status of devices."""
-    with (
-        TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory,
-        apiserver.run_apiserver(tmp_path, feature_gates=OFF) as server,
-        ExitStack() as stack,
-    ):
-        node = stack.enter_context(plugin.simulated_node(Path(directory), "node-s"))
-        plugin.create_node_object(server, node.name)
-        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
-            yield Rig(server, node, kubelet, stack)
+    with apiserver.run_apiserver(tmp_path, feature_gates=OFF) as server:
+        async with rigs.open_rig(server, "node-s") as rig:
+            yield rig
 
 
 async def test_where_it_is_not_kept_this_is_said_once_and_pods_get_their_gpus(

@@ -3,17 +3,13 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from nvdra_testing.control_plane import apiserver
 from nvdra_testing.control_plane.apiserver import ApiServer
-from nvdra_testing.kubelet import kubelet_client
-from nvdra_testing.node import plugin
+from nvdra_testing.node import rig as rigs
 from nvdra_testing.node.rig import Rig
 
 GATE = "--feature-gates=NVMLDeviceHealthCheck=true"
@@ -250,12 +246,8 @@ def server_without_taints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest_asyncio.fixture
 async def rig_without_taints(server_without_taints: ApiServer) -> AsyncIterator[Rig]:
-    server = server_without_taints
-    with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
-        node = stack.enter_context(plugin.simulated_node(Path(directory), "node-a"))
-        plugin.create_node_object(server, "node-a")
-        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
-            yield Rig(server, node, kubelet, stack)
+    async with rigs.open_rig(server_without_taints, "node-a") as rig:
+        yield rig
 
 
 async def test_where_taints_are_dropped_it_is_said_and_a_lost_gpu_is_withdrawn(

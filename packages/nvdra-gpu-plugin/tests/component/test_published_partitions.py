@@ -3,16 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from nvdra_testing.control_plane import apiserver
-from nvdra_testing.kubelet import kubelet_client
-from nvdra_testing.node import plugin
+from nvdra_testing.node import rig as rigs
 from nvdra_testing.node.rig import Rig
 
 GATE = "--feature-gates=DynamicMIG=true"
@@ -184,15 +181,9 @@ async def test_a_gpu_that_does_not_say_what_can_be_made_is_served_whole(rig: Rig
 @pytest_asyncio.fixture
 async def unserved(tmp_path: Path) -> AsyncIterator[Rig]:
     """A node whose API server drops counters."""
-    with (
-        TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory,
-        apiserver.run_apiserver(tmp_path, feature_gates="DRAPartitionableDevices=false") as server,
-        ExitStack() as stack,
-    ):
-        node = stack.enter_context(plugin.simulated_node(Path(directory), "node-u"))
-        plugin.create_node_object(server, node.name)
-        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
-            yield Rig(server, node, kubelet, stack)
+    with apiserver.run_apiserver(tmp_path, feature_gates="DRAPartitionableDevices=false") as server:
+        async with rigs.open_rig(server, "node-u") as rig:
+            yield rig
 
 
 async def test_where_counters_are_dropped_no_partition_is_published_until_they_are_kept(

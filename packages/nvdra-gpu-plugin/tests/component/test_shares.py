@@ -6,9 +6,7 @@ The node has no persistence mode: settings of a GPU last as long as the plugin h
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +16,6 @@ from nvdra_api.resource.claims import ClaimRef
 from nvdra_testing.control_plane import apiserver
 from nvdra_testing.hardware import driver_installation
 from nvdra_testing.hardware.gpu_modes import time_slice
-from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
 from nvdra_testing.node import plugin
 from nvdra_testing.node import rig as rigs
@@ -304,15 +301,9 @@ async def test_a_mig_device_of_an_administrator_is_shared(rig: Rig) -> None:
 @pytest_asyncio.fixture
 async def unserved(tmp_path: Path) -> AsyncIterator[Rig]:
     """A node whose API server drops shares."""
-    with (
-        TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory,
-        apiserver.run_apiserver(tmp_path, feature_gates="DRAConsumableCapacity=false") as server,
-        ExitStack() as stack,
-    ):
-        node = stack.enter_context(plugin.simulated_node(Path(directory), "node-c"))
-        plugin.create_node_object(server, node.name)
-        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
-            yield Rig(server, node, kubelet, stack)
+    with apiserver.run_apiserver(tmp_path, feature_gates="DRAConsumableCapacity=false") as server:
+        async with rigs.open_rig(server, "node-c") as rig:
+            yield rig
 
 
 async def test_where_shares_are_dropped_devices_are_for_one_claim_until_they_are_kept(

@@ -8,16 +8,18 @@ import subprocess
 import sys
 import time
 import urllib.error
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 from nvdra_api.resource.claims import ClaimRef
 
 from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.kubelet.kubelet_client import KubeletClient, RegisteredPlugin
 from nvdra_testing.node import plugin
 from nvdra_testing.node.plugin import Node, PluginProcess
@@ -188,3 +190,26 @@ def cdi_names(answer: Any) -> Sequence[str]:
     """The CDI names in the answer for one claim, in order; an error has none to compare."""
     assert not answer.error, answer.error
     return [name for device in answer.devices for name in device.cdi_device_ids]
+
+
+@asynccontextmanager
+async def open_rig(
+    server: ApiServer, name: str, profile: str | None = plugin.PROFILE, **sections: Any
+) -> AsyncIterator[Rig]:
+    """A simulated node with a kubelet, until the block ends. The plugin is not started.
+
+    Args:
+        server: The API server.
+        name: The node's name.
+        profile: Its hardware.
+        **sections: Those of the node's file.
+    """
+    # Sockets have at most 107 bytes of path: pytest's own directories are too long. In memory, for
+    # on the disk every commit would wait for what else is being written, and a call has its time.
+    with TemporaryDirectory(prefix="nvdra-", dir="/dev/shm") as directory, ExitStack() as stack:
+        node = stack.enter_context(
+            plugin.simulated_node(Path(directory), name, profile, **sections)
+        )
+        plugin.create_node_object(server, name)
+        async with kubelet_client.run_kubelet(node.kubelet) as kubelet:
+            yield Rig(server, node, kubelet, stack)
