@@ -71,7 +71,7 @@ component: setup ## components against a real API server and the simulated GPU; 
 
 .PHONY: e2e
 e2e: setup ## end to end on a real cluster (root); T=words selects tests, PEER=archive the reference's image
-	@echo "▸ end to end: four groups side by side, each on a cluster of its own, then the lab itself"
+	@echo "▸ end to end: groups side by side, each on a cluster of its own, then the lab itself"
 	@lab binaries
 	@lab image build
 	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(if $(filter --soak,$(SOAK)),--soak --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
@@ -86,7 +86,7 @@ soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, a week
 	  $(MAKE) e2e GROUPS=$$group T="$(ON_A_RACK)" NODES=18 SOAK=--soak; \
 	done
 	@for release in $(RELEASES); do \
-	  $(MAKE) e2e GROUPS="gpus kubelet" KUBE=$$release; \
+	  $(MAKE) e2e GROUPS="gpus sharing kubelet" KUBE=$$release; \
 	  $(MAKE) e2e GROUPS=members T=test_rollouts SOAK=--soak KUBE=$$release; \
 	done
 	@echo "✓ soaked"

@@ -2,24 +2,25 @@
 
     python scripts/end_to_end.py [--group NAME]... [PYTEST ARGUMENT]...
 
-The groups are the directories of e2e/tests: `gpus` and `kubelet` (whole GPUs, and the kubelet's
-protocol, on two DGX H100), `domains` and `members` (ComputeDomains, and what happens to their
-members, on two trays of an NVL72 rack) and `lab` (the life of a lab itself). The tests of a group
-follow one another. Groups wait more than they work, so those with a cluster run at the same time;
-`lab` runs after them, because it looks for anything that a lab leaves on the machine. Each line of
-output begins with its group.
+The groups are the directories of e2e/tests: `gpus`, `sharing` and `kubelet` (GPUs and MIG devices,
+pods that share them, and the kubelet's protocol, on two DGX H100), `domains` and `members`
+(ComputeDomains, and what happens to their members, on two trays of an NVL72 rack) and `lab` (the
+life of a lab itself). The tests of a group follow one another. Groups wait more than they work, so
+four of those with a cluster run at the same time; `lab` runs after them, because it looks for
+anything that a lab leaves on the machine. Each line of output begins with its group.
 """
 
 import argparse
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent / "e2e" / "tests"
-STAGES = (("gpus", "kubelet", "domains", "members"), ("lab",))
-"""The groups of a stage run at the same time, the stages one after another."""
+CLUSTERS_AT_ONCE = 4
+STAGES = (("gpus", "members", "domains", "kubelet", "sharing"), ("lab",))
+"""Stages follow one another. Of a stage's groups, those that take longest begin first."""
 NO_TESTS = 5
 """Exit status of pytest when no test of the group was selected."""
 
@@ -47,21 +48,16 @@ def main() -> int:
 
 
 def _run_side_by_side(groups: list[str], for_pytest: list[str]) -> dict[str, int]:
-    """Run groups at the same time and return their exit statuses."""
-    runs = {group: _start(group, for_pytest) for group in groups}
-    relays = [threading.Thread(target=_relay, args=(group, runs[group])) for group in groups]
-    for relay in relays:
-        relay.start()
+    """Run groups, `CLUSTERS_AT_ONCE` at the same time, and return their exit statuses."""
+    executor = ThreadPoolExecutor(max_workers=CLUSTERS_AT_ONCE)
     try:
-        for relay in relays:
-            relay.join()
-    except KeyboardInterrupt:  # the terminal has interrupted the groups, too: they clean up
-        for relay in relays:
-            relay.join()
-    return {group: run.wait() for group, run in runs.items()}
+        statuses = executor.map(lambda group: _run(group, for_pytest), groups)
+        return dict(zip(groups, statuses, strict=True))
+    finally:  # a terminal interrupts the groups, too: they clean up, and no other one begins
+        executor.shutdown(cancel_futures=True)
 
 
-def _start(group: str, for_pytest: list[str]) -> "subprocess.Popen[str]":
+def _run(group: str, for_pytest: list[str]) -> int:
     argv = [
         sys.executable,
         "-m",
@@ -72,15 +68,13 @@ def _start(group: str, for_pytest: list[str]) -> "subprocess.Popen[str]":
         f"--lab=e2e-{group}",
         str(TESTS / group),
     ]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [*argv, *for_pytest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def _relay(group: str, run: "subprocess.Popen[str]") -> None:
-    assert run.stdout is not None
-    for line in run.stdout:
-        print(f"[{group}] {line}", end="", flush=True)
+    ) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            print(f"[{group}] {line}", end="", flush=True)
+    return run.returncode
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ PAGE = ROOT / "docs/reference/reference-tests.md"
 NAMED = re.compile(r"`(?P<directory>\w+)/(?P<file>test_\w+\.py)::(?P<test>test_\w+)`")
 DIRECTORIES = {
     "gpus": ROOT / "e2e/tests/gpus",
+    "sharing": ROOT / "e2e/tests/sharing",
     "kubelet": ROOT / "e2e/tests/kubelet",
     "members": ROOT / "e2e/tests/members",
     "gpu": ROOT / "packages/nvdra-gpu-plugin/tests/component",
