@@ -3,10 +3,12 @@
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +33,24 @@ from bench import (
     made_mig,
     many_domains,
     memory_growth,
+    peer,
     pods,
     report,
 )
+from bench.claims import Candidate
 from bench.figures import Summary
 
 KUBERNETES = "1.36"
 
 FIRSTS = 5
 """Starts, and releases of NVML, whose first prepare is measured; as many on cold GPUs."""
+
+ALL_GATES = {
+    "FEATURE_GATES": "DynamicMIG=true,ConsumableShares=true,TimeSlicingSettings=true,"
+    "NVMLDeviceHealthCheck=true,DeviceMetadata=true",
+    "CONSUMABLE_SHARES": "unlimited",
+}
+"""Of whole GPUs and MIG devices, without MPS, which needs a daemon's image."""
 
 MIG_ROUNDS = 10
 """Rounds of MIG devices made on one GPU and on eight."""
@@ -63,8 +74,12 @@ def main() -> None:
         program = installation.program(places)
     with progress.step("those of the latest release", "about 20 s"):
         released = installation.released_program(places)
-    with tempfile.TemporaryDirectory(prefix="nvb-") as name:
+    with tempfile.TemporaryDirectory(prefix="nvb-") as name, ExitStack() as stack:
         directory = Path(name)
+        peer_program = None
+        if arguments.peer:
+            with progress.step(f"the files of the image in {arguments.peer}"):
+                peer_program = stack.enter_context(peer.program(arguments.peer, directory))
         facts = machine.facts(program, ETCD_FLAGS, directory)
         release = versions.resolve(KUBERNETES, binaries.releases(places, "kubernetes"))
         (directory / "api").mkdir()
@@ -72,7 +87,7 @@ def main() -> None:
             directory / "api", kubernetes=KUBERNETES, etcd_flags=ETCD_FLAGS
         ) as server:
             measured = asyncio.run(
-                _claims(server, directory, program, released, arguments, progress)
+                _claims(server, directory, program, released, peer_program, arguments, progress)
             )
             with progress.step(f"{2 * FIRSTS} first prepares", "about 20 s"):
                 firsts = asyncio.run(first_prepares.measure(server, directory, program, FIRSTS))
@@ -147,6 +162,14 @@ def _arguments() -> argparse.Namespace:
         "a third as often sixteen at once and a domain over both nodes; 0 leaves them and their "
         "clusters out (15)",
     )
+    parser.add_argument(
+        "--peer",
+        type=Path,
+        default=os.environ.get("BENCH_PEER") or None,
+        metavar="ARCHIVE",
+        help="an OCI archive of another driver's image, beside whose plugin ours is measured (the "
+        "variable BENCH_PEER; none)",
+    )
     return parser.parse_args()
 
 
@@ -162,6 +185,7 @@ async def _claims(
     directory: Path,
     program: Path,
     released: tuple[Path, str],
+    peer: Path | None,
     arguments: argparse.Namespace,
     progress: Progress,
 ) -> dict[str, Any]:
@@ -174,13 +198,21 @@ async def _claims(
         progress,
     )
     some = max(2, arguments.rounds // 5)
+    ours = Candidate(program)
+
+    async def beside(**candidates: Candidate) -> dict[str, Any]:
+        return await claims.side_by_side(server, directory, candidates, some, progress)
+
     return {
         **measured,
         "shares_ms": await claims.beside_admin_claims(server, directory, program, some, progress),
         "export_ms": await claims.exporting(server, directory, program, some, progress),
-        "release_ms": await claims.beside_release(
-            server, directory, program, released, some, progress
-        ),
+        "release_ms": {
+            "version": released[1],
+            **await beside(now=ours, former=Candidate(released[0])),
+        },
+        "gates_ms": await beside(on=Candidate(program, ALL_GATES), off=ours),
+        **({"peer_ms": await beside(ours=ours, peer=Candidate(peer))} if peer else {}),
     }
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nvdra_lab.progress import Progress
@@ -113,44 +114,48 @@ async def exporting(
     }
 
 
-async def beside_release(
+class Candidate(NamedTuple):
+    """A program that is measured beside another one, with additional environment variables."""
+
+    program: Path
+    environ: Mapping[str, str] = MappingProxyType({})
+
+
+async def side_by_side(
     server: ApiServer,
     directory: Path,
-    program: Path,
-    released: tuple[Path, str],
+    candidates: Mapping[str, Candidate],
     count: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Measure prepares of the checkout and of a release, in turns.
+    """Measure prepares of several plugins, in turns.
 
     Args:
         server: The API server.
         directory: For sockets and state files; its path must be short.
-        program: The plugin's program.
-        released: That of the release, and its version.
+        candidates: The programs by short names, which are also those of their nodes.
         count: Rounds of eight claims with each.
         progress: Shows the progress.
     """
-    former, version = released
-    async with (
-        run_plugin_under_test(server, directory / "now", program, "now") as now,
-        run_plugin_under_test(server, directory / "former", former, "former") as before,
-    ):
-        plugins = {"now": now, "former": before}
-        with progress.step(f"{count} rounds, and as many with release {version}"):
+    names = " and ".join(candidates)
+    async with AsyncExitStack() as stack:
+        plugins = {
+            name: await stack.enter_async_context(
+                run_plugin_under_test(server, directory / name, program, name, environ)
+            )
+            for name, (program, environ) in candidates.items()
+        }
+        with progress.step(f"{count} rounds in turns: {names}"):
             samples = await _in_turns(plugins, count)
         with progress.step("the same with eight claims at once"):
             bursts = await _in_turns(plugins, count, prepare_rounds.all_at_once)
     return {
-        "version": version,
-        **{
-            name: {
-                "prepare_ms": vars(Summary.of(samples[name].prepare)),
-                "at_once_call_ms": vars(Summary.of(bursts[name].burst_call)),
-                "unprepare_ms": vars(Summary.of(samples[name].unprepare)),
-            }
-            for name in plugins
-        },
+        name: {
+            "prepare_ms": vars(Summary.of(samples[name].prepare)),
+            "at_once_call_ms": vars(Summary.of(bursts[name].burst_call)),
+            "unprepare_ms": vars(Summary.of(samples[name].unprepare)),
+        }
+        for name in plugins
     }
 
 

@@ -3,9 +3,15 @@
 With the latencies of real hardware the time is NVML's: 0.3 s to make a device, 1 s to destroy it,
 2 s to switch a GPU's MIG mode. Without them it is the driver's own. Also: how long a node of
 sixteen GPUs takes to publish all that can be made of them.
+
+`python -m bench.made_mig --kube 1.34` measures that alone, on the API server of another release.
 """
 
+import argparse
 import asyncio
+import json
+import os
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,11 +19,14 @@ from statistics import median
 from typing import Any
 
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_lab import environment, versions
+from nvdra_lab.artifacts import binaries
 from nvdra_lab.progress import Progress
+from nvdra_testing.control_plane import apiserver
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.node import plugin
 
-from bench import first_slice
+from bench import first_slice, installation
 from bench.call_targets import PluginTarget
 from bench.figures import Summary
 from bench.plugin_under_test import run_plugin_under_test
@@ -41,6 +50,34 @@ MANY_GPUS: Mapping[str, Any] = {
 }
 """Sixteen GPUs of the model with the most profiles and placements."""
 MANY_DEVICES = 16 * 31
+
+
+def main() -> None:
+    """Print how long the slices of sixteen GPUs take, and how large they are."""
+    parser = argparse.ArgumentParser(prog="python -m bench.made_mig", description=main.__doc__)
+    parser.add_argument("--kube", default="1.36", help="release of Kubernetes (%(default)s)")
+    places = environment.read()
+    release = versions.resolve(parser.parse_args().kube, binaries.releases(places, "kubernetes"))
+    gates = versions.gates(release, {})
+    with (
+        tempfile.TemporaryDirectory(prefix="nvb-") as directory,
+        apiserver.run_apiserver(
+            Path(directory),
+            kubernetes=release,
+            feature_gates=",".join(f"{gate}={str(is_on).lower()}" for gate, is_on in gates.items()),
+            etcd_flags=(),
+        ) as server,
+    ):
+        found = Summary.of(_slices(server, installation.program(places)))
+        slices = server.request("GET", first_slice.SLICES)["items"]
+    node = slices[-1]["spec"]["nodeName"]
+    sizes = [len(json.dumps(each)) for each in slices if each["spec"]["nodeName"] == node]
+    print(
+        f"Kubernetes {release} with {', '.join(gates) or 'no gates'}: "
+        f"{MANY_DEVICES} devices of sixteen GPUs "
+        f"published after {found.p50:.2f} s (target 1.5) in {len(sizes)} slices, the largest of "
+        f"{max(sizes) / 1024:.0f} KiB; load {os.getloadavg()[0]:.1f}"
+    )
 
 
 async def measure(
@@ -129,3 +166,7 @@ def _slices(server: ApiServer, program: Path) -> list[float]:
         first_slice.first_slice_s(server, program, devices=MANY_DEVICES, environ=GATES, **MANY_GPUS)
         for _ in range(SLICES_ROUNDS)
     ]
+
+
+if __name__ == "__main__":
+    main()

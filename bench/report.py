@@ -100,6 +100,11 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
     starts = results["first_slice_s"]
     yield ("process start to first slice", f"{starts['p50']:.2f} s", "", "", "", "≤ 1.0 s")
     yield from _beside_release(results["release_ms"], starts, results["released_first_slice_s"])
+    gates = results["gates_ms"]
+    yield from _side_by_side(gates["on"], gates["off"], "with all gates", "without")
+    if "peer_ms" in results:
+        peer = results["peer_ms"]
+        yield from _side_by_side(peer["ours"], peer["peer"], "beside the peer", "the peer")
     yield from _first_prepares(results["first_prepare_ms"])
     for count, mib in results["resident_mib"].items():
         target = "≤ 95 MiB, no growth"
@@ -116,25 +121,32 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
     )
 
 
-def _beside_release(
-    calls: dict[str, Any], starts: dict[str, float], former_starts: dict[str, float]
+def _side_by_side(
+    ours: dict[str, Any], theirs: dict[str, Any], what: str, label: str
 ) -> Iterable[Sequence[str]]:
-    """The same plugin as its latest release, in turns with it."""
-    label = f"({calls['version']})"
+    """A plugin in turns with another one."""
     for name, key in (
         ("prepare", "prepare_ms"),
         ("one of 8 prepares at once", "at_once_call_ms"),
         ("unprepare", "unprepare_ms"),
     ):
-        now, former = calls["now"][key], calls["former"][key]
         yield (
-            f"{name} beside release {calls['version']}",
-            f"{now['p50']:.2f} ms",
-            f"{now['p99']:.2f} ms",
-            f"{former['p50']:.2f} ms {label}",
-            _times(now["p50"], former["p50"]),
+            f"{name} {what}",
+            f"{ours[key]['p50']:.2f} ms",
+            f"{ours[key]['p99']:.2f} ms",
+            f"{theirs[key]['p50']:.2f} ms ({label})",
+            _times(ours[key]["p50"], theirs[key]["p50"]),
             "",
         )
+
+
+def _beside_release(
+    calls: dict[str, Any], starts: dict[str, float], former_starts: dict[str, float]
+) -> Iterable[Sequence[str]]:
+    """The same plugin as its latest release, in turns with it."""
+    version = calls["version"]
+    label = f"({version})"
+    yield from _side_by_side(calls["now"], calls["former"], f"beside release {version}", version)
     start, former_start = starts["p50"], former_starts["p50"]
     yield (
         f"start to first slice beside release {calls['version']}",
