@@ -4,7 +4,8 @@
     python3 scripts/release_plan.py nvdra-gpu-plugin-v0.2.0 --notes
 
 The first prints the package, its version and what there is to publish, the second the version's
-entry of the changelog. It needs Python alone, and refuses a tag whose version is not that of the tree.
+entry of the changelog. It needs Python alone, and refuses a tag whose version is not that of the
+tree.
 """
 
 import argparse

@@ -33,6 +33,8 @@ The first page of the site is its own, docs/index.md; links to the README lead t
 """
 
 BLOCK = re.compile(r"(^[ \t]*```.*?^[ \t]*```[ \t]*$)", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"<code>[^<]{20,}</code>")
+SEPARATOR = re.compile(r"(?<=\w)([/._=:,-])(?=\w)")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 
 
@@ -54,6 +56,21 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     sources = {target: source for source, target in OUTSIDE.items() if source != "README.md"}
     source = sources.get(here, f"docs/{here}")
     return rewritten(markdown, source, here, config.repo_url or "", lambda path: path.is_dir())
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Let long names in code break where a reader would break them, so that tables fit.
+
+    Pages whose tables begin with names to look up get a class by which these stay whole.
+    """
+    is_index = page.file.src_uri == "charts.md" or page.file.src_uri.startswith("configuration/")
+    text = breakable(html)
+    return f'<div class="names">{text}</div>' if is_index else text
+
+
+def breakable(html: str) -> str:
+    """Return a page whose long code outside of blocks may be broken after separators."""
+    return CODE.sub(lambda found: SEPARATOR.sub(r"\1<wbr>", found[0]), html)
 
 
 def rewritten(

@@ -80,6 +80,14 @@ def test_code_anchors_and_addresses_stay() -> None:
     assert rewritten(text, "docs/a.md", "a.md", "https://example.com") == text
 
 
+def test_long_code_breaks_after_separators_and_short_code_and_blocks_do_not() -> None:
+    assert site_pages.breakable("<td><code>gpu.nvidia.com/xid=48:NoSchedule</code></td>") == (
+        "<td><code>gpu.<wbr>nvidia.<wbr>com/<wbr>xid=<wbr>48:<wbr>NoSchedule</code></td>"
+    )
+    kept = "<code>--node-name</code><pre><code><span>a.very.long.line.of.code</span></code></pre>"
+    assert site_pages.breakable(kept) == kept
+
+
 def navigation() -> Iterator[str]:
     """The pages in the navigation of mkdocs.yml."""
     yield from _pages(yaml.load((ROOT / "mkdocs.yml").read_text(), _Configuration)["nav"])
