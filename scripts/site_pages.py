@@ -34,6 +34,7 @@ The first page of the site is its own, docs/index.md; links to the README lead t
 
 BLOCK = re.compile(r"(^[ \t]*```.*?^[ \t]*```[ \t]*$)", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"<code>[^<]{20,}</code>")
+ISSUE = re.compile(r"\b(kubernetes/)(kubernetes)(#\d+)")
 SEPARATOR = re.compile(r"(?<=\w)([/._=:,-])(?=\w)")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 
@@ -69,7 +70,8 @@ def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
 
 
 def breakable(html: str) -> str:
-    """Return a page whose long code outside of blocks may be broken after separators."""
+    """Return a page with long code outside of blocks, and issues, broken after separators."""
+    html = ISSUE.sub(r"\1<wbr>\2<wbr>\3", html)
     return CODE.sub(lambda found: SEPARATOR.sub(r"\1<wbr>", found[0]), html)
 
 

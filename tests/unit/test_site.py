@@ -84,6 +84,9 @@ def test_long_code_breaks_after_separators_and_short_code_and_blocks_do_not() ->
     assert site_pages.breakable("<td><code>gpu.nvidia.com/xid=48:NoSchedule</code></td>") == (
         "<td><code>gpu.<wbr>nvidia.<wbr>com/<wbr>xid=<wbr>48:<wbr>NoSchedule</code></td>"
     )
+    assert site_pages.breakable("(kubernetes/kubernetes#141471)") == (
+        "(kubernetes/<wbr>kubernetes<wbr>#141471)"
+    )
     kept = "<code>--node-name</code><pre><code><span>a.very.long.line.of.code</span></code></pre>"
     assert site_pages.breakable(kept) == kept
 
