@@ -114,13 +114,21 @@ wheels: .venv/ready ## build every package's wheel into dist/
 	@for package in packages/*/; do (cd "$$package" && hatch --quiet build -t wheel "$(CURDIR)/dist"); done
 	@ls dist
 
+.PHONY: docs
+docs: .venv/ready ## build the documentation site into out/site; generated pages are made anew before
+	@python scripts/document_reasons.py
+	@python -m scripts.document_configuration
+	@python charts/document_values.py
+	@UV_CONSTRAINT=$(CURDIR)/requirements.docs.lock hatch run docs:build
+	@echo "✓ out/site; to look at it: python3 -m http.server --directory out/site"
+
 .PHONY: lock
-lock: .tools/ready ## pin the development environment again (requirements.lock)
+lock: .tools/ready ## pin the development environment again (requirements.lock, requirements.docs.lock)
 	@scripts/lock.sh
 
 .PHONY: clean
 clean: ## remove what was built in the tree (the build cache stays)
-	@rm -rf .venv .tools dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-docs .tools dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: setup

@@ -1,4 +1,4 @@
-"""The commands in the READMEs and on the page of reasons can be pasted into any shell.
+"""The commands in the READMEs and on the pages of docs/ can be pasted into any shell.
 
 Names to fill in are written in capitals, as in `POD`.
 """
@@ -15,6 +15,10 @@ from scripts import document_reasons
 
 ROOT = Path(__file__).parents[2]
 READMES = [ROOT / "README.md", ROOT / "charts/README.md", *ROOT.glob("packages/*/README.md")]
+PAGES = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/tasks/*.md")]
+REASONS = ROOT / "docs/reasons.md"
+"""Its commands are taken from the code, where they are whole."""
+
 PATTERNS = set("?*[]")
 
 
@@ -34,7 +38,8 @@ def blocks(document: Path) -> Iterator[str]:
 def commands() -> list[str]:
     told = [command for each in EXPLANATIONS.values() for command in each.check]
     told += [command for _, command in document_reasons.PLACEHOLDERS.values() if command]
-    return [*(block for each in READMES for block in blocks(each)), *told]
+    pages = [*READMES, *(page for page in PAGES if page != REASONS)]
+    return [*(block for each in pages for block in blocks(each)), *told]
 
 
 def unquoted(command: str) -> Iterator[str]:
@@ -49,7 +54,8 @@ FORWARDING = [command for command in commands() if "&" in list(unquoted(command)
 
 def test_there_are_commands_to_look_at() -> None:
     assert len(READMES) == 8
-    assert len(commands()) > 80
+    assert len(PAGES) > 15
+    assert len(commands()) > 110
     assert len(FORWARDING) > 6
 
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,16 +18,22 @@ from nvdra_lab.layout import CONTROL_PLANE, LabDir, MachineDir
 from nvdra_lab.machines import network, processes, requirements
 from nvdra_lab.model import Lab, Node
 from nvdra_lab.progress import Progress
-from nvdra_lab.providers import existing, local
+from nvdra_lab.providers import existing, kind, local
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Action: TypeAlias = Callable[[Environment, argparse.Namespace, Progress], int]
 """One command, which returns the exit status."""
 
+CLIENTS = ("kubectl", "helm")
+_PROVIDERS = {"existing": existing, "kind": kind, "local": local}
+
 
 def up(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
     """Start a lab, and print how to use it."""
-    if options.provider == "existing":
+    provider = options.provider
+    if provider == "auto":
+        provider = "kind" if kind.is_available(environment) else "local"
+    if provider == "existing":
         if options.kubeconfig is None:
             raise LabError("--provider existing needs --kubeconfig FILE")
         existing.up(environment, options.name, Path(options.kubeconfig), progress)
@@ -40,7 +47,10 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
             gates,
             has_ipv6=options.ipv6,
         )
-        local.up(environment, wishes, progress)
+        if provider == "kind":
+            kind.up(environment, wishes, options.node_image, progress)
+        else:
+            local.up(environment, wishes, progress)
     suffix = "" if options.name == "lab" else f" --name {options.name}"
     progress.print_line(
         f'lab {options.name} is up. Next: eval "$(lab env{suffix})"; kubectl get nodes'
@@ -56,7 +66,7 @@ def down(environment: Environment, options: argparse.Namespace, progress: Progre
         progress.print_line(f"lab {options.name} is not up")
         return 0
     with progress.step(f"lab {lab.name} down"):
-        (existing if lab.provider == "existing" else local).down(environment, lab)
+        _PROVIDERS[lab.provider].down(environment, lab)
     return 0
 
 
@@ -154,14 +164,19 @@ def programs(environment: Environment, options: argparse.Namespace, progress: Pr
 
 def execute(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
     """Run a command on a node, with this terminal."""
-    lab = _local(environment, options.name)
-    folder = _machine(environment, lab, options.node)
-    return _inside(environment, lab, folder, options.command or ["sh"])
+    lab = _created(environment, options.name)
+    command = options.command or ["sh"]
+    if lab.provider == "kind":
+        has_terminal = sys.stdin.isatty()
+        return kind.execute(environment, lab, options.node, command, has_terminal=has_terminal)
+    return _inside(environment, lab, _machine(environment, lab, options.node), command)
 
 
 def sim(environment: Environment, options: argparse.Namespace, _: Progress) -> int:
     """Run nvdra-simctl on a node."""
-    lab = _local(environment, options.name)
+    lab = _created(environment, options.name)
+    if lab.provider == "kind":
+        return kind.sim(environment, lab, options.node, options.command)
     folder = _machine(environment, lab, lab.node(options.node).name)
     return _inside(environment, lab, folder, ["nvdra-simctl", *options.command])
 
@@ -181,8 +196,11 @@ def build_images(environment: Environment, options: argparse.Namespace, progress
 
 def load_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
     """Import images into every node."""
-    lab = _local(environment, options.name)
+    lab = _created(environment, options.name)
     files = [Path(file) for file in options.archive] or images.built(environment)
+    if lab.provider == "kind":
+        kind.load_images(environment, lab, files, progress)
+        return 0
     for file in files:
         images.load(environment, lab, _programs(environment, lab), file, progress)
     return 0
@@ -201,15 +219,26 @@ def _client_variables(where: LabDir) -> dict[str, str]:
     return {"KUBECONFIG": str(where.admin_kubeconfig), "KUBECACHEDIR": str(where.kubectl_cache)}
 
 
-def _local(environment: Environment, name: str) -> Lab:
+def _created(environment: Environment, name: str) -> Lab:
+    """A lab whose machines lab has made."""
     lab = state.required(environment, name)
-    if lab.provider != "local":
+    if lab.provider == "existing":
         raise LabError(f"lab {name} is an existing cluster: lab cannot enter its machines")
     return lab
 
 
+def _local(environment: Environment, name: str) -> Lab:
+    """A lab whose machines are processes here."""
+    lab = _created(environment, name)
+    if lab.provider != "local":
+        raise LabError(f"lab {name} is a kind cluster: this command is for --provider local")
+    return lab
+
+
 def _programs(environment: Environment, lab: Lab) -> dict[str, str]:
-    return binaries.ensure(environment, lab.kubernetes, Progress())
+    """The programs that the commands for a lab run; only a local one needs more than clients."""
+    wanted = binaries.PROGRAMS if lab.provider == "local" else CLIENTS
+    return binaries.ensure(environment, lab.kubernetes, Progress(), wanted)
 
 
 def _kubectl(environment: Environment, lab: Lab) -> Kubectl:

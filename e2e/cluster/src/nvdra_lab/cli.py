@@ -21,7 +21,8 @@ DESCRIPTION = """\
 A real Kubernetes cluster on this machine, each node with simulated NVIDIA GPUs.
 
 etcd, the control plane and every node's kubelet and containerd run as processes here; nothing but
-the GPUs is simulated. Needs root, Debian's packages and, to build the programs once, Go."""
+the GPUs is simulated. Needs root, Debian's packages and, to build the programs once, Go. With
+docker and kind the nodes are containers instead (--provider)."""
 
 EXAMPLES = """\
 a first look:
@@ -121,6 +122,7 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         "lab up                         two nodes with eight simulated H100 each\n"
         "lab up --name two --nodes 1 --profile gb200-nvl72\n"
         "lab up --kube 1.34 --feature-gates DRAExtendedResource=true\n"
+        "lab up --provider kind --node-image kindest/node:v1.36.1\n"
         "lab up --provider existing --kubeconfig ~/.kube/config\n\n"
         f"profiles: {', '.join(profile_names())}",
         named,
@@ -141,9 +143,17 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
     )
     up.add_argument(
         "--provider",
-        choices=("local", "existing"),
-        default="local",
-        help="local: a new cluster on this machine; existing: the cluster of --kubeconfig",
+        choices=("auto", "local", "kind", "existing"),
+        default="auto",
+        help="local: a new cluster of processes on this machine; kind: a new cluster of docker "
+        "containers; existing: the cluster of --kubeconfig; auto: kind where docker and kind are, "
+        "otherwise local (auto)",
+    )
+    up.add_argument(
+        "--node-image",
+        default="",
+        metavar="IMAGE",
+        help="image of the nodes for --provider kind (kindest/node of the release)",
     )
     up.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for --provider existing")
 

@@ -13,6 +13,8 @@
     log/                   one file per unit and step
     var-lib/ var-log/ run/ the machine's /var/lib, /var/log and /run
     etc/                   changes of the machine's /etc: /etc/kubernetes
+
+A lab on kind has kind.yaml in place of net, and of each machine run/nvidia only: its hardware.
 """
 
 from pathlib import Path

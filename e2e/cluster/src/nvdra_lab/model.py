@@ -78,7 +78,7 @@ class Lab(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: str
-    provider: Literal["local", "existing"]
+    provider: Literal["local", "kind", "existing"]
     index: int
     profile: str | None
     kubernetes: str

@@ -31,7 +31,7 @@ def test_what_follows_is_passed_on_untouched(line: str, command: list[str]) -> N
 def test_a_lab_has_two_nodes_of_h100_unless_told_otherwise() -> None:
     options = cli.parse(["up"])
     assert (options.nodes, options.profile, options.kube) == (2, "dgx-h100", "1.36")
-    assert (options.name, options.provider) == ("lab", "local")
+    assert (options.name, options.provider) == ("lab", "auto")
 
 
 @pytest.mark.parametrize("line", ["image --name x load a.tar", "image load --name x a.tar"])

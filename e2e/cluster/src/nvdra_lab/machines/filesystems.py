@@ -1,4 +1,4 @@
-"""The mounts in a machine's mount namespace; used by `init` only."""
+"""The mounts in a machine's mount namespace, and in that of a kind node's hardware."""
 
 import os
 import stat
@@ -42,6 +42,11 @@ def bind_mount(source: str, target: str) -> None:
     _mount("--bind", source, target)
 
 
+def temporary(target: str) -> None:
+    """Mount an empty file system in memory on `target`."""
+    _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", target)
+
+
 def overlay(step: machine_spec.Overlay) -> None:
     """Let the machine change `target` without changing the host's files."""
     options = f"lowerdir={step.target},upperdir={step.upper},workdir={step.work}"
@@ -51,7 +56,7 @@ def overlay(step: machine_spec.Overlay) -> None:
 def devices(step: machine_spec.Devices) -> None:
     """A /dev for the machine: the usual nodes, pts and shm, and nothing of the host's."""
     target = Path(step.target)
-    _mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", step.target)
+    temporary(step.target)
     for name, (major, minor) in DEVICES.items():
         node = target / name
         os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(major, minor))

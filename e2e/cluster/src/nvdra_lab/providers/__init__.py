@@ -1,1 +1,1 @@
-"""The provider of a lab's cluster: created here (`local`) or an existing one (`existing`)."""
+"""What makes a lab's cluster: this machine (`local`), kind (`kind`), somebody else (`existing`)."""

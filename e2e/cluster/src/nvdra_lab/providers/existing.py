@@ -26,7 +26,7 @@ def up(environment: Environment, name: str, kubeconfig: Path, progress: Progress
         raise LabError(f"lab {name} exists already; `lab down --name {name}` removes it")
     if not kubeconfig.is_file():
         raise LabError(f"--kubeconfig {kubeconfig}: there is no such file")
-    programs = binaries.ensure(environment, versions.DEFAULT, progress)
+    programs = binaries.ensure(environment, versions.DEFAULT, progress, ["kubectl"])
     with (
         progress.step(f"the cluster of {kubeconfig}"),
         tempfile.TemporaryDirectory() as cache,

@@ -201,7 +201,7 @@ def _clear_dead_lab(environment: Environment, name: str) -> None:
     if old is None:
         state.remove(environment, name)
         return
-    if old.provider == "existing" or _is_alive(environment, old):
+    if old.provider != "local" or _is_alive(environment, old):
         raise LabError(f"lab {name} is up already; see `lab status`, or take it down: lab down")
     down(environment, old)
 

@@ -1,0 +1,119 @@
+"""The workflows in .github, and the plan of a release; actionlint has a test of its own."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scripts import release_plan
+from scripts.release_plan import TagError
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PINNED = re.compile(r"@(v\d+|release/v\d+|[0-9a-f]{40})$")
+TARGET = re.compile(r"(?:^|&& )make ([\w./-]+)", re.MULTILINE)
+
+
+def load(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    return found
+
+
+def steps(path: Path) -> Iterator[dict[str, Any]]:
+    for job in load(path)["jobs"].values():
+        yield from job["steps"]
+
+
+def name(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name)
+def test_every_action_is_pinned(path: Path) -> None:
+    used = [step["uses"] for step in steps(path) if "uses" in step]
+    assert used
+    assert [action for action in used if not PINNED.search(action)] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name)
+def test_a_job_may_read_the_code_and_nothing_else_unless_it_says_so(path: Path) -> None:
+    assert load(path)["permissions"] == {"contents": "read"}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name)
+def test_every_job_has_an_end(path: Path) -> None:
+    jobs = load(path)["jobs"]
+    assert [job for job, each in jobs.items() if "timeout-minutes" not in each] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=name)
+def test_its_make_targets_exist(path: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    commands = [step["run"] for step in steps(path) if "run" in step]
+    wanted = {target for command in commands for target in TARGET.findall(command)}
+    assert [each for each in wanted if not re.search(rf"^{re.escape(each)}:", makefile, re.M)] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "wheel", "image", "chart"),
+    [
+        ("nvdra-gpu-plugin", True, True, True),
+        ("nvdra-imex-daemon", True, True, False),
+        ("nvdra-cdi", True, False, False),
+        ("nvdra", False, False, True),
+    ],
+)
+def test_a_tag_publishes_what_its_package_has(
+    package: str, wheel: bool, image: bool, chart: bool
+) -> None:
+    version = tree_version(package)
+    assert release_plan.plan(f"{package}-v{version}", ROOT) == {
+        "package": package,
+        "version": version,
+        "wheel": str(wheel).lower(),
+        "image": str(image).lower(),
+        "chart": str(chart).lower(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("tag", "text"),
+    [
+        ("nvdra-cdi-v999.0.0", "says"),
+        ("nvdra-nothing-v0.1.0", "there is no package nvdra-nothing"),
+        ("v0.1.0", "is no tag"),
+        ("nvdra-cdi-v0.1", "is no tag"),
+        ("nvdra-cdi-v0.1.0-rc1", "is no tag"),
+    ],
+)
+def test_a_tag_that_names_nothing_of_this_tree_is_refused(tag: str, text: str) -> None:
+    with pytest.raises(TagError, match=text):
+        release_plan.plan(tag, ROOT)
+
+
+def test_the_notes_of_a_release_are_the_entry_of_its_changelog_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "packages" / "nvdra-cdi"
+    folder.mkdir(parents=True)
+    (folder / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## 0.2.0 (2027-01-01)\n\n### Added\n\n- New.\n\n"
+        "## 0.1.0 (2026-11-23)\n\n- Old.\n"
+    )
+    assert release_plan.notes("nvdra-cdi", "0.2.0", tmp_path) == "### Added\n\n- New.\n"
+    assert release_plan.notes("nvdra-cdi", "0.1.0", tmp_path) == "- Old.\n"
+
+
+def test_the_notes_of_the_umbrella_chart_name_its_parts() -> None:
+    parts = release_plan.notes("nvdra", tree_version("nvdra"), ROOT).splitlines()
+    assert {part.split()[1] for part in parts} >= {"nvdra-gpu-plugin", "nvdra-cd-controller"}
+
+
+def tree_version(package: str) -> str:
+    """The version in the tree, read in another way than the script does."""
+    abouts = [*(ROOT / "packages" / package).glob("src/*/__about__.py")]
+    if abouts:
+        return abouts[0].read_text().split('"')[-2]
+    chart: dict[str, str] = yaml.safe_load((ROOT / "charts" / package / "Chart.yaml").read_text())
+    return chart["version"]
