@@ -23,6 +23,8 @@ OFF = ",".join(
     )
 )
 """The gate, and those that need it."""
+GONE = 30
+"""Claims that come and go; one that is written takes a second."""
 FAILED = "Cannot write into a claim's status"
 UNKEPT = "does not keep which devices"
 
@@ -104,6 +106,15 @@ async def unserved(tmp_path: Path) -> AsyncIterator[Rig]:
     with apiserver.run_apiserver(tmp_path, feature_gates=OFF) as server:
         async with rigs.open_rig(server, "node-s") as rig:
             yield rig
+
+
+async def test_a_claim_that_stays_does_not_wait_for_those_that_are_gone(rig: Rig) -> None:
+    await rig.start()
+    for _ in range(GONE):
+        claim = await prepared(rig, "gpu-0")
+        assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+    staying = await prepared(rig, "gpu-0")
+    await rig.wait_until(lambda: bool(entries(rig, staying)), "the status", timeout_s=GONE / 2)
 
 
 async def test_where_it_is_not_kept_this_is_said_once_and_pods_get_their_gpus(

@@ -61,6 +61,7 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         self._has_started = any(each.state == "started" for each in store.records().values())
         self._prepared_at: dict[ClaimUID, datetime] = {}
         self._on_prepared: list[Callable[[ClaimUID], None]] = []
+        self._on_removed: list[Callable[[ClaimUID], None]] = []
         self._waiters: defaultdict[ClaimUID, list[asyncio.Future[None]]] = defaultdict(list)
         self._load()
         self._report_counts(self._claims, self._devices)
@@ -133,11 +134,17 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         """Call `notify` whenever the record of a prepared claim was added or replaced."""
         self._on_prepared.append(notify)
 
+    def on_removed(self, notify: Callable[[ClaimUID], None]) -> None:
+        """Call `notify` whenever the record of a claim was removed."""
+        self._on_removed.append(notify)
+
     async def remove(self, uid: ClaimUID) -> None:
         """Remove the claim's record. The disk does not have it any more when this returns."""
         await self._store.delete(uid)
         self._unindex(uid)
         self._report_counts(self._claims, self._devices)
+        for notify in self._on_removed:
+            notify(uid)
         for waiter in self._waiters.pop(uid, ()):
             if not waiter.done():
                 waiter.set_result(None)

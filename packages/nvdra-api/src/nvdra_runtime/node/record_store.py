@@ -8,12 +8,12 @@ SQLite"; docs/reference/tracing.md, "Trace identity" for root spans.
 
 import asyncio
 import sqlite3
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from sqlite3 import Connection
 from types import MappingProxyType
@@ -35,6 +35,9 @@ __all__ = ["RecordState", "RecordStore", "StoredRecord"]
 
 ROOT_SPAN_RETENTION: Final = timedelta(hours=1)
 """How long the store remembers a claim's root span after its record is deleted."""
+
+MAX_ROOT_SPANS: Final = 4096
+"""With more than these the oldest is forgotten earlier, so that memory does not grow with load."""
 
 MARK_DELAY_S: Final = 0.2
 """How long the mark of a root span waits for the change of a record to share its commit."""
@@ -115,10 +118,8 @@ class RecordStore:
         self._has_started = bool(started)
         # An earlier release has prepared them since: what was started stays, to be undone later.
         self._hidden = {uid for uid in started if self._records[uid].state != "started"}
-        self._root_spans: dict[str, datetime] = dict(opened.root_spans)
-        self._root_span_expiry = deque(
-            sorted((forget, uid) for uid, forget in self._root_spans.items())
-        )
+        # In the order in which they are forgotten.
+        self._root_spans = dict(sorted(opened.root_spans.items(), key=itemgetter(1)))
         self._queued_changes: list[_Change] = []
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -226,8 +227,9 @@ class RecordStore:
     def is_root_span_written(self, uid: str) -> bool:
         """Whether the root span of an object is written.
 
-        The store remembers it for an hour after the claim's record is deleted. For other objects it
-        is an hour after the last `mark_root_span_written`.
+        The store remembers it for an hour after the claim's record is deleted, unless
+        `MAX_ROOT_SPANS` others followed. For other objects it is an hour after the last
+        `mark_root_span_written`.
         """
         return uid in self._root_spans
 
@@ -244,25 +246,35 @@ class RecordStore:
             self._flush_timer = loop.call_later(MARK_DELAY_S, self._start_batch)
 
     def _remember_root_span(self, uid: str) -> list[Statement]:
-        """Remember a root span for an hour, and forget the expired ones."""
+        """Remember a root span for an hour, and forget others."""
         now = self._clock.now()
-        forget = now + ROOT_SPAN_RETENTION
-        self._root_spans[uid] = forget
-        self._root_span_expiry.append((forget, uid))
-        statements = [record_database.put_root_span(uid, forget)]
-        if self._forget_expired_root_spans(now):
-            statements.append(record_database.delete_expired_root_spans(now))
+        self._move_to_end(uid, now)
+        statements = [record_database.put_root_span(uid, self._root_spans[uid])]
+        last = self._forget_root_spans(now)
+        if last is not None:
+            statements.append(record_database.delete_expired_root_spans(last))
         return statements
 
-    def _forget_expired_root_spans(self, now: datetime) -> bool:
-        is_any = False
-        while self._root_span_expiry and self._root_span_expiry[0][0] <= now:
-            forget, uid = self._root_span_expiry.popleft()
-            # If the record still exists, its deletion starts another hour.
-            if self._root_spans.get(uid) == forget and uid not in self._records:
+    def _forget_root_spans(self, now: datetime) -> datetime | None:
+        """Forget the expired ones, and one of too many. Returns when the last was to expire."""
+        last = None
+        while self._root_spans:
+            uid, forget = next(iter(self._root_spans.items()))
+            is_one_too_many = len(self._root_spans) > MAX_ROOT_SPANS and last is None
+            if forget > now and not is_one_too_many:
+                break
+            if uid in self._records:  # its deletion starts another hour
+                self._move_to_end(uid, now)
+                if is_one_too_many:
+                    break
+            else:
                 del self._root_spans[uid]
-                is_any = True
-        return is_any
+                last = forget
+        return last
+
+    def _move_to_end(self, uid: str, now: datetime) -> None:
+        self._root_spans.pop(uid, None)
+        self._root_spans[uid] = now + ROOT_SPAN_RETENTION
 
     async def _write(self, statements: Sequence[Statement], remember: Callable[[], None]) -> None:
         """Queue a change and wait for its commit. A cancelled caller does not stop the commit."""

@@ -19,7 +19,12 @@ from nvdra_api.errors import PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.node import record_database
-from nvdra_runtime.node.record_store import ROOT_SPAN_RETENTION, RecordStore, StoredRecord
+from nvdra_runtime.node.record_store import (
+    MAX_ROOT_SPANS,
+    ROOT_SPAN_RETENTION,
+    RecordStore,
+    StoredRecord,
+)
 from nvdra_runtime.process.worker import ResultReceiver, Worker
 from nvdra_testing import polling
 
@@ -336,6 +341,23 @@ async def test_roots_are_forgotten_by_the_process_that_has_written_them(tmp_path
         ]
         await store.put(ref(9), "prepared", "{}")
         assert roots_on_disk(tmp_path / "s") == {"uid-2"}
+
+
+async def test_the_oldest_roots_are_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
+    clock = MovedClock()
+    others = [f"uid-of-{number}" for number in range(MAX_ROOT_SPANS + 10)]
+    async with opened(tmp_path / "s", clock=clock) as store:
+        await store.put(ref(1), "prepared", "{}")
+        store.mark_root_span_written(ref(1).uid)
+        for uid in others:
+            clock.time += timedelta(milliseconds=1)
+            store.mark_root_span_written(uid)
+        known = {ref(1).uid, *filter(store.is_root_span_written, others)}
+        assert store.is_root_span_written(ref(1).uid)
+        assert len(known) <= MAX_ROOT_SPANS + 1  # beside the claim that is held
+        assert known >= set(others[11:])
+        await store.put(ref(2), "prepared", "{}")
+        assert roots_on_disk(tmp_path / "s") == known
 
 
 async def test_marks_after_a_change_go_to_the_disk_by_themselves_too(tmp_path: Path) -> None:

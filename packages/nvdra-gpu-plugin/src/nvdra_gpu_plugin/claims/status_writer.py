@@ -76,10 +76,16 @@ class StatusWriter:
         self._written: dict[ClaimUID, list[JsonObject]] = {}
         self._woken = asyncio.Event()
         prepared_claims.on_prepared(self._note)
+        prepared_claims.on_removed(self._forget)
 
     def _note(self, uid: ClaimUID) -> None:
         self._waiting[uid] = None
         self._woken.set()
+
+    def _forget(self, uid: ClaimUID) -> None:
+        """Claims may come and go faster than they are written: one that is gone waits no more."""
+        self._waiting.pop(uid, None)
+        self._written.pop(uid, None)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -90,7 +96,9 @@ class StatusWriter:
                 await self._woken.wait()
             chance = random.random()  # noqa: S311 - spreads load
             await asyncio.sleep(_RETRY.delay(failures, chance) if failures else _PAUSE_S)
-            uid = next(iter(self._waiting))
+            uid = next(iter(self._waiting), None)
+            if uid is None:
+                continue
             del self._waiting[uid]
             try:
                 await self._write(uid)
@@ -113,8 +121,6 @@ class StatusWriter:
             _NotTakenError: The API server takes such entries of no claim.
             DriverError: It may succeed later.
         """
-        for gone in self._written.keys() - self._prepared_claims.keys():
-            del self._written[gone]
         record = self._prepared_claims.get(uid)
         if record is None or self._prepared_claims.is_started(uid):
             return
@@ -136,7 +142,8 @@ class StatusWriter:
         kept = stored.get("status", {}).get("devices") or ()
         if not any(each["driver"] == names.GPU_DRIVER for each in kept):
             raise _NotTakenError(_DROPPED)
-        self._written[uid] = entries
+        if uid in self._prepared_claims:
+            self._written[uid] = entries
 
     async def _apply(
         self, record: GpuClaimRecord, entries: list[JsonObject], deadline: float
