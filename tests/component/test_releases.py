@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nvdra_testing import releases
+from nvdra_testing import charts, releases
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 PACKAGE = "nvdra-cdi"
@@ -92,7 +92,7 @@ def test_a_release_of_a_component_sets_its_chart_and_the_umbrellas_dependency(
     git(clone, "commit", "--quiet", "-m", "A change that users notice")
     done = release("nvdra-gpu-plugin", "9.9.9", "--artifacts", "chart")
     assert done.returncode == 0, done.stderr
-    chart = (clone / "charts" / "nvdra-gpu-plugin" / "Chart.yaml").read_text()
+    chart = (charts.folder("nvdra-gpu-plugin", clone / "charts") / "Chart.yaml").read_text()
     assert "version: 9.9.9\nappVersion: 9.9.9\n" in chart
     umbrella = (clone / "charts" / "nvdra" / "Chart.yaml").read_text()
     assert "- name: nvdra-gpu-plugin\n    version: 9.9.9\n" in umbrella

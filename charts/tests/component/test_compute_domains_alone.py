@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_testing.charts import folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -25,7 +26,7 @@ SWITCHES = (
 def before(serving: Callable[..., Cluster]) -> Cluster:
     """CRDs that helm does not own, as the reference driver's chart leaves them, and a domain."""
     cluster = serving()
-    crds = cluster.charts / "nvdra-cd-controller" / "files" / "crds"
+    crds = folder("nvdra-cd-controller") / "files" / "crds"
     assert cluster.kubectl("create", "-f", str(crds)).returncode == 0
     kinds = ("computedomains.resource.nvidia.com", "computedomaincliques.resource.nvidia.com")
     for kind in kinds:

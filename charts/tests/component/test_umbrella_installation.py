@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_testing.charts import folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -90,7 +91,7 @@ def test_the_api_server_accepts_every_object(installed: Cluster) -> None:
 def test_the_api_server_accepts_a_class_for_each_mig_profile(installed: Cluster) -> None:
     profiles = ["1g.10gb", "1g.10gb+me", "1g.10gb-me", "2g.48gb+me.all", "1c.3g.40gb"]
     setting = f"deviceClasses.migExtendedResources={json.dumps(profiles)}"
-    chart = str(installed.charts / "nvdra-gpu-plugin")
+    chart = str(folder("nvdra-gpu-plugin"))
     shown = installed.helm(
         "template", "a", chart, "--set-json", setting, "--kube-version", "1.36.3"
     )

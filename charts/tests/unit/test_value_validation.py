@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_testing.charts import folder
 
 Refusal = Callable[..., str]
 
@@ -93,7 +94,7 @@ def test_every_value_of_the_reference_drivers_chart_is_handled(charts: Path) -> 
     ours = {"gpuResourcesEnabledOverride", "resources"}
     reference = {*IN_GLOBAL, *IN_THE_PLUGIN, *GONE, *ours, "consumableShares", "controller"}
     for chart in ("nvdra", PLUGIN, DOMAINS, CONTROLLER):
-        schema = json.loads((charts / chart / "values.schema.json").read_text())
+        schema = json.loads((folder(chart) / "values.schema.json").read_text())
         assert reference <= set(schema["properties"])
 
 
@@ -158,7 +159,7 @@ def test_an_unknown_global_value_is_rejected_with_the_valid_ones(
     refusal: Refusal, charts: Path, chart: str
 ) -> None:
     text = refusal(chart, {"global": {"logverbosity": 2}})
-    known = yaml.safe_load((charts / chart / "values.yaml").read_text())["global"]
+    known = yaml.safe_load((folder(chart) / "values.yaml").read_text())["global"]
     assert "global.logverbosity is not a setting of nvdra" in text
     assert f"those are {', '.join(known)}\n" in text
 

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import yaml
 from nvdra_api import gates
+from nvdra_testing.charts import folder
 
 Render = Callable[..., dict[str, dict[str, Any]]]
+Template = Callable[..., subprocess.CompletedProcess[str]]
 
 PLUGIN = "nvdra-gpu-plugin"
 DOMAINS = "nvdra-cd-plugin"
@@ -170,12 +172,12 @@ def at(path: str, value: Any) -> dict[str, Any]:
 
 
 def read(charts: Path, chart: str) -> dict[str, Any]:
-    values: dict[str, Any] = yaml.safe_load((charts / chart / "values.yaml").read_text())
+    values: dict[str, Any] = yaml.safe_load((folder(chart, charts) / "values.yaml").read_text())
     return values
 
 
 def schema(charts: Path, chart: str) -> dict[str, Any]:
-    text: dict[str, Any] = json.loads((charts / chart / "values.schema.json").read_text())
+    text: dict[str, Any] = json.loads((folder(chart, charts) / "values.schema.json").read_text())
     return text
 
 
@@ -230,7 +232,7 @@ def test_component_charts_describe_global_values_like_the_umbrella(
     charts: Path, chart: str
 ) -> None:
     umbrella, part = (
-        (charts / each / "values.yaml").read_text().partition("\n\n")[0]
+        (folder(each, charts) / "values.yaml").read_text().partition("\n\n")[0]
         for each in ("nvdra", chart)
     )
     assert umbrella.startswith(part)
@@ -246,11 +248,22 @@ def test_component_charts_check_global_values_like_the_umbrella(charts: Path, ch
     assert set(umbrella) == set(read(charts, "nvdra")["global"])
 
 
-def test_what_charts_have_in_common_is_linked_and_never_a_copy(charts: Path) -> None:
-    shared = {each.name for each in (charts / "shared").iterdir()}
-    found = [path for path in charts.glob("*/templates/_*.tpl") if path.name in shared]
-    assert len(found) > len(shared)
-    assert [path for path in found if path.resolve().parent != charts / "shared"] == []
+def test_what_charts_have_in_common_is_copied_from_one_place(charts: Path, copy: Path) -> None:
+    files = {file.relative_to(copy): file for file in copy.glob("nvdra/**/_*.tpl")}
+    shared = {file.name for file in (copy / "shared").iterdir()}
+    for file in files.values():
+        if file.name in shared:
+            file.write_text("another text\n")
+    argv = [sys.executable, str(copy / "share_templates.py")]
+    subprocess.run(argv, check=True)
+    for place, file in files.items():
+        assert file.read_text() == (charts / place).read_text(), "python charts/share_templates.py"
+
+
+def test_helm_says_nothing_of_a_checkout(template: Template) -> None:
+    # helm 3 prints a line about each link before every message of its own.
+    for chart in ("nvdra", *PARTS):
+        assert template(chart).stderr == ""
 
 
 def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -> None:
@@ -258,14 +271,22 @@ def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -
     switches = dict(zip(PARTS, ("gpus", "computeDomains", "computeDomains"), strict=True))
     assert [each["name"] for each in umbrella["dependencies"]] == list(PARTS)
     for dependency in umbrella["dependencies"]:
-        part = yaml.safe_load((charts / dependency["name"] / "Chart.yaml").read_text())
+        part = yaml.safe_load((folder(dependency["name"], charts) / "Chart.yaml").read_text())
         assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
         assert dependency["condition"] == f"resources.{switches[part['name']]}.enabled"
 
 
 @pytest.mark.parametrize("chart", ["nvdra", *PARTS])
 def test_helm_lint_reports_nothing(helm: str, charts: Path, chart: str) -> None:
-    argv = [helm, "lint", "--strict", "--quiet", "--kube-version", "1.36.3", str(charts / chart)]
+    argv = [
+        helm,
+        "lint",
+        "--strict",
+        "--quiet",
+        "--kube-version",
+        "1.36.3",
+        str(folder(chart, charts)),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[WARNING]" not in done.stdout
@@ -316,7 +337,7 @@ def test_the_readme_lists_all_values(charts: Path, copy: Path) -> None:
 
 
 def test_a_change_of_a_chart_changes_its_table(copy: Path) -> None:
-    texts = {file: file.read_text() for file in copy.glob("*/values.yaml")}
+    texts = {file: file.read_text() for file in copy.glob("**/values.yaml")}
     assert {file.parent.name for file in texts} == {"nvdra", *PARTS}
     # The second time, a table is replaced that contains a character of the markers around it.
     for words in ("One <of> three", "Another <of> three"):
