@@ -36,6 +36,7 @@ COMMON: dict[str, Any] = {
     "global.imagePullPolicy": "Always",
     "global.imagePullSecrets": [{"name": "pull"}],
     "global.resourceApiVersion": "resource.k8s.io/v1beta1",
+    "global.allowDefaultNamespace": True,
     "global.otlp.endpoint": "http://collector:4318",
     "nameOverride": "agent",
     "fullnameOverride": "agent",
@@ -79,6 +80,7 @@ SHARED_BY_ALL = (
     "global.imageRegistry",
     "global.imagePullPolicy",
     "global.imagePullSecrets",
+    "global.allowDefaultNamespace",
     "global.otlp.endpoint",
     "nameOverride",
     "fullnameOverride",
@@ -201,7 +203,7 @@ def test_every_value_of_a_component_chart_is_tested_below(charts: Path, chart: s
 @pytest.mark.parametrize(
     ("chart", "path"), [(chart, path) for chart, values in OTHER.items() for path in sorted(values)]
 )
-def test_the_value_has_an_effect(render: Render, chart: str, path: str) -> None:
+def test_the_value_has_an_effect(render: Render, template: Template, chart: str, path: str) -> None:
     # Where an account is not made, its name must be given; a mode needs its gate.
     base: dict[str, Any] = {}
     changed = at(path, OTHER[chart][path])
@@ -217,6 +219,10 @@ def test_the_value_has_an_effect(render: Render, chart: str, path: str) -> None:
     if path == "global.additionalNamespaces":  # a role and an account of one name in each
         base = {"global": dict(HOST_MANAGED["global"])}
         changed["global"] |= base["global"]
+    if path == "global.allowDefaultNamespace":  # it only lifts a refusal
+        assert template(chart, namespace="default").returncode != 0
+        assert template(chart, changed, namespace="default").returncode == 0
+        return
     assert render(chart, changed) != render(chart, base)
 
 
@@ -314,9 +320,11 @@ def test_global_values_of_a_parent_chart_are_allowed(
         assert {"name": "V", "value": "2"} in pod["env"]
 
 
-def test_the_schema_has_exactly_the_existing_feature_gates(charts: Path) -> None:
-    known = schema(charts, "nvdra")["properties"]["global"]["properties"]["featureGates"]
-    assert set(known["properties"]) == {*map(str, gates.KNOWN_FEATURES), *gates.AGGREGATES}
+def test_the_charts_know_exactly_the_existing_feature_gates(charts: Path) -> None:
+    text = (charts / "shared" / "_problems.tpl").read_text()
+    _, _, after = text.partition('{{- define "nvdra.knownGates" -}}')
+    listed = re.findall(r'"(\w+)"', after.partition("{{- end -}}")[0])
+    assert listed == sorted({*map(str, gates.KNOWN_FEATURES), *gates.AGGREGATES})
 
 
 @pytest.fixture

@@ -1,5 +1,12 @@
 {{/* The controller's settings: each variable is a flag in capitals (nvdra-cd-controller --help). */}}
 {{- define "nvdra-cd-controller.environment" -}}
+{{ include "nvdra-cd-controller.ownEnvironment" . }}
+{{- with .Values.controller.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "nvdra-cd-controller.ownEnvironment" -}}
 {{- $controller := .Values.controller -}}
 {{- $secrets := list -}}
 {{- range .Values.global.imagePullSecrets }}{{ $secrets = append $secrets .name }}{{ end -}}
@@ -71,8 +78,5 @@
 {{- with .Values.global.otlp.endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ . | quote }}
-{{- end }}
-{{- with $controller.env }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}

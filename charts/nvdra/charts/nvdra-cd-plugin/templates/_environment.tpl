@@ -1,5 +1,12 @@
 {{/* The plugin's settings: each variable is a flag in capitals (nvdra-cd-plugin --help). */}}
 {{- define "nvdra-cd-plugin.environment" -}}
+{{ include "nvdra-cd-plugin.ownEnvironment" . }}
+{{- with .Values.kubeletPlugin.containers.computeDomains.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "nvdra-cd-plugin.ownEnvironment" -}}
 {{- $domains := .Values.kubeletPlugin.containers.computeDomains -}}
 {{ include "nvdra.nodeEnvironment" . }}
 - name: NAMESPACE
@@ -20,7 +27,4 @@
   value: {{ .Values.kubeletPlugin.metrics.computeDomainHttpEndpoint | quote }}
 - name: METRICS_PATH
   value: {{ ternary .Values.kubeletPlugin.metrics.metricsPath "" .Values.kubeletPlugin.metrics.enabled | quote }}
-{{- with $domains.env }}
-{{ toYaml . }}
-{{- end }}
 {{- end -}}

@@ -1,10 +1,12 @@
 {{/* The plugin's settings: each variable is a flag in capitals (nvdra-gpu-plugin --help). */}}
 {{- define "nvdra-gpu-plugin.environment" -}}
-{{- $shares := .Values.kubeletPlugin.consumableShares | toString -}}
-{{- $gates := .Values.global.featureGates | default dict -}}
-{{- if and (not (has $shares (list "" "disabled"))) (not (get $gates "ConsumableShares" | default (and (get $gates "AllAlpha") (not (hasKey $gates "ConsumableShares"))))) -}}
-{{- fail (printf "kubeletPlugin.consumableShares=%s needs the feature gate: global.featureGates.ConsumableShares=true" $shares) -}}
+{{ include "nvdra-gpu-plugin.ownEnvironment" . }}
+{{- with .Values.kubeletPlugin.containers.gpus.env }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
+
+{{- define "nvdra-gpu-plugin.ownEnvironment" -}}
 {{ include "nvdra.nodeEnvironment" . }}
 - name: HTTP_ENDPOINT
   value: {{ .Values.kubeletPlugin.metrics.gpuHttpEndpoint | quote }}
@@ -13,7 +15,7 @@
 - name: DEVICE_TAINT_EFFECT
   value: {{ .Values.kubeletPlugin.deviceTaintEffect }}
 - name: CONSUMABLE_SHARES
-  value: {{ $shares | default "disabled" | quote }}
+  value: {{ .Values.kubeletPlugin.consumableShares | default "disabled" | toString | quote }}
 # For the Deployments of MPS control daemons, with the gate MPSSupport: they use this pod's image and account.
 - name: NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
@@ -35,9 +37,6 @@
 # When a node runs out of memory, clients of a daemon die with it.
 - name: MPS_DAEMON_PRIORITY_CLASS_NAME
   value: {{ . }}
-{{- end }}
-{{- with .Values.kubeletPlugin.containers.gpus.env }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}
 

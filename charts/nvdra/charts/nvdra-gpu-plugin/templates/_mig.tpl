@@ -6,17 +6,19 @@ mixed): 1g.10gb+me is nvidia.com/mig-1g.10gb.me.
 nvidia.com/mig-{{ replace "+" "." . }}
 {{- end -}}
 
-{{/* Classes that select nothing, or resources that no API server keeps, fail before they are installed. */}}
-{{- define "nvdra-gpu-plugin.validateMigResources" -}}
+{{/* Classes that select nothing, or resources that no API server keeps, are refused. */}}
+{{- define "nvdra-gpu-plugin.migProblems" -}}
+{{- $problems := list -}}
 {{- $setting := "deviceClasses.migExtendedResources" -}}
 {{- with .Values.deviceClasses.migExtendedResources -}}
 {{- if ne (include "nvdra.resourceApiVersion" $) "resource.k8s.io/v1" -}}
-{{- fail (printf "%s needs resource.k8s.io/v1 (Kubernetes 1.34 or later): older versions have no extended resources of device classes; leave the list empty, and use claims of the device class mig.nvidia.com" $setting) -}}
+{{- $problems = append $problems (printf "%s needs resource.k8s.io/v1 (Kubernetes 1.34 or later): older versions have no extended resources of device classes; leave the list empty, and use claims of the device class mig.nvidia.com" $setting) -}}
 {{- end -}}
 {{- range . -}}
 {{- if not (regexMatch "^([1-9]c[.])?[1-9]g[.][1-9][0-9]*gb([+]me|-me|[+]me[.]all|[+]gfx)?$" .) -}}
-{{- fail (printf "%s: %q is no MIG profile: write it as nvidia-smi mig -lgip and the attribute profile of a device do, such as 1g.10gb, 3g.40gb or 1g.10gb+me, and not as the resource's name" $setting .) -}}
+{{- $problems = append $problems (printf "%s: %q is no MIG profile: write it as nvidia-smi mig -lgip and the attribute profile of a device do, such as 1g.10gb, 3g.40gb or 1g.10gb+me, and not as the resource's name" $setting .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- toJson $problems -}}
 {{- end -}}
