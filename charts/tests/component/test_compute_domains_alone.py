@@ -97,7 +97,15 @@ def test_an_uninstall_keeps_crds_and_domains_for_a_new_installation(
     assert done.returncode == 0, done.stderr
     # Another release has to say that the definitions are its own from now on.
     assert installed.helm("uninstall", "nvdra", "-n", "nvdra-system").returncode == 0
-    other = ("install", "other", str(installed.charts / "nvdra"), "-n", "others", "--create-namespace", DOMAINS_ALONE)
+    other = (
+        "install",
+        "other",
+        str(installed.charts / "nvdra"),
+        "-n",
+        "others",
+        "--create-namespace",
+        DOMAINS_ALONE,
+    )
     assert "invalid ownership metadata" in installed.helm(*other).stderr
     done = installed.helm(*other, "--take-ownership")
     assert done.returncode == 0, done.stderr

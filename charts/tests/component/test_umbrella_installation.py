@@ -93,7 +93,7 @@ def test_the_api_server_accepts_a_class_for_each_mig_profile(installed: Cluster)
     setting = f"deviceClasses.migExtendedResources={json.dumps(profiles)}"
     chart = str(folder("nvdra-gpu-plugin"))
     shown = installed.helm(
-        "template", "a", chart, "--set-json", setting, "--kube-version", "1.36.3"
+        "template", "a", chart, "-n", "x", "--set-json", setting, "--kube-version", "1.36.3"
     )
     assert shown.returncode == 0, shown.stderr
     items = [
