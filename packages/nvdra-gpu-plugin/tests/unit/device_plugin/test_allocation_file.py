@@ -95,6 +95,6 @@ def test_the_text_names_what_and_what_to_do() -> None:
     assert text == (
         "a device plugin offers nvidia.com/gpu (8 devices) and devices of a device plugin are "
         "held: nvidia.com/gpu (2 pods) on this node: it and this driver do not see each other's "
-        "pods, so that two can be given the same GPU; remove the device plugin from this node, or this "
-        "driver (docs/device-plugin.md says how)"
+        "pods, so that two can be given the same GPU; remove the device plugin from this node, or "
+        "this driver (docs/device-plugin.md says how)"
     )
