@@ -37,6 +37,9 @@ COMMON: dict[str, Any] = {
     "global.imagePullSecrets": [{"name": "pull"}],
     "global.resourceApiVersion": "resource.k8s.io/v1beta1",
     "global.allowDefaultNamespace": True,
+    "global.podMonitors.enabled": True,
+    "global.podMonitors.interval": "1m",
+    "global.podMonitors.labels": {"a": "b"},
     "global.otlp.endpoint": "http://collector:4318",
     "nameOverride": "agent",
     "fullnameOverride": "agent",
@@ -81,6 +84,9 @@ SHARED_BY_ALL = (
     "global.imagePullPolicy",
     "global.imagePullSecrets",
     "global.allowDefaultNamespace",
+    "global.podMonitors.enabled",
+    "global.podMonitors.interval",
+    "global.podMonitors.labels",
     "global.otlp.endpoint",
     "nameOverride",
     "fullnameOverride",
@@ -109,6 +115,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "global.imex.isolation": "",
         "global.imex.hostSocketPath": "/run/imex.sock",
         "global.additionalNamespaces": ["old"],
+        "deviceClasses.computeDomainAlias": True,
         "kubeletPlugin.metrics.computeDomainHttpEndpoint": ":9090",
         "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled": True,
         **container("computeDomains"),
@@ -141,6 +148,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "controller.nodeSelector": {"a": "b"},
         "controller.tolerations": [],
         "controller.affinity": None,
+        "controller.topologySpreadConstraints": [],
         "controller.networkPolicy.enabled": True,
         "controller.env": [{"name": "A", "value": "b"}],
         "controller.resources": {"limits": {"memory": "200Mi"}},
@@ -219,6 +227,9 @@ def test_the_value_has_an_effect(render: Render, template: Template, chart: str,
     if path == "global.additionalNamespaces":  # a role and an account of one name in each
         base = {"global": dict(HOST_MANAGED["global"])}
         changed["global"] |= base["global"]
+    if path.startswith("global.podMonitors.") and not path.endswith(".enabled"):
+        base = {"global": {"podMonitors": {"enabled": True}}}
+        changed["global"]["podMonitors"] |= base["global"]["podMonitors"]
     if path == "global.allowDefaultNamespace":  # it only lifts a refusal
         assert template(chart, namespace="default").returncode != 0
         assert template(chart, changed, namespace="default").returncode == 0

@@ -1,0 +1,31 @@
+{{/*
+What the operator of Prometheus scrapes. A monitor of pods and not of a service: each pod has its own
+numbers, and no component needs an address.
+*/}}
+
+{{/* Arguments: the root context, `name`, `matchLabels` (YAML) and the `path` of the metrics. */}}
+{{- define "nvdra.podMonitor" -}}
+{{- $monitor := .root.Values.global.podMonitors -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ .name }}
+  namespace: {{ include "nvdra.namespace" .root }}
+  labels:
+    {{- include "nvdra.labels" .root | nindent 4 }}
+    {{- with $monitor.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  selector:
+    {{- .selector | nindent 4 }}
+  podMetricsEndpoints:
+    - port: http
+      path: {{ .path }}
+      interval: {{ $monitor.interval }}
+      # Some series say their node themselves, by the same name.
+      honorLabels: true
+      relabelings:
+        - sourceLabels: [__meta_kubernetes_pod_node_name]
+          targetLabel: node
+{{- end -}}
