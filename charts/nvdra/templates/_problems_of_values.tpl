@@ -2,7 +2,8 @@
 {{- define "nvdra.problems" -}}
 {{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray -}}
 {{- $names := dict -}}
-{{- range $part, $root := .Subcharts -}}
+{{- range $part := list "nvdra-gpu-plugin" "nvdra-cd-plugin" "nvdra-cd-controller" -}}
+{{- with $root := get $.Subcharts $part -}}
 {{- range include (printf "%s.problems" $part) $root | fromJsonArray -}}
 {{- $problem := regexReplaceAll "set (controller|kubeletPlugin|daemon)[.]" . (printf "set %s.${1}." $part) -}}
 {{- $isOfAll := regexMatch "^(global|this cluster|the namespace)" . -}}
@@ -13,6 +14,7 @@
 {{- $problems = append $problems (printf "%s and %s would both be named %s: a nameOverride or fullnameOverride must be another one in each of them" (get $names $name) $part $name) -}}
 {{- end -}}
 {{- $_ := set $names $name $part -}}
+{{- end -}}
 {{- end -}}
 {{- if .Values.resources.computeDomains.enabled -}}
 {{- $plugin := include "nvdra.namespace" (index .Subcharts "nvdra-cd-plugin") -}}

@@ -114,6 +114,16 @@ def test_each_value_alone_is_carried_into_a_chart_that_takes_it(
         assert done.stdout != template("nvdra", migrate(needed).values).stdout
 
 
+@pytest.mark.parametrize(
+    "path", sorted(path for path in REFERENCE_VALUES if path.startswith("webhook."))
+)
+def test_each_value_of_the_webhook_alone_has_the_same_place(path: str) -> None:
+    value = other(path)
+    result = migrate(nested(path, value))
+    assert result.values == nested(path, value)
+    assert result.is_complete
+
+
 def test_each_value_alone_in_our_chart_is_refused_by_name_or_means_the_same(
     refusal: Callable[..., str],
 ) -> None:

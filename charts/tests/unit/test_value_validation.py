@@ -336,7 +336,7 @@ def test_all_problems_of_a_values_file_are_told_at_once(refusal: Refusal) -> Non
         f"{PLUGIN}.kubeletPlugin.consumableShares=2 needs",
         f'{PLUGIN}.deviceClasses.migExtendedResources: "big" is no MIG profile',
         f"{PLUGIN}.kubeletPlugin.metrics.gpuHttpEndpoint=:6060: the debug endpoint has port 6060",
-        f"{DOMAINS} and {PLUGIN} would both be named same",
+        f"{PLUGIN} and {DOMAINS} would both be named same",
         f"{DOMAINS} would be in the namespace other and {CONTROLLER} in default",
     ]
     for start in expected:
