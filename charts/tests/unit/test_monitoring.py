@@ -191,6 +191,7 @@ def test_every_component_with_metrics_has_its_monitor(render: Callable[..., Obje
     daemons = monitors.pop("nvdra-nvdra-cd-controller-daemons")
     (expression,) = daemons["spec"]["selector"]["matchExpressions"]
     assert expression == {"key": "resource.nvidia.com/computeDomain", "operator": "Exists"}
+    assert daemons["spec"]["namespaceSelector"] == {"matchNames": ["nvdra-system"]}
     assert set(monitors) == set(pods)
     for name, monitor in monitors.items():
         assert monitor["spec"]["selector"]["matchLabels"].items() <= pods[name].items()

@@ -3,7 +3,10 @@ What the operator of Prometheus scrapes. A monitor of pods and not of a service:
 numbers, and no component needs an address.
 */}}
 
-{{/* Arguments: the root context, `name`, `matchLabels` (YAML) and the `path` of the metrics. */}}
+{{/*
+Arguments: the root context, `name`, the `selector` of the pods (YAML), the `path` of the metrics, and
+`namespaces` of the pods if they are not all in the chart's own.
+*/}}
 {{- define "nvdra.podMonitor" -}}
 {{- $monitor := .root.Values.global.podMonitors -}}
 apiVersion: monitoring.coreos.com/v1
@@ -19,6 +22,10 @@ metadata:
 spec:
   selector:
     {{- .selector | nindent 4 }}
+  {{- with .namespaces }}
+  namespaceSelector:
+    matchNames: {{ toJson . }}
+  {{- end }}
   podMetricsEndpoints:
     - port: http
       path: {{ .path }}
