@@ -63,7 +63,8 @@ def _comment(lines: list[str], line: int) -> str:
 
 def table(chart: str) -> str:
     """The values of a chart as a table in Markdown."""
-    found = rows((CHARTS / chart / "values.yaml").read_text())
+    (file,) = CHARTS.glob(f"**/{chart}/values.yaml")
+    found = rows(file.read_text())
     body = (f"| `{row.path}` | {row.default} | {row.description} |" for row in found)
     return "\n".join(["| Value | Default | What it is |", "|---|---|---|", *body])
 
@@ -74,7 +75,7 @@ def documented(readme: str) -> str:
     Raises:
         ValueError: A chart has no block or several, or a block names no chart.
     """
-    charts = sorted(file.parent.name for file in CHARTS.glob("*/values.yaml"))
+    charts = sorted(file.parent.name for file in CHARTS.glob("**/values.yaml"))
     blocks = sorted(found[2] for found in BLOCK.finditer(readme))
     # A block without its end reaches to the end of the next one, whose chart is then missing here.
     if blocks != charts:

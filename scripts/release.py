@@ -168,7 +168,7 @@ def build(
                 made += _build_wheel(package, version, tree, dist)
             if "image" in artifacts and (tree / "packages" / package / "Dockerfile").exists():
                 made += _build_image(package, version, tree, dist)
-            if "chart" in artifacts and (tree / "charts" / package / "Chart.yaml").exists():
+            if "chart" in artifacts and (_chart(package, tree) / "Chart.yaml").exists():
                 made += _build_chart(package, version, tree, dist)
         finally:
             _git(repository, "worktree", "remove", "--force", str(tree))
@@ -196,8 +196,14 @@ def _build_image(package: str, version: Version, tree: Path, dist: Path) -> list
 
 
 def _build_chart(package: str, version: Version, tree: Path, dist: Path) -> list[Path]:
-    _run([_helm(), "package", str(tree / "charts" / package), "--destination", str(dist)], tree)
+    _run([_helm(), "package", str(_chart(package, tree)), "--destination", str(dist)], tree)
     return [dist / f"{package}-{version}.tgz"]
+
+
+def _chart(package: str, tree: Path) -> Path:
+    """The umbrella chart, or the chart of a component, which is a part of it."""
+    umbrella = tree / "charts" / UMBRELLA
+    return umbrella if package == UMBRELLA else umbrella / "charts" / package
 
 
 def _helm() -> str:
@@ -230,7 +236,7 @@ def _current_version(package: str, about: Path | None, repository: Path) -> Vers
     if about is not None:
         match = _ABOUT.search(about.read_text())
     else:
-        chart = repository / "charts" / package / "Chart.yaml"
+        chart = _chart(package, repository) / "Chart.yaml"
         match = re.search(r"^version: (.*)$", chart.read_text(), re.MULTILINE)
     assert match is not None
     return Version.parse(match[1])
@@ -254,11 +260,11 @@ def _check_fragments(package: str, repository: Path) -> None:
 def _write_version(package: str, about: Path | None, version: Version, repository: Path) -> None:
     if about is not None:
         about.write_text(_ABOUT.sub(f'__version__ = "{version}"', about.read_text()))
-    chart = repository / "charts" / package / "Chart.yaml"
+    chart = _chart(package, repository) / "Chart.yaml"
     if not chart.exists():
         return
     chart.write_text(chart_with(chart.read_text(), version))
-    umbrella = repository / "charts" / UMBRELLA / "Chart.yaml"
+    umbrella = _chart(UMBRELLA, repository) / "Chart.yaml"
     umbrella.write_text(chart_depending_on(umbrella.read_text(), package, version))
 
 

@@ -9,8 +9,10 @@
 {{- if eq .Values.global.imex.mode "hostManaged" }}true{{ end -}}
 {{- end -}}
 
-{{- define "nvdra.validateDomains" -}}
+{{- define "nvdra.domainProblems" -}}
+{{- $problems := list -}}
 {{- if and (include "nvdra.isHostManaged" .) (not (get .Values.global.featureGates "HostManagedIMEXDaemon")) -}}
-{{- fail "global.imex.mode=hostManaged needs the feature gate: global.featureGates.HostManagedIMEXDaemon=true" -}}
+{{- $problems = append $problems "global.imex.mode=hostManaged needs the feature gate: global.featureGates.HostManagedIMEXDaemon=true" -}}
 {{- end -}}
+{{- toJson $problems -}}
 {{- end -}}

@@ -68,17 +68,3 @@ metadata:
   {{- end }}
 {{- end }}
 {{- end -}}
-
-{{/*
-A misspelt setting of ours under `global` fails where nvdra itself is installed; inside somebody else's
-chart, `global` holds that chart's settings too. Takes the root context and the names that are ours.
-*/}}
-{{- define "nvdra.validateGlobal" -}}
-{{- if .root.Chart.IsRoot -}}
-{{- range $key, $_ := .root.Values.global -}}
-{{- if not (has $key $.known) -}}
-{{- fail (printf "global.%s is not a setting of nvdra; those are %s" $key (join ", " $.known)) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}

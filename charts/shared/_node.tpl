@@ -259,36 +259,37 @@ spec:
       message: this user may only modify resourceslices of the driver {{ .driver }}
 {{- end -}}
 
-{{/*
-What a values.schema.json cannot say: rules about several values, and about the cluster. Renders nothing.
-*/}}
-{{- define "nvdra.validateNode" -}}
-
-{{- if not (include "nvdra.resourceApiVersion" .) -}}
-{{- fail "this cluster serves none of resource.k8s.io/v1, v1beta2 and v1beta1, so no pod can claim a device: enable the API group (Kubernetes 1.32 or later, feature gate DynamicResourceAllocation), or name the version in global.resourceApiVersion if it will be served later" -}}
+{{/* As JSON: the values of variables that users may think of setting themselves. */}}
+{{- define "nvdra.nodePlaces" -}}
+{{- dict "V" "global.logVerbosity" "FEATURE_GATES" "global.featureGates" "NVIDIA_DRIVER_ROOT" "global.nvidiaDriverRoot" "CONSUMABLE_SHARES" "kubeletPlugin.consumableShares" "ADDITIONAL_NAMESPACES" "global.additionalNamespaces" | toJson -}}
 {{- end -}}
 
-{{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "serviceAccount.create=false needs serviceAccount.name: the account that the plugin runs as may write ResourceSlices, so it is never the namespace's default" -}}
+{{/* What no values.schema.json can say of a node plugin: see _problems.tpl. */}}
+{{- define "nvdra.nodeProblems" -}}
+{{- $problems := include "nvdra.installationProblems" (dict "root" . "rights" "may write ResourceSlices") | fromJsonArray -}}
+
+{{- if not (include "nvdra.resourceApiVersion" .) -}}
+{{- $problems = append $problems "this cluster serves none of resource.k8s.io/v1, v1beta2 and v1beta1, so no pod can claim a device: enable the API group (Kubernetes 1.32 or later, feature gate DynamicResourceAllocation), or name the version in global.resourceApiVersion if it will be served later" -}}
 {{- end -}}
 
 {{- range include "nvdra.movedRoots" . | fromJsonArray -}}
 {{- if lt (len (splitList "/" .path)) 3 -}}
-{{- fail (printf "global.%sRoot=%s cannot be mounted into the plugin's container, where it would hide what the image brings: it must lie at least two levels below /, as /run/nvidia/%s does" (trimSuffix "-root" .volume) .path (trimSuffix "-root" .volume)) -}}
+{{- $problems = append $problems (printf "global.%sRoot=%s cannot be mounted into the plugin's container, where it would hide what the image brings: it must lie at least two levels below /, as /run/nvidia/%s does" (trimSuffix "-root" .volume) .path (trimSuffix "-root" .volume)) -}}
 {{- end -}}
 {{- end -}}
 
 {{- if ne (clean .Values.global.devRoot | base) "dev" -}}
-{{- fail (printf "global.devRoot=%s must be a directory named dev, as /run/nvidia/dev is: a device's path in a container is its path below the parent of that directory" .Values.global.devRoot) -}}
+{{- $problems = append $problems (printf "global.devRoot=%s must be a directory named dev, as /run/nvidia/dev is: a device's path in a container is its path below the parent of that directory" .Values.global.devRoot) -}}
 {{- end -}}
 
 {{- $update := default dict .Values.kubeletPlugin.updateStrategy.rollingUpdate -}}
 {{- if and (include "nvdra.isSurging" .) (not (include "nvdra.isSomeNodes" $update.maxSurge)) -}}
-{{- fail "kubeletPlugin.updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so that no plugin could ever be updated: set one of them, for instance maxSurge=10%" -}}
+{{- $problems = append $problems "kubeletPlugin.updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so that no plugin could ever be updated: set one of them, for instance maxSurge=10%" -}}
 {{- end -}}
 
 {{- $plugins := clean .Values.kubeletPlugin.kubeletPluginsDirectoryPath -}}
 {{- if lt (len (splitList "/" $plugins)) 3 -}}
-{{- fail (printf "kubeletPlugin.kubeletPluginsDirectoryPath=%s cannot be used: the directory above it, the kubelet's root, is mounted into the plugin's container and would hide what the image brings; it must lie at least two levels below /, as /var/lib/kubelet/plugins does" $plugins) -}}
+{{- $problems = append $problems (printf "kubeletPlugin.kubeletPluginsDirectoryPath=%s cannot be used: the directory above it, the kubelet's root, is mounted into the plugin's container and would hide what the image brings; it must lie at least two levels below /, as /var/lib/kubelet/plugins does" $plugins) -}}
 {{- end -}}
+{{- toJson $problems -}}
 {{- end -}}

@@ -5,11 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from nvdra_testing.charts import CHARTS
 
 
 @pytest.fixture(scope="session")
 def charts() -> Path:
-    return Path(__file__).parents[1]
+    return CHARTS
 
 
 @pytest.fixture(scope="session")

@@ -59,3 +59,15 @@ def test_the_cdi_package_needs_nothing_of_ours(wheels: Path, tmp_path: Path) -> 
         python, "-c", "from nvdra_cdi import codec; import nvdra_cdi.nvidia.generator", cwd=tmp_path
     )
     assert "nvdra-api" not in run("uv", "pip", "freeze", "--python", python, cwd=tmp_path)
+
+
+def test_the_migration_brings_no_framework_along(wheels: Path, tmp_path: Path) -> None:
+    program = installed(tmp_path, wheels, "nvdra-migrate") / "nvdra-migrate"
+    old = tmp_path / "old.yaml"
+    old.write_text("nvidiaDriverRoot: /run/nvidia/driver\n")
+    new = run(program, "values", old, cwd=tmp_path)
+    assert new == "global:\n  nvidiaDriverRoot: /run/nvidia/driver\n"
+    packages = run("uv", "pip", "freeze", "--python", program.parent / "python", cwd=tmp_path)
+    assert not {"grpcio", "kubernetes", "aiohttp"} & {
+        line.partition("==")[0] for line in packages.splitlines()
+    }

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_testing.charts import folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -25,7 +26,7 @@ SWITCHES = (
 def before(serving: Callable[..., Cluster]) -> Cluster:
     """CRDs that helm does not own, as the reference driver's chart leaves them, and a domain."""
     cluster = serving()
-    crds = cluster.charts / "nvdra-cd-controller" / "files" / "crds"
+    crds = folder("nvdra-cd-controller") / "files" / "crds"
     assert cluster.kubectl("create", "-f", str(crds)).returncode == 0
     kinds = ("computedomains.resource.nvidia.com", "computedomaincliques.resource.nvidia.com")
     for kind in kinds:
@@ -96,7 +97,15 @@ def test_an_uninstall_keeps_crds_and_domains_for_a_new_installation(
     assert done.returncode == 0, done.stderr
     # Another release has to say that the definitions are its own from now on.
     assert installed.helm("uninstall", "nvdra", "-n", "nvdra-system").returncode == 0
-    other = ("install", "other", str(installed.charts / "nvdra"), "-n", "default", DOMAINS_ALONE)
+    other = (
+        "install",
+        "other",
+        str(installed.charts / "nvdra"),
+        "-n",
+        "others",
+        "--create-namespace",
+        DOMAINS_ALONE,
+    )
     assert "invalid ownership metadata" in installed.helm(*other).stderr
     done = installed.helm(*other, "--take-ownership")
     assert done.returncode == 0, done.stderr

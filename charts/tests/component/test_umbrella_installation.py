@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_testing.charts import folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -90,9 +91,9 @@ def test_the_api_server_accepts_every_object(installed: Cluster) -> None:
 def test_the_api_server_accepts_a_class_for_each_mig_profile(installed: Cluster) -> None:
     profiles = ["1g.10gb", "1g.10gb+me", "1g.10gb-me", "2g.48gb+me.all", "1c.3g.40gb"]
     setting = f"deviceClasses.migExtendedResources={json.dumps(profiles)}"
-    chart = str(installed.charts / "nvdra-gpu-plugin")
+    chart = str(folder("nvdra-gpu-plugin"))
     shown = installed.helm(
-        "template", "a", chart, "--set-json", setting, "--kube-version", "1.36.3"
+        "template", "a", chart, "-n", "x", "--set-json", setting, "--kube-version", "1.36.3"
     )
     assert shown.returncode == 0, shown.stderr
     items = [
@@ -281,3 +282,37 @@ def test_a_cluster_without_dynamic_allocation_is_an_error_with_advice(
     assert done.returncode != 0
     assert "serves none of resource.k8s.io/v1, v1beta2 and v1beta1" in done.stderr
     assert "DynamicResourceAllocation" in done.stderr
+
+
+def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> None:
+    def notes(*flags: str) -> str:
+        chart = str(installed.charts / "nvdra")
+        where = ("-n", "nvdra-system", "--dry-run=server", "--reuse-values")
+        done = installed.helm("upgrade", "nvdra", chart, *where, *flags)
+        assert done.returncode == 0, done.stderr
+        _, _, after = done.stdout.partition("LOOK AT THIS")
+        return str(after)
+
+    def labelled(**labels: str) -> dict[str, Any]:
+        metadata = {"name": "node-of-the-notes", "labels": labels}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+    try:
+        installed.kubectl("apply", "-f", "-", stdin=labelled())
+        assert "No node has a label by which the plugins find nodes" in notes()
+        ready = labelled(**{"nvidia.com/gpu.present": "true"})
+        installed.kubectl("apply", "-f", "-", stdin=ready)
+        assert notes() == ""
+        patch = '{"status":{"capacity":{"nvidia.com/gpu":"8"}}}'
+        installed.kubectl(
+            "patch",
+            "node",
+            "node-of-the-notes",
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            patch,
+        )
+        assert "A device plugin offers nvidia.com/gpu on some nodes" in notes()
+    finally:
+        installed.kubectl("delete", "node", "node-of-the-notes", "--ignore-not-found")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_testing.charts import folder
 
 # A helm that was built from source takes itself for one of Kubernetes 1.20.
 KUBE = "1.36.3"
@@ -31,7 +32,7 @@ def template(helm: str, charts: Path) -> Template:
         namespace: str = "nvdra-system",
         kube: str = KUBE,
     ) -> subprocess.CompletedProcess[str]:
-        argv = (helm, "template", release, str(charts / chart), "--namespace", namespace)
+        argv = (helm, "template", release, str(folder(chart)), "--namespace", namespace)
         return run(
             (*argv, "--kube-version", kube, "--values", "-", *flags), yaml.safe_dump(values or {})
         )

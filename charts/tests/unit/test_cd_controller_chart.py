@@ -203,7 +203,12 @@ def test_without_cliques_a_daemon_writes_its_own_nodes_entry_in_the_status_of_do
 
 
 @pytest.mark.parametrize(
-    "gates", [{"ComputeDomainCliques": True, "AllBeta": False}, {"AllAlpha": False}, {}]
+    "gates",
+    [
+        {"ComputeDomainCliques": True, "IMEXDaemonsWithDNSNames": True, "AllBeta": False},
+        {"AllAlpha": False},
+        {},
+    ],
 )
 def test_with_cliques_a_daemon_cannot_read_domains(render: Render, gates: dict[str, bool]) -> None:
     objects = render(CHART, {"global": {"featureGates": gates}})

@@ -132,3 +132,11 @@ def test_other_objects_do_not_depend_on_the_version(render: Render) -> None:
     newer = render("nvdra-gpu-plugin")
     del older["DeviceClass"], newer["DeviceClass"]
     assert older == newer
+
+
+def test_the_alias_selects_what_the_default_channels_class_selects(render: Render) -> None:
+    values = {"deviceClasses": {"computeDomainAlias": True}}
+    default = "compute-domain-default-channel.nvidia.com"
+    assert "computedomain.nvidia.com" not in render("nvdra-cd-plugin")["DeviceClass"]
+    classes = render("nvdra-cd-plugin", values)["DeviceClass"]
+    assert classes["computedomain.nvidia.com"]["spec"] == classes[default]["spec"]

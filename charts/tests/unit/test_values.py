@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import yaml
 from nvdra_api import gates
+from nvdra_testing.charts import folder
 
 Render = Callable[..., dict[str, dict[str, Any]]]
+Template = Callable[..., subprocess.CompletedProcess[str]]
 
 PLUGIN = "nvdra-gpu-plugin"
 DOMAINS = "nvdra-cd-plugin"
@@ -34,6 +36,10 @@ COMMON: dict[str, Any] = {
     "global.imagePullPolicy": "Always",
     "global.imagePullSecrets": [{"name": "pull"}],
     "global.resourceApiVersion": "resource.k8s.io/v1beta1",
+    "global.allowDefaultNamespace": True,
+    "global.podMonitors.enabled": True,
+    "global.podMonitors.interval": "1m",
+    "global.podMonitors.labels": {"a": "b"},
     "global.otlp.endpoint": "http://collector:4318",
     "nameOverride": "agent",
     "fullnameOverride": "agent",
@@ -77,6 +83,10 @@ SHARED_BY_ALL = (
     "global.imageRegistry",
     "global.imagePullPolicy",
     "global.imagePullSecrets",
+    "global.allowDefaultNamespace",
+    "global.podMonitors.enabled",
+    "global.podMonitors.interval",
+    "global.podMonitors.labels",
     "global.otlp.endpoint",
     "nameOverride",
     "fullnameOverride",
@@ -105,6 +115,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "global.imex.isolation": "",
         "global.imex.hostSocketPath": "/run/imex.sock",
         "global.additionalNamespaces": ["old"],
+        "deviceClasses.computeDomainAlias": True,
         "kubeletPlugin.metrics.computeDomainHttpEndpoint": ":9090",
         "kubeletPlugin.containers.computeDomains.gpuCliqueLabelEnabled": True,
         **container("computeDomains"),
@@ -137,6 +148,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "controller.nodeSelector": {"a": "b"},
         "controller.tolerations": [],
         "controller.affinity": None,
+        "controller.topologySpreadConstraints": [],
         "controller.networkPolicy.enabled": True,
         "controller.env": [{"name": "A", "value": "b"}],
         "controller.resources": {"limits": {"memory": "200Mi"}},
@@ -170,12 +182,12 @@ def at(path: str, value: Any) -> dict[str, Any]:
 
 
 def read(charts: Path, chart: str) -> dict[str, Any]:
-    values: dict[str, Any] = yaml.safe_load((charts / chart / "values.yaml").read_text())
+    values: dict[str, Any] = yaml.safe_load((folder(chart, charts) / "values.yaml").read_text())
     return values
 
 
 def schema(charts: Path, chart: str) -> dict[str, Any]:
-    text: dict[str, Any] = json.loads((charts / chart / "values.schema.json").read_text())
+    text: dict[str, Any] = json.loads((folder(chart, charts) / "values.schema.json").read_text())
     return text
 
 
@@ -199,7 +211,7 @@ def test_every_value_of_a_component_chart_is_tested_below(charts: Path, chart: s
 @pytest.mark.parametrize(
     ("chart", "path"), [(chart, path) for chart, values in OTHER.items() for path in sorted(values)]
 )
-def test_the_value_has_an_effect(render: Render, chart: str, path: str) -> None:
+def test_the_value_has_an_effect(render: Render, template: Template, chart: str, path: str) -> None:
     # Where an account is not made, its name must be given; a mode needs its gate.
     base: dict[str, Any] = {}
     changed = at(path, OTHER[chart][path])
@@ -215,6 +227,13 @@ def test_the_value_has_an_effect(render: Render, chart: str, path: str) -> None:
     if path == "global.additionalNamespaces":  # a role and an account of one name in each
         base = {"global": dict(HOST_MANAGED["global"])}
         changed["global"] |= base["global"]
+    if path.startswith("global.podMonitors.") and not path.endswith(".enabled"):
+        base = {"global": {"podMonitors": {"enabled": True}}}
+        changed["global"]["podMonitors"] |= base["global"]["podMonitors"]
+    if path == "global.allowDefaultNamespace":  # it only lifts a refusal
+        assert template(chart, namespace="default").returncode != 0
+        assert template(chart, changed, namespace="default").returncode == 0
+        return
     assert render(chart, changed) != render(chart, base)
 
 
@@ -230,7 +249,7 @@ def test_component_charts_describe_global_values_like_the_umbrella(
     charts: Path, chart: str
 ) -> None:
     umbrella, part = (
-        (charts / each / "values.yaml").read_text().partition("\n\n")[0]
+        (folder(each, charts) / "values.yaml").read_text().partition("\n\n")[0]
         for each in ("nvdra", chart)
     )
     assert umbrella.startswith(part)
@@ -246,11 +265,22 @@ def test_component_charts_check_global_values_like_the_umbrella(charts: Path, ch
     assert set(umbrella) == set(read(charts, "nvdra")["global"])
 
 
-def test_what_charts_have_in_common_is_linked_and_never_a_copy(charts: Path) -> None:
-    shared = {each.name for each in (charts / "shared").iterdir()}
-    found = [path for path in charts.glob("*/templates/_*.tpl") if path.name in shared]
-    assert len(found) > len(shared)
-    assert [path for path in found if path.resolve().parent != charts / "shared"] == []
+def test_what_charts_have_in_common_is_copied_from_one_place(charts: Path, copy: Path) -> None:
+    files = {file.relative_to(copy): file for file in copy.glob("nvdra/**/_*.tpl")}
+    shared = {file.name for file in (copy / "shared").iterdir()}
+    for file in files.values():
+        if file.name in shared:
+            file.write_text("another text\n")
+    argv = [sys.executable, str(copy / "share_templates.py")]
+    subprocess.run(argv, check=True)
+    for place, file in files.items():
+        assert file.read_text() == (charts / place).read_text(), "python charts/share_templates.py"
+
+
+def test_helm_says_nothing_of_a_checkout(template: Template) -> None:
+    # helm 3 prints a line about each link before every message of its own.
+    for chart in ("nvdra", *PARTS):
+        assert template(chart).stderr == ""
 
 
 def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -> None:
@@ -258,14 +288,22 @@ def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -
     switches = dict(zip(PARTS, ("gpus", "computeDomains", "computeDomains"), strict=True))
     assert [each["name"] for each in umbrella["dependencies"]] == list(PARTS)
     for dependency in umbrella["dependencies"]:
-        part = yaml.safe_load((charts / dependency["name"] / "Chart.yaml").read_text())
+        part = yaml.safe_load((folder(dependency["name"], charts) / "Chart.yaml").read_text())
         assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
         assert dependency["condition"] == f"resources.{switches[part['name']]}.enabled"
 
 
 @pytest.mark.parametrize("chart", ["nvdra", *PARTS])
 def test_helm_lint_reports_nothing(helm: str, charts: Path, chart: str) -> None:
-    argv = [helm, "lint", "--strict", "--quiet", "--kube-version", "1.36.3", str(charts / chart)]
+    argv = [
+        helm,
+        "lint",
+        "--strict",
+        "--quiet",
+        "--kube-version",
+        "1.36.3",
+        str(folder(chart, charts)),
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[WARNING]" not in done.stdout
@@ -293,9 +331,11 @@ def test_global_values_of_a_parent_chart_are_allowed(
         assert {"name": "V", "value": "2"} in pod["env"]
 
 
-def test_the_schema_has_exactly_the_existing_feature_gates(charts: Path) -> None:
-    known = schema(charts, "nvdra")["properties"]["global"]["properties"]["featureGates"]
-    assert set(known["properties"]) == {*map(str, gates.KNOWN_FEATURES), *gates.AGGREGATES}
+def test_the_charts_know_exactly_the_existing_feature_gates(charts: Path) -> None:
+    text = (charts / "shared" / "_problems.tpl").read_text()
+    _, _, after = text.partition('{{- define "nvdra.knownGates" -}}')
+    listed = re.findall(r'"(\w+)"', after.partition("{{- end -}}")[0])
+    assert listed == sorted({*map(str, gates.KNOWN_FEATURES), *gates.AGGREGATES})
 
 
 @pytest.fixture
@@ -316,7 +356,7 @@ def test_the_readme_lists_all_values(charts: Path, copy: Path) -> None:
 
 
 def test_a_change_of_a_chart_changes_its_table(copy: Path) -> None:
-    texts = {file: file.read_text() for file in copy.glob("*/values.yaml")}
+    texts = {file: file.read_text() for file in copy.glob("**/values.yaml")}
     assert {file.parent.name for file in texts} == {"nvdra", *PARTS}
     # The second time, a table is replaced that contains a character of the markers around it.
     for words in ("One <of> three", "Another <of> three"):

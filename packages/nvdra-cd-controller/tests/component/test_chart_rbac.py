@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from nvdra_lab import environment
+from nvdra_testing import charts
 from nvdra_testing.control_plane import apiserver, domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.domain_installation import LABEL, DriverInstallation
 from nvdra_testing.polling import wait_until
 
-CHART = Path(__file__).parents[4] / "charts" / "nvdra-cd-controller"
+CHART = charts.folder("nvdra-cd-controller")
 DRIVER, NAME = "nvdra-system", "nvdra-nvdra-cd-controller"
 DAEMON = "compute-domain-daemon-service-account"
 UID = "11111111-2222-3333-4444-555555555555"

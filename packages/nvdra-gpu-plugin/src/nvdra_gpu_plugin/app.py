@@ -43,6 +43,8 @@ from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
 from nvdra_gpu_plugin.claims.replanner import Replanner
 from nvdra_gpu_plugin.claims.status_writer import StatusWriter
 from nvdra_gpu_plugin.claims.step_recovery import StepRecovery
+from nvdra_gpu_plugin.device_plugin.allocation_file import AllocationFile
+from nvdra_gpu_plugin.device_plugin.detection import DevicePluginDetection
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.hardware import device_monitor
@@ -259,9 +261,14 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             ).build,
             context.events,
         )
+        kubelet_root = settings.kubelet_plugins_directory_path.parent
+        device_plugin = DevicePluginDetection(
+            node, gpus, AllocationFile(kubelet_root), context.files, context.events
+        )
         await enter(
             background_tasks.running(
                 pool_updater=updater.run(),
+                device_plugin=device_plugin.run(),
                 replanner=replanner.run(),
                 step_recovery=step_recovery.run(recovery),
                 spec_cleanup=specs.run_cleanup(recovery),
@@ -292,6 +299,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             describe_devices=partial(status_report.devices, gpus, prepared_claims, taints),
             readiness_checks={
                 "driver": partial(_driver_problem, gpus, release),
+                "device-plugin": lambda: device_plugin.remark,
                 **({} if taints is None else {"health": lambda: taints.remark}),
                 **({} if counters is None else {"partitions": lambda: counters.remark}),
                 **({} if sharing is None else {"shares": lambda: sharing[1].remark}),

@@ -6,15 +6,15 @@ No kubelet and no scheduler is there; tests write what the daemons would write.
 import time
 import urllib.error
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import yaml
 
+from nvdra_testing import charts
 from nvdra_testing.control_plane.apiserver import ApiServer
 
-CRDS = Path(__file__).parents[4] / "charts" / "nvdra-cd-controller" / "files" / "crds"
+CRDS = charts.folder("nvdra-cd-controller") / "files" / "crds"
 API = "/apis/resource.nvidia.com/v1beta1"
 CLIQUE = "2df84740-d3cb-b5ce-4e7e-98352b5a71b5.2"
 CRD_TIMEOUT_S = 20

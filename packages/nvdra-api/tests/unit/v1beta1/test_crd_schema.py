@@ -1,14 +1,14 @@
 """The models of custom resources have the whole schema of the definitions in the chart."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from nvdra_api.meta import ApiModel
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
+from nvdra_testing import charts
 
-CRDS = Path(__file__).parents[5] / "charts" / "nvdra-cd-controller" / "files" / "crds"
+CRDS = charts.folder("nvdra-cd-controller") / "files" / "crds"
 CONSTRAINTS = ("type", "enum", "format", "minimum", "minLength", "maxLength", "maxItems", "pattern")
 
 Schema = dict[str, Any]

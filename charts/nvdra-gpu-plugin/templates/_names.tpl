@@ -1,1 +1,0 @@
-../../shared/_names.tpl

@@ -1,0 +1,12 @@
+{{/* All that is wrong with the values, as a JSON list. */}}
+{{- define "nvdra-cd-plugin.problems" -}}
+{{- $plugin := .Values.kubeletPlugin -}}
+{{- concat
+    (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray)
+    (include "nvdra.gateProblems" . | fromJsonArray)
+    (include "nvdra.nodeProblems" . | fromJsonArray)
+    (include "nvdra.domainProblems" . | fromJsonArray)
+    (include "nvdra.portProblems" (dict "setting" "kubeletPlugin.metrics.computeDomainHttpEndpoint" "address" $plugin.metrics.computeDomainHttpEndpoint "env" $plugin.containers.computeDomains.env) | fromJsonArray)
+    (include "nvdra.environmentProblems" (dict "setting" "kubeletPlugin.containers.computeDomains.env" "env" $plugin.containers.computeDomains.env "own" (include "nvdra-cd-plugin.ownEnvironment" .) "places" (include "nvdra.nodePlaces" . | fromJson)) | fromJsonArray)
+  | toJson -}}
+{{- end -}}

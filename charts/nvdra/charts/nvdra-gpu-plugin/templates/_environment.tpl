@@ -1,0 +1,47 @@
+{{/* The plugin's settings: each variable is a flag in capitals (nvdra-gpu-plugin --help). */}}
+{{- define "nvdra-gpu-plugin.environment" -}}
+{{ include "nvdra-gpu-plugin.ownEnvironment" . }}
+{{- with .Values.kubeletPlugin.containers.gpus.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "nvdra-gpu-plugin.ownEnvironment" -}}
+{{ include "nvdra.nodeEnvironment" . }}
+- name: HTTP_ENDPOINT
+  value: {{ .Values.kubeletPlugin.metrics.gpuHttpEndpoint | quote }}
+- name: METRICS_PATH
+  value: {{ ternary .Values.kubeletPlugin.metrics.metricsPath "" .Values.kubeletPlugin.metrics.enabled | quote }}
+- name: DEVICE_TAINT_EFFECT
+  value: {{ .Values.kubeletPlugin.deviceTaintEffect }}
+- name: CONSUMABLE_SHARES
+  value: {{ .Values.kubeletPlugin.consumableShares | default "disabled" | toString | quote }}
+# For the Deployments of MPS control daemons, with the gate MPSSupport: they use this pod's image and account.
+- name: NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: IMAGE_NAME
+  value: {{ include "nvdra.image" (dict "root" . "image" .Values.image) | quote }}
+- name: IMAGE_PULL_POLICY
+  value: {{ .Values.global.imagePullPolicy }}
+{{- with .Values.global.imagePullSecrets }}
+{{- $secrets := list }}
+{{- range . }}
+{{- $secrets = append $secrets .name }}
+{{- end }}
+- name: IMAGE_PULL_SECRETS
+  value: {{ join "," $secrets | quote }}
+{{- end }}
+- name: SERVICE_ACCOUNT_NAME
+  value: {{ include "nvdra.serviceAccountName" . }}
+{{- with .Values.kubeletPlugin.priorityClassName }}
+# When a node runs out of memory, clients of a daemon die with it.
+- name: MPS_DAEMON_PRIORITY_CLASS_NAME
+  value: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* "true" if the gate MPSSupport is on. */}}
+{{- define "nvdra-gpu-plugin.hasMps" -}}
+{{- $gates := .Values.global.featureGates | default dict -}}
+{{- if ternary (get $gates "MPSSupport") (get $gates "AllAlpha") (hasKey $gates "MPSSupport") -}}true{{- end -}}
+{{- end -}}

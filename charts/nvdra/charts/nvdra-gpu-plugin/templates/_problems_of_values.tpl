@@ -1,0 +1,23 @@
+{{/* All that is wrong with the values, as a JSON list. */}}
+{{- define "nvdra-gpu-plugin.problems" -}}
+{{- $plugin := .Values.kubeletPlugin -}}
+{{- concat
+    (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp")) | fromJsonArray)
+    (include "nvdra.gateProblems" . | fromJsonArray)
+    (include "nvdra.nodeProblems" . | fromJsonArray)
+    (include "nvdra-gpu-plugin.shareProblems" . | fromJsonArray)
+    (include "nvdra-gpu-plugin.migProblems" . | fromJsonArray)
+    (include "nvdra.portProblems" (dict "setting" "kubeletPlugin.metrics.gpuHttpEndpoint" "address" $plugin.metrics.gpuHttpEndpoint "env" $plugin.containers.gpus.env) | fromJsonArray)
+    (include "nvdra.environmentProblems" (dict "setting" "kubeletPlugin.containers.gpus.env" "env" $plugin.containers.gpus.env "own" (include "nvdra-gpu-plugin.ownEnvironment" .) "places" (include "nvdra.nodePlaces" . | fromJson)) | fromJsonArray)
+  | toJson -}}
+{{- end -}}
+
+{{- define "nvdra-gpu-plugin.shareProblems" -}}
+{{- $shares := .Values.kubeletPlugin.consumableShares | toString -}}
+{{- $gates := .Values.global.featureGates | default dict -}}
+{{- $problems := list -}}
+{{- if and (not (has $shares (list "" "disabled"))) (not (get $gates "ConsumableShares" | default (and (get $gates "AllAlpha") (not (hasKey $gates "ConsumableShares"))))) -}}
+{{- $problems = append $problems (printf "kubeletPlugin.consumableShares=%s needs the feature gate: global.featureGates.ConsumableShares=true" $shares) -}}
+{{- end -}}
+{{- toJson $problems -}}
+{{- end -}}

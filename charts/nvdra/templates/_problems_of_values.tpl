@@ -1,0 +1,27 @@
+{{/* All that is wrong with the values of this chart and of its parts, as a JSON list. */}}
+{{- define "nvdra.problems" -}}
+{{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray -}}
+{{- $names := dict -}}
+{{- range $part := list "nvdra-gpu-plugin" "nvdra-cd-plugin" "nvdra-cd-controller" -}}
+{{- with $root := get $.Subcharts $part -}}
+{{- range include (printf "%s.problems" $part) $root | fromJsonArray -}}
+{{- $problem := regexReplaceAll "set (controller|kubeletPlugin|daemon)[.]" . (printf "set %s.${1}." $part) -}}
+{{- $isOfAll := regexMatch "^(global|this cluster|the namespace)" . -}}
+{{- $problems = append $problems (ternary $problem (printf "%s.%s" $part $problem) $isOfAll) -}}
+{{- end -}}
+{{- $name := include "nvdra.fullname" $root -}}
+{{- if hasKey $names $name -}}
+{{- $problems = append $problems (printf "%s and %s would both be named %s: a nameOverride or fullnameOverride must be another one in each of them" (get $names $name) $part $name) -}}
+{{- end -}}
+{{- $_ := set $names $name $part -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.resources.computeDomains.enabled -}}
+{{- $plugin := include "nvdra.namespace" (index .Subcharts "nvdra-cd-plugin") -}}
+{{- $controller := include "nvdra.namespace" (index .Subcharts "nvdra-cd-controller") -}}
+{{- if ne $plugin $controller -}}
+{{- $problems = append $problems (printf "nvdra-cd-plugin would be in the namespace %s and nvdra-cd-controller in %s, and could not find each other: set the same namespaceOverride in both" $plugin $controller) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $problems -}}
+{{- end -}}

@@ -1,0 +1,69 @@
+"""The environment variables that the charts of nvdra set themselves. A test renders them.
+
+A variable of a user with such a name would be in the pod twice, so that helm refuses it.
+"""
+
+from typing import Final
+
+_OF_ALL: Final = frozenset(
+    {
+        "FEATURE_GATES",
+        "HTTP_ENDPOINT",
+        "LOGGING_FORMAT",
+        "METRICS_PATH",
+        "NAMESPACE",
+        "NODE_NAME",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "POD_NAME",
+        "POD_UID",
+        "V",
+    }
+)
+_OF_NODES: Final = _OF_ALL | {
+    "CDI_ROOT",
+    "DEV_ROOT",
+    "DRIVER_ROOT_CTR_PATH",
+    "KUBELET_PLUGINS_DIRECTORY_PATH",
+    "KUBELET_REGISTRAR_DIRECTORY_PATH",
+    "NVIDIA_CDI_HOOK_PATH",
+    "NVIDIA_DRIVER_ROOT",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PROC_ROOT",
+    "SYS_ROOT",
+}
+
+GPU_PLUGIN: Final = _OF_NODES | {
+    "CONSUMABLE_SHARES",
+    "DEVICE_TAINT_EFFECT",
+    "IMAGE_NAME",
+    "IMAGE_PULL_POLICY",
+    "IMAGE_PULL_SECRETS",
+    "MPS_DAEMON_PRIORITY_CLASS_NAME",
+    "SERVICE_ACCOUNT_NAME",
+}
+CD_PLUGIN: Final = _OF_NODES | {
+    "ADDITIONAL_NAMESPACES",
+    "GPU_CLIQUE_LABEL_ENABLED",
+    "IMEX_HOST_SOCKET_PATH",
+    "IMEX_ISOLATION",
+    "IMEX_MODE",
+}
+CONTROLLER: Final = _OF_ALL | {
+    "ADDITIONAL_NAMESPACES",
+    "CD_DAEMON_HTTP_ENDPOINT",
+    "CD_DAEMON_IMAGE_PULL_POLICY",
+    "CD_DAEMON_IMAGE_PULL_SECRET_NAMES",
+    "CD_DAEMON_PRIORITY_CLASS_NAME",
+    "CD_DAEMON_RESOURCES",
+    "IMAGE_NAME",
+    "IMEX_ISOLATION",
+    "IMEX_MODE",
+    "LEADER_ELECTION_ENABLED",
+    "LEADER_ELECTION_LEASE_DURATION",
+    "LEADER_ELECTION_LEASE_LOCK_NAME",
+    "LEADER_ELECTION_LEASE_LOCK_NAMESPACE",
+    "LEADER_ELECTION_RENEW_DEADLINE",
+    "LEADER_ELECTION_RETRY_PERIOD",
+    "LOG_VERBOSITY_CD_DAEMON",
+    "MAX_NODES_PER_IMEX_DOMAIN",
+}

@@ -1,0 +1,86 @@
+"""What was carried and what not: a table for people, JSON for programs. Pure."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from nvdra_migrate.migration import Migration
+from nvdra_migrate.outcomes import Outcome, Status
+
+_WIDTH = 100
+
+
+def table(migration: Migration, *, shows_all: bool = False) -> str:
+    """What somebody has to look at, then how much there is besides.
+
+    Args:
+        migration: The result.
+        shows_all: Also list what was carried as it is and what is not needed.
+    """
+    lines: list[str] = []
+    for title, chosen in _groups(migration, shows_all=shows_all).items():
+        if chosen:
+            lines += [title, *(line for each in chosen for line in _entry(each)), ""]
+    return "\n".join([*lines, _summary(migration, shows_all=shows_all), ""])
+
+
+def _groups(migration: Migration, *, shows_all: bool) -> dict[str, list[Outcome]]:
+    by_status: dict[Status, list[Outcome]] = {status: [] for status in Status}
+    for each in migration.outcomes:
+        by_status[each.status].append(each)
+    groups = {
+        "NOT CARRIED": by_status[Status.NOT_CARRIED],
+        "CARRIED WITH A CHANGE": [each for each in by_status[Status.CARRIED] if each.reason],
+    }
+    if shows_all:
+        groups["CARRIED"] = [each for each in by_status[Status.CARRIED] if not each.reason]
+        groups["NOT NEEDED"] = by_status[Status.UNNEEDED]
+    return groups
+
+
+def _entry(outcome: Outcome) -> Iterator[str]:
+    yield f"  {outcome.path}"
+    facts = {
+        "to": ", ".join(outcome.settings),
+        "why": outcome.reason,
+        "do": outcome.remedy,
+    }
+    for word, text in facts.items():
+        if text:
+            yield textwrap.fill(
+                text,
+                _WIDTH,
+                initial_indent=f"    {word + ':':5}",
+                subsequent_indent=" " * 9,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+
+
+def _summary(migration: Migration, *, shows_all: bool) -> str:
+    number = {
+        status: sum(each.status is status for each in migration.outcomes) for status in Status
+    }
+    text = (
+        f"{number[Status.CARRIED]} carried, {number[Status.UNNEEDED]} not needed, "
+        f"{number[Status.NOT_CARRIED]} not carried."
+    )
+    return text if shows_all else f"{text} --all lists every value."
+
+
+def document(migration: Migration) -> dict[str, Any]:
+    """The same for programs: `values` and `outcomes`."""
+    return {
+        "values": migration.values,
+        "complete": migration.is_complete,
+        "outcomes": [
+            {
+                "path": each.path,
+                "status": each.status.value,
+                "places": list(each.settings),
+                "reason": each.reason,
+                "remedy": each.remedy,
+            }
+            for each in migration.outcomes
+        ],
+    }

@@ -1,0 +1,84 @@
+"""The command, as a program."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from nvdra_migrate.command import run
+
+
+def test_the_new_file_is_on_standard_output_and_the_rest_on_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old.yaml"
+    old.write_text("image: {tag: v1, pullPolicy: Always}\nlogVerbosity: '4'\n")
+    assert run(["values", str(old)]) == 1
+    out, err = capsys.readouterr()
+    assert yaml.safe_load(out) == {"global": {"imagePullPolicy": "Always"}}
+    assert err.splitlines() == [
+        "NOT CARRIED",
+        "  image.tag",
+        "    why: it is a version of the reference driver",
+        "    do:  leave it out: the chart's own version",
+        "",
+        "1 carried, 1 not needed, 1 not carried. --all lists every value.",
+    ]
+
+
+def test_all_lists_every_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "old.yaml"
+    old.write_text("image: {pullPolicy: Always}\nlogVerbosity: 4\nnameOverride: x\n")
+    assert run(["values", "--all", str(old)]) == 0
+    err = capsys.readouterr().err
+    for line in ("CARRIED WITH A CHANGE", "    to:  global.imagePullPolicy", "NOT NEEDED"):
+        assert line in err.splitlines()
+
+
+def test_programs_get_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "old.yaml"
+    old.write_text("image: {tag: v1}\nconsumableShares: 4\n")
+    assert run(["values", "--json", str(old)]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["complete"] is False
+    assert told["values"] == {"nvdra-gpu-plugin": {"kubeletPlugin": {"consumableShares": 4}}}
+    assert [(each["path"], each["status"]) for each in told["outcomes"]] == [
+        ("image.tag", "not carried"),
+        ("consumableShares", "carried"),
+    ]
+
+
+@pytest.mark.parametrize("text", ["- a list\n", "a: [\n", "\x07"])
+def test_a_file_that_holds_no_values_is_an_error_of_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    old = tmp_path / "old.yaml"
+    old.write_text(text)
+    assert run(["values", str(old)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {old}: ")
+    assert err.count("\n") == 1
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["values", str(tmp_path / "x")]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'x'}: No such file or directory\n"
+
+
+def test_it_runs_as_a_module_and_loads_no_framework() -> None:
+    code = (
+        "import sys; from nvdra_migrate.command import run; "
+        "status = run(['values', '-']); "
+        "heavy = {'grpc', 'kubernetes', 'aiohttp', 'nvdra_runtime'}; "
+        "print(status, sorted(heavy & set(sys.modules)))"
+    )
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, input="{}", capture_output=True, text=True, check=True)
+    assert done.stdout == "{}\n0 []\n"
+    module = [sys.executable, "-m", "nvdra_migrate", "values", "--help"]
+    help_page = subprocess.run(module, capture_output=True, text=True, check=True).stdout
+    for word in ("examples:", "--take-ownership", "invalid ownership metadata", "Exit status"):
+        assert word in help_page
