@@ -50,6 +50,7 @@ class GpuSharing(ConfigModel):
             yield Problem(
                 "sharing.timeSlicingConfig",
                 f"cannot use TimeSlicingConfig with the '{sharing.MPS}' strategy",
+                remedy="remove timeSlicingConfig, or set `strategy: TimeSlicing`",
             )
         elif slicing.interval is not None and slicing.interval not in sharing.INTERVALS:
             yield Problem(
