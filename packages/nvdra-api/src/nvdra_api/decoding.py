@@ -99,8 +99,7 @@ class Scheme(Generic[KindT]):
         """
         try:
             value = parse(text)
-            raw = text.decode() if isinstance(text, bytes) else text
-            return self._decode(value, raw, strict=strict)
+            return self._decode(value, text, strict=strict)
         except RecursionError as error:
             raise _unreadable("nested too deeply") from error
         except DecodeError:
@@ -115,11 +114,11 @@ class Scheme(Generic[KindT]):
             DecodeError: The value is not a document of one of the kinds.
         """
         try:
-            return self._decode(value, json.dumps(value, separators=(",", ":")), strict=strict)
+            return self._decode(value, None, strict=strict)
         except RecursionError as error:
             raise _unreadable("nested too deeply") from error
 
-    def _decode(self, value: Any, raw: str, *, strict: bool) -> KindT:
+    def _decode(self, value: Any, raw: str | bytes | None, *, strict: bool) -> KindT:
         kind = self._kind(value, raw)
         try:
             decoded = _validate(kind, value, strict=strict)
@@ -131,7 +130,7 @@ class Scheme(Generic[KindT]):
             unknown = [_path(detail["loc"]) for detail in details]
         else:
             unknown = []
-        if strict:
+        if strict and (unknown or _has_duplicates(value)):
             order = list(_paths(value)) if unknown else []
             entries = [
                 Problem(path, f'unknown field "{path}"', remedy=_known_field(kind, path))
@@ -141,24 +140,23 @@ class Scheme(Generic[KindT]):
                 Problem(path, f'duplicate field "{path}"', remedy="write it once")
                 for path in _duplicates(value)
             ]
-            if entries:
-                del entries[MAX_REPORTED_FIELDS:]
-                shown = ", ".join(problem.text for problem in entries)
-                raise DecodeError(f"strict decoding error: {shown}", entries)
+            del entries[MAX_REPORTED_FIELDS:]
+            shown = ", ".join(problem.text for problem in entries)
+            raise DecodeError(f"strict decoding error: {shown}", entries)
         return decoded
 
-    def _kind(self, value: Any, raw: str) -> type[KindT]:
+    def _kind(self, value: Any, raw: str | bytes | None) -> type[KindT]:
         if value is not None and not isinstance(value, Mapping):
             raise _unreadable(f"expected an object, got {_json_type(value)}")
-        names = {name: (value or {}).get(name) or "" for name in ("kind", "apiVersion")}
-        for name, text in names.items():
+        fields = value or {}
+        kind, version = fields.get("kind") or "", fields.get("apiVersion") or ""
+        for name, text in (("kind", kind), ("apiVersion", version)):
             if not isinstance(text, str):
                 raise _unreadable(f"{name} is {_json_type(text)}, expected string")
-        kind, version = names["kind"], names["apiVersion"]
         if not kind:
-            raise DecodeError(f"Object 'Kind' is missing in '{raw}'")
+            raise DecodeError(f"Object 'Kind' is missing in '{_shown(value, raw)}'")
         if not version:
-            raise DecodeError(f"Object 'apiVersion' is missing in '{raw}'")
+            raise DecodeError(f"Object 'apiVersion' is missing in '{_shown(value, raw)}'")
         if version.count("/") > 1:
             raise DecodeError(f"unexpected GroupVersion string: {version}")
         if version != NVIDIA_API_VERSION or kind not in self._kinds:
@@ -232,6 +230,13 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
+def _shown(value: Any, raw: str | bytes | None) -> str:
+    """The JSON text of a document, as it was given if it was."""
+    if raw is None:
+        return json.dumps(value, separators=(",", ":"))
+    return raw.decode() if isinstance(raw, bytes) else raw
+
+
 def _wrong_type(detail: ErrorDetails) -> Problem:
     path = _path(detail["loc"])
     if detail["type"] == "quantity":
@@ -294,6 +299,21 @@ def _paths(value: Any, prefix: str = "") -> Iterator[str]:
     for path, child in _children(value, prefix):
         yield path
         yield from _paths(child, path)
+
+
+def _has_duplicates(value: Any) -> bool:
+    """Whether there are any; the paths of all would cost more than the whole decoding."""
+    if isinstance(value, dict):
+        if isinstance(value, _Object) and value.duplicates:
+            return True
+        for each in value.values():
+            if isinstance(each, dict | list) and _has_duplicates(each):
+                return True
+    elif isinstance(value, list):
+        for each in value:
+            if isinstance(each, dict | list) and _has_duplicates(each):
+                return True
+    return False
 
 
 def _duplicates(value: Any, prefix: str = "") -> Iterator[str]:

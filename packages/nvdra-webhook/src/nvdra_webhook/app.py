@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from nvdra_api.gates import UNAVAILABLE_FEATURES
 from nvdra_api.ids import NodeName
 from nvdra_runtime.http import servers
 from nvdra_runtime.kube import client as kube
@@ -86,7 +87,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 lambda: _status(tls, names()),
             )
         )
-        endpoints = Endpoints(settings.feature_gates, names, ready, metrics, time.perf_counter)
+        gates = settings.feature_gates.without(UNAVAILABLE_FEATURES)
+        endpoints = Endpoints(gates, names, ready, metrics, time.perf_counter)
         limits = Limits(settings.max_request_bytes, body_s=settings.request_timeout)
         await enter(
             server.serve(

@@ -47,13 +47,14 @@ def of_config(config: DeviceConfig, path: str) -> Iterator[str]:
                 f"{path}.sharing.mpsConfig.defaultActiveThreadPercentage: 0 leaves clients no "
                 "threads of the GPU; leave it out for all of them"
             )
-    is_domain = isinstance(config, ComputeDomainChannelConfig | ComputeDomainDaemonConfig)
-    if is_domain and not is_uid(config.domain_id):
-        yield (
-            f"{path}.domainID: {_shown(config.domain_id)} is not the UID of a ComputeDomain, "
-            "so pods with this claim will not start; use the claim template that the "
-            "ComputeDomain names"
-        )
+    elif isinstance(config, ComputeDomainChannelConfig | ComputeDomainDaemonConfig):
+        domain = config.domain_id
+        if not is_uid(domain):
+            yield (
+                f"{path}.domainID: {_shown(domain)} is not the UID of a ComputeDomain, so pods "
+                "with this claim will not start; use the claim template that the ComputeDomain "
+                "names"
+            )
 
 
 def of_devices(devices: Devices, path: str, cluster: ClusterNames) -> Iterator[str]:
@@ -70,8 +71,11 @@ def of_devices(devices: Devices, path: str, cluster: ClusterNames) -> Iterator[s
         if entry.opaque is not None
         and entry.opaque.driver in (names.GPU_DRIVER, names.COMPUTE_DOMAIN_DRIVER)
     ]
-    yield from _unknown_requests(devices, path, own)
-    yield from _overridden(path, own)
+    if any(entry.requests for _, entry in own):
+        yield from _unknown_requests(devices, path, own)
+        yield from _overridden(path, own)
+    if cluster.classes is None and cluster.profiles is None:
+        return
     for index, request in enumerate(devices.requests or ()):
         for below, asked in request.asked():
             where = f"{path}.requests[{index}]{below}"

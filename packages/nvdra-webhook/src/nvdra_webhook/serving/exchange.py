@@ -1,15 +1,14 @@
 """A request and its response, as the server hands them over."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import NamedTuple
 
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(NamedTuple):
     """A request that was received completely.
 
     Attributes:
@@ -27,14 +26,13 @@ class HttpRequest:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(NamedTuple):
     """A response without the headers that concern the connection."""
 
     status: HTTPStatus
     body: bytes
     content_type: str = JSON
-    headers: tuple[tuple[str, str], ...] = field(default=())
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of_text(cls, status: HTTPStatus, text: str, *headers: tuple[str, str]) -> "HttpResponse":
