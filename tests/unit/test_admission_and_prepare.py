@@ -103,7 +103,11 @@ def admission(config: CorpusConfig, gates: FeatureGates, resource: str, version:
 
 @pytest.mark.parametrize(
     ("text", "allowed"),
-    [("", 10), ("TimeSlicingSettings=true", 30), ("MPSSupport=true,TimeSlicingSettings=true", 150)],
+    [
+        ("", 100),
+        ("TimeSlicingSettings=true", 110),
+        ("MPSSupport=true,TimeSlicingSettings=true", 250),
+    ],
 )
 def test_admission_and_prepare_say_the_same(text: str, allowed: int) -> None:
     gates = FeatureGates.parse(text).without(UNAVAILABLE_FEATURES)

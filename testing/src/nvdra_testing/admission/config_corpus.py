@@ -4,8 +4,10 @@ A config is a valid one of its kind, changed in none to three places. It is JSON
 mistakes, such as a field that is there twice, are lost in a parsed document.
 """
 
+import copy
 import json
 import random
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -90,8 +92,8 @@ def _mig(draw: random.Random) -> Pairs:
 def _mps(draw: random.Random) -> Pairs:
     fields: Pairs = [
         ("defaultActiveThreadPercentage", draw.randint(0, 100)),
-        ("defaultPinnedDeviceMemoryLimit", draw.choice(("1Gi", "512Mi", "10G", 1048576))),
-        ("defaultPerDevicePinnedMemoryLimit", [("0", "2Gi")]),
+        ("defaultPinnedDeviceMemoryLimit", draw.choice((f"{draw.randint(1, 80)}Gi", 1048576))),
+        ("defaultPerDevicePinnedMemoryLimit", [("0", f"{draw.randint(2, 80000)}Mi")]),
         ("multiUser", draw.choice((True, False))),
     ]
     return [each for each in fields if draw.random() < 0.5]
@@ -106,12 +108,15 @@ def _vfio(draw: random.Random) -> Pairs:
 
 def _channel(draw: random.Random) -> Pairs:
     mode = draw.choice(("", "Single", "All"))
-    return [("domainID", DOMAIN_UID), *([("allocationMode", mode)] if mode else [])]
+    return [("domainID", _uid(draw)), *([("allocationMode", mode)] if mode else [])]
 
 
 def _daemon(draw: random.Random) -> Pairs:
-    del draw
-    return [("domainID", DOMAIN_UID)]
+    return [("domainID", _uid(draw))]
+
+
+def _uid(draw: random.Random) -> str:
+    return str(uuid.UUID(int=draw.getrandbits(128), version=4))
 
 
 _BODIES: Final[dict[str, Callable[[random.Random], Pairs]]] = {
@@ -175,7 +180,7 @@ def _change_value(draw: random.Random, document: Pairs) -> None:
     if known:
         index = draw.choice(known)
         name = pairs[index][0]
-        pairs[index] = (name, draw.choice(_VALUES[name]))
+        pairs[index] = (name, copy.deepcopy(draw.choice(_VALUES[name])))
 
 
 def _rename(draw: random.Random, document: Pairs) -> None:
@@ -190,7 +195,7 @@ def _rename(draw: random.Random, document: Pairs) -> None:
 def _duplicate(draw: random.Random, document: Pairs) -> None:
     pairs = draw.choice(_objects(document))
     if pairs:
-        pairs.insert(draw.randrange(len(pairs) + 1), draw.choice(pairs))
+        pairs.insert(draw.randrange(len(pairs) + 1), copy.deepcopy(draw.choice(pairs)))
 
 
 def _drop(draw: random.Random, document: Pairs) -> None:
@@ -200,7 +205,7 @@ def _drop(draw: random.Random, document: Pairs) -> None:
 
 
 def _add(draw: random.Random, document: Pairs) -> None:
-    draw.choice(_objects(document)).append(draw.choice(_ADDED))
+    draw.choice(_objects(document)).append(copy.deepcopy(draw.choice(_ADDED)))
 
 
 _MUTATIONS: Final = (_change_value, _change_value, _change_value, _rename, _duplicate, _drop, _add)
