@@ -33,6 +33,7 @@ from bench import (
     memory_growth,
     pods,
     report,
+    webhook,
 )
 from bench.figures import Summary
 
@@ -95,6 +96,8 @@ def main() -> None:
         "domains": domains.summary(measured_domains, AT_ONCE),
         "simulator": _simulator(progress),
     }
+    with progress.step("the admission webhook", "about 40 s"):
+        results["webhook"] = webhook.measure()
     if arguments.domains:
         with progress.step(f"{arguments.domains} domains of one node", "about 4 min"):
             found = many_domains.measure(arguments.domains, kubernetes=KUBERNETES)
