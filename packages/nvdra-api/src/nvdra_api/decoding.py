@@ -82,7 +82,16 @@ def parse(text: str | bytes) -> Any:
     Raises:
         ValueError: The text is not JSON.
     """
-    return json.loads(text, object_pairs_hook=_Object.from_pairs, parse_constant=_refuse_constant)
+    return _DECODER.decode(text.decode() if isinstance(text, bytes) else text)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_Object.from_pairs, parse_constant=_refuse_constant
+)
 
 
 class Scheme(Generic[KindT]):
@@ -330,7 +339,3 @@ def _json_type(value: Any) -> str:
 
 def _unreadable(why: str) -> DecodeError:
     return DecodeError(f"couldn't get version/kind; json parse error: {why}")
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

@@ -12,8 +12,9 @@ from nvdra_runtime.http import probes
 from nvdra_runtime.http.probes import Check
 from nvdra_runtime.telemetry import logs
 
-from nvdra_webhook.admission import decision, review
+from nvdra_webhook.admission import review
 from nvdra_webhook.admission.cluster_names import ClusterNames
+from nvdra_webhook.admission.decision import Examiner
 from nvdra_webhook.admission.review import Request, ReviewError, Verdict
 from nvdra_webhook.metrics import WebhookMetrics
 from nvdra_webhook.serving.exchange import JSON, TEXT, HttpRequest, HttpResponse
@@ -47,7 +48,7 @@ class Endpoints:
             metrics: Count and time.
             clock: Seconds, for durations.
         """
-        self._gates = gates
+        self._examiner = Examiner(gates)
         self._cluster = cluster
         self._ready = ready
         self._metrics = metrics
@@ -80,7 +81,7 @@ class Endpoints:
         except ReviewError as error:
             text = f"failed to read AdmissionReview from request body: {error}"
             return HttpResponse.of_text(HTTPStatus.BAD_REQUEST, text)
-        verdict = decision.decide(asked, self._gates, self._cluster())
+        verdict = self._examiner.decide(asked, self._cluster())
         body = review.encode(asked.uid, verdict)
         seconds = self._clock() - started
         self._metrics.answered(asked, verdict, seconds)

@@ -4,7 +4,8 @@ The rules are those of the plugins, in `nvdra_api`: the same strict decoder, def
 Source: docs/reference/webhook.md, "Evaluation", "Intended differences".
 """
 
-from collections.abc import Sequence
+import functools
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -16,7 +17,7 @@ from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER
 from nvdra_api.validation import Problem
 
 from nvdra_webhook.admission import claim, review, warnings
-from nvdra_webhook.admission.claim import Claim, Opaque
+from nvdra_webhook.admission.claim import Claim
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.admission.review import Cause, Details, Request, Status, Verdict
 
@@ -24,6 +25,9 @@ VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io whose objects are examined."""
 KINDS: Final = {"resourceclaims": claim.CLAIM, "resourceclaimtemplates": claim.TEMPLATE}
 """The kind of each resource that is examined."""
+KEPT_CHECKS: Final = 1024
+LONGEST_KEPT: Final = 1024
+"""How many checks are kept, and of parameters of how many bytes: 3 MiB together at most."""
 UNDECODABLE: Final = "undecodable"
 """Instead of a kind, for metrics."""
 
@@ -31,106 +35,126 @@ _ALLOWED: Final = Verdict()
 _PREFIXES: Final = {claim.CLAIM: "spec.devices", claim.TEMPLATE: "spec.spec.devices"}
 
 
-def decide(request: Request, gates: FeatureGates, cluster: ClusterNames) -> Verdict:
-    """Return the verdict on a request.
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What prepare would say of parameters, wherever in an object they are.
 
-    Args:
-        request: What the API server asks.
-        gates: The feature gates, the same as the plugins'.
-        cluster: What is known of the cluster, for warnings.
+    Attributes:
+        kind: Kind of the config, for metrics.
+        problems: What is wrong; empty if the config is valid.
+        sentence: The message of the problems, before and after the field that has them.
+        warnings: What may surprise in a valid config: a path below the field, and a text.
     """
-    resource = request.resource
-    kind = KINDS.get(resource.resource)
-    if resource.group != RESOURCE_GROUP or resource.version not in VERSIONS or kind is None:
-        return _bad_request(
-            "expected resource to be one of the supported versions for resourceclaims or "
-            f"resourceclaimtemplates, got {resource}"
-        )
-    if request.sub_resource or review.is_absent(request.object):
-        return _ALLOWED
-    try:
-        new = claim.decode(request.object)
-        if problem := _disagreement(request, new, kind):
-            return _bad_request(problem)
-        if new.is_being_deleted:
+
+    kind: str
+    problems: tuple[Problem, ...] = ()
+    sentence: tuple[str, str] = ("", "")
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+class Examiner:
+    """Gives verdicts. What it has said of the last parameters is kept.
+
+    Claims that are made from one template repeat its parameters to the letter, thousands of times.
+    """
+
+    def __init__(self, gates: FeatureGates) -> None:
+        """Use these feature gates, the same as the plugins'."""
+        self._gates = gates
+        self._check_again = functools.lru_cache(maxsize=KEPT_CHECKS)(self._check)
+
+    def decide(self, request: Request, cluster: ClusterNames) -> Verdict:
+        """Return the verdict on a request.
+
+        Args:
+            request: What the API server asks.
+            cluster: What is known of the cluster, for warnings.
+        """
+        resource = request.resource
+        kind = KINDS.get(resource.resource)
+        if resource.group != RESOURCE_GROUP or resource.version not in VERSIONS or kind is None:
+            return _bad_request(
+                "expected resource to be one of the supported versions for resourceclaims or "
+                f"resourceclaimtemplates, got {resource}"
+            )
+        if request.sub_resource or review.is_absent(request.object):
             return _ALLOWED
-        old = None
-        if request.operation == "UPDATE" and not review.is_absent(request.old_object):
-            old = claim.decode(request.old_object)
-            if bytes(old.spec) == bytes(new.spec):
+        try:
+            new = claim.decode(request.object)
+            if problem := _disagreement(request, new, kind):
+                return _bad_request(problem)
+            if new.is_being_deleted:
                 return _ALLOWED
-        return _examine(request, new, old, kind, gates, cluster)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return _bad_request(f"object could not be decoded: {error}")
+            old = None
+            if request.operation == "UPDATE" and not review.is_absent(request.old_object):
+                old = claim.decode(request.old_object)
+                if bytes(old.spec) == bytes(new.spec):
+                    return _ALLOWED
+            return self._examine(request, new, old, kind, cluster)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return _bad_request(f"object could not be decoded: {error}")
 
+    def _examine(
+        self, request: Request, new: Claim, old: Claim | None, kind: str, cluster: ClusterNames
+    ) -> Verdict:
+        devices = new.devices(kind)
+        before = (old.devices(kind).config if old else None) or ()
+        path = _PREFIXES[kind]
+        texts: list[str] = []
+        causes: list[Cause] = []
+        kinds: list[str] = []
+        told: list[str] = []
+        for index, entry in enumerate(devices.config or ()):
+            opaque = entry.opaque
+            if opaque is None or opaque.driver not in CONFIGS_BY_DRIVER:
+                continue
+            if before and any(map(entry.is_same, before)):
+                continue
+            where = f"{path}.config[{index}].opaque.parameters"
+            parameters = bytes(opaque.parameters)
+            is_short = len(parameters) <= LONGEST_KEPT
+            check = self._check_again if is_short else self._check
+            checked = check(opaque.driver, parameters)
+            if checked.problems:
+                begin, end = checked.sentence
+                texts.append(f"{begin}{where}{end}")
+                causes += [_cause(where, problem) for problem in checked.problems]
+                kinds.append(checked.kind)
+            told += [f"{where}{below}: {text}" for below, text in checked.warnings]
+        told += warnings.of_devices(devices, path, cluster)
+        shown = tuple(told[: warnings.MAX_WARNINGS])
+        if not texts:
+            return Verdict(None, shown)
+        details = Details(new.name or request.name, RESOURCE_GROUP, kind, tuple(causes))
+        status = Status(
+            status="Failure",
+            message=f"{len(texts)} configs failed to validate: {'; '.join(texts)}",
+            reason="Invalid",
+            code=422,
+            details=details,
+        )
+        return Verdict(status, shown, tuple(kinds))
 
-def _examine(
-    request: Request,
-    new: Claim,
-    old: Claim | None,
-    kind: str,
-    gates: FeatureGates,
-    cluster: ClusterNames,
-) -> Verdict:
-    devices = new.devices(kind)
-    before = (old.devices(kind).config if old else None) or ()
-    path = _PREFIXES[kind]
-    texts: list[str] = []
-    causes: list[Cause] = []
-    kinds: list[str] = []
-    told: list[str] = []
-    for index, entry in enumerate(devices.config or ()):
-        if entry.opaque is None or entry.opaque.driver not in CONFIGS_BY_DRIVER:
-            continue
-        if any(map(entry.is_same, before)):
-            continue
-        where = f"{path}.config[{index}].opaque.parameters"
-        text, problems, config_kind = _check(entry.opaque, where, gates, told)
-        if problems:
-            texts.append(text)
-            causes += (_cause(where, problem) for problem in problems)
-            kinds.append(config_kind)
-    told += warnings.of_devices(devices, path, cluster)
-    shown = tuple(told[: warnings.MAX_WARNINGS])
-    if not texts:
-        return Verdict(None, shown)
-    details = Details(new.name or request.name, RESOURCE_GROUP, kind, tuple(causes))
-    status = Status(
-        status="Failure",
-        message=f"{len(texts)} configs failed to validate: {'; '.join(texts)}",
-        reason="Invalid",
-        code=422,
-        details=details,
-    )
-    return Verdict(status, shown, tuple(kinds))
-
-
-def _check(
-    opaque: Opaque, path: str, gates: FeatureGates, told: list[str]
-) -> tuple[str, Sequence[Problem], str]:
-    """Check the parameters as prepare does.
-
-    Returns:
-        The sentence of the message, the problems, and the kind. No problems: the config is valid,
-        and `told` has what may surprise in it.
-    """
-    if review.is_absent(opaque.parameters):
-        problem = Problem("", "parameters are required", remedy=_remedy(opaque.driver))
-        return f"object at {path} is invalid: {problem.text}", (problem,), UNDECODABLE
-    try:
-        config = decoding.decode_config(opaque.driver, bytes(opaque.parameters))
-    except decoding.DecodeError as error:
-        problems = error.problems
-        if not problems[0].field and not problems[0].remedy:
-            problems = (Problem("", problems[0].text, remedy=_remedy(opaque.driver)),)
-        return f"error decoding object at {path}: {error}", problems, UNDECODABLE
-    config = config.normalized(gates)
-    found = config.problems(gates)
-    if not found:
-        told += warnings.of_config(config, path)
-        return "", (), config.kind
-    texts = ", and ".join(problem.text for problem in found)
-    return f"object at {path} is invalid: {texts}", found, config.kind
+    def _check(self, driver: str, parameters: bytes) -> _Checked:
+        """Check parameters as prepare does."""
+        if parameters in review.ABSENT:
+            problem = Problem("", "parameters are required", remedy=_remedy(driver))
+            sentence = ("object at ", f" is invalid: {problem.text}")
+            return _Checked(UNDECODABLE, (problem,), sentence)
+        try:
+            config = decoding.decode_config(driver, parameters)
+        except decoding.DecodeError as error:
+            problems = error.problems
+            if not problems[0].field and not problems[0].remedy:
+                problems = (Problem("", problems[0].text, remedy=_remedy(driver)),)
+            sentence = ("error decoding object at ", f": {error}")
+            return _Checked(UNDECODABLE, problems, sentence)
+        config = config.normalized(self._gates)
+        found = config.problems(self._gates)
+        if found:
+            texts = ", and ".join(problem.text for problem in found)
+            return _Checked(config.kind, found, ("object at ", f" is invalid: {texts}"))
+        return _Checked(config.kind, warnings=tuple(warnings.of_config(config)))
 
 
 def _remedy(driver: str) -> str:

@@ -13,7 +13,8 @@ from msgspec import Raw, Struct
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 
-_ABSENT: Final = (b"", b"null")
+ABSENT: Final = (b"", b"null")
+"""JSON of a part that is not there."""
 
 
 class ReviewError(ValueError):
@@ -131,7 +132,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 def is_absent(json: Raw) -> bool:
     """Whether a part of a request is missing or null."""
-    return bytes(json) in _ABSENT
+    return bytes(json) in ABSENT
 
 
 def decode(body: bytes) -> Request:

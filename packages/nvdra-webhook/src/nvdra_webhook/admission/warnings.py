@@ -31,29 +31,24 @@ _PROFILE: Final = re.compile(
 )
 
 
-def of_config(config: DeviceConfig, path: str) -> Iterator[str]:
-    """Yield what is useless in a valid config.
-
-    Args:
-        config: The config.
-        path: Its field in the object.
-    """
+def of_config(config: DeviceConfig) -> Iterator[tuple[str, str]]:
+    """Yield what is useless in a valid config: the path below the config, and a text."""
     if isinstance(config, GpuConfig | MigDeviceConfig) and config.sharing is not None:
         is_mig = isinstance(config, MigDeviceConfig)
         if is_mig and config.sharing.strategy == sharing.TIME_SLICING:
-            yield f"{path}.sharing.strategy: TimeSlicing has no effect on MIG devices"
+            yield ".sharing.strategy", "TimeSlicing has no effect on MIG devices"
         if config.mps is not None and config.mps.default_active_thread_percentage == 0:
             yield (
-                f"{path}.sharing.mpsConfig.defaultActiveThreadPercentage: 0 leaves clients no "
-                "threads of the GPU; leave it out for all of them"
+                ".sharing.mpsConfig.defaultActiveThreadPercentage",
+                "0 leaves clients no threads of the GPU; leave it out for all of them",
             )
     elif isinstance(config, ComputeDomainChannelConfig | ComputeDomainDaemonConfig):
         domain = config.domain_id
         if not is_uid(domain):
             yield (
-                f"{path}.domainID: {_shown(domain)} is not the UID of a ComputeDomain, so pods "
-                "with this claim will not start; use the claim template that the ComputeDomain "
-                "names"
+                ".domainID",
+                f"{_shown(domain)} is not the UID of a ComputeDomain, so pods with this claim will "
+                "not start; use the claim template that the ComputeDomain names",
             )
 
 
