@@ -48,7 +48,7 @@ FORWARDING = [command for command in commands() if "&" in list(unquoted(command)
 
 
 def test_there_are_commands_to_look_at() -> None:
-    assert len(READMES) == 8
+    assert len(READMES) == 9
     assert len(commands()) > 80
     assert len(FORWARDING) > 6
 

@@ -18,7 +18,8 @@ Render = Callable[..., dict[str, dict[str, Any]]]
 PLUGIN = "nvdra-gpu-plugin"
 DOMAINS = "nvdra-cd-plugin"
 CONTROLLER = "nvdra-cd-controller"
-PARTS = (PLUGIN, DOMAINS, CONTROLLER)
+WEBHOOK = "nvdra-webhook"
+PARTS = (PLUGIN, DOMAINS, CONTROLLER, WEBHOOK)
 
 # Each value of a part's chart, and another one that must make a difference.
 COMMON: dict[str, Any] = {
@@ -255,12 +256,13 @@ def test_what_charts_have_in_common_is_linked_and_never_a_copy(charts: Path) -> 
 
 def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -> None:
     umbrella = yaml.safe_load((charts / "nvdra" / "Chart.yaml").read_text())
-    switches = dict(zip(PARTS, ("gpus", "computeDomains", "computeDomains"), strict=True))
+    gpus, domains = "resources.gpus.enabled", "resources.computeDomains.enabled"
+    switches = dict(zip(PARTS, (gpus, domains, domains, "webhook.enabled"), strict=True))
     assert [each["name"] for each in umbrella["dependencies"]] == list(PARTS)
     for dependency in umbrella["dependencies"]:
         part = yaml.safe_load((charts / dependency["name"] / "Chart.yaml").read_text())
         assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
-        assert dependency["condition"] == f"resources.{switches[part['name']]}.enabled"
+        assert dependency["condition"] == switches[part["name"]]
 
 
 @pytest.mark.parametrize("chart", ["nvdra", *PARTS])
@@ -346,7 +348,10 @@ def test_a_table_that_cannot_be_placed_is_an_error(copy: Path, marker: str, inst
     readme.write_text(broken)
     done = document(copy)
     assert done.returncode == 1
-    assert f"is needed for each of nvdra, {CONTROLLER}, {DOMAINS}, {PLUGIN}; found: " in done.stderr
+    assert (
+        f"is needed for each of nvdra, {CONTROLLER}, {DOMAINS}, {PLUGIN}, {WEBHOOK}; found: "
+        in (done.stderr)
+    )
     assert "Traceback" not in done.stderr
     assert readme.read_text() == broken
 
