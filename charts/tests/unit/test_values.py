@@ -142,6 +142,39 @@ OTHER: dict[str, dict[str, Any]] = {
         "controller.env": [{"name": "A", "value": "b"}],
         "controller.resources": {"limits": {"memory": "200Mi"}},
     },
+    WEBHOOK: {
+        **{path: COMMON[path] for path in SHARED_BY_ALL},
+        "enabled": True,
+        "replicas": 2,
+        "servicePort": 8443,
+        "containerPort": 8443,
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 3,
+        "tls.mode": "self-managed",
+        "tls.certManager.issuerType": "issuer",
+        "tls.certManager.issuerName": "mine",
+        "tls.certManager.dnsNames": ["a.example"],
+        "tls.secret.name": "mine",
+        "tls.secret.caBundle": "QQ==",
+        "clusterLookupInterval": "0s",
+        "shutdownGracePeriod": "1s",
+        "metrics.enabled": False,
+        "metrics.httpEndpoint": ":9090",
+        "metrics.metricsPath": "/m",
+        "priorityClassName": "high",
+        "strategy": {"type": "Recreate"},
+        "podDisruptionBudget.enabled": False,
+        "podAnnotations": {"a": "b"},
+        "podSecurityContext": {"runAsUser": 1},
+        "nodeSelector": {"a": "b"},
+        "tolerations": [],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [],
+        "networkPolicy.enabled": True,
+        "containers.webhook.securityContext": {"privileged": True},
+        "containers.webhook.env": [{"name": "A", "value": "b"}],
+        "containers.webhook.resources": {"limits": {"memory": "80Mi"}},
+    },
 }
 HOST_MANAGED: dict[str, Any] = {
     "global": {
@@ -198,7 +231,13 @@ def test_every_value_of_a_component_chart_is_tested_below(charts: Path, chart: s
 
 
 @pytest.mark.parametrize(
-    ("chart", "path"), [(chart, path) for chart, values in OTHER.items() for path in sorted(values)]
+    ("chart", "path"),
+    [
+        (chart, path)
+        for chart, values in OTHER.items()
+        for path in sorted(values)
+        if path != "enabled"
+    ],
 )
 def test_the_value_has_an_effect(render: Render, chart: str, path: str) -> None:
     # Where an account is not made, its name must be given; a mode needs its gate.
@@ -216,6 +255,19 @@ def test_the_value_has_an_effect(render: Render, chart: str, path: str) -> None:
     if path == "global.additionalNamespaces":  # a role and an account of one name in each
         base = {"global": dict(HOST_MANAGED["global"])}
         changed["global"] |= base["global"]
+    if path.startswith("tls.certManager.issuer"):
+        base = {"tls": {"certManager": {"issuerType": "clusterissuer", "issuerName": "other"}}}
+        manager = changed["tls"]["certManager"]
+        changed["tls"]["certManager"] = {**base["tls"]["certManager"], **manager}
+    if path.startswith("tls.secret."):
+        base = {"tls": {"mode": "secret", "secret": {"name": "other", "caBundle": "Qg=="}}}
+        changed["tls"] = {
+            "mode": "secret",
+            "secret": {**base["tls"]["secret"], **changed["tls"]["secret"]},
+        }
+    if path == "podDisruptionBudget.enabled":
+        base = {"replicas": 2}
+        changed |= base
     assert render(chart, changed) != render(chart, base)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import ssl
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -45,6 +46,15 @@ async def test_no_request_fails_while_the_certificate_is_replaced(tmp_path: Path
         answers = {True: 0, False: 0}
         is_over = asyncio.Event()
 
+        def used() -> int:
+            return webhook.log.read_text().count("Using a certificate")
+
+        def is_more(before: int) -> bool:
+            return used() > before
+
+        def are_more(before: dict[bool, int]) -> bool:
+            return all(answers[each] > before[each] + 5 for each in answers)
+
         async def ask(*, keeps: bool) -> None:
             connector = aiohttp.TCPConnector(ssl=trusted, force_close=not keeps)
             async with aiohttp.ClientSession(connector=connector) as session:
@@ -60,18 +70,15 @@ async def test_no_request_fails_while_the_certificate_is_replaced(tmp_path: Path
                 group.create_task(ask(keeps=keeps))
             await wait_until(lambda: min(answers.values()) > 5)
             for version in ("2", "3"):
-                before = webhook.log.read_text().count("Using a certificate")
+                before = used()
                 pair = authority.issue(signer, ["localhost"], now)
                 swap(tmp_path, pair, version)
-                await wait_until(
-                    lambda n=before: webhook.log.read_text().count("Using a certificate") > n
-                )
+                await wait_until(partial(is_more, before))
                 _, writer = await asyncio.open_connection("localhost", webhook.port, ssl=trusted)
                 served = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
                 assert served == pair.certificate.public_bytes(Encoding.DER)
                 writer.close()
-                seen = dict(answers)
-                await wait_until(lambda s=seen: all(answers[k] > s[k] + 5 for k in answers))
+                await wait_until(partial(are_more, dict(answers)))
             is_over.set()
         webhook.process.terminate()
         await wait_until(lambda: not webhook.is_ready(), 5)

@@ -10,7 +10,7 @@ import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from nvdra_api.names import COMPUTE_DOMAIN_DRIVER, GPU_DRIVER, NVIDIA_API_VERSION
 
@@ -19,9 +19,10 @@ SIZE: Final = 1000
 
 DOMAIN_UID: Final = "6a1f6a34-38c9-4d2e-9f5c-0f3f2b7c9d10"
 
-Pairs = list[tuple[str, "Value"]]
+Value = Any
+"""A JSON value, in which objects that can be changed are `Pairs`."""
+Pairs = list[tuple[str, Value]]
 """An object, in which a name may occur twice."""
-Value = Pairs | list[object] | str | int | float | bool | None | dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def _objects(value: Value, found: list[Pairs] | None = None) -> list[Pairs]:
     """Every object of a document that can be changed."""
     found = [] if found is None else found
     if _is_object(value):
-        pairs: Pairs = value  # type: ignore[assignment]  # `_is_object` says so
+        pairs: Pairs = value
         found.append(pairs)
         for _, each in pairs:
             _objects(each, found)
@@ -217,6 +218,6 @@ def _is_object(value: Value) -> bool:
 
 def _text(value: Value) -> str:
     if isinstance(value, list) and _is_object(value):
-        fields = (f"{json.dumps(name)}:{_text(each)}" for name, each in value)  # type: ignore[misc]
+        fields = (f"{json.dumps(name)}:{_text(each)}" for name, each in value)
         return f"{{{','.join(fields)}}}"
     return json.dumps(value, separators=(",", ":"))

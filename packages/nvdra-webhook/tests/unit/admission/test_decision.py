@@ -94,7 +94,7 @@ def test_what_is_kept_of_a_check_is_the_same_for_another_place_and_for_long_para
 def test_warnings_name_what_does_not_exist_and_what_has_no_effect() -> None:
     selector = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '9g.9gb'"}}
     exactly = {"deviceClassName": "mig.nvidia.com", "selectors": [selector]}
-    requests = [
+    requests: list[dict[str, Any]] = [
         {"name": "mig", "exactly": exactly},
         {"name": "any", "firstAvailable": [{"name": "one", "deviceClassName": "nope"}]},
     ]

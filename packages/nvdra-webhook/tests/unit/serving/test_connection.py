@@ -26,7 +26,7 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.sent = b""
         self.is_closed = False
-        self.is_reading = True
+        self.reads = True
 
     def write(self, data: Any) -> None:
         assert not self.is_closed
@@ -38,10 +38,10 @@ class Wire(asyncio.Transport):
     abort = close
 
     def pause_reading(self) -> None:
-        self.is_reading = False
+        self.reads = False
 
     def resume_reading(self) -> None:
-        self.is_reading = True
+        self.reads = True
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -247,10 +247,10 @@ def test_an_idle_connection_is_kept_for_a_minute_and_then_closed_silently() -> N
 def test_a_client_that_does_not_read_is_not_read_from() -> None:
     client = Client()
     client.connection.pause_writing()
-    assert not client.wire.is_reading
+    assert not client.wire.reads
     assert client.connection.deadline == LIMITS.write_s
     client.connection.resume_writing()
-    assert client.wire.is_reading
+    assert client.wire.reads
     assert client.connection.deadline == LIMITS.idle_s
 
 
