@@ -36,6 +36,7 @@ from bench import (
     peer,
     pods,
     report,
+    webhook,
 )
 from bench.claims import Candidate
 from bench.figures import Summary
@@ -110,6 +111,8 @@ def main() -> None:
         "domains": domains.summary(measured_domains, AT_ONCE),
         "simulator": _simulator(progress),
     }
+    with progress.step("the admission webhook", "about 40 s"):
+        results["webhook"] = webhook.measure()
     if arguments.domains:
         with progress.step(f"{arguments.domains} domains of one node", "about 4 min"):
             found = many_domains.measure(arguments.domains, kubernetes=KUBERNETES)

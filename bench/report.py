@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import webhook
+
 HERE = Path(__file__).parent
 
 MOST_MIB = {"nvdra-cd-plugin": 95, "nvdra-cd-controller": 95, "nvdra-imex-daemon": 80}
@@ -61,6 +63,11 @@ def _lines(results: dict[str, Any]) -> Iterable[str]:
     if "rack" in results:
         yield ""
         yield from _rack(results["rack"])
+    if "webhook" in results:
+        yield ""
+        yield "## The admission webhook"
+        yield ""
+        yield from _webhook(results["webhook"])
     yield ""
     yield "## The simulated NVML"
     yield ""
@@ -383,6 +390,20 @@ def _rack(rack: dict[str, Any]) -> Iterable[str]:
         for name, mib in rack["resident_mib"].items()
     )
     yield from _table(("resident set there, without child processes", "maximum", "target"), sizes)
+
+
+def _webhook(found: dict[str, Any]) -> Iterable[str]:
+    head = ("measure", "the webhook", "a handler that admits everything", "target")
+    yield from _table(head, webhook.lines(found))
+    yield ""
+    yield from textwrap.wrap(
+        f"wrk sends {found['bodies']} different requests, of which each has a config that is right "
+        f"or wrong in another way, over {found['connections']} TLS connections, and compares every "
+        f"verdict; medians of {found['rounds']} rounds; load {found['load_before']} before. One "
+        "process, with metrics. The other handler has the same server, decodes the review, and "
+        "admits.",
+        100,
+    )
 
 
 def _times(ours: float, other: float) -> str:

@@ -219,11 +219,11 @@ MUTANTS: Final = (
     ),
     Mutant(
         "uid: anything may be a domain's UID",
-        f"{_PLUGIN}/domains/domain.py",
+        "packages/nvdra-api/src/nvdra_api/ids.py",
         "    return _UID.fullmatch(text) is not None",
         "    return _UID.match(text) is not None",
         "A claim's config writes outside of the plugin's directory.",
-        (f"{_UNIT}/claims/test_plan.py", f"{_UNIT}/domains/test_domain.py"),
+        (f"{_UNIT}/claims/test_plan.py", "packages/nvdra-api/tests/unit/test_ids.py"),
     ),
     Mutant(
         "channels: numbers of another driver",

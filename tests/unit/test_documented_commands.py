@@ -53,7 +53,7 @@ FORWARDING = [command for command in commands() if "&" in list(unquoted(command)
 
 
 def test_there_are_commands_to_look_at() -> None:
-    assert len(READMES) == 9
+    assert len(READMES) == 10
     assert len(PAGES) > 15
     assert len(commands()) > 110
     assert len(FORWARDING) > 6

@@ -5,7 +5,7 @@ import re
 import pytest
 from nvdra_api import names
 from nvdra_api.errors import Reason
-from nvdra_api.gates import KNOWN_FEATURES, Feature, FeatureGates
+from nvdra_api.gates import KNOWN_FEATURES, UNAVAILABLE_FEATURES, Feature, FeatureGates
 from nvdra_api.v1beta1 import (
     CONFIGS_BY_DRIVER,
     DeviceConfig,
@@ -16,7 +16,6 @@ from nvdra_api.v1beta1 import (
 from nvdra_api.v1beta1.gpu_config import GpuSharing
 from nvdra_api.v1beta1.mig_device_config import MigDeviceSharing
 from nvdra_api.v1beta1.sharing import STRATEGIES
-from nvdra_gpu_plugin import app
 from nvdra_runtime.telemetry.reason_explanations import EXPLANATIONS
 from nvdra_testing.failures import gpu_provocations, raised_reasons
 
@@ -43,10 +42,10 @@ def test_every_reason_that_the_plugin_can_raise_is_provoked_by_a_test() -> None:
 @pytest.mark.parametrize("config", CONFIGS, ids=repr)
 def test_no_config_is_refused_for_a_gate_that_has_no_effect(config: DeviceConfig) -> None:
     assert {type(each) for each in CONFIGS} == set(CONFIGS_BY_DRIVER[names.GPU_DRIVER])
-    gates = FeatureGates().without(app.UNAVAILABLE_FEATURES)
+    gates = FeatureGates().without(UNAVAILABLE_FEATURES)
     has_gate = isinstance(config, GpuConfig | MigDeviceConfig) and (
         config.sharing is not None
-        and STRATEGIES[config.sharing.strategy] not in app.UNAVAILABLE_FEATURES
+        and STRATEGIES[config.sharing.strategy] not in UNAVAILABLE_FEATURES
     )
     expected = Reason.FEATURE_GATE_DISABLED if has_gate else Reason.INVALID_CONFIG
     assert {problem.reason for problem in config.problems(gates)} == {expected}
@@ -64,7 +63,7 @@ def test_every_gate_that_is_off_by_default_has_an_effect_or_is_warned_of() -> No
         Feature.CONSUMABLE_SHARES,
         Feature.MPS,
     }
-    assert off - of_domains - app.UNAVAILABLE_FEATURES == works
+    assert off - of_domains - UNAVAILABLE_FEATURES == works
 
 
 def test_no_reason_is_computed_so_that_the_list_is_complete() -> None:

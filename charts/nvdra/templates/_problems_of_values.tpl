@@ -2,9 +2,13 @@
 {{- define "nvdra.problems" -}}
 {{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray -}}
 {{- $names := dict -}}
-{{- range $part := list "nvdra-gpu-plugin" "nvdra-cd-plugin" "nvdra-cd-controller" -}}
+{{- if and .Chart.IsRoot (index .Values "nvdra-webhook") -}}
+{{- $problems = append $problems "nvdra-webhook: set as webhook, where the reference driver has these values" -}}
+{{- end -}}
+{{- range $chart := list "nvdra-gpu-plugin" "nvdra-cd-plugin" "nvdra-cd-controller" "nvdra-webhook" -}}
+{{- $part := ternary "webhook" $chart (eq $chart "nvdra-webhook") -}}
 {{- with $root := get $.Subcharts $part -}}
-{{- range include (printf "%s.problems" $part) $root | fromJsonArray -}}
+{{- range include (printf "%s.problems" $chart) $root | fromJsonArray -}}
 {{- $problem := regexReplaceAll "set (controller|kubeletPlugin|daemon)[.]" . (printf "set %s.${1}." $part) -}}
 {{- $isOfAll := regexMatch "^(global|this cluster|the namespace)" . -}}
 {{- $problems = append $problems (ternary $problem (printf "%s.%s" $part $problem) $isOfAll) -}}

@@ -29,6 +29,8 @@ MANAGES_DAEMONS = "Role/nvdra-nvdra-cd-controller-daemons"
 LEADER_ELECTION = "Role/nvdra-nvdra-cd-controller-lease"
 DAEMON = "ClusterRole/compute-domain-daemon-role"
 DAEMON_OWN_NAMESPACE = "Role/compute-domain-daemon-role"
+WEBHOOK = "ClusterRole/nvdra-nvdra-webhook"
+KEEPS_CERTIFICATES = "Role/nvdra-nvdra-webhook"
 COMPONENT = {
     GPU_PLUGIN: "nvdra_gpu_plugin",
     RUNS_MPS: "nvdra_gpu_plugin",
@@ -37,6 +39,8 @@ COMPONENT = {
     CONTROLLER: "nvdra_cd_controller",
     MANAGES_DAEMONS: "nvdra_cd_controller",
     LEADER_ELECTION: "nvdra_cd_controller",
+    WEBHOOK: "nvdra_webhook",
+    KEEPS_CERTIFICATES: "nvdra_webhook",
     DAEMON: "nvdra_imex_daemon",
     DAEMON_OWN_NAMESPACE: "nvdra_imex_daemon",
 }
@@ -52,6 +56,7 @@ CLIQUES = "resource.nvidia.com/computedomaincliques"
 DAEMONSETS = "apps/daemonsets"
 DEPLOYMENTS = "apps/deployments"
 LEASES = "coordination.k8s.io/leases"
+REGISTRATIONS = "admissionregistration.k8s.io/validatingwebhookconfigurations"
 
 USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_runtime.kube.event_recorder:EventRecorder._find_pods get_claim": [
@@ -256,8 +261,25 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("update", CLIQUES, (DAEMON_OWN_NAMESPACE,)),
         ("update", STATUS, (DAEMON,)),
     ],
+    "nvdra_webhook.certificates.managed:ManagedKeyPairs._publish patch": [
+        ("patch", REGISTRATIONS, (WEBHOOK,))
+    ],
+    "nvdra_webhook.certificates.managed:ManagedKeyPairs.look get": [
+        ("get", "secrets", (KEEPS_CERTIFICATES,)),
+        ("get", REGISTRATIONS, (WEBHOOK,)),
+    ],
+    "nvdra_webhook.certificates.managed:ManagedKeyPairs.look replace": [
+        ("update", "secrets", (KEEPS_CERTIFICATES,))
+    ],
+    "nvdra_webhook.cluster_look:ClusterLook._list get": [
+        ("list", SLICES, (WEBHOOK,)),
+        ("list", "resource.k8s.io/deviceclasses", (WEBHOOK,)),
+    ],
 }
 """By place and call: verb, resource, roles that grant it."""
+
+OF_THE_WEBHOOK = (WEBHOOK, KEEPS_CERTIFICATES)
+"""The umbrella does not install it by default."""
 
 # Permissions that a mode does not use, by role.
 WITH_CLIQUES = {DAEMON: {("get", DOMAINS), ("list", DOMAINS), ("watch", DOMAINS)}}
@@ -313,12 +335,19 @@ def imported(package: str, trees: dict[str, ast.Module]) -> set[str]:
     return found
 
 
-def needed(leave_out: dict[str, set[Right]], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def needed(
+    leave_out: dict[str, set[Right]],
+    *,
+    without: tuple[str, ...] = (),
+    of_the_webhook: bool = False,
+) -> dict[str, Any]:
     """The permissions in the table, by role and resource."""
     found: dict[str, Any] = {}
     for uses in USES.values():
         for verb, resource, roles in uses:
             for role in roles:
+                if (role in OF_THE_WEBHOOK) != of_the_webhook:
+                    continue
                 if role not in without and (verb, resource) not in leave_out.get(role, ()):
                     found.setdefault(role, {}).setdefault(resource, set()).add(verb)
     return found
@@ -372,6 +401,19 @@ def test_no_role_has_a_permission_for_code_that_its_component_does_not_import(
         for _, _, roles in uses:
             for role in roles:
                 assert place.split(":")[0] in reached[COMPONENT[role]], (place, role)
+
+
+def test_the_webhook_has_the_rights_that_it_uses_and_none_where_it_asks_nothing(
+    render: Render,
+) -> None:
+    managed = {"tls": {"mode": "self-managed"}}
+    assert granted(render("nvdra-webhook", managed)) == needed({}, of_the_webhook=True)
+    (rule,) = render("nvdra-webhook", managed)["Role"]["nvdra-nvdra-webhook"]["rules"]
+    assert rule["resourceNames"] == ["nvdra-nvdra-webhook-cert"]
+    looks = granted(render("nvdra-webhook"))
+    assert set(looks) == {WEBHOOK}
+    assert all(verbs == {"list"} for verbs in looks[WEBHOOK].values())
+    assert granted(render("nvdra-webhook", {"clusterLookupInterval": "0s"})) == {}
 
 
 def test_the_roles_grant_exactly_what_is_used(render: Render) -> None:

@@ -20,7 +20,8 @@ Template = Callable[..., subprocess.CompletedProcess[str]]
 PLUGIN = "nvdra-gpu-plugin"
 DOMAINS = "nvdra-cd-plugin"
 CONTROLLER = "nvdra-cd-controller"
-PARTS = (PLUGIN, DOMAINS, CONTROLLER)
+WEBHOOK = "nvdra-webhook"
+PARTS = (PLUGIN, DOMAINS, CONTROLLER, WEBHOOK)
 
 # Each value of a part's chart, and another one that must make a difference.
 COMMON: dict[str, Any] = {
@@ -153,6 +154,39 @@ OTHER: dict[str, dict[str, Any]] = {
         "controller.env": [{"name": "A", "value": "b"}],
         "controller.resources": {"limits": {"memory": "200Mi"}},
     },
+    WEBHOOK: {
+        **{path: COMMON[path] for path in SHARED_BY_ALL},
+        "enabled": True,
+        "replicas": 2,
+        "servicePort": 8443,
+        "containerPort": 8443,
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 3,
+        "tls.mode": "self-managed",
+        "tls.certManager.issuerType": "issuer",
+        "tls.certManager.issuerName": "mine",
+        "tls.certManager.dnsNames": ["a.example"],
+        "tls.secret.name": "mine",
+        "tls.secret.caBundle": "QQ==",
+        "clusterLookupInterval": "0s",
+        "shutdownGracePeriod": "1s",
+        "metrics.enabled": False,
+        "metrics.httpEndpoint": ":9090",
+        "metrics.metricsPath": "/m",
+        "priorityClassName": "high",
+        "strategy": {"type": "Recreate"},
+        "podDisruptionBudget.enabled": False,
+        "podAnnotations": {"a": "b"},
+        "podSecurityContext": {"runAsUser": 1},
+        "nodeSelector": {"a": "b"},
+        "tolerations": [],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [],
+        "networkPolicy.enabled": True,
+        "containers.webhook.securityContext": {"privileged": True},
+        "containers.webhook.env": [{"name": "A", "value": "b"}],
+        "containers.webhook.resources": {"limits": {"memory": "80Mi"}},
+    },
 }
 HOST_MANAGED: dict[str, Any] = {
     "global": {
@@ -209,7 +243,13 @@ def test_every_value_of_a_component_chart_is_tested_below(charts: Path, chart: s
 
 
 @pytest.mark.parametrize(
-    ("chart", "path"), [(chart, path) for chart, values in OTHER.items() for path in sorted(values)]
+    ("chart", "path"),
+    [
+        (chart, path)
+        for chart, values in OTHER.items()
+        for path in sorted(values)
+        if path != "enabled"
+    ],
 )
 def test_the_value_has_an_effect(render: Render, template: Template, chart: str, path: str) -> None:
     # Where an account is not made, its name must be given; a mode needs its gate.
@@ -234,6 +274,19 @@ def test_the_value_has_an_effect(render: Render, template: Template, chart: str,
         assert template(chart, namespace="default").returncode != 0
         assert template(chart, changed, namespace="default").returncode == 0
         return
+    if path.startswith("tls.certManager.issuer"):
+        base = {"tls": {"certManager": {"issuerType": "clusterissuer", "issuerName": "other"}}}
+        manager = changed["tls"]["certManager"]
+        changed["tls"]["certManager"] = {**base["tls"]["certManager"], **manager}
+    if path.startswith("tls.secret."):
+        base = {"tls": {"mode": "secret", "secret": {"name": "other", "caBundle": "Qg=="}}}
+        changed["tls"] = {
+            "mode": "secret",
+            "secret": {**base["tls"]["secret"], **changed["tls"]["secret"]},
+        }
+    if path == "podDisruptionBudget.enabled":
+        base = {"replicas": 2}
+        changed |= base
     assert render(chart, changed) != render(chart, base)
 
 
@@ -285,12 +338,13 @@ def test_helm_says_nothing_of_a_checkout(template: Template) -> None:
 
 def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -> None:
     umbrella = yaml.safe_load((charts / "nvdra" / "Chart.yaml").read_text())
-    switches = dict(zip(PARTS, ("gpus", "computeDomains", "computeDomains"), strict=True))
+    gpus, domains = "resources.gpus.enabled", "resources.computeDomains.enabled"
+    switches = dict(zip(PARTS, (gpus, domains, domains, "webhook.enabled"), strict=True))
     assert [each["name"] for each in umbrella["dependencies"]] == list(PARTS)
     for dependency in umbrella["dependencies"]:
         part = yaml.safe_load((folder(dependency["name"], charts) / "Chart.yaml").read_text())
         assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
-        assert dependency["condition"] == f"resources.{switches[part['name']]}.enabled"
+        assert dependency["condition"] == switches[part["name"]]
 
 
 @pytest.mark.parametrize("chart", ["nvdra", *PARTS])
@@ -386,7 +440,10 @@ def test_a_table_that_cannot_be_placed_is_an_error(copy: Path, marker: str, inst
     readme.write_text(broken)
     done = document(copy)
     assert done.returncode == 1
-    assert f"is needed for each of nvdra, {CONTROLLER}, {DOMAINS}, {PLUGIN}; found: " in done.stderr
+    assert (
+        f"is needed for each of nvdra, {CONTROLLER}, {DOMAINS}, {PLUGIN}, {WEBHOOK}; found: "
+        in (done.stderr)
+    )
     assert "Traceback" not in done.stderr
     assert readme.read_text() == broken
 

@@ -6,12 +6,14 @@ release. Neither validates values; see `problems` of each kind for that.
 Source: docs/reference/api-types.md, "Decoding".
 """
 
+import difflib
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from nvdra_api.meta import ApiModel, WireModel
@@ -23,6 +25,7 @@ from nvdra_api.v1beta1 import (
     ComputeDomainClique,
     DeviceConfig,
 )
+from nvdra_api.validation import Problem
 
 MAX_REPORTED_FIELDS: Final = 100
 """How many unknown and duplicate fields one error names."""
@@ -48,7 +51,15 @@ KindT = TypeVar("KindT", bound=WireModel)
 
 
 class DecodeError(ValueError):
-    """A document cannot be decoded. The error texts are those of the Kubernetes API machinery."""
+    """A document cannot be decoded. The error texts are those of the Kubernetes API machinery.
+
+    Attributes:
+        problems: What is wrong, with the field of each if it is known.
+    """
+
+    def __init__(self, text: str, problems: Iterable[Problem] = ()) -> None:
+        super().__init__(text)
+        self.problems = tuple(problems) or (Problem("", text),)
 
 
 class _Object(dict[str, Any]):
@@ -65,6 +76,24 @@ class _Object(dict[str, Any]):
         return made
 
 
+def parse(text: str | bytes) -> Any:
+    """Parse JSON such that strict decoding of a part of it notices fields that are duplicate.
+
+    Raises:
+        ValueError: The text is not JSON.
+    """
+    return _DECODER.decode(text.decode() if isinstance(text, bytes) else text)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_Object.from_pairs, parse_constant=_refuse_constant
+)
+
+
 class Scheme(Generic[KindT]):
     """A set of kinds, and the decoder that returns an object of one of them."""
 
@@ -78,11 +107,8 @@ class Scheme(Generic[KindT]):
             DecodeError: The text is not a document of one of the kinds.
         """
         try:
-            value = json.loads(
-                text, object_pairs_hook=_Object.from_pairs, parse_constant=_refuse_constant
-            )
-            raw = text.decode() if isinstance(text, bytes) else text
-            return self._decode(value, raw, strict=strict)
+            value = parse(text)
+            return self._decode(value, text, strict=strict)
         except RecursionError as error:
             raise _unreadable("nested too deeply") from error
         except DecodeError:
@@ -97,42 +123,49 @@ class Scheme(Generic[KindT]):
             DecodeError: The value is not a document of one of the kinds.
         """
         try:
-            return self._decode(value, json.dumps(value, separators=(",", ":")), strict=strict)
+            return self._decode(value, None, strict=strict)
         except RecursionError as error:
             raise _unreadable("nested too deeply") from error
 
-    def _decode(self, value: Any, raw: str, *, strict: bool) -> KindT:
+    def _decode(self, value: Any, raw: str | bytes | None, *, strict: bool) -> KindT:
         kind = self._kind(value, raw)
         try:
             decoded = _validate(kind, value, strict=strict)
         except ValidationError as error:
             details = error.errors(include_url=False)
             if wrong := [_wrong_type(detail) for detail in details if not _is_unknown(detail)]:
-                raise DecodeError("; ".join(wrong)) from error
+                texts = "; ".join(problem.text for problem in wrong)
+                raise DecodeError(texts, wrong) from error
             unknown = [_path(detail["loc"]) for detail in details]
         else:
             unknown = []
-        if strict:
+        if strict and (unknown or _has_duplicates(value)):
             order = list(_paths(value)) if unknown else []
-            entries = [f'unknown field "{path}"' for path in sorted(unknown, key=order.index)]
-            entries += [f'duplicate field "{path}"' for path in _duplicates(value)]
-            if entries:
-                shown = ", ".join(entries[:MAX_REPORTED_FIELDS])
-                raise DecodeError(f"strict decoding error: {shown}")
+            entries = [
+                Problem(path, f'unknown field "{path}"', remedy=_known_field(kind, path))
+                for path in sorted(unknown, key=order.index)
+            ]
+            entries += [
+                Problem(path, f'duplicate field "{path}"', remedy="write it once")
+                for path in _duplicates(value)
+            ]
+            del entries[MAX_REPORTED_FIELDS:]
+            shown = ", ".join(problem.text for problem in entries)
+            raise DecodeError(f"strict decoding error: {shown}", entries)
         return decoded
 
-    def _kind(self, value: Any, raw: str) -> type[KindT]:
+    def _kind(self, value: Any, raw: str | bytes | None) -> type[KindT]:
         if value is not None and not isinstance(value, Mapping):
             raise _unreadable(f"expected an object, got {_json_type(value)}")
-        names = {name: (value or {}).get(name) or "" for name in ("kind", "apiVersion")}
-        for name, text in names.items():
+        fields = value or {}
+        kind, version = fields.get("kind") or "", fields.get("apiVersion") or ""
+        for name, text in (("kind", kind), ("apiVersion", version)):
             if not isinstance(text, str):
                 raise _unreadable(f"{name} is {_json_type(text)}, expected string")
-        kind, version = names["kind"], names["apiVersion"]
         if not kind:
-            raise DecodeError(f"Object 'Kind' is missing in '{raw}'")
+            raise DecodeError(f"Object 'Kind' is missing in '{_shown(value, raw)}'")
         if not version:
-            raise DecodeError(f"Object 'apiVersion' is missing in '{raw}'")
+            raise DecodeError(f"Object 'apiVersion' is missing in '{_shown(value, raw)}'")
         if version.count("/") > 1:
             raise DecodeError(f"unexpected GroupVersion string: {version}")
         if version != NVIDIA_API_VERSION or kind not in self._kinds:
@@ -148,6 +181,32 @@ CONFIGS: Final = Scheme[DeviceConfig](
 """The kinds of opaque device configs."""
 OBJECTS: Final = Scheme[ComputeDomain | ComputeDomainClique]((ComputeDomain, ComputeDomainClique))
 """The kinds of custom resources."""
+
+
+def decode_config(driver: str, parameters: str | bytes) -> DeviceConfig:
+    """Decode the JSON text of a driver's opaque parameters strictly, as a user has written it.
+
+    Raises:
+        DecodeError: The parameters are no config of this driver.
+    """
+    return _accepted(driver, CONFIGS.decode(parameters, strict=True))
+
+
+def decode_config_value(driver: str, parameters: Any) -> DeviceConfig:
+    """Decode opaque parameters that are parsed already.
+
+    Raises:
+        DecodeError: The parameters are no config of this driver.
+    """
+    return _accepted(driver, CONFIGS.decode_value(parameters, strict=True))
+
+
+def _accepted(driver: str, config: DeviceConfig) -> DeviceConfig:
+    accepted = CONFIGS_BY_DRIVER[driver]
+    if isinstance(config, accepted):
+        return config
+    kinds = ", ".join(kind.kind for kind in accepted)
+    raise DecodeError(f"{driver} does not accept {config.kind}, but {kinds}")
 
 
 def _validate(kind: type[KindT], value: Mapping[str, Any], *, strict: bool) -> KindT:
@@ -180,16 +239,51 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _wrong_type(detail: ErrorDetails) -> str:
+def _shown(value: Any, raw: str | bytes | None) -> str:
+    """The JSON text of a document, as it was given if it was."""
+    if raw is None:
+        return json.dumps(value, separators=(",", ":"))
+    return raw.decode() if isinstance(raw, bytes) else raw
+
+
+def _wrong_type(detail: ErrorDetails) -> Problem:
+    path = _path(detail["loc"])
     if detail["type"] == "quantity":
-        return detail["msg"]
+        return Problem(path, detail["msg"], remedy="write a quantity such as 512Mi or 10G")
     if detail["type"] == "missing":
-        return f'missing required field "{_path(detail["loc"])}"'
+        return Problem(path, f'missing required field "{path}"')
     expected = _EXPECTED.get(detail["type"], detail["type"])
-    return (
-        f"cannot decode {_json_type(detail['input'])} into field "
-        f'"{_path(detail["loc"])}": expected {expected}'
-    )
+    given = _json_type(detail["input"])
+    return Problem(path, f'cannot decode {given} into field "{path}": expected {expected}')
+
+
+@functools.lru_cache(maxsize=256)
+def _known_field(kind: type[BaseModel], path: str) -> str:
+    """Say which field may be meant by an unknown one, from those of its object."""
+    *parents, name = path.split(".")
+    model: type[BaseModel] = kind
+    for parent in parents:
+        found = _models_by_field(model).get(parent)
+        if found is None:
+            return ""
+        model = found
+    known = list(_models_by_field(model))
+    if model is kind:
+        known = ["apiVersion", "kind", *known]
+    close = difflib.get_close_matches(name, known, n=1) or [
+        each for each in known if each.lower() == name.lower()
+    ]
+    return f'did you mean "{close[0]}"?' if close else f"known here: {', '.join(known)}"
+
+
+def _models_by_field(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
+    """The model of each field by its JSON name; None for a field that is no object."""
+    found: dict[str, type[BaseModel] | None] = {}
+    for name, info in model.model_fields.items():
+        types = (info.annotation, *get_args(info.annotation))
+        models = (each for each in types if isinstance(each, type) and issubclass(each, BaseModel))
+        found[info.alias or name] = next(models, None)
+    return found
 
 
 def _is_unknown(detail: ErrorDetails) -> bool:
@@ -216,6 +310,21 @@ def _paths(value: Any, prefix: str = "") -> Iterator[str]:
         yield from _paths(child, path)
 
 
+def _has_duplicates(value: Any) -> bool:
+    """Whether there are any; the paths of all would cost more than the whole decoding."""
+    if isinstance(value, dict):
+        if isinstance(value, _Object) and value.duplicates:
+            return True
+        for each in value.values():
+            if isinstance(each, dict | list) and _has_duplicates(each):
+                return True
+    elif isinstance(value, list):
+        for each in value:
+            if isinstance(each, dict | list) and _has_duplicates(each):
+                return True
+    return False
+
+
 def _duplicates(value: Any, prefix: str = "") -> Iterator[str]:
     """Yield the path of every field that occurs more than once in its object."""
     if isinstance(value, _Object):
@@ -230,7 +339,3 @@ def _json_type(value: Any) -> str:
 
 def _unreadable(why: str) -> DecodeError:
     return DecodeError(f"couldn't get version/kind; json parse error: {why}")
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")

@@ -87,6 +87,12 @@ KNOWN_FEATURES: Final[Mapping[Feature, FeatureSpec]] = MappingProxyType(
     }
 )
 
+UNAVAILABLE_FEATURES: Final = frozenset(
+    {Feature.PASSTHROUGH, Feature.FABRIC_PARTITIONING, Feature.LOGGING_ALPHA}
+)
+"""What the reference driver has behind a gate and this version lacks, at prepare and so at
+admission."""
+
 AGGREGATES: Final[Mapping[str, Stage]] = MappingProxyType(
     {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 )

@@ -1,6 +1,7 @@
 """Types for identifiers, so that a signature shows which string it expects."""
 
-from typing import NewType
+import re
+from typing import Final, NewType
 
 ClaimUID = NewType("ClaimUID", str)
 """UID of a ResourceClaim: a lower-case UUID with dashes."""
@@ -40,3 +41,13 @@ TraceID = NewType("TraceID", str)
 
 SpanID = NewType("SpanID", str)
 """Span ID: 16 lower-case hex digits."""
+
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def is_uid(text: str) -> bool:
+    """Whether the text is a UID as the API server makes them.
+
+    The UID becomes part of a path, so nothing else may be accepted.
+    """
+    return _UID.fullmatch(text) is not None

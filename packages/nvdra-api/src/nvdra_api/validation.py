@@ -16,8 +16,15 @@ class Problem:
             the same here.
         reason: `FeatureGateDisabled` if an administrator could allow the value with a feature gate,
             otherwise `InvalidConfig`.
+        remedy: What to write instead. Empty if the text says it.
     """
 
     field: str
     text: str
     reason: Reason = Reason.INVALID_CONFIG
+    remedy: str = ""
+
+    @property
+    def advice(self) -> str:
+        """The text with the remedy."""
+        return f"{self.text}; {self.remedy}" if self.remedy else self.text

@@ -293,3 +293,37 @@ def test_tolerant_decoding_keeps_the_unknown_fields_of_a_compute_domain() -> Non
 def test_a_config_is_no_custom_resource() -> None:
     with pytest.raises(DecodeError, match='no kind "GpuConfig" is registered'):
         decoding.OBJECTS.decode(gpu(""), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "remedy"),
+    [
+        (gpu(',"sharng":{}'), ["sharng"], 'did you mean "sharing"?'),
+        (gpu(',"Sharing":{}'), ["Sharing"], 'did you mean "sharing"?'),
+        (gpu(',"foo":1'), ["foo"], "known here: apiVersion, kind, sharing"),
+        (mps('"multiuser":true'), ["sharing.mpsConfig.multiuser"], 'did you mean "multiUser"?'),
+        (gpu(',"sharing":{},"sharing":{}'), ["sharing"], "write it once"),
+        (limit('"10K"'), ["sharing.mpsConfig.defaultPinnedDeviceMemoryLimit"], "512Mi"),
+        (gpu(',"a":1,"b":2'), ["a", "b"], "known here"),
+        ("{}", [""], ""),
+    ],
+)
+def test_an_error_lists_its_problems_with_field_and_remedy(
+    text: str, fields: list[str], remedy: str
+) -> None:
+    with pytest.raises(DecodeError) as caught:
+        decoding.CONFIGS.decode(text, strict=True)
+    assert [problem.field for problem in caught.value.problems] == fields
+    assert remedy in caught.value.problems[0].remedy
+
+
+def test_a_driver_takes_its_own_kinds_only() -> None:
+    assert decoding.decode_config("gpu.nvidia.com", gpu("")) == GpuConfig()
+    with pytest.raises(DecodeError, match=r"compute-domain.* does not accept GpuConfig, but Comp"):
+        decoding.decode_config("compute-domain.nvidia.com", gpu(""))
+
+
+def test_a_field_that_is_duplicate_in_a_parsed_document_is_noticed() -> None:
+    document = decoding.parse("[" + gpu(',"sharing":null,"sharing":null') + "]")
+    with pytest.raises(DecodeError, match='duplicate field "sharing"'):
+        decoding.decode_config_value("gpu.nvidia.com", document[0])

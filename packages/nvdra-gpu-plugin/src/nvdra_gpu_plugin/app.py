@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.gates import UNAVAILABLE_FEATURES, Feature, FeatureGates
 from nvdra_api.ids import NodeName
 from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia import driver_root as driver_roots
@@ -69,15 +69,6 @@ from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
 from nvdra_gpu_plugin.settings import Settings
 
 PROGRAM = "nvdra-gpu-plugin"
-
-UNAVAILABLE_FEATURES = frozenset(
-    {
-        Feature.PASSTHROUGH,
-        Feature.FABRIC_PARTITIONING,
-        Feature.LOGGING_ALPHA,
-    }
-)
-"""What the reference driver's plugin has behind a gate and this version lacks."""
 
 LOG = logs.logger(__name__)
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from nvdra_api.gates import FeatureGates
 from nvdra_api.v1beta1.compute_domain import AllocationMode
+from nvdra_api.v1beta1.compute_domain_daemon_config import NO_DOMAIN
 from nvdra_api.v1beta1.device_config import DeviceConfig, NullableText
 from nvdra_api.validation import Problem
 
@@ -41,7 +42,7 @@ class ComputeDomainChannelConfig(DeviceConfig):
         """
         problems = []
         if not self.domain_id:
-            problems.append(Problem("domainID", "domainID cannot be empty"))
+            problems.append(NO_DOMAIN)
         if self.allocation_mode not in ("", *AllocationMode):
             text = (
                 f"unknown allocation mode: {self.allocation_mode}, "

@@ -3,13 +3,19 @@
 Source: docs/reference/api-types.md, "ComputeDomainChannelConfig and ComputeDomainDaemonConfig".
 """
 
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from pydantic import Field
 
 from nvdra_api.gates import FeatureGates
 from nvdra_api.v1beta1.device_config import DeviceConfig, NullableText
 from nvdra_api.validation import Problem
+
+NO_DOMAIN: Final = Problem(
+    "domainID",
+    "domainID cannot be empty",
+    remedy="use the claim template that the ComputeDomain names, which has its UID",
+)
 
 
 class ComputeDomainDaemonConfig(DeviceConfig):
@@ -29,4 +35,4 @@ class ComputeDomainDaemonConfig(DeviceConfig):
 
     def problems(self, gates: FeatureGates) -> tuple[Problem, ...]:
         """Return a problem if the domain ID is empty."""
-        return () if self.domain_id else (Problem("domainID", "domainID cannot be empty"),)
+        return () if self.domain_id else (NO_DOMAIN,)

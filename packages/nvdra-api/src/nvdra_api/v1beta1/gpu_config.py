@@ -34,6 +34,8 @@ class GpuSharing(ConfigModel):
             slicing = slicing or TimeSlicingConfig(interval="Default")
         if self.strategy == sharing.MPS and gates.is_enabled(Feature.MPS):
             mps = mps or MpsConfig()
+        if slicing is self.time_slicing_config and mps is self.mps_config:
+            return self
         return self.model_copy(update={"time_slicing_config": slicing, "mps_config": mps})
 
     def problems(self, gates: FeatureGates) -> Iterator[Problem]:
@@ -50,6 +52,7 @@ class GpuSharing(ConfigModel):
             yield Problem(
                 "sharing.timeSlicingConfig",
                 f"cannot use TimeSlicingConfig with the '{sharing.MPS}' strategy",
+                remedy="remove timeSlicingConfig, or set `strategy: TimeSlicing`",
             )
         elif slicing.interval is not None and slicing.interval not in sharing.INTERVALS:
             yield Problem(
@@ -70,6 +73,8 @@ class GpuConfig(DeviceConfig):
     def normalized(self, gates: FeatureGates) -> Self:
         """Return this config with the settings of its sharing strategy written out."""
         normalized = self.sharing and self.sharing.normalized(gates)
+        if normalized is self.sharing:
+            return self
         return self.model_copy(update={"sharing": normalized})
 
     @property

@@ -48,6 +48,8 @@ class MigDeviceConfig(DeviceConfig):
     def normalized(self, gates: FeatureGates) -> Self:
         """Return this config with the settings of its sharing strategy written out."""
         normalized = self.sharing and self.sharing.normalized(gates)
+        if normalized is self.sharing:
+            return self
         return self.model_copy(update={"sharing": normalized})
 
     @property

@@ -36,6 +36,7 @@ class InvalidLimitError(ValueError):
 _DEVICE_KEY: Final = re.compile(r"0|[1-9][0-9]*|(GPU|MIG)-.+")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _MAX_VALUE: Final = 2**63 - 1
+_PERCENTAGE: Final = "write a whole number from 0 to 100"
 
 
 class TimeSlicingConfig(ConfigModel):
@@ -73,9 +74,10 @@ class MpsConfig(ConfigModel):
         percentage = self.default_active_thread_percentage
         at = f"{path}.defaultActiveThreadPercentage"
         if percentage is not None and percentage < 0:
-            yield Problem(at, "active thread percentage must not be negative")
+            yield Problem(at, "active thread percentage must not be negative", remedy=_PERCENTAGE)
         if percentage is not None and percentage > 100:
-            yield Problem(at, "active thread percentage must not be greater than 100")
+            text = "active thread percentage must not be greater than 100"
+            yield Problem(at, text, remedy=_PERCENTAGE)
         limit = self.default_pinned_device_memory_limit
         if limit is not None and mps_limit_megabytes(limit) < 1:
             yield Problem(
@@ -85,7 +87,8 @@ class MpsConfig(ConfigModel):
         for key, limit in (self.default_per_device_pinned_memory_limit or {}).items():
             at = f"{path}.defaultPerDevicePinnedMemoryLimit.{key}"
             if not _DEVICE_KEY.fullmatch(key):
-                yield Problem(at, f'invalid device: "{key}" is neither an index nor a UUID')
+                text = f'invalid device: "{key}" is neither an index nor a UUID'
+                yield Problem(at, text, remedy="write 0, 1, … or a UUID such as GPU-…")
             if mps_limit_megabytes(limit) < 1:
                 yield Problem(
                     at, f"invalid limit: value set too low: {key}: {limit}, the minimum is 1Mi"
@@ -173,6 +176,7 @@ def strategy_problems(strategy: str, gates: FeatureGates) -> Iterator[Problem]:
             f'"{strategy}" is selected as the GPU sharing strategy, but the '
             f'"{STRATEGIES[strategy]}" feature gate is not enabled',
             Reason.FEATURE_GATE_DISABLED,
+            "remove `sharing`, or ask the administrator to enable the feature gate",
         )
 
 
@@ -182,6 +186,8 @@ def mps_problems(strategy: str, config: MpsConfig | None) -> Iterator[Problem]:
         return
     if strategy == TIME_SLICING:
         yield Problem(
-            "sharing.mpsConfig", f"cannot use MpsConfig with the '{TIME_SLICING}' strategy"
+            "sharing.mpsConfig",
+            f"cannot use MpsConfig with the '{TIME_SLICING}' strategy",
+            remedy=f"remove mpsConfig, or set `strategy: {MPS}`",
         )
     yield from config.problems("sharing.mpsConfig")

@@ -62,6 +62,7 @@ class VfioDeviceConfig(DeviceConfig):
                 "",
                 f'{self.kind} requires the "{Feature.PASSTHROUGH}" feature gate',
                 Reason.FEATURE_GATE_DISABLED,
+                "remove the config, or ask the administrator to enable the feature gate",
             )
         policy = self.iommu.backend_policy if self.iommu else _IOMMU_POLICIES[0]
         if policy not in _IOMMU_POLICIES:

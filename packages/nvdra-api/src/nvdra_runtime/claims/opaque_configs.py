@@ -22,7 +22,7 @@ from nvdra_api.resource.claims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
-from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER, DeviceConfig
+from nvdra_api.v1beta1 import DeviceConfig
 from nvdra_api.validation import Problem
 
 from nvdra_runtime.claims import allocation
@@ -123,11 +123,7 @@ def _entries(claim: ResourceClaim, driver: str, problems: list[Problem]) -> list
 def _decode(entry: DeviceAllocationConfiguration, driver: str) -> DeviceConfig:
     if entry.opaque is None:
         raise decoding.DecodeError("only opaque parameters are supported")
-    config = decoding.CONFIGS.decode_value(entry.opaque.parameters, strict=True)
-    if not isinstance(config, CONFIGS_BY_DRIVER[driver]):
-        kinds = ", ".join(kind.kind for kind in CONFIGS_BY_DRIVER[driver])
-        raise decoding.DecodeError(f"{driver} does not accept {config.kind}, but {kinds}")
-    return config
+    return decoding.decode_config_value(driver, entry.opaque.parameters)
 
 
 def _choose(

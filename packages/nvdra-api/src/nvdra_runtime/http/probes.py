@@ -44,12 +44,13 @@ def _probe(name: str, checks: Mapping[str, Check]) -> Handler:
             return web.json_response({"ok": is_passed, "checks": results}, status=status)
         if is_passed and "verbose" not in request.query:
             return web.Response(text="ok")
-        return web.Response(status=status, text=_listing(name, results, is_passed))
+        return web.Response(status=status, text=listing(name, results, is_passed=is_passed))
 
     return probe
 
 
-def _listing(name: str, results: Mapping[str, str | None], is_passed: bool) -> str:
+def listing(name: str, results: Mapping[str, str | None], *, is_passed: bool) -> str:
+    """One line for each check and one for all, as the API server's probes with `?verbose`."""
     lines = [_line(check, result) for check, result in results.items()]
     verdict = f"{name} check {'passed' if is_passed else 'failed'}"
     return "\n".join([*lines, verdict, ""])

@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
+from nvdra_api import decoding
 from nvdra_api.errors import PermanentError, Reason
 from nvdra_api.meta import JsonObject
 from nvdra_api.resource.claims import ClaimRef, ResourceClaim
@@ -173,7 +174,12 @@ class Client:
                 claim=str(ref),
             ) from error
         with invalid_response("GET", f"claim {ref}"):
-            claim = ResourceClaim.model_validate_json(body)
+            # The strict decoder of configs is to see the fields that a user wrote twice.
+            claim = (
+                ResourceClaim.model_validate(decoding.parse(body))
+                if b'"opaque"' in body
+                else ResourceClaim.model_validate_json(body)
+            )
         if claim.metadata.uid != ref.uid:
             raise PermanentError(
                 Reason.CLAIM_UID_CHANGED,

@@ -20,11 +20,18 @@ SWITCH_INTERVAL_S = 0.0005
 is longer than a whole prepare."""
 
 
-def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
+def run(
+    main: Callable[[asyncio.Event], Awaitable[None]],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
     """Run `main` until it returns; SIGTERM, SIGINT, SIGHUP and SIGQUIT set its event.
 
     SIGUSR2 dumps the stacks of all threads and tasks (`stack_dump`). The garbage collector leaves
     alone what there is before; a caller may disable it while it imports.
+
+    Args:
+        main: The program.
+        loop_factory: Makes the event loop; None for asyncio's own.
 
     Returns:
         The exit code: 0, or 1 if `main` raised. In that case stderr ends with an `Error: …` line
@@ -37,7 +44,8 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
     gc.freeze()
     gc.enable()
     try:
-        asyncio.run(_until_stopped(main))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(_until_stopped(main))
     except Exception as error:  # noqa: BLE001 - this is where every failure ends
         for cause in _causes(error):
             if not isinstance(cause, DriverError | OSError):

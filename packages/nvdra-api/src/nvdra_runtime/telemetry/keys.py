@@ -92,6 +92,15 @@ DOMAIN_PHASE_SECONDS: Final = "nvdra_compute_domain_phase_seconds"
 WORKQUEUE_DEPTH: Final = "nvdra_workqueue_depth"
 WORKQUEUE_FAILING: Final = "nvdra_workqueue_failing"
 
+WEBHOOK_REQUESTS: Final = "nvdra_webhook_requests"
+WEBHOOK_DURATION_SECONDS: Final = "nvdra_webhook_duration_seconds"
+WEBHOOK_CONFIG_ERRORS: Final = "nvdra_webhook_config_errors"
+WEBHOOK_WARNINGS: Final = "nvdra_webhook_warnings"
+WEBHOOK_BAD_REQUESTS: Final = "nvdra_webhook_bad_requests"
+WEBHOOK_INTERNAL_ERRORS: Final = "nvdra_webhook_internal_errors"
+WEBHOOK_CERTIFICATE_FAILURES: Final = "nvdra_webhook_certificate_failures"
+WEBHOOK_CERTIFICATE_NOT_AFTER_SECONDS: Final = "nvdra_webhook_certificate_not_after_seconds"
+
 # Metrics of the reference driver (docs/reference/gpu-prepare.md, "Metrics and timing logs").
 REFERENCE_REQUESTS: Final = "nvidia_dra_requests"
 REFERENCE_REQUEST_SECONDS: Final = "nvidia_dra_request_duration_seconds"
@@ -118,6 +127,8 @@ LABEL_KIND: Final = "kind"
 LABEL_STATE: Final = "state"
 LABEL_STATUS: Final = "status"
 LABEL_PHASE: Final = "phase"
+LABEL_VERSION: Final = "version"
+LABEL_VERDICT: Final = "verdict"
 LABEL_ERROR_TYPE: Final = "error_type"
 
 # Operations on a claim: names of spans and values of the label `operation`.

@@ -7,7 +7,15 @@ and correctness" (KW-44), "Security" (KW-51).
 from collections.abc import Iterable, Mapping, Sequence
 
 from nvdra_api.errors import PermanentError, Reason
-from nvdra_api.ids import ClaimUID, DeviceName, DomainUID, NodeName, PodUID, PoolName
+from nvdra_api.ids import (
+    ClaimUID,
+    DeviceName,
+    DomainUID,
+    NodeName,
+    PodUID,
+    PoolName,
+    is_uid,
+)
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import ComputeDomainChannelConfig, ComputeDomainDaemonConfig, DeviceConfig
 from nvdra_runtime.claims import records
@@ -16,7 +24,6 @@ from nvdra_runtime.claims.records import DeviceInUseError
 from nvdra_runtime.computedomain import claim_annotations
 
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord, DomainDeviceRecord
-from nvdra_cd_plugin.domains.domain import is_uid
 from nvdra_cd_plugin.node import device_names
 
 

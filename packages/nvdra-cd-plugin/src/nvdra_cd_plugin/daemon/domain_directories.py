@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from nvdra_api.errors import Reason, RetryableError
-from nvdra_api.ids import DomainUID, PodUID
+from nvdra_api.ids import DomainUID, PodUID, is_uid
 from nvdra_runtime.computedomain import ready_lock
-
-from nvdra_cd_plugin.domains.domain import is_uid
 
 TEMPLATE_NAME: Final = "imexd.cfg.tmpl"
 """The file from which the daemon makes the configuration of its IMEX. It is a Go template, which

@@ -1,6 +1,5 @@
 """What the plugin knows of a ComputeDomain: what never changes, and whether it is large."""
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +12,6 @@ from nvdra_runtime.computedomain.domain_settings import DomainSettings
 MAX_MEMBERS_IN_ONE_TRACE: Final = 64
 """Of larger domains each member has a trace of its own. A member's first attempt has about ten
 spans; backends take some thousands of one trace."""
-
-_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +55,3 @@ def domain_of(obj: ComputeDomain) -> Domain:
         settings=domain_settings.from_annotations(obj.metadata.annotations),
         has_member_traces=members > MAX_MEMBERS_IN_ONE_TRACE,
     )
-
-
-def is_uid(text: str) -> bool:
-    """Whether the text is a UID as the API server makes them.
-
-    The UID becomes part of a path, so nothing else may be accepted.
-    """
-    return _UID.fullmatch(text) is not None

@@ -1,0 +1,181 @@
+"""The chart nvdra-webhook: what is registered, with which certificates, and what is refused."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nvdra_runtime.settings import flags, loader
+from nvdra_webhook.endpoints import VALIDATE_PATH
+from nvdra_webhook.settings import Settings
+
+Render = Callable[..., dict[str, dict[str, Any]]]
+Template = Callable[..., Any]
+
+CHART = "nvdra-webhook"
+NAME = "nvdra-nvdra-webhook"
+MANAGED: dict[str, Any] = {"tls": {"mode": "self-managed"}}
+SECRET: dict[str, Any] = {
+    "tls": {"mode": "secret", "secret": {"name": "own", "caBundle": "Q0E="}},
+}
+
+
+def pod(objects: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    (deployment,) = objects["Deployment"].values()
+    found: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return found
+
+
+def environment(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
+    (container,) = pod(objects)["containers"]
+    return {each["name"]: each.get("value", "x") for each in container["env"]}
+
+
+@pytest.mark.parametrize("values", [{}, MANAGED, SECRET], ids=["cert-manager", "managed", "secret"])
+def test_every_variable_is_one_of_the_settings_and_they_are_valid(
+    render: Render, values: dict[str, Any]
+) -> None:
+    told = environment(render(CHART, values))
+    known = {name for entry in flags.flag_table(Settings) for name in entry.env}
+    assert set(told) <= known
+    settings = loader.load_or_raise(Settings, [], told)
+    assert (settings.port, settings.cluster_lookup_interval) == (443, 120)
+    assert bool(settings.tls_secret_name) == (values is MANAGED)
+    service = f"{NAME}.nvdra-system.svc"
+    assert (service in settings.dns_names) == (values is MANAGED)
+
+
+def test_a_pod_may_do_nothing_but_listen(render: Render) -> None:
+    found = pod(render(CHART))
+    (container,) = found["containers"]
+    assert found["securityContext"]["runAsNonRoot"]
+    assert found["securityContext"]["sysctls"] == [
+        {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}
+    ]
+    assert container["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "sysctls" not in pod(render(CHART, {"containerPort": 8443}))["securityContext"]
+
+
+def test_the_registration_sends_both_resources_in_every_version(render: Render) -> None:
+    objects = render(CHART)
+    configuration = objects["ValidatingWebhookConfiguration"][f"{NAME}-config"]
+    (webhook,) = configuration["webhooks"]
+    assert webhook["name"] == "gpu.nvidia.com"
+    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Fail", "None")
+    assert (webhook["matchPolicy"], webhook["timeoutSeconds"]) == ("Equivalent", 5)
+    assert webhook["rules"] == [
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "apiVersions": ["v1", "v1beta2", "v1beta1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["resourceclaims", "resourceclaimtemplates"],
+            "scope": "Namespaced",
+        }
+    ]
+    service = {"name": NAME, "namespace": "nvdra-system", "port": 443, "path": VALIDATE_PATH}
+    assert webhook["clientConfig"] == {"service": service}
+    annotations = configuration["metadata"]["annotations"]
+    assert annotations == {"cert-manager.io/inject-ca-from": f"nvdra-system/{NAME}-cert"}
+
+
+def test_each_mode_has_its_objects(render: Render) -> None:
+    manager, managed, secret = (render(CHART, values) for values in ({}, MANAGED, SECRET))
+    assert manager["Certificate"][f"{NAME}-cert"]["spec"] == {
+        "secretName": f"{NAME}-cert",
+        "dnsNames": [f"{NAME}.nvdra-system.svc"],
+        "issuerRef": {"kind": "Issuer", "name": f"{NAME}-issuer"},
+    }
+    assert set(manager["Issuer"]) == {f"{NAME}-issuer"}
+    assert "data" not in managed["Secret"][f"{NAME}-cert"]
+    assert "volumes" not in pod(managed)
+    assert pod(secret)["volumes"] == [{"name": "cert", "secret": {"secretName": "own"}}]
+    (webhook,) = secret["ValidatingWebhookConfiguration"][f"{NAME}-config"]["webhooks"]
+    assert webhook["clientConfig"]["caBundle"] == "Q0E="
+    for objects in (managed, secret):
+        assert not {"Certificate", "Issuer"} & set(objects)
+    for objects in (manager, secret):
+        assert "Secret" not in objects
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [("issuer", "Issuer"), ("clusterissuer", "ClusterIssuer")]
+)
+def test_an_issuer_of_the_cluster_is_used(render: Render, kind: str, wanted: str) -> None:
+    manager = {"issuerType": kind, "issuerName": "corporate", "dnsNames": ["a.example"]}
+    objects = render(CHART, {"tls": {"certManager": manager}})
+    spec = objects["Certificate"][f"{NAME}-cert"]["spec"]
+    assert spec["issuerRef"] == {"kind": wanted, "name": "corporate"}
+    assert spec["dnsNames"] == [f"{NAME}.nvdra-system.svc", "a.example"]
+    assert "Issuer" not in objects
+
+
+@pytest.mark.parametrize(
+    ("tls", "text"),
+    [
+        (None, "the webhook needs a TLS configuration"),
+        ({"mode": ""}, "tls.mode is empty: set it to cert-manager, secret or self-managed"),
+        ({"mode": "none"}, 'tls.mode "none" is invalid'),
+        ({"certManager": None}, "needs the block tls.certManager"),
+        ({"certManager": {"issuerType": ""}}, "tls.certManager.issuerType is empty"),
+        ({"certManager": {"issuerType": "acme"}}, 'issuerType "acme" is unknown'),
+        ({"certManager": {"issuerType": "issuer"}}, "needs tls.certManager.issuerName"),
+        ({"mode": "secret", "secret": None}, "needs the block tls.secret"),
+        ({"mode": "secret"}, "needs tls.secret.name"),
+        ({"mode": "secret", "secret": {"name": "x"}}, "needs tls.secret.caBundle"),
+        ({"typo": 1}, "'typo' not allowed"),
+    ],
+)
+def test_what_cannot_work_is_refused(template: Template, tls: Any, text: str) -> None:
+    done = template(CHART, {"tls": tls})
+    assert done.returncode != 0
+    assert text in done.stderr
+
+
+def test_replicas_are_spread_and_one_is_kept(render: Render) -> None:
+    objects = render(CHART, {"replicas": 2, "networkPolicy": {"enabled": True}})
+    assert objects["PodDisruptionBudget"][NAME]["spec"]["minAvailable"] == 1
+    (spread,) = pod(objects)["topologySpreadConstraints"]
+    labels = objects["Deployment"][NAME]["spec"]["selector"]["matchLabels"]
+    assert spread["labelSelector"] == {"matchLabels": labels}
+    assert set(objects["NetworkPolicy"][NAME]["spec"]["policyTypes"]) == {"Ingress", "Egress"}
+    assert "PodDisruptionBudget" not in render(CHART)
+
+
+def test_the_umbrella_takes_the_reference_drivers_values(render: Render) -> None:
+    off = {
+        "enabled": False,
+        "replicas": 1,
+        "servicePort": 443,
+        "containerPort": 443,
+        "priorityClassName": "system-cluster-critical",
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
+        "podAnnotations": {},
+        "podSecurityContext": {},
+        "nodeSelector": {},
+        "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+        "affinity": {},
+        "containers": {"webhook": {"securityContext": {"privileged": False}, "resources": {}}},
+        "serviceAccount": {"create": True, "name": ""},
+        "failurePolicy": "Fail",
+        "tls": {
+            "mode": "cert-manager",
+            "certManager": {"issuerType": "selfsigned", "issuerName": "", "dnsNames": []},
+            "secret": {"name": "", "caBundle": ""},
+        },
+    }
+    assert render("nvdra", {"webhook": off}) == render("nvdra")
+    on = render("nvdra", {"webhook": {**off, "enabled": True}})
+    assert set(on["ValidatingWebhookConfiguration"]) == {"nvdra-webhook-config"}
+    assert on["Service"]["nvdra-webhook"]["spec"]["selector"] == {
+        "app.kubernetes.io/name": "webhook",
+        "app.kubernetes.io/instance": "nvdra",
+    }
+
+
+def test_a_value_in_the_subcharts_own_name_is_an_error(template: Template) -> None:
+    done = template("nvdra", {"nvdra-webhook": {"replicas": 2}})
+    assert "nvdra-webhook: set as webhook" in done.stderr

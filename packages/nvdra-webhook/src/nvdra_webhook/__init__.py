@@ -1,0 +1,1 @@
+"""The admission webhook of claims and claim templates with opaque configs of both drivers."""

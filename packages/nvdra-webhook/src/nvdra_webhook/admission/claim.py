@@ -1,0 +1,168 @@
+"""The parts of a ResourceClaim or ResourceClaimTemplate that a verdict is about.
+
+v1, v1beta2 and v1beta1 have the same list of configs; a request of v1beta1 has in itself what the
+others have in `exactly`. Other fields are not decoded, so a newer API server may send more.
+Source: docs/reference/webhook.md, "Evaluation".
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from nvdra_webhook.admission import review
+
+CLAIM: Final = "ResourceClaim"
+TEMPLATE: Final = "ResourceClaimTemplate"
+
+
+class CelSelector(Struct, frozen=True):
+    """A CEL expression."""
+
+    expression: str = ""
+
+
+class Selector(Struct, frozen=True):
+    """A condition that a device must meet."""
+
+    cel: CelSelector | None = None
+
+
+class Exact(Struct, rename="camel", frozen=True):
+    """What a request asks for."""
+
+    device_class_name: str = ""
+    selectors: tuple[Selector, ...] | None = None
+
+
+class SubRequest(Exact, rename="camel", frozen=True, kw_only=True):
+    """One alternative of a request."""
+
+    name: str = ""
+
+
+class DeviceRequest(Exact, rename="camel", frozen=True, kw_only=True):
+    """A request. v1beta1 has the fields of `exactly` here."""
+
+    name: str = ""
+    exactly: Exact | None = None
+    first_available: tuple[SubRequest, ...] | None = None
+
+    def asked(self) -> Iterator[tuple[str, Exact]]:
+        """What is asked for, each with its path below the request."""
+        if self.device_class_name:
+            yield "", self
+        if self.exactly is not None:
+            yield ".exactly", self.exactly
+        for index, each in enumerate(self.first_available or ()):
+            yield f".firstAvailable[{index}]", each
+
+    def names(self) -> Iterator[str]:
+        """The names by which configs can refer to the request and its alternatives."""
+        yield self.name
+        yield from (f"{self.name}/{each.name}" for each in self.first_available or ())
+
+
+class Opaque(Struct, frozen=True):
+    """Parameters for one driver, as JSON text."""
+
+    driver: str = ""
+    parameters: Raw = Raw()
+
+
+class ConfigEntry(Struct, frozen=True):
+    """One entry of `devices.config`."""
+
+    requests: tuple[str, ...] | None = None
+    opaque: Opaque | None = None
+
+    def is_same(self, other: "ConfigEntry") -> bool:
+        """Whether both say the same, however it is written."""
+        return (
+            self.requests == other.requests
+            and self.opaque is not None
+            and other.opaque is not None
+            and self.opaque.driver == other.opaque.driver
+            and _is_same_json(self.opaque.parameters, other.opaque.parameters)
+        )
+
+
+class Devices(Struct, frozen=True):
+    """`devices` of the spec."""
+
+    requests: tuple[DeviceRequest, ...] | None = None
+    config: tuple[ConfigEntry, ...] | None = None
+
+
+class _Metadata(Struct, rename="camel", frozen=True):
+    name: str = ""
+    generate_name: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Spec(Struct, frozen=True):
+    devices: Devices | None = None
+
+
+class _TemplateSpec(Struct, frozen=True):
+    spec: _Spec | None = None
+
+
+class Claim(Struct, rename="camel", frozen=True):
+    """A claim or a template.
+
+    Attributes:
+        spec: JSON of the spec; `devices` decodes it.
+    """
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: _Metadata | None = None
+    spec: Raw = Raw()
+
+    @property
+    def is_being_deleted(self) -> bool:
+        """Whether it goes as soon as its last finalizer does."""
+        return self.metadata is not None and self.metadata.deletion_timestamp is not None
+
+    @property
+    def name(self) -> str:
+        """Its name, or the beginning of the one that it will get."""
+        return "" if self.metadata is None else self.metadata.name or self.metadata.generate_name
+
+    def devices(self, kind: str) -> Devices:
+        """The devices that a claim asks for, or the claims of a template.
+
+        Raises:
+            msgspec.MsgspecError: The spec has another form.
+        """
+        if review.is_absent(self.spec):
+            return Devices()
+        if kind == TEMPLATE:
+            outer = _TEMPLATE_SPEC.decode(self.spec).spec
+            return (outer and outer.devices) or Devices()
+        return _SPEC.decode(self.spec).devices or Devices()
+
+
+_CLAIM: Final = msgspec.json.Decoder(Claim)
+_SPEC: Final = msgspec.json.Decoder(_Spec)
+_TEMPLATE_SPEC: Final = msgspec.json.Decoder(_TemplateSpec)
+
+
+def decode(json: Raw) -> Claim:
+    """Return the object.
+
+    Raises:
+        msgspec.MsgspecError: The JSON has another form.
+    """
+    return _CLAIM.decode(json)
+
+
+def _is_same_json(one: Raw, other: Raw) -> bool:
+    if bytes(one) == bytes(other):
+        return True
+    try:
+        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+    except msgspec.MsgspecError:
+        return False

@@ -1,0 +1,191 @@
+"""Decides whether an object may be stored: its configs must be ones that prepare accepts.
+
+The rules are those of the plugins, in `nvdra_api`: the same strict decoder, defaults and checks.
+Source: docs/reference/webhook.md, "Evaluation", "Intended differences".
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from nvdra_api import decoding
+from nvdra_api.errors import Reason
+from nvdra_api.gates import FeatureGates
+from nvdra_api.names import RESOURCE_GROUP
+from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER
+from nvdra_api.validation import Problem
+
+from nvdra_webhook.admission import claim, review, warnings
+from nvdra_webhook.admission.claim import Claim
+from nvdra_webhook.admission.cluster_names import ClusterNames
+from nvdra_webhook.admission.review import Cause, Details, Request, Status, Verdict
+
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Versions of resource.k8s.io whose objects are examined."""
+KINDS: Final = {"resourceclaims": claim.CLAIM, "resourceclaimtemplates": claim.TEMPLATE}
+"""The kind of each resource that is examined."""
+KEPT_CHECKS: Final = 1024
+LONGEST_KEPT: Final = 1024
+"""How many checks are kept, and of parameters of how many bytes: 3 MiB together at most."""
+UNDECODABLE: Final = "undecodable"
+"""Instead of a kind, for metrics."""
+
+_ALLOWED: Final = Verdict()
+_PREFIXES: Final = {claim.CLAIM: "spec.devices", claim.TEMPLATE: "spec.spec.devices"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What prepare would say of parameters, wherever in an object they are.
+
+    Attributes:
+        kind: Kind of the config, for metrics.
+        problems: What is wrong; empty if the config is valid.
+        sentence: The message of the problems, before and after the field that has them.
+        warnings: What may surprise in a valid config: a path below the field, and a text.
+    """
+
+    kind: str
+    problems: tuple[Problem, ...] = ()
+    sentence: tuple[str, str] = ("", "")
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+class Examiner:
+    """Gives verdicts. What it has said of the last parameters is kept.
+
+    Claims that are made from one template repeat its parameters to the letter, thousands of times.
+    """
+
+    def __init__(self, gates: FeatureGates) -> None:
+        """Use these feature gates, the same as the plugins'."""
+        self._gates = gates
+        self._check_again = functools.lru_cache(maxsize=KEPT_CHECKS)(self._check)
+
+    def decide(self, request: Request, cluster: ClusterNames) -> Verdict:
+        """Return the verdict on a request.
+
+        Args:
+            request: What the API server asks.
+            cluster: What is known of the cluster, for warnings.
+        """
+        resource = request.resource
+        kind = KINDS.get(resource.resource)
+        if resource.group != RESOURCE_GROUP or resource.version not in VERSIONS or kind is None:
+            return _bad_request(
+                "expected resource to be one of the supported versions for resourceclaims or "
+                f"resourceclaimtemplates, got {resource}"
+            )
+        if request.sub_resource or review.is_absent(request.object):
+            return _ALLOWED
+        try:
+            new = claim.decode(request.object)
+            if problem := _disagreement(request, new, kind):
+                return _bad_request(problem)
+            if new.is_being_deleted:
+                return _ALLOWED
+            old = None
+            if request.operation == "UPDATE" and not review.is_absent(request.old_object):
+                old = claim.decode(request.old_object)
+                if bytes(old.spec) == bytes(new.spec):
+                    return _ALLOWED
+            return self._examine(request, new, old, kind, cluster)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return _bad_request(f"object could not be decoded: {error}")
+
+    def _examine(
+        self, request: Request, new: Claim, old: Claim | None, kind: str, cluster: ClusterNames
+    ) -> Verdict:
+        devices = new.devices(kind)
+        before = (old.devices(kind).config if old else None) or ()
+        path = _PREFIXES[kind]
+        texts: list[str] = []
+        causes: list[Cause] = []
+        kinds: list[str] = []
+        told: list[str] = []
+        for index, entry in enumerate(devices.config or ()):
+            opaque = entry.opaque
+            if opaque is None or opaque.driver not in CONFIGS_BY_DRIVER:
+                continue
+            if before and any(map(entry.is_same, before)):
+                continue
+            where = f"{path}.config[{index}].opaque.parameters"
+            parameters = bytes(opaque.parameters)
+            is_short = len(parameters) <= LONGEST_KEPT
+            check = self._check_again if is_short else self._check
+            checked = check(opaque.driver, parameters)
+            if checked.problems:
+                begin, end = checked.sentence
+                texts.append(f"{begin}{where}{end}")
+                causes += [_cause(where, problem) for problem in checked.problems]
+                kinds.append(checked.kind)
+            told += [f"{where}{below}: {text}" for below, text in checked.warnings]
+        told += warnings.of_devices(devices, path, cluster)
+        shown = tuple(told[: warnings.MAX_WARNINGS])
+        if not texts:
+            return Verdict(None, shown)
+        details = Details(new.name or request.name, RESOURCE_GROUP, kind, tuple(causes))
+        status = Status(
+            status="Failure",
+            message=f"{len(texts)} configs failed to validate: {'; '.join(texts)}",
+            reason="Invalid",
+            code=422,
+            details=details,
+        )
+        return Verdict(status, shown, tuple(kinds))
+
+    def _check(self, driver: str, parameters: bytes) -> _Checked:
+        """Check parameters as prepare does."""
+        if parameters in review.ABSENT:
+            problem = Problem("", "parameters are required", remedy=_remedy(driver))
+            sentence = ("object at ", f" is invalid: {problem.text}")
+            return _Checked(UNDECODABLE, (problem,), sentence)
+        try:
+            config = decoding.decode_config(driver, parameters)
+        except decoding.DecodeError as error:
+            problems = error.problems
+            if not problems[0].field and not problems[0].remedy:
+                problems = (Problem("", problems[0].text, remedy=_remedy(driver)),)
+            sentence = ("error decoding object at ", f": {error}")
+            return _Checked(UNDECODABLE, problems, sentence)
+        config = config.normalized(self._gates)
+        found = config.problems(self._gates)
+        if found:
+            texts = ", and ".join(problem.text for problem in found)
+            return _Checked(config.kind, found, ("object at ", f" is invalid: {texts}"))
+        return _Checked(config.kind, warnings=tuple(warnings.of_config(config)))
+
+
+def _remedy(driver: str) -> str:
+    kinds = ", ".join(kind.kind for kind in CONFIGS_BY_DRIVER[driver])
+    return f"kinds of {driver} are {kinds}, of resource.nvidia.com/v1beta1"
+
+
+def _cause(path: str, problem: Problem) -> Cause:
+    is_gate = problem.reason is Reason.FEATURE_GATE_DISABLED
+    return Cause(
+        "FieldValueForbidden" if is_gate else "FieldValueInvalid",
+        problem.advice,
+        f"{path}.{problem.field}" if problem.field else path,
+    )
+
+
+def _disagreement(request: Request, new: Claim, kind: str) -> str:
+    """Say what the object is, if it is not what the request is for."""
+    version = f"{RESOURCE_GROUP}/{request.resource.version}"
+    asked = request.kind
+    for what, found_version, found_kind in (
+        ("object", new.api_version, new.kind),
+        ("kind", f"{asked.group}/{asked.version}" if asked.kind else "", asked.kind),
+    ):
+        if (found_version or version, found_kind or kind) != (version, kind):
+            return (
+                f"the request is for {request.resource.resource} of {version}, but its {what} is "
+                f'"{found_kind}" of "{found_version}"; expected {kind} of {version}'
+            )
+    return ""
+
+
+def _bad_request(message: str) -> Verdict:
+    return Verdict(Status(status="Failure", message=message, reason="BadRequest", code=400))

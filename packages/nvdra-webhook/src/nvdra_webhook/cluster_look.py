@@ -1,0 +1,89 @@
+"""Looks at the cluster now and then, for warnings: which classes and MIG profiles there are.
+
+Names are kept, not objects, and nothing is watched: a cluster can have ten thousand slices, and a
+warning that is late harms nobody.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from nvdra_api.errors import DriverError
+from nvdra_api.names import GPU_DRIVER, RESOURCE_GROUP
+from nvdra_runtime.kube.client import Client
+from nvdra_runtime.telemetry import logs
+
+from nvdra_webhook.admission.cluster_names import ClusterNames
+
+LOG: Final = logs.logger(__name__)
+
+PAGE: Final = 250
+"""Objects of one page; a slice is 10 to 100 KiB."""
+_TIMEOUT_S: Final = 30.0
+
+
+class ClusterLook:
+    """What the last look at the cluster has found."""
+
+    def __init__(self, api: Client, interval_s: float) -> None:
+        self._api = api
+        self._interval_s = interval_s
+        self._found = ClusterNames()
+
+    def names(self) -> ClusterNames:
+        """What is known now; nothing before the first look and after one that failed."""
+        return self._found
+
+    async def repeat(self) -> None:
+        """Look at the cluster at intervals. Run until cancelled."""
+        while True:
+            try:
+                self._found = await self.look()
+            except DriverError as error:
+                self._found = ClusterNames()
+                LOG.warning("Cannot look at classes and slices for warnings", error=str(error))
+            await asyncio.sleep(self._interval_s * (0.9 + 0.2 * random.random()))  # noqa: S311
+
+    async def look(self) -> ClusterNames:
+        """List classes and slices once.
+
+        Raises:
+            DriverError: The API server does not answer, or does not let us.
+        """
+        deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
+        base = f"/apis/{RESOURCE_GROUP}/{await self._api.dra_api_version(deadline)}"
+        classes = {each["metadata"]["name"] async for each in self._list(f"{base}/deviceclasses")}
+        profiles: set[str] = set()
+        has_devices = False
+        selector = {"fieldSelector": f"spec.driver={GPU_DRIVER}"}
+        async for each in self._list(f"{base}/resourceslices", selector):
+            for device in each["spec"].get("devices") or ():
+                has_devices = True
+                profile = _attributes(device).get("profile", {}).get("string")
+                if profile:
+                    profiles.add(profile)
+        return ClusterNames(frozenset(classes), frozenset(profiles) if has_devices else None)
+
+    async def _list(
+        self, path: str, selector: Mapping[str, str] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        token = ""
+        while True:
+            params = {"limit": str(PAGE), **(selector or {})}
+            if token:
+                params["continue"] = token
+            deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
+            page = await self._api.get(path, deadline, params)
+            for each in page.get("items") or ():
+                yield each
+            token = (page.get("metadata") or {}).get("continue", "")
+            if not token:
+                return
+
+
+def _attributes(device: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes of a device. v1beta1 has them in `basic`."""
+    body = device.get("basic") or device
+    found: Mapping[str, Any] = body.get("attributes") or {}
+    return found

@@ -1,0 +1,1 @@
+"""The HTTPS server, which does not know what is asked of it."""

@@ -1,0 +1,261 @@
+"""One connection: HTTP/1.1 as llhttp parses it, with bounds on what a client may send and when.
+
+A response is computed while its request is received, so that there is no task and no queue: a
+verdict takes less time than a switch to another task. Every request that can be told from noise is
+answered, in the order in which they came; after a request that cannot, the connection is closed.
+Source: docs/reference/webhook.md, "Request handling".
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, cast
+
+import httptools
+from nvdra_runtime.telemetry import logs
+
+from nvdra_webhook.serving.exchange import HttpRequest, HttpResponse, Respond
+
+LOG: Final = logs.logger(__name__)
+
+MAX_HEADER_BYTES: Final = 32 * 1024
+"""Of the request line and all headers. The API server sends less than 1 KiB."""
+
+_INTERNAL: Final = "internal error; the log of the webhook has its cause"
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may do.
+
+    Attributes:
+        max_body_bytes: Of one request.
+        header_s: From the first byte of a request to the end of its headers.
+        body_s: From there to the end of its body.
+        write_s: How long a client may leave a response unread.
+        idle_s: Between two requests.
+    """
+
+    max_body_bytes: int
+    header_s: float = 5.0
+    body_s: float = 10.0
+    write_s: float = 10.0
+    idle_s: float = 60.0
+
+
+class Connection(asyncio.Protocol):
+    """One client. `server.Server` looks at `deadline` once a second."""
+
+    def __init__(
+        self,
+        respond: Respond,
+        limits: Limits,
+        clock: Callable[[], float],
+        on_failure: Callable[[], None],
+        on_open: Callable[["Connection"], bool],
+        on_closed: Callable[["Connection"], None],
+    ) -> None:
+        """Wait for the connection.
+
+        Args:
+            respond: Answers requests.
+            limits: What the client may do.
+            clock: Monotonic seconds.
+            on_failure: Called for each request that was answered with 500.
+            on_open: Called with this connection when it is open; false means to close it.
+            on_closed: Called with this connection at its end.
+        """
+        self._respond = respond
+        self._limits = limits
+        self._clock = clock
+        self._on_failure = on_failure
+        self._on_open = on_open
+        self._on_closed = on_closed
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._is_closing = False
+        self._is_draining = False
+        self._is_paused = False
+        self._reset()
+        self.deadline = clock() + limits.header_s
+        self.is_idle = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The TLS handshake is done."""
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._on_open(self):
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        del exc
+        self._transport = None
+        self._on_closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came in. The parser calls the methods `on_…` below."""
+        if self._is_closing:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(HTTPStatus.BAD_REQUEST, "upgrades are not supported")
+        except httptools.HttpParserCallbackError as error:
+            self._fail(error)
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, _INTERNAL)
+        except httptools.HttpParserError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not HTTP/1.1: {error}")
+
+    def eof_received(self) -> None:
+        """The client sends no more; what it has sent completely is answered already."""
+
+    def pause_writing(self) -> None:
+        """The client does not read: accept no more requests from it until it does."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._is_paused = True
+            self.is_idle = False
+            self.deadline = self._clock() + self._limits.write_s
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._is_paused = False
+        if self._transport is not None and not self._is_closing:
+            self._transport.resume_reading()
+            self._wait_for_request()
+
+    def end_of_time(self) -> None:
+        """The deadline has passed: say so if a request is half received, and close."""
+        if self._transport is None:
+            return
+        if self.is_idle or self._is_closing or self._transport.get_write_buffer_size():
+            self._transport.abort()
+        else:
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request did not arrive in time")
+
+    def drain(self) -> None:
+        """Close as soon as no request is half received."""
+        self._is_draining = True
+        if self.is_idle:
+            self._close()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self.is_idle = False
+        self.deadline = self._clock() + self._limits.header_s
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the target of a request."""
+        self._target += url
+        self._check_header_size(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of a request, or of the end of a chunked body."""
+        self._check_header_size(len(name) + len(value))
+        lower = name.lower()
+        if lower == b"content-type":
+            self._content_type = value
+        elif lower == b"expect":
+            self._expects_continue = value.lower() == b"100-continue"
+        elif lower == b"content-length":
+            self._announced = int(value) if value.isdigit() else 0
+
+    def on_headers_complete(self) -> None:
+        """The body begins."""
+        self.deadline = self._clock() + self._limits.body_s
+        if self._announced > self._limits.max_body_bytes:
+            self._refuse_body()
+        elif self._expects_continue and not self._is_closing:
+            self._write(_CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        self._received += len(body)
+        if self._received > self._limits.max_body_bytes:
+            self._refuse_body()
+        elif not self._is_closing:
+            self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete: answer it."""
+        if self._is_closing:
+            return
+        method = self._parser.get_method().decode("latin-1")
+        keep = self._parser.should_keep_alive() and not self._is_draining
+        path, _, query = self._target.decode("latin-1").partition("?")
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        content_type = self._content_type.decode("latin-1")
+        self._reset()
+        try:
+            response = self._respond(HttpRequest(method, path, query, content_type, body))
+        except Exception as error:  # noqa: BLE001 - a bug is answered, and costs nobody else one
+            self._fail(error)
+            response = HttpResponse.of_text(HTTPStatus.INTERNAL_SERVER_ERROR, _INTERNAL)
+        self._send(response, keep=keep, with_body=method != "HEAD")
+        if keep and not self._is_paused:
+            self._wait_for_request()
+
+    def _fail(self, error: Exception) -> None:
+        LOG.failure("Could not answer a request", error)
+        self._on_failure()
+
+    def _reset(self) -> None:
+        self._target = b""
+        self._content_type = b""
+        self._expects_continue = False
+        self._announced = 0
+        self._received = 0
+        self._header_bytes = 0
+        self._body: list[bytes] = []
+
+    def _wait_for_request(self) -> None:
+        self.is_idle = True
+        self.deadline = self._clock() + self._limits.idle_s
+        if self._is_draining:
+            self._close()
+
+    def _check_header_size(self, more: int) -> None:
+        self._header_bytes += more
+        if self._header_bytes > MAX_HEADER_BYTES:
+            self._refuse(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"the headers are longer than {MAX_HEADER_BYTES} bytes",
+            )
+
+    def _refuse_body(self) -> None:
+        self._refuse(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"the body is longer than {self._limits.max_body_bytes} bytes",
+        )
+
+    def _refuse(self, status: HTTPStatus, text: str) -> None:
+        """Answer what cannot be read on, and close."""
+        if not self._is_closing:
+            self._reset()
+            self._send(HttpResponse.of_text(status, text), keep=False, with_body=True)
+
+    def _send(self, response: HttpResponse, *, keep: bool, with_body: bool) -> None:
+        status = response.status
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+            f"Content-Type: {response.content_type}\r\n"
+            f"Content-Length: {len(response.body)}\r\n"
+        )
+        for name, value in response.headers:
+            head += f"{name}: {value}\r\n"
+        head += "\r\n" if keep else "Connection: close\r\n\r\n"
+        self._write(head.encode("latin-1") + response.body if with_body else head.encode())
+        if not keep:
+            self._close()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _close(self) -> None:
+        self._is_closing = True
+        self.deadline = self._clock() + self._limits.write_s
+        if self._transport is not None:
+            self._transport.close()

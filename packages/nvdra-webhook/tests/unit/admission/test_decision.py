@@ -1,0 +1,124 @@
+"""Verdicts that the reference driver does not have: unchanged objects, causes, warnings."""
+
+import json
+from typing import Any
+
+from nvdra_api.gates import FeatureGates
+from nvdra_testing.admission import reviews
+from nvdra_webhook.admission import review
+from nvdra_webhook.admission.cluster_names import ClusterNames
+from nvdra_webhook.admission.decision import LONGEST_KEPT, Examiner
+from nvdra_webhook.admission.review import Verdict
+
+GATES = FeatureGates.parse("MPSSupport=true,TimeSlicingSettings=true")
+HEAD = '"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig"'
+GOOD = f"{{{HEAD}}}"
+WRONG = f'{{{HEAD},"sharing":{{"strategy":"Foo"}}}}'
+OTHER_WRONG = f'{{{HEAD},"sharing":{{"strategy":"Bar"}}}}'
+
+
+def decide(
+    new: str, old: str | None = None, cluster: ClusterNames | None = None, **how: Any
+) -> Verdict:
+    operation = "CREATE" if old is None else "UPDATE"
+    body = reviews.review(new, old_text=old, **{"operation": operation, **how})
+    return Examiner(GATES).decide(review.decode(body), cluster or ClusterNames())
+
+
+def text(*parameters: str, **how: Any) -> str:
+    return reviews.claim_text([reviews.entry(each) for each in parameters], **how)
+
+
+def test_an_update_that_leaves_the_spec_is_admitted_whatever_it_says() -> None:
+    assert decide(text(WRONG, metadata={"labels": {"a": "b"}}), text(WRONG)).is_allowed
+    assert not decide(text(WRONG)).is_allowed
+
+
+def test_an_object_that_is_being_deleted_is_admitted() -> None:
+    deleted = text(WRONG, metadata={"deletionTimestamp": "2026-09-01T00:00:00Z"})
+    assert decide(deleted, text(GOOD)).is_allowed
+
+
+def test_of_a_changed_spec_only_what_is_new_is_examined() -> None:
+    spaced = WRONG.replace(",", " , ")
+    assert decide(text(spaced, GOOD), text(WRONG)).is_allowed
+    changed = decide(text(WRONG, OTHER_WRONG), text(WRONG))
+    assert changed.status is not None
+    assert changed.status.message.startswith("1 configs failed to validate: object at spec.devices")
+    assert "config[1]" in changed.status.message
+
+
+def test_a_subresource_is_admitted() -> None:
+    assert decide(text(WRONG), subResource="status").is_allowed
+
+
+def test_all_problems_of_all_configs_have_a_cause_with_field_and_remedy() -> None:
+    mps = {"defaultActiveThreadPercentage": -1, "defaultPinnedDeviceMemoryLimit": "1M"}
+    both = f'{{{HEAD},"sharing":{{"strategy":"MPS","mpsConfig":{json.dumps(mps)}}}}}'
+    status = decide(text(both, WRONG)).status
+    assert status is not None
+    assert status.details is not None
+    assert (status.details.kind, status.details.name) == ("ResourceClaim", "train")
+    path = "spec.devices.config[{}].opaque.parameters.sharing"
+    assert [(cause.field, cause.message) for cause in status.details.causes] == [
+        (
+            f"{path.format(0)}.mpsConfig.defaultActiveThreadPercentage",
+            "active thread percentage must not be negative; write a whole number from 0 to 100",
+        ),
+        (
+            f"{path.format(0)}.mpsConfig.defaultPinnedDeviceMemoryLimit",
+            "invalid limit: default value set too low: 1M, the minimum is 1Mi",
+        ),
+        (
+            f"{path.format(1)}.strategy",
+            "unknown GPU sharing strategy: Foo, supported GPU sharing strategies: TimeSlicing, MPS",
+        ),
+    ]
+    assert status.message.startswith("2 configs failed to validate: ")
+
+
+def test_what_is_kept_of_a_check_is_the_same_for_another_place_and_for_long_parameters() -> None:
+    examiner = Examiner(GATES)
+    long = WRONG.replace("Foo", "x" * LONGEST_KEPT)
+    for parameters in (WRONG, long):
+        for template in (reviews.CLAIMS, reviews.TEMPLATES, reviews.CLAIMS):
+            body = reviews.review(text(GOOD, parameters, resource=template), resource=template)
+            status = examiner.decide(review.decode(body), ClusterNames()).status
+            assert status is not None
+            assert status.details is not None
+            prefix = "spec" if template == reviews.CLAIMS else "spec.spec"
+            (cause,) = status.details.causes
+            assert cause.field.startswith(f"{prefix}.devices.config[1].opaque.parameters.sharing")
+
+
+def test_warnings_name_what_does_not_exist_and_what_has_no_effect() -> None:
+    selector = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '9g.9gb'"}}
+    exactly = {"deviceClassName": "mig.nvidia.com", "selectors": [selector]}
+    requests: list[dict[str, Any]] = [
+        {"name": "mig", "exactly": exactly},
+        {"name": "any", "firstAvailable": [{"name": "one", "deviceClassName": "nope"}]},
+    ]
+    zero = '"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":0}}'
+    entries = [
+        reviews.entry(f"{{{HEAD},{zero}}}", requests=["any/one"]),
+        reviews.entry(GOOD, requests=["any/one", "absent"]),
+        reviews.entry('{"domainID":"x"}', "other.example.com", requests=["absent"]),
+    ]
+    cluster = ClusterNames(frozenset(("mig.nvidia.com",)), frozenset(("1g.10gb",)))
+    verdict = decide(reviews.claim_text(entries, requests=requests), cluster=cluster)
+    assert verdict.is_allowed
+    told = "\n".join(verdict.warnings)
+    for part in (
+        "defaultActiveThreadPercentage: 0 leaves clients no threads",
+        'config[1].requests: there is no request "absent"',
+        'config[0]: config[1] overrides it for request "any/one"',
+        'requests[0].exactly.selectors: no node offers the MIG profile "9g.9gb"; profiles on offer:'
+        " 1g.10gb",
+        'requests[1].firstAvailable[0].deviceClassName: there is no DeviceClass "nope"',
+    ):
+        assert part in told
+    assert len(verdict.warnings) == 5
+
+
+def test_nothing_is_said_of_a_cluster_that_is_not_known() -> None:
+    assert decide(text(GOOD)).warnings == ()

@@ -1,0 +1,1 @@
+"""Requests to the admission webhook: configs that are right or wrong, and what carries them."""

@@ -1,0 +1,59 @@
+"""Mutants of nvdra-webhook: verdicts, certificates, the connection."""
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_WEBHOOK: Final = "packages/nvdra-webhook/src/nvdra_webhook"
+_UNIT: Final = "packages/nvdra-webhook/tests/unit"
+
+MUTANTS: Final = (
+    Mutant(
+        "webhook: an object that is being deleted is examined",
+        f"{_WEBHOOK}/admission/decision.py",
+        "            if new.is_being_deleted:\n",
+        "            if False:\n",
+        "A claim that a newer release refuses keeps its finalizer, and its namespace stays.",
+        (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
+        "webhook: configs that are there already are examined again",
+        f"{_WEBHOOK}/admission/decision.py",
+        "            if before and any(map(entry.is_same, before)):\n",
+        "            if False:\n",
+        "An update is refused for what it does not change.",
+        (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
+        "webhook: a check that is kept says the place of the first one",
+        f"{_WEBHOOK}/admission/decision.py",
+        '                texts.append(f"{begin}{where}{end}")',
+        '                texts.append(f"{begin}{path}{end}")',
+        "Users do not find the config that is wrong.",
+        (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
+        "webhook: an authority signs before API servers know it",
+        f"{_WEBHOOK}/certificates/rotation.py",
+        "        if each.certificate_pem in published and now",
+        "        if now",
+        "API servers do not trust the webhook, and no claim of ours can be created.",
+        (f"{_UNIT}/certificates/test_rotation.py",),
+    ),
+    Mutant(
+        "webhook: a former authority is never forgotten",
+        f"{_WEBHOOK}/certificates/rotation.py",
+        "    if now - (serving.certificate.not_valid_before_utc + BACKDATED) >= KEPT:\n",
+        "    if False:\n",
+        "A key that leaked years ago is trusted still.",
+        (f"{_UNIT}/certificates/test_rotation.py",),
+    ),
+    Mutant(
+        "webhook: draining ends requests that are half received",
+        f"{_WEBHOOK}/serving/connection.py",
+        "        if self.is_idle:\n            self._close()\n",
+        "        self._close()\n",
+        "A rollout costs API servers answers.",
+        (f"{_UNIT}/serving/test_connection.py",),
+    ),
+)
