@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tests.mutants import api, cd_controller, cd_plugin, cdi, gpu_plugin, imex_daemon
+from tests.mutants import api, cd_controller, cd_plugin, cdi, gpu_plugin, imex_daemon, migrate
 
 MUTANTS: Final = (
     *api.MUTANTS,
@@ -11,4 +11,5 @@ MUTANTS: Final = (
     *cd_plugin.MUTANTS,
     *cd_controller.MUTANTS,
     *imex_daemon.MUTANTS,
+    *migrate.MUTANTS,
 )
