@@ -29,6 +29,8 @@ from nvdra_imex_daemon.settings import Settings as DaemonSettings
 from nvdra_runtime.settings.flags import FlagEntry, flag_table, unsupported_flags
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
+from nvdra_webhook.metrics import WebhookMetrics
+from nvdra_webhook.settings import Settings as WebhookSettings
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 
@@ -45,6 +47,7 @@ COMPONENTS: Final[Mapping[str, type[BaseModel]]] = {
     "nvdra-cd-plugin": CdPluginSettings,
     "nvdra-cd-controller": ControllerSettings,
     "nvdra-imex-daemon": DaemonSettings,
+    "nvdra-webhook": WebhookSettings,
 }
 
 _MIB = 1 << 20
@@ -294,6 +297,7 @@ def _metrics() -> str:
     controller = _collected(domains.registry)
     registry = CollectorRegistry()
     ImexMetrics(registry)
+    webhook = _collected(WebhookMetrics().registry)
     shared = {each.name for each in process}
     of_domains = [each for each in controller if each.name not in shared]
     of_plugins = [each for each in plugin if each.name not in shared]
@@ -306,7 +310,8 @@ def _metrics() -> str:
         f"## Every component\n\n{_table(process)}\n\n"
         f"## nvdra-gpu-plugin and nvdra-cd-plugin\n\n{_table(of_plugins)}\n\n"
         f"## nvdra-cd-controller\n\n{_table(of_domains)}\n\n"
-        f"## nvdra-imex-daemon\n\n{_table(_collected(registry))}\n"
+        f"## nvdra-imex-daemon\n\n{_table(_collected(registry))}\n\n"
+        f"## nvdra-webhook\n\n{_table(each for each in webhook if each.name not in shared)}\n"
     )
 
 

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+UMBRELLA = "nvdra"
 TAG = re.compile(r"(?P<package>nvdra(?:-[a-z]+)*)-v(?P<version>\d+\.\d+\.\d+)")
 
 
@@ -22,7 +23,7 @@ class TagError(Exception):
 
 
 def plan(tag: str, repository: Path) -> dict[str, str]:
-    """Return the package, its version, and whether it has a wheel, an image and a chart.
+    """Return the package, its version, whether it has a wheel and an image, and its chart's folder.
 
     Raises:
         TagError: The tag has another form, or the tree has another version of the package.
@@ -32,7 +33,7 @@ def plan(tag: str, repository: Path) -> dict[str, str]:
         raise TagError(f"{tag!r} is no tag such as nvdra-gpu-plugin-v0.2.0")
     package, version = found["package"], found["version"]
     folder = repository / "packages" / package
-    chart = repository / "charts" / package / "Chart.yaml"
+    chart = chart_folder(package, repository) / "Chart.yaml"
     versions = {
         path: _version(path.read_text())
         for path in (*sorted(folder.glob("src/*/__about__.py")), chart)
@@ -49,16 +50,22 @@ def plan(tag: str, repository: Path) -> dict[str, str]:
         "version": version,
         "wheel": _yes((folder / "pyproject.toml").exists()),
         "image": _yes((folder / "Dockerfile").exists()),
-        "chart": _yes(chart.exists()),
+        "chart": str(chart.parent.relative_to(repository)) if chart.exists() else "",
     }
+
+
+def chart_folder(package: str, repository: Path) -> Path:
+    """Where the chart of a package is, if it has one: the others are parts of the umbrella's."""
+    umbrella = repository / "charts" / UMBRELLA
+    return umbrella if package == UMBRELLA else umbrella / "charts" / package
 
 
 def notes(package: str, version: str, repository: Path) -> str:
     """Return a version's entry of the changelog; for the umbrella chart, what it contains."""
     changelog = repository / "packages" / package / "CHANGELOG.md"
     if not changelog.exists():
-        chart = (repository / "charts" / package / "Chart.yaml").read_text()
-        parts = re.findall(r"- name: (\S+)\n\s+version: (\S+)", chart)
+        chart = (chart_folder(package, repository) / "Chart.yaml").read_text()
+        parts = re.findall(r"- name: (\S+)\n(?:\s+alias: \S+\n)?\s+version: (\S+)", chart)
         return "".join(f"- {name} {there}\n" for name, there in parts)
     entry = re.search(
         rf"^## {re.escape(version)} .*?\n(.*?)(?=^## |\Z)",

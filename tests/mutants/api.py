@@ -336,8 +336,8 @@ _STATE: Final = (
     Mutant(
         "state: roots are never forgotten",
         f"{_RUNTIME}/node/record_store.py",
-        "        self._root_span_expiry.append((forget, uid))\n",
-        "",
+        "        last = self._forget_root_spans(now)\n",
+        "        last = None\n",
         "A plugin's memory and its state file grow with every claim.",
         (f"{_UNIT}/node/test_record_store.py",),
     ),

@@ -2,7 +2,16 @@
 
 from typing import Final
 
-from tests.mutants import api, cd_controller, cd_plugin, cdi, gpu_plugin, imex_daemon, webhook
+from tests.mutants import (
+    api,
+    cd_controller,
+    cd_plugin,
+    cdi,
+    gpu_plugin,
+    imex_daemon,
+    migrate,
+    webhook,
+)
 
 MUTANTS: Final = (
     *api.MUTANTS,
@@ -12,4 +21,5 @@ MUTANTS: Final = (
     *cd_controller.MUTANTS,
     *imex_daemon.MUTANTS,
     *webhook.MUTANTS,
+    *migrate.MUTANTS,
 )

@@ -510,4 +510,20 @@ MUTANTS: Final = (
             "::test_an_unprepare_needs_no_api_server_and_waits_for_the_daemon",
         ),
     ),
+    Mutant(
+        "device plugin: any resource of NVIDIA's counts",
+        "packages/nvdra-gpu-plugin/src/nvdra_gpu_plugin/device_plugin/gpu_resources.py",
+        "    return _GPU_RESOURCE.fullmatch(resource) is not None",
+        '    return resource.startswith("nvidia.com/")',
+        "Nodes with network devices of NVIDIA's are said to share their GPUs.",
+        ("packages/nvdra-gpu-plugin/tests/unit/device_plugin/test_allocation_file.py",),
+    ),
+    Mutant(
+        "device plugin: pods that have ended hold GPUs",
+        "packages/nvdra-gpu-plugin/src/nvdra_gpu_plugin/device_plugin/allocation_file.py",
+        "if gpu_resources.is_of_gpus(resource) and (self._pods / pod).is_dir()",
+        "if gpu_resources.is_of_gpus(resource)",
+        "A node that was moved is said to have a device plugin for ever.",
+        ("packages/nvdra-gpu-plugin/tests/unit/device_plugin/test_allocation_file.py",),
+    ),
 )

@@ -60,14 +60,14 @@ def test_its_make_targets_exist(path: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "wheel", "image", "chart"),
     [
-        ("nvdra-gpu-plugin", True, True, True),
-        ("nvdra-imex-daemon", True, True, False),
-        ("nvdra-cdi", True, False, False),
-        ("nvdra", False, False, True),
+        ("nvdra-gpu-plugin", True, True, "charts/nvdra/charts/nvdra-gpu-plugin"),
+        ("nvdra-imex-daemon", True, True, ""),
+        ("nvdra-cdi", True, False, ""),
+        ("nvdra", False, False, "charts/nvdra"),
     ],
 )
 def test_a_tag_publishes_what_its_package_has(
-    package: str, wheel: bool, image: bool, chart: bool
+    package: str, wheel: bool, image: bool, chart: str
 ) -> None:
     version = tree_version(package)
     assert release_plan.plan(f"{package}-v{version}", ROOT) == {
@@ -75,7 +75,7 @@ def test_a_tag_publishes_what_its_package_has(
         "version": version,
         "wheel": str(wheel).lower(),
         "image": str(image).lower(),
-        "chart": str(chart).lower(),
+        "chart": chart,
     }
 
 
@@ -107,7 +107,12 @@ def test_the_notes_of_a_release_are_the_entry_of_its_changelog_alone(tmp_path: P
 
 def test_the_notes_of_the_umbrella_chart_name_its_parts() -> None:
     parts = release_plan.notes("nvdra", tree_version("nvdra"), ROOT).splitlines()
-    assert {part.split()[1] for part in parts} >= {"nvdra-gpu-plugin", "nvdra-cd-controller"}
+    assert {part.split()[1] for part in parts} == {
+        "nvdra-gpu-plugin",
+        "nvdra-cd-plugin",
+        "nvdra-cd-controller",
+        "nvdra-webhook",
+    }
 
 
 def tree_version(package: str) -> str:
