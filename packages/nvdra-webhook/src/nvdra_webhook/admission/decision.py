@@ -27,7 +27,8 @@ KINDS: Final = {"resourceclaims": claim.CLAIM, "resourceclaimtemplates": claim.T
 """The kind of each resource that is examined."""
 KEPT_CHECKS: Final = 1024
 LONGEST_KEPT: Final = 1024
-"""How many checks are kept, and of parameters of how many bytes: 3 MiB together at most."""
+"""How many checks are kept, and of parameters of how many bytes, which
+bounds the memory that they take."""
 UNDECODABLE: Final = "undecodable"
 """Instead of a kind, for metrics."""
 

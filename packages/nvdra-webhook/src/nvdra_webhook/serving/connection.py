@@ -1,8 +1,8 @@
 """One connection: HTTP/1.1 as llhttp parses it, with bounds on what a client may send and when.
 
-A response is computed while its request is received, so that there is no task and no queue: a
-verdict takes less time than a switch to another task. Every request that can be told from noise is
-answered, in the order in which they came; after a request that cannot, the connection is closed.
+A response is computed while its request is received, so that there is no task and no queue. Every
+request that can be told from noise is answered, in the order in which they came; after a request
+that cannot, the connection is closed.
 Source: docs/reference/webhook.md, "Request handling".
 """
 
