@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from nvdra_api.gates import AGGREGATES, KNOWN_FEATURES, Feature, FeatureGates
+from nvdra_api.gates import AGGREGATES, KNOWN_FEATURES, UNAVAILABLE_FEATURES, Feature, FeatureGates
 from nvdra_api.ids import GpuUUID, MigUUID, NodeName, PciAddress
 from nvdra_api.names import COMPUTE_DOMAIN_DRIVER, GPU_DRIVER
 from nvdra_api.resource.slices import DeviceAttribute, DeviceCapacity
@@ -18,7 +18,6 @@ from nvdra_cd_controller.metrics import DomainMetrics
 from nvdra_cd_controller.settings import Settings as ControllerSettings
 from nvdra_cd_plugin.publishing import layout as domain_layout
 from nvdra_cd_plugin.settings import Settings as CdPluginSettings
-from nvdra_gpu_plugin.app import UNAVAILABLE_FEATURES
 from nvdra_gpu_plugin.devices.inventory import Gpu, MigDevice
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
 from nvdra_gpu_plugin.health import explanations

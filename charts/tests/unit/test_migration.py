@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from nvdra_gpu_plugin.app import UNAVAILABLE_FEATURES
+from nvdra_api.gates import UNAVAILABLE_FEATURES
 from nvdra_migrate import chart_variables, rules
 from nvdra_migrate.migration import migrate
 from nvdra_migrate.reference_values import REFERENCE_VALUES
