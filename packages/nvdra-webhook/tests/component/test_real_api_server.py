@@ -19,7 +19,7 @@ from nvdra_api.gates import FeatureGates
 from nvdra_lab import environment
 from nvdra_runtime.kube import client as kube
 from nvdra_runtime.kube.connection import KubeSettings
-from nvdra_testing import ports
+from nvdra_testing import charts, ports
 from nvdra_testing.admission import webhook_process
 from nvdra_testing.admission.webhook_process import WebhookProcess
 from nvdra_testing.control_plane import apiserver
@@ -33,7 +33,7 @@ from nvdra_webhook.metrics import WebhookMetrics
 from nvdra_webhook.serving import server as https
 from nvdra_webhook.serving.connection import Limits
 
-CHART = Path(__file__).parents[4] / "charts" / "nvdra-webhook"
+CHART = charts.folder("nvdra-webhook")
 DRIVER, NAME = "nvdra-system", "nvdra-nvdra-webhook"
 SECRET = f"/api/v1/namespaces/{DRIVER}/secrets/{NAME}-cert"
 CONFIGURATION = (
