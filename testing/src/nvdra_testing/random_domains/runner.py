@@ -31,6 +31,9 @@ class Plan:
         seed: Draws when each is made and deleted, on which nodes it is, and what is restarted.
         life_s: How long a domain stays. The shortest one is deleted while it forms.
         calm_s: The time between two restarts.
+        most_nodes: How many nodes a domain has at most. Where many nodes share few cores, more
+            daemons would start at once than the machine runs in time, and a late status would say
+            nothing of who wrote it.
     """
 
     domains: int
@@ -38,6 +41,7 @@ class Plan:
     seed: int
     life_s: tuple[float, float] = (15.0, 70.0)
     calm_s: tuple[float, float] = (15.0, 35.0)
+    most_nodes: int = 4
 
 
 @dataclass
@@ -70,7 +74,7 @@ class DomainsRun:
                     f"domain-{number}",
                     draw.uniform(0, self.plan.seconds),
                     draw.uniform(*self.plan.life_s),
-                    draw.sample(nodes, draw.randint(1, len(nodes))),
+                    draw.sample(nodes, draw.randint(1, min(len(nodes), self.plan.most_nodes))),
                     draw.choice((True, False)),
                 )
                 for number in range(self.plan.domains)
