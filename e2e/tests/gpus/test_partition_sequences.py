@@ -170,7 +170,7 @@ def existing(cluster: Cluster) -> set[tuple[str, str, int]]:
     """UUID of the GPU, profile and first memory slice of every MIG device in the cluster."""
     found: set[tuple[str, str, int]] = set()
     for node in cluster.nodes():
-        uuids = {gpu["index"]: gpu["uuid"] for gpu in shown(cluster, node)["gpus"]}
+        uuids = {gpu["gpu"]: gpu["uuid"] for gpu in shown(cluster, node)["gpus"]}
         for made in json.loads(cluster.simctl(node, "mig", "list", "--json")):
             found.add((uuids[made["gpu"]], made["profile"], made["start"]))
     return found
