@@ -271,6 +271,7 @@ def test_a_node_without_power_is_silent_and_comes_back_with_another_boot_and_its
     assert lab.run("exec", "node-2", "--", "ls", "/run/lost").returncode != 0
     assert "is on" in lab.run("power-on", "node-2").stderr
     pods.wait(well, "the node to be Ready")
+    wait_entered(pods, "second")
 
     lab.run_checked("power-off", "node-2")
     lab.run_checked("reboot", "node-2")
@@ -283,13 +284,19 @@ def test_a_kubelet_that_is_restarted_keeps_its_pods(lab: Lab, pods: Kubectl) -> 
     lab.run_checked("restart", "node-1/kubelet")
     assert "Started kubelet" in lab.run_checked("logs", "node-1/kubelet")
 
-    def lacking() -> str | None:
-        return pods.run_unchecked("exec", "first", "--", "true").stderr or None
-
-    pods.wait(lacking, "the new kubelet to know its pods")
+    wait_entered(pods, "first")
     after = pods.get("pod", "first")["status"]["containerStatuses"][0]["containerID"]
     assert after == before
     pods.wait(lambda: lab.run("status").stdout if is_unwell(lab) else None, "all to be well again")
+
+
+def wait_entered(pods: Kubectl, name: str) -> None:
+    """Wait until a pod can be entered: a kubelet that starts learns of its pods a little later."""
+
+    def lacking() -> str | None:
+        return pods.run_unchecked("exec", name, "--", "true").stderr or None
+
+    pods.wait(lacking, f"the kubelet to know pod {name}")
 
 
 def test_an_api_server_that_clients_watch_is_restarted(lab: Lab, pods: Kubectl) -> None:
