@@ -64,7 +64,7 @@ def main() -> None:
         apiserver.run_apiserver(
             Path(directory),
             kubernetes=release,
-            feature_gates=",".join(f"{gate}={str(is_on).lower()}" for gate, is_on in gates.items()),
+            feature_gates=versions.as_text(gates),
             etcd_flags=(),
         ) as server,
     ):

@@ -44,8 +44,8 @@ MUTANTS: Final = (
     Mutant(
         "migration: a gate without its feature is carried in silence",
         f"{_MIGRATE}/rules.py",
-        "    if is_on and name in ABSENT_FEATURES:",
-        "    if not is_on and name in ABSENT_FEATURES:",
+        "    if is_on and name in gates.UNAVAILABLE_FEATURES:",
+        "    if not is_on and name in gates.UNAVAILABLE_FEATURES:",
         "Nobody is told that passthrough is gone.",
         (_MIGRATION,),
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from nvdra_api.gates import UNAVAILABLE_FEATURES
+from nvdra_api.gates import KNOWN_FEATURES, UNAVAILABLE_FEATURES
 from nvdra_migrate import chart_variables, rules
 from nvdra_migrate.migration import migrate
 from nvdra_migrate.reference_values import REFERENCE_VALUES
@@ -191,4 +191,9 @@ def test_the_variables_that_the_charts_set_are_known(template: Template) -> None
 
 
 def test_the_features_that_are_absent_are_those_of_the_plugin() -> None:
-    assert rules.ABSENT_FEATURES == UNAVAILABLE_FEATURES
+    absent = {
+        gate
+        for gate in KNOWN_FEATURES
+        if not migrate({"featureGates": {str(gate): True}}).is_complete
+    }
+    assert absent == UNAVAILABLE_FEATURES

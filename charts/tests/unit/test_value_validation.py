@@ -73,16 +73,12 @@ def test_each_value_at_its_old_place_is_told_its_own_new_place_at_once(refusal: 
     for key in IN_BOTH_PLUGINS:
         place = f"{PLUGIN}.kubeletPlugin.{key} and {DOMAINS}.kubeletPlugin.{key}"
         assert told[f"kubeletPlugin/{key}"] == place
-    for component, key in {
-        PLUGIN: "metrics/gpuHttpEndpoint",
-        DOMAINS: "metrics/computeDomainHttpEndpoint",
-    }.items():
-        place = f"{component}.kubeletPlugin.{key.replace('/', '.')}"
-        assert told[f"kubeletPlugin/{key}"] == place
-    for component, key in {
-        PLUGIN: "containers/gpus/env",
-        DOMAINS: "containers/computeDomains/resources",
-    }.items():
+    for component, key in (
+        (PLUGIN, "metrics/gpuHttpEndpoint"),
+        (DOMAINS, "metrics/computeDomainHttpEndpoint"),
+        (PLUGIN, "containers/gpus/env"),
+        (DOMAINS, "containers/computeDomains/resources"),
+    ):
         place = f"{component}.kubeletPlugin.{key.replace('/', '.')}"
         assert told[f"kubeletPlugin/{key}"] == place
     assert told["controller/replicas"] == f"{CONTROLLER}.controller.replicas"

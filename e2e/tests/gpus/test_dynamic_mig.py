@@ -5,9 +5,7 @@ cluster that does not serve partitionable devices gets whole GPUs as without the
 what is missing.
 """
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from nvdra_lab import model
@@ -43,11 +41,11 @@ def test_a_slice_is_made_for_a_pod_excludes_the_whole_gpu_and_is_gone_after_it(
         check_told_without_partitions(dividing)
         return
     parent = dividing.device(NODE, "gpu-1").uuid
-    pods.apply(workloads.template("slice", slice_of(parent, "1g.10gb")))
-    pods.apply(workloads.template("whole", workloads.gpus("gpu", is_uuid(parent))))
+    pods.apply(workloads.template("slice", workloads.mig_device_of(parent, "1g.10gb")))
+    pods.apply(workloads.template("whole", workloads.gpus("gpu", workloads.is_whole_gpu(parent))))
     pods.apply(workloads.pod("small", templates=["slice"]))
     pods.wait_running("small")
-    (made,) = instances(dividing)
+    (made,) = dividing.mig_list(NODE)
     assert (made["gpu"], made["profile"]) == (1, "1g.10gb")
     assert workloads.visible_mig_devices(pods, "small") == {made["uuid"]}
     wait_status(pods, "small", {made["uuid"]})
@@ -55,7 +53,7 @@ def test_a_slice_is_made_for_a_pod_excludes_the_whole_gpu_and_is_gone_after_it(
     workloads.wait_unschedulable(pods, "large")
     pods.delete("pod", "small")
     pods.wait_running("large")
-    assert instances(dividing) == []
+    assert dividing.mig_list(NODE) == []
     assert workloads.visible_gpus(pods, "large").uuids == {parent}
 
 
@@ -66,17 +64,17 @@ def test_four_pods_have_a_slice_each_of_one_gpu_and_see_their_own_only(
         check_told_without_partitions(dividing)
         return
     parent = dividing.device(NODE, "gpu-2").uuid
-    pods.apply(workloads.template("slice", slice_of(parent, "1g.10gb")))
+    pods.apply(workloads.template("slice", workloads.mig_device_of(parent, "1g.10gb")))
     names = [f"p{number}" for number in range(4)]
     for name in names:
         pods.apply(workloads.pod(name, templates=["slice"]))
     pods.wait_running(*names)
     seen = [workloads.visible_mig_devices(pods, name) for name in names]
     assert [len(each) for each in seen] == [1] * 4
-    assert frozenset.union(*seen) == {each["uuid"] for each in instances(dividing)}
+    assert frozenset.union(*seen) == {each["uuid"] for each in dividing.mig_list(NODE)}
     for name in names:
         pods.delete("pod", name)
-    wait_no_instances(dividing)
+    dividing.wait_no_mig_devices(NODE)
 
 
 def test_four_slices_of_one_gpu_are_made_for_one_pod(
@@ -91,12 +89,12 @@ def test_four_slices_of_one_gpu_are_made_for_one_pod(
     pods.apply(workloads.pod("p", templates=["four"]))
     pods.wait_running("p")
     node = pods.get("pod", "p")["spec"]["nodeName"]
-    made = instances(dividing, node)
+    made = dividing.mig_list(node)
     assert len({each["gpu"] for each in made}) == 1
     assert workloads.visible_mig_devices(pods, "p") == {each["uuid"] for each in made}
     wait_status(pods, "p", {each["uuid"] for each in made})
     pods.delete("pod", "p")
-    wait_no_instances(dividing, node)
+    dividing.wait_no_mig_devices(node)
 
 
 def test_a_pod_keeps_its_slice_over_a_restart_of_the_plugin(
@@ -106,15 +104,15 @@ def test_a_pod_keeps_its_slice_over_a_restart_of_the_plugin(
         check_told_without_partitions(dividing)
         return
     parent = dividing.device(NODE, "gpu-3").uuid
-    pods.apply(workloads.template("slice", slice_of(parent, "2g.20gb")))
+    pods.apply(workloads.template("slice", workloads.mig_device_of(parent, "2g.20gb")))
     pods.apply(workloads.pod("p", templates=["slice"]))
     pods.wait_running("p")
-    before = instances(dividing)
+    before = dividing.mig_list(NODE)
     dividing.restart_plugin(NODE)
-    assert instances(dividing) == before
+    assert dividing.mig_list(NODE) == before
     assert workloads.visible_mig_devices(pods, "p") == {each["uuid"] for each in before}
     pods.delete("pod", "p")
-    wait_no_instances(dividing)
+    dividing.wait_no_mig_devices(NODE)
 
 
 def test_a_slice_takes_the_config_for_turns_and_its_gpu_keeps_its_time_slice(
@@ -126,13 +124,15 @@ def test_a_slice_takes_the_config_for_turns_and_its_gpu_keeps_its_time_slice(
     parent = dividing.device(NODE, "gpu-4").uuid
     listed = NVIDIA_SMI, "compute-policy", "-i", parent, "--list"
     before = dividing.exec_on_node(NODE, *listed)
-    pods.apply(workloads.template("slice", slice_of(parent, "1g.10gb"), config=IN_TURNS))
+    pods.apply(
+        workloads.template("slice", workloads.mig_device_of(parent, "1g.10gb"), config=IN_TURNS)
+    )
     pods.apply(workloads.pod("p", templates=["slice"]))
     pods.wait_running("p")
     assert len(workloads.visible_mig_devices(pods, "p")) == 1
     assert dividing.exec_on_node(NODE, *listed) == before
     pods.delete("pod", "p")
-    wait_no_instances(dividing)
+    dividing.wait_no_mig_devices(NODE)
 
 
 def wait_status(pods: Kubectl, pod: str, uuids: set[str]) -> None:
@@ -160,35 +160,7 @@ def check_told_without_partitions(cluster: Cluster) -> None:
     kubectl.wait(missing, "an Event of the Node about DRAPartitionableDevices")
 
 
-def slice_of(parent: str, profile: str) -> dict[str, Any]:
-    """A request for a MIG device of one GPU."""
-    return workloads.mig_devices(
-        "mig",
-        f"{workloads.attribute('profile')} == '{profile}'",
-        f"{workloads.attribute('parentUUID')} == '{parent}'",
-    )
-
-
-def is_uuid(uuid: str) -> str:
-    """A CEL expression that one whole GPU meets; partitions have no UUID."""
-    return f"{workloads.attribute('type')} == 'gpu' && {workloads.is_gpu_with_uuid(uuid)}"
-
-
 def partitions(cluster: Cluster) -> list[str]:
     """The published partitions of the node."""
     here = (device for device in cluster.devices() if device.node == NODE)
     return [device.name for device in here if device.attributes["type"] == "mig"]
-
-
-def instances(cluster: Cluster, node: str = NODE) -> list[dict[str, Any]]:
-    """The MIG devices that exist on a node."""
-    found: list[dict[str, Any]] = json.loads(cluster.simctl(node, "mig", "list", "--json"))
-    return found
-
-
-def wait_no_instances(cluster: Cluster, node: str = NODE) -> None:
-    """Wait until no MIG device exists on a node."""
-    cluster.kubectl.wait(
-        lambda: None if instances(cluster, node) == [] else str(instances(cluster, node)),
-        "the MIG devices to be destroyed",
-    )

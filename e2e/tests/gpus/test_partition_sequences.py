@@ -171,7 +171,7 @@ def existing(cluster: Cluster) -> set[tuple[str, str, int]]:
     found: set[tuple[str, str, int]] = set()
     for node in cluster.nodes():
         uuids = {gpu["gpu"]: gpu["uuid"] for gpu in shown(cluster, node)["gpus"]}
-        for made in json.loads(cluster.simctl(node, "mig", "list", "--json")):
+        for made in cluster.mig_list(node):
             found.add((uuids[made["gpu"]], made["profile"], made["start"]))
     return found
 
@@ -202,7 +202,4 @@ def request(uuid: str, kind: str) -> dict[str, Any]:
     """A request for the whole GPU, or for a MIG device of it."""
     if kind == WHOLE:
         return workloads.gpus("gpu", workloads.is_whole_gpu(uuid))
-    is_profile = f"{workloads.attribute('profile')} == '{kind}'"
-    return workloads.mig_devices(
-        "mig", is_profile, f"{workloads.attribute('parentUUID')} == '{uuid}'"
-    )
+    return workloads.mig_device_of(uuid, kind)

@@ -117,7 +117,7 @@ def leftovers(cluster: Cluster, node: str) -> Leftovers:
     shown = json.loads(cluster.simctl(node, "show", "--json"))
     return Leftovers(
         files=frozenset(cluster.exec_on_node(node, "find", SPECS, STATE).splitlines()),
-        instances=len(json.loads(cluster.simctl(node, "mig", "list", "--json"))),
+        instances=len(cluster.mig_list(node)),
         modes=tuple((gpu["compute_mode"], gpu["mig_mode"]) for gpu in shown["gpus"]),
     )
 

@@ -4,10 +4,8 @@ The driver has all its gates for single GPUs at once for these tests, as nothing
 disturb another one. `test_mps_failures.py` has what goes wrong.
 """
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nvdra_lab import model
@@ -18,6 +16,7 @@ from nvdra_testing.cluster.mps_daemons import CudaView
 
 NODE = "node-1"
 FOUR_SHARES = "--set-string=nvdra-gpu-plugin.kubeletPlugin.consumableShares=4"
+THREE_SLICES = "3g.40gb"
 MPS_ALONE = "--set=global.featureGates.MPSSupport=true"
 QUICKSTART = Path(__file__).parents[2] / "quickstarts/15-an-mps-pair.yaml"
 NVIDIA_SMI = f"{model.DRIVER_ROOT}/usr/bin/nvidia-smi"
@@ -151,7 +150,7 @@ def test_with_all_gates_each_gpu_of_a_node_is_shared_in_another_way(
         "alone": workloads.pod("alone", templates=["alone"]),
     }
     if with_all_gates.release >= mps_daemons.HAS_PARTITIONS:
-        pods.apply(workloads.template("slice", slice_of(divided)))
+        pods.apply(workloads.template("slice", workloads.mig_device_of(divided, THREE_SLICES)))
         started["slice"] = workloads.pod("slice", templates=["slice"])
     for pod in started.values():
         pods.apply(mps_daemons.python_pod(pod))
@@ -169,7 +168,7 @@ def test_with_all_gates_each_gpu_of_a_node_is_shared_in_another_way(
         assert len(workloads.visible_mig_devices(pods, "slice")) == 1
     pods.delete("pod", *started)
     mps_daemons.wait_gone(with_all_gates, NODE)
-    wait_no_mig_devices(with_all_gates)
+    with_all_gates.wait_no_mig_devices(NODE)
 
 
 def test_a_share_of_a_gpu_is_not_shared_by_mps_and_a_mig_device_beside_it_is(
@@ -207,19 +206,12 @@ def test_with_its_gate_alone_a_pair_computes_side_by_side(
     mps_daemons.wait_gone(cluster, device.node)
 
 
-def slice_of(gpu: str) -> dict[str, Any]:
-    """A request for a MIG device of three slices of a GPU."""
-    return workloads.mig_devices(
-        "mig",
-        f"{workloads.attribute('profile')} == '3g.40gb'",
-        f"{workloads.attribute('parentUUID')} == '{gpu}'",
-    )
-
-
 def share_a_mig_device(cluster: Cluster, pods: Kubectl, gpu: str) -> None:
     """Share a MIG device that is made for a pod among its containers, and see that it is gone."""
     half = mps_daemons.config("MigDeviceConfig", **mps_daemons.HALF)
-    pods.apply(workloads.template("half-a-slice", slice_of(gpu), config=half))
+    pods.apply(
+        workloads.template("half-a-slice", workloads.mig_device_of(gpu, THREE_SLICES), config=half)
+    )
     both = {"a": ["half-a-slice"], "b": ["half-a-slice"]}
     pods.apply(
         mps_daemons.python_pod(
@@ -227,7 +219,7 @@ def share_a_mig_device(cluster: Cluster, pods: Kubectl, gpu: str) -> None:
         )
     )
     pods.wait_running("sharing")
-    (made,) = mig_devices(cluster)
+    (made,) = cluster.mig_list(NODE)
     for container in both:
         assert workloads.visible_mig_devices(pods, "sharing", container) == {made["uuid"]}
         within = CudaView(
@@ -236,18 +228,4 @@ def share_a_mig_device(cluster: Cluster, pods: Kubectl, gpu: str) -> None:
         assert mps_daemons.cuda_view(pods, "sharing", 10241, container=container) == within
     pods.delete("pod", "sharing")
     mps_daemons.wait_gone(cluster, NODE)
-    wait_no_mig_devices(cluster)
-
-
-def mig_devices(cluster: Cluster) -> list[dict[str, Any]]:
-    """The MIG devices that exist on the node."""
-    found: list[dict[str, Any]] = json.loads(cluster.simctl(NODE, "mig", "list", "--json"))
-    return found
-
-
-def wait_no_mig_devices(cluster: Cluster) -> None:
-    """Wait until no MIG device exists on the node."""
-    cluster.kubectl.wait(
-        lambda: str(mig_devices(cluster)) if mig_devices(cluster) else None,
-        "the MIG devices to be destroyed",
-    )
+    cluster.wait_no_mig_devices(NODE)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from nvdra_api import gates
-from nvdra_api.gates import Feature
 
 from nvdra_migrate.outcomes import Outcome, carried, not_carried, unneeded
 
@@ -17,11 +16,6 @@ Rule = Callable[[str, Any, Values], Iterable[Outcome]]
 
 GPU, CD, CONTROLLER = "nvdra-gpu-plugin", "nvdra-cd-plugin", "nvdra-cd-controller"
 COMPONENTS: Final = (GPU, CD, CONTROLLER)
-
-ABSENT_FEATURES: Final = frozenset(
-    {Feature.PASSTHROUGH, Feature.FABRIC_PARTITIONING, Feature.LOGGING_ALPHA}
-)
-"""Features of the reference driver that this release lacks; a test compares it with the plugin."""
 
 _ADDRESS: Final = re.compile(r"(0\.0\.0\.0|\[::\])?:[1-9][0-9]{0,4}")
 _REFERENCE_LABEL: Final = "-component"
@@ -202,7 +196,7 @@ def _gate(path: str, name: str, on: Any) -> Outcome:
             path, f"{on!r} is no boolean", f"set global.featureGates.{name} to true or false"
         )
     is_on = on in (True, "true")
-    if is_on and name in ABSENT_FEATURES:
+    if is_on and name in gates.UNAVAILABLE_FEATURES:
         return not_carried(
             path,
             "this release of nvdra lacks the feature, so that the gate would have no effect",

@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 from nvdra_api.errors import DriverError
-from nvdra_api.names import GPU_DRIVER, RESOURCE_GROUP
+from nvdra_api.names import GPU_DRIVER
+from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.telemetry import logs
 
@@ -52,15 +53,17 @@ class ClusterLook:
             DriverError: The API server does not answer, or does not let us.
         """
         deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
-        base = f"/apis/{RESOURCE_GROUP}/{await self._api.dra_api_version(deadline)}"
+        version = await self._api.dra_api_version(deadline)
+        base = f"/apis/{apiversions.group_version(version)}"
         classes = {each["metadata"]["name"] async for each in self._list(f"{base}/deviceclasses")}
         profiles: set[str] = set()
         has_devices = False
         selector = {"fieldSelector": f"spec.driver={GPU_DRIVER}"}
-        async for each in self._list(f"{base}/resourceslices", selector):
-            for device in each["spec"].get("devices") or ():
+        async for each in self._list(apiversions.slices_path(version), selector):
+            found = apiversions.slice_from_version(version, each)
+            for device in found["spec"].get("devices") or ():
                 has_devices = True
-                profile = _attributes(device).get("profile", {}).get("string")
+                profile = (device.get("attributes") or {}).get("profile", {}).get("string")
                 if profile:
                     profiles.add(profile)
         return ClusterNames(frozenset(classes), frozenset(profiles) if has_devices else None)
@@ -80,10 +83,3 @@ class ClusterLook:
             token = (page.get("metadata") or {}).get("continue", "")
             if not token:
                 return
-
-
-def _attributes(device: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes of a device. v1beta1 has them in `basic`."""
-    body = device.get("basic") or device
-    found: Mapping[str, Any] = body.get("attributes") or {}
-    return found

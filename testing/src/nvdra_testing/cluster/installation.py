@@ -252,7 +252,9 @@ class Cluster:
         try:
             yield found()
         finally:
-            for instance in {each["gpu_instance"] for each in self._mig_list(node, gpu)}:
+            for instance in {
+                each["gpu_instance"] for each in self.mig_list(node) if each["gpu"] == gpu
+            }:
                 self.simctl(node, "mig", "destroy", str(gpu), f"--gi={instance}", proc)
             self.exec_on_node(node, *smi, "0")
             self.kubectl.wait(
@@ -260,9 +262,16 @@ class Cluster:
                 f"gpu-{gpu} of {node} to be offered again",
             )
 
-    def _mig_list(self, node: str, gpu: int) -> list[dict[str, Any]]:
-        found = json.loads(self.simctl(node, "mig", "list", "--json"))
-        return [each for each in found if each["gpu"] == gpu]
+    def mig_list(self, node: str) -> list[dict[str, Any]]:
+        """The MIG devices that exist on a node, as `nvdra-simctl mig list` describes them."""
+        found: list[dict[str, Any]] = json.loads(self.simctl(node, "mig", "list", "--json"))
+        return found
+
+    def wait_no_mig_devices(self, node: str) -> None:
+        """Wait until no MIG device exists on a node."""
+        self.kubectl.wait(
+            lambda: str(self.mig_list(node) or "") or None, "the MIG devices to be destroyed"
+        )
 
     def exec_on_node(self, node: str, *command: str) -> str:
         """Run a command on a node."""

@@ -32,6 +32,15 @@ def mig_devices(name: str, *where: str, count: int = 1) -> Manifest:
     return {"name": name, "exactly": {"count": count, **_device_selection(where, MIG_CLASS)}}
 
 
+def mig_device_of(parent: str, profile: str) -> Manifest:
+    """A request for a MIG device with a profile, of the GPU with this UUID."""
+    return mig_devices(
+        "mig",
+        f"{attribute('profile')} == '{profile}'",
+        f"{attribute('parentUUID')} == '{parent}'",
+    )
+
+
 def first_available(name: str, **alternatives: str) -> Manifest:
     """A request for the first available alternative: name → CEL expression."""
     wishes = [{"name": wish, **_device_selection([where])} for wish, where in alternatives.items()]
