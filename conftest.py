@@ -4,4 +4,6 @@ pytest_plugins = [
     "nvdra_testing.control_plane.pytest_plugin",
     "nvdra_testing.crash_campaigns.pytest_plugin",
     "nvdra_testing.durations",
+    "nvdra_testing.failures_at_once",
+    "nvdra_testing.soaks",
 ]

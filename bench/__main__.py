@@ -48,10 +48,13 @@ FIRSTS = 5
 
 ALL_GATES = {
     "FEATURE_GATES": "DynamicMIG=true,ConsumableShares=true,TimeSlicingSettings=true,"
-    "NVMLDeviceHealthCheck=true,DeviceMetadata=true",
+    "NVMLDeviceHealthCheck=true",
     "CONSUMABLE_SHARES": "unlimited",
 }
 """Of whole GPUs and MIG devices, without MPS, which needs a daemon's image."""
+
+METADATA = {**ALL_GATES, "FEATURE_GATES": f"{ALL_GATES['FEATURE_GATES']},DeviceMetadata=true"}
+"""The same, and every claim has files of its own."""
 
 MIG_ROUNDS = 10
 """Rounds of MIG devices made on one GPU and on eight."""
@@ -214,7 +217,9 @@ async def _claims(
             "version": released[1],
             **await beside(now=ours, former=Candidate(released[0])),
         },
-        "gates_ms": await beside(on=Candidate(program, ALL_GATES), off=ours),
+        "gates_ms": await beside(
+            on=Candidate(program, ALL_GATES), off=ours, metadata=Candidate(program, METADATA)
+        ),
         **({"peer_ms": await beside(ours=ours, peer=Candidate(peer))} if peer else {}),
     }
 

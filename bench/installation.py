@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from nvdra_lab import subprocesses
-from nvdra_lab.artifacts import wheels
+from nvdra_lab.artifacts import image_context
 from nvdra_lab.environment import Environment
 from nvdra_testing import releases
 
@@ -45,7 +45,7 @@ def _install(environment: Environment, tree: Path, label: str) -> Path:
     with tempfile.TemporaryDirectory() as directory:
         ours = Path(directory)
         folders = [tree / "packages" / name for name in PACKAGES]
-        wheels.build(folders, ours, path, environment.variables)
+        image_context.build_wheels(environment, folders, ours)
         built = sorted(ours.glob("*.whl"))
         digest = _digest([lock, *built], environment.python)
         target = environment.cache.root / "bench" / label / digest

@@ -109,6 +109,8 @@ def _measures(results: dict[str, Any]) -> Iterable[Sequence[str]]:
     yield from _beside_release(results["release_ms"], starts, results["released_first_slice_s"])
     gates = results["gates_ms"]
     yield from _side_by_side(gates["on"], gates["off"], "with all gates", "without")
+    what = "with all gates and device metadata"
+    yield from _side_by_side(gates["metadata"], gates["off"], what, "without")
     if "peer_ms" in results:
         peer = results["peer_ms"]
         yield from _side_by_side(peer["ours"], peer["peer"], "beside the peer", "the peer")

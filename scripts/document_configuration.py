@@ -28,6 +28,7 @@ from nvdra_imex_daemon.settings import Settings as DaemonSettings
 from nvdra_runtime.settings.flags import FlagEntry, flag_table, unsupported_flags
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
+from nvdra_testing.cluster import rights_in_circumstances
 from nvdra_webhook.metrics import WebhookMetrics
 from nvdra_webhook.settings import Settings as WebhookSettings
 from prometheus_client import CollectorRegistry
@@ -296,7 +297,9 @@ def _metrics() -> str:
     controller = _collected(domains.registry)
     registry = CollectorRegistry()
     ImexMetrics(registry)
-    webhook = _collected(WebhookMetrics().registry)
+    of_webhook = WebhookMetrics()
+    of_webhook.register_certificate(lambda: 0.0)
+    webhook = _collected(of_webhook.registry)
     shared = {each.name for each in process}
     of_domains = [each for each in controller if each.name not in shared]
     of_plugins = [each for each in plugin if each.name not in shared]
@@ -352,11 +355,21 @@ def _permissions() -> str:
         "What the roles of the charts grant. A test renders the charts and compares the roles with "
         "the calls in the code, so that each permission is used and each call is permitted. A "
         "ClusterRole holds in all namespaces, a Role in the driver's. [Security](../security.md) "
-        "says what the admission policies take away from them.\n"
+        "says what the admission policies take away from them.\n\n"
+        "The audit log of an installation's end-to-end tests has a request for each of these, "
+        "except:\n\n"
+        "| Account | Right | Used when |\n|---|---|---|\n"
+        + "".join(
+            f"| {account} | {right} | {reason} |\n"
+            for account, reasons in rights_in_circumstances.REASONS.items()
+            for right, reason in reasons.items()
+        )
     ]
     for role in table.COMPONENT:
         kind, _, name = role.partition("/")
-        program = str(table.COMPONENT[role]).replace("_", "-")
+        module = str(table.COMPONENT[role])
+        is_test = role in table.OF_THE_TEST
+        program = "`helm test`, while it runs" if is_test else module.replace("_", "-")
         rows = "\n".join(
             f"| `{resource}` | {', '.join(sorted(verbs))} |"
             for resource, verbs in sorted(granted[role].items())

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Pins every dependency of the workspace, tools included, into requirements.lock, and those of the
-# documentation site into requirements.docs.lock.
+# Pins every dependency of the workspace, tools included, into requirements.lock, those of the
+# documentation site into requirements.docs.lock, and what is installed in images, at the same
+# versions and with the hash of every file, into requirements.images.lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export UV_CONSTRAINT=
@@ -25,3 +26,6 @@ done
   packages/*/pyproject.toml e2e/*/pyproject.toml testing/pyproject.toml "$tools" "$tools.local" "$@"
 sed -i 's/^ *# via.*//; /^ *#/d; /^$/d' requirements.lock
 echo "requirements.lock: $(wc -l < requirements.lock) pins"
+.tools/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --generate-hashes "${not_pinned[@]}" --all-extras \
+  --constraint requirements.lock --upgrade --output-file requirements.images.lock packages/*/pyproject.toml "$tools.local" requirements.images.in
+echo "requirements.images.lock: $(grep -c == requirements.images.lock) pins"

@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 UMBRELLA = "nvdra"
 RELEASES = Path("docs/releases.md")
 ARTIFACTS = ("wheel", "image", "chart")
-_LAB = (sys.executable, "-c", "import sys; from nvdra_lab import cli; sys.exit(cli.main())")
+LAB = (sys.executable, "-c", "import sys; from nvdra_lab import cli; sys.exit(cli.main())")
 _ABOUT = re.compile(r'__version__ = "([^"]+)"')
 _FRAGMENT = re.compile(r"^\w+\.(added|changed|deprecated|removed|fixed|security)(\.\d+)?\.md$")
 _FIRST_LINES = """# Releases
@@ -114,8 +114,14 @@ def chart_with(chart: str, version: Version) -> str:
 
 def chart_depending_on(chart: str, dependency: str, version: Version) -> str:
     """Return the umbrella's Chart.yaml with that version of one dependency."""
-    pattern = rf"(- name: {re.escape(dependency)}\n\s+version: ).*"
+    pattern = rf"(- name: {re.escape(dependency)}\n(?:\s+alias: .*\n)?\s+version: ).*"
     return re.sub(pattern, lambda match: f"{match[1]}{version}", chart)
+
+
+def annotated(chart: str, package: str, version: Version) -> str:
+    """Return a Chart.yaml whose annotation of a package, if there is one, names that version."""
+    pattern = rf"(^  {re.escape(package)}: ).*$"
+    return re.sub(pattern, lambda match: f"{match[1]}{version}", chart, flags=re.MULTILINE)
 
 
 def release(package: str, wanted: str, artifacts: list[str], repository: Path) -> Version:
@@ -124,15 +130,15 @@ def release(package: str, wanted: str, artifacts: list[str], repository: Path) -
     Raises:
         ReleaseError: Nothing was changed.
     """
-    _check_clean(repository)
+    check_clean(repository)
     about = _about(package, repository)
-    current = _current_version(package, about, repository)
-    rows = _rows(repository)
-    version = next_version(current, (package, str(current)) in rows, wanted)
-    if (package, str(version)) in rows:
+    current = current_version(package, repository)
+    released = rows(repository)
+    version = next_version(current, (package, str(current)) in released, wanted)
+    if (package, str(version)) in released:
         raise ReleaseError(f"{package} {version} is in {RELEASES} already")
     if about is not None:
-        _check_fragments(package, repository)
+        check_fragments(package, repository)
     _write_version(package, about, version, repository)
     if about is not None:
         _fold_changelog(package, version, repository)
@@ -178,7 +184,7 @@ def build(
 
 
 def _build_wheel(package: str, version: Version, tree: Path, dist: Path) -> list[Path]:
-    _run(["hatch", "--quiet", "build", "-t", "wheel", str(dist)], tree / "packages" / package)
+    run(["hatch", "--quiet", "build", "-t", "wheel", str(dist)], tree / "packages" / package)
     return [dist / f"{package.replace('-', '_')}-{version}-py3-none-any.whl"]
 
 
@@ -187,8 +193,8 @@ def _build_image(package: str, version: Version, tree: Path, dist: Path) -> list
     code = tree / "e2e" / "cluster" / "src"
     simulator = tree / "e2e" / "sim" / "src"
     path = os.pathsep.join((str(code), str(simulator)))
-    argv = [*_LAB, "image", "build"]
-    _run(argv, tree, {"PYTHONPATH": path})
+    argv = [*LAB, "image", "build"]
+    run(argv, tree, {"PYTHONPATH": path})
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = dist / f"{package}-{version}.oci.tar"
     shutil.copyfile(cache / "nvdra" / "images" / f"{package}.oci.tar", target)
@@ -196,7 +202,7 @@ def _build_image(package: str, version: Version, tree: Path, dist: Path) -> list
 
 
 def _build_chart(package: str, version: Version, tree: Path, dist: Path) -> list[Path]:
-    _run([_helm(), "package", str(_chart(package, tree)), "--destination", str(dist)], tree)
+    run([helm(), "package", str(_chart(package, tree)), "--destination", str(dist)], tree)
     return [dist / f"{package}-{version}.tgz"]
 
 
@@ -206,16 +212,21 @@ def _chart(package: str, tree: Path) -> Path:
     return umbrella if package == UMBRELLA else umbrella / "charts" / package
 
 
-def _helm() -> str:
+def helm() -> str:
     """The helm on PATH, or the lab's own, which is built on first use."""
     found = shutil.which("helm")
     if found is None:
-        table = _run([*_LAB, "binaries", "helm"], REPOSITORY)
+        table = run([*LAB, "binaries", "helm"], REPOSITORY)
         found = next(line.split()[1] for line in table.splitlines() if line.split()[:1] == ["helm"])
     return found
 
 
-def _check_clean(repository: Path) -> None:
+def check_clean(repository: Path) -> None:
+    """Check that everything is committed.
+
+    Raises:
+        ReleaseError: Something is not.
+    """
     changes = _git(repository, "status", "--porcelain")
     if changes:
         raise ReleaseError(f"the tree has changes that are not committed:\n{changes.rstrip()}")
@@ -232,7 +243,13 @@ def _about(package: str, repository: Path) -> Path | None:
     return found[0]
 
 
-def _current_version(package: str, about: Path | None, repository: Path) -> Version:
+def current_version(package: str, repository: Path) -> Version:
+    """The version that the tree has of a package or of the umbrella chart.
+
+    Raises:
+        ReleaseError: There is no such package.
+    """
+    about = _about(package, repository)
     if about is not None:
         match = _ABOUT.search(about.read_text())
     else:
@@ -242,7 +259,12 @@ def _current_version(package: str, about: Path | None, repository: Path) -> Vers
     return Version.parse(match[1])
 
 
-def _check_fragments(package: str, repository: Path) -> None:
+def check_fragments(package: str, repository: Path) -> None:
+    """Check that a package has fragments of a changelog, and that none would be dropped.
+
+    Raises:
+        ReleaseError: It has none, or one has another name.
+    """
     folder = repository / "packages" / package / "changes.d"
     names = sorted(path.name for path in folder.glob("*.md"))
     wrong = [name for name in names if not _FRAGMENT.match(name)]
@@ -260,6 +282,8 @@ def _check_fragments(package: str, repository: Path) -> None:
 def _write_version(package: str, about: Path | None, version: Version, repository: Path) -> None:
     if about is not None:
         about.write_text(_ABOUT.sub(f'__version__ = "{version}"', about.read_text()))
+        for file in _chart(UMBRELLA, repository).rglob("Chart.yaml"):
+            file.write_text(annotated(file.read_text(), package, version))
     chart = _chart(package, repository) / "Chart.yaml"
     if not chart.exists():
         return
@@ -271,7 +295,7 @@ def _write_version(package: str, about: Path | None, version: Version, repositor
 def _fold_changelog(package: str, version: Version, repository: Path) -> None:
     today = datetime.now(UTC).date().isoformat()
     argv = ["towncrier", "build", "--yes", "--version", str(version), "--date", today]
-    _run(argv, repository / "packages" / package)
+    run(argv, repository / "packages" / package)
 
 
 def _widen_ranges(package: str, version: Version, repository: Path) -> None:
@@ -280,12 +304,12 @@ def _widen_ranges(package: str, version: Version, repository: Path) -> None:
         pyproject.write_text(widened(text, package, version))
 
 
-def _rows(repository: Path) -> set[tuple[str, str]]:
+def rows(repository: Path) -> set[tuple[str, str]]:
     """Package and version of each release so far."""
     path = repository / RELEASES
     text = path.read_text() if path.exists() else ""
-    rows = re.findall(r"^\| ([\w-]+) \| (\d+\.\d+\.\d+) \|", text, re.MULTILINE)
-    return {(package, version) for package, version in rows}
+    found = re.findall(r"^\| ([\w-]+) \| (\d+\.\d+\.\d+) \|", text, re.MULTILINE)
+    return {(package, version) for package, version in found}
 
 
 def _add_row(package: str, version: Version, commit: str, repository: Path) -> None:
@@ -296,10 +320,15 @@ def _add_row(package: str, version: Version, commit: str, repository: Path) -> N
 
 
 def _git(repository: Path, *arguments: str) -> str:
-    return _run(["git", *arguments], repository)
+    return run(["git", *arguments], repository)
 
 
-def _run(argv: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+def run(argv: list[str], folder: Path, environment: dict[str, str] | None = None) -> str:
+    """Run a program to its end and return its output.
+
+    Raises:
+        ReleaseError: It failed; the text has what it said.
+    """
     done = subprocess.run(
         argv,
         cwd=folder,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 from nvdra_lab.errors import LabError
-from nvdra_testing.cluster import api_versions, workloads
+from nvdra_testing.cluster import api_versions, device_health, workloads
 from nvdra_testing.cluster.installation import Cluster, Device
 from nvdra_testing.cluster.kubectl import Kubectl
 
@@ -26,6 +26,16 @@ TOLD_LATER = (DOMAIN, ONE_SLICE, FOUR_SLICES, TURNS, WELL, MPS_PAIR)
 
 NOT_TOLD = ("13-a-mig-device-by-its-resource.yaml", "14-two-pods-share-a-gpu.yaml")
 """They need values of the chart that the demo does not set."""
+
+HAS_PARTITIONS = (1, 36)
+"""`DRAPartitionableDevices` is on by default from this release on."""
+
+SINCE = {
+    ONE_SLICE: HAS_PARTITIONS,
+    FOUR_SLICES: HAS_PARTITIONS,
+    WELL: device_health.HAS_TAINTS,
+}
+"""Quickstart → the first release of Kubernetes that has what it needs."""
 
 SHOWN = "e2e/quickstarts"
 NAMESPACE = "demo"
@@ -63,6 +73,11 @@ def pending_quickstarts(devices: Sequence[Device], release: tuple[int, int]) -> 
     has_extended = release >= api_versions.EXTENDED_RESOURCES_SINCE
     is_served = {"4": has_chosen, "5": has_pair, "6": False, "7": has_extended}
     return {number for number, is_so in is_served.items() if not is_so}
+
+
+def is_served_by(release: tuple[int, int], file: str) -> bool:
+    """Whether that release of Kubernetes has what a quickstart needs."""
+    return release >= SINCE.get(file, (0, 0))
 
 
 def run(screen: Screen, cluster: Cluster, devices: Sequence[Device]) -> None:

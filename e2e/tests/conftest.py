@@ -11,12 +11,14 @@ that run side by side have different names. `--keep-lab` leaves the labs up for 
 
 import json
 import subprocess
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
+from nvdra_lab import environment
+from nvdra_lab.artifacts import images
 from nvdra_testing.cluster import compute_domains
 from nvdra_testing.cluster.installation import (
     CD_PLUGIN,
@@ -32,6 +34,7 @@ from nvdra_testing.telemetry import otlp_receiver
 from nvdra_testing.telemetry.otlp_receiver import Receiver
 
 PROFILE = "dgx-h100"
+GPU_IMAGES = ("nvdra-gpu-plugin", "python")
 OTLP_PORT = 4318
 TEST_S = 120
 """The time limit of a test; fixtures of the session are not included."""
@@ -63,8 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def bare(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A new cluster with the project's images on its nodes, without the driver."""
-    with lab(request.config, request.config.getoption("--lab"), PROFILE, GPU_PLUGIN) as cluster:
+    """A new cluster with the images for gpu.nvidia.com on its nodes, without the driver."""
+    name = request.config.getoption("--lab")
+    with lab(request.config, name, PROFILE, GPU_PLUGIN, image_names=GPU_IMAGES) as cluster:
         yield cluster
 
 
@@ -123,7 +127,12 @@ def run_lab(pytestconfig: pytest.Config) -> Callable[..., AbstractContextManager
 
 @contextmanager
 def lab(
-    config: pytest.Config, name: str, profile: str, component: Component, *flags: str
+    config: pytest.Config,
+    name: str,
+    profile: str,
+    component: Component,
+    *flags: str,
+    image_names: Sequence[str] = (),
 ) -> Iterator[Cluster]:
     """Run a lab with the project's images on its nodes until the block is left.
 
@@ -133,6 +142,7 @@ def lab(
         profile: The hardware of each node.
         component: What its tests are about.
         *flags: More flags of `lab up`.
+        image_names: Which of the project's images; all by default. Each takes some seconds.
     """
     with speaking(config):
         say("image", "build")
@@ -141,7 +151,8 @@ def lab(
         kube = config.getoption("--kube")
         nodes = str(config.getoption("--nodes"))
         say("up", "--name", name, "--nodes", nodes, "--profile", profile, "--kube", kube, *flags)
-        say("image", "load", "--name", name)
+        archives = [images.archive(environment.read(), each) for each in image_names]
+        say("image", "load", "--name", name, *map(str, archives))
     yield Cluster.from_lab(Lab(name), component)
     if not config.getoption("--keep-lab"):
         with speaking(config):
@@ -192,11 +203,7 @@ def team(rack: Cluster) -> Iterator[Kubectl]:
 @pytest.fixture
 def idle(cluster: Cluster) -> Cluster:
     """The cluster after the claims of earlier tests are gone."""
-    cluster.kubectl.wait(
-        lambda: cluster.kubectl.run("get", "resourceclaims", "-A", "--no-headers") or None,
-        "the claims of earlier tests to be gone",
-        timeout_s=60,
-    )
+    cluster.wait_idle()
     return cluster
 
 

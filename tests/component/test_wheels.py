@@ -1,73 +1,189 @@
-"""Each package's wheel, installed and run outside of the repository, as with pip."""
+"""Each package as it would be released now, installed alone from wheels and run.
+
+What waits in changes.d is released in a clone. Then each package is installed in an empty
+environment with the oldest and with the newest nvdra-api and nvdra-cdi that its ranges admit. An
+older version is built from the commit that docs/releases.md names. Nothing is asked of an index:
+other wheels are those that the environment of the tests was made from.
+"""
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from nvdra_testing import releases
+
+from scripts import release, release_check, release_rehearsal, sibling_matrix
+from scripts.sibling_matrix import Combination
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = sorted(path.parent.name for path in ROOT.glob("packages/*/pyproject.toml"))
+PACKAGES = release_rehearsal.packages(ROOT)
+IN_EVERY_RUN = ("nvdra-cdi", "nvdra-gpu-plugin")
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+        if not module.name.endswith(".__main__"):
+            importlib.import_module(module.name)
+"""
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def run(*command: str | Path, cwd: Path, environ: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, **(environ or {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+class InstallationError(Exception):
+    """What uv said."""
+
+
+class Released:
+    """The clone in which everything is released, and the wheels of every version."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clone, self.made = release_rehearsal.rehearse(folder)
+        self.known = release_check.known_versions(self.clone)
+        self.wheels = folder / "wheels"
+        for package in PACKAGES:
+            self.build(self.clone, package)
+
+    def build(self, tree: Path, package: str) -> None:
+        """Build the wheel of a package in a tree."""
+        run(
+            "uv",
+            "build",
+            "--quiet",
+            "--wheel",
+            f"--out-dir={self.wheels}",
+            tree / "packages" / package,
+        )
+
+    def add_former(self, package: str) -> str:
+        """Build the wheel of a package's latest release before this state; returns the version."""
+        former = releases.latest(package)
+        with releases.checkout(former, self.wheels.parent) as tree:
+            self.build(tree, package)
+        return former.version
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("wheels")
-    for package in PACKAGES:
-        run("hatch", "build", "-t", "wheel", directory, cwd=ROOT / "packages" / package)
-    return directory
+def released(tmp_path_factory: pytest.TempPathFactory) -> Released:
+    return Released(tmp_path_factory.mktemp("released"))
 
 
-def installed(directory: Path, wheels: Path, *requirements: str) -> Path:
-    """Install these requirements in a new environment, and return its `bin`."""
-    run("uv", "venv", "--python", sys.executable, directory / "venv", cwd=directory)
-    python = directory / "venv/bin/python"
-    where = ("--find-links", wheels, "--python", python)
-    run("uv", "pip", "install", *where, *requirements, cwd=directory)
-    return directory / "venv/bin"
+def run(*argv: str | Path, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    # Compiling all of a new environment takes longer than what is run in it.
+    variables = {**os.environ, "UV_COMPILE_BYTECODE": "0"}
+    variables["UV_CONSTRAINT"] = str(ROOT / "requirements.lock")
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or not check, done.stdout + done.stderr
+    return done
 
 
-def test_every_package_builds_one_wheel(wheels: Path) -> None:
-    found = sorted(path.name.split("-")[0] for path in wheels.glob("*.whl"))
-    assert found == [package.replace("-", "_") for package in PACKAGES]
+def install(released: Released, folder: Path, *requirements: str) -> Path:
+    """Install requirements in a new environment; returns its `bin`.
+
+    Raises:
+        InstallationError: They cannot be installed together.
+    """
+    programs = folder / "environment/bin"
+    python = programs / "python"
+    run("uv", "venv", "--quiet", "--python", sys.executable, programs.parent)
+    where = ["--offline", f"--find-links={released.wheels}", f"--python={python}"]
+    done = run("uv", "pip", "install", "--quiet", *where, *requirements, check=False)
+    if done.returncode:
+        raise InstallationError(done.stderr)
+    return programs
 
 
-def test_the_plugin_runs_from_its_wheel_alone(wheels: Path, tmp_path: Path) -> None:
-    program = installed(tmp_path, wheels, "nvdra-gpu-plugin") / "nvdra-gpu-plugin"
-    assert run(program, "--version", cwd=tmp_path) == "nvdra-gpu-plugin 0.1.0\n"
-    assert "--node-name" in run(program, "--help", cwd=tmp_path)
+def names_installed(programs: Path) -> set[str]:
+    """The names of the distributions in an environment."""
+    lines = run("uv", "pip", "freeze", f"--python={programs / 'python'}").stdout.splitlines()
+    return {re.split(r"==| @ ", line)[0] for line in lines}
 
 
-def test_the_cdi_package_needs_nothing_of_ours(wheels: Path, tmp_path: Path) -> None:
-    python = installed(tmp_path, wheels, "nvdra-cdi") / "python"
-    run(
-        python, "-c", "from nvdra_cdi import codec; import nvdra_cdi.nvidia.generator", cwd=tmp_path
-    )
-    assert "nvdra-api" not in run("uv", "pip", "freeze", "--python", python, cwd=tmp_path)
+def try_out(released: Released, combination: Combination, folder: Path) -> str:
+    """Install a combination, import all of it and run its programs; what failed, or nothing."""
+    component = combination.component
+    version = release.current_version(component, released.clone)
+    pins = [
+        f"{component}=={version}",
+        *(f"{name}=={there}" for name, there in combination.siblings),
+    ]
+    try:
+        programs = install(released, folder, *pins)
+    except InstallationError as error:
+        return str(error)
+    project = tomllib.loads((ROOT / "packages" / component / "pyproject.toml").read_text())
+    own = [path.parent.name for path in (ROOT / "packages" / component).glob("src/*/__init__.py")]
+    # nvdra_runtime needs an extra for each of its parts; the components import what they use of it.
+    tried: list[list[str | Path]] = [
+        [programs / "python", "-c", IMPORT_ALL, *(name for name in own if name != "nvdra_runtime")]
+    ]
+    for program in project["project"].get("scripts", {}):
+        if program == component:
+            tried += [[programs / program, each] for each in ("--version", "--help")]
+    for argv in tried:
+        done = run(*argv, check=False)
+        if done.returncode:
+            return f"{combination}: {done.stderr}"
+        if argv[-1] == "--version" and str(version) not in done.stdout:
+            return f"{combination}: --version says {done.stdout}"
+    return ""
 
 
-def test_the_migration_brings_no_framework_along(wheels: Path, tmp_path: Path) -> None:
-    program = installed(tmp_path, wheels, "nvdra-migrate") / "nvdra-migrate"
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "component",
+    [
+        name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.soak)
+        for name in PACKAGES
+    ],
+)
+def test_a_package_works_alone_with_the_oldest_and_the_newest_siblings_that_it_admits(
+    released: Released, component: str, tmp_path: Path
+) -> None:
+    pyproject = released.clone / "packages" / component / "pyproject.toml"
+    ranges = sibling_matrix.ranges(pyproject)
+    for index, combination in enumerate(
+        sibling_matrix.combinations(component, ranges, released.known)
+    ):
+        for sibling, version in combination.siblings:
+            if version != str(release.current_version(sibling, released.clone)):
+                assert released.add_former(sibling) == version
+        folder = tmp_path / str(index)
+        assert try_out(released, combination, folder) == "", combination
+
+
+@pytest.mark.timeout(300)
+def test_a_range_that_admits_a_sibling_without_what_is_needed_is_noticed(
+    released: Released, tmp_path: Path
+) -> None:
+    """The framework of nvdra-api 0.1.0 lacks modules that today's controller imports."""
+    component = "nvdra-cd-controller"
+    pyproject = released.clone / "packages" / component / "pyproject.toml"
+    there = pyproject.read_text()
+    pyproject.write_text(re.sub(r"(nvdra-api\[[^]]*\])>=[\d.]+,", r"\1>=0.1,", there))
+    ranges = sibling_matrix.ranges(pyproject)
+    oldest, newest = sibling_matrix.combinations(component, ranges, released.known)
+    former = released.add_former("nvdra-api")
+    assert oldest.siblings == (("nvdra-api", former),)
+    released.build(released.clone, component)
+    assert "Error" in try_out(released, oldest, tmp_path / "oldest")
+    assert try_out(released, newest, tmp_path / "newest") == ""
+
+
+def test_the_cdi_package_needs_nothing_of_ours(released: Released, tmp_path: Path) -> None:
+    programs = install(released, tmp_path, "nvdra-cdi")
+    assert {each for each in names_installed(programs) if each.startswith("nvdra")} == {"nvdra-cdi"}
+
+
+def test_the_migration_brings_no_framework_along(released: Released, tmp_path: Path) -> None:
+    programs = install(released, tmp_path, "nvdra-migrate")
     old = tmp_path / "old.yaml"
     old.write_text("nvidiaDriverRoot: /run/nvidia/driver\n")
-    new = run(program, "values", old, cwd=tmp_path)
+    new = run(programs / "nvdra-migrate", "values", old).stdout
     assert new == "global:\n  nvidiaDriverRoot: /run/nvidia/driver\n"
-    packages = run("uv", "pip", "freeze", "--python", program.parent / "python", cwd=tmp_path)
-    assert not {"grpcio", "kubernetes", "aiohttp"} & {
-        line.partition("==")[0] for line in packages.splitlines()
-    }
+    assert not {"grpcio", "kubernetes", "aiohttp"} & names_installed(programs)

@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
-from nvdra_testing import ports
+from nvdra_testing import ports, yaml_documents
 from nvdra_testing.charts import folder
 from nvdra_testing.control_plane import apiserver
 
@@ -56,7 +56,7 @@ class Cluster:
         Returns:
             The status of the answer, and what it says.
         """
-        config = yaml.safe_load(self.kubeconfig.read_text())
+        config = yaml_documents.load(self.kubeconfig.read_text())
         headers = {
             "Authorization": f"Bearer {config['users'][0]['user']['token']}",
             "Content-Type": "application/merge-patch+json",

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-import yaml
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -99,13 +98,19 @@ def claim(
 
 
 def test_every_policys_expressions_are_well_typed(installed: Cluster) -> None:
+    def policies() -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(
+            installed.kubectl("get", POLICIES, "-o", "json").stdout
+        )["items"]
+        return items
+
     def unchecked() -> list[str]:
-        found = yaml.safe_load(installed.kubectl("get", POLICIES, "-o", "json").stdout)["items"]
+        found = policies()
         assert len(found) == 8
         return [each["metadata"]["name"] for each in found if "status" not in each]
 
     until(lambda: not unchecked())
-    for each in yaml.safe_load(installed.kubectl("get", POLICIES, "-o", "json").stdout)["items"]:
+    for each in policies():
         assert each["status"]["typeChecking"] == {}, each["metadata"]["name"]
 
 

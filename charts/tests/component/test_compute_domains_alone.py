@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
+from nvdra_testing import yaml_documents
 from nvdra_testing.charts import folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
@@ -68,7 +68,7 @@ def test_existing_crds_are_taken_over_and_domains_are_kept(
 
 def test_the_api_server_accepts_every_object_with_everything_enabled(installed: Cluster) -> None:
     manifest = installed.helm("get", "manifest", "nvdra", "-n", "nvdra-system").stdout
-    kinds = [item["kind"] for item in yaml.safe_load_all(manifest) if item]
+    kinds = [item["kind"] for item in yaml_documents.load_all(manifest) if item]
     assert kinds.count("NetworkPolicy") == 3
     assert kinds.count("ValidatingAdmissionPolicy") == 6
     assert "nvdra-gpu-plugin" not in manifest
@@ -80,7 +80,7 @@ def test_the_api_server_accepts_the_example_in_the_notes(installed: Cluster) -> 
     assert "gpu.nvidia.com" not in notes
     _, _, rest = notes.partition("Next, create a domain and the pods that use it:\n\n")
     manifest, _, rest = rest.partition("\n\nPods of the same namespace")
-    item = yaml.safe_load(textwrap.dedent(manifest))
+    item = yaml_documents.load(textwrap.dedent(manifest))
     done = installed.kubectl("create", "--dry-run=server", "-o=json", "-f", "-", stdin=item)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["spec"]["numNodes"] == 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
+from nvdra_testing import yaml_documents
 from nvdra_testing.charts import folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
@@ -80,7 +80,7 @@ def published(installed: Cluster) -> Any:
 
 def test_the_api_server_accepts_every_object(installed: Cluster) -> None:
     manifest = installed.helm("get", "manifest", "nvdra", "-n", "nvdra-system").stdout
-    kinds = [item["kind"] for item in yaml.safe_load_all(manifest) if item]
+    kinds = [item["kind"] for item in yaml_documents.load_all(manifest) if item]
     assert sorted(kinds) == sorted(
         ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]
         + ["DeviceClass"] * 3
@@ -98,7 +98,7 @@ def test_the_api_server_accepts_a_class_for_each_mig_profile(installed: Cluster)
     assert shown.returncode == 0, shown.stderr
     items = [
         item
-        for item in yaml.safe_load_all(shown.stdout)
+        for item in yaml_documents.load_all(shown.stdout)
         if item and item["kind"] == "DeviceClass" and item["metadata"]["name"].startswith("mig-")
     ]
     classes = {"apiVersion": "v1", "kind": "List", "items": items}
@@ -112,7 +112,7 @@ def test_the_api_server_accepts_a_class_for_each_mig_profile(installed: Cluster)
 def test_the_policys_expressions_are_well_typed(installed: Cluster) -> None:
     get = ("get", "validatingadmissionpolicy", NAME, "-o", "jsonpath={.status}")
     deadline = time.monotonic() + 30
-    while not (status := yaml.safe_load(installed.kubectl(*get).stdout)):
+    while not (status := yaml_documents.load(installed.kubectl(*get).stdout)):
         assert time.monotonic() < deadline, "the policy's types were never checked"
         time.sleep(0.2)
     assert status == {"observedGeneration": 1, "typeChecking": {}}
@@ -269,7 +269,7 @@ def test_classes_are_created_in_the_newest_version_that_is_served(
     assert done.returncode == 0, done.stderr
     manifest = cluster.helm("get", "manifest", "nvdra", "-n", "nvdra-system").stdout
     classes = [
-        item for item in yaml.safe_load_all(manifest) if item and item["kind"] == "DeviceClass"
+        item for item in yaml_documents.load_all(manifest) if item and item["kind"] == "DeviceClass"
     ]
     assert {item["apiVersion"] for item in classes} == {f"resource.k8s.io/{version}"}
     assert not any("extendedResourceName" in item["spec"] for item in classes)

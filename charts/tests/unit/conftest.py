@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from nvdra_testing import yaml_documents
 from nvdra_testing.charts import folder
 
 # A helm that was built from source takes itself for one of Kubernetes 1.20.
@@ -42,19 +43,37 @@ def template(helm: str, charts: Path) -> Template:
 
 @pytest.fixture(scope="session")
 def render(template: Template) -> Callable[..., Objects]:
-    """Render a chart with values: objects by kind and name."""
+    """Render what an installation makes of a chart with values: objects by kind and name."""
 
     def objects(chart: str, values: Values | None = None, *flags: str, **named: str) -> Objects:
         done = template(chart, values, *flags, **named)
         assert done.returncode == 0, done.stderr
         found: Objects = {}
-        for item in yaml.safe_load_all(done.stdout):
-            if item is not None:
+        for item in yaml_documents.load_all(done.stdout):
+            if item is not None and not _is_of_the_test(item):
                 assert item["metadata"]["name"] not in found.setdefault(item["kind"], {})
                 found[item["kind"]][item["metadata"]["name"]] = item
         return found
 
     return objects
+
+
+@pytest.fixture(scope="session")
+def render_test(template: Template) -> Callable[..., list[dict[str, Any]]]:
+    """Render what `helm test` makes for its time."""
+
+    def objects(chart: str, values: Values | None = None, *flags: str, **named: str) -> list[Any]:
+        done = template(chart, values, *flags, **named)
+        assert done.returncode == 0, done.stderr
+        return [
+            item for item in yaml_documents.load_all(done.stdout) if item and _is_of_the_test(item)
+        ]
+
+    return objects
+
+
+def _is_of_the_test(item: dict[str, Any]) -> bool:
+    return "helm.sh/hook" in (item["metadata"].get("annotations") or {})
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,8 @@ DAEMON = "ClusterRole/compute-domain-daemon-role"
 DAEMON_OWN_NAMESPACE = "Role/compute-domain-daemon-role"
 WEBHOOK = "ClusterRole/nvdra-nvdra-webhook"
 KEEPS_CERTIFICATES = "Role/nvdra-nvdra-webhook"
+TEST = "ClusterRole/nvdra-test"
+TEST_IN_NAMESPACES = "Role/nvdra-test"
 COMPONENT = {
     GPU_PLUGIN: "nvdra_gpu_plugin",
     RUNS_MPS: "nvdra_gpu_plugin",
@@ -43,6 +45,8 @@ COMPONENT = {
     KEEPS_CERTIFICATES: "nvdra_webhook",
     DAEMON: "nvdra_imex_daemon",
     DAEMON_OWN_NAMESPACE: "nvdra_imex_daemon",
+    TEST: "nvdra_runtime.installation",
+    TEST_IN_NAMESPACES: "nvdra_runtime.installation",
 }
 PLUGINS = (GPU_PLUGIN, CD_PLUGIN)
 ALL_COMPONENTS = (GPU_PLUGIN, CD_PLUGIN, CONTROLLER, DAEMON)
@@ -275,11 +279,29 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("list", SLICES, (WEBHOOK,)),
         ("list", "resource.k8s.io/deviceclasses", (WEBHOOK,)),
     ],
+    "nvdra_runtime.installation.checker:Checker._device_class get": [
+        ("get", "resource.k8s.io/deviceclasses", (TEST,))
+    ],
+    # What is served, the API server's own role system:discovery tells every account.
+    "nvdra_runtime.installation.checker:Checker._api_version get": [],
+    "nvdra_runtime.installation.checker:Checker._deployment get": [
+        ("get", DEPLOYMENTS, (TEST_IN_NAMESPACES,))
+    ],
+    "nvdra_runtime.installation.checker:Checker._webhook create": [
+        ("create", CLAIMS, (TEST_IN_NAMESPACES,))
+    ],
+    "nvdra_runtime.installation.checker:Checker._list get": [
+        ("list", "pods", (TEST_IN_NAMESPACES,)),
+        ("list", SLICES, (TEST,)),
+    ],
 }
 """By place and call: verb, resource, roles that grant it."""
 
 OF_THE_WEBHOOK = (WEBHOOK, KEEPS_CERTIFICATES)
 """The umbrella does not install it by default."""
+
+OF_THE_TEST = (TEST, TEST_IN_NAMESPACES)
+"""Exist while `helm test` runs."""
 
 # Permissions that a mode does not use, by role.
 WITH_CLIQUES = {DAEMON: {("get", DOMAINS), ("list", DOMAINS), ("watch", DOMAINS)}}
@@ -322,7 +344,7 @@ def places(node: ast.AST, module: str, inside: tuple[str, ...] = ()) -> Iterator
 def imported(package: str, trees: dict[str, ast.Module]) -> set[str]:
     """Our modules that a package imports, directly or indirectly."""
     found: set[str] = set()
-    pending = {name for name in trees if name.split(".")[0] == package}
+    pending = {name for name in trees if f"{name}.".startswith(f"{package}.")}
     while pending:
         found.add(module := pending.pop())
         for node in ast.walk(trees[module]):
@@ -339,14 +361,14 @@ def needed(
     leave_out: dict[str, set[Right]],
     *,
     without: tuple[str, ...] = (),
-    of_the_webhook: bool = False,
+    only: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The permissions in the table, by role and resource."""
     found: dict[str, Any] = {}
     for uses in USES.values():
         for verb, resource, roles in uses:
             for role in roles:
-                if (role in OF_THE_WEBHOOK) != of_the_webhook:
+                if role not in only if only else role in (*OF_THE_WEBHOOK, *OF_THE_TEST):
                     continue
                 if role not in without and (verb, resource) not in leave_out.get(role, ()):
                     found.setdefault(role, {}).setdefault(resource, set()).add(verb)
@@ -355,16 +377,22 @@ def needed(
 
 def granted(objects: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The permissions in the charts, by role and resource."""
-    found: dict[str, Any] = {}
-    for kind in ("Role", "ClusterRole"):
-        for name, role in objects.get(kind, {}).items():
-            for rule in role["rules"]:
-                assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-                for group in rule["apiGroups"]:
-                    for resource in rule["resources"]:
-                        full = f"{group}/{resource}" if group else resource
-                        verbs = found.setdefault(f"{kind}/{name}", {}).setdefault(full, set())
-                        verbs |= set(rule["verbs"])
+    return {
+        f"{kind}/{name}": granted_by(role)
+        for kind in ("Role", "ClusterRole")
+        for name, role in objects.get(kind, {}).items()
+    }
+
+
+def granted_by(role: dict[str, Any]) -> dict[str, set[str]]:
+    """The permissions in a role, by resource."""
+    found: dict[str, set[str]] = {}
+    for rule in role["rules"]:
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                full = f"{group}/{resource}" if group else resource
+                found.setdefault(full, set()).update(rule["verbs"])
     return found
 
 
@@ -407,13 +435,32 @@ def test_the_webhook_has_the_rights_that_it_uses_and_none_where_it_asks_nothing(
     render: Render,
 ) -> None:
     managed = {"tls": {"mode": "self-managed"}}
-    assert granted(render("nvdra-webhook", managed)) == needed({}, of_the_webhook=True)
+    assert granted(render("nvdra-webhook", managed)) == needed({}, only=OF_THE_WEBHOOK)
     (rule,) = render("nvdra-webhook", managed)["Role"]["nvdra-nvdra-webhook"]["rules"]
     assert rule["resourceNames"] == ["nvdra-nvdra-webhook-cert"]
     looks = granted(render("nvdra-webhook"))
     assert set(looks) == {WEBHOOK}
     assert all(verbs == {"list"} for verbs in looks[WEBHOOK].values())
     assert granted(render("nvdra-webhook", {"clusterLookupInterval": "0s"})) == {}
+
+
+def test_the_test_of_an_installation_has_the_rights_that_it_uses(
+    render_test: Callable[..., list[dict[str, Any]]],
+) -> None:
+    webhook = {"webhook": {"enabled": True, "tls": {"mode": "self-managed"}}}
+    made = render_test("nvdra", webhook)
+    found: dict[str, Any] = {}
+    for role in (each for each in made if each["kind"] in ("Role", "ClusterRole")):
+        for resource, verbs in granted_by(role).items():
+            own = found.setdefault(f"{role['kind']}/{role['metadata']['name']}", {})
+            own[resource] = own.get(resource, set()) | verbs
+    assert found == needed({}, only=OF_THE_TEST)
+    for role in made:
+        for rule in role.get("rules", []):
+            if "get" in rule["verbs"]:
+                assert rule["resourceNames"], "what is read by name is restricted to it"
+    without = [each["metadata"].get("namespace") for each in render_test("nvdra")]
+    assert "default" not in without, "claims are created to try the webhook only"
 
 
 def test_the_roles_grant_exactly_what_is_used(render: Render) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 from nvdra_cd_controller.settings import Settings
 from nvdra_runtime.settings import flags, loader
+from nvdra_testing import yaml_documents
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -170,7 +170,7 @@ def test_controller_and_daemons_keep_their_permissions_in_earlier_namespaces(
     template: Callable[..., Any],
 ) -> None:
     done = template(CHART, {"global": {"additionalNamespaces": ["old"]}})
-    items = [item for item in yaml.safe_load_all(done.stdout) if item]
+    items = [item for item in yaml_documents.load_all(done.stdout) if item]
     placed = [
         (item["kind"], item["metadata"]["name"], item["metadata"].get("namespace"))
         for item in items
@@ -260,7 +260,7 @@ def test_the_pod_has_no_privileges_on_its_node(render: Render) -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert "hostNetwork" not in pod
-    assert "volumes" not in pod
+    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}]
 
 
 def test_openshift_allows_the_users_of_controller_and_daemons(render: Render) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 from nvdra_cd_plugin.settings import Settings
 from nvdra_runtime.settings import flags, loader
+from nvdra_testing import yaml_documents
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -163,7 +163,7 @@ def test_the_plugin_reads_and_admits_daemons_in_earlier_namespaces(
     template: Callable[..., Any],
 ) -> None:
     done = template(CHART, {"global": {"additionalNamespaces": ["old"]}})
-    items = [item for item in yaml.safe_load_all(done.stdout) if item]
+    items = [item for item in yaml_documents.load_all(done.stdout) if item]
     placed = [(each["kind"], each["metadata"].get("namespace")) for each in items]
     for namespace in ("nvdra-system", "old"):
         assert ("Role", namespace) in placed

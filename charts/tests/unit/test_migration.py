@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 from nvdra_api.gates import KNOWN_FEATURES, UNAVAILABLE_FEATURES
 from nvdra_migrate import chart_variables, rules
 from nvdra_migrate.migration import migrate
 from nvdra_migrate.reference_values import REFERENCE_VALUES
+from nvdra_testing import yaml_documents
 
 Objects = dict[str, dict[str, Any]]
 Template = Callable[..., subprocess.CompletedProcess[str]]
@@ -175,7 +175,7 @@ def test_the_variables_that_the_charts_set_are_known(template: Template) -> None
             "daemon": {"priorityClassName": "x", "resources": {"limits": {"memory": "1Gi"}}}
         },
     }
-    objects = yaml.safe_load_all(template("nvdra", settings).stdout)
+    objects = yaml_documents.load_all(template("nvdra", settings).stdout)
     workloads = {
         each["metadata"]["name"]: each
         for each in objects

@@ -15,6 +15,7 @@ from nvdra_cd_controller.metrics import DomainMetrics
 from nvdra_imex_daemon.metrics import ImexMetrics
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 from nvdra_testing import promtool as promtool_program
+from nvdra_testing import yaml_documents
 from prometheus_client import CollectorRegistry
 
 Objects = dict[str, dict[str, Any]]
@@ -143,7 +144,9 @@ def _series(name: str, kind: str) -> Iterator[str]:
 
 def alerts(rules: Path) -> list[dict[str, Any]]:
     return [
-        rule for group in yaml.safe_load(rules.read_text())["groups"] for rule in group["rules"]
+        rule
+        for group in yaml_documents.load(rules.read_text())["groups"]
+        for rule in group["rules"]
     ]
 
 
@@ -215,7 +218,7 @@ def test_rules_and_dashboard_are_installed_as_they_are_in_the_files(
 ) -> None:
     objects = render("nvdra", ON)
     (rule,) = objects["PrometheusRule"].values()
-    assert rule["spec"] == yaml.safe_load(rules.read_text())
+    assert rule["spec"] == yaml_documents.load(rules.read_text())
     (config,) = objects["ConfigMap"].values()
     assert json.loads(config["data"]["nvdra.json"]) == dashboard
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"

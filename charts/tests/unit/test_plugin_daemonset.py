@@ -29,7 +29,11 @@ def container(objects: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def mounts(objects: dict[str, dict[str, Any]]) -> dict[str, tuple[str, str, str]]:
     """By path in the container: the path on the node, its type, its mount propagation."""
-    volumes = {volume["name"]: volume["hostPath"] for volume in pod(objects)["volumes"]}
+    volumes = {
+        volume["name"]: volume["hostPath"]
+        for volume in pod(objects)["volumes"]
+        if "hostPath" in volume
+    }
     found = {
         mount["mountPath"]: (
             volumes[mount["name"]]["path"],
@@ -37,6 +41,7 @@ def mounts(objects: dict[str, dict[str, Any]]) -> dict[str, tuple[str, str, str]
             mount.get("mountPropagation", "None"),
         )
         for mount in container(objects)["volumeMounts"]
+        if mount["name"] in volumes
     }
     assert len(found) == len(volumes)
     return found
@@ -126,8 +131,17 @@ def test_the_container_is_privileged_and_starts_the_plugin_itself(render: Render
     found = container(render("nvdra-gpu-plugin"))
     assert found["name"] == "gpus"
     assert found["command"] == ["nvdra-gpu-plugin"]
-    assert found["securityContext"] == {"privileged": True}
+    assert found["securityContext"] == {"privileged": True, "readOnlyRootFilesystem": True}
     assert "initContainers" not in pod(render("nvdra-gpu-plugin"))
+
+
+@pytest.mark.parametrize("chart", PLUGINS)
+def test_of_the_image_nothing_can_be_written_but_tmp(render: Render, chart: str) -> None:
+    objects = render(chart)
+    assert container(objects)["securityContext"]["readOnlyRootFilesystem"]
+    empty = [each["name"] for each in pod(objects)["volumes"] if "emptyDir" in each]
+    places = {each["name"]: each["mountPath"] for each in container(objects)["volumeMounts"]}
+    assert [places[name] for name in empty] == ["/tmp"]
 
 
 @pytest.mark.parametrize(

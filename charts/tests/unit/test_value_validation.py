@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from nvdra_testing import yaml_documents
 from nvdra_testing.charts import folder
 
 Refusal = Callable[..., str]
@@ -180,7 +180,7 @@ def test_an_unknown_global_value_is_rejected_with_the_valid_ones(
     refusal: Refusal, charts: Path, chart: str
 ) -> None:
     text = refusal(chart, {"global": {"logverbosity": 2}})
-    known = yaml.safe_load((folder(chart) / "values.yaml").read_text())["global"]
+    known = yaml_documents.load((folder(chart) / "values.yaml").read_text())["global"]
     assert "global.logverbosity is not a setting of nvdra" in text
     assert f"those are {', '.join(known)}\n" in text
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from nvdra_api import gates
+from nvdra_testing import yaml_documents
 from nvdra_testing.charts import folder
 
 Render = Callable[..., dict[str, dict[str, Any]]]
@@ -216,7 +216,9 @@ def at(path: str, value: Any) -> dict[str, Any]:
 
 
 def read(charts: Path, chart: str) -> dict[str, Any]:
-    values: dict[str, Any] = yaml.safe_load((folder(chart, charts) / "values.yaml").read_text())
+    values: dict[str, Any] = yaml_documents.load(
+        (folder(chart, charts) / "values.yaml").read_text()
+    )
     return values
 
 
@@ -337,12 +339,12 @@ def test_helm_says_nothing_of_a_checkout(template: Template) -> None:
 
 
 def test_the_umbrella_names_the_versions_of_its_component_charts(charts: Path) -> None:
-    umbrella = yaml.safe_load((charts / "nvdra" / "Chart.yaml").read_text())
+    umbrella = yaml_documents.load((charts / "nvdra" / "Chart.yaml").read_text())
     gpus, domains = "resources.gpus.enabled", "resources.computeDomains.enabled"
     switches = dict(zip(PARTS, (gpus, domains, domains, "webhook.enabled"), strict=True))
     assert [each["name"] for each in umbrella["dependencies"]] == list(PARTS)
     for dependency in umbrella["dependencies"]:
-        part = yaml.safe_load((folder(dependency["name"], charts) / "Chart.yaml").read_text())
+        part = yaml_documents.load((folder(dependency["name"], charts) / "Chart.yaml").read_text())
         assert (dependency["name"], dependency["version"]) == (part["name"], part["version"])
         assert dependency["condition"] == switches[part["name"]]
 

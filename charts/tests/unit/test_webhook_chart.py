@@ -91,8 +91,9 @@ def test_each_mode_has_its_objects(render: Render) -> None:
     }
     assert set(manager["Issuer"]) == {f"{NAME}-issuer"}
     assert "data" not in managed["Secret"][f"{NAME}-cert"]
-    assert "volumes" not in pod(managed)
-    assert pod(secret)["volumes"] == [{"name": "cert", "secret": {"secretName": "own"}}]
+    tmp = {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}
+    assert pod(managed)["volumes"] == [tmp]
+    assert pod(secret)["volumes"] == [tmp, {"name": "cert", "secret": {"secretName": "own"}}]
     (webhook,) = secret["ValidatingWebhookConfiguration"][f"{NAME}-config"]["webhooks"]
     assert webhook["clientConfig"]["caBundle"] == "Q0E="
     for objects in (managed, secret):

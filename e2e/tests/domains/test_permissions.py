@@ -1,12 +1,13 @@
 """The accounts of plugin, controller and daemons: requests that no role allows are denied."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from nvdra_api import names
-from nvdra_testing.cluster import compute_domains, rbac
+from nvdra_testing.cluster import compute_domains, rbac, workloads
 from nvdra_testing.cluster.compute_domains import Domain
-from nvdra_testing.cluster.installation import CD_PLUGIN, NAMESPACE, RELEASE, Cluster
+from nvdra_testing.cluster.installation import CD_PLUGIN, GPU_PLUGIN, NAMESPACE, RELEASE, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.rbac import Account
 from nvdra_testing.control_plane import domain_objects
@@ -64,6 +65,69 @@ def test_the_plugins_own_token_opens_nothing_of_other_nodes_and_no_secret(
     ):
         assert words in refused(plugin, *command)
     assert slices(rack, OTHER) == [theirs]
+
+
+def test_the_gpu_plugins_own_token_opens_no_other_node_slice_and_claim(
+    rack: Cluster, team: Kubectl, tmp_path: Path
+) -> None:
+    """What somebody can do who takes the token out of the plugin's pod on a node."""
+    gpus = replace(rack, component=GPU_PLUGIN)
+    team.apply(workloads.template("one", workloads.gpus()))
+    holder = workloads.pod("holder", templates=["one"])
+    holder["spec"]["nodeSelector"] = {"kubernetes.io/hostname": OTHER}
+    team.apply(holder)
+    team.wait_running("holder")
+    (claim,) = workloads.claims_of(team, "holder")
+    stolen = as_pod(rack, gpus.plugin_pod(NODE), tmp_path)
+    theirs = next(
+        each for each in slices_of(rack, GPU_PLUGIN.driver) if each["spec"]["nodeName"] == OTHER
+    )
+    version = rack.kubectl.resource_api_version
+    base = f"/apis/resource.k8s.io/{version}"
+    path = f"{base}/resourceslices/{theirs['metadata']['name']}"
+    made = {"generateName": "mine-"}
+    taken = {**theirs, "metadata": made}
+    ours = {**taken, "spec": {**theirs["spec"], "nodeName": NODE, "driver": CD_PLUGIN.driver}}
+    told = {
+        "delete its slice": rbac.send_request(stolen, "DELETE", path, {}),
+        "change its slice": rbac.send_request(stolen, "PUT", path, theirs),
+        "make a slice for it": rbac.send_request(stolen, "POST", f"{base}/resourceslices", taken),
+        "make one of another driver": rbac.send_request(
+            stolen, "POST", f"{base}/resourceslices", ours
+        ),
+        "label its Node": refused(stolen, "label", "node", OTHER, "a=b"),
+        "label the own Node": refused(stolen, "label", "node", NODE, "a=b"),
+        "list claims": refused(stolen, "get", "resourceclaims", "-A"),
+        "delete its claim": refused(
+            stolen.in_namespace(team.namespace), "delete", "resourceclaim", claim_name(claim)
+        ),
+        "read Secrets": refused(stolen, "get", "secrets", "-A"),
+        "make a token": refused(stolen, "create", "token", CONTROLLER.name),
+        "run a pod": refused(stolen, "run", "x", "--image=x"),
+    }
+    words = {
+        "delete its slice": f"running on node '{NODE}' may not modify cluster or node",
+        "change its slice": f"running on node '{NODE}' may not modify cluster or node",
+        "make a slice for it": f"running on node '{NODE}' may not modify cluster or node",
+        "make one of another driver": "may only modify resourceslices of the driver",
+        "make a token": "cannot create resource",
+        "run a pod": "cannot create resource",
+    }
+    if rack.release >= (1, 36):
+        status = f"{base}/namespaces/{team.namespace}/resourceclaims/{claim_name(claim)}/status"
+        results = claim["status"]["allocation"]["devices"]["results"]
+        entry = {key: results[0][key] for key in ("driver", "pool", "device")}
+        change = {"status": {"devices": [{**entry, "data": {"stolen": True}}]}}
+        told["say how its claim's device is"] = rbac.send_request(stolen, "PATCH", status, change)
+        words["say how its claim's device is"] = "cannot arbitrary-node:patch"
+    for what, said in told.items():
+        print(f"{what}: {said.strip()}")
+        assert words.get(what, "cannot ") in said, what
+    team.delete("pod", "holder")
+
+
+def claim_name(claim: workloads.Manifest) -> str:
+    return str(claim["metadata"]["name"])
 
 
 def test_a_daemons_own_token_changes_no_other_pod_and_no_domain(
@@ -140,9 +204,10 @@ def refused(who: Kubectl, *command: str) -> str:
 
 def slices(rack: Cluster, node: str) -> list[str]:
     """The names of the slices that the ComputeDomain plugin of a node has published."""
-    return [
-        each["metadata"]["name"]
-        for each in rack.kubectl.get("resourceslices")
-        if (each["spec"].get("nodeName"), each["spec"]["driver"])
-        == (node, names.COMPUTE_DOMAIN_DRIVER)
-    ]
+    found = slices_of(rack, names.COMPUTE_DOMAIN_DRIVER)
+    return [each["metadata"]["name"] for each in found if each["spec"].get("nodeName") == node]
+
+
+def slices_of(rack: Cluster, driver: str) -> list[workloads.Manifest]:
+    """The slices of a driver."""
+    return [each for each in rack.kubectl.get("resourceslices") if each["spec"]["driver"] == driver]

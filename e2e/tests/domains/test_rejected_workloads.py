@@ -203,7 +203,7 @@ def test_no_pod_reads_the_traces_of_others_or_sets_how_much_is_logged(
     domain = Domain(rack, compute_domains.create_domain(tenant, "ring"))
     pod = compute_domains.channel_pod("w", compute_domains.template_name("ring"), "node-1")
     pod["spec"]["containers"][0] |= {
-        "image": multi_node_job.image(),
+        "image": workloads.PYTHON_IMAGE,
         "command": workloads.IDLE_COMMAND,
     }
     tenant.apply(pod, USER)

@@ -13,15 +13,6 @@ from e2e.demo import quickstarts
 
 REPOSITORY = Path(__file__).parents[3]
 QUICKSTARTS = REPOSITORY / "e2e/quickstarts"
-HAS_PARTITIONS = (1, 36)
-"""`DRAPartitionableDevices` is on by default from this release on."""
-
-SINCE = {
-    quickstarts.ONE_SLICE: HAS_PARTITIONS,
-    quickstarts.FOUR_SLICES: HAS_PARTITIONS,
-    quickstarts.WELL: device_health.HAS_TAINTS,
-}
-"""Quickstart → the first release of Kubernetes that has what it needs."""
 
 
 @pytest.fixture
@@ -42,7 +33,7 @@ def told(cluster: Cluster, settings: list[str]) -> Iterator[str]:
     assert done.returncode == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
     cluster: Cluster, told: str
 ) -> None:
@@ -52,7 +43,7 @@ def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
     assert sum("NVIDIA H100 80GB HBM3" in line and "pci0000:" in line for line in lines) == 16
     for file in QUICKSTARTS.glob("*.yaml"):
         is_told = file.name not in quickstarts.NOT_TOLD
-        if not is_told or cluster.release < SINCE.get(file.name, (0, 0)):
+        if not is_told or not quickstarts.is_served_by(cluster.release, file.name):
             continue
         title = file.read_text().splitlines()[0].removeprefix("# ")
         assert title in told
@@ -73,7 +64,7 @@ def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
         "Exclusive_Process",
         "Default",
     ]
-    if cluster.release >= HAS_PARTITIONS:
+    if cluster.release >= quickstarts.HAS_PARTITIONS:
         assert later.count("UUID: MIG-") == 1 + 4
         assert later.count("✓ no MIG device is left") == 2
     if cluster.release >= device_health.HAS_TAINTS:

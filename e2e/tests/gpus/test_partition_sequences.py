@@ -59,12 +59,8 @@ class Sequence:
 
 
 @pytest.fixture(scope="module")
-def dividing(
-    request: pytest.FixtureRequest, cluster: Cluster, settings: list[str]
-) -> Iterator[Cluster]:
+def dividing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
     """The cluster, while the driver makes MIG devices for claims."""
-    if not request.config.getoption("--soak"):
-        pytest.skip("takes ten minutes; --soak runs it")
     if cluster.release < HAS_PARTITIONS:
         pytest.skip("test_dynamic_mig.py has what is told without partitions")
     cluster.install(*settings, "--set=global.featureGates.DynamicMIG=true")
@@ -76,6 +72,7 @@ def dividing(
     cluster.install(*settings)
 
 
+@pytest.mark.soak("takes ten minutes")
 @pytest.mark.timeout(3600)
 def test_a_pod_runs_if_and_only_if_its_gpu_has_room(
     dividing: Cluster, idle: Cluster, pods: Kubectl

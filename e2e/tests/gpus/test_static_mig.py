@@ -15,13 +15,15 @@ ONE_SLICE = f"{workloads.attribute('profile')} == '1g.10gb'"
 SLICES = [("1g.10gb", start) for start in range(4)]
 
 
-@pytest.fixture
-def divided(idle: Cluster) -> Iterator[list[Device]]:
+@pytest.fixture(scope="module")
+def divided(cluster: Cluster) -> Iterator[list[Device]]:
     """The MIG devices of a node of which two GPUs have some: four and one large, and three."""
+    cluster.wait_idle()
     with ExitStack() as stack:
-        first = stack.enter_context(idle.mig_devices(NODE, 6, *SLICES, ("3g.40gb", 4)))
-        second = stack.enter_context(idle.mig_devices(NODE, 7, *SLICES[:3]))
+        first = stack.enter_context(cluster.mig_devices(NODE, 6, *SLICES, ("3g.40gb", 4)))
+        second = stack.enter_context(cluster.mig_devices(NODE, 7, *SLICES[:3]))
         yield [*first, *second]
+        cluster.wait_idle()
 
 
 def test_four_slices_of_one_gpu_are_given_to_one_pod(

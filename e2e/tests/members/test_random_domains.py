@@ -1,5 +1,6 @@
 """Domains come and go at random while controller and API server are restarted."""
 
+import statistics
 import time
 
 import pytest
@@ -12,8 +13,8 @@ from nvdra_testing.random_domains.runner import DomainsRun, Plan
 
 SHORT = Plan(domains=3, seconds=5, seed=2, life_s=(20, 40), calm_s=(8, 12))
 WHOLE = Plan(domains=20, seconds=300, seed=13)
-LATE_S = 8.0
-"""A status may be 5 s late; where four labs share two cores, kubelets and API server are, too."""
+LATE_S, LATE_BESIDE_OTHERS_S = 5.0, 8.0
+"""How late a status may be beyond Kubernetes' own: alone, and where four labs share two cores."""
 SETTLED_S = 120
 
 
@@ -21,7 +22,8 @@ SETTLED_S = 120
 def test_every_status_said_what_was_true_and_nothing_is_left(
     rack: Cluster, team: Kubectl, pytestconfig: pytest.Config
 ) -> None:
-    plan = WHOLE if pytestconfig.getoption("--soak") else SHORT
+    is_soak = bool(pytestconfig.getoption("--soak"))
+    plan, late_s = (WHOLE, LATE_S) if is_soak else (SHORT, LATE_BESIDE_OTHERS_S)
     client = ApiClient.from_kubeconfig(rack.kubectl.kubeconfig)
     began = time.monotonic()
     with recording.recorded(client, team.namespace) as seen:
@@ -30,14 +32,17 @@ def test_every_status_said_what_was_true_and_nothing_is_left(
         what = "all domains and pods to be gone"
         team.wait(lambda: left_of(team), what, SETTLED_S)
     away_s = sum(each.ended - each.began for each in domains.away)
+    delays = [seen.delay_s(uid, domains.away) for uid in seen.names]
     print(
         f"{len(seen.names)} domains, {len(seen.was_ready())} of them Ready at some time, in "
-        f"{time.monotonic() - began:.0f} s; {away_s:.0f} s away by {domains.restarts}"
+        f"{time.monotonic() - began:.0f} s; {away_s:.0f} s away by {domains.restarts}; "
+        f"Kubernetes itself was {max(delays):.1f} s late (median {statistics.median(delays):.1f})"
     )
     assert len(seen.names) == plan.domains
     assert seen.was_ready()
     assert seen.contradictions == []
-    assert seen.untruths(domains.away, LATE_S) == {}
+    untruths = seen.untruths(domains.away, late_s, is_beyond_delay=True)
+    assert untruths == {}, f"{untruths}; away: {domains.away}"
     compute_domains.wait_nothing_left(rack, SETTLED_S)
 
 

@@ -117,14 +117,11 @@ def test_no_pod_and_no_slice_notices_that_plugins_are_replaced(
             check_short_gaps(seen)
 
 
+@pytest.mark.soak("strikes at the right moment only on a machine with time to spare")
 @pytest.mark.timeout(600, func_only=True)
 def test_no_pod_and_no_slice_notices_that_new_plugins_are_killed(
-    rack: Cluster, team: Kubectl, rack_settings: list[str], request: pytest.FixtureRequest
+    rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
-    if not request.config.getoption("--soak"):
-        pytest.skip(
-            "strikes at the right moment only on a machine with time to spare; --soak runs it"
-        )
     former = revision(rack)
     with observed(rack, team) as seen:
         with struck_standbys(rack) as left_alone:
@@ -137,12 +134,11 @@ def test_no_pod_and_no_slice_notices_that_new_plugins_are_killed(
             check_short_gaps(seen)
 
 
+@pytest.mark.soak("waits longer than kubelets do before they delete slices")
 @pytest.mark.timeout(600, func_only=True)
 def test_nothing_changes_while_the_image_of_the_next_release_cannot_be_pulled(
-    rack: Cluster, team: Kubectl, request: pytest.FixtureRequest
+    rack: Cluster, team: Kubectl
 ) -> None:
-    if not request.config.getoption("--soak"):
-        pytest.skip("waits longer than kubelets do before they delete slices; --soak runs it")
     former = revision(rack)
     with observed(rack, team) as seen:
         images = [f"--set-string={each.name}.image.tag=none" for each in PLUGINS]
@@ -155,12 +151,11 @@ def test_nothing_changes_while_the_image_of_the_next_release_cannot_be_pulled(
         check_undisturbed(seen)
 
 
+@pytest.mark.soak("builds images of released versions")
 @pytest.mark.timeout(900, func_only=True)
 def test_the_latest_release_is_updated_without_a_gap_and_can_come_back(
-    rack: Cluster, team: Kubectl, rack_settings: list[str], request: pytest.FixtureRequest
+    rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
-    if not request.config.getoption("--soak"):
-        pytest.skip("builds images of released versions; --soak runs it")
     tags = former_images.load(rack.lab, *(each.name for each in PLUGINS))
     released = [
         flag

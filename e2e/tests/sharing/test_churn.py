@@ -56,12 +56,11 @@ class Usage:
     descriptors: int
 
 
+@pytest.mark.soak("300 pods take a quarter of an hour")
 @pytest.mark.timeout(3600)
 def test_pods_that_come_and_go_leave_nothing_behind(
-    with_all_gates: Cluster, idle: Cluster, pods: Kubectl, request: pytest.FixtureRequest
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if not request.config.getoption("--soak"):
-        pytest.skip("300 pods take a quarter of an hour; --soak runs them")
     if with_all_gates.release < mps_daemons.HAS_PARTITIONS:
         pytest.skip("MIG devices are not made in this release of Kubernetes by default")
     for kind, (wanted, config) in kinds().items():

@@ -186,15 +186,10 @@ def test_a_share_of_a_gpu_is_not_shared_by_mps_and_a_mig_device_beside_it_is(
     mps_daemons.install_all(with_all_gates, *settings)
 
 
+@pytest.mark.soak("the same as with all gates, installed once more")
 def test_with_its_gate_alone_a_pair_computes_side_by_side(
-    cluster: Cluster,
-    idle: Cluster,
-    pods: Kubectl,
-    settings: list[str],
-    request: pytest.FixtureRequest,
+    cluster: Cluster, idle: Cluster, pods: Kubectl, settings: list[str]
 ) -> None:
-    if not request.config.getoption("--soak"):
-        pytest.skip("the same as with all gates, installed once more; --soak runs it")
     cluster.install(*settings, MPS_ALONE)
     pods.apply(QUICKSTART)
     pods.wait_running("mps-a", "mps-b")

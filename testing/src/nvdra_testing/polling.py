@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-POLL_S = 0.02
+POLL_S = 0.03
+WAIT_S = 30
+"""What has not happened by then does not happen; two cores that run ten tests are slow."""
 
 
-async def wait_until(condition: Callable[[], object], timeout_s: float = 10) -> None:
+async def wait_until(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
     """Poll until the condition holds, or raise TimeoutError."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - it happens in another process

@@ -1,6 +1,6 @@
-"""promtool, which checks rules of Prometheus: of Debian's package `prometheus`.
+"""promtool, which checks rules of Prometheus, and Prometheus itself: of Debian's package.
 
-The package would also start a server, so only the program is taken from it.
+The package would also start a server, so only the programs are taken from it.
 """
 
 import os
@@ -9,28 +9,30 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-REMEDY = "install promtool (apt-get install prometheus), or let apt-get download reach Debian"
+REMEDY = "Prometheus: install it (apt-get install prometheus), or let apt-get download reach Debian"
 
 
 class PromtoolMissing(Exception):
     """It is not there and cannot be fetched; the message says what to do."""
 
 
-def path() -> Path:
+def path(name: str = "promtool") -> Path:
     """The program, fetched into the build cache if it is not on PATH.
+
+    Args:
+        name: `promtool` or `prometheus`.
 
     Raises:
         PromtoolMissing: It is not there and cannot be fetched.
     """
-    if found := shutil.which("promtool"):
+    if found := shutil.which(name):
         return Path(found)
     caches = Path(os.getenv("XDG_CACHE_HOME") or Path.home() / ".cache")
-    program = caches / "nvdra" / "bin" / "promtool-debian" / "promtool"
+    program = caches / "nvdra" / "bin" / f"{name}-debian" / name
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-            fetched = _fetch(Path(folder))
-            fetched.replace(program)
+            (_fetch(Path(folder)) / name).replace(program)
     return program
 
 
@@ -43,5 +45,5 @@ def _fetch(folder: Path) -> Path:
         (package,) = folder.glob("prometheus_*.deb")
         subprocess.run(["dpkg-deb", "-x", package, folder], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError, ValueError) as error:
-        raise PromtoolMissing(f"there is no promtool: {REMEDY}") from error
-    return folder / "usr" / "bin" / "promtool"
+        raise PromtoolMissing(f"there is no {REMEDY}") from error
+    return folder / "usr" / "bin"

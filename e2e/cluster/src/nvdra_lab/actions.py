@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nvdra_lab import state, status_report, versions
-from nvdra_lab.artifacts import binaries, images, project_images
+from nvdra_lab.artifacts import binaries, image_context, images, project_images
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.kubernetes.kubectl import Kubectl
@@ -46,6 +46,7 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
             options.kube,
             gates,
             has_ipv6=options.ipv6,
+            has_audit_log=options.audit_log,
         )
         if provider == "kind":
             kind.up(environment, wishes, options.node_image, progress)
@@ -184,13 +185,25 @@ def sim(environment: Environment, options: argparse.Namespace, _: Progress) -> i
 def build_images(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
     """Build the project's images, and print their paths."""
     requirements.check(environment)
-    name = "nvidia-cdi-hook"
-    hook = Path(binaries.ensure(environment, versions.DEFAULT, progress, [name])[name])
+    hook = binaries.cdi_hook(environment, progress)
     images.ensure_small(environment, progress)
     for reference, archive in project_images.build(
         environment, options.base, hook, progress
     ).items():
         print(f"{reference:44} {archive}")
+    return 0
+
+
+def make_image_context(
+    environment: Environment, options: argparse.Namespace, progress: Progress
+) -> int:
+    """Make the build context of images for another builder."""
+    context = Path(options.folder)
+    if context.exists():
+        raise LabError(f"{context} exists already: remove it, or name another folder")
+    hook = binaries.cdi_hook(environment, progress)
+    with progress.step(f"build context {context}", "about 20 s"):
+        image_context.make(environment, context, options.package, options.python, hook)
     return 0
 
 

@@ -142,6 +142,12 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         help="nodes and pods have IPv6 addresses, which come first, beside IPv4",
     )
     up.add_argument(
+        "--audit-log",
+        action="store_true",
+        help="the API server writes down each request: who, what, and the answer's status "
+        "(lab exec control-plane -- tail /var/lib/kube-apiserver/audit.log)",
+    )
+    up.add_argument(
         "--provider",
         choices=("auto", "local", "kind", "existing"),
         default="auto",
@@ -268,6 +274,15 @@ def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser
         default="auto",
         help="auto: python:3.12-slim, or Debian by debootstrap without a registry",
     )
+    context = _command(
+        verbs, "context", actions.make_image_context,
+        "make the build context of images for another builder",
+        "lab image context context nvdra-gpu-plugin nvdra-cd-plugin\n"
+        "docker build --file packages/nvdra-gpu-plugin/Dockerfile context",
+    )  # fmt: skip
+    context.add_argument("folder", help="the folder to make")
+    context.add_argument("package", nargs="+", help="the packages whose images are built")
+    context.add_argument("--python", default="3.12", help="of the base image (3.12)")
     load = _command(
         verbs, "load", actions.load_images, "import images into every node",
         "lab image load\nlab image load my-image.tar --name two",

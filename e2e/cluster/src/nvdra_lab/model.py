@@ -83,6 +83,7 @@ class Lab(BaseModel):
     profile: str | None
     kubernetes: str
     gates: dict[str, bool] = {}
+    has_audit_log: bool = False
     nodes: tuple[Node, ...]
 
     @property
@@ -117,6 +118,7 @@ def plan(
     gates: Mapping[str, bool],
     *,
     has_ipv6: bool = False,
+    has_audit_log: bool = False,
 ) -> Lab:
     """A local lab: names and addresses for everything in it.
 
@@ -128,6 +130,7 @@ def plan(
         kubernetes: The patch release.
         gates: The feature gates that the user asks for, besides those that the release needs.
         has_ipv6: Whether nodes and pods have IPv6 addresses, which come first, beside IPv4.
+        has_audit_log: Whether the API server writes down who asked it for what.
 
     Raises:
         LabError: The name or the number of nodes cannot be used.
@@ -142,6 +145,7 @@ def plan(
         profile=profile,
         kubernetes=kubernetes,
         gates=versions.gates(kubernetes, gates),
+        has_audit_log=has_audit_log,
         nodes=tuple(_node(index, number, has_ipv6=has_ipv6) for number in range(1, node_count + 1)),
     )
 

@@ -1,22 +1,22 @@
-"""A real API server with the CRDs of ComputeDomain and ComputeDomainClique, for all tests."""
+"""A real API server with the CRDs of ComputeDomain and ComputeDomainClique."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from nvdra_testing.control_plane import apiserver, domain_objects
+from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.controller import ControllerProcess
 from nvdra_testing.control_plane.domain_installation import DriverInstallation
 from nvdra_testing.polling import wait_until
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    with apiserver.run_apiserver(tmp_path_factory.mktemp("api")) as running:
-        domain_objects.install_crds(running)
-        yield running
+@pytest.fixture(scope="module")
+def server(shared_apiserver_with_crds: ApiServer) -> ApiServer:
+    """The API server, without domains of other tests, for which controllers would work."""
+    domain_objects.remove_all_domains(shared_apiserver_with_crds)
+    return shared_apiserver_with_crds
 
 
 @pytest.fixture

@@ -54,7 +54,13 @@ async def _opened(stack: AsyncExitStack) -> ControllerSandbox:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "kind",
-    [CreateDomain, FirstDaemonJoins, RepairChildren, DeleteFormedDomain, DeleteFormingDomain],
+    [
+        CreateDomain,
+        FirstDaemonJoins,
+        DeleteFormedDomain,
+        pytest.param(RepairChildren, marks=pytest.mark.soak),
+        pytest.param(DeleteFormingDomain, marks=pytest.mark.soak),
+    ],
     ids=lambda kind: kind.name,
 )
 async def test_the_next_controller_completes_the_work_after_a_kill_at_any_write(
@@ -63,6 +69,7 @@ async def test_the_next_controller_completes_the_work_after_a_kill_at_any_write(
     await _run(sandboxes, kind(), KILLED, campaigns)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", [CreateDomain, DeleteFormedDomain], ids=lambda kind: kind.name)
 async def test_a_leader_that_is_stopped_at_any_write_hands_over_and_writes_no_more(
@@ -71,6 +78,7 @@ async def test_a_leader_that_is_stopped_at_any_write_hands_over_and_writes_no_mo
     await _run(sandboxes, kind(), LEADER_TERMINATED, campaigns)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_a_leader_that_is_killed_at_any_write_is_replaced_when_its_lease_expires(
     sandboxes: list[ControllerSandbox], campaigns: Campaigns

@@ -232,7 +232,7 @@ async def test_nothing_is_requested_while_nothing_changes(
     world.write_clique_entries(
         uid, domain_objects.clique_entry(node, 0, podUID=pod["metadata"]["uid"])
     )
-    await wait_until(lambda: world.status()["status"] == "Ready")
+    await wait_until(lambda: world.status()["readyNodes"] == 1)
 
     def requests() -> float:
         return sum(

@@ -108,7 +108,7 @@ async def test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count(
     a = world.create_labelled_node("a", uid)
     pod = world.create_running_daemon_pod(a, uid)
     world.write_clique_entries(uid, entry(a, pod, 0))
-    await wait_until(lambda: world.status()["status"] == "Ready")
+    await wait_until(lambda: world.status()["readyNodes"] == 1)
 
     path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}/status"
     world.server.request("PUT", path, {**pod, "status": stopped(pod, container)})
@@ -241,7 +241,7 @@ async def test_a_domain_whose_nodes_are_not_connected_is_ready_and_degraded(
     nodes = [world.create_labelled_node(name, uid) for name in ("a", "b")]
     pods = [world.create_running_daemon_pod(node, uid, at) for at, node in enumerate(nodes)]
     world.write_clique_entries(uid, *(entry(node, pods[at], at) for at, node in enumerate(nodes)))
-    await wait_until(lambda: world.status()["status"] == "Ready")
+    await wait_until(lambda: world.status()["readyNodes"] == 2)
     assert world.condition("Degraded")[0] == "False"
 
     broken = json.dumps({"broken": {nodes[1]: "VERSION_MISMATCH"}})

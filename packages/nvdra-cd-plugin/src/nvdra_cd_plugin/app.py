@@ -52,6 +52,7 @@ from nvdra_cd_plugin.membership.node_labels import NodeLabels
 from nvdra_cd_plugin.membership.node_membership import NodeMembership
 from nvdra_cd_plugin.node.file_worker import FileWorker
 from nvdra_cd_plugin.node.imex_devices import ImexDevices
+from nvdra_cd_plugin.node.reference_checkpoint import ReferenceCheckpoint
 from nvdra_cd_plugin.publishing.pool_updater import PoolUpdater
 from nvdra_cd_plugin.settings import Settings
 
@@ -145,6 +146,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             recovery.done,
             specs,
             directories,
+            ReferenceCheckpoint(settings.plugin_dir),
             files,
             None if settings.is_host_managed else membership,
         )
@@ -156,6 +158,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 pool_updater=pool_updater.run(),
                 clique_label=pool_updater.run_clique_label(),
                 cleanup=cleanup.run(),
+                reference_checkpoint=cleanup.remove_reference_checkpoint(),
             )
         )
         driver = Driver(

@@ -83,6 +83,31 @@ async def test_stale_files_are_removed_at_the_start(rig: DomainRig) -> None:
     assert spec.exists()
 
 
+async def test_the_checkpoint_of_the_reference_driver_stays_until_its_last_claim_is_unprepared(
+    rig: DomainRig,
+) -> None:
+    await rig.start()
+    domain = rig.create_domain()
+    daemon, claim = await rig.make_daemon_ready(domain), rig.create_channel_claim(domain)
+    answers = {each: await rig.prepare(each) for each in (daemon, claim)}
+    await rig.stop()
+    (rig.plugin_dir / "state.sqlite").write_bytes(b"")
+    _checkpoint(rig, answers)
+    left = rig.plugin_dir / "checkpoint.json"
+    prepared = {claim.uid: {"checkpointState": "PrepareCompleted", "status": {}}}
+    left.write_text(json.dumps({"checksum": 1, "v1": {}, "v2": {"preparedClaims": prepared}}))
+    stale = rig.plugin_dir / "domains" / "99999999-2222-3333-4444-555555555555"
+    stale.mkdir()
+    await rig.start()
+    await rig.poll_until(lambda: not stale.exists(), "the look at what is left over")
+    assert set(rig.recorded_claims()) == {daemon.uid, claim.uid}
+    assert left.exists()
+
+    assert await rig.unprepare(claim) == ""
+    await rig.poll_until(lambda: not left.exists(), "the checkpoint to go")
+    assert set(rig.recorded_claims()) == {daemon.uid}
+
+
 async def test_lost_records_are_recovered_from_the_checkpoint(rig: DomainRig) -> None:
     await rig.start()
     domain = rig.create_domain()

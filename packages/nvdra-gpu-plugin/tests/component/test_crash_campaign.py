@@ -46,7 +46,14 @@ WITH_STEPS = (
 @pytest.mark.protocol("P32")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "kind", [FirstStart, StartAfterKill, Prepare, Unprepare], ids=lambda kind: kind.name
+    "kind",
+    [
+        pytest.param(FirstStart, marks=pytest.mark.soak),
+        pytest.param(StartAfterKill, marks=pytest.mark.soak),
+        Prepare,
+        Unprepare,
+    ],
+    ids=lambda kind: kind.name,
 )
 async def test_after_a_kill_at_any_call_a_start_and_the_kubelets_retry_recover(
     kind: type[Operation], server: ApiServer, campaigns: Campaigns

@@ -5,8 +5,6 @@ import json
 import signal
 import sqlite3
 import time
-from collections.abc import Sequence
-from itertools import product
 from typing import Any, TypeVar
 
 import pytest
@@ -181,6 +179,7 @@ async def test_a_claim_of_two_gpus_has_both_or_nothing(rig: Rig) -> None:
     assert_nothing_is_left(rig)
 
 
+@pytest.mark.soak
 async def test_work_goes_on_when_the_kubelet_gives_up_and_its_retry_finds_the_device(
     rig: Rig,
 ) -> None:
@@ -237,6 +236,7 @@ async def test_a_device_in_use_is_destroyed_as_soon_as_it_is_free(rig: Rig) -> N
     assert_nothing_is_left(rig)
 
 
+@pytest.mark.soak
 async def test_what_could_not_be_undone_is_undone_without_a_call(rig: Rig) -> None:
     await rig.start(GATE)
     rig.node.simctl("fault", "add", CREATE_COMPUTE, "--result", "UNKNOWN")
@@ -261,6 +261,7 @@ async def test_a_claim_that_was_not_undone_is_finished_by_its_retry(rig: Rig) ->
     assert_nothing_is_left(rig)
 
 
+@pytest.mark.soak
 async def test_a_gpu_that_is_lost_meanwhile_keeps_the_record_until_it_is_back(rig: Rig) -> None:
     await rig.start(GATE)
     claim, _ = await prepared(rig, LARGE)
@@ -290,30 +291,13 @@ async def test_an_instance_of_an_administrator_is_left_alone_and_named(rig: Rig)
     assert "no claim has made" in refused.error, "it is still there"
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Where the plugin is killed, and what the kubelet does next.
-
-    A usual run follows each kill by one of these, `--soak` by all.
-    """
-    is_soak = bool(metafunc.config.getoption("--soak"))
-    if metafunc.function is test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind:
-        calls = list(product(IN_PREPARE, ("before", "after")))
-        kills = [(*call, retry) for call, retry in followed(calls, is_soak=is_soak)]
-        metafunc.parametrize(("function", "moment", "retries"), kills)
-    if metafunc.function is test_a_plugin_that_is_killed_in_an_unprepare_leaves_nothing_behind:
-        metafunc.parametrize(("function", "retries"), followed(IN_UNPREPARE, is_soak=is_soak))
+THE_KUBELET_THEN = pytest.mark.parametrize("retries", ["prepare", "unprepare", "nothing"])
 
 
-def followed(calls: Sequence[T], *, is_soak: bool) -> list[tuple[T, str]]:
-    """Each call with all that may follow, or with one of these by turns."""
-    return [
-        (call, retry)
-        for at, call in enumerate(calls)
-        for number, retry in enumerate(("prepare", "unprepare", "nothing"))
-        if is_soak or at % 3 == number
-    ]
-
-
+@pytest.mark.soak
+@THE_KUBELET_THEN
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("function", IN_PREPARE)
 async def test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind(
     rig: Rig, function: str, retries: str, moment: str
 ) -> None:
@@ -337,6 +321,9 @@ async def test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind(
     assert_nothing_is_left(rig)
 
 
+@pytest.mark.soak
+@THE_KUBELET_THEN
+@pytest.mark.parametrize("function", IN_UNPREPARE)
 async def test_a_plugin_that_is_killed_in_an_unprepare_leaves_nothing_behind(
     rig: Rig, function: str, retries: str
 ) -> None:
@@ -395,6 +382,7 @@ async def test_after_a_reboot_the_device_is_there_again_without_a_call(rig: Rig)
     assert_nothing_is_left(rig)
 
 
+@pytest.mark.soak
 async def test_a_claim_of_an_earlier_boot_is_unprepared_and_touches_nothing_of_others(
     rig: Rig,
 ) -> None:
@@ -413,6 +401,7 @@ async def test_a_claim_of_an_earlier_boot_is_unprepared_and_touches_nothing_of_o
     assert rig.recorded_claims() == {}
 
 
+@pytest.mark.soak
 async def test_a_spec_that_was_removed_is_written_again(rig: Rig) -> None:
     await rig.start(GATE)
     await prepared(rig, LARGE)
@@ -436,6 +425,7 @@ async def test_a_whole_gpu_is_taken_out_of_mig_mode_for_its_claim(rig: Rig) -> N
     assert json.loads(record)["steps"] == []
 
 
+@pytest.mark.soak
 async def test_with_the_gate_off_held_devices_are_destroyed_with_their_claims(rig: Rig) -> None:
     await rig.start(GATE)
     claim, before = await prepared(rig, LARGE)
@@ -448,6 +438,7 @@ async def test_with_the_gate_off_held_devices_are_destroyed_with_their_claims(ri
     await rig.wait_until(lambda: WHOLE in rig.devices(), "the whole GPU", timeout_s=30)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("flags", [(GATE,), (f"{GATE},NVMLDeviceHealthCheck=true",)])
 async def test_devices_of_claims_are_no_change_of_the_node(
     rig: Rig, flags: tuple[str, ...]
@@ -464,6 +455,7 @@ async def test_devices_of_claims_are_no_change_of_the_node(
     assert rig.node.nvml_calls("nvmlInitWithFlags") == opened
 
 
+@pytest.mark.soak
 async def test_a_record_that_was_lost_comes_back_with_what_was_made(rig: Rig) -> None:
     kubelet = CheckpointFile(rig.node.kubelet)
     await rig.start(GATE)

@@ -56,7 +56,10 @@ async def test_the_kubelet_is_told_of_a_gpu_that_falls_ill_why_and_that_it_is_we
     assert device.message.startswith("gpu-3 has reported XID 48: drain and reset it")
     rig.node.simctl("gpu", "lose", "6")
     await told(rig, cache, gpu_3="Unhealthy", gpu_6="Unhealthy")
-    assert "has fallen off the bus" in cache.device(rig.driver, "gpu-6").message
+    # A call that failed is told first, what it means as soon as the GPU has been looked at.
+    await rig.wait_until(
+        lambda: "has fallen off the bus" in cache.device(rig.driver, "gpu-6").message, "the reason"
+    )
     rig.node.simctl("recovery", "3", "none")
     rig.node.simctl("gpu", "restore", "6")
     await told(rig, cache)

@@ -84,6 +84,7 @@ async def test_an_xid_that_needs_a_reset_taints_its_gpu_and_no_other(rig: Rig) -
     await rig.wait_until(lambda: counted(rig) == counts, f"the counts {counts}")
 
 
+@pytest.mark.soak
 async def test_errors_of_applications_and_those_that_need_nothing_taint_no_gpu(rig: Rig) -> None:
     await started(rig)
     for gpu, xid in (("1", "13"), ("2", "31"), ("4", "63")):
@@ -95,6 +96,7 @@ async def test_errors_of_applications_and_those_that_need_nothing_taint_no_gpu(r
     await tainted(rig, gpu_6=["gpu.nvidia.com/xid=95:NoSchedule"])
 
 
+@pytest.mark.soak
 async def test_an_xid_that_an_administrator_ignores_taints_no_gpu(rig: Rig) -> None:
     await started(rig, "--additional-xids-to-ignore=48, 62")
     rig.node.simctl("xid", "1", "48")
@@ -111,6 +113,7 @@ async def test_a_recovery_action_is_noticed_without_any_event(rig: Rig) -> None:
     await tainted(rig, gpu_5=["gpu.nvidia.com/xid=154:NoSchedule"])
 
 
+@pytest.mark.soak
 async def test_a_restart_keeps_the_taints_and_writes_no_slice(rig: Rig) -> None:
     await started(rig)
     rig.node.simctl("xid", "3", "48")
@@ -124,6 +127,7 @@ async def test_a_restart_keeps_the_taints_and_writes_no_slice(rig: Rig) -> None:
     assert versions(rig) == before
 
 
+@pytest.mark.soak
 async def test_a_gpu_that_was_reset_during_a_release_heals(rig: Rig) -> None:
     await started(rig)
     rig.node.simctl("xid", "3", "48")
@@ -138,6 +142,7 @@ async def test_a_gpu_that_was_reset_during_a_release_heals(rig: Rig) -> None:
     await tainted(rig, gpu_3=["gpu.nvidia.com/xid=95:NoSchedule"])
 
 
+@pytest.mark.soak
 async def test_where_the_driver_cannot_tell_an_xid_is_enough_until_an_administrator_resumes(
     rig: Rig,
 ) -> None:
@@ -176,6 +181,7 @@ async def test_a_gpu_that_cannot_be_listened_to_says_so_and_keeps_nobody_away(ri
     await tainted(rig, gpu_4=["gpu.nvidia.com/unmonitored=:None"])
 
 
+@pytest.mark.soak
 async def test_broken_memory_taints_a_gpu_once_no_row_is_left_to_replace_it(rig: Rig) -> None:
     await started(rig)
     rig.node.simctl("row-remapping", "1", "pending")
@@ -208,6 +214,7 @@ async def test_a_gpu_that_does_not_work_in_its_fabric_is_tainted_until_it_does(r
     )
 
 
+@pytest.mark.soak
 async def test_a_look_costs_one_call_for_each_gpu_and_a_second_one_every_half_minute(
     rig: Rig,
 ) -> None:
@@ -250,6 +257,7 @@ async def rig_without_taints(server_without_taints: ApiServer) -> AsyncIterator[
         yield rig
 
 
+@pytest.mark.soak
 async def test_where_taints_are_dropped_it_is_said_and_a_lost_gpu_is_withdrawn(
     rig_without_taints: Rig,
 ) -> None:

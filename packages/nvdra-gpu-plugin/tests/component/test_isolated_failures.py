@@ -5,6 +5,7 @@ import signal
 import sqlite3
 from contextlib import closing
 
+import pytest
 from nvdra_testing.kubelet.kubelet_client import RegisteredPlugin
 from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig
@@ -84,6 +85,7 @@ async def test_work_goes_on_when_its_caller_has_gone_and_its_failure_is_told_onc
     assert "never retrieved" not in rig.process.log.read_text()
 
 
+@pytest.mark.soak
 async def test_a_plugin_that_starts_without_an_api_server_serves_what_is_held_and_recovers(
     rig: Rig,
 ) -> None:

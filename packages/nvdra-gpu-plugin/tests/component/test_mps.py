@@ -92,6 +92,7 @@ async def test_an_unprepare_needs_no_api_server_and_waits_for_the_daemon(
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone", timeout_s=60)
 
 
+@pytest.mark.soak
 async def test_a_daemon_that_is_not_ready_is_told_with_its_pods_words_and_the_retry_finds_it(
     rig: Rig, pods: MpsPods
 ) -> None:
@@ -125,6 +126,7 @@ async def test_a_daemon_that_is_not_ready_is_told_with_its_pods_words_and_the_re
     rig.server.request("DELETE", path)
 
 
+@pytest.mark.soak
 async def test_a_killed_plugin_finds_its_daemons_and_a_deployment_that_was_deleted_is_made_again(
     rig: Rig, pods: MpsPods
 ) -> None:
@@ -171,6 +173,7 @@ async def test_after_a_reboot_the_daemon_of_a_held_claim_runs_again(
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
+@pytest.mark.soak
 async def test_a_mig_device_is_made_and_shared(rig: Rig, pods: MpsPods) -> None:
     await rig.start(*FLAGS)
     claim = rig.create_claim(MADE, config=plugin.shared_by_mps("MigDeviceConfig"))
@@ -186,6 +189,7 @@ async def test_a_mig_device_is_made_and_shared(rig: Rig, pods: MpsPods) -> None:
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
+@pytest.mark.soak
 async def test_after_a_reboot_a_mig_device_is_made_again_before_its_daemon_runs(
     rig: Rig, pods: MpsPods
 ) -> None:
@@ -212,6 +216,7 @@ async def test_after_a_reboot_a_mig_device_is_made_again_before_its_daemon_runs(
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
+@pytest.mark.soak
 async def test_a_mig_device_of_an_administrator_is_shared_and_stays(
     rig: Rig, pods: MpsPods
 ) -> None:
@@ -234,6 +239,7 @@ async def test_a_mig_device_of_an_administrator_is_shared_and_stays(
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("devices", "kind"),
     [(("gpu-0", "gpu-1"), "GpuConfig"), ((MADE,), "MigDeviceConfig")],
@@ -332,6 +338,7 @@ async def test_a_claim_that_is_prepared_again_at_once_has_a_daemon_of_its_own(
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
+@pytest.mark.soak
 async def test_a_deployment_whose_directory_is_gone_is_deleted_at_the_start(
     rig: Rig, pods: MpsPods
 ) -> None:
@@ -349,6 +356,7 @@ async def test_a_deployment_whose_directory_is_gone_is_deleted_at_the_start(
     await rig.wait_until(lambda: not pods.deployments(), "the Deployment to be gone")
 
 
+@pytest.mark.soak
 async def test_a_claim_whose_record_is_lost_keeps_its_daemon_and_is_unprepared_properly(
     rig: Rig, pods: MpsPods
 ) -> None:
@@ -371,6 +379,7 @@ async def test_a_claim_whose_record_is_lost_keeps_its_daemon_and_is_unprepared_p
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
+@pytest.mark.soak
 async def test_a_claim_is_unprepared_properly_after_the_gate_was_switched_off(
     rig: Rig, pods: MpsPods
 ) -> None:

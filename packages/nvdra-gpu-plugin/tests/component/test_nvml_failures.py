@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig, cdi_names
 
@@ -90,6 +91,7 @@ async def test_a_claim_that_waits_for_a_board_goes_on_as_soon_as_the_board_answe
     assert not waiting.result()[claim.uid].error
 
 
+@pytest.mark.soak
 async def test_a_held_claim_of_a_board_that_hangs_after_a_restart_is_answered_once_it_answers(
     rig: Rig,
 ) -> None:
@@ -128,6 +130,7 @@ async def test_a_board_that_falls_off_the_bus_is_withdrawn_and_offered_again_whe
     assert (await rig.dra.prepare([held]))[held.uid] == before
 
 
+@pytest.mark.soak
 async def test_a_board_that_is_unplugged_goes_and_one_that_is_plugged_in_comes(rig: Rig) -> None:
     await rig.start()
     held = rig.create_claim("gpu-0")
@@ -142,6 +145,7 @@ async def test_a_board_that_is_unplugged_goes_and_one_that_is_plugged_in_comes(r
     assert (await rig.dra.prepare([held]))[held.uid] == before
 
 
+@pytest.mark.soak
 async def test_a_board_that_is_plugged_in_while_another_one_is_slow_is_found(rig: Rig) -> None:
     await rig.start()
     slow = rig.create_claim("gpu-2")
@@ -154,6 +158,7 @@ async def test_a_board_that_is_plugged_in_while_another_one_is_slow_is_found(rig
     await offered(rig, ALL)
 
 
+@pytest.mark.soak
 async def test_gpus_stay_offered_while_nvml_takes_long_to_close(rig: Rig) -> None:
     await rig.start()
     async with unplugged(rig, "4"):
@@ -212,6 +217,7 @@ async def test_a_claim_for_a_board_that_is_known_not_to_answer_is_refused_at_onc
     assert not (await rig.dra.prepare([first]))[first.uid].error
 
 
+@pytest.mark.soak
 async def test_a_claim_for_a_board_that_never_answered_is_refused_at_once_after_ten_seconds(
     rig: Rig,
 ) -> None:
@@ -247,6 +253,7 @@ async def test_the_boards_of_a_claim_are_asked_side_by_side(rig: Rig) -> None:
     assert 0.7 <= time.monotonic() - began < 4, "eight boards one after the other need 5.6 s"
 
 
+@pytest.mark.soak
 async def test_a_board_of_a_claim_that_is_lost_is_told_although_another_hangs(rig: Rig) -> None:
     await rig.start()
     rig.node.simctl(*HANG, "1")
@@ -257,6 +264,7 @@ async def test_a_board_of_a_claim_that_is_lost_is_told_although_another_hangs(ri
     assert time.monotonic() - began < 4
 
 
+@pytest.mark.soak
 async def test_eight_boards_that_hang_do_not_keep_the_plugin_from_ending_in_time(
     rig: Rig,
 ) -> None:
@@ -275,6 +283,7 @@ async def test_eight_boards_that_hang_do_not_keep_the_plugin_from_ending_in_time
     assert not rig.recorded_claims()
 
 
+@pytest.mark.soak
 async def test_nvml_that_hangs_when_it_is_opened_is_told_of_and_waited_for(rig: Rig) -> None:
     rig.node.simctl("slow", "-1", "--function", "nvmlInit*")
     rig.process = rig.launch()
@@ -308,6 +317,7 @@ async def test_a_device_node_that_vanishes_withdraws_its_gpu_until_it_is_back(ri
     assert cdi_names(answer)[0].rpartition("=")[2] in before
 
 
+@pytest.mark.soak
 async def test_a_device_node_that_became_another_device_is_handed_to_nobody(rig: Rig) -> None:
     await rig.start()
     node = rig.node.roots.dev / "nvidia1"
@@ -325,6 +335,7 @@ async def test_a_device_node_that_became_another_device_is_handed_to_nobody(rig:
     assert "which is not of the NVIDIA driver" in text
 
 
+@pytest.mark.soak
 async def test_a_file_of_the_driver_that_vanishes_withdraws_all_gpus_until_it_is_back(
     rig: Rig,
 ) -> None:

@@ -124,6 +124,7 @@ async def test_a_released_plugin_has_nothing_of_the_driver_open_and_publishes_th
     assert "ends with: nvdra-gpu-plugin resume" in of_node(rig, "NvmlReleased")[0]["message"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("persistence", "is_blocked"), [(0, True), (1, True), (1, False)])
 @pytest.mark.parametrize("gates", ["", "NVMLDeviceHealthCheck=true"])
 async def test_what_the_driver_refuses_while_the_plugin_uses_nvml_is_done_after_a_release(
@@ -170,6 +171,7 @@ async def test_what_the_driver_refuses_while_the_plugin_uses_nvml_is_done_after_
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("rig", ["dgx-a100"], indirect=True)
 async def test_a_mig_mode_that_waits_for_a_reset_takes_effect_during_a_release(rig: Rig) -> None:
     await rig.start()
@@ -234,6 +236,7 @@ async def test_gpus_that_claims_hold_are_named_and_nothing_is_released(rig: Rig)
     assert not open_files_of_the_driver(rig)
 
 
+@pytest.mark.soak
 async def test_the_settings_that_a_gpu_would_lose_are_named(rig: Rig) -> None:
     set_persistence(rig, 5, 0)
     await rig.start()
@@ -263,6 +266,7 @@ async def test_an_annotation_releases_nvml_until_it_is_removed(rig: Rig) -> None
     assert "the annotation was removed" in of_node(rig, "NvmlResumed")[0]["message"]
 
 
+@pytest.mark.soak
 async def test_an_annotation_waits_for_the_claims_that_hold_gpus(rig: Rig) -> None:
     """The Event of the Node names the GPUs, and no claim of a tenant."""
     await rig.start()
@@ -279,6 +283,7 @@ async def test_an_annotation_waits_for_the_claims_that_hold_gpus(rig: Rig) -> No
     await released(rig)
 
 
+@pytest.mark.soak
 async def test_an_annotation_with_force_releases_nvml_although_a_claim_holds_a_gpu(
     rig: Rig,
 ) -> None:
@@ -290,6 +295,7 @@ async def test_an_annotation_with_force_releases_nvml_although_a_claim_holds_a_g
     assert not open_files_of_the_driver(rig)
 
 
+@pytest.mark.soak
 async def test_a_release_ends_by_itself_and_its_annotation_is_not_heeded_again(rig: Rig) -> None:
     await rig.start()
     annotate(rig, "2s")
@@ -313,6 +319,7 @@ async def test_an_annotation_that_is_not_valid_is_told_of(rig: Rig) -> None:
     assert not is_released(rig)
 
 
+@pytest.mark.soak
 async def test_a_successor_starts_released_and_writes_no_slice(rig: Rig) -> None:
     await rig.start()
     before = versions(rig)
@@ -333,6 +340,7 @@ async def test_a_successor_starts_released_and_writes_no_slice(rig: Rig) -> None
     assert versions(rig) == before
 
 
+@pytest.mark.soak
 async def test_a_release_that_nobody_ended_is_over_for_a_later_process(rig: Rig) -> None:
     await rig.start()
     rig.command("release", "--for=3s")
@@ -343,6 +351,7 @@ async def test_a_release_that_nobody_ended_is_over_for_a_later_process(rig: Rig)
     assert open_files_of_the_driver(rig)
 
 
+@pytest.mark.soak
 async def test_a_call_that_hangs_ends_the_process_and_its_successor_starts_released(
     rig: Rig,
 ) -> None:
@@ -364,6 +373,7 @@ async def test_a_call_that_hangs_ends_the_process_and_its_successor_starts_relea
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
 
 
+@pytest.mark.soak
 async def test_the_command_resume_ends_the_release_of_an_annotation(rig: Rig) -> None:
     await rig.start()
     annotate(rig, "true")
@@ -378,6 +388,7 @@ async def test_the_command_resume_ends_the_release_of_an_annotation(rig: Rig) ->
     assert rig.run_command("release", "--for=soon").returncode == 1
 
 
+@pytest.mark.soak
 async def test_a_driver_that_was_replaced_meanwhile_is_used_afterwards(rig: Rig) -> None:
     await rig.start()
     rig.command("release")

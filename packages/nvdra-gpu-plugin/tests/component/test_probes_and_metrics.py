@@ -61,7 +61,7 @@ async def test_a_node_without_a_driver_stays_up_says_so_and_recovers_alone(rig: 
     assert "install or repair the NVIDIA driver" in (await dra.prepare([claim]))[claim.uid].error
     hidden.rename(library)
     await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "the driver to be found")
-    assert len(rig.devices()) == 8
+    await rig.wait_until(lambda: len(rig.devices()) == 8, "the GPUs")
     assert not (await dra.prepare([claim]))[claim.uid].error
 
 

@@ -86,6 +86,7 @@ async def test_a_restart_writes_no_slice(rig: Rig) -> None:
     assert all("consumesCounters" not in device for device in rig.devices().values())
 
 
+@pytest.mark.soak
 async def test_nothing_is_asked_again_while_nothing_changes(rig: Rig) -> None:
     await rig.start(GATE)
     function = "nvmlDeviceGetGpuInstancePossiblePlacements_v2"
@@ -105,6 +106,7 @@ SIXTEEN = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("rig", [(None, SIXTEEN)], indirect=True)
 async def test_sixteen_gpus_with_all_their_parts_are_within_the_limits(rig: Rig) -> None:
     await rig.start(GATE)
@@ -117,6 +119,7 @@ async def test_sixteen_gpus_with_all_their_parts_are_within_the_limits(rig: Rig)
     }
 
 
+@pytest.mark.soak
 async def test_what_an_administrator_has_made_is_left_alone_and_subtracted(rig: Rig) -> None:
     rig.node.nvidia_smi("-i", "0", "-mig", "1")
     rig.node.make_mig_device(0, "3g.40gb", 4)
@@ -186,6 +189,7 @@ async def unserved(tmp_path: Path) -> AsyncIterator[Rig]:
             yield rig
 
 
+@pytest.mark.soak
 async def test_where_counters_are_dropped_no_partition_is_published_until_they_are_kept(
     unserved: Rig,
 ) -> None:

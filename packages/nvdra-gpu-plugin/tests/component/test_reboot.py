@@ -8,6 +8,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_cdi.cache import Cache
 from nvdra_cdi.errors import CDIError
@@ -65,6 +66,7 @@ async def test_a_held_claim_has_its_answer_and_a_spec_with_the_device_numbers_of
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
 
 
+@pytest.mark.soak
 async def test_a_held_claim_has_its_answer_and_the_driver_that_was_upgraded_with_the_reboot(
     rig: Rig,
 ) -> None:
@@ -88,6 +90,7 @@ async def test_a_held_claim_has_its_answer_and_the_driver_that_was_upgraded_with
     await rig.wait_until(lambda: edits_of(rig, cdi_names(before)) is None, "its names to go")
 
 
+@pytest.mark.soak
 async def test_a_held_claim_has_no_spec_without_nvidia_uvm_until_it_is_loaded(rig: Rig) -> None:
     """A container that started without it would find no CUDA; the kubelet repeats its start."""
     await rig.start()
@@ -102,6 +105,7 @@ async def test_a_held_claim_has_no_spec_without_nvidia_uvm_until_it_is_loaded(ri
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
 
 
+@pytest.mark.soak
 async def test_a_gpu_that_has_another_minor_number_is_followed_by_its_uuid(rig: Rig) -> None:
     await rig.start()
     claim, before = await prepared(rig, "gpu-0")
@@ -151,6 +155,7 @@ async def test_where_a_board_has_gone_and_the_minors_close_up_no_held_gpu_is_off
     assert uuid_of(rig, "gpu-3") == ours
 
 
+@pytest.mark.soak
 async def test_a_gpu_that_is_not_there_after_the_reboot_is_unhealthy_until_it_is_back(
     rig: Rig,
 ) -> None:

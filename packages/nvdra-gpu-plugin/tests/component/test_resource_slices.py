@@ -159,6 +159,7 @@ def without_dra(tmp_path: Path) -> Iterator[ApiServer]:
         yield server
 
 
+@pytest.mark.soak
 async def test_a_cluster_without_dra_is_told_of_until_it_serves_it(
     rig: Rig, without_dra: ApiServer
 ) -> None:

@@ -10,16 +10,27 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from socket import AF_UNIX, socket
+from typing import Any
 
 import pytest
 from nvdra_runtime.node.instance_lock import InstanceLock
 from nvdra_testing import releases
+from nvdra_testing.hardware.gpu_modes import gpu_instances
 from nvdra_testing.node import plugin, rollouts
 from nvdra_testing.node.plugin import PluginProcess
 from nvdra_testing.node.rig import Rig, cdi_names
 from nvdra_testing.node.rollouts import CreateClaim, launch_next, load, start_next, wait_takeover
 
+KUBELET_PREFERS = pytest.mark.parametrize(
+    "prefers_oldest",
+    [
+        pytest.param(False, id="newest first"),
+        pytest.param(True, id="oldest first", marks=pytest.mark.soak),
+    ],
+)
+
 RELEASED = ("nvdra-api", "nvdra-cdi", "nvdra-gpu-plugin")
+DYNAMIC_MIG = "--feature-gates=DynamicMIG=true"
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +55,12 @@ def slice_versions(rig: Rig) -> set[tuple[str, str]]:
     return {(s["metadata"]["uid"], s["metadata"]["resourceVersion"]) for s in rig.slices()}
 
 
+def devices_of(resource_slice: dict[str, Any]) -> list[dict[str, Any]]:
+    """The devices of a slice."""
+    found: list[dict[str, Any]] = resource_slice["spec"].get("devices", [])
+    return found
+
+
 def sockets(rig: Rig) -> set[str]:
     """The names of the node's sockets."""
     return {path.name for path in rig.node.kubelet.rglob("*.sock")}
@@ -58,7 +75,7 @@ def metric(process: PluginProcess, name: str) -> float:
     return float(value)
 
 
-@pytest.mark.parametrize("prefers_oldest", [False, True], ids=["newest first", "oldest first"])
+@KUBELET_PREFERS
 async def test_no_call_fails_while_an_instance_is_replaced_under_load(
     rig: Rig, prefers_oldest: bool
 ) -> None:
@@ -93,6 +110,7 @@ async def test_no_call_fails_while_an_instance_is_replaced_under_load(
     assert not (await rig.kubelet.plugins[rig.driver].unprepare([held]))[held.uid].error
 
 
+@pytest.mark.soak
 async def test_calls_wait_for_the_next_instance_while_the_active_one_is_killed(rig: Rig) -> None:
     await rig.start()
     async with load(rig, creators(rig)) as running:
@@ -106,6 +124,7 @@ async def test_calls_wait_for_the_next_instance_while_the_active_one_is_killed(r
     await rig.wait_until(lambda: sockets(rig).isdisjoint(CLASSIC), "the dead sockets to be gone")
 
 
+@pytest.mark.soak
 async def test_an_instance_that_is_killed_while_it_stands_by_harms_no_later_call(rig: Rig) -> None:
     await rig.start()
     second = await start_next(rig)
@@ -132,7 +151,8 @@ async def test_an_instance_that_is_killed_while_it_takes_over_loses_no_claim(rig
     await rig.wait_until(lambda: sockets(rig) == CLASSIC, "the dead sockets to be gone")
 
 
-@pytest.mark.parametrize("prefers_oldest", [False, True], ids=["newest first", "oldest first"])
+@pytest.mark.soak
+@KUBELET_PREFERS
 async def test_a_claim_that_waits_for_a_gpu_gets_it_after_the_rollout(
     rig: Rig, prefers_oldest: bool
 ) -> None:
@@ -156,6 +176,7 @@ async def test_a_claim_that_waits_for_a_gpu_gets_it_after_the_rollout(
     assert set(rig.recorded_claims()) == {waiter.uid}
 
 
+@pytest.mark.soak
 async def test_an_old_kubelet_knows_the_next_instance_only_after_the_takeover(rig: Rig) -> None:
     rollouts.set_kubelet_version(rig, "v1.32.13")
     await rig.start("--pod-name=the-first")
@@ -177,6 +198,7 @@ async def test_an_old_kubelet_knows_the_next_instance_only_after_the_takeover(ri
     assert not (await rig.kubelet.plugins[rig.driver].prepare([claim]))[claim.uid].error
 
 
+@pytest.mark.soak
 async def test_an_instance_takes_over_from_the_release_before_under_load(
     rig: Rig, release_environ: dict[str, str]
 ) -> None:
@@ -210,6 +232,40 @@ async def test_the_release_before_reads_what_this_one_wrote(
     assert (await dra.prepare([held]))[held.uid] == before
     assert not (await dra.unprepare([held]))[held.uid].error
     assert rig.recorded_claims() == {}
+
+
+@pytest.mark.soak
+async def test_the_release_before_refuses_a_mig_device_that_was_made_and_leaves_it_behind(
+    rig: Rig, release_environ: dict[str, str]
+) -> None:
+    """Version 0.1.0 has no MIG devices, and nobody later can tell it from an administrator's."""
+    await rig.start(DYNAMIC_MIG)
+    held = rig.create_claim("gpu-0-mig-1g10gb-19-0")
+    assert not (await rig.dra.prepare([held]))[held.uid].error
+    own_spec = rig.node.cdi / f"k8s.gpu.nvidia.com-claim-device_{held.uid}.yaml"
+    await rig.stop()
+    rig.process = rig.launch(environ=release_environ, program=RELEASE)
+    dra = await rig.kubelet.wait_registered(rig.driver, plugin.START_S)
+    await rollouts.wait_ready(rig, rig.process)
+    text = (await dra.prepare([held]))[held.uid].error
+    assert text.startswith("UnknownDevice: gpu-0-mig-1g10gb-19-0 was MIG-")
+    assert "delete the pod" in text
+    assert "gpu-0" not in {device["name"] for each in rig.slices() for device in devices_of(each)}
+
+    assert not (await dra.unprepare([held]))[held.uid].error
+    assert gpu_instances(rig.node) == [(0, "1g.10gb", 0)]
+    assert own_spec.exists()
+    whole = rig.create_claim("gpu-0")
+    text = (await dra.prepare([whole], timeout_s=4))[whole.uid].error
+    assert "gpu-0 is in MIG mode and cannot be handed out whole" in text
+
+    await rig.stop()
+    await rig.kubelet.restart()
+    await rig.start(DYNAMIC_MIG)
+    await rig.wait_until(lambda: not own_spec.exists(), "its spec to go")
+    text = (await rig.dra.prepare([whole], timeout_s=4))[whole.uid].error
+    assert "gpu-0 is in MIG mode" in text
+    assert gpu_instances(rig.node) == [(0, "1g.10gb", 0)]
 
 
 async def test_only_dead_sockets_of_other_instances_are_removed(rig: Rig) -> None:
@@ -271,6 +327,7 @@ async def test_an_instance_that_stands_by_says_so_and_leaves_at_once(rig: Rig) -
     assert not (await rig.kubelet.plugins[rig.driver].prepare([claim]))[claim.uid].error
 
 
+@pytest.mark.soak
 async def test_an_instance_that_cannot_use_the_driver_is_not_ready_to_take_over(rig: Rig) -> None:
     await rig.start()
     rig.node.simctl("fault", "add", "nvmlInit*", "--result", "UNKNOWN", "--times", "1000")
@@ -283,6 +340,7 @@ async def test_an_instance_that_cannot_use_the_driver_is_not_ready_to_take_over(
     await rollouts.wait_ready(rig, second)
 
 
+@pytest.mark.soak
 async def test_gpus_without_persistence_stay_initialised_through_a_rollout(rig: Rig) -> None:
     for minor in range(8):
         rig.node.simctl("gpu", "initialisation", str(minor), "2500")

@@ -56,6 +56,7 @@ def share_ids(answer: Any) -> list[str]:
     return [device.share_id for device in answer.devices]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -225,6 +226,7 @@ async def test_who_wants_another_time_slice_is_told_who_has_which(rig: Rig) -> N
     assert time_slice(rig.node, 5) == "Short"
 
 
+@pytest.mark.soak
 async def test_held_shares_stay_when_sharing_is_switched_off_and_new_ones_are_refused(
     rig: Rig,
 ) -> None:
@@ -243,6 +245,7 @@ async def test_held_shares_stay_when_sharing_is_switched_off_and_new_ones_are_re
     await prepared(rig, rig.create_claim("gpu-6"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("has_share_ids", [True, False])
 async def test_shares_are_known_again_after_the_state_file_was_lost(
     rig: Rig, *, has_share_ids: bool
@@ -265,6 +268,7 @@ async def test_shares_are_known_again_after_the_state_file_was_lost(
     assert (await refusal(rig, rig.create_claim("gpu-7"))).startswith("DeviceInUse: ")
 
 
+@pytest.mark.soak
 async def test_a_gpu_that_can_be_divided_is_shared_whole_and_its_partitions_are_not(
     rig: Rig,
 ) -> None:
@@ -284,6 +288,7 @@ async def test_a_gpu_that_can_be_divided_is_shared_whole_and_its_partitions_are_
     assert (await refusal(rig, share(rig, "gpu-0"))).startswith("DeviceInUse: ")
 
 
+@pytest.mark.soak
 async def test_a_mig_device_of_an_administrator_is_shared(rig: Rig) -> None:
     rig.node.nvidia_smi("-i", "0", "-mig", "1")
     rig.node.make_mig_device(0, "3g.40gb", 4)
@@ -306,6 +311,7 @@ async def unserved(tmp_path: Path) -> AsyncIterator[Rig]:
             yield rig
 
 
+@pytest.mark.soak
 async def test_where_shares_are_dropped_devices_are_for_one_claim_until_they_are_kept(
     unserved: Rig,
 ) -> None:

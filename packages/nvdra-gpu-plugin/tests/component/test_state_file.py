@@ -100,6 +100,7 @@ async def test_what_a_damaged_file_said_is_taken_from_the_kubelets_own_record(
     assert not list(rig.plugin_dir.glob("*.in-doubt"))
 
 
+@pytest.mark.soak
 async def test_a_gpu_that_hangs_meanwhile_is_not_given_away_and_keeps_nobody_waiting(
     rig: Rig,
 ) -> None:
@@ -162,6 +163,7 @@ async def test_an_administrator_who_knows_better_ends_the_doubt(rig: Rig) -> Non
     assert not (await answer(rig, rig.create_claim("gpu-3"))).error
 
 
+@pytest.mark.soak
 async def test_after_a_reboot_nothing_of_a_damaged_file_can_be_in_use(rig: Rig) -> None:
     await rig.start()
     await stopped(rig)
@@ -173,6 +175,7 @@ async def test_after_a_reboot_nothing_of_a_damaged_file_can_be_in_use(rig: Rig) 
     assert not (await answer(rig, rig.create_claim("gpu-0"))).error
 
 
+@pytest.mark.soak
 async def test_changes_that_a_damaged_log_has_lost_are_made_up_for(rig: Rig) -> None:
     """SQLite takes a damaged log for one that ends earlier, and says nothing."""
     kubelet = CheckpointFile(rig.node.kubelet)
@@ -213,6 +216,7 @@ async def test_a_record_that_cannot_be_read_is_taken_from_the_kubelets_own(rig: 
     assert not (await answer(rig, rig.create_claim("gpu-1"))).error
 
 
+@pytest.mark.soak
 async def test_the_kubelets_record_is_waited_for_no_longer_than_the_api_server_is_away(
     rig: Rig,
 ) -> None:
@@ -233,6 +237,7 @@ async def test_the_kubelets_record_is_waited_for_no_longer_than_the_api_server_i
     assert not (await answer(rig, wanted)).error
 
 
+@pytest.mark.soak
 async def test_the_spec_of_a_claim_whose_record_is_lost_stays_when_the_driver_changes_too(
     rig: Rig,
 ) -> None:
@@ -268,6 +273,7 @@ async def test_the_spec_of_a_claim_whose_record_is_lost_stays_when_the_driver_ch
     await rig.wait_until(lambda: not old.exists(), "it to go with its last claim")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_file_that_is_damaged_under_the_plugin_loses_nothing(
     rig: Rig, damage: Damage
@@ -315,6 +321,7 @@ async def test_a_full_disk_is_a_reason_and_everything_goes_on_once_there_is_room
     assert rig.process.get("/readyz")[0] == 200
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("trouble", ["read-only", "full"])
 async def test_a_disk_that_cannot_be_written_at_the_start_is_waited_for(
     rig: Rig, trouble: str

@@ -167,6 +167,7 @@ async def test_mig_devices_that_come_and_go_are_published_soon(
     assert not answer.error
 
 
+@pytest.mark.soak
 async def test_parts_of_one_gpu_instance_are_devices_of_their_own(rig: Rig) -> None:
     rig.node.nvidia_smi("-i", "0", "-mig", "1")
     rig.node.make_mig_device(0, "3g.40gb", 4, compute="2c,1c")
@@ -191,6 +192,7 @@ async def test_a_claim_of_a_device_that_was_destroyed_is_refused_and_others_are_
     await offered(rig, {second})
 
 
+@pytest.mark.soak
 async def test_a_prepared_claim_of_a_destroyed_device_says_so_until_the_device_is_back(
     rig: Rig,
 ) -> None:
@@ -208,6 +210,7 @@ async def test_a_prepared_claim_of_a_destroyed_device_says_so_until_the_device_i
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
 
 
+@pytest.mark.soak
 async def test_a_device_of_another_profile_in_its_place_is_not_the_one_of_the_claim(
     rig: Rig,
 ) -> None:
@@ -231,6 +234,7 @@ async def test_a_device_of_another_profile_in_its_place_is_not_the_one_of_the_cl
         cdi_edits(rig, name)
 
 
+@pytest.mark.soak
 async def test_with_mig_mode_off_the_whole_gpu_is_offered_and_held_slices_keep_it(rig: Rig) -> None:
     (name,) = await start_with_slices(rig, 1)
     claim, answer = await prepare(rig, name)
@@ -245,6 +249,7 @@ async def test_with_mig_mode_off_the_whole_gpu_is_offered_and_held_slices_keep_i
     assert not (await rig.dra.prepare([whole]))[whole.uid].error
 
 
+@pytest.mark.soak
 async def test_a_whole_gpu_that_a_claim_holds_keeps_its_slices_from_others(rig: Rig) -> None:
     await rig.start()
     whole, answer = await prepare(rig, "gpu-0")
@@ -259,6 +264,7 @@ async def test_a_whole_gpu_that_a_claim_holds_keeps_its_slices_from_others(rig: 
     assert not (await rig.dra.prepare([part]))[part.uid].error
 
 
+@pytest.mark.soak
 async def test_a_sick_gpu_taints_all_its_mig_devices_and_no_other(rig: Rig) -> None:
     slices = await start_with_slices(rig, 2, "--feature-gates=NVMLDeviceHealthCheck=true")
     rig.node.simctl("xid", "0", "48")
@@ -303,6 +309,7 @@ async def test_mig_devices_are_in_status_and_metrics_and_traces(rig: Rig) -> Non
     assert rig.devices()[held]["attributes"]["uuid"]["string"] in str(span["attributes"])
 
 
+@pytest.mark.soak
 async def test_slices_and_claims_stay_as_they_are_when_the_plugin_restarts(rig: Rig) -> None:
     slices = await start_with_slices(rig, 2)
     claim, before = await prepare(rig, *slices)
@@ -313,6 +320,7 @@ async def test_slices_and_claims_stay_as_they_are_when_the_plugin_restarts(rig: 
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
 
 
+@pytest.mark.soak
 async def test_a_claims_mig_device_is_gone_after_a_reboot_and_may_be_made_again(rig: Rig) -> None:
     (name,) = await start_with_slices(rig, 1)
     claim, before = await prepare(rig, name)
@@ -330,6 +338,7 @@ async def test_a_claims_mig_device_is_gone_after_a_reboot_and_may_be_made_again(
     assert cdi_edits(rig, cdi_names(before)[0])["deviceNodes"]
 
 
+@pytest.mark.soak
 async def test_a_gpu_that_hangs_stops_the_claims_of_its_own_mig_devices_only(rig: Rig) -> None:
     (name,) = await start_with_slices(rig, 1)
     rig.node.simctl("slow", "-1", "--function", "nvmlDeviceGetMemoryInfo", "--gpu", "0")

@@ -146,6 +146,7 @@ def test_an_entry_that_somebody_removes_is_restored(rack: Rack) -> None:
     rack.wait_until(lambda: rack.clique()["metadata"].get("labels"), "its labels")
 
 
+@pytest.mark.soak
 def test_an_outage_of_the_api_server_only_delays(rack: Rack) -> None:
     first = rack.start_pod("node-a")
     rack.wait_joined("node-a")

@@ -61,16 +61,16 @@ def test_daemons_join_with_few_writes_and_leave(rack: Rack) -> None:
 def test_daemons_of_other_releases_and_of_the_reference_driver_share_the_clique(rack: Rack) -> None:
     rack.start_pod("node-a")  # writes itself, like every daemon of an earlier release
     rack.wait_joined("node-a")
+    # As in a cluster, the pod is there before its entry: the controller takes nobody for gone.
+    pods = f"/api/v1/namespaces/{rack.namespace}/pods"
+    label = {"resource.nvidia.com/computeDomain": rack.uid}
+    spec = {"nodeName": "theirs", "containers": [{"name": "c", "image": "i"}]}
+    rack.server.create(pods, {"metadata": {"name": "theirs", "labels": label}, "spec": spec})
     theirs = domain_objects.clique_entry("theirs", 1)
     clique = rack.clique()
     rack.server.request(
         "PUT", rack.clique_path, {**clique, "daemons": [*clique["daemons"], theirs]}
     )
-    # Its node has a pod, so that the controller takes nobody for gone.
-    pods = f"/api/v1/namespaces/{rack.namespace}/pods"
-    label = {"resource.nvidia.com/computeDomain": rack.uid}
-    spec = {"nodeName": "theirs", "containers": [{"name": "c", "image": "i"}]}
-    rack.server.create(pods, {"metadata": {"name": "theirs", "labels": label}, "spec": spec})
     rack.start_pod("node-b", ANNOUNCED)
     rack.start_pod("node-c", ANNOUNCED)
     rack.wait_joined("node-a", "theirs", "node-b", "node-c")

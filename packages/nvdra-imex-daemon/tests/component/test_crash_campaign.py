@@ -1,9 +1,9 @@
 """The crash campaign: killed at any call that changes something, the daemon recovers.
 
 Its container is started again; then its node has one entry with the same index, its files are
-whole, and one nvidia-imex runs. A usual run strikes the first call of every kind and some that
-`SEED=` draws, in seven operations; `--soak` strikes every call of ten, and `--crash-report=FILE`
-keeps the table of all outcomes.
+whole, and one nvidia-imex runs. A usual run strikes signals, locks, the hosts file and some calls
+that `SEED=` draws, in three operations; `--soak` strikes every call of ten, and
+`--crash-report=FILE` keeps the table of all outcomes.
 """
 
 import pytest
@@ -24,19 +24,16 @@ from nvdra_testing.crash_campaigns.daemon_operations import (
 )
 from nvdra_testing.crash_campaigns.pytest_plugin import Campaigns
 
-OPERATIONS = (FirstStart, Join, AnnouncedJoin, RestartAfterKill, PeerMoves, PeerLeaves, Stop)
-SOAKED = (DeputyJoin, PeerJoins, AnnouncedStop)
-"""Every kind of call that these make is among those of the others."""
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A soak has all operations."""
-    is_soak = bool(metafunc.config.getoption("--soak"))
-    kinds = (*OPERATIONS, *SOAKED) if is_soak else OPERATIONS
-    metafunc.parametrize("kind", kinds, ids=lambda kind: str(kind.name))
+OPERATIONS = (AnnouncedJoin, PeerMoves, Stop)
+SOAKED = (FirstStart, Join, DeputyJoin, RestartAfterKill, PeerJoins, PeerLeaves, AnnouncedStop)
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "kind",
+    [*OPERATIONS, *(pytest.param(each, marks=pytest.mark.soak) for each in SOAKED)],
+    ids=lambda kind: str(kind.name),
+)
 async def test_after_a_kill_at_any_call_a_start_recovers(
     kind: type[DaemonOperation], server: ApiServer, campaigns: Campaigns
 ) -> None:

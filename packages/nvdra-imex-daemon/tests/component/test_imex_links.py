@@ -5,6 +5,7 @@ import os
 import signal
 from typing import Any
 
+import pytest
 from nvdra_api import names
 from nvdra_runtime.computedomain import imex_links
 from nvdra_testing.node.imex_daemons import DaemonPod, Rack
@@ -28,6 +29,7 @@ def stored(rack: Rack, pod: DaemonPod) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.soak
 def test_nodes_of_two_versions_are_ready_and_say_that_they_are_not_connected(rack: Rack) -> None:
     rack.install_driver(*TWO, node={"imex": {"mismatch_is_permanent": False}})
     rack.set_imex_faults("node-b", version="570.86.15")
@@ -63,6 +65,7 @@ def test_a_member_whose_command_port_is_closed_is_unavailable(rack: Rack) -> Non
     rack.wait_until(lambda: annotation(rack, first) == closed, "the first to say so", LOOKS_S)
 
 
+@pytest.mark.soak
 def test_a_question_that_hangs_is_told_and_harms_nothing_else(rack: Rack) -> None:
     rack.install_driver(*TWO, node={"imex": {"ctl_patience_ms": 0}})
     pods = [rack.start_pod(node) for node in TWO]

@@ -96,6 +96,7 @@ def test_a_member_that_joins_later_is_connected_without_a_restart(rack: Rack) ->
     assert [starts(pod) for pod in (first, second, third)] == [1, 1, 1]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "habits",
     [
@@ -120,6 +121,7 @@ def test_a_member_that_takes_its_time_to_start_is_connected_soon_after(
     assert signals(second) == 0
 
 
+@pytest.mark.soak
 def test_only_a_peer_with_a_new_address_costs_the_others_their_connections(rack: Rack) -> None:
     first, second = formed(rack, *TWO)
     before = signals(first)
@@ -241,6 +243,7 @@ def test_a_missing_nvidia_imex_is_reported_and_the_daemon_keeps_running(rack: Ra
     assert rack.entries() == {}
 
 
+@pytest.mark.soak
 def test_waiting_for_a_peer_after_a_crash_is_reported(
     rack: Rack,
 ) -> None:
@@ -309,6 +312,7 @@ def _environ(pod: DaemonPod) -> Mapping[str, str]:
     return {name: value for name, _, value in (item.partition("=") for item in items if item)}
 
 
+@pytest.mark.soak
 def test_an_outage_of_the_api_server_does_not_stop_imex(rack: Rack) -> None:
     first, second = formed(rack, *TWO)
     rack.server.stop()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from nvdra_testing.control_plane import request_counts
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.request_counts import RequestCounts
@@ -24,6 +25,7 @@ def counted(server: ApiServer) -> Iterator[list[RequestCounts]]:
     found.append(request_counts.parse(server.text("/metrics")).since(before))
 
 
+@pytest.mark.soak
 def test_daemons_that_begin_together_rarely_meet_when_they_write_for_themselves(
     rack: Rack, server: ApiServer
 ) -> None:

@@ -8,6 +8,10 @@ from nvdra_migrate.migration import Migration
 from nvdra_migrate.outcomes import Outcome, Status
 
 _WIDTH = 100
+_IMAGES = (
+    "Before you install: push the images of nvdra, and set global.imageRegistry. "
+    "No old value says where they are."
+)
 
 
 def table(migration: Migration, *, shows_all: bool = False) -> str:
@@ -21,7 +25,7 @@ def table(migration: Migration, *, shows_all: bool = False) -> str:
     for title, chosen in _groups(migration, shows_all=shows_all).items():
         if chosen:
             lines += [title, *(line for each in chosen for line in _entry(each)), ""]
-    return "\n".join([*lines, _summary(migration, shows_all=shows_all), ""])
+    return "\n".join([*lines, _summary(migration, shows_all=shows_all), _IMAGES, ""])
 
 
 def _groups(migration: Migration, *, shows_all: bool) -> dict[str, list[Outcome]]:

@@ -172,7 +172,7 @@ def repository(path: str, value: Any, _: Values) -> Iterable[Outcome]:
         not_carried(
             path,
             "it names the reference driver's image; nvdra has one for each program",
-            f"copy the four images of nvdra to a registry and set global.imageRegistry, for "
+            f"copy the five images of nvdra to a registry and set global.imageRegistry, for "
             f"instance to {registry or 'registry.example.com'}",
         )
     ]

@@ -25,6 +25,8 @@ def test_the_new_file_is_on_standard_output_and_the_rest_on_standard_error(
         "    do:  leave it out: the chart's own version",
         "",
         "1 carried, 1 not needed, 1 not carried. --all lists every value.",
+        "Before you install: push the images of nvdra, and set global.imageRegistry. "
+        "No old value says where they are.",
     ]
 
 

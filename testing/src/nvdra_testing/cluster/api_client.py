@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from nvdra_testing import yaml_documents
 
 Json = dict[str, Any]
 
@@ -50,7 +50,7 @@ class ApiClient:
     @classmethod
     def from_kubeconfig(cls, file: Path) -> "ApiClient":
         """A client with the certificates that a lab's kubeconfig contains."""
-        config = yaml.safe_load(file.read_text())
+        config = yaml_documents.load(file.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         context = ssl.create_default_context(cadata=authority)

@@ -1,27 +1,19 @@
 """Images of released versions, for tests of an update from one of them.
 
-Such an image is today's with our packages replaced by those of the release's commit. What it has of
-others, its base and the hook, stays today's.
+Such an image is built from the packages of the release's commit. What it has of others, its base,
+the hook and how it is assembled are today's.
 """
 
 import tempfile
-import zipfile
 from pathlib import Path
 
 from nvdra_lab import environment
-from nvdra_lab.artifacts import project_images, wheels
+from nvdra_lab.artifacts import base_images, binaries, image_context, project_images
 from nvdra_lab.artifacts.buildah import Buildah
+from nvdra_lab.progress import Progress
 
 from nvdra_testing import releases
 from nvdra_testing.cluster.lab_command import Lab
-
-DOCKERFILE = """\
-ARG BASE
-FROM ${BASE}
-RUN rm -r /opt/nvdra/lib/python3*/site-packages/nvdra_*
-COPY ours /tmp/ours
-RUN cp -r /tmp/ours/* /opt/nvdra/lib/python3*/site-packages/ && rm -r /tmp/ours
-"""
 
 
 def load(lab: Lab, *packages: str) -> dict[str, str]:
@@ -38,26 +30,21 @@ def load(lab: Lab, *packages: str) -> dict[str, str]:
 
 def _build(release: releases.Release, tag: str, folder: Path) -> Path:
     """The archive of a release's image, in `folder`."""
-    here = environment.read()
+    here, progress = environment.read(), Progress()
     context = folder / "context"
-    context.mkdir()
-    with releases.checkout(release, folder) as tree:
-        names = project_images.closure(here, release.package)
-        path = f"{here.repository / '.tools/bin'}:{here.path}"
-        ours = [tree / "packages" / name for name in sorted(names)]
-        wheels.build(ours, folder / "wheels", path, here.variables)
-    for wheel in (folder / "wheels").glob("*.whl"):
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(context / "ours")
-    (context / "Dockerfile").write_text(DOCKERFILE)
-    (current,) = (
-        project.reference
-        for project in project_images.all_projects(here)
-        if project.name == release.package
-    )
-    reference = f"{current.rpartition(':')[0]}:{tag}"
     buildah = Buildah(here.cache, here.variables)
-    buildah.build(reference, context / "Dockerfile", context, {"BASE": current})
+    base = base_images.choose(buildah, "auto", here.cache.images / "tmp", progress)
+    python = project_images.python_of(buildah, base)
+    hook = binaries.cdi_hook(here, progress)
+    with releases.checkout(release, folder) as tree:
+        image_context.make(here, context, [release.package], python, hook, tree)
+    (project,) = (
+        project for project in project_images.all_projects(here) if project.name == release.package
+    )
+    reference = f"{project.reference.rpartition(':')[0]}:{tag}"
+    arguments = project_images.build_arguments(here, release.version, base)
+    arguments["REVISION"] = release.commit
+    buildah.build(reference, project.folder / "Dockerfile", context, arguments)
     found = folder / f"{release.package}.oci.tar"
     buildah.save(reference, found)
     return found

@@ -127,6 +127,12 @@ class Cluster:
             lambda: self._driver_pods() or None, "the driver's pods to be gone", timeout_s=60
         )
 
+    def helm_test(self) -> tuple[int, list[str]]:
+        """Run `helm test`. Returns its exit status and what its pod has printed."""
+        done = self.lab.run("helm", "test", RELEASE, "--namespace", NAMESPACE, "--hide-notes")
+        lines = done.stderr.splitlines()
+        return done.returncode, [line for line in lines if line.lstrip()[:1] in {*"✓✗→"}]
+
     def helm(self, *arguments: str) -> str:
         """Run helm in the lab."""
         return self.lab.run_checked("helm", *arguments)
@@ -221,6 +227,13 @@ class Cluster:
                 yield f"http://{line.split()[2]}"
             finally:
                 process.terminate()
+
+    def wait_idle(self) -> None:
+        """Wait until the claims of earlier tests are gone."""
+        self.kubectl.wait(
+            lambda: self.kubectl.run("get", "resourceclaims", "-A", "--no-headers") or None,
+            "the claims of earlier tests to be gone",
+        )
 
     def simctl(self, node: str, *command: str) -> str:
         """Change a node's simulated hardware with nvdra-simctl."""

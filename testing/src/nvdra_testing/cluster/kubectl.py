@@ -16,9 +16,10 @@ from uuid import uuid4
 
 import yaml
 
+from nvdra_testing import yaml_documents
 from nvdra_testing.cluster import api_versions
 
-POLL_S = 0.2
+POLL_S = 0.4
 """How often a wait polls: short compared with a pod's start, long compared with a request."""
 
 
@@ -111,12 +112,12 @@ class Kubectl:
         why += [f"{reason}: {message}" for reason, message in self.events(pod)[-4:]]
         return "; ".join(why)
 
-    def wait_running(self, *pods: str, timeout_s: float = 60) -> None:
+    def wait_running(self, *pods: str, timeout_s: float = 120) -> None:
         """Wait until every pod is Ready."""
         for pod in pods:
             self.wait(partial(self.not_ready, pod), f"pod {pod} to be Ready", timeout_s)
 
-    def wait(self, missing: Callable[[], str | None], what: str, timeout_s: float = 30) -> None:
+    def wait(self, missing: Callable[[], str | None], what: str, timeout_s: float = 60) -> None:
         """Wait until `missing` returns None; until then it returns what is missing."""
         deadline = time.monotonic() + timeout_s
         while (seen := missing()) is not None:
@@ -148,7 +149,7 @@ class Kubectl:
         """A manifest in the version that the cluster serves."""
         if isinstance(manifest, Path):
             manifest = manifest.read_text()
-        objects = yaml.safe_load_all(manifest) if isinstance(manifest, str) else [manifest]
+        objects = yaml_documents.load_all(manifest) if isinstance(manifest, str) else [manifest]
         return yaml.safe_dump_all(
             api_versions.convert_manifest(one, self.resource_api_version) for one in objects
         )

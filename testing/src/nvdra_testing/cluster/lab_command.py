@@ -1,13 +1,17 @@
 """The `lab` command, and what a lab can leave behind on its machine."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
+from nvdra_testing import preloaded
 from nvdra_testing.cluster import api_versions
 from nvdra_testing.cluster.kubectl import Kubectl
 
@@ -32,13 +36,20 @@ class Lab:
         """The directory of its state while it is up."""
         return STATE_DIR / self.name
 
+    @property
+    def audit_log(self) -> Path:
+        """The audit log of the API server, if the lab was started with `--audit-log`."""
+        return self.folder / "machines/control-plane/var-lib/kube-apiserver/audit.log"
+
     def run(
         self, command: str, *arguments: str, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run `lab COMMAND --name NAME ARGUMENTS` with additional environment variables."""
-        variables = [f"{name}={value}" for name, value in (env or {}).items()]
-        argv = ["env", *variables, str(LAB_PROGRAM), command, "--name", self.name, *arguments]
-        return subprocess.run(argv, capture_output=True, text=True, check=False)
+        argv = ["lab", command, "--name", self.name, *arguments]
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            process = preloaded.start(argv, {**os.environ, **(env or {})}, output, errors)
+            status = process.wait()
+            return subprocess.CompletedProcess(argv, status, _text(output), _text(errors))
 
     def run_checked(self, command: str, *arguments: str) -> str:
         """Run a command, fail if it fails, and return its output."""
@@ -119,6 +130,11 @@ class HostSnapshot:
             for kind, added in pairs.items()
         }
         return {kind: added for kind, added in foreign.items() if added}
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
 
 
 def host_snapshot() -> HostSnapshot:

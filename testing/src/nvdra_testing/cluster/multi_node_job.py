@@ -7,16 +7,14 @@ starts the work again, as an MPI launcher does.
 
 from typing import Any
 
-from nvdra_lab import environment
-from nvdra_lab.artifacts import project_images
-
+from nvdra_testing.cluster import workloads
 from nvdra_testing.cluster.kubectl import Kubectl
 
 PORT = 7000
 ROUNDS = 40
 PAUSE_S = 0.1
-PYTHON_COMMAND = ("/opt/nvdra/bin/python3", "-c")
-"""Python in the image; a program follows."""
+PYTHON_COMMAND = ("python3", "-c")
+"""Of workloads.PYTHON_IMAGE; a program follows."""
 
 PROGRAM = """
 import os, socket, socketserver, sys, time
@@ -64,16 +62,6 @@ else:
 Json = dict[str, Any]
 
 
-def image() -> str:
-    """An image with Python that every node has: that of the IMEX daemon."""
-    (found,) = (
-        each
-        for each in project_images.all_projects(environment.read())
-        if each.name == "nvdra-imex-daemon"
-    )
-    return found.reference
-
-
 def command(*arguments: str) -> list[str]:
     """The command of a worker or of the launcher."""
     text = PROGRAM.format(port=PORT, rounds=ROUNDS, pause=PAUSE_S)
@@ -84,7 +72,7 @@ def workers(template: str) -> list[Json]:
     """Two workers with a channel each, which puts them on two nodes, and a Service for each."""
     container = {
         "name": "main",
-        "image": image(),
+        "image": workloads.PYTHON_IMAGE,
         "command": command(),
         "resources": {"claims": [{"name": "channel"}]},
     }
@@ -124,7 +112,7 @@ def workers(template: str) -> list[Json]:
 
 def launcher(name: str) -> Json:
     """A Job that runs the work to its end."""
-    container = {"name": "main", "image": image(), "command": command("launch")}
+    container = {"name": "main", "image": workloads.PYTHON_IMAGE, "command": command("launch")}
     pod = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,

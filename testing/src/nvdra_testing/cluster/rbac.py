@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from nvdra_testing import yaml_documents
 from nvdra_testing.cluster.kubectl import Kubectl
 
 MISSING_NAME = "nobody-has-this-name"
@@ -128,7 +129,7 @@ def rules_of_all_accounts(kubectl: Kubectl) -> list[GrantedRule]:
 
 def parse_manifests(text: str) -> list[Json]:
     """The objects of a release, from the output of `helm get manifest`."""
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [each for each in yaml_documents.load_all(text) if each]
 
 
 def all_requests(kubectl: Kubectl, namespaces: Sequence[str]) -> list[ApiRequest]:
@@ -168,7 +169,7 @@ def forbidden(kubectl: Kubectl, account: Account, asked: Sequence[ApiRequest]) -
 
 def kubectl_with_token(kubectl: Kubectl, token: str, directory: Path) -> Kubectl:
     """A kubectl that authenticates with a token only."""
-    config = yaml.safe_load(kubectl.kubeconfig.read_text())
+    config = yaml_documents.load(kubectl.kubeconfig.read_text())
     for each in config["users"]:
         each["user"] = {"token": token}
     path = directory / "kubeconfig"
@@ -178,7 +179,7 @@ def kubectl_with_token(kubectl: Kubectl, token: str, directory: Path) -> Kubectl
 
 def send_request(who: Kubectl, method: str, path: str, change: Json) -> str:
     """Send exactly one request as the user of `kubectl_with_token`."""
-    config = yaml.safe_load(who.kubeconfig.read_text())
+    config = yaml_documents.load(who.kubeconfig.read_text())
     cluster, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
     kinds = {"PATCH": "application/merge-patch+json"}

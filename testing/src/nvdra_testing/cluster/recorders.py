@@ -23,10 +23,15 @@ from nvdra_testing.cluster.kubectl import Kubectl
 POLL_S = 0.1
 MAX_POLLS = 1500
 """The loop ends by itself if nobody reads its output any more."""
-POLL_SCRIPT = (
-    f"i=0; while [ $i -lt {MAX_POLLS} ]; do i=$((i+1)); "
-    f"nvidia-imex-ctl -c /imexd/imexd.cfg -N -j 2>/dev/null || echo null; sleep {POLL_S}; done"
-)
+POLL_SCRIPT = f"""
+import subprocess, time
+
+for _ in range({MAX_POLLS}):
+    asked = ["nvidia-imex-ctl", "-c", "/imexd/imexd.cfg", "-N", "-j"]
+    if subprocess.run(asked, stderr=subprocess.DEVNULL).returncode:
+        print("null", flush=True)
+    time.sleep({POLL_S})
+"""
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def record_imex(domain: Domain, node: str) -> Iterator[ImexRecording]:
             if not pod:
                 stop.wait(POLL_S)
                 continue
-            argv = ["exec", pod, "--", "sh", "-c", POLL_SCRIPT]
+            argv = ["exec", pod, "--", "python3", "-c", POLL_SCRIPT]
             add = partial(answers.add, pod=pod)
             with _read_documents(domain.cluster.driver_namespace, argv, add) as ended:
                 while not ended.wait(POLL_S) and not stop.is_set():

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from string import Template
 
-import yaml
 from nvdra_api import names
 
+from nvdra_testing import yaml_documents
 from nvdra_testing.cluster import compute_domains
 from nvdra_testing.cluster.compute_domains import Domain, Json
 from nvdra_testing.cluster.installation import NAMESPACE, Cluster
@@ -40,7 +40,7 @@ def create(cluster: Cluster, team: Kubectl, name: str, *, max_nodes: int) -> Dom
         image=compute_domains.daemon_image(cluster),
         max_nodes=max_nodes,
     )
-    for child in yaml.safe_load_all(children):
+    for child in yaml_documents.load_all(children):
         cluster.kubectl.in_namespace(child["metadata"]["namespace"]).apply(child)
     return Domain(cluster, uid)
 

@@ -9,18 +9,22 @@ token of a service account comes from the TokenRequest API.
 
 import contextlib
 import datetime
+import email.message
+import functools
+import io
 import json
 import signal
 import ssl
 import subprocess
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import urllib3
 import yaml
 from nvdra_lab import environment, versions
 from nvdra_lab.artifacts import binaries
@@ -32,6 +36,7 @@ from nvdra_testing import ports
 NO_FSYNC = ("--unsafe-no-fsync",)
 """etcd flags for tests: no fsync per write. A benchmark uses () for etcd's defaults."""
 
+REQUEST_S = 30
 READY_S = 60
 """The longest wait for the server; on two idle cores it takes about three seconds."""
 
@@ -109,20 +114,36 @@ class ApiServer:
     def _response(
         self, verb: str, path: str, body: Any = None, accept: str = "application/json"
     ) -> bytes:
-        request = urllib.request.Request(
-            self.url + path,
-            method=verb,
-            # Compact like the server's own form: it compares embedded documents byte by byte.
-            data=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
-            headers={
-                "Authorization": f"Bearer {self.token}",
-                "Content-Type": "application/json",
-                "Accept": accept,
-            },
+        try:
+            response = self._connections.request(
+                verb,
+                self.url + path,
+                # Compact like the server's own form: it compares embedded documents byte by byte.
+                body=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
+                headers={
+                    "Authorization": f"Bearer {self.token}",
+                    "Content-Type": "application/json",
+                    "Accept": accept,
+                },
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise urllib.error.URLError(str(error)) from error
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            raise urllib.error.HTTPError(
+                self.url + path,
+                response.status,
+                response.reason or "",
+                email.message.Message(),
+                io.BytesIO(response.data),
+            )
+        return response.data
+
+    @functools.cached_property
+    def _connections(self) -> urllib3.PoolManager:
+        """Connections that are kept: tests poll, and a handshake takes longer than an answer."""
+        return urllib3.PoolManager(
+            maxsize=16, ca_certs=str(self.ca_file), timeout=REQUEST_S, retries=False
         )
-        with urllib.request.urlopen(request, context=self.ssl_context(), timeout=10) as response:
-            answer: bytes = response.read()
-            return answer
 
     def ssl_context(self) -> ssl.SSLContext:
         """An SSL context that trusts the server's certificate."""
@@ -284,18 +305,13 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 def _wait_ready(server: ApiServer, process: "subprocess.Popen[bytes]") -> None:
     """Wait until the server is ready and the default namespace exists."""
     until = time.monotonic() + READY_S
-    context = ssl.create_default_context(cafile=str(server.ca_file))
     seen = "nothing"
     while time.monotonic() < until:
         if process.poll() is not None:
             break
         try:
-            for path in ("/readyz", "/api/v1/namespaces/default"):
-                request = urllib.request.Request(
-                    server.url + path, headers={"Authorization": f"Bearer {server.token}"}
-                )
-                with urllib.request.urlopen(request, context=context, timeout=5):
-                    pass
+            server.text("/readyz")
+            server.request("GET", "/api/v1/namespaces/default")
             return
         except (urllib.error.URLError, OSError) as error:
             seen = str(error)

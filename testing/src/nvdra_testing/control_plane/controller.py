@@ -3,14 +3,14 @@
 import asyncio
 import signal
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvdra_testing import ports
+from nvdra_testing import ports, preloaded
+from nvdra_testing.certificates import NO_SYSTEM_CERTIFICATES
 from nvdra_testing.control_plane.apiserver import ApiServer
 
 
@@ -65,7 +65,7 @@ def run_controller(
     name: str = "controller-0",
     kubeconfig: Path | None = None,
     variables: Mapping[str, str] | None = None,
-    program: Sequence[str] = (sys.executable, "-m", "nvdra_cd_controller"),
+    program: Sequence[str] = ("nvdra-cd-controller",),
 ) -> Iterator[ControllerProcess]:
     """Run a controller for a driver that is installed in `namespace`; it is killed at the end."""
     http, debug = (f"127.0.0.1:{port}" for port in ports.free_ports(2))
@@ -83,9 +83,9 @@ def run_controller(
         "-v=4",
         *flags,
     ]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONUNBUFFERED": "1", **(variables or {})}
-    with log.open("ab") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=out, env=environment)
+    environ = {"PYTHONUNBUFFERED": "1", **NO_SYSTEM_CERTIFICATES, **(variables or {})}
+    with log.open("ab") as output:
+        process = preloaded.start(argv, environ, output, output)
     try:
         yield ControllerProcess(process, log, http, debug)
     finally:

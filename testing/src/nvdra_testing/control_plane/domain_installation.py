@@ -74,10 +74,7 @@ class DriverInstallation:
             self.templates_path(self.user_namespace),
         ):
             for each in self.server.request("GET", path)["items"]:
-                one = f"{path}/{each['metadata']['name']}"
-                with contextlib.suppress(urllib.error.HTTPError):
-                    self.server.request("PUT", one, _without_finalizers(each))
-                    self.server.request("DELETE", one)
+                domain_objects.remove_by_force(self.server, path, each)
 
     def get(self, path: str) -> Json | None:
         """An object; None if it does not exist."""
@@ -222,8 +219,3 @@ class DriverInstallation:
             if each["involvedObject"]["kind"] == "ComputeDomain"
             and each["involvedObject"]["name"] == name
         ]
-
-
-def _without_finalizers(obj: Json) -> Json:
-    """A copy without finalizers."""
-    return {**obj, "metadata": {**obj["metadata"], "finalizers": []}}

@@ -3,21 +3,20 @@
 No kubelet and no scheduler is there; tests write what the daemons would write.
 """
 
+import contextlib
 import time
 import urllib.error
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
-import yaml
-
-from nvdra_testing import charts
+from nvdra_testing import charts, yaml_documents
 from nvdra_testing.control_plane.apiserver import ApiServer
 
 CRDS = charts.folder("nvdra-cd-controller") / "files" / "crds"
 API = "/apis/resource.nvidia.com/v1beta1"
 CLIQUE = "2df84740-d3cb-b5ce-4e7e-98352b5a71b5.2"
-CRD_TIMEOUT_S = 20
+CRD_TIMEOUT_S = 60
 
 Json = dict[str, Any]
 
@@ -25,7 +24,7 @@ Json = dict[str, Any]
 def install_crds(server: ApiServer) -> None:
     """Install both CRDs, as the chart does, and wait until they are served."""
     for path in sorted(CRDS.glob("*.yaml")):
-        install_crd(server, yaml.safe_load(path.read_text()))
+        install_crd(server, yaml_documents.load(path.read_text()))
 
 
 def install_crd(server: ApiServer, definition: Json) -> None:
@@ -49,6 +48,23 @@ def _is_served(server: ApiServer, plural: str) -> bool:
     except urllib.error.HTTPError:
         return False
     return True
+
+
+def remove_all_domains(server: ApiServer) -> None:
+    """Delete the domains and cliques of all namespaces, whatever finalizers they have."""
+    for plural in ("computedomains", "computedomaincliques"):
+        for each in server.request("GET", f"{API}/{plural}")["items"]:
+            namespace = each["metadata"]["namespace"]
+            remove_by_force(server, f"{API}/namespaces/{namespace}/{plural}", each)
+
+
+def remove_by_force(server: ApiServer, path: str, found: Json) -> None:
+    """Remove an object of the list at this path together with its finalizers."""
+    metadata = {**found["metadata"], "finalizers": []}
+    one = f"{path}/{metadata['name']}"
+    with contextlib.suppress(urllib.error.HTTPError):  # it may be going
+        server.request("PUT", one, {**found, "metadata": metadata})
+        server.request("DELETE", one)
 
 
 def create_namespace(server: ApiServer, prefix: str = "team") -> str:

@@ -1,8 +1,8 @@
 """One API server for all component tests of a worker process, as pytest fixtures.
 
 An idle API server with its etcd needs 400 MiB and some percent of a core, so packages share it.
-Tests use nodes and namespaces of their own. The tests of the controller have a server of their own,
-because a controller acts on the ComputeDomains of all namespaces.
+Tests use nodes and namespaces of their own. A controller acts on the ComputeDomains of all
+namespaces, so each file of its tests begins with a server that has none.
 """
 
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ from nvdra_testing.faults.api_proxy import FaultyProxy
 from nvdra_testing.faults.strace import MAIN
 from nvdra_testing.polling import wait_until
 
-READY_S = 15
+READY_S = 60
 """The longest wait for a start; other tests may run at the same time."""
 IDLE_S = 0.2
 """A controller that sends no request for this long is idle: twice its own longest delay."""

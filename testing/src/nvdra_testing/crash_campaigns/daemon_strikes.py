@@ -19,7 +19,7 @@ from nvdra_testing.faults.strace import MAIN, Call, InjectedSignal, Tracer
 AFTER_S: Final = 0.3
 """Calls that follow the end of an operation are made within this time."""
 
-_VARYING: Final = ("sendto", "fcntl")
+_VARYING: Final = ("sendto", "fcntl", "write")
 
 
 def record_daemon(sandbox: DaemonSandbox, operation: DaemonOperation) -> Recording:

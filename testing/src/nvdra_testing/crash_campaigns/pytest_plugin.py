@@ -20,9 +20,6 @@ SEED = "SEED"
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("crash campaigns")
     group.addoption("--crash-report", help="write the outcome of every strike to this file")
-    group.addoption(
-        "--soak", action="store_true", help="strike every call, skip no test of the lab"
-    )
     group.addoption("--crash-seed", type=int, help=f"draws the calls to strike; default ${SEED}")
 
 

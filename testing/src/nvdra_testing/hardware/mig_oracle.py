@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-import yaml
+from nvdra_testing import yaml_documents
 
 _ENGINES: Final = ("nvdec", "nvenc", "jpeg", "ofa", "copy")
 
@@ -117,4 +117,4 @@ def _profile(row: Mapping[str, Any], shapes: Mapping[str, Any]) -> _Profile:
 
 
 def _document() -> Any:
-    return yaml.safe_load((files(__package__) / "mig_tables.yaml").read_text())
+    return yaml_documents.load((files(__package__) / "mig_tables.yaml").read_text())

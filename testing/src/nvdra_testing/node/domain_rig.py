@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import yaml
 from nvdra_api import names
 from nvdra_api.resource.claims import ClaimRef
 
+from nvdra_testing import yaml_documents
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.domain_objects import Json
 from nvdra_testing.node import plugin
@@ -290,7 +290,7 @@ class DomainRig(Rig):
     def claim_cdi_spec(self, claim: ClaimRef) -> Json:
         """The claim's CDI spec; empty if there is none."""
         path = self.node.cdi / f"k8s.compute-domain.nvidia.com-claim_{claim.uid}.yaml"
-        found: Json = yaml.safe_load(path.read_text()) if path.exists() else {}
+        found: Json = yaml_documents.load(path.read_text()) if path.exists() else {}
         return found
 
     async def poll_until(self, is_so: Callable[[], Any], what: str, timeout_s: float = 20) -> None:

@@ -26,13 +26,14 @@ from nvdra_sim.state_file import state
 from nvdra_sim.testing.node_fixtures import SimulatedNode, installed
 
 from nvdra_testing import ports
+from nvdra_testing.certificates import NO_SYSTEM_CERTIFICATES
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.domain_objects import CLIQUE, Json
 from nvdra_testing.node.daemon_containers import IMEXD, DaemonContainer
 
 PROGRAM = Path(sys.executable).with_name("nvdra-imex-daemon")
-TIMEOUT_S = 20.0
+TIMEOUT_S = 40.0
 MAX_NODES = 4
 DRIVER_NAMESPACE = "nvdra"
 DOMAIN_LABEL = "resource.nvidia.com/computeDomain"
@@ -239,6 +240,7 @@ class Rack:
         http, debug = (f"127.0.0.1:{port}" for port in ports.free_ports(2))
         variables = {
             "PATH": os.pathsep.join([*self._programs_of(node), os.defpath]),
+            **NO_SYSTEM_CERTIFICATES,
             "CLIQUE_ID": clique,
             "COMPUTE_DOMAIN_UUID": self.uid,
             "COMPUTE_DOMAIN_NAME": self.domain["metadata"]["name"],

@@ -15,9 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from nvdra_api.resource.claims import ClaimRef
 
+from nvdra_testing import yaml_documents
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.kubelet.kubelet_client import KubeletClient, RegisteredPlugin
@@ -146,7 +146,7 @@ class Rig:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return dict(connection.execute("SELECT uid, payload FROM records"))
 
-    async def wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float = 20) -> None:
+    async def wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float = 40) -> None:
         """Wait for something that the plugin does by itself.
 
         The condition may query the plugin before it listens: its sockets are there before its
@@ -179,7 +179,7 @@ def cdi_edits(rig: Rig, name: str) -> dict[str, Any]:
     """What a container gets for a CDI device beside what all get, as its runtime finds it."""
     kind, _, device = name.partition("=")
     for path in rig.node.cdi.glob("*.yaml"):
-        spec = yaml.safe_load(path.read_text())
+        spec = yaml_documents.load(path.read_text())
         for each in spec["devices"]:
             if spec["kind"] == kind and each["name"] == device:
                 return dict(each["containerEdits"])

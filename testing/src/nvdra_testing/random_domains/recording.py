@@ -1,4 +1,8 @@
-"""Records which nodes of each domain were Ready, and which nodes its status called Ready."""
+"""Records which nodes of each domain were Ready, and which nodes its status called Ready.
+
+Beside it is recorded what Kubernetes itself says of the same pods, which shows how much of a delay
+is the machine's.
+"""
 
 import time
 from collections import defaultdict
@@ -25,12 +29,14 @@ class Recording:
         true: Which nodes had a daemon whose pod was Ready.
         told: Which nodes the status called Ready.
         names: The name of each domain.
+        counted: How many daemons Kubernetes itself called ready, in the status of their DaemonSet.
         deleted: When each domain was first seen to be deleted.
         contradictions: Statuses that contradict themselves.
     """
 
     true: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
     told: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
+    counted: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
     names: dict[str, str] = field(default_factory=dict)
     deleted: dict[str, float] = field(default_factory=dict)
     contradictions: list[str] = field(default_factory=list)
@@ -64,16 +70,40 @@ class Recording:
             pods.pop(meta["uid"], None)
         _note(self.true[uid], time.monotonic(), frozenset(pods.values()))
 
-    def untruths(self, away: list[Away], allowed_s: float) -> dict[str, list[Untruth]]:
-        """The statuses that were not true for too long, by the domain's name."""
-        now = time.monotonic()
-        found = {
-            name: timeline.untruths(
-                self.true[uid], self.told[uid], away, allowed_s, self.deleted.get(uid, now)
+    def take_daemon_set(self, _event: str, daemon_set: Json) -> None:
+        """Note a version of a DaemonSet in the driver's namespace."""
+        uid = daemon_set["metadata"].get("labels", {}).get(names.DOMAIN_LABEL)
+        if uid is not None:
+            ready = daemon_set.get("status", {}).get("numberReady", 0)
+            _note(self.counted[uid], time.monotonic(), _as_nodes(ready))
+
+    def untruths(
+        self, away: list[Away], allowed_s: float, *, is_beyond_delay: bool = False
+    ) -> dict[str, list[Untruth]]:
+        """The statuses that were not true for too long, by the domain's name.
+
+        Args:
+            away: Times at which nobody could write a status.
+            allowed_s: How late a status may be.
+            is_beyond_delay: Whether that is beyond `delay_s`: where Kubernetes itself is late with
+                the pods, so is all that follows from them.
+        """
+        found = {}
+        for uid, name in self.names.items():
+            allowed = allowed_s + (self.delay_s(uid, away) if is_beyond_delay else 0.0)
+            found[name] = timeline.untruths(
+                self.true[uid], self.told[uid], away, allowed, self._ended(uid)
             )
-            for uid, name in self.names.items()
-        }
         return {name: each for name, each in found.items() if each}
+
+    def delay_s(self, uid: str, away: list[Away]) -> float:
+        """The longest time in which the status of the pods' DaemonSet was not true any more."""
+        ready = [Change(each.at, _as_nodes(len(each.nodes))) for each in self.true[uid]]
+        wrong = timeline.untruths(ready, self.counted[uid], away, 0.0, self._ended(uid))
+        return max((each.seconds for each in wrong), default=0.0)
+
+    def _ended(self, uid: str) -> float:
+        return self.deleted.get(uid, time.monotonic())
 
     def was_ready(self) -> set[str]:
         """The names of the domains of which some node was Ready at some time."""
@@ -83,6 +113,11 @@ class Recording:
 def _note(changes: list[Change], now: float, nodes: Nodes) -> None:
     if not changes or changes[-1].nodes != nodes:
         changes.append(Change(now, nodes))
+
+
+def _as_nodes(count: int) -> Nodes:
+    """A number of nodes in place of their names."""
+    return frozenset(map(str, range(count)))
 
 
 def _agrees(status: Json, wanted: int) -> bool:
@@ -101,4 +136,6 @@ def recorded(client: ApiClient, namespace: str) -> Iterator[Recording]:
         stack.enter_context(client.watch(domains, recording.take_domain))
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         stack.enter_context(client.watch(pods, recording.take_pod))
+        daemon_sets = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+        stack.enter_context(client.watch(daemon_sets, recording.take_daemon_set))
         yield recording

@@ -175,6 +175,9 @@ readinessProbe:
   mountPropagation: HostToContainer
 - name: cdi
   mountPath: /var/run/cdi
+# The only directory of the container itself that can be written: SIGUSR2 leaves the stacks there.
+- name: tmp
+  mountPath: /tmp
 - name: driver-root
   mountPath: /driver-root
   mountPropagation: HostToContainer
@@ -207,6 +210,8 @@ readinessProbe:
   hostPath:
     path: /var/run/cdi
     type: DirectoryOrCreate
+- name: tmp
+  emptyDir: {sizeLimit: 16Mi}
 # Made where it is missing: a driver that is installed later is mounted below it.
 - name: driver-root
   hostPath:

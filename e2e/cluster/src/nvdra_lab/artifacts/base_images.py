@@ -1,6 +1,5 @@
-"""The base image of the project's images: the default one, or a Debian that is built here."""
+"""The base of the project's images, in which they are assembled: pulled, or a Debian made here."""
 
-import shutil
 import tempfile
 import urllib.error
 import urllib.request
@@ -11,19 +10,9 @@ from nvdra_lab.artifacts.buildah import Buildah
 from nvdra_lab.progress import Progress
 
 DEFAULT = "docker.io/library/python:3.12-slim"
-DEBIAN = "localhost/nvdra/debian-python:bookworm"
+DEBIAN = "localhost/nvdra/debian-python:bookworm-whole"
 REGISTRY = "https://registry-1.docker.io/v2/"
 PROBE_S = 3.0
-# Directories that a container does not need: half of a minimal Debian.
-UNUSED_DIRECTORIES = (
-    "usr/share/doc",
-    "usr/share/info",
-    "usr/share/locale",
-    "usr/share/man",
-    "var/cache/apt",
-    "var/lib/apt/lists",
-    "var/log",
-)
 
 
 def choose(buildah: Buildah, wanted: str, temporary: Path, progress: Progress) -> str:
@@ -69,7 +58,4 @@ def _bootstrap(buildah: Buildah, temporary: Path) -> None:
                 *("--include=python3,python3-venv", "bookworm", tree),
             ]
         )
-        for path in UNUSED_DIRECTORIES:
-            shutil.rmtree(tree / path, ignore_errors=True)
-            (tree / path).mkdir(parents=True)
         buildah.import_tree(DEBIAN, tree)

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from nvdra_lab import state
+from nvdra_lab import state, versions
 from nvdra_lab.environment import Environment
 from nvdra_lab.errors import LabError
 from nvdra_lab.progress import Progress
@@ -131,6 +131,16 @@ def ensure(
             present = {name: path or str(built / name) for name, path in present.items()}
         found |= {name: path for name, path in present.items() if path}
     return found
+
+
+def cdi_hook(environment: Environment, progress: Progress) -> Path:
+    """nvidia-cdi-hook for images, built if it is missing.
+
+    Raises:
+        LabError: It cannot be built.
+    """
+    name = "nvidia-cdi-hook"
+    return Path(ensure(environment, versions.DEFAULT, progress, [name])[name])
 
 
 def folders(programs: dict[str, str], names: Sequence[str]) -> list[str]:

@@ -35,12 +35,15 @@ class Buildah:
         """Remove images whose name a newer build has taken."""
         self._run("rmi", "--prune")
 
-    def save(self, reference: str, archive: Path) -> None:
-        """Write an image to an uncompressed OCI archive, which is read again on this machine."""
+    def save(self, reference: str, archive: Path, name: str = "") -> None:
+        """Write an image to an OCI archive, by another name if one is given."""
         with tempfile.TemporaryDirectory(dir=self._temporary) as folder:
             unfinished = Path(folder) / archive.name
             self._run(
-                "push", "--disable-compression", reference, f"oci-archive:{unfinished}:{reference}"
+                "push",
+                "--disable-compression",
+                reference,
+                f"oci-archive:{unfinished}:{name or reference}",
             )
             unfinished.rename(archive)
 

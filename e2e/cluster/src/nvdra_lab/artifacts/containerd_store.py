@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from nvdra_lab import subprocesses
 from nvdra_lab.errors import LabError
-from nvdra_lab.kubernetes.node import IMPORT, NAMESPACE, TAG
+from nvdra_lab.kubernetes.node import IMPORT, NAMESPACE
 from nvdra_lab.layout import MachineDir
 from nvdra_lab.machines import processes
 
@@ -37,10 +37,6 @@ class ContainerdStore:
     def import_archive(self, archive: bytes | IO[bytes]) -> None:
         """Import an archive; layers that are there already need not be in it."""
         subprocesses.run([*self._argv, *IMPORT, "-"], stdin=archive)
-
-    def tag(self, reference: str, alias: str) -> None:
-        """Give an image another name besides, also if another image has it."""
-        subprocesses.run([*self._argv, *TAG, reference, alias])
 
     def link_layers(self, other: "ContainerdStore", chain: Sequence[str]) -> None:
         """Create the layers of an image that are missing, with the files of another node.

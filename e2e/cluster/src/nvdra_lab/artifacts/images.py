@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nvdra_lab import state
-from nvdra_lab.artifacts import base_images, oci_archive, rootfs
+from nvdra_lab.artifacts import oci_archive, rootfs
 from nvdra_lab.artifacts.buildah import Buildah
 from nvdra_lab.artifacts.containerd_store import ContainerdStore
 from nvdra_lab.environment import Environment
@@ -30,12 +30,6 @@ SMALL = (
     SmallImage("pause", PAUSE_IMAGE, rootfs.pause),
     SmallImage("workload", WORKLOAD_IMAGE, rootfs.workload),
 )
-
-PYTHON_IMAGE, PYTHON_ALIAS = "docker.io/nvdra/nvdra-gpu-plugin", base_images.DEFAULT
-"""The image that is also known by the name of the one that it is made from, and that name.
-
-Quickstarts that need Python use an image that any cluster can pull.
-"""
 
 
 def archive(environment: Environment, name: str) -> Path:
@@ -84,19 +78,10 @@ def load(
         for chain in contents.chains:
             store.link_layers(first, chain)
         store.import_archive(contents.without_layers)
-        _tag_python(store, contents.references)
 
     with progress.step(f"{file.name} into {', '.join(names)}"), ThreadPoolExecutor(2) as threads:
         _import_whole(first, file)
-        if contents is not None:
-            _tag_python(first, contents.references)
         list(threads.map(add, others))
-
-
-def _tag_python(store: ContainerdStore, references: tuple[str, ...]) -> None:
-    for reference in references:
-        if reference.rpartition(":")[0] == PYTHON_IMAGE:
-            store.tag(reference, PYTHON_ALIAS)
 
 
 def _import_whole(store: ContainerdStore, file: Path) -> None:

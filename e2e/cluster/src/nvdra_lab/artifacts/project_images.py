@@ -2,21 +2,24 @@
 
 All images share one build context: our wheels are built once, and their dependencies are downloaded
 once. An image is built again when its package or one of its dependencies among ours has changed.
+What is built here has the same Dockerfiles and the same context as what is published.
 """
 
 import dataclasses
 import hashlib
 import re
-import shutil
 import tempfile
-import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nvdra_lab.artifacts import base_images, wheels
+from nvdra_lab import subprocesses
+from nvdra_lab.artifacts import base_images, image_context
 from nvdra_lab.artifacts.buildah import Buildah
 from nvdra_lab.environment import Environment
 from nvdra_lab.progress import Progress
+
+UNPUBLISHED = "unpublished"
+"""Where the source of an image is that nobody can pull."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,7 @@ def build(
     buildah = Buildah(environment.cache, environment.variables)
     projects = all_projects(environment)
     base = base_images.choose(buildah, wanted_base, environment.cache.images / "tmp", progress)
+    _save_base(environment, buildah, base, progress)
     digests = {project.name: _digest(environment, project, base, hook) for project in projects}
     outdated = []
     for project in projects:
@@ -66,16 +70,30 @@ def build(
     if outdated:
         with tempfile.TemporaryDirectory(dir=environment.cache.images / "tmp") as folder:
             with progress.step("wheels of the images", "about 20 s"):
-                context = _context(environment, buildah, Path(folder), outdated, base, hook)
+                context = Path(folder) / "context"
+                names = [project.name for project in outdated]
+                image_context.make(environment, context, names, python_of(buildah, base), hook)
             for project in outdated:
                 title = f"image {project.name}:{project.version} on {base.rpartition('/')[2]}"
                 with progress.step(title, "about 20 s"):
                     dockerfile = project.folder / "Dockerfile"
-                    buildah.build(project.reference, dockerfile, context, {"BASE": base})
+                    arguments = build_arguments(environment, project.version, base)
+                    buildah.build(project.reference, dockerfile, context, arguments)
                     buildah.save(project.reference, _archive(environment, project))
                     _stamp(environment, project).write_text(digests[project.name])
         buildah.prune()
     return {project.reference: _archive(environment, project) for project in projects}
+
+
+def _save_base(environment: Environment, buildah: Buildah, base: str, progress: Progress) -> None:
+    """Save the base as well: quickstarts that need Python use what any cluster can pull."""
+    archive = environment.cache.images / "python.oci.tar"
+    stamp = archive.with_name("python.digest")
+    if archive.exists() and stamp.exists() and stamp.read_text() == base:
+        return
+    with progress.step(f"image {base_images.DEFAULT}", "about 10 s"):
+        buildah.save(base, archive, base_images.DEFAULT)
+        stamp.write_text(base)
 
 
 def version_in(text: str) -> str:
@@ -105,60 +123,37 @@ def _is_current(environment: Environment, project: Project, digest: str) -> bool
     return is_built and stamp.read_text() == digest
 
 
-def _context(
-    environment: Environment,
-    buildah: Buildah,
-    folder: Path,
-    projects: Sequence[Project],
-    base: str,
-    hook: Path,
-) -> Path:
-    """The build context: wheels for the Python of the base image, and the hook."""
+def build_arguments(environment: Environment, version: str, base: str) -> dict[str, str]:
+    """The arguments of a Dockerfile; the labels of the image have them."""
+    git = ["git", "-C", str(environment.repository)]
+    revision = subprocesses.run([*git, "rev-parse", "HEAD"]).strip()
+    is_changed = bool(subprocesses.run([*git, "status", "--porcelain"]).strip())
+    return {
+        "BASE": base,
+        "VERSION": version,
+        "REVISION": f"{revision}-modified" if is_changed else revision,
+        "SOURCE": environment.variables.get("SOURCE", UNPUBLISHED),
+    }
+
+
+def python_of(buildah: Buildah, base: str) -> str:
+    """The version of a base image's Python, "3.12"."""
     command = "import sys; print('%d.%d' % sys.version_info[:2])"
-    python = buildah.output_of(base, "python3", "-c", command).strip()
-    path = f"{environment.repository / '.tools/bin'}:{environment.path}"
-    ours, context = folder / "ours", folder / "context"
-    needed = {package for project in projects for package in closure(environment, project.name)}
-    folders = [environment.repository / "packages" / name for name in sorted(needed)]
-    wheels.build(folders, ours, path, environment.variables)
-    wheels.collect(
-        [f"{project.name}=={project.version}" for project in projects],
-        ours,
-        context / "wheels",
-        python,
-        environment.repository / "requirements.lock",
-        path,
-        environment.variables,
-    )
-    shutil.copy(hook, context / hook.name)
-    return context
-
-
-def closure(environment: Environment, name: str) -> set[str]:
-    """A package of ours with all packages of ours that it depends on, from pyproject.toml."""
-    packages = environment.repository / "packages"
-    found: set[str] = set()
-    left = [name]
-    while left:
-        package = left.pop()
-        found.add(package)
-        project = tomllib.loads((packages / package / "pyproject.toml").read_text())["project"]
-        lines = [*project.get("dependencies", ()), *_extras(project)]
-        needed = {match[0] for line in lines if (match := re.match(r"[\w-]+", line))}
-        left += [each for each in needed - found if (packages / each).is_dir()]
-    return found
-
-
-def _extras(project: dict[str, dict[str, list[str]]]) -> Iterable[str]:
-    return (line for lines in project.get("optional-dependencies", {}).values() for line in lines)
+    return buildah.output_of(base, "python3", "-c", command).strip()
 
 
 def _digest(environment: Environment, project: Project, base: str, hook: Path) -> str:
     digest = hashlib.sha256(f"{base} {hook}".encode())
-    dockerfile = project.folder / "Dockerfile"
-    lock = environment.repository / "requirements.lock"
-    for file in [lock, dockerfile, *_sources(environment, closure(environment, project.name))]:
-        digest.update(f"{file.relative_to(environment.repository)}\0".encode())
+    repository = environment.repository
+    files = [
+        project.folder / "Dockerfile",
+        *sorted(repository.glob("requirements.images.*")),
+        *sorted((repository / "images").glob("*.py")),
+        Path(image_context.__file__),
+        *_sources(environment, image_context.closure(repository / "packages", project.name)),
+    ]
+    for file in files:
+        digest.update(f"{file.relative_to(repository)}\0".encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import yaml
+
 from nvdra_lab import layout, versions
 from nvdra_lab.kubernetes.pki import PKI
 from nvdra_lab.layout import CONTROL_PLANE, MachineDir
@@ -20,6 +22,8 @@ from nvdra_lab.model import API_PORT, Lab
 ETCD_PORT = 2379
 ETCD = f"https://127.0.0.1:{ETCD_PORT}"
 START_TIMEOUT_S = 60.0
+AUDIT_POLICY = "/etc/kubernetes/audit-policy.yaml"
+AUDIT_LOG = "/var/lib/kube-apiserver/audit.log"
 
 
 def machine(
@@ -47,6 +51,19 @@ def machine(
         Start("kube-proxy", (programs["kube-proxy"], *proxy_flags(lab))),
     ]
     return Machine(CONTROL_PLANE, dict(environment), tuple(steps))
+
+
+def files(lab: Lab) -> dict[str, bytes]:
+    """The files of the control plane besides its identities."""
+    if not lab.has_audit_log:
+        return {}
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata"}],
+    }
+    return {AUDIT_POLICY: yaml.safe_dump(policy, sort_keys=False).encode()}
 
 
 def ready(lab: Lab, name: str) -> WaitHTTPS:
@@ -110,6 +127,7 @@ def apiserver_flags(lab: Lab) -> tuple[str, ...]:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
+        *_audit_flags(lab),
         *_runtime_config(lab),
         *gates(lab),
     )
@@ -178,6 +196,17 @@ def _kubeconfigs(component: str) -> tuple[str, ...]:
 def gates(lab: Lab) -> tuple[str, ...]:
     """The flag that sets the lab's feature gates, if it sets any."""
     return (f"--feature-gates={versions.as_text(lab.gates)}",) if lab.gates else ()
+
+
+def _audit_flags(lab: Lab) -> tuple[str, ...]:
+    """One file without rotation: a reader needs all of it, and it goes with the lab."""
+    if not lab.has_audit_log:
+        return ()
+    return (
+        f"--audit-policy-file={AUDIT_POLICY}",
+        f"--audit-log-path={AUDIT_LOG}",
+        "--audit-log-maxsize=10000",
+    )
 
 
 def _runtime_config(lab: Lab) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ def write_lab(
     plane = where.machine(CONTROL_PLANE)
     plans = [control_plane.machine(lab, plane, programs, variables)]
     files = dict(identities.files)
+    files[CONTROL_PLANE] = files[CONTROL_PLANE] | control_plane.files(lab)
     for member in lab.nodes:
         parts = node.Parts(
             programs=programs,

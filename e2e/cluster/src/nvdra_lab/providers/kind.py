@@ -131,6 +131,8 @@ def _check(environment: Environment, request: LabRequest) -> None:
         raise LabError(f"--provider kind needs {', '.join(missing)} on PATH")
     if request.has_ipv6:
         raise LabError("--ipv6 is for --provider local")
+    if request.has_audit_log:
+        raise LabError("--audit-log is for --provider local")
 
 
 @contextlib.contextmanager

@@ -37,6 +37,7 @@ class LabRequest:
     kube: str
     gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     has_ipv6: bool = False
+    has_audit_log: bool = False
 
 
 def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab:
@@ -172,6 +173,7 @@ def _planned(request: LabRequest, index: int, kubernetes: str) -> Lab:
         kubernetes,
         request.gates,
         has_ipv6=request.has_ipv6,
+        has_audit_log=request.has_audit_log,
     )
 
 

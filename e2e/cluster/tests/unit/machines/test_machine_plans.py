@@ -1,6 +1,7 @@
 import tomllib
 from pathlib import Path
 
+import yaml
 from nvdra_lab import model
 from nvdra_lab.kubernetes import control_plane, node, pki
 from nvdra_lab.layout import CONTROL_PLANE, LabDir
@@ -100,6 +101,16 @@ def test_every_component_of_an_older_release_is_told_the_gates_that_it_leaves_of
 def test_a_release_that_has_all_of_it_runs_as_it_comes() -> None:
     given = flags(control_plane_plan(), "kube-apiserver")
     assert not {"feature-gates", "runtime-config"} & set(given)
+
+
+def test_on_request_the_api_server_writes_down_who_asked_it_for_what() -> None:
+    lab = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, has_audit_log=True)
+    given = flags(control_plane_plan(lab), "kube-apiserver")
+    policy = yaml.safe_load(control_plane.files(lab)[given["audit-policy-file"]])
+    assert policy["rules"] == [{"level": "Metadata"}]
+    assert given["audit-log-path"] == control_plane.AUDIT_LOG
+    assert control_plane.files(LAB) == {}
+    assert "audit-log-path" not in flags(control_plane_plan(), "kube-apiserver")
 
 
 def test_controllers_act_under_their_own_accounts() -> None:

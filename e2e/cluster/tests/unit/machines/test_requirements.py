@@ -32,15 +32,3 @@ def test_a_checkout_that_nodes_would_hide_is_refused(tmp_path: Path) -> None:
 
 def test_the_version_of_an_image_is_that_of_its_package() -> None:
     assert project_images.version_in('"""x"""\n\n__version__ = "1.2.3rc1"\n') == "1.2.3rc1"
-
-
-def test_an_image_is_made_anew_only_for_packages_that_it_has() -> None:
-    assert project_images.closure(environment.read(), "nvdra-imex-daemon") == {
-        "nvdra-imex-daemon",
-        "nvdra-api",
-    }
-    assert project_images.closure(environment.read(), "nvdra-gpu-plugin") == {
-        "nvdra-gpu-plugin",
-        "nvdra-api",
-        "nvdra-cdi",
-    }

@@ -7,6 +7,8 @@ Source: docs/reference/nvml-simulator.md §14.4.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,9 +26,8 @@ def update(now: layout.NodeState, gpus: Iterable[Gpu], proc_root: Path | None) -
     for gpu in gpus:
         minor, records = now.gpus[gpu.index].minor, now.tables[gpu.index].instances
         wanted = procfs.mig_capability_files(minor, _ids(records))
-        possible = procfs.mig_capability_files(minor, _POSSIBLE)
-        gone = {path: entry for path, entry in possible.items() if path not in wanted}
-        trees.remove(trees.paths(gone, proc_root))
+        former = _existing_paths(minor, proc_root)
+        trees.remove([proc_root / path for path in former if path not in wanted])
         trees.write(wanted, proc_root)
 
 
@@ -35,8 +36,24 @@ def remove(now: layout.NodeState, gpus: Iterable[Gpu], proc_root: Path | None) -
     if proc_root is None:
         return
     for gpu in gpus:
-        tree = procfs.mig_capability_files(now.gpus[gpu.index].minor, _POSSIBLE)
-        trees.remove(trees.paths(tree, proc_root))
+        former = _existing_paths(now.gpus[gpu.index].minor, proc_root)
+        trees.remove([proc_root / path for path in former])
+
+
+@functools.cache
+def _possible_paths(minor: int) -> tuple[str, ...]:
+    """What a GPU can have at most: 15 GPU instances of 8 compute instances, and directories."""
+    return tuple(trees.relative_paths(procfs.mig_capability_files(minor, _POSSIBLE)))
+
+
+def _existing_paths(minor: int, proc_root: Path) -> Iterator[str]:
+    """Those of the GPU that exist, parents first: few of many, found with few looks."""
+    root, missing = str(proc_root), set()
+    for path in _possible_paths(minor):
+        if path.rpartition("/")[0] in missing or not os.path.lexists(f"{root}/{path}"):
+            missing.add(path)
+        else:
+            yield path
 
 
 def _ids(records: Iterable[layout.GpuInstance]) -> Iterator[tuple[int, list[int]]]:

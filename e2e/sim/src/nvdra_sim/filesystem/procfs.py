@@ -5,6 +5,7 @@ Source: docs/reference/nvml-simulator.md §14.2, §14.4.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from platform import machine
 
@@ -214,6 +215,7 @@ def _capability(minor: int, mode: int) -> File:
     return text(content, 0o444)
 
 
+@functools.cache
 def _mig_minors() -> File:
     """All possible keys, whether or not the instance exists."""
     lines = [f"config {CONFIG_CAP}", f"monitor {MONITOR_CAP}"]

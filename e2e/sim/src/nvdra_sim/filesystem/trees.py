@@ -10,10 +10,10 @@ from __future__ import annotations
 import filecmp
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from tempfile import NamedTemporaryFile
 
 from nvdra_sim.description import DeviceNumber
 
@@ -90,17 +90,19 @@ def plan(tree: Tree, root: Path, owned: Collection[Path] = ()) -> list[Path]:
         ForeignFileError: A path exists, differs from its entry, and is not in `owned`.
     """
     ours: dict[Path, None] = {}
+    below_is_elsewhere: dict[Path, bool] = {}
     for path, entry in _in_order(tree):
         target = root / path
-        will_move = False
-        for parent in reversed(target.parents):
+        for parent in _parents_not_in(below_is_elsewhere, target):
             # If an owned link becomes a directory, the files that exist below it are elsewhere.
-            if will_move or parent in owned or not _exists(parent):
+            is_elsewhere = below_is_elsewhere.get(parent.parent, False)
+            if is_elsewhere or parent in owned or not _exists(parent):
                 ours[parent] = None
-                will_move |= _must_become_directory(parent, owned)
+                is_elsewhere |= _must_become_directory(parent, owned)
             elif not parent.is_dir():
                 raise _foreign_file_error(parent)
-        if will_move or target in owned or not _exists(target):
+            below_is_elsewhere[parent] = is_elsewhere
+        if below_is_elsewhere[target.parent] or target in owned or not _exists(target):
             ours[target] = None
         elif not _matches(target, entry):
             raise _foreign_file_error(target)
@@ -113,12 +115,14 @@ def write(tree: Tree, root: Path, owned: Collection[Path] = ()) -> None:
     Raises:
         PermissionError: The process may not create device nodes.
     """
+    seen: set[Path] = set()
     for path, entry in _in_order(tree):
         target = root / path
-        for parent in reversed(target.parents):
+        for parent in _parents_not_in(seen, target):
             if _must_become_directory(parent, owned):
                 parent.unlink(missing_ok=True)
                 parent.mkdir()
+            seen.add(parent)
         if not _matches(target, entry):
             _delete(target)
             _create(target, entry)
@@ -126,11 +130,15 @@ def write(tree: Tree, root: Path, owned: Collection[Path] = ()) -> None:
 
 def paths(tree: Tree, root: Path) -> list[Path]:
     """All paths of the tree, including parent directories, parents before children."""
-    found: dict[Path, None] = {}
+    return [root / path for path in relative_paths(tree)]
+
+
+def relative_paths(tree: Iterable[str]) -> list[str]:
+    """The same, relative to the root of the tree."""
+    found: dict[str, None] = {}
     for path in sorted(tree):
-        parents = [parent for parent in PurePosixPath(path).parents if parent.name]
-        for part in (*reversed(parents), PurePosixPath(path)):
-            found[root / part] = None
+        parts = path.split("/")
+        found |= dict.fromkeys("/".join(parts[: at + 1]) for at in range(len(parts)))
     return list(found)
 
 
@@ -142,6 +150,11 @@ def remove(owned: Collection[Path]) -> None:
                 path.rmdir()
         else:
             path.unlink(missing_ok=True)
+
+
+def _parents_not_in(seen: Container[Path], path: Path) -> list[Path]:
+    """The parents of a path that were not seen, outermost first; of a seen one, all were."""
+    return list(takewhile(lambda parent: parent not in seen, path.parents))[::-1]
 
 
 def _must_become_directory(parent: Path, owned: Collection[Path]) -> bool:
@@ -216,8 +229,7 @@ def _create(path: Path, entry: Entry) -> None:
 
 
 def _write_file(path: Path, content: bytes, mode: int) -> None:
-    """Writes a file by rename, so that processes with the old file mapped keep it."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
+    """Writes a new file; processes that have a former one mapped keep that."""
+    with path.open("xb") as new:
         new.write(content)
-    os.chmod(new.name, mode)  # noqa: PTH101 - the temporary file's name is a string
-    Path(new.name).replace(path)
+    path.chmod(mode)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[3] / "lib"
@@ -68,7 +68,7 @@ class Function:
     tier: str
     since: int
 
-    @property
+    @cached_property
     def latency_class(self) -> str:
         """The latency class of the function (nvml-simulator.md §11)."""
         for name, glob in LATENCY_CLASSES.items():

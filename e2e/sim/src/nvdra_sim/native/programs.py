@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,8 +62,9 @@ class Programs:
     c_library: Path
 
 
+@functools.cache
 def build() -> Programs:
-    """Compiles all parts that are not in the cache.
+    """Compiles all parts that are not in the cache; a process looks for them once.
 
     Raises:
         nvml_library.BuildError: `gcc` is missing or failed.

@@ -7,6 +7,7 @@ Exit codes: 0 success, 1 error (with a message on stderr), 2 wrong usage.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Sequence
@@ -68,18 +69,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(argv)
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def output_of(argv: Sequence[str] | None) -> str:
+    """Runs one command and returns what it prints, for callers in this process; raises `ERRORS`."""
     given = parser().parse_args(argv)
     command: Command = given.command
+    result = command(given)
+    return json.dumps(result, indent=2) if given.json else report.text(result)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
-        result = command(given)
+        text = output_of(argv)
     except ERRORS as error:
         print(f"nvdra-simctl: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(result, indent=2) if given.json else report.text(result))
+    print(text)
     return 0
 
 
+@functools.cache
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = arguments.set_help(argparse.ArgumentParser(prog="nvdra-simctl"), DESCRIPTION, EXAMPLES)

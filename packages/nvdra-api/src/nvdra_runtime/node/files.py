@@ -9,11 +9,17 @@ from typing import Final
 _TEMPORARY: Final = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{8}")
 
 
-def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace a file atomically, even if the power fails: a reader sees the old or the new content.
+def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, is_synced: bool = True) -> None:
+    """Replace a file atomically: a reader sees the old or the new content.
 
-    The temporary file is in the same directory, and its name starts with a dot. Blocks for two
-    fsyncs.
+    The temporary file is in the same directory, and its name starts with a dot.
+
+    Args:
+        path: The file.
+        data: Its new content.
+        mode: Its permissions.
+        is_synced: Whether that is so even if the power fails; it costs two fsyncs. Otherwise the
+            file may be empty or the old one afterwards.
     """
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
@@ -21,12 +27,14 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            if is_synced:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    fsync_directory(path.parent)
+    if is_synced:
+        fsync_directory(path.parent)
 
 
 def remove_temporary_files(directory: Path, names: Collection[str]) -> None:

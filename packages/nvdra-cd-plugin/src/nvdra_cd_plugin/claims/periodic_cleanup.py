@@ -1,4 +1,4 @@
-"""Removes CDI specs and directories that no claim needs, and corrects the node's label.
+"""Removes files that no claim needs, and corrects the node's label.
 
 It runs at the start and then every ten minutes. It starts only when the records are known to be
 complete, because what no record names is then needed by nobody.
@@ -20,10 +20,13 @@ from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
 from nvdra_cd_plugin.domains.claim_records import DomainClaimRecord
 from nvdra_cd_plugin.membership.node_membership import NodeMembership
 from nvdra_cd_plugin.node.file_worker import FileWorker
+from nvdra_cd_plugin.node.reference_checkpoint import ReferenceCheckpoint
 
 LOG = logs.logger(__name__)
 
 INTERVAL_S: Final = 600.0
+_CHECKPOINT_INTERVAL_S: Final = 5.0
+"""As of the GPU plugin. Whoever goes back to the reference driver does not wait for ten minutes."""
 _TIMEOUT_S: Final = 30.0
 """For one run."""
 
@@ -38,6 +41,7 @@ class PeriodicCleanup:
         records_complete: asyncio.Event,
         specs: SpecFiles,
         directories: DomainDirectories,
+        reference_checkpoint: ReferenceCheckpoint,
         files: FileWorker,
         membership: NodeMembership | None,
     ) -> None:
@@ -49,6 +53,7 @@ class PeriodicCleanup:
             records_complete: Set once every claim with a device has a record.
             specs: The CDI specs.
             directories: The directories of domains.
+            reference_checkpoint: What the reference driver has left.
             files: The thread for files.
             membership: The node's membership; None where the node is never labelled.
         """
@@ -57,6 +62,7 @@ class PeriodicCleanup:
         self._records_complete = records_complete
         self._specs = specs
         self._directories = directories
+        self._reference_checkpoint = reference_checkpoint
         self._files = files
         self._membership = membership
 
@@ -64,10 +70,30 @@ class PeriodicCleanup:
         """Run until cancelled."""
         await self._records_complete.wait()
         while True:
-            # While a record cannot be read, it is unknown what the claim needs.
-            if not self._prepared_claims.unreadable and not self._prepared_claims.incomplete_reason:
+            if self._knows_all_claims():
                 await self._run_once(asyncio.get_running_loop().time() + _TIMEOUT_S)
             await asyncio.sleep(INTERVAL_S)
+
+    async def remove_reference_checkpoint(self) -> None:
+        """Remove the reference driver's checkpoint once none of its claims is prepared."""
+        await self._records_complete.wait()
+        while True:
+            if self._knows_all_claims():
+                deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
+                prepared = {*self._prepared_claims, *self._in_progress}
+                remove = self._reference_checkpoint.remove_unless_used
+                try:
+                    if await self._files.run(deadline, remove, prepared):
+                        return
+                except DriverError as error:
+                    LOG.warning(
+                        "The checkpoint of another driver cannot be removed", error=str(error)
+                    )
+            await asyncio.sleep(_CHECKPOINT_INTERVAL_S)
+
+    def _knows_all_claims(self) -> bool:
+        """Whether every record can be read; otherwise it is unknown what a claim needs."""
+        return not self._prepared_claims.unreadable and not self._prepared_claims.incomplete_reason
 
     async def _run_once(self, deadline: float) -> None:
         """Carry out every task; one that fails does not prevent the others."""

@@ -7,7 +7,6 @@ Source: KEP-5304; docs/reference/resource-claims.md, "Device metadata files".
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ from nvdra_api import names
 from nvdra_api.meta import JsonObject
 from nvdra_cdi import files
 from nvdra_cdi.model import ContainerEdits, Device, Mount, Spec
+from pydantic_core import to_json
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 
@@ -61,6 +61,14 @@ def documents(record: GpuClaimRecord, plugin_dir: Path) -> dict[Path, bytes]:
     }
 
 
+def spec_paths(record: GpuClaimRecord, cdi_root: Path) -> dict[str, Path]:
+    """Where the CDI specs of a claim are, by request."""
+    return {
+        request: cdi_root / f"{SPEC_PREFIX}{record.uid}_{request}.json"
+        for request in _by_request(record)
+    }
+
+
 def specs(record: GpuClaimRecord, plugin_dir: Path, cdi_root: Path) -> dict[Path, bytes]:
     """The CDI specs that mount the metadata files, one for each request, as JSON.
 
@@ -71,12 +79,11 @@ def specs(record: GpuClaimRecord, plugin_dir: Path, cdi_root: Path) -> dict[Path
         return {}
     directory = claim_directory(plugin_dir, record)
     found: dict[Path, bytes] = {}
-    for request in _by_request(record):
+    for request, path in spec_paths(record, cdi_root).items():
         mount = Mount(
             str(directory / request / _FILE), _container_path(record, request), ("ro", "bind")
         )
         device = Device(f"{record.uid}_{request}", ContainerEdits(mounts=(mount,)))
-        path = cdi_root / f"{SPEC_PREFIX}{record.uid}_{request}.json"
         spec = Spec(names.GPU_CDI_METADATA_KIND, (device,))
         found[path] = files.encode(spec, "json", str(path))
     return found
@@ -99,11 +106,8 @@ def _by_request(record: GpuClaimRecord) -> Mapping[str, Sequence[GpuDeviceRecord
 
 
 def _stream(record: GpuClaimRecord, devices: Sequence[GpuDeviceRecord]) -> bytes:
-    texts = [
-        json.dumps(_object(version, record, devices), indent=2, ensure_ascii=False) + "\n"
-        for version in _VERSIONS
-    ]
-    return "".join(texts).encode()
+    objects = [_object(version, record, devices) for version in _VERSIONS]
+    return b"".join(to_json(each, indent=2) + b"\n" for each in objects)
 
 
 def _object(version: str, record: GpuClaimRecord, devices: Sequence[GpuDeviceRecord]) -> JsonObject:

@@ -92,13 +92,34 @@ class ClaimMetadata:
             PermanentError: `DeviceNodeMissing`: they cannot be written.
             RetryableError: `DeadlineExceeded`: the disk does not respond.
         """
+        async with self.being_written(record):
+            pass
+
+    @asynccontextmanager
+    async def being_written(self, record: GpuClaimRecord) -> AsyncIterator[None]:
+        """Write the files of a claim while the block records it.
+
+        A start after a crash in between writes the files of a claim with a record, and removes
+        those of one without.
+
+        Raises:
+            DriverError: As `write`. The claim may have a record already.
+        """
         if record.metadata is None:
+            yield
             return
         self._written[record.uid] = record
-        deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
+        writing = self._files.submit(self._metadata_files.write, record)
+        try:
+            yield
+        finally:
+            await self._finish(record, writing)
+
+    async def _finish(self, record: GpuClaimRecord, writing: asyncio.Future[None]) -> None:
         try:
             with self._telemetry.step("write metadata"):
-                await self._files.run(self._metadata_files.write, record, deadline=deadline)
+                async with asyncio.timeout(_TIMEOUT_S):
+                    await writing
         except (CDIError, OSError) as error:
             self._written.pop(record.uid, None)
             if isinstance(error, TimeoutError):
@@ -110,41 +131,45 @@ class ClaimMetadata:
                 claim=str(record.ref),
             ) from error
 
-    @asynccontextmanager
-    async def written(self, record: GpuClaimRecord) -> AsyncIterator[None]:
-        """Write the files of a claim, and remove them if the block fails, which records it.
-
-        Raises:
-            DriverError: As `write`.
-        """
-        try:
-            await self.write(record)
-            yield
-        except DriverError:
-            await self.try_remove(record)
-            raise
-
     async def try_remove(self, record: GpuClaimRecord) -> None:
-        """As `remove`, of a claim that is not prepared. What cannot be removed goes at a start."""
+        """Remove the files of a claim that is not prepared. The next start removes what stays."""
         try:
-            await self.remove(record)
+            async with self.being_removed(record):
+                pass
         except DriverError as error:
             LOG.warning("Device metadata stays until the next start", error=str(error))
 
-    async def remove(self, record: GpuClaimRecord) -> None:
-        """Remove the files of a claim that has metadata. Its record is removed afterwards.
+    @asynccontextmanager
+    async def being_removed(self, record: GpuClaimRecord) -> AsyncIterator[None]:
+        """Remove the files of a claim: what mounts them before the block, which removes the record.
+
+        The next start removes files that cannot be removed while the block runs.
 
         Raises:
-            RetryableError: `DeviceNodeMissing`, `DeadlineExceeded`: they cannot be removed.
+            RetryableError: `DeviceNodeMissing`, `DeadlineExceeded`: what mounts them cannot be
+                removed.
         """
         if record.metadata is None:
+            yield
             return
         self._written.pop(record.uid, None)
         self._waiting.pop(record.uid, None)
+        await self._remove_mounts(record)
+        removing = self._files.submit(self._metadata_files.remove_documents, record)
+        try:
+            yield
+        finally:
+            try:
+                async with asyncio.timeout(_TIMEOUT_S):
+                    await removing
+            except OSError as error:
+                LOG.warning("Device metadata stays until the next start", error=str(error))
+
+    async def _remove_mounts(self, record: GpuClaimRecord) -> None:
         deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
         try:
-            await self._files.run(self._metadata_files.remove, record, deadline=deadline)
-        except (CDIError, OSError) as error:
+            await self._files.run(self._metadata_files.remove_mounts, record, deadline=deadline)
+        except OSError as error:
             if isinstance(error, TimeoutError):
                 raise _disk_hangs() from error
             raise RetryableError(
@@ -166,7 +191,7 @@ class ClaimMetadata:
             kept = tuple(self._prepared_claims.values())
             try:
                 await self._files.run(self._metadata_files.remove_others, kept)
-            except (CDIError, OSError) as error:
+            except OSError as error:
                 LOG.warning("Device metadata cannot be removed", error=str(error))
 
     def _note(self, uid: ClaimUID) -> None:

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from nvdra_api import names
-from nvdra_api.errors import Reason, RetryableError
+from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.gates import FeatureGates
-from nvdra_api.ids import NodeName
+from nvdra_api.ids import ClaimUID, NodeName
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig
 from nvdra_runtime.claims import allocation, opaque_configs
@@ -132,9 +132,7 @@ class Preparer:
                         if record.steps or self._prepared_claims.is_started(record.uid):
                             record = await self._do_steps(snapshot, record)
                         else:
-                            async with self._metadata.written(record):
-                                with self._telemetry.step("commit state"):
-                                    await self._prepared_claims.add(claim.ref, record)
+                            await self._record(record)
                         if minimum := shares.minimum_capacity(claim, configured):
                             LOG.v(2, _WHOLE, claim=str(claim.ref), minimum=minimum)
                         return record.prepare_result()
@@ -193,9 +191,8 @@ class Preparer:
                     if current.steps and not may_use_gpus:
                         continue
                     await self._steps.undo(current)
-                    await self._metadata.remove(current)
-                    with self._telemetry.step("commit state"):
-                        await self._prepared_claims.remove(record.uid)
+                    async with self._metadata.being_removed(current):
+                        await self._remove_record(record.uid)
             break
         await self._specs.remove_if_last(record)
 
@@ -213,6 +210,26 @@ class Preparer:
                 switched.append(error.gpu)
             else:
                 return plan.with_mig_mode_off(record, switched) if switched else record
+
+    async def _record(self, record: GpuClaimRecord) -> None:
+        """Record a claim without steps, while its metadata files are written.
+
+        Raises:
+            DriverError: One of both is not possible. Nothing is recorded.
+        """
+        try:
+            async with self._metadata.being_written(record):
+                with self._telemetry.step("commit state"):
+                    await self._prepared_claims.add(record.ref, record)
+        except DriverError:
+            await self._metadata.try_remove(record)
+            if record.uid in self._prepared_claims:
+                await self._remove_record(record.uid)
+            raise
+
+    async def _remove_record(self, uid: ClaimUID) -> None:
+        with self._telemetry.step("commit state"):
+            await self._prepared_claims.remove(uid)
 
     async def _do_steps(self, snapshot: Snapshot, record: GpuClaimRecord) -> GpuClaimRecord:
         """Do the claim's steps and record it. Its caller's deadline does not end this."""

@@ -57,7 +57,8 @@ def _run(host: Host, *arguments: str) -> str:
     try:
         program = host.find_program(_PROGRAM)
         done = subprocess.run(
-            ["env", f"LD_PRELOAD={host.find_library(_LIBRARY)}", program, *arguments],
+            [program, *arguments],
+            env={"LD_PRELOAD": str(host.find_library(_LIBRARY))},
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,

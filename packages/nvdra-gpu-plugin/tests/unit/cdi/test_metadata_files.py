@@ -56,6 +56,10 @@ class Node:
     def path(self, claim: str, request: str = "gpu") -> Path:
         return self.plugin / f"dra-device-metadata/ml_{claim}/{request}/metadata.json"
 
+    def remove(self, claim: GpuClaimRecord) -> None:
+        self.files.remove_mounts(claim)
+        self.files.remove_documents(claim)
+
     @property
     def left(self) -> set[str]:
         """Every file, and every directory of a claim or a request."""
@@ -86,9 +90,9 @@ def test_files_come_and_go_with_their_claim(node: Node) -> None:
         *("gpu.nvidia.com_metadata_u_a.json", "gpu.nvidia.com_metadata_u_b.json"),
     }
     assert modes(node.path("claim-u", "a")) == [0o644, 0o755, 0o755]
-    node.files.remove(claim)
+    node.remove(claim)
     assert node.left == set()
-    node.files.remove(claim)
+    node.remove(claim)
     node.files.restore()
     assert node.left == set()
 
@@ -128,16 +132,16 @@ def test_a_namesake_of_a_claim_that_is_still_held_has_the_path_until_it_goes(nod
     node.files.write(old)
     node.files.restore()
     assert is_of(node.path("c"), "new")
-    node.files.remove(new)
+    node.remove(new)
     assert is_of(node.path("c"), "old"), "its pod may be started again"
     node.files.write(new)
-    node.files.remove(old)
+    node.remove(old)
     assert is_of(node.path("c"), "new")
     assert "gpu.nvidia.com_metadata_old_gpu.json" not in node.left
     node.restarted(old, new).restore()
     assert is_of(node.path("c"), "new"), "the later one"
-    node.files.remove(old)
-    node.files.remove(new)
+    node.remove(old)
+    node.remove(new)
     assert node.left == set()
 
 
@@ -145,7 +149,7 @@ def test_a_namesake_with_other_requests_keeps_its_files(node: Node) -> None:
     old, new = record("old", "a", name="c"), record("new", "b", name="c")
     node.files.write(old)
     node.files.write(new)
-    node.files.remove(old)
+    node.remove(old)
     assert is_of(node.path("c", "b"), "new")
 
 
@@ -206,7 +210,7 @@ def test_claims_with_the_longest_names_have_directories_of_their_own(node: Node)
     node.restarted(*claims).remove_others(claims)
     assert set(directories) < node.left
     for each in claims:
-        node.files.remove(each)
+        node.remove(each)
     assert node.left == set()
 
 

@@ -1,0 +1,140 @@
+{{/*
+What `helm test` runs: a pod that checks what an administrator would, with an account of its own whose rights
+follow from the checks. Everything is deleted after a test that succeeded; a pod that failed stays until the
+next test, without its account and rights.
+*/}}
+
+{{/* Annotations of an object of the test, and whether it is the pod. */}}
+{{- define "nvdra.testAnnotations" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ ternary "1" "0" .isPod | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- if .isPod }}
+helm.sh/hook-output-log-policy: hook-succeeded,hook-failed
+{{- end }}
+{{- end -}}
+
+{{/* Rules of a role with its binding. Arguments: the root context, `name`, `namespace` (empty: of the cluster), `rules`. */}}
+{{- define "nvdra.testRole" -}}
+{{- $prefix := ternary "" "Cluster" (ne .namespace "") -}}
+{{- $metadata := dict "name" .name "annotations" (include "nvdra.testAnnotations" (dict "isPod" false) | fromYaml) "labels" (include "nvdra.labels" .root | fromYaml) -}}
+{{- with .namespace }}{{ $_ := set $metadata "namespace" . }}{{ end -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $prefix }}Role
+metadata:
+  {{- toYaml $metadata | nindent 2 }}
+rules:
+  {{- toYaml .rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $prefix }}RoleBinding
+metadata:
+  {{- toYaml $metadata | nindent 2 }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .name }}
+    namespace: {{ include "nvdra.namespace" .root }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $prefix }}Role
+  name: {{ .name }}
+{{- end -}}
+
+{{/*
+Arguments: the root context, the `image` of any component, and `checks`: lists of deviceClasses, apiVersions,
+plugins, deployments and webhooks, as nvdra-check-installation takes them.
+*/}}
+{{- define "nvdra.installationTest" -}}
+{{- $name := printf "%s-test" (include "nvdra.fullname" .root | trunc 58 | trimSuffix "-") -}}
+{{- $namespace := include "nvdra.namespace" .root -}}
+{{- $checks := .checks -}}
+{{- $ofCluster := list -}}
+{{- with $checks.deviceClasses -}}
+{{- $ofCluster = append $ofCluster (dict "apiGroups" (list "resource.k8s.io") "resources" (list "deviceclasses") "resourceNames" . "verbs" (list "get")) -}}
+{{- end -}}
+{{- if $checks.plugins -}}
+{{- $ofCluster = append $ofCluster (dict "apiGroups" (list "resource.k8s.io") "resources" (list "resourceslices") "verbs" (list "list")) -}}
+{{- end -}}
+{{- $byNamespace := dict -}}
+{{- range $checks.plugins -}}
+{{- $rule := dict "apiGroups" (list "") "resources" (list "pods") "verbs" (list "list") -}}
+{{- $_ := set $byNamespace .namespace (append (get $byNamespace .namespace | default list) $rule | uniq) -}}
+{{- end -}}
+{{- range $checks.deployments -}}
+{{- $rule := dict "apiGroups" (list "apps") "resources" (list "deployments") "resourceNames" (list .name) "verbs" (list "get") -}}
+{{- $_ := set $byNamespace .namespace (append (get $byNamespace .namespace | default list) $rule) -}}
+{{- end -}}
+{{- range $checks.webhooks -}}
+{{- /* Claims of the driver's own namespace are not examined. None is stored. */}}
+{{- $rule := dict "apiGroups" (list "resource.k8s.io") "resources" (list "resourceclaims") "verbs" (list "create") -}}
+{{- $_ := set $byNamespace .claimNamespace (append (get $byNamespace .claimNamespace | default list) $rule) -}}
+{{- end -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "nvdra.labels" .root | nindent 4 }}
+  annotations:
+    {{- include "nvdra.testAnnotations" (dict "isPod" false) | nindent 4 }}
+{{- with $ofCluster }}
+---
+{{ include "nvdra.testRole" (dict "root" $.root "name" $name "namespace" "" "rules" .) }}
+{{- end }}
+{{- range $place, $rules := $byNamespace }}
+---
+{{ include "nvdra.testRole" (dict "root" $.root "name" $name "namespace" $place "rules" $rules) }}
+{{- end }}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  # None of the labels by which a component's pods are selected.
+  labels:
+    app.kubernetes.io/name: {{ $name }}
+    app.kubernetes.io/part-of: nvdra
+  annotations:
+    {{- include "nvdra.testAnnotations" (dict "isPod" true) | nindent 4 }}
+spec:
+  restartPolicy: Never
+  serviceAccountName: {{ $name }}
+  {{- with .root.Values.global.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  tolerations:
+    - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    seccompProfile: {type: RuntimeDefault}
+  containers:
+    - name: test
+      image: {{ .image | quote }}
+      imagePullPolicy: {{ .root.Values.global.imagePullPolicy }}
+      command: [/opt/nvdra/bin/nvdra-check-installation]
+      env:
+        - name: CHECKS
+          value: {{ toJson $checks | quote }}
+        # Enough after `helm install` without --wait; a failure is reported when it has passed.
+        - name: TIMEOUT
+          value: 30s
+        # Keeps NVIDIA's container runtime from giving this container GPUs of its own accord.
+        - name: NVIDIA_VISIBLE_DEVICES
+          value: void
+      securityContext:
+        privileged: false
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* A plugin, for `checks`. Arguments: the root context and its `driver`. */}}
+{{- define "nvdra.testPlugin" -}}
+{{- $selector := printf "app.kubernetes.io/name=%s,app.kubernetes.io/instance=%s" .root.Chart.Name .root.Release.Name -}}
+{{- dict "program" .root.Chart.Name "driver" .driver "namespace" (include "nvdra.namespace" .root) "selector" $selector | toJson -}}
+{{- end -}}

@@ -1,0 +1,117 @@
+"""API servers of every release that the tests know take the objects of the charts.
+
+`kubectl apply --dry-run=server` has the API server decode, validate and admit each object as if it
+was to be stored. A usual run asks the release of all other tests, a soak every one.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvdra_lab import versions
+from nvdra_testing import yaml_documents
+from nvdra_testing.charts import folder
+from nvdra_testing.control_plane import apiserver
+from nvdra_testing.control_plane.apiserver import ApiServer
+
+NAMESPACE = "nvdra-system"
+RELEASES = ("1.32.13", "1.34.4", "1.36.3", "1.37.1")
+WEBHOOK = ("webhook.enabled=true", "webhook.replicas=2")
+VALUES: dict[str, tuple[str, ...]] = {
+    "as it comes": (),
+    "GPUs only": ("resources.computeDomains.enabled=false",),
+    "ComputeDomains only": ("resources.gpus.enabled=false",),
+    "with a webhook that keeps its certificates": (*WEBHOOK, "webhook.tls.mode=self-managed"),
+    "with everything": (
+        *WEBHOOK,
+        "webhook.tls.mode=secret",
+        "webhook.tls.secret.name=pair",
+        "webhook.tls.secret.caBundle=Y2E=",
+        "webhook.networkPolicy.enabled=true",
+        "global.featureGates.AllAlpha=true",
+        "global.additionalNamespaces={default}",
+        "monitoring.dashboard.enabled=true",
+        "nvdra-cd-controller.controller.replicas=2",
+        "nvdra-cd-controller.controller.networkPolicy.enabled=true",
+        "nvdra-cd-controller.daemon.networkPolicy.enabled=true",
+        "nvdra-cd-plugin.kubeletPlugin.networkPolicy.enabled=true",
+        "nvdra-gpu-plugin.kubeletPlugin.networkPolicy.enabled=true",
+        "nvdra-gpu-plugin.deviceClasses.migExtendedResources={1g.10gb,1g.10gb+me}",
+    ),
+    "with IMEX by the hosts": (
+        "global.featureGates.HostManagedIMEXDaemon=true",
+        "global.imex.mode=hostManaged",
+    ),
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(each, marks=() if each == versions.DEFAULT else pytest.mark.soak)
+        for each in RELEASES
+    ],
+)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiServer]:
+    release = str(request.param)
+    gates = versions.gates(release, {})
+    served = ",".join(f"{each}=true" for each in versions.runtime_config(release, gates))
+    directory = tmp_path_factory.mktemp("api")
+    with apiserver.run_apiserver(
+        directory,
+        kubernetes=release,
+        runtime_config=served,
+        feature_gates=versions.as_text(gates),
+    ) as running:
+        running.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        yield running
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_an_api_server_of_the_release_takes_every_object(
+    server: ApiServer, helm: str, values: str
+) -> None:
+    objects = _rendered(server, helm, VALUES[values])
+    # Pods that name an account are admitted only if it exists.
+    accounts = _list([each for each in objects if each["kind"] == "ServiceAccount"])
+    _kubectl(server, accounts, "apply", "-f", "-")
+    told = _kubectl(server, _list(objects), "apply", "--dry-run=server", "-f", "-")
+    _kubectl(server, accounts, "delete", "-f", "-")
+    taken = [line for line in told.splitlines() if line.endswith("(server dry run)")]
+    assert len(taken) == len(objects) > 10
+
+
+def _list(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": objects}
+
+
+def _rendered(server: ApiServer, helm: str, values: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What helm renders for this cluster, the test of the installation included."""
+    flags = [f"--set={value}" for value in values]
+    where = ["nvdra", str(folder("nvdra")), "-n", NAMESPACE, "--kubeconfig", str(server.kubeconfig)]
+    done = subprocess.run(
+        [helm, "template", *where, "--validate", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml_documents.load_all(done.stdout) if each]
+
+
+def _kubectl(server: ApiServer, given: dict[str, Any], *arguments: str) -> str:
+    program = Path(apiserver.program_paths("kubectl")["kubectl"])
+    done = subprocess.run(
+        [program, "--kubeconfig", server.kubeconfig, *arguments],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,77 @@
+"""What `helm test` runs: one pod, with an account and rights of its own, gone afterwards."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Json = dict[str, Any]
+Render = Callable[..., list[Json]]
+
+WEBHOOK = {"webhook": {"enabled": True, "tls": {"mode": "self-managed"}}}
+COMPONENTS = ("nvdra-gpu-plugin", "nvdra-cd-plugin", "nvdra-cd-controller", "nvdra-webhook")
+
+
+def pod(objects: list[Json]) -> Json:
+    (found,) = (each for each in objects if each["kind"] == "Pod")
+    return found
+
+
+def checks(objects: list[Json]) -> Json:
+    (container,) = pod(objects)["spec"]["containers"]
+    found: Json = json.loads({each["name"]: each["value"] for each in container["env"]}["CHECKS"])
+    return found
+
+
+def test_one_pod_checks_all_components(render_test: Render) -> None:
+    found = checks(render_test("nvdra", WEBHOOK))
+    assert [each["program"] for each in found["plugins"]] == ["nvdra-gpu-plugin", "nvdra-cd-plugin"]
+    names = [each["name"] for each in found["deployments"]]
+    assert names == ["nvdra-nvdra-cd-controller", "nvdra-webhook"]
+    assert found["apiVersions"] == ["resource.nvidia.com/v1beta1"]
+    assert len(found["webhooks"]) == 1
+    assert "compute-domain-daemon.nvidia.com" in found["deviceClasses"]
+
+
+def test_what_is_not_installed_is_not_checked(render_test: Render) -> None:
+    found = checks(render_test("nvdra", {"resources": {"computeDomains": {"enabled": False}}}))
+    assert [each["program"] for each in found["plugins"]] == ["nvdra-gpu-plugin"]
+    assert set(found) == {"deviceClasses", "plugins"}
+    off = {"enabled": False}
+    assert render_test("nvdra", {"resources": {"gpus": off, "computeDomains": off}}) == []
+
+
+@pytest.mark.parametrize("chart", COMPONENTS)
+def test_a_component_alone_has_a_test_of_its_own_image(render_test: Render, chart: str) -> None:
+    (container,) = pod(render_test(chart))["spec"]["containers"]
+    assert container["image"] == f"nvdra/{chart}:0.1.0"
+
+
+def test_it_needs_no_privilege_and_everything_is_deleted_after_a_success(
+    render_test: Render,
+) -> None:
+    objects = render_test("nvdra", WEBHOOK)
+    for each in objects:
+        annotations = each["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "test"
+        assert "hook-succeeded" in annotations["helm.sh/hook-delete-policy"]
+    spec = pod(objects)["spec"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["serviceAccountName"] == pod(objects)["metadata"]["name"]
+
+
+@pytest.mark.parametrize(("namespace", "of_claims"), [("a", "default"), ("default", "kube-public")])
+def test_the_webhook_is_tried_in_a_namespace_whose_claims_it_examines(
+    render_test: Render, namespace: str, of_claims: str
+) -> None:
+    values = {**WEBHOOK, "global": {"allowDefaultNamespace": True}}
+    (webhook,) = checks(render_test("nvdra", values, namespace=namespace))["webhooks"]
+    assert webhook["claimNamespace"] == of_claims

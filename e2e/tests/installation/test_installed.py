@@ -1,0 +1,50 @@
+"""`helm install`, and `helm test`, which says whether everything works."""
+
+from typing import Any
+
+from nvdra_testing.cluster.installation import RELEASE, Cluster
+
+Installed = Any  # conftest.Installed; a conftest cannot be imported
+
+GOAL_S = 30
+BOUND_S = 150
+"""Four groups of tests share the processors."""
+
+
+def test_everything_is_ready_when_helm_returns(installed: Installed) -> None:
+    print(f"helm install --wait took {installed.took_s:.1f} s (goal: {GOAL_S} s)")
+    assert installed.took_s < BOUND_S
+    pods = installed.cluster.driver_namespace.get("pods")
+    programs = sorted(pod["spec"]["containers"][0]["command"][0] for pod in pods)
+    nodes = len(installed.cluster.nodes())
+    assert programs == sorted(
+        ["nvdra-gpu-plugin", "nvdra-cd-plugin"] * nodes
+        + ["nvdra-cd-controller", "nvdra-webhook", "nvdra-webhook"]
+    )
+    for pod in pods:
+        assert installed.cluster.driver_namespace.not_ready(pod["metadata"]["name"]) is None
+        assert sum(each["restartCount"] for each in pod["status"]["containerStatuses"]) == 0
+    assert "LOOK AT THIS" not in installed.notes
+
+
+def test_helm_test_checks_everything_and_leaves_nothing(cluster: Cluster) -> None:
+    code, lines = cluster.helm_test()
+    print("\n".join(lines))
+    nodes = cluster.nodes()
+    assert code == 0
+    assert all(line.startswith("✓") for line in lines)
+    for words in (
+        "DeviceClass gpu.nvidia.com exists",
+        "DeviceClass compute-domain-daemon.nvidia.com exists",
+        "serves resource.nvidia.com/v1beta1",
+        "1 of 1 replicas of nvdra-nvdra-cd-controller are ready",
+        "2 of 2 replicas of nvdra-webhook are ready",
+        "the webhook refuses a claim with a wrong config",
+        "the webhook lets a claim with a right config in",
+        *(f"{node}: nvdra-gpu-plugin is ready and publishes" for node in nodes),
+        *(f"{node}: nvdra-cd-plugin is ready and publishes" for node in nodes),
+    ):
+        assert any(words in line for line in lines), words
+    kinds = "pods,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"
+    left = cluster.kubectl.run("get", kinds, "-A", "-o", "name").split()
+    assert not [name for name in left if name.endswith(f"/{RELEASE}-test")]

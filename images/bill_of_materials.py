@@ -1,0 +1,104 @@
+"""Writes the bill of materials of an image, in the form of CycloneDX.
+
+    bill_of_materials.py PACKAGE SITE_PACKAGES SYSTEM TARGET [HOOK]
+
+It lists what is installed: the distributions in SITE_PACKAGES, the Debian packages that files of
+SYSTEM are of, Python if it is of none of them, and NVIDIA's CDI hook. It needs
+cyclonedx-python-lib, and runs where the image is assembled.
+"""
+
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from email.parser import Parser
+from importlib import metadata
+from pathlib import Path
+
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense
+from cyclonedx.output import make_outputter
+from cyclonedx.schema import OutputFormat, SchemaVersion
+from packageurl import PackageURL
+
+TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
+
+
+def main(package: str, site: Path, system: Path, target: Path, hook: Path | None) -> None:
+    """Write the bill of materials of one image."""
+    distributions = list(_distributions(site))
+    (subject,) = (each for each in distributions if each.name == package)
+    bom = Bom()
+    bom.metadata.component = Component(
+        name=package,
+        version=subject.version,
+        type=ComponentType.CONTAINER,
+        bom_ref=f"image:{package}",
+        licenses=subject.licenses,
+    )
+    for component in (*distributions, *_debian_packages(system)):
+        bom.components.add(component)
+    if not any(each.name.startswith("python3") for each in bom.components):
+        bom.components.add(_component("generic", "python", platform.python_version(), "PSF-2.0"))
+    if hook is not None:
+        bom.components.add(_component("golang", TOOLKIT, _version_of(hook), "Apache-2.0"))
+    for component in bom.components:
+        bom.register_dependency(bom.metadata.component, [component])
+    outputter = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6)
+    target.write_text(outputter.output_as_string(indent=2) + "\n")
+
+
+def _distributions(site: Path) -> Iterator[Component]:
+    for found in metadata.distributions(path=[str(site)]):
+        fields = found.metadata
+        licence = fields.get("License-Expression") or fields.get("License") or ""
+        name = re.sub(r"[-_.]+", "-", fields["Name"]).lower()
+        yield _component("pypi", name, found.version, licence)
+
+
+def _debian_packages(system: Path) -> Iterator[Component]:
+    for status in sorted((system / "var/lib/dpkg/status.d").iterdir()):
+        fields = Parser().parsestr(status.read_text())
+        where = {"arch": fields["Architecture"], "distro": _release(system)}
+        yield _component("deb", fields["Package"], fields["Version"], "", "debian", where)
+
+
+def _component(
+    kind: str,
+    name: str,
+    version: str,
+    licence: str,
+    namespace: str | None = None,
+    qualifiers: dict[str, str] | None = None,
+) -> Component:
+    purl = PackageURL(kind, namespace, name, version, qualifiers)
+    # Some give the whole text of their licence instead of its name.
+    is_name = bool(licence) and len(licence) < 80 and "\n" not in licence
+    return Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY if kind in ("pypi", "deb") else ComponentType.APPLICATION,
+        purl=purl,
+        bom_ref=str(purl),
+        licenses=[DisjunctiveLicense(name=licence)] if is_name else [],
+    )
+
+
+def _release(system: Path) -> str:
+    text = (system / "etc/os-release").read_text()
+    found = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', text, re.MULTILINE))
+    return f"{found.get('ID', 'linux')}-{found.get('VERSION_ID', 'unknown')}"
+
+
+def _version_of(hook: Path) -> str:
+    said = subprocess.run([hook, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\d+\.\d+\.\d+", said)
+    if found is None:
+        raise SystemExit(f"error: {hook} --version says no version: {said!r}")
+    return found[0]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(Path, sys.argv[2:5]), Path(sys.argv[5]) if sys.argv[5:] else None)

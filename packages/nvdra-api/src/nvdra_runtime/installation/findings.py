@@ -1,0 +1,190 @@
+"""What is to be checked of an installation, and what follows from the objects that were read.
+
+Nothing here asks the API server; `checker` does.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from nvdra_api.meta import JsonObject
+from pydantic import BaseModel, ConfigDict, Field
+
+NOT_CALLED: Final = "failed calling webhook"
+DENIED: Final = "denied the request"
+"""Words of API servers about webhooks."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Plugin(_Model):
+    """A plugin that runs on every node with its hardware."""
+
+    program: str = Field(min_length=1)
+    driver: str = Field(min_length=1)
+    namespace: str = Field(min_length=1)
+    selector: str = Field(min_length=1)
+
+
+class Deployment(_Model):
+    """A Deployment whose replicas must be ready."""
+
+    name: str = Field(min_length=1)
+    namespace: str = Field(min_length=1)
+
+
+class Webhook(_Model):
+    """The registration of the webhook, and a namespace whose claims it examines."""
+
+    registration: str = Field(min_length=1)
+    claim_namespace: str = Field(alias="claimNamespace", min_length=1)
+    namespace: str = Field(min_length=1)
+    selector: str = Field(min_length=1)
+
+
+class Checks(_Model):
+    """Everything that is to be checked."""
+
+    device_classes: tuple[str, ...] = Field(default=(), alias="deviceClasses")
+    api_versions: tuple[str, ...] = Field(default=(), alias="apiVersions")
+    plugins: tuple[Plugin, ...] = ()
+    deployments: tuple[Deployment, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
+
+
+class Finding(_Model):
+    """One line of the report.
+
+    Attributes:
+        text: What was found, as a sentence.
+        remedy: What to do; empty if there is nothing to do.
+    """
+
+    text: str
+    remedy: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.remedy
+
+    def __str__(self) -> str:
+        """One or two lines for a terminal."""
+        return f"✓ {self.text}" if self.is_good else f"✗ {self.text}\n    → {self.remedy}"
+
+
+def of_plugin(
+    plugin: Plugin, pods: Sequence[JsonObject], slices: Sequence[JsonObject]
+) -> list[Finding]:
+    """One finding for each node with a pod of the plugin.
+
+    Args:
+        plugin: The plugin.
+        pods: Its pods.
+        slices: The ResourceSlices of its driver in the whole cluster, as of `resource.k8s.io/v1`.
+    """
+    where = f"-n {plugin.namespace}"
+    by_node: dict[str, list[JsonObject]] = {}
+    for pod in pods:
+        node = pod["spec"].get("nodeName")
+        if node and "deletionTimestamp" not in pod["metadata"]:
+            by_node.setdefault(node, []).append(pod)
+    if not by_node:
+        return [
+            Finding(
+                text=f"{plugin.program} runs on no node",
+                remedy="label the nodes that have GPUs: kubectl label node NODE "
+                "nvidia.com/gpu.present=true; if they are labelled, see: "
+                f"kubectl {where} describe daemonset -l {plugin.selector}",
+            )
+        ]
+    return [
+        _of_node(plugin, node, on_node, [one for one in slices if _is_of(one, node)])
+        for node, on_node in sorted(by_node.items())
+    ]
+
+
+def of_deployment(deployment: Deployment, stored: JsonObject) -> Finding:
+    """Whether as many replicas are ready as there should be."""
+    wanted = stored["spec"].get("replicas", 1)
+    ready = (stored.get("status") or {}).get("readyReplicas", 0)
+    text = f"{ready} of {wanted} replicas of {deployment.name} are ready"
+    if wanted and ready >= wanted:
+        return Finding(text=text)
+    where = f"-n {deployment.namespace}"
+    return Finding(
+        text=text,
+        remedy=f"see why: kubectl {where} describe deployment {deployment.name}; "
+        f"kubectl {where} logs deployment/{deployment.name}",
+    )
+
+
+def of_refusal(webhook: Webhook, refusal: str | None) -> Finding:
+    """Whether the webhook has refused a claim with a config that no plugin would take.
+
+    Args:
+        webhook: The webhook.
+        refusal: The API server's words; None if it has let the claim in.
+    """
+    pods = f"kubectl -n {webhook.namespace} get pods -l {webhook.selector}"
+    if refusal is None:
+        return Finding(
+            text="a claim with a wrong config was let in: the webhook was not asked",
+            remedy=f"compare failurePolicy and rules: kubectl get validatingwebhookconfiguration "
+            f"{webhook.registration} -o yaml; and look at its pods: {pods}",
+        )
+    if DENIED in refusal:
+        return Finding(text="the webhook refuses a claim with a wrong config")
+    return Finding(
+        text=f"the API server cannot ask the webhook: {refusal}",
+        remedy=f"look at its pods and their log: {pods}; if they are ready, the network between "
+        "API servers and pods, or the CA in the registration, is the cause: kubectl get "
+        f"validatingwebhookconfiguration {webhook.registration} -o yaml",
+    )
+
+
+def _of_node(
+    plugin: Plugin, node: str, pods: Sequence[JsonObject], slices: Sequence[JsonObject]
+) -> Finding:
+    name = pods[0]["metadata"]["name"]
+    look = (
+        f"see why: kubectl -n {plugin.namespace} exec {name} -- {plugin.program} status; "
+        f"kubectl -n {plugin.namespace} logs {name}"
+    )
+    if not any(_is_ready(pod) for pod in pods):
+        return Finding(text=f"{node}: {plugin.program} is not ready", remedy=look)
+    if not slices:
+        return Finding(
+            text=f"{node}: {plugin.program} is ready, but there is no ResourceSlice of "
+            f"{plugin.driver}",
+            remedy=look,
+        )
+    newest = max(one["spec"]["pool"]["generation"] for one in slices)
+    current = [one for one in slices if one["spec"]["pool"]["generation"] == newest]
+    wanted = current[0]["spec"]["pool"]["resourceSliceCount"]
+    if len(current) != wanted:
+        return Finding(
+            text=f"{node}: {len(current)} of {wanted} ResourceSlices of {plugin.driver} are there, "
+            "so that the scheduler uses none",
+            remedy=look,
+        )
+    devices = sum(len(one["spec"].get("devices") or ()) for one in current)
+    if not devices:
+        return Finding(text=f"{node}: {plugin.driver} publishes no device", remedy=look)
+    return Finding(
+        text=f"{node}: {plugin.program} is ready and publishes {_counted(devices, 'device')}"
+    )
+
+
+def _is_of(stored: JsonObject, node: str) -> bool:
+    return bool(stored["spec"].get("nodeName") == node)
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

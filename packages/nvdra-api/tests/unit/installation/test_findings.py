@@ -1,0 +1,106 @@
+"""What the test of an installation says of the objects that it reads."""
+
+from typing import Any
+
+import pytest
+from nvdra_runtime.installation import findings
+from nvdra_runtime.installation.findings import Checks, Deployment, Plugin, Webhook
+
+PLUGIN = Plugin(
+    program="nvdra-gpu-plugin", driver="gpu.nvidia.com", namespace="nvdra-system", selector="a=b"
+)
+CONTROLLER = Deployment(name="controller", namespace="nvdra-system")
+WEBHOOK = Webhook(
+    registration="webhook-config", claimNamespace="default", namespace="nvdra-system", selector="c"
+)
+
+Json = dict[str, Any]
+
+
+def pod(node: str, *, is_ready: bool = True, is_leaving: bool = False) -> Json:
+    metadata: Json = {"name": f"plugin-of-{node}"}
+    if is_leaving:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    ready = {"type": "Ready", "status": "True" if is_ready else "False"}
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": node},
+        "status": {"conditions": [ready]},
+    }
+
+
+def resource_slice(node: str, devices: int = 2, generation: int = 1, of: int = 1) -> Json:
+    pool = {"name": node, "generation": generation, "resourceSliceCount": of}
+    listed = [{"name": f"gpu-{number}"} for number in range(devices)]
+    return {"spec": {"nodeName": node, "pool": pool, "devices": listed}}
+
+
+def test_each_node_of_the_plugin_has_a_line() -> None:
+    pods = [pod("b"), pod("a"), pod("c", is_leaving=True)]
+    slices = [resource_slice("a", 1), resource_slice("b", 8), resource_slice("elsewhere")]
+    assert [str(each) for each in findings.of_plugin(PLUGIN, pods, slices)] == [
+        "✓ a: nvdra-gpu-plugin is ready and publishes 1 device",
+        "✓ b: nvdra-gpu-plugin is ready and publishes 8 devices",
+    ]
+
+
+def test_a_pool_in_several_slices_is_counted_by_its_newest_generation() -> None:
+    slices = [resource_slice("a", 3, 2, 2), resource_slice("a", 4, 2, 2), resource_slice("a", 9, 1)]
+    (found,) = findings.of_plugin(PLUGIN, [pod("a")], slices)
+    assert found.text.endswith("publishes 7 devices")
+
+
+@pytest.mark.parametrize(
+    ("pods", "slices", "text"),
+    [
+        ([], [], "nvdra-gpu-plugin runs on no node"),
+        ([pod("a", is_ready=False)], [resource_slice("a")], "a: nvdra-gpu-plugin is not ready"),
+        ([pod("a")], [resource_slice("b")], "there is no ResourceSlice of gpu.nvidia.com"),
+        ([pod("a")], [resource_slice("a", of=3)], "1 of 3 ResourceSlices of gpu.nvidia.com"),
+        ([pod("a")], [resource_slice("a", devices=0)], "a: gpu.nvidia.com publishes no device"),
+    ],
+)
+def test_what_is_missing_is_said_with_a_command_that_shows_why(
+    pods: list[Json], slices: list[Json], text: str
+) -> None:
+    (found,) = findings.of_plugin(PLUGIN, pods, slices)
+    assert not found.is_good
+    assert text in found.text
+    assert str(found) == f"✗ {found.text}\n    → {found.remedy}"
+    assert "kubectl -n nvdra-system " in found.remedy
+
+
+def test_while_a_plugin_is_replaced_one_ready_pod_of_the_node_is_enough() -> None:
+    pods = [pod("a", is_ready=False), pod("a")]
+    (found,) = findings.of_plugin(PLUGIN, pods, [resource_slice("a")])
+    assert found.is_good
+
+
+@pytest.mark.parametrize(
+    ("status", "is_good"),
+    [({"readyReplicas": 2}, True), ({"readyReplicas": 1}, False), ({}, False)],
+)
+def test_a_deployment_needs_all_its_replicas(status: Json, is_good: bool) -> None:
+    found = findings.of_deployment(CONTROLLER, {"spec": {"replicas": 2}, "status": status})
+    assert found.is_good == is_good
+    assert found.text == f"{status.get('readyReplicas', 0)} of 2 replicas of controller are ready"
+
+
+def test_a_deployment_that_was_scaled_to_zero_does_not_serve() -> None:
+    assert not findings.of_deployment(CONTROLLER, {"spec": {"replicas": 0}, "status": {}}).is_good
+
+
+def test_only_a_refusal_by_the_webhook_itself_is_good() -> None:
+    denied = 'admission webhook "gpu.nvidia.com" denied the request: 1 configs failed to validate'
+    assert findings.of_refusal(WEBHOOK, denied).is_good
+    unreachable = findings.of_refusal(WEBHOOK, 'failed calling webhook "gpu.nvidia.com": refused')
+    assert "the API server cannot ask the webhook" in unreachable.text
+    assert "get pods -l c" in unreachable.remedy
+    let_in = findings.of_refusal(WEBHOOK, None)
+    assert "a claim with a wrong config was let in" in let_in.text
+    assert "webhook-config" in let_in.remedy
+
+
+def test_unknown_checks_are_refused_so_that_none_is_left_out_in_silence() -> None:
+    with pytest.raises(ValueError, match="plugin"):
+        Checks.model_validate_json('{"plugin": []}')

@@ -1,0 +1,145 @@
+"""What must agree before a release, and which siblings a component may be installed with."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from scripts import release_check, release_rehearsal, sibling_matrix
+from scripts.sibling_matrix import Combination, NothingAdmittedError
+
+ROOT = Path(__file__).parents[2]
+FILES = (
+    "packages/*/pyproject.toml",
+    "packages/*/CHANGELOG.md",
+    "packages/*/changes.d/*.md",
+    "packages/*/src/*/__about__.py",
+    "charts/nvdra/Chart.yaml",
+    "charts/nvdra/charts/*/Chart.yaml",
+    "docs/releases.md",
+)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """The files of this repository that versions are in; its history is left out."""
+    for pattern in FILES:
+        for source in ROOT.glob(pattern):
+            target = tmp_path / source.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    page = tmp_path / "docs/releases.md"
+    page.write_text(re.sub(r"[0-9a-f]{40}", "0" * 40, page.read_text()))
+    return tmp_path
+
+
+def problems(tree: Path) -> list[str]:
+    """All but those of commits, which a tree without a history cannot have."""
+    return [each for each in release_check.tree_problems(tree) if "is not what commit" not in each]
+
+
+def edit(tree: Path, path: str, old: str, new: str) -> None:
+    file = tree / path
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+def test_this_tree_can_be_released() -> None:
+    assert release_check.tree_problems(ROOT) == []
+    assert release_check.matrix_problems(ROOT) == []
+
+
+CHART = "charts/nvdra/charts/nvdra-cd-controller/Chart.yaml"
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "expected"),
+    [
+        (CHART, "appVersion: ", "appVersion: 9", "nvdra-cd-controller: Chart.yaml has appVersion"),
+        (
+            "charts/nvdra/Chart.yaml",
+            "name: nvdra-cd-plugin\n    version: ",
+            "name: nvdra-cd-plugin\n    version: 9",
+            "nvdra: it depends on nvdra-cd-plugin 9",
+        ),
+        (CHART, "nvdra-imex-daemon: ", "nvdra-imex-daemon: 9", "annotation says nvdra-imex-daemon"),
+        ("charts/nvdra/Chart.yaml", "  nvdra-cdi: ", "  other: ", "do not name nvdra-cdi: add it"),
+        ("packages/nvdra-cdi/CHANGELOG.md", "## 0.1.0 ", "## ", "no entry for 0.1.0"),
+    ],
+)
+def test_what_does_not_agree_is_named(
+    tree: Path, path: str, old: str, new: str, expected: str
+) -> None:
+    assert problems(tree) == []
+    edit(tree, path, old, new)
+    (problem,) = problems(tree)
+    assert expected in problem
+
+
+def test_a_fragment_that_would_be_dropped_is_named(tree: Path) -> None:
+    (tree / "packages/nvdra-cdi/changes.d/8.news.md").write_text("It does more.\n")
+    (problem,) = problems(tree)
+    assert "8.news.md" in problem
+    assert "would be dropped in silence" in problem
+
+
+def test_a_release_of_another_commit_is_named(tree: Path) -> None:
+    found = release_check.tree_problems(tree)
+    assert len(found) == sum(f"is not what commit {'0' * 10} has" in each for each in found) > 5
+
+
+def test_a_range_that_admits_nothing_is_named(tree: Path) -> None:
+    edit(tree, "packages/nvdra-webhook/pyproject.toml", ">=0.1,<0.2", ">=7,<8")
+    (problem,) = release_check.matrix_problems(tree)
+    assert "nvdra-webhook needs nvdra-api<8,>=7, and there are only" in problem
+
+
+@pytest.mark.parametrize(
+    ("fragments", "part"),
+    [
+        (["1.fixed.md", "2.security.3.md"], "patch"),
+        (["1.fixed.md", "2.added.md"], "minor"),
+        (["1.removed.md"], "minor"),
+        ([], ""),
+    ],
+)
+def test_the_next_version_follows_from_what_has_changed(
+    tree: Path, fragments: list[str], part: str
+) -> None:
+    folder = tree / "packages/nvdra-cdi/changes.d"
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for name in fragments:
+        (folder / name).touch()
+    assert release_rehearsal.next_part("nvdra-cdi", tree) == part
+
+
+def test_what_was_never_released_gets_the_version_that_it_has(tree: Path) -> None:
+    page = tree / "docs/releases.md"
+    page.write_text(re.sub(r"\| nvdra-cdi .*\n", "", page.read_text()))
+    assert release_rehearsal.next_part("nvdra-cdi", tree) == "0.1.0"
+
+
+KNOWN = {"nvdra-api": ["0.2.0", "0.10.0", "0.3.1", "0.3.0"], "nvdra-cdi": ["0.1.0"]}
+
+
+def test_a_component_is_tried_with_the_oldest_and_the_newest_that_it_admits() -> None:
+    ranges = {"nvdra-api": SpecifierSet(">=0.3,<1"), "nvdra-cdi": SpecifierSet(">=0.1,<0.2")}
+    assert sibling_matrix.combinations("x", ranges, KNOWN) == [
+        Combination("x", (("nvdra-api", "0.3.0"), ("nvdra-cdi", "0.1.0"))),
+        Combination("x", (("nvdra-api", "0.10.0"), ("nvdra-cdi", "0.1.0"))),
+    ]
+
+
+def test_a_component_that_admits_one_version_is_tried_with_it_once() -> None:
+    one = sibling_matrix.combinations("x", {"nvdra-api": SpecifierSet("<0.3")}, KNOWN)
+    assert list(map(str, one)) == ["x nvdra-api==0.2.0"]
+    assert list(map(str, sibling_matrix.combinations("x", {}, KNOWN))) == ["x"]
+
+
+def test_a_component_that_admits_none_is_refused() -> None:
+    with pytest.raises(NothingAdmittedError, match="widen the range"):
+        sibling_matrix.combinations("x", {"nvdra-cdi": SpecifierSet(">=2")}, KNOWN)
