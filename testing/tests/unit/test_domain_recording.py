@@ -1,4 +1,8 @@
-"""A status is late only if Kubernetes was not as late with what it follows from."""
+"""A node is Ready while its daemon says so and its pod is Ready; Kubernetes may be late itself."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from nvdra_api import names
@@ -14,10 +18,35 @@ def recorded(told_at: float, counted_at: float) -> Recording:
     seen = Recording()
     seen.names[UID] = "ring"
     seen.deleted[UID] = 200.0
-    seen.true[UID].append(Change(100.0, frozenset({"node-1"})))
-    seen.told[UID].append(Change(told_at, frozenset({"node-1"})))
-    seen.counted[UID].append(Change(counted_at, frozenset({"0"})))
+    seen.up[UID]["node-1"].append(Change(100.0, True))
+    seen.true[UID]["node-1"].append(Change(100.0, True))
+    seen.told[UID]["node-1"].append(Change(told_at, True))
+    seen.counted[UID]["0"].append(Change(counted_at, True))
     return seen
+
+
+def pod(
+    *, says: bool | None, is_ready: bool = True, uid: str = "pod-1", node: str = "node-1"
+) -> dict[str, Any]:
+    """A daemon's pod, and what the daemon says."""
+    said = (
+        {}
+        if says is None
+        else {names.DAEMON_ANNOTATION: json.dumps({"ip": "10.0.0.1", "ready": says})}
+    )
+    started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "metadata": {"uid": uid, "labels": {names.DOMAIN_LABEL: UID}, "annotations": said},
+        "spec": {"nodeName": node},
+        "status": {
+            "conditions": [{"type": "Ready", "status": str(is_ready)}],
+            "containerStatuses": [{"state": {"running": {"startedAt": started}}}],
+        },
+    }
+
+
+def states(seen: Recording) -> list[bool]:
+    return [each.is_ready for each in seen.true[UID]["node-1"]]
 
 
 @pytest.mark.parametrize(
@@ -32,12 +61,49 @@ def test_a_status_may_be_later_by_as_much_as_kubernetes_is(
     assert bool(seen.untruths([], ALLOWED_S)) == (told_at > 105)
 
 
+def test_nodes_that_are_told_in_another_order_than_they_became_ready_are_told_in_time() -> None:
+    seen = recorded(told_at=102.8, counted_at=100.0)
+    seen.up[UID]["node-2"].append(Change(100.5, True))
+    seen.true[UID]["node-2"].append(Change(100.5, True))
+    seen.told[UID]["node-2"].append(Change(102.0, True))
+    seen.counted[UID]["1"].append(Change(100.5, True))
+    assert seen.untruths([], ALLOWED_S, is_beyond_delay=True) == {}
+
+
+def test_a_node_is_ready_once_its_pod_is_and_its_daemon_says_so() -> None:
+    seen = Recording()
+    seen.take_pod("ADDED", pod(says=None))
+    seen.take_pod("MODIFIED", pod(says=False))
+    assert states(seen) == []
+    seen.take_pod("MODIFIED", pod(says=True))
+    assert states(seen) == [True]
+    assert len(seen.starts_s) == 1
+    (change,) = seen.true[UID]["node-1"]
+    assert change.since is not None
+    assert 0 <= change.at - change.since < 1.5
+    seen.take_pod("MODIFIED", pod(says=True, is_ready=False))
+    assert states(seen) == [True, False]
+
+
+def test_a_pod_that_was_replaced_says_nothing_more_of_its_node() -> None:
+    seen = Recording()
+    seen.take_pod("ADDED", pod(says=True))
+    seen.take_pod("ADDED", pod(says=True, uid="pod-2"))
+    seen.take_pod("DELETED", pod(says=True))
+    assert states(seen) == [True]
+    seen.take_pod("DELETED", pod(says=True, uid="pod-2"))
+    assert states(seen) == [True, False]
+
+
 def test_the_pods_that_a_daemon_set_counts_are_noted_when_their_number_changes() -> None:
     seen = Recording()
-    for ready in (0, 1, 1, 2):
+    for ready in (0, 1, 1, 2, 1):
         status = {"numberReady": ready}
         labels = {names.DOMAIN_LABEL: UID}
         seen.take_daemon_set("MODIFIED", {"metadata": {"labels": labels}, "status": status})
     seen.take_daemon_set("MODIFIED", {"metadata": {}, "status": {"numberReady": 7}})
-    assert [len(each.nodes) for each in seen.counted[UID]] == [0, 1, 2]
+    counted = {
+        number: [each.is_ready for each in found] for number, found in seen.counted[UID].items()
+    }
+    assert counted == {"0": [True], "1": [True, False]}
     assert set(seen.counted) == {UID}

@@ -1,7 +1,7 @@
 """Records which nodes of each domain were Ready, and which nodes its status called Ready.
 
-Beside it is recorded what Kubernetes itself says of the same pods, which shows how much of a delay
-is the machine's.
+A node is Ready while its daemon says so, and the daemon's pod is Ready. Beside it is recorded what
+Kubernetes itself says of the same pods, which shows how much of a delay is the machine's.
 """
 
 import time
@@ -9,38 +9,52 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from nvdra_api import names
+from nvdra_runtime.computedomain import announcements
 
 from nvdra_testing.cluster.api_client import ApiClient, Json
 from nvdra_testing.cluster.installation import NAMESPACE
 from nvdra_testing.control_plane.domain_objects import API
 from nvdra_testing.random_domains import timeline
-from nvdra_testing.random_domains.timeline import Away, Change, Nodes, Untruth
+from nvdra_testing.random_domains.timeline import Away, Change, Untruth
 
 READY = "Ready"
+
+Timelines = dict[str, dict[str, list[Change]]]
+"""By the domain's UID and the node's name."""
+
+
+def _timelines() -> Timelines:
+    return defaultdict(lambda: defaultdict(list))
 
 
 @dataclass
 class Recording:
-    """What was seen of the domains of one namespace and of their daemons' pods, by domain UID.
+    """What was seen of the domains of one namespace and of their daemons' pods.
 
     Attributes:
-        true: Which nodes had a daemon whose pod was Ready.
-        told: Which nodes the status called Ready.
-        names: The name of each domain.
-        counted: How many daemons Kubernetes itself called ready, in the status of their DaemonSet.
-        deleted: When each domain was first seen to be deleted.
+        up: Whether the pod of a node's daemon was Ready, as Kubernetes says.
+        true: Whether the daemon said that it is Ready as well.
+        told: Whether the status called the node Ready.
+        counted: Whether the status of the DaemonSet counted so many Ready daemons; a number is in
+            place of the node's name.
+        names: The name of each domain, by UID.
+        deleted: When each domain was first seen to be deleted, by UID.
         contradictions: Statuses that contradict themselves.
+        starts_s: How long each daemon took from its pod's Ready until it said that it is.
     """
 
-    true: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
-    told: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
-    counted: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
+    up: Timelines = field(default_factory=_timelines)
+    true: Timelines = field(default_factory=_timelines)
+    told: Timelines = field(default_factory=_timelines)
+    counted: Timelines = field(default_factory=_timelines)
     names: dict[str, str] = field(default_factory=dict)
     deleted: dict[str, float] = field(default_factory=dict)
     contradictions: list[str] = field(default_factory=list)
-    _ready_pods: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    starts_s: list[float] = field(default_factory=list)
+    _pods: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def take_domain(self, event: str, domain: Json) -> None:
         """Note a version of a domain."""
@@ -50,37 +64,43 @@ class Recording:
         if event == "DELETED" or "deletionTimestamp" in meta:
             self.deleted.setdefault(uid, now)
             return
-        ready = [each["name"] for each in status.get("nodes", []) if each["status"] == READY]
-        _note(self.told[uid], now, frozenset(ready))
+        ready = {each["name"] for each in status.get("nodes", []) if each["status"] == READY}
+        for node in ready | set(self.told[uid]):
+            _note(self.told[uid][node], Change(now, node in ready))
         if status and not _agrees(status, domain["spec"].get("numNodes", 0)):
             self.contradictions.append(f"{meta['name']}: {status}")
 
     def take_pod(self, event: str, pod: Json) -> None:
         """Note a version of a pod in the driver's namespace."""
-        meta = pod["metadata"]
+        meta, node = pod["metadata"], pod["spec"].get("nodeName", "")
         uid = meta.get("labels", {}).get(names.DOMAIN_LABEL)
-        if uid is None:
+        if uid is None or not node:
             return
+        now = time.monotonic()
         conditions = {each["type"]: each for each in pod["status"].get("conditions", [])}
-        is_ready = conditions.get(READY, {}).get("status") == "True"
-        pods = self._ready_pods[uid]
-        if is_ready and event != "DELETED" and "deletionTimestamp" not in meta:
-            pods[meta["uid"]] = pod["spec"]["nodeName"]
-        else:
-            pods.pop(meta["uid"], None)
-        _note(self.true[uid], time.monotonic(), frozenset(pods.values()))
+        is_gone = event == "DELETED" or "deletionTimestamp" in meta
+        is_up = conditions.get(READY, {}).get("status") == "True" and not is_gone
+        if not is_up and self._pods.get((uid, node), meta["uid"]) != meta["uid"]:
+            return  # the pod that this one has replaced, or one that was never Ready
+        self._pods[uid, node] = meta["uid"]
+        said = announcements.from_annotations(meta.get("annotations") or {})
+        is_true = is_up and said is not None and said.is_ready and not said.has_left
+        since = _started(pod, now)
+        _note(self.up[uid][node], Change(now, is_up, since))
+        if _note(self.true[uid][node], Change(now, is_true, since)) and is_true:
+            self.starts_s.append(now - self.up[uid][node][-1].at)
 
     def take_daemon_set(self, _event: str, daemon_set: Json) -> None:
         """Note a version of a DaemonSet in the driver's namespace."""
         uid = daemon_set["metadata"].get("labels", {}).get(names.DOMAIN_LABEL)
         if uid is not None:
-            ready = daemon_set.get("status", {}).get("numberReady", 0)
-            _note(self.counted[uid], time.monotonic(), _as_nodes(ready))
+            count = daemon_set.get("status", {}).get("numberReady", 0)
+            _note_count(self.counted[uid], time.monotonic(), count)
 
     def untruths(
         self, away: list[Away], allowed_s: float, *, is_beyond_delay: bool = False
     ) -> dict[str, list[Untruth]]:
-        """The statuses that were not true for too long, by the domain's name.
+        """The statuses that were not true for too long, by the names of domain and node.
 
         Args:
             away: Times at which nobody could write a status.
@@ -91,15 +111,26 @@ class Recording:
         found = {}
         for uid, name in self.names.items():
             allowed = allowed_s + (self.delay_s(uid, away) if is_beyond_delay else 0.0)
-            found[name] = timeline.untruths(
-                self.true[uid], self.told[uid], away, allowed, self._ended(uid)
-            )
+            for node in sorted({*self.true[uid], *self.told[uid]}):
+                true, told = self.true[uid][node], self.told[uid][node]
+                found[f"{name} on {node}"] = timeline.untruths(
+                    true, told, away, allowed, self._ended(uid)
+                )
         return {name: each for name, each in found.items() if each}
 
     def delay_s(self, uid: str, away: list[Away]) -> float:
         """The longest time in which the status of the pods' DaemonSet was not true any more."""
-        ready = [Change(each.at, _as_nodes(len(each.nodes))) for each in self.true[uid]]
-        wrong = timeline.untruths(ready, self.counted[uid], away, 0.0, self._ended(uid))
+        ready: dict[str, list[Change]] = defaultdict(list)
+        moments = sorted({each.at for changes in self.up[uid].values() for each in changes})
+        for at in moments:
+            _note_count(ready, at, sum(_is_ready(each, at) for each in self.up[uid].values()))
+        wrong = [
+            each
+            for count in {*ready, *self.counted[uid]}
+            for each in timeline.untruths(
+                ready[count], self.counted[uid][count], away, 0.0, self._ended(uid)
+            )
+        ]
         return max((each.seconds for each in wrong), default=0.0)
 
     def _ended(self, uid: str) -> float:
@@ -107,17 +138,45 @@ class Recording:
 
     def was_ready(self) -> set[str]:
         """The names of the domains of which some node was Ready at some time."""
-        return {name for uid, name in self.names.items() if any(c.nodes for c in self.told[uid])}
+        return {
+            name
+            for uid, name in self.names.items()
+            if any(each.is_ready for changes in self.told[uid].values() for each in changes)
+        }
 
 
-def _note(changes: list[Change], now: float, nodes: Nodes) -> None:
-    if not changes or changes[-1].nodes != nodes:
-        changes.append(Change(now, nodes))
+def _note(changes: list[Change], change: Change) -> bool:
+    """Append a change, unless it is none."""
+    before = changes[-1].is_ready if changes else False
+    if before == change.is_ready:
+        return False
+    changes.append(change)
+    return True
 
 
-def _as_nodes(count: int) -> Nodes:
-    """A number of nodes in place of their names."""
-    return frozenset(map(str, range(count)))
+def _note_count(changes: dict[str, list[Change]], now: float, count: int) -> None:
+    """Note how many are Ready, as nodes that have numbers in place of names."""
+    for number in range(max(count, len(changes))):
+        _note(changes[str(number)], Change(now, number < count))
+
+
+def _is_ready(changes: list[Change], at: float) -> bool:
+    return next((each.is_ready for each in reversed(changes) if each.at <= at), False)
+
+
+def _started(pod: Json, now: float) -> float | None:
+    """When the youngest of the running containers started, on the monotonic clock.
+
+    A daemon works before the kubelet reports its pod, and a status that says so is right. The API
+    has whole seconds, rounded down. None if nothing runs.
+    """
+    states = [each.get("state", {}) for each in pod["status"].get("containerStatuses", [])]
+    starts = [
+        datetime.fromisoformat(state["running"]["startedAt"]).timestamp()
+        for state in states
+        if "running" in state
+    ]
+    return min(now, now - (time.time() - max(starts))) if starts else None
 
 
 def _agrees(status: Json, wanted: int) -> bool:

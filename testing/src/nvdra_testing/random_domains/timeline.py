@@ -1,22 +1,26 @@
-"""When the status of a ComputeDomain did not say what was true; no cluster here.
+"""When the status of a ComputeDomain did not say of a node what was true; no cluster here.
 
-What is true is which daemons' pods are Ready; what is told is which nodes the status calls Ready.
-Times are monotonic seconds, at which a watch showed the change.
+Each node is judged alone: the nodes of a domain become Ready in one order and may be told in
+another, so that the set that is told was perhaps never true as a whole. Times are monotonic.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Nodes = frozenset[str]
-NOBODY: Nodes = frozenset()
-
 
 class Change(NamedTuple):
-    """Which nodes are Ready from a moment on."""
+    """Whether a node is Ready from a moment on.
+
+    Attributes:
+        at: When a watch showed it. Until then, what was before may be told.
+        is_ready: What is so from then on.
+        since: When it became so, if the watch showed it later. From then on it may be told.
+    """
 
     at: float
-    nodes: Nodes
+    is_ready: bool
+    since: float | None = None
 
 
 class Away(NamedTuple):
@@ -28,19 +32,17 @@ class Away(NamedTuple):
 
 @dataclass(frozen=True)
 class Untruth:
-    """A time at which a status told what had not been true for too long.
+    """A time at which a status told of a node what had not been true for too long.
 
     Attributes:
         began: When it had not been true for too long.
         seconds: How long it was told from then on.
-        told: The nodes that the status called Ready.
-        true: The nodes that were Ready meanwhile, at one moment of it.
+        told: Whether the status called the node Ready.
     """
 
     began: float
     seconds: float
-    told: Nodes
-    true: Nodes
+    told: bool
 
 
 def untruths(
@@ -50,11 +52,11 @@ def untruths(
     allowed_s: float,
     ended: float,
 ) -> list[Untruth]:
-    """Find when a status told what had not been true at any moment of the last `allowed_s`.
+    """Find when a status told of a node what was true at no moment of the last `allowed_s`.
 
     Args:
-        true: The changes of what was true, in order. Before the first one nobody was Ready.
-        told: The changes of the status, in order. Before the first one it called nobody Ready.
+        true: The changes of what was true, in order. Before the first one it was not Ready.
+        told: The changes of the status, in order. Before the first one it did not call it Ready.
         away: Times that do not count, in any order.
         allowed_s: How late a status may be.
         ended: When the domain was deleted, or the recording ended.
@@ -62,26 +64,30 @@ def untruths(
     end = _counted(ended, away)
     true_spans = _spans(true, away, end)
     found = []
-    for nodes, began, over in _spans(told, away, end):
+    for is_ready, began, over in _spans(told, away, end):
         covered = began
         for was, true_from, true_until in true_spans:
-            if was == nodes and true_from <= covered < true_until + allowed_s:
+            if was == is_ready and true_from <= covered < true_until + allowed_s:
                 covered = true_until + allowed_s
-            elif was == nodes and covered < true_from < over:
-                found.append(Untruth(covered, true_from - covered, nodes, _at(true_spans, covered)))
+            elif was == is_ready and covered < true_from < over:
+                found.append(Untruth(covered, true_from - covered, is_ready))
                 covered = true_until + allowed_s
         if covered < over:
-            found.append(Untruth(covered, over - covered, nodes, _at(true_spans, over)))
+            found.append(Untruth(covered, over - covered, is_ready))
     return found
 
 
 def _spans(
     changes: Sequence[Change], away: Sequence[Away], end: float
-) -> list[tuple[Nodes, float, float]]:
-    """What held from when until when, in counted time."""
-    moments = [(NOBODY, 0.0), *((each.nodes, _counted(each.at, away)) for each in changes)]
-    ends = [*(began for _, began in moments[1:]), end]
-    return [(nodes, began, over) for (nodes, began), over in zip(moments, ends, strict=True)]
+) -> list[tuple[bool, float, float]]:
+    """What held from when until when, in counted time. Neighbours overlap: see `Change`."""
+    begins = [
+        0.0,
+        *(_counted(each.at if each.since is None else each.since, away) for each in changes),
+    ]
+    ends = [*(_counted(each.at, away) for each in changes), end]
+    states = [False, *(each.is_ready for each in changes)]
+    return list(zip(states, begins, ends, strict=True))
 
 
 def _counted(moment: float, away: Sequence[Away]) -> float:
@@ -92,7 +98,3 @@ def _counted(moment: float, away: Sequence[Away]) -> float:
         still += max(0.0, min(each.ended, moment) - began)
         until = max(until, each.ended)
     return moment - still
-
-
-def _at(spans: Sequence[tuple[Nodes, float, float]], moment: float) -> Nodes:
-    return next((nodes for nodes, began, over in spans if began <= moment <= over), NOBODY)
