@@ -18,7 +18,8 @@ from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.computedomain import daemon_pods
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.informer import PROMPT_BACKOFF, FindPath, Informer, fixed_path
+from nvdra_runtime.kube.informer import FindPath, Informer, fixed_path
+from nvdra_runtime.process.backoff import Backoff
 
 from nvdra_cd_controller import api_paths
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
@@ -33,6 +34,10 @@ _DROPPED_METADATA: Final = frozenset({"managedFields"})
 _PAGE_SIZE: Final = 250
 """Objects in one answer to a list. All of a thousand domains at once, as text and before they are
 trimmed, would take more memory than what is kept of them."""
+
+_BACKOFF: Final = Backoff(first_s=0.25, ceiling_s=1)
+"""One process has these informers, and after an outage of the API server each status waits for the
+last of them."""
 
 
 class IndexedInformer:
@@ -60,7 +65,7 @@ class IndexedInformer:
             observe_restart,
             on_change=self._update_index,
             transform=SharedParts(trim),
-            backoff=PROMPT_BACKOFF,
+            backoff=_BACKOFF,
             page_size=_PAGE_SIZE,
         )
 

@@ -39,8 +39,8 @@ LIST_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=30)
 PROMPT_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=3)
 """For an informer that few processes have, or only for a while, and whose copy somebody waits for:
 after an outage of the API server it is current within seconds."""
-_BACKOFF_RESET_S = 60.0
-"""After this time without a failure the back-off is reset."""
+_BACKOFF_RESET_CEILINGS = 2.0
+"""A copy that was up to date for so many times the longest delay begins with the first one again."""
 
 _MISSING_API_RETRY_S = 30.0
 """Time between two discoveries of an API that the cluster does not serve."""
@@ -178,16 +178,18 @@ class Informer:
 
     async def _list_and_watch(self) -> None:
         clock = asyncio.get_running_loop().time
-        failures, failed_at = 0, -math.inf
+        failures, current_since = 0, math.inf
+        reset_s = _BACKOFF_RESET_CEILINGS * self._backoff.ceiling_s
         while True:
             try:
                 path = await self._list()
+                current_since = min(current_since, clock())
                 if not self.is_paused:
                     await self._watch_until_relist(path)
                 await self._wait_for_end_of_pause()
             except DriverError as error:
-                failures = 1 if clock() - failed_at > _BACKOFF_RESET_S else failures + 1
-                failed_at = clock()
+                failures = 1 if clock() - current_since >= reset_s else failures + 1
+                current_since = math.inf
                 self._is_path_missing = isinstance(error, NotServed)
                 delay = self._log_failure(error, failures)
                 await self._wake_waiters(str(error))

@@ -230,6 +230,26 @@ def test_changed_keys_and_restarts_of_the_watch_are_told_once() -> None:
     virtual_time.run_with_virtual_time(main)
 
 
+def test_an_outage_soon_after_another_is_retried_as_promptly() -> None:
+    outages = ((10.0, 30.0), (40.0, 60.0))
+
+    def answer(request: Request) -> Answer:
+        if any(began <= request.time < over for began, over in outages):
+            return recorded_api.status(503, "ServiceUnavailable")
+        return ended() if request.line == WATCH else listing(5, obj("a", 1))
+
+    async def main() -> None:
+        api = RecordedApi(answer)
+        informer = Informer(api, fixed_path(THINGS), {}, lambda _: None, backoff=PROMPT_BACKOFF)
+        async with informer.running():
+            await asyncio.sleep(70)
+        for began, over in outages:
+            first, second, *_ = [each.time for each in api.requests if began <= each.time < over]
+            assert second - first <= PROMPT_BACKOFF.first_s
+
+    virtual_time.run_with_virtual_time(main)
+
+
 def test_after_an_outage_a_prompt_informer_tells_of_everything_within_seconds() -> None:
     told: list[frozenset[str]] = []
     outage_s = 60.0
