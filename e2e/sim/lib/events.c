@@ -8,6 +8,7 @@
 #include "sim.h"
 
 enum { MAX_SETS = 64, SLICE_NS = 100000000 };
+enum { NAMELESS_TYPES = 0x60 }; /* bits that no type of NVML has: the driver takes them, and nothing comes */
 
 struct nvml_event_set {
     bool in_use;
@@ -84,7 +85,7 @@ EXPORT nvml_code nvmlDeviceRegisterEvents(nvml_device device, unsigned long long
     CALL(nvmlDeviceRegisterEvents);
     DEVICE(device);
     REQUIRE(!gpu.is_mig, NVML_INVALID_ARGUMENT);
-    REQUIRE((types & ~gpu.spec->supported_events) == 0, NVML_NOT_SUPPORTED);
+    REQUIRE((types & ~(gpu.spec->supported_events | NAMELESS_TYPES)) == 0, NVML_NOT_SUPPORTED);
     session_lock();
     bool valid = is_set(set);
     if (valid && set->types[gpu.number] == 0)

@@ -50,6 +50,13 @@ nvml_code gpu_of(nvml_device device, struct call *call, struct gpu *gpu)
     return open_gpu(gpu->instance.gpu, call, gpu);
 }
 
+enum { AMPERE = 7 };
+
+bool remaps_rows(const struct gpu *gpu)
+{
+    return gpu->spec->ecc && gpu->spec->architecture >= AMPERE;
+}
+
 /* ---- visibility (§10.5) ------------------------------------------------------------------------------- */
 
 bool is_device_node(const char *path, unsigned major_number, unsigned minor_number)

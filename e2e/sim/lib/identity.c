@@ -103,7 +103,7 @@ EXPORT nvml_code nvmlDeviceGetBoardId(nvml_device device, unsigned *id)
     CALL(nvmlDeviceGetBoardId);
     REQUIRE_POINTER(id);
     GPU(device);
-    *id = gpu.spec->pci_domain << 16 | gpu.spec->pci_bus << 8 | gpu.spec->pci_device << 3;
+    *id = gpu.spec->pci_domain << 16 | gpu.spec->pci_bus << 8 | gpu.spec->pci_device;
     RETURN(NVML_SUCCESS);
 }
 

@@ -59,9 +59,11 @@ static nvml_code find_gpu(struct call *call, predicate *is_it, const void *wante
     return code == NVML_SUCCESS ? NVML_NOT_FOUND : code;
 }
 
+enum { UUID_PREFIX = 4 }; /* "GPU-", which callers may leave out */
+
 static bool has_uuid(const struct sim_gpu_spec *spec, const void *text)
 {
-    return strcmp(spec->uuid, text) == 0;
+    return strcmp(spec->uuid, text) == 0 || strcmp(spec->uuid + UUID_PREFIX, text) == 0;
 }
 
 /* Hands out the handle of a MIG device, once its GPU has been asked. */
@@ -97,7 +99,7 @@ static bool has_uuid_bytes(const struct sim_gpu_spec *spec, const void *bytes)
 {
     char text[37];
     format_uuid(bytes, text);
-    return strncmp(spec->uuid, "GPU-", 4) == 0 && strcasecmp(spec->uuid + 4, text) == 0;
+    return strncmp(spec->uuid, "GPU-", UUID_PREFIX) == 0 && strcasecmp(spec->uuid + UUID_PREFIX, text) == 0;
 }
 
 static nvml_code find_by_bytes(struct call *call, const uint8_t uuid[16], nvml_device *device)

@@ -3,6 +3,12 @@
 
 #include "sim.h"
 
+/* Whether the GPU has a MIG mode, on or off. */
+static inline bool can_do_mig(const struct gpu *gpu)
+{
+    return gpu->spec->mig_profile_count > 0;
+}
+
 const struct sim_mig_profile *profile_by_id(const struct gpu *gpu, unsigned id);
 
 /* A way to cut a GPU instance; `id` is also its enumerator. */

@@ -225,12 +225,18 @@ EXPORT nvml_code nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvml_device mig, n
     RETURN(NVML_SUCCESS);
 }
 
+/* What a GPU answers that is asked for the id of an instance, which only a MIG device has. */
+static nvml_code no_instance_id(const struct gpu *gpu)
+{
+    return can_do_mig(gpu) ? NVML_INVALID_ARGUMENT : NVML_NOT_SUPPORTED;
+}
+
 EXPORT nvml_code nvmlDeviceGetGpuInstanceId(nvml_device device, unsigned *id)
 {
     CALL(nvmlDeviceGetGpuInstanceId);
     REQUIRE_POINTER(id);
     DEVICE(device);
-    REQUIRE(gpu.is_mig, NVML_NOT_SUPPORTED);
+    REQUIRE(gpu.is_mig, no_instance_id(&gpu));
     *id = gpu.instance.gpu_instance;
     RETURN(NVML_SUCCESS);
 }
@@ -240,7 +246,7 @@ EXPORT nvml_code nvmlDeviceGetComputeInstanceId(nvml_device device, unsigned *id
     CALL(nvmlDeviceGetComputeInstanceId);
     REQUIRE_POINTER(id);
     DEVICE(device);
-    REQUIRE(gpu.is_mig, NVML_NOT_SUPPORTED);
+    REQUIRE(gpu.is_mig, no_instance_id(&gpu));
     *id = gpu.instance.compute_instance;
     RETURN(NVML_SUCCESS);
 }

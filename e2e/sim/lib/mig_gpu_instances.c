@@ -1,5 +1,5 @@
-/* GPU instances (nvml-simulator.md §6.4, §7.3): which exist, and what more would fit. Their profiles are in
-   mig_profiles.c. */
+/* GPU instances (nvml-simulator.md §6.4, §7.3): which exist, and what more would fit. With MIG mode off, none exist and
+   all would fit. Their profiles are in mig_profiles.c. */
 #include "mig.h"
 
 /* ---- GPU instances ------------------------------------------------------------------------------------ */
@@ -16,7 +16,7 @@ EXPORT nvml_code nvmlDeviceGetGpuInstances(nvml_device device, unsigned id, void
     REQUIRE(found != NULL && count != NULL, NVML_INVALID_ARGUMENT);
     GPU(device);
     PRIVILEGED_QUERY();
-    REQUIRE(gpu.now.mig_mode, NVML_NOT_SUPPORTED);
+    REQUIRE(can_do_mig(&gpu), NVML_NOT_SUPPORTED);
     REQUIRE(profile_by_id(&gpu, id) != NULL, NVML_INVALID_ARGUMENT);
     read_gpu_instances(gpu.number, records);
     *count = 0;
@@ -35,7 +35,7 @@ EXPORT nvml_code nvmlDeviceGetGpuInstanceById(nvml_device device, unsigned id, v
     REQUIRE_POINTER(found);
     GPU(device);
     PRIVILEGED_QUERY();
-    REQUIRE(gpu.now.mig_mode, NVML_NOT_SUPPORTED);
+    REQUIRE(can_do_mig(&gpu), NVML_NOT_SUPPORTED);
     REQUIRE(id < SIM_MAX_GPU_INSTANCES, NVML_NOT_FOUND);
     struct sim_gpu_instance record = read_gpu_instance(gpu.number, id);
     REQUIRE(record.in_use, NVML_NOT_FOUND);
@@ -115,7 +115,7 @@ EXPORT nvml_code nvmlDeviceGetGpuInstanceRemainingCapacity(nvml_device device, u
     REQUIRE_POINTER(count);
     GPU(device);
     PRIVILEGED_QUERY();
-    REQUIRE(gpu.now.mig_mode, NVML_NOT_SUPPORTED);
+    REQUIRE(can_do_mig(&gpu), NVML_NOT_SUPPORTED);
     const struct sim_mig_profile *profile = profile_by_id(&gpu, id);
     REQUIRE(profile != NULL, NVML_INVALID_ARGUMENT);
     read_gpu_instances(gpu.number, records);

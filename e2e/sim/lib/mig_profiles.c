@@ -82,6 +82,7 @@ static nvml_code answer_versioned(const struct sim_mig_profile *profile, union v
         memcpy(info->v3.name, profile->name, sizeof info->v3.name);
         info->v3.capabilities = profile->capabilities;
     }
+    info->version = 0; /* the driver overwrites the caller's word */
     return NVML_SUCCESS;
 }
 

@@ -238,6 +238,8 @@ nvml_device handle_of(unsigned gpu);
 nvml_code gpu_of(nvml_device device, struct call *call, struct gpu *gpu);
 /* Fills in a GPU by its number: driver, rules and loss as for a handle. */
 nvml_code open_gpu(unsigned number, struct call *call, struct gpu *gpu);
+/* Whether rows of its memory that fail are replaced by spare ones: from Ampere on. */
+bool remaps_rows(const struct gpu *gpu);
 bool gpu_is_visible(unsigned gpu);
 unsigned count_visible_gpus(void);
 /* Finds the GPUs of a session that begins; how many there are. */

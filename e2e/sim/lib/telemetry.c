@@ -4,7 +4,7 @@
  */
 #include "sim.h"
 
-enum { PCIE_LANES = 16, IDLE_STATE = 0, CLOCK_MEMORY = 2, CLOCK_TYPES = 4, IDLE_CLOCK_MHZ = 345 };
+enum { PCIE_LANES = 16, IDLE_STATE = 0, CLOCK_MEMORY = 2, CLOCK_VIDEO = 3, CLOCK_TYPES = 4, IDLE_CLOCK_MHZ = 345 };
 enum { ECC_ERROR_TYPES = 2, ECC_COUNTERS = 2, AGGREGATE = 1, SENSORS = 1 };
 
 /* A function of one board that answers one number. */
@@ -76,7 +76,14 @@ EXPORT nvml_code nvmlDeviceGetUtilizationRates(nvml_device device, nvml_utilizat
 
 static unsigned top_clock(const struct sim_gpu_spec *spec, unsigned type)
 {
-    return type == CLOCK_MEMORY ? spec->clock_memory_mhz : spec->clock_graphics_mhz;
+    switch (type) {
+    case CLOCK_MEMORY:
+        return spec->clock_memory_mhz;
+    case CLOCK_VIDEO:
+        return spec->clock_video_mhz;
+    default:
+        return spec->clock_graphics_mhz;
+    }
 }
 
 EXPORT nvml_code nvmlDeviceGetMaxClockInfo(nvml_device device, unsigned type, unsigned *mhz)
@@ -92,8 +99,9 @@ EXPORT nvml_code nvmlDeviceGetMaxClockInfo(nvml_device device, unsigned type, un
 EXPORT nvml_code nvmlDeviceGetClockInfo(nvml_device device, unsigned type, unsigned *mhz)
 {
     CALL(nvmlDeviceGetClockInfo);
-    REQUIRE(mhz != NULL && type < CLOCK_TYPES, NVML_INVALID_ARGUMENT);
+    REQUIRE_POINTER(mhz);
     GPU(device);
+    REQUIRE(type < CLOCK_TYPES, NVML_NOT_SUPPORTED);
     *mhz = type == CLOCK_MEMORY ? gpu.spec->clock_memory_mhz : IDLE_CLOCK_MHZ;
     RETURN(NVML_SUCCESS);
 }
@@ -120,5 +128,22 @@ EXPORT nvml_code nvmlDeviceGetTotalEccErrors(
     GPU(device);
     REQUIRE(gpu.spec->ecc, NVML_NOT_SUPPORTED);
     *errors = counter == AGGREGATE ? gpu.now.ecc_aggregate[error_type] : gpu.now.ecc_volatile[error_type];
+    RETURN(NVML_SUCCESS);
+}
+
+/* The state knows what waits and what has failed, not how many rows were remapped. */
+EXPORT nvml_code nvmlDeviceGetRemappedRows(
+    nvml_device device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed)
+{
+    CALL(nvmlDeviceGetRemappedRows);
+    REQUIRE_POINTER(corrected);
+    REQUIRE_POINTER(uncorrected);
+    REQUIRE_POINTER(pending);
+    REQUIRE_POINTER(failed);
+    GPU(device);
+    REQUIRE(remaps_rows(&gpu), NVML_NOT_SUPPORTED);
+    *corrected = *uncorrected = 0;
+    *pending = gpu.now.row_remapping == SIM_REMAPPING_PENDING;
+    *failed = gpu.now.row_remapping == SIM_REMAPPING_FAILED;
     RETURN(NVML_SUCCESS);
 }

@@ -75,7 +75,6 @@ EXPORT nvml_code nvmlDeviceGetNvLinkState(nvml_device device, unsigned link, uns
 {
     CALL(nvmlDeviceGetNvLinkState);
     REQUIRE_POINTER(active);
-    REQUIRE(link < NVML_NVLINK_MAX_LINKS, NVML_INVALID_ARGUMENT);
     GPU(device);
     REQUIRE(gpu.spec->nvlinks > 0, NVML_NOT_SUPPORTED);
     REQUIRE(link < gpu.spec->nvlinks, NVML_INVALID_ARGUMENT);

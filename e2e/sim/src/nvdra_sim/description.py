@@ -190,6 +190,7 @@ class Gpu(Frozen):
     idle_temperature_c: int
     clock_graphics_mhz: int
     clock_memory_mhz: int
+    clock_video_mhz: int
     ecc: bool
     vbios: str
     board_part_number: str

@@ -93,6 +93,30 @@ def test_an_unsupported_event_registers_nothing(nvml_on: NvmlOn) -> None:
         pynvml.nvmlEventSetWait_v2(events, 0)
 
 
+def test_bits_of_no_event_type_are_taken(nvml_on: NvmlOn) -> None:
+    nvml_on("t4")
+    events, handle = pynvml.nvmlEventSetCreate(), pynvml.nvmlDeviceGetHandleByIndex(0)
+    pynvml.nvmlDeviceRegisterEvents(handle, 1 << 5 | 1 << 6, events)
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        pynvml.nvmlEventSetWait_v2(events, 0)
+
+
+@pytest.mark.parametrize(
+    ("profile", "version", "types"),
+    [
+        ("hgx-h200", "580.159.04", pynvml.nvmlEventTypeAll),
+        ("hgx-h200", "570.124.06", HEALTH | 0x105),
+        ("dgx-a100", "580.159.04", HEALTH | 0x105),
+    ],
+)
+def test_new_gpus_support_all_event_types_with_a_new_driver(
+    nvml_on: NvmlOn, profile: str, version: str, types: int
+) -> None:
+    nvml_on(profile, driver={"version": version})
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    assert pynvml.nvmlDeviceGetSupportedEventTypes(handle) == types
+
+
 def test_sets_end_with_the_session(nvml_on: NvmlOn) -> None:
     nvml_on("t4")
     events = [pynvml.nvmlEventSetCreate() for _ in range(64)]
@@ -170,6 +194,16 @@ def test_an_older_driver_has_no_recovery_action(nvml_on: NvmlOn) -> None:
         recovery_action(0)
 
 
+ECC_FIELDS = (
+    pynvml.NVML_FI_DEV_ECC_CURRENT,
+    pynvml.NVML_FI_DEV_ECC_PENDING,
+    pynvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
+    pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,
+    pynvml.NVML_FI_DEV_ECC_SBE_AGG_TOTAL,
+    pynvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL,
+)
+
+
 def remapping(index: int) -> tuple[int, int]:
     fields = (pynvml.NVML_FI_DEV_REMAPPED_PENDING, pynvml.NVML_FI_DEV_REMAPPED_FAILURE)
     pending, failure = (field_value(index, field) for field in fields)
@@ -182,6 +216,9 @@ def test_a_reset_ends_a_remapping_that_is_pending_and_no_failed_one(nvml_on: Nvm
     incidents.set_row_remapping(node, node.gpu("0"), "pending")
     incidents.set_row_remapping(node, node.gpu("1"), "failed")
     assert (remapping(0), remapping(1), remapping(2)) == ((1, 0), (0, 1), (0, 0))
+    by_call = pynvml.nvmlDeviceGetRemappedRows
+    rows = [tuple(by_call(pynvml.nvmlDeviceGetHandleByIndex(index))) for index in range(3)]
+    assert rows == [(0, 0, 1, 0), (0, 0, 0, 1), (0, 0, 0, 0)]
     for gpu in ("0", "1"):
         incidents.reset(node, node.gpu(gpu))
     assert (remapping(0), remapping(1)) == ((0, 0), (0, 1))
@@ -191,12 +228,25 @@ def test_uncorrected_errors_are_counted_until_a_reset(nvml_on: NvmlOn) -> None:
     node = nvml_on("dgx-h100")
     incidents.report_ecc_errors(node, node.gpu("1"), "sbe", 5)
     incidents.report_ecc_errors(node, node.gpu("1"), "dbe", 2)
-    assert field_value(1, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL) == 2
+    assert [field_value(1, field) for field in ECC_FIELDS] == [1, 1, 5, 2, 5, 2]
     incidents.reset(node, node.gpu("1"))
-    assert field_value(1, pynvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL) == 0
+    assert [field_value(1, field) for field in ECC_FIELDS] == [1, 1, 0, 0, 5, 2]
+
+
+@pytest.mark.parametrize(
+    ("profile", "needs_no_reset"), [("dgx-h100", 1), ("b200", 1), ("dgx-a100", 0)]
+)
+def test_a_gpu_says_whether_its_mig_mode_needs_a_reset(
+    nvml_on: NvmlOn, profile: str, needs_no_reset: int
+) -> None:
+    nvml_on(profile)
+    assert field_value(0, pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED) == needs_no_reset
+    assert field_value(0, pynvml.NVML_FI_DEV_IS_MIG_MODE_INDEPENDENT_MIG_QUERY_CAPABLE) == 1
 
 
 def test_gpus_before_ampere_do_not_remap_rows(nvml_on: NvmlOn) -> None:
     nvml_on("t4")
     with pytest.raises(AssertionError, match=str(pynvml.NVML_ERROR_NOT_SUPPORTED)):
         remapping(0)
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        pynvml.nvmlDeviceGetRemappedRows(pynvml.nvmlDeviceGetHandleByIndex(0))

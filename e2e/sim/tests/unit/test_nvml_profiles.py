@@ -35,6 +35,8 @@ def answer(function: Callable[..., Any], *arguments: object) -> Any:
 
 
 NOT_SUPPORTED = ("code", pynvml.NVML_ERROR_NOT_SUPPORTED)
+INVALID_ARGUMENT = ("code", pynvml.NVML_ERROR_INVALID_ARGUMENT)
+NOT_FOUND = ("code", pynvml.NVML_ERROR_NOT_FOUND)
 
 
 def test_the_driver_has_its_versions(node: NodeDescription) -> None:
@@ -184,10 +186,27 @@ def test_mig_is_off_where_the_model_has_it_and_unknown_elsewhere(node: NodeDescr
         assert answer(pynvml.nvmlDeviceIsMigDeviceHandle, handle) == 0
         assert answer(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, 0) == ("code", 6)
         assert answer(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, handle) == ("code", 2)
-        assert answer(pynvml.nvmlDeviceGetGpuInstanceId, handle) == NOT_SUPPORTED
-        assert answer(pynvml.nvmlDeviceGetComputeInstanceId, handle) == NOT_SUPPORTED
+        no_id = NOT_SUPPORTED if gpu.mig is None else INVALID_ARGUMENT
+        assert answer(pynvml.nvmlDeviceGetGpuInstanceId, handle) == no_id
+        assert answer(pynvml.nvmlDeviceGetComputeInstanceId, handle) == no_id
         assert answer(pynvml.nvmlDeviceGetAttributes_v2, handle) == NOT_SUPPORTED
-        assert answer(pynvml.nvmlDeviceGetGpuInstanceById, handle, 1) == NOT_SUPPORTED
+        nothing = NOT_SUPPORTED if gpu.mig is None else NOT_FOUND
+        assert answer(pynvml.nvmlDeviceGetGpuInstanceById, handle, 1) == nothing
+
+
+def test_with_mig_off_no_instance_exists_and_as_many_as_possible_fit(
+    node: NodeDescription,
+) -> None:
+    for gpu, handle in handles(node):
+        capacity = pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity
+        if gpu.mig is None:
+            assert answer(capacity, handle, 0) == NOT_SUPPORTED
+            continue
+        for profile in gpu.mig.table.profiles:
+            found, count = (pynvml.c_nvmlGpuInstance_t * 8)(), ctypes.c_uint(99)
+            pynvml.nvmlDeviceGetGpuInstances(handle, profile.id, found, ctypes.byref(count))
+            assert count.value == 0
+            assert capacity(handle, profile.id) == profile.max_instances
 
 
 def test_instance_profiles_are_known_with_mig_off(node: NodeDescription) -> None:
@@ -360,7 +379,8 @@ def test_links_are_up_as_far_as_the_board_has_some(nvml_on: NvmlOn) -> None:
 def test_a_board_without_links_does_not_support_them(nvml_on: NvmlOn) -> None:
     nvml_on("t4")
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    assert answer(pynvml.nvmlDeviceGetNvLinkState, handle, 0) == NOT_SUPPORTED
+    for link in (0, 18):
+        assert answer(pynvml.nvmlDeviceGetNvLinkState, handle, link) == NOT_SUPPORTED
 
 
 # Looking up
@@ -370,6 +390,7 @@ def test_a_gpu_is_found_by_everything_that_names_it(node: NodeDescription) -> No
     for gpu, _ in handles(node):
         ways = [
             pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid),
+            pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid.removeprefix("GPU-")),
             pynvml.nvmlDeviceGetHandleByPciBusId(gpu.bus_id),
             pynvml.nvmlDeviceGetHandleByPciBusId(f"{gpu.bus.domain:08X}{gpu.bus_id[-8:].upper()}"),
         ]

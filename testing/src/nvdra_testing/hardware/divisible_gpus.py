@@ -157,16 +157,12 @@ class DivisiblePynvml:
     def _nvmlDeviceGetGpuInstances(
         self, gpu: DivisibleGpu, profile: int, found: Any, count: Any
     ) -> None:
-        if not gpu.mode:
-            raise NVMLError(ReturnCode.NOT_SUPPORTED)
         instances = [each for each in gpu.instances.values() if _IDS[each.index] == profile]
         for at, each in enumerate(instances):
             found[at] = _pointer(each)
         count._obj.value = len(instances)
 
     def _nvmlDeviceGetGpuInstanceById(self, gpu: DivisibleGpu, number: int) -> Any:
-        if not gpu.mode:
-            raise NVMLError(ReturnCode.NOT_SUPPORTED)
         if number not in gpu.instances:
             raise NVMLError(ReturnCode.NOT_FOUND)
         return gpu.instances[number]

@@ -139,6 +139,7 @@ class GpuModel(FileModel):
     power_max_w: PositiveInt
     clock_graphics_mhz: PositiveInt
     clock_memory_mhz: PositiveInt
+    clock_video_mhz: PositiveInt | None = None
     addressing: Literal["none", "hmm", "ats", "unsupported"]
     virtualization: int = Field(0, ge=0, le=4)
     ecc: bool

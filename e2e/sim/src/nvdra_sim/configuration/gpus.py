@@ -54,6 +54,10 @@ PEER_TYPES = {"direct": 0, "switch": 1}
 # Single and double bit ECC, P-state, critical Xid. GPUs with MIG also report MIG changes (§8).
 EVENTS = 0x1 | 0x2 | 0x4 | 0x8
 EVENT_MIG_CHANGE = 0x100
+ALL_EVENTS = 0xFF9F
+"""What Hopper and newer GPUs say with a driver of branch 580 or newer: all types of NVML."""
+
+ALL_EVENTS_SINCE = 580
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,7 @@ class _Resolver:
             memory_nvml=entry.memory is None or entry.memory.nvml == "supported",
             addressing=ADDRESSING[model.addressing],
             c2c=C2C[model.c2c],
+            clock_video_mhz=model.clock_video_mhz or model.clock_graphics_mhz,
             supported_events=self._events(model, mig),
             mig=mig,
             fabric=fabric,
@@ -168,6 +173,7 @@ class _Resolver:
                     "compute_capability",
                     "addressing",
                     "c2c",
+                    "clock_video_mhz",
                     "supported_events",
                     "mig_table",
                 }
@@ -203,6 +209,10 @@ class _Resolver:
     def _events(self, model: GpuModel, mig: Mig | None) -> int:
         if model.supported_events is not None:
             return model.supported_events
+        branch = int(self.file.driver.version.split(".")[0])
+        is_new = ARCHITECTURES[model.architecture] >= ARCHITECTURES["hopper"]
+        if is_new and branch >= ALL_EVENTS_SINCE:
+            return ALL_EVENTS
         return EVENTS | (EVENT_MIG_CHANGE if mig else 0)
 
     def _fabric(self) -> Fabric:

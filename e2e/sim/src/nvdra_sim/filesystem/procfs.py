@@ -52,13 +52,22 @@ PARAMETERS: dict[str, int | str] = {
     "NvLinkDisable": 0,
     "RmProfilingAdminOnly": 1,
     "PreserveVideoMemoryAllocations": 0,
+    "EnableS0ixPowerManagement": 0,
+    "S0ixPowerManagementVideoMemoryThreshold": 256,
     "DynamicPowerManagement": 3,
+    "DynamicPowerManagementVideoMemoryThreshold": 200,
     "RegisterPCIDriver": 1,
+    "EnablePCIERelaxedOrderingMode": 0,
     "EnableResizableBar": 0,
     "EnableGpuFirmware": 18,
     "EnableGpuFirmwareLogs": 2,
+    "RmNvlinkBandwidthLinkCount": 0,
+    "EnableDbgBreakpoint": 0,
     "OpenRmEnableUnsupportedGpus": 1,
     "DmaRemapPeerMmio": 1,
+    "ImexChannelCount": 2048,
+    "CreateImexChannel0": 0,
+    "GrdmaPciTopoCheckOverride": 0,
     "CoherentGPUMemoryMode": "",
     "RegistryDwords": "",
     "RegistryDwordsPerDevice": "",
@@ -67,6 +76,21 @@ PARAMETERS: dict[str, int | str] = {
     "TemporaryFilePath": "",
     "ExcludedGpus": "",
 }
+"""What `params` says of a node that sets nothing, in the order of branch 580."""
+
+POWER = """\
+Runtime D3 status:          Disabled by default
+Video Memory:               Active
+
+GPU Hardware Support:
+ Video Memory Self Refresh: Not Supported
+ Video Memory Off:          Not Supported
+
+S0ix Power Management:
+ Platform Support:          Not Supported
+ Status:                    Disabled
+
+Notebook Dynamic Boost:     Not Supported"""
 
 
 def tree(node: NodeDescription) -> Tree:
@@ -157,29 +181,32 @@ def _driver(node: NodeDescription) -> dict[str, Entry]:
         "driver/nvidia/version": text(version, 0o444),
         "driver/nvidia/params": text("\n".join(lines), 0o444),
         "driver/nvidia/registry": text('Binary: ""'),
-        "driver/nvidia/suspend": File(b"", 0o644),
+        "driver/nvidia/suspend": text("suspend hibernate resume"),
+        "driver/nvidia/suspend_depth": text("default modeset uvm"),
+        "driver/nvidia-nvlink/permissions": text("DeviceFileMode: 438", 0o444),
+        "driver/nvidia-nvswitch/permissions": text("DeviceFileMode: 438", 0o444),
         "driver/nvidia/gpus": Directory(0o555),
         "driver/nvidia/patches": Directory(0o555),
     }
 
 
 def _gpu(gpu: Gpu, node: NodeDescription) -> dict[str, Entry]:
-    facts = {
-        "Model": gpu.name,
-        "IRQ": str(interrupt_number(gpu)),
-        "GPU UUID": gpu.uuid,
-        "Video BIOS": gpu.vbios,
-        "Bus Type": "PCIe",
-        "DMA Size": "52 bits",
-        "DMA Mask": "0xfffffffffffff",
-        "Bus Location": gpu.bus_id,
-        "Device Minor": str(gpu.minor),
-        "GPU Firmware": node.driver.version if gpu.gsp else "N/A",
-        "GPU Excluded": "Yes" if gpu.excluded else "No",
-    }
-    information = "\n".join(f"{key}:{_tabs(key)} {value}" for key, value in facts.items())
+    lines = (
+        f"Model: \t\t {gpu.name}",
+        f"IRQ:   \t\t {interrupt_number(gpu)}",
+        f"GPU UUID: \t {gpu.uuid}",
+        f"Video BIOS: \t {gpu.vbios.lower()}",
+        "Bus Type: \t PCIe",
+        "DMA Size: \t 52 bits",
+        "DMA Mask: \t 0xfffffffffffff",
+        f"Bus Location: \t {gpu.bus_id}",
+        f"Device Minor: \t {gpu.minor}",
+        f"GPU Firmware: \t {node.driver.version if gpu.gsp else 'N/A'}",
+        f"GPU Excluded:\t {'Yes' if gpu.excluded else 'No'}",
+    )
     entries: dict[str, Entry] = {
-        f"driver/nvidia/gpus/{gpu.bus_id}/information": text(information, 0o444),
+        f"driver/nvidia/gpus/{gpu.bus_id}/information": text("\n".join(lines), 0o444),
+        f"driver/nvidia/gpus/{gpu.bus_id}/power": text(POWER, 0o444),
         f"driver/nvidia/gpus/{gpu.bus_id}/registry": text('Binary: ""'),
     }
     if gpu.memory_numa_node is not None:
@@ -191,11 +218,6 @@ def _gpu(gpu: Gpu, node: NodeDescription) -> dict[str, Entry]:
 def interrupt_number(gpu: Gpu) -> int:
     """The interrupt number of the GPU, in procfs and sysfs."""
     return 18 + gpu.index
-
-
-def _tabs(key: str) -> str:
-    """The tabs after a key. Values start in column 17, after one space."""
-    return "\t\t" if len(key) < 7 else "\t"
 
 
 def _capabilities() -> dict[str, Entry]:

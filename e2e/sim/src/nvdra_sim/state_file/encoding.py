@@ -165,6 +165,7 @@ def _gpu(gpu: Gpu) -> layout.GpuSpec:
         temperature_c=gpu.idle_temperature_c,
         clock_graphics_mhz=gpu.clock_graphics_mhz,
         clock_memory_mhz=gpu.clock_memory_mhz,
+        clock_video_mhz=gpu.clock_video_mhz,
         ecc=gpu.ecc,
         addressing=_or_absent(gpu.addressing),
         virtualization=gpu.virtualization,

@@ -152,6 +152,7 @@ class GpuSpec(Structure):
         ("temperature_c", c_uint32),
         ("clock_graphics_mhz", c_uint32),
         ("clock_memory_mhz", c_uint32),
+        ("clock_video_mhz", c_uint32),
         ("ecc", c_uint32),
         ("addressing", c_uint32),
         ("virtualization", c_uint32),

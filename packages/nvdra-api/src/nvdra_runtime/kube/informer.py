@@ -40,7 +40,7 @@ PROMPT_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=3)
 """For an informer that few processes have, or only for a while, and whose copy somebody waits for:
 after an outage of the API server it is current within seconds."""
 _BACKOFF_RESET_CEILINGS = 2.0
-"""A copy that was up to date for so many times the longest delay begins with the first one again."""
+"""A copy that was up to date for so many of the longest delays begins with the first one again."""
 
 _MISSING_API_RETRY_S = 30.0
 """Time between two discoveries of an API that the cluster does not serve."""

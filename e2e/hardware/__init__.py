@@ -1,0 +1,1 @@
+"""What real boards answer, recorded, and compared with the simulator."""

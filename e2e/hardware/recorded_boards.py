@@ -1,0 +1,77 @@
+"""Records of real boards, and the node that the simulator has to be in order to answer like one.
+
+Records are made by `nvml_answers.py`.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvdra_sim.configuration import gpus, hardware_catalog
+
+RECORDED = Path(__file__).parent / "recorded"
+
+Answer = dict[str, Any]
+NOT_SUPPORTED: Answer = {"error": "NOT_SUPPORTED"}
+
+
+@dataclass(frozen=True)
+class Board:
+    """What one board has answered, by call; those of fields are called `field 230`."""
+
+    name: str
+    driver: str
+    answers: dict[str, Answer]
+
+    def value(self, call: str) -> Any:
+        return self.answers[call]["value"]
+
+
+def names() -> list[str]:
+    """The records, without those of files."""
+    return sorted(path.stem for path in RECORDED.glob("*.json") if not path.stem.endswith("-files"))
+
+
+def files(name: str) -> dict[str, Any]:
+    """The files of the driver on the machine of a board, made by `node_files.py`."""
+    found: dict[str, Any] = json.loads((RECORDED / f"{name}-files.json").read_text("utf-8"))
+    return found
+
+
+def board(name: str) -> Board:
+    return of_record(json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def of_record(record: dict[str, Any]) -> Board:
+    fields = {f"field {number}": answer for number, answer in record["fields"].items()}
+    return Board(record["board"], record["driver"], record["calls"] | fields)
+
+
+def node(of: Board) -> dict[str, Any]:
+    """Sections of a node file: the same board and driver in the same kind of machine."""
+    pci = of.value("nvmlDeviceGetPciInfo")
+    gpu = {
+        "model": _key(
+            of.name, {key: row.name for key, row in hardware_catalog.gpu_models().items()}
+        ),
+        "bus_id": f"{pci['domain']:04x}:{pci['bus']:02x}:{pci['device']:02x}.0",
+        "module_id": of.value("nvmlDeviceGetModuleId"),
+        "virtualization": of.value("nvmlDeviceGetVirtualizationMode"),
+        "addressing": _key(of.value("nvmlDeviceGetAddressingMode"), gpus.ADDRESSING),
+    }
+    if of.answers["nvmlDeviceGetNvLinkState 0"] == NOT_SUPPORTED:
+        gpu["nvlinks"] = 0
+    fabric = of.value("nvmlDeviceGetGpuFabricInfoV c_nvmlGpuFabricInfo_v2_t")
+    return {
+        "driver": {
+            "version": of.driver,
+            "branch": of.value("nvmlSystemGetDriverBranch")["branch"],
+        },
+        "gpus": [gpu],
+        "fabric": {"state": _key(fabric["state"], gpus.FABRIC_STATES)},
+    }
+
+
+def _key(value: Any, of: dict[str, Any]) -> str:
+    return next(key for key, each in of.items() if each == value)
