@@ -39,13 +39,14 @@ VALUES: dict[str, tuple[str, ...]] = {
         "nvdra-cd-controller.daemon.networkPolicy.enabled=true",
         "nvdra-cd-plugin.kubeletPlugin.networkPolicy.enabled=true",
         "nvdra-gpu-plugin.kubeletPlugin.networkPolicy.enabled=true",
-        "nvdra-gpu-plugin.deviceClasses.migExtendedResources={1g.10gb,1g.10gb+me}",
     ),
     "with IMEX by the hosts": (
         "global.featureGates.HostManagedIMEXDaemon=true",
         "global.imex.mode=hostManaged",
     ),
 }
+
+EXTENDED_RESOURCES = "nvdra-gpu-plugin.deviceClasses.migExtendedResources={1g.10gb,1g.10gb+me}"
 
 
 @pytest.fixture(
@@ -76,7 +77,23 @@ def server(
 def test_an_api_server_of_the_release_takes_every_object(
     server: ApiServer, helm: str, values: str
 ) -> None:
-    objects = _rendered(server, helm, VALUES[values])
+    _assert_taken(server, _rendered(server, helm, VALUES[values]))
+
+
+def test_extended_resources_are_taken_or_refused_with_the_way_without_them(
+    server: ApiServer, helm: str
+) -> None:
+    groups = server.request("GET", "/apis/resource.k8s.io")["versions"]
+    if any(each["version"] == "v1" for each in groups):
+        _assert_taken(server, _rendered(server, helm, (EXTENDED_RESOURCES,)))
+        return
+    told = _template(server, helm, (EXTENDED_RESOURCES,))
+    assert told.returncode == 1
+    assert "migExtendedResources needs resource.k8s.io/v1 (Kubernetes 1.34 or later)" in told.stderr
+    assert "use claims of the device class mig.nvidia.com" in told.stderr
+
+
+def _assert_taken(server: ApiServer, objects: list[dict[str, Any]]) -> None:
     # Pods that name an account are admitted only if it exists.
     accounts = _list([each for each in objects if each["kind"] == "ServiceAccount"])
     _kubectl(server, accounts, "apply", "-f", "-")
@@ -92,16 +109,22 @@ def _list(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _rendered(server: ApiServer, helm: str, values: tuple[str, ...]) -> list[dict[str, Any]]:
     """What helm renders for this cluster, the test of the installation included."""
+    done = _template(server, helm, values)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml_documents.load_all(done.stdout) if each]
+
+
+def _template(
+    server: ApiServer, helm: str, values: tuple[str, ...]
+) -> "subprocess.CompletedProcess[str]":
     flags = [f"--set={value}" for value in values]
     where = ["nvdra", str(folder("nvdra")), "-n", NAMESPACE, "--kubeconfig", str(server.kubeconfig)]
-    done = subprocess.run(
+    return subprocess.run(
         [helm, "template", *where, "--validate", *flags],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return [each for each in yaml_documents.load_all(done.stdout) if each]
 
 
 def _kubectl(server: ApiServer, given: dict[str, Any], *arguments: str) -> str:
