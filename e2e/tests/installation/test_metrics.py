@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvdra_testing.cluster import compute_domains, prometheus
+from nvdra_testing.cluster import compute_domains, prometheus, workloads
 from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import CHART, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
@@ -27,9 +27,13 @@ def test_every_rule_and_panel_is_evaluated_and_has_data(
 ) -> None:
     domain = Domain(cluster, compute_domains.create_domain(pods, "ring"))
     compute_domains.run_on(pods, "ring", cluster.nodes()[:1])
+    pods.apply(workloads.template("gpu", workloads.gpus("gpu")))
+    pods.apply(workloads.pod("first", templates=["gpu"]))
+    pods.wait_running("first")
     with prometheus.scraping(cluster, tmp_path) as server:
         cluster.kubectl.wait(partial(not_scraped, server), "every pod to be scraped")
         compute_domains.run_on(pods, "ring", cluster.nodes()[1:])  # rates need a change
+        pods.apply(workloads.pod("second", templates=["gpu"]))
         time.sleep(SCRAPED_S)
         for rule in server.alerting_rules():
             assert (rule["health"], rule.get("lastError", "")) == ("ok", ""), rule["name"]
