@@ -43,11 +43,27 @@ def nvml_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlOn]
         made = state.create(tmp_path / f"state-{next(numbers)}.bin", node)
         monkeypatch.setenv("NVDRA_SIM_STATE", str(made.path))
         if initialize:
-            pynvml.nvmlInit()
+            try:
+                pynvml.nvmlInit()
+            except pynvml.NVMLError as error:
+                error.add_note(_circumstances(made))
+                raise
         return made
 
     yield make
     shut_down()
+
+
+def _circumstances(node: state.State) -> str:
+    """What the library could not find, for a test that fails once in ten thousand times."""
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    mapped = sorted({line.split()[-1] for line in maps if "nvidia-ml" in line or ".bin" in line})
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    return (
+        f"state file: {node.path}, there: {node.path.exists()}, "
+        f"module loaded: {bool(node.snapshot().module_loaded)}, open files: {opened}, "
+        f"mapped: {mapped}"
+    )
 
 
 def shut_down() -> None:
