@@ -79,7 +79,7 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests, PEER=a
 	@echo "▸ end to end: groups side by side, each on a cluster of its own, then the lab itself"
 	@lab binaries
 	@lab image build
-	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(if $(filter --soak,$(SOAK)),--soak --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
+	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(if $(filter --soak,$(SOAK)),--soak -rP --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
 
 .PHONY: soak
 soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, a week of a node, every Kubernetes release; hours
