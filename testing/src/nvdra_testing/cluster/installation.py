@@ -248,11 +248,9 @@ class Cluster:
             gpu: The index of a GPU that no claim holds.
             cuts: Profile and first memory slice of each MIG device.
         """
-        smi = (f"{model.DRIVER_ROOT}/usr/bin/nvidia-smi", "-i", str(gpu), "-mig")
-        proc = f"--proc-root={model.PROC_ROOT}"
-        self.exec_on_node(node, *smi, "1")
+        self._set_mig_mode(node, gpu, "1")
         for profile, start in cuts:
-            self.simctl(node, "mig", "create", str(gpu), profile, str(start), proc)
+            self._change_mig(node, "create", str(gpu), profile, str(start))
         prefix = f"gpu-{gpu}-mig-"
 
         def found() -> list[Device]:
@@ -265,15 +263,26 @@ class Cluster:
         try:
             yield found()
         finally:
-            for instance in {
-                each["gpu_instance"] for each in self.mig_list(node) if each["gpu"] == gpu
-            }:
-                self.simctl(node, "mig", "destroy", str(gpu), f"--gi={instance}", proc)
-            self.exec_on_node(node, *smi, "0")
-            self.kubectl.wait(
-                lambda: None if self._publishes(node, f"gpu-{gpu}") else "it is not",
-                f"gpu-{gpu} of {node} to be offered again",
-            )
+            self.make_whole(node, gpu)
+
+    def make_whole(self, node: str, gpu: int) -> None:
+        """Destroy the MIG devices of a GPU, and end its MIG mode, as an administrator does."""
+        for instance in {
+            each["gpu_instance"] for each in self.mig_list(node) if each["gpu"] == gpu
+        }:
+            self._change_mig(node, "destroy", str(gpu), f"--gi={instance}")
+        self._set_mig_mode(node, gpu, "0")
+        self.kubectl.wait(
+            lambda: None if self._publishes(node, f"gpu-{gpu}") else "it is not",
+            f"gpu-{gpu} of {node} to be offered again",
+        )
+
+    def _change_mig(self, node: str, *command: str) -> None:
+        self.simctl(node, "mig", *command, f"--proc-root={model.PROC_ROOT}")
+
+    def _set_mig_mode(self, node: str, gpu: int, mode: str) -> None:
+        smi = f"{model.DRIVER_ROOT}/usr/bin/nvidia-smi"
+        self.exec_on_node(node, smi, "-i", str(gpu), "-mig", mode)
 
     def mig_list(self, node: str) -> list[dict[str, Any]]:
         """The MIG devices that exist on a node, as `nvdra-simctl mig list` describes them."""
