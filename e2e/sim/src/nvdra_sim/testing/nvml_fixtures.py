@@ -32,44 +32,30 @@ def nvml_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlOn]
     `initialize=False`, the next init connects to the node. All sessions are shut down at the end.
     """
     # pynvml loads the library by its name, and gets the one that is already loaded.
-    ctypes.CDLL(str(nvml_library.build()), mode=ctypes.RTLD_GLOBAL)
+    library = ctypes.CDLL(str(nvml_library.build()), mode=ctypes.RTLD_GLOBAL)
     numbers = itertools.count()
 
     def make(profile: str | None, initialize: bool = True, **sections: Any) -> state.State:
-        shut_down()
+        shut_down(library)
         head = {"apiVersion": API_VERSION, "kind": "Node", "metadata": {"name": "node-0"}}
         sections["node"] = {**NODE, **sections.get("node", {})}
         node = node_config.load({**head, "profile": profile, **sections})
         made = state.create(tmp_path / f"state-{next(numbers)}.bin", node)
         monkeypatch.setenv("NVDRA_SIM_STATE", str(made.path))
         if initialize:
-            try:
-                pynvml.nvmlInit()
-            except pynvml.NVMLError as error:
-                error.add_note(_circumstances(made))
-                raise
+            pynvml.nvmlInit()
         return made
 
     yield make
-    shut_down()
+    shut_down(library)
 
 
-def _circumstances(node: state.State) -> str:
-    """What the library could not find, for a test that fails once in ten thousand times."""
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    mapped = sorted({line.split()[-1] for line in maps if "nvidia-ml" in line or ".bin" in line})
-    opened = len(list(Path("/proc/self/fd").iterdir()))
-    return (
-        f"state file: {node.path}, there: {node.path.exists()}, "
-        f"module loaded: {bool(node.snapshot().module_loaded)}, open files: {opened}, "
-        f"mapped: {mapped}"
-    )
+def shut_down(library: ctypes.CDLL) -> None:
+    """Shuts down all NVML sessions of this process.
 
-
-def shut_down() -> None:
-    """Shuts down all NVML sessions of this process."""
-    try:
-        while True:
-            pynvml.nvmlShutdown()
-    except pynvml.NVMLError_Uninitialized:
-        return
+    Not with pynvml: it does not ask the library before its own first init, and a test that asks the
+    library itself would leave its session to the next one.
+    """
+    while (code := library.nvmlShutdown()) != pynvml.NVML_ERROR_UNINITIALIZED:
+        if code:
+            raise pynvml.NVMLError(code)
