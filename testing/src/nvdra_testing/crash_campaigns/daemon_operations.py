@@ -23,6 +23,7 @@ class DaemonOperation:
         is_start: Whether it is the daemon's start itself.
         has_peer: Whether another daemon of the domain runs.
         has_controller: Whether a controller writes the clique.
+        is_slow: Whether its calls come so long after the start that the threads are there.
         is_entry_removed: Whether the entry goes when the daemon is stopped.
         flags: The flags of the daemons.
     """
@@ -31,6 +32,7 @@ class DaemonOperation:
     is_start = False
     has_peer = True
     has_controller = False
+    is_slow = False
     is_entry_removed = True
     flags: Sequence[str] = ()
 
@@ -101,6 +103,7 @@ class DeputyJoin(Join):
     """The same while there is no controller: after 15 s the daemon writes its entry itself."""
 
     name = "deputy's join, killed"
+    is_slow = True
     # A daemon that was started again has an entry, so it does not know that nobody else writes.
     is_entry_removed = False
     flags = ANNOUNCED

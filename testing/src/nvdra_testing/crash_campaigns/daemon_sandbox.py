@@ -137,8 +137,10 @@ class DaemonSandbox(RecordedSandbox):
         self._open_namespace(f"/proc/{self.subject.pid}/ns/pid")
 
     def open_gate(self) -> None:
-        """Let the daemon begin."""
-        self._gate.open("w").close()
+        """Let the daemon begin, unless it has begun."""
+        if self._gate.exists():
+            self._gate.open("w").close()
+            self._gate.unlink()
 
     def kill(self) -> None:
         """Kill the daemon, and with it everything in its container."""

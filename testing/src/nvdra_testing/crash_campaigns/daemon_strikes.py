@@ -19,6 +19,9 @@ from nvdra_testing.faults.strace import MAIN, Call, InjectedSignal, Tracer
 AFTER_S: Final = 0.3
 """Calls that follow the end of an operation are made within this time."""
 
+NAMING: Final = 1
+"""The writes by which a thread names itself."""
+
 _VARYING: Final = ("sendto", "fcntl", "write")
 
 
@@ -86,6 +89,10 @@ def _striking(
     At a start there is only the first thread. The other threads are followed, and the calls by
     which they name themselves count.
     """
+    if operation.is_slow and row.point.call == "write" and row.place.thread != MAIN:
+        with _striking_later(sandbox, row, log) as tracer:
+            yield tracer
+        return
     place, call = row.place, _call(row.point)
     number = "SIGSTOP" if row.point.call == AFTER_ANSWER else "SIGKILL"
     is_main = place.thread == MAIN
@@ -93,11 +100,37 @@ def _striking(
     if place.path and not is_main and "<random>" not in row.point.target:
         kill = InjectedSignal(call, place.nth, [place.path], signal=number)
     else:
-        naming = int(is_following and call == "write")
+        naming = NAMING if is_following and call == "write" else 0
         kill = InjectedSignal(call, place.index + naming, signal=number)
     thread = MAIN if operation.is_start else place.thread
     with sandbox.traced(log, kill, thread, is_following=is_following) as tracer:
         yield tracer
+
+
+@contextlib.contextmanager
+def _striking_later(sandbox: DaemonSandbox, row: PointResult, log: Path) -> Iterator[Tracer]:
+    """Trace the thread of the row's call alone, once it is there.
+
+    strace counts the calls of every thread that it follows, and the first thread, which writes the
+    log, would reach the number before.
+    """
+    sandbox.open_gate()
+    thread = row.place.thread
+    first = int(row.place.index == 1)
+    sandbox.wait_until(lambda: _writes_of(sandbox, thread) > 1 - first, f"the thread {thread}")
+    made = _writes_of(sandbox, thread)
+    kill = InjectedSignal("write", row.place.index + NAMING - made)
+    with sandbox.traced(log, kill, thread, is_following=False) as tracer:
+        yield tracer
+
+
+def _writes_of(sandbox: DaemonSandbox, thread: str) -> int:
+    """How often a thread of the daemon has written, to its own name as well; 0 if there is none."""
+    tids = [tid for tid, name in sandbox.threads().items() if name == thread]
+    if not tids:
+        return 0
+    counts = Path(f"/proc/{sandbox.subject.pid}/task/{tids[0]}/io").read_text()
+    return int(counts.partition("syscw: ")[2].split()[0])
 
 
 def _wait_answer(sandbox: DaemonSandbox, log: Path) -> None:
