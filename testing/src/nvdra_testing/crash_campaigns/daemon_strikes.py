@@ -89,7 +89,8 @@ def _striking(
     At a start there is only the first thread. The other threads are followed, and the calls by
     which they name themselves count.
     """
-    if operation.is_slow and row.point.call == "write" and row.place.thread != MAIN:
+    is_late = operation.is_slow and row.place.index > 1
+    if is_late and row.point.call == "write" and row.place.thread != MAIN:
         with _striking_later(sandbox, row, log) as tracer:
             yield tracer
         return
@@ -109,15 +110,14 @@ def _striking(
 
 @contextlib.contextmanager
 def _striking_later(sandbox: DaemonSandbox, row: PointResult, log: Path) -> Iterator[Tracer]:
-    """Trace the thread of the row's call alone, once it is there.
+    """Trace the thread of the row's call alone, once it has made its first write.
 
     strace counts the calls of every thread that it follows, and the first thread, which writes the
     log, would reach the number before.
     """
     sandbox.open_gate()
     thread = row.place.thread
-    first = int(row.place.index == 1)
-    sandbox.wait_until(lambda: _writes_of(sandbox, thread) > 1 - first, f"the thread {thread}")
+    sandbox.wait_until(lambda: _writes_of(sandbox, thread) > NAMING, f"the thread {thread}")
     made = _writes_of(sandbox, thread)
     kill = InjectedSignal("write", row.place.index + NAMING - made)
     with sandbox.traced(log, kill, thread, is_following=False) as tracer:
