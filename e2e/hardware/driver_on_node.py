@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -32,7 +31,7 @@ from nvdra_testing.node import plugin
 from nvdra_testing.node.plugin import Node
 from nvdra_testing.node.rig import Rig, cdi_names
 
-from e2e.hardware.node_files import hidden
+from e2e.hardware import node_files
 
 CLAIMS = 50
 HEALTH = "--feature-gates=NVMLDeviceHealthCheck=true"
@@ -88,6 +87,10 @@ async def _whole_gpus(rig: Rig) -> dict[str, Any]:
     found["devices"] = rig.devices()
     found["readyz"] = rig.process.get("/readyz?verbose")[1].splitlines()
     found["status"] = rig.status()
+    if not found["devices"]:  # the status says why
+        await rig.stop()
+        found["log"] = rig.process.log.read_text().splitlines()
+        return found
     name = sorted(found["devices"])[0]
     claim = rig.create_claim(name)
     found["first_prepare_ms"], answer = await _prepare(rig, claim)
@@ -188,15 +191,8 @@ def _run_container(edits: Mapping[str, Any]) -> dict[str, str]:
             "nvidia-smi -L": ["nvidia-smi", "-L"],
             "cuda": [sys.executable, "-c", CUDA],
         }.items():
-            done = subprocess.run(
-                ["unshare", "--mount", "bash", "-eu", "-c", script, "-", *command],
-                capture_output=True,
-                text=True,
-                env={**os.environ, **variables},
-                timeout=120,
-                check=False,
-            )
-            results[name] = hidden(f"{done.stdout}{done.stderr}exit {done.returncode}")
+            argv = ["unshare", "--mount", "bash", "-eu", "-c", script, "-", *command]
+            results[name] = node_files.output(argv, {**os.environ, **variables})
         return results
 
 

@@ -4,8 +4,8 @@ It needs nothing but Python, and changes nothing:
 
     python node_files.py > my-node.json
 
-UUIDs, serial numbers and addresses are not recorded, only their form (`x` for each letter and
-digit).
+UUIDs, serial numbers, addresses and host names are not recorded, only their form (`x` for each
+letter and digit), and nothing of the processes.
 """
 
 import json
@@ -14,15 +14,24 @@ import re
 import stat
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 SECRETS = re.compile(
-    r"(?P<kept>(?:GPU UUID|Serial Number|Chassis Serial|GPU PDI|Minor|Board ID|Bus Location|Bus Id"
-    r"|GUID)\s*:\s*)(?P<secret>.+)|"
-    r"(?P<uuid>GPU-[0-9a-f-]{36})"
+    r"(?P<kept>(?:GPU UUID|Serial Number|GPU PDI|Board ID|Bus Location|Bus Id|Host ID|GUID"
+    r"|Cluster ?UUID)\s*:\s*)(?P<secret>.+)"
+    r"|(?P<uuid>(?:GPU|MIG)-[0-9a-f-]{36})"
+    r"|(?P<address>\b(?:[0-9a-fA-F]{4}){1,2}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-f]\b)"
+    r"|(?P<builder>\(\S*@\S*\))"
 )
-"""What tells one board from another, in the output of nvidia-smi and in procfs."""
+"""What tells one machine from another, in the output of nvidia-smi and in procfs. The builder built
+the kernel module, often on the machine itself."""
+
+PROCESSES = re.compile(
+    r"(?ms)^\| Processes:.*|^\s+(?:Process ID|Type|Name|Used GPU Memory)\s+: [^\n]*\n"
+)
+"""What nvidia-smi says of the processes that use GPUs."""
 
 LIBRARIES = (
     "/usr/lib/x86_64-linux-gnu",
@@ -122,22 +131,25 @@ def programs() -> list[str]:
     return sorted(str(path) for place in places for path in Path(place).glob("nvidia*"))
 
 
-def output(command: tuple[str, ...]) -> str:
+def output(command: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
     """What a program prints, and its exit code."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env=environ
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}"
     return hidden(f"{done.stdout}{done.stderr}exit {done.returncode}")
 
 
 def hidden(text: str) -> str:
-    """A text without what tells one board from another."""
+    """A text without what tells one machine from another, and without its processes."""
 
     def hide(match: re.Match[str]) -> str:
-        return (match["kept"] or "") + re.sub(r"[0-9A-Za-z]", "x", match["secret"] or match["uuid"])
+        kept = match["kept"] or ""
+        return kept + re.sub(r"[0-9A-Za-z]", "x", match[0].removeprefix(kept))
 
-    return SECRETS.sub(hide, text)
+    return SECRETS.sub(hide, PROCESSES.sub("", text))
 
 
 def lines(path: str) -> list[str]:

@@ -31,8 +31,10 @@ GPU_INSTANCE_PROFILES = 16
 COMPUTE_INSTANCE_PROFILES = 8
 NVLINKS = 18
 
-IDENTITIES = re.compile(r"uuid|serial|bus_?id|guid|chassis|host_?id|pdi", re.IGNORECASE)
-"""Names of functions and fields whose values tell one board from another."""
+IDENTITIES = re.compile(
+    r"uuid|serial|bus_?id|guid|chassis|host_?(id|name)|pdi|checksum|pids?$", re.IGNORECASE
+)
+"""Names of functions and fields whose values tell one board, or what runs on it, from another."""
 
 NOT_ASKED = frozenset(
     {

@@ -27,10 +27,19 @@ class Board:
     def value(self, call: str) -> Any:
         return self.answers[call]["value"]
 
+    def answered(self, call: str) -> Any:
+        """The value; None if the board answered an error, or was not asked."""
+        return self.answers.get(call, {}).get("value")
+
 
 def names() -> list[str]:
     """The records, without those of files."""
     return sorted(path.stem for path in RECORDED.glob("*.json") if not path.stem.endswith("-files"))
+
+
+def names_with_files() -> list[str]:
+    """The records beside which the files of the driver were recorded."""
+    return [name for name in names() if (RECORDED / f"{name}-files.json").exists()]
 
 
 def files(name: str) -> dict[str, Any]:
@@ -48,30 +57,39 @@ def of_record(record: dict[str, Any]) -> Board:
     return Board(record["board"], record["driver"], record["calls"] | fields)
 
 
-def node(of: Board) -> dict[str, Any]:
-    """Sections of a node file: the same board and driver in the same kind of machine."""
-    pci = of.value("nvmlDeviceGetPciInfo")
+def node(board: Board) -> dict[str, Any]:
+    """Sections of a node file: the same board and driver in the same kind of machine.
+
+    What the board did not answer is left to the simulator.
+
+    Raises:
+        LookupError: The simulator has no such board.
+    """
+    pci = board.value("nvmlDeviceGetPciInfo")
+    models = {key: row.name for key, row in hardware_catalog.gpu_models().items()}
     gpu = {
-        "model": _key(
-            of.name, {key: row.name for key, row in hardware_catalog.gpu_models().items()}
-        ),
+        "model": _key(board.name, models),
         "bus_id": f"{pci['domain']:04x}:{pci['bus']:02x}:{pci['device']:02x}.0",
-        "module_id": of.value("nvmlDeviceGetModuleId"),
-        "virtualization": of.value("nvmlDeviceGetVirtualizationMode"),
-        "addressing": _key(of.value("nvmlDeviceGetAddressingMode"), gpus.ADDRESSING),
+        "virtualization": board.value("nvmlDeviceGetVirtualizationMode"),
     }
-    if of.answers["nvmlDeviceGetNvLinkState 0"] == NOT_SUPPORTED:
+    if (module := board.answered("nvmlDeviceGetModuleId")) is not None:
+        gpu["module_id"] = module
+    if (mode := board.answered("nvmlDeviceGetAddressingMode")) is not None:
+        gpu["addressing"] = _key(mode, gpus.ADDRESSING)
+    if board.answers["nvmlDeviceGetNvLinkState 0"] == NOT_SUPPORTED:
         gpu["nvlinks"] = 0
-    fabric = of.value("nvmlDeviceGetGpuFabricInfoV c_nvmlGpuFabricInfo_v2_t")
-    return {
-        "driver": {
-            "version": of.driver,
-            "branch": of.value("nvmlSystemGetDriverBranch")["branch"],
-        },
-        "gpus": [gpu],
-        "fabric": {"state": _key(fabric["state"], gpus.FABRIC_STATES)},
-    }
+    found: dict[str, Any] = {"driver": {"version": board.driver}, "gpus": [gpu]}
+    if branch := board.answered("nvmlSystemGetDriverBranch"):
+        found["driver"]["branch"] = branch["branch"]
+    if fabric := board.answered("nvmlDeviceGetGpuFabricInfoV c_nvmlGpuFabricInfo_v2_t"):
+        found["fabric"] = {"state": _key(fabric["state"], gpus.FABRIC_STATES)}
+    return found
 
 
 def _key(value: Any, of: dict[str, Any]) -> str:
-    return next(key for key, each in of.items() if each == value)
+    for key, each in of.items():
+        if each == value:
+            return key
+    raise LookupError(
+        f"the simulator knows no {value!r}; it knows {', '.join(map(str, of.values()))}"
+    )

@@ -33,12 +33,13 @@ def test_every_status_said_what_was_true_and_nothing_is_left(
         team.wait(lambda: left_of(team), what, SETTLED_S)
     away_s = sum(each.ended - each.began for each in domains.away)
     delays = [seen.delay_s(uid, domains.away) for uid in seen.names]
+    starts = seen.starts_s or [0.0]
     print(
         f"{len(seen.names)} domains, {len(seen.was_ready())} of them Ready at some time, in "
         f"{time.monotonic() - began:.0f} s; {away_s:.0f} s away by {domains.restarts}; "
         f"Kubernetes itself was {max(delays):.1f} s late (median {statistics.median(delays):.1f}); "
-        f"{len(seen.starts_s)} daemons said that they are Ready {max(seen.starts_s):.1f} s after "
-        f"their pod at the latest (median {statistics.median(seen.starts_s):.1f})"
+        f"{len(seen.starts_s)} daemons said that they are Ready {max(starts):.1f} s after "
+        f"their pod at the latest (median {statistics.median(starts):.1f})"
     )
     assert len(seen.names) == plan.domains
     assert seen.was_ready()

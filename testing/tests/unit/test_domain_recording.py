@@ -85,6 +85,14 @@ def test_a_node_is_ready_once_its_pod_is_and_its_daemon_says_so() -> None:
     assert states(seen) == [True, False]
 
 
+def test_a_node_that_was_never_told_is_late_although_its_pod_runs_until_it_is_deleted() -> None:
+    seen = Recording()
+    seen.take_pod("ADDED", pod(says=True))
+    (change,) = seen.true[UID]["node-1"]
+    seen.take_pod("DELETED", pod(says=True))
+    assert [each.since for each in seen.true[UID]["node-1"]] == [change.since, None]
+
+
 def test_a_pod_that_was_replaced_says_nothing_more_of_its_node() -> None:
     seen = Recording()
     seen.take_pod("ADDED", pod(says=True))

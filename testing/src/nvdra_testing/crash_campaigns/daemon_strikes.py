@@ -119,7 +119,9 @@ def _striking_later(sandbox: DaemonSandbox, row: PointResult, log: Path) -> Iter
     thread = row.place.thread
     sandbox.wait_until(lambda: _writes_of(sandbox, thread) > NAMING, f"the thread {thread}")
     made = _writes_of(sandbox, thread)
-    kill = InjectedSignal("write", row.place.index + NAMING - made)
+    nth = row.place.index + NAMING - made
+    assert nth > 0, f"{row.point}: the thread {thread} has made {made} writes already"
+    kill = InjectedSignal("write", nth)
     with sandbox.traced(log, kill, thread, is_following=False) as tracer:
         yield tracer
 

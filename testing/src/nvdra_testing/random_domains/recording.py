@@ -81,13 +81,14 @@ class Recording:
         is_gone = event == "DELETED" or "deletionTimestamp" in meta
         is_up = conditions.get(READY, {}).get("status") == "True" and not is_gone
         if not is_up and self._pods.get((uid, node), meta["uid"]) != meta["uid"]:
-            return  # the pod that this one has replaced, or one that was never Ready
+            return  # of a pod that is not the node's current one
         self._pods[uid, node] = meta["uid"]
         said = announcements.from_annotations(meta.get("annotations") or {})
         is_true = is_up and said is not None and said.is_ready and not said.has_left
-        since = _started(pod, now)
-        _note(self.up[uid][node], Change(now, is_up, since))
-        if _note(self.true[uid][node], Change(now, is_true, since)) and is_true:
+        started = _started(pod, now)
+        _note(self.up[uid][node], Change(now, is_up, started if is_up else None))
+        change = Change(now, is_true, started if is_true else None)
+        if _note(self.true[uid][node], change) and is_true:
             self.starts_s.append(now - self.up[uid][node][-1].at)
 
     def take_daemon_set(self, _event: str, daemon_set: Json) -> None:

@@ -18,7 +18,7 @@ OWNERS_CHOICE = {"NvLinkDisable", "RmProfilingAdminOnly"}
 NOT_SIMULATED = {"/proc/driver/nvidia/patches/README", "/proc/driver/nvidia/warnings/README"}
 
 
-@pytest.fixture(params=recorded_boards.names())
+@pytest.fixture(params=recorded_boards.names_with_files())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

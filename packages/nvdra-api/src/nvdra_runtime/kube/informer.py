@@ -40,7 +40,9 @@ PROMPT_BACKOFF: Final = Backoff(first_s=0.5, ceiling_s=3)
 """For an informer that few processes have, or only for a while, and whose copy somebody waits for:
 after an outage of the API server it is current within seconds."""
 _BACKOFF_RESET_CEILINGS = 2.0
-"""A copy that was up to date for so many of the longest delays begins with the first one again."""
+_BACKOFF_RESET_S = 10.0
+"""A copy that was up to date for so many of the longest delays, and for so long, begins with the
+first one again. A watch that hangs before it fails takes less."""
 
 _MISSING_API_RETRY_S = 30.0
 """Time between two discoveries of an API that the cluster does not serve."""
@@ -179,7 +181,7 @@ class Informer:
     async def _list_and_watch(self) -> None:
         clock = asyncio.get_running_loop().time
         failures, current_since = 0, math.inf
-        reset_s = _BACKOFF_RESET_CEILINGS * self._backoff.ceiling_s
+        reset_s = max(_BACKOFF_RESET_S, _BACKOFF_RESET_CEILINGS * self._backoff.ceiling_s)
         while True:
             try:
                 path = await self._list()

@@ -231,7 +231,7 @@ def test_changed_keys_and_restarts_of_the_watch_are_told_once() -> None:
 
 
 def test_an_outage_soon_after_another_is_retried_as_promptly() -> None:
-    outages = ((10.0, 30.0), (40.0, 60.0))
+    outages = ((10.0, 30.0), (45.0, 65.0))
 
     def answer(request: Request) -> Answer:
         if any(began <= request.time < over for began, over in outages):
@@ -242,7 +242,7 @@ def test_an_outage_soon_after_another_is_retried_as_promptly() -> None:
         api = RecordedApi(answer)
         informer = Informer(api, fixed_path(THINGS), {}, lambda _: None, backoff=PROMPT_BACKOFF)
         async with informer.running():
-            await asyncio.sleep(70)
+            await asyncio.sleep(75)
         for began, over in outages:
             first, second, *_ = [each.time for each in api.requests if began <= each.time < over]
             assert second - first <= PROMPT_BACKOFF.first_s
