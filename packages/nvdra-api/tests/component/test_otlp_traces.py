@@ -274,7 +274,7 @@ async def test_a_collector_that_hangs_delays_nobody_and_what_is_lost_is_counted(
         connection.close()
         await connection.wait_closed()
 
-    assert took_s < 1.0
+    assert took_s < 5.0, "an export waits for 10 s"
     assert full >= 400 - 8
     assert left_s < bounded_shutdown.FLUSH_TIMEOUT_S + 1
     assert dropped(metrics, "shutdown") > 0

@@ -211,7 +211,7 @@ async def test_a_claim_for_a_board_that_is_known_not_to_answer_is_refused_at_onc
         began = time.monotonic()
         text = (await rig.dra.prepare([claim]))[claim.uid].error
         assert text.startswith("DeadlineExceeded: gpu-2")
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 6, "10 s are waited for a board that may answer"
     rig.node.simctl("fault", "rm", "all")
     await offered(rig, ALL)
     assert not (await rig.dra.prepare([first]))[first.uid].error
