@@ -42,7 +42,7 @@ NEWER = [
     "--set=webhook.tls.mode=self-managed",
 ]
 """What the release does not have: MIG devices that are made for claims, and the webhook."""
-REWRITTEN_S = 2.0
+REWRITTEN_S = 5.0
 """A pool with MIG devices has a slice more, of counters: two requests, half a second here."""
 
 DOMAIN = "ring"

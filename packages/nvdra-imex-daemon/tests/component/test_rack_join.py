@@ -55,7 +55,7 @@ async def test_each_daemon_needs_one_write_to_join_and_one_to_be_ready(
         clique = server.request("GET", path)
         assert clique["metadata"]["generation"] == 2 * RACK
         assert {each["status"] for each in clique["daemons"]} == {"Ready"}
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 45
 
         async with asyncio.TaskGroup() as group:
             for each in registers:
