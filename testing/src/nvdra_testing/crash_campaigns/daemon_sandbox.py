@@ -6,6 +6,7 @@ All methods block.
 """
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -40,7 +41,8 @@ READY_S: Final = 60.0
 POLL_S: Final = 0.05
 # Waits until somebody has opened the pipe, then becomes the program.
 _GATE: Final = (
-    "import runpy, sys; open(sys.argv[1]).read(); del sys.argv[:2]; "
+    "import runpy, sys; open(sys.argv[1] + '.reached', 'w').close(); "
+    "open(sys.argv[1]).read(); del sys.argv[:2]; "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
 )
 
@@ -121,6 +123,7 @@ class DaemonSandbox(RecordedSandbox):
         """Start the daemon in a new pod, or again in its pod; it waits at the gate."""
         gate = self._gate
         gate.unlink(missing_ok=True)
+        self._gate_reached.unlink(missing_ok=True)
         os.mkfifo(gate)
         before = (sys.executable, "-c", _GATE, gate)
         if self.pod is None or is_successor:
@@ -137,9 +140,13 @@ class DaemonSandbox(RecordedSandbox):
         self._open_namespace(f"/proc/{self.subject.pid}/ns/pid")
 
     def open_gate(self) -> None:
-        """Let the daemon begin, unless it has begun."""
+        """Let the daemon begin, unless it has begun.
+
+        Raises:
+            Struck: It was struck before.
+        """
         if self._gate.exists():
-            self._gate.open("w").close()
+            self.wait_until(self._opens_gate, "the daemon to wait at the gate")
             self._gate.unlink()
 
     def kill(self) -> None:
@@ -258,9 +265,24 @@ class DaemonSandbox(RecordedSandbox):
         self.close()
         self._namespace = os.open(path, os.O_RDONLY)
 
+    @property
+    def _gate_reached(self) -> Path:
+        """Exists once the interpreter has started, whose own calls must not be counted."""
+        return self._gate.with_name("gate.reached")
+
     def _is_at_gate(self) -> bool:
         assert self.subject.process.poll() is None, f"the container has ended: {self.log()}"
-        return _argv(self.subject.pid)[1:2] == ["-c"]
+        return self._gate_reached.exists()
+
+    def _opens_gate(self) -> bool:
+        """Open the gate if somebody waits behind it: otherwise it would wait for ever itself."""
+        try:
+            os.close(os.open(self._gate, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return False
+        return True
 
     def _delete_pod(self, pod: DaemonPod) -> None:
         body = {"gracePeriodSeconds": 0}
