@@ -24,12 +24,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from nvdra_sim.installation import Roots
-from nvdra_testing import yaml_documents
 from nvdra_testing.control_plane import apiserver
 from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.node import plugin
 from nvdra_testing.node.plugin import Node
-from nvdra_testing.node.rig import Rig, cdi_names
+from nvdra_testing.node.rig import Rig, all_cdi_edits, cdi_names
 
 from e2e.hardware import node_files
 
@@ -95,7 +94,7 @@ async def _whole_gpus(rig: Rig) -> dict[str, Any]:
     claim = rig.create_claim(name)
     found["first_prepare_ms"], answer = await _prepare(rig, claim)
     (cdi_name,) = cdi_names(answer)
-    edits = _edits(rig, cdi_name)
+    edits = all_cdi_edits(rig, cdi_name)
     found["cdi"] = edits
     found["wrong_in_cdi"] = list(_wrong_paths(edits))
     found["container"] = _run_container(edits)
@@ -146,20 +145,6 @@ async def _prepare(rig: Rig, claim: Any) -> tuple[float, Any]:
     passed = (time.monotonic() - started) * 1000
     assert not answer.error, answer.error
     return round(passed, 2), answer
-
-
-def _edits(rig: Rig, name: str) -> dict[str, Any]:
-    """What a container gets for a CDI device: its own, and what all devices of its spec give."""
-    found: dict[str, Any] = {}
-    for path in rig.node.cdi.glob("*.yaml"):
-        spec = yaml_documents.load(path.read_text())
-        names = [f"{spec['kind']}={each['name']}" for each in spec["devices"]]
-        if name in names:
-            own = spec["devices"][names.index(name)]["containerEdits"]
-            for each in (spec.get("containerEdits", {}), own):
-                for kind, values in each.items():
-                    found.setdefault(kind, []).extend(values)
-    return found
 
 
 def _wrong_paths(edits: Mapping[str, Any]) -> Iterable[str]:

@@ -14,6 +14,7 @@ took a millisecond or more.
 
 import ctypes
 import inspect
+import itertools
 import json
 import os
 import re
@@ -123,7 +124,7 @@ def of_gpu(handle: Any, took: dict[str, float]) -> dict[str, Answer]:
             if passed >= 1:
                 took[name] = round(passed, 1)
     for name, ranges in SWEEPS.items():
-        for arguments in product(*ranges):
+        for arguments in itertools.product(*ranges):
             title = f"{name} {' '.join(map(str, arguments))}"
             calls[title] = ask(getattr(pynvml, name), handle, *arguments, name=name)
     calls.update(fabric(handle))
@@ -299,16 +300,6 @@ def needed(function: Any) -> list[str] | None:
         return None
     parameters = inspect.signature(function).parameters.values()
     return [each.name for each in parameters if each.default is each.empty]
-
-
-def product(*ranges: range) -> Iterator[tuple[int, ...]]:
-    """Every combination, in order."""
-    if not ranges:
-        yield ()
-        return
-    for first in ranges[0]:
-        for rest in product(*ranges[1:]):
-            yield (first, *rest)
 
 
 if __name__ == "__main__":

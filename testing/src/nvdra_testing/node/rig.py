@@ -177,12 +177,27 @@ def flatten_spans(spans: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def cdi_edits(rig: Rig, name: str) -> dict[str, Any]:
     """What a container gets for a CDI device beside what all get, as its runtime finds it."""
+    _, device = _cdi_device(rig, name)
+    return dict(device["containerEdits"])
+
+
+def all_cdi_edits(rig: Rig, name: str) -> dict[str, Any]:
+    """What a container gets for a CDI device: its own, and what all devices of its spec give."""
+    found: dict[str, Any] = {}
+    for each in _cdi_device(rig, name):
+        for kind, values in each.get("containerEdits", {}).items():
+            found.setdefault(kind, []).extend(values)
+    return found
+
+
+def _cdi_device(rig: Rig, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The spec and the entry of a CDI device."""
     kind, _, device = name.partition("=")
     for path in rig.node.cdi.glob("*.yaml"):
         spec = yaml_documents.load(path.read_text())
         for each in spec["devices"]:
             if spec["kind"] == kind and each["name"] == device:
-                return dict(each["containerEdits"])
+                return spec, each
     raise AssertionError(f"no CDI spec in {rig.node.cdi} has {name}")
 
 
