@@ -30,6 +30,8 @@ SHARED = PrepareResult(
         ),
     )
 )
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+EMPTY_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 Prepared = PrepareResult | str
 
@@ -277,6 +279,18 @@ async def test_a_call_under_way_when_serving_ends_is_answered(kubelet_root: Path
             asyncio.get_running_loop().call_later(0.3, driver.may_answer.set)
         assert not call.result()[ONE.uid].error
         await kubelet.wait_deregistered(DRIVER)
+
+
+async def test_a_client_that_never_acknowledges_the_end_does_not_delay_it(
+    kubelet_root: Path,
+) -> None:
+    async with asyncio.timeout(20):  # without the grace period: at once
+        async with offered(kubelet_root, Driver(), grace_s=60):
+            path = kubelet_root / "plugins" / DRIVER / "dra.sock"
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(PREFACE + EMPTY_SETTINGS)
+            await reader.readexactly(1)  # the server has accepted the connection
+    writer.close()
 
 
 async def test_both_sockets_are_gone_after_serving(kubelet_root: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import grpc
 
 from nvdra_runtime.kubeletplugin import sockets
+from nvdra_runtime.kubeletplugin.prompt_server import PromptServer
 from nvdra_runtime.telemetry import logs
 
 LOG = logs.logger(__name__)
@@ -59,7 +60,7 @@ class SocketServer:
         self._handlers = handlers
         self._prove = verify
         self._directory_mode = directory_mode
-        self._server: grpc.aio.Server | None = None
+        self._server: PromptServer | None = None
         self._socket: sockets.SocketID | None = None
         self._is_wanted = False
         self._moves = asyncio.Lock()
@@ -89,14 +90,14 @@ class SocketServer:
             self._server = self._socket = None
             self._is_wanted = False
             if server is not None and socket is not None:
-                await server.stop(grace=grace_s)
+                await server.stop(grace_s)
                 try:
                     if sockets.is_ours(self.path, socket):
                         self.path.unlink()
                 except OSError as error:
                     LOG.warning("A socket cannot be removed", error=str(error))
 
-    async def restore(self) -> grpc.aio.Server | None:
+    async def restore(self) -> PromptServer | None:
         """Start a new server if the socket was removed or replaced, or was never created.
 
         Returns:
@@ -129,16 +130,14 @@ class SocketServer:
         await sockets.check_available(self.path)
         await sockets.remove_dead(self.path.parent.glob(self._temporary_name("???")))
         hidden = self.path.with_name(self._temporary_name(secrets.token_hex(2)[1:]))
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers(self._handlers)
+        server = PromptServer(self._handlers)
         try:
-            server.add_insecure_port(f"unix:{hidden}")
-            await server.start()
+            await server.start(f"unix:{hidden}")
             socket = sockets.restrict_and_identify(hidden)
             await self._prove(hidden)
             hidden.rename(self.path)
         except BaseException:
-            await server.stop(grace=0)
+            await server.stop(0)
             raise
         self._server, self._socket, self.problem = server, socket, ""
 
@@ -160,5 +159,5 @@ async def run_restore_loop(server: SocketServer, interval_s: float, grace_s: flo
                 group.create_task(_stop(former, grace_s), name="former server")
 
 
-async def _stop(server: grpc.aio.Server, grace_s: float) -> None:
-    await server.stop(grace=grace_s)
+async def _stop(server: PromptServer, grace_s: float) -> None:
+    await server.stop(grace_s)

@@ -1,0 +1,107 @@
+"""A gRPC server that ends when its last call is answered.
+
+`grpc.aio.Server.stop` waits for connections as well: for a client that does not acknowledge their
+end, and for a call that arrived as the server stopped and that no handler ever gets. Both can last
+for the whole grace period (docs/reference/kubelet-plugin.md, "gRPC server behaviour").
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+
+_SETTLE_S = 0.2
+"""A call whose handler is about to run gets so long."""
+
+
+class PromptServer:
+    """A server for these handlers."""
+
+    def __init__(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
+        self._calls = _ActiveCalls()
+        self._server = grpc.aio.server(interceptors=(self._calls,))
+        self._server.add_generic_rpc_handlers(handlers)
+
+    async def start(self, address: str) -> None:
+        """Serve on an address.
+
+        Raises:
+            RuntimeError: The address cannot be bound.
+        """
+        self._server.add_insecure_port(address)
+        await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Accept no new calls, wait up to `grace_s` for those in progress, and end."""
+        async with asyncio.TaskGroup() as group:
+            once_idle = group.create_task(self._stop_once_idle(), name="end of an idle server")
+            await self._server.stop(grace_s)
+            once_idle.cancel()
+
+    async def _stop_once_idle(self) -> None:
+        await self._calls.wait_idle()
+        await self._server.stop(None)
+
+
+class _ActiveCalls(grpc.aio.ServerInterceptor):
+    """Counts the calls that a server handles now.
+
+    Handlers have one request, and one response or a stream of them, as all of this driver have.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Wrap the handler of one call."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        encoding = handler.request_deserializer, handler.response_serializer
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._counted_stream(handler.unary_stream), *encoding
+            )
+        return grpc.unary_unary_rpc_method_handler(self._counted(handler.unary_unary), *encoding)
+
+    async def wait_idle(self) -> None:
+        """Wait until no call has been handled for a moment."""
+        while True:
+            await self._is_idle.wait()
+            await asyncio.sleep(_SETTLE_S)
+            if self._is_idle.is_set():
+                return
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        self._count += 1
+        self._is_idle.clear()
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if not self._count:
+                self._is_idle.set()
+
+    def _counted(self, handle: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        async def handle_counted(request: Any, context: Any) -> Any:
+            with self._counting():
+                return await handle(request, context)
+
+        return handle_counted
+
+    def _counted_stream(self, handle: Callable[[Any, Any], AsyncIterator[Any]]) -> Any:
+        async def handle_counted(request: Any, context: Any) -> AsyncIterator[Any]:
+            with self._counting():
+                async for response in handle(request, context):
+                    yield response
+
+        return handle_counted
