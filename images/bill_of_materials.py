@@ -7,11 +7,14 @@ SYSTEM are of, Python if it is of none of them, and NVIDIA's CDI hook. It needs
 cyclonedx-python-lib, and runs where the image is assembled.
 """
 
+import os
 import platform
 import re
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from email.parser import Parser
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +33,11 @@ def main(package: str, site: Path, system: Path, target: Path, hook: Path | None
     """Write the bill of materials of one image."""
     distributions = list(_distributions(site))
     (subject,) = (each for each in distributions if each.name == package)
-    bom = Bom()
+    # Neither the time nor a random number: the same contents have the same bill.
+    settled = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
+    identity = ",".join(sorted(f"{each.name}={each.version}" for each in distributions))
+    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, identity))
+    bom.metadata.timestamp = settled
     bom.metadata.component = Component(
         name=package,
         version=subject.version,

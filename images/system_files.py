@@ -1,6 +1,9 @@
 """The files of an image that are of the base image: Python, shared libraries, two programs.
 
-Which libraries are needed is asked of the dynamic loader. Each file's Debian package is noted in
+    python3 /images/system_files.py
+
+It runs in the first stage of the Dockerfiles, and leaves the files in /image/system. Which
+libraries are needed is asked of the dynamic loader. Each file's Debian package is noted in
 /var/lib/dpkg/status.d, where scanners for vulnerabilities look in images without dpkg, and the
 package's licence is copied.
 """
@@ -14,6 +17,9 @@ import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
+import trees
+
+SYSTEM = Path("/image/system")
 PROGRAMS = ("/usr/bin/cat", "/usr/sbin/chroot")
 """`cat` reads files by `kubectl exec`, and is the probe of MPS daemons that an earlier release has
 created; `chroot` starts the driver's programs where a driver root is a whole system."""
@@ -54,19 +60,20 @@ def copy(system: Path) -> None:
         for library in _needed(Path("/") / file.relative_to(system)):
             _copy_file(library, system)
     subprocess.run(["ldconfig", "-r", system], check=True)
+    shutil.rmtree(system / "var/cache", ignore_errors=True)  # of ldconfig: times of these files
     _note_packages(system)
 
 
-def check_libraries(application: Path, system: Path) -> None:
-    """Check that each library that the application needs is in the image.
+def check_libraries(tree: Path, *others: Path) -> None:
+    """Check that each library that a tree needs is in it or in another tree of the image.
 
     Raises:
         SystemExit: One is missing; the message names it and who needs it.
     """
-    for file in _binaries(application):
+    for file in _binaries(tree):
         for library in _needed(file):
-            inside = [tree / library.relative_to("/") for tree in (system, application)]
-            if not library.is_relative_to(application) and not any(map(Path.exists, inside)):
+            inside = [each / library.relative_to("/") for each in (tree, *others)]
+            if not library.is_relative_to(tree) and not any(map(Path.exists, inside)):
                 raise SystemExit(
                     f"error: {file} needs {library}, which the image does not have: add "
                     f"{library.name} to LIBRARIES in {__file__}"
@@ -178,3 +185,8 @@ def _owners() -> dict[str, set[str]]:
             if not os.path.isdir(line):  # noqa: PTH112 - of some hundred thousand lines
                 found.setdefault(line, set()).add(listing.stem)
     return found
+
+
+if __name__ == "__main__":
+    copy(SYSTEM)
+    trees.finish(SYSTEM)

@@ -25,13 +25,22 @@ def name(path: Path) -> str:
 @pytest.mark.parametrize("path", DOCKERFILES, ids=name)
 def test_an_image_starts_from_nothing_and_gets_what_was_assembled(path: Path) -> None:
     first, last = path.read_text().split("\nFROM scratch\n")
-    assert "FROM ${BASE} AS assembled\n" in first
-    assert f"assemble.py {name(path)} " in first
+    assert re.findall(r"^FROM (.*)$", first, re.MULTILINE) == [
+        "${BASE} AS system",
+        "system AS libraries",
+        "libraries AS application",
+    ]
+    assert f"application.py {name(path)} " in first
     assert "RUN" not in last
-    assert set(re.findall(r"^COPY (.*)$", last, re.MULTILINE)) == {
-        "--from=assembled /image/system /",
-        "--from=assembled /image/application /",
-    }
+    assert re.findall(r"^COPY (.*)$", last, re.MULTILINE) == [
+        f"--from={stage} /image/{stage} /" for stage in ("system", "libraries", "application")
+    ]
+
+
+def test_images_share_their_first_two_layers() -> None:
+    stages = {path.read_text().partition("ARG BASE")[2].partition(" AS application")[0]
+              for path in DOCKERFILES}  # fmt: skip
+    assert len(stages) == 1
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=name)
@@ -95,6 +104,12 @@ PINS = f"grpcio==1.85.1 ; python_version >= '3.11' \\\n    --hash=sha256:{HASH}\
 
 def test_pins_are_read_with_their_hashes() -> None:
     assert image_context.read_pins(PINS) == {"grpcio": ("1.85.1", frozenset({HASH}))}
+
+
+def test_what_all_images_have_is_told_without_packages_of_ours() -> None:
+    other, ours = PINS.replace("grpcio", "uvloop"), PINS.replace("grpcio", "nvdra-api")
+    found = image_context.shared_requirements([ours + PINS + other, PINS + ours], ["nvdra-api"])
+    assert found == PINS
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,14 @@ def test_all_python_is_compiled_so_that_no_container_does_it_at_its_start(image:
     assert [path for path in sources if path not in compiled] == []
 
 
+def test_whoever_pulls_all_images_pulls_python_and_its_packages_once() -> None:
+    here = environment.read()
+    found = [read(images.archive(here, package)).layers for package in PROGRAMS]
+    assert {len(layers) for layers in found} == {3}
+    assert len({layers[:2] for layers in found}) == 1
+    assert len({layers[2] for layers in found}) == len(PROGRAMS)
+
+
 def test_it_is_small(image: Image) -> None:
     assert image.mib("opt/") < APPLICATION_MIB
     assert image.mib() < WHOLE_MIB

@@ -16,6 +16,7 @@ class Image:
     Attributes:
         config: Its configuration: user, entry point, environment, labels.
         architecture: For instance amd64.
+        layers: The digests of its layers, from the lowest on.
         sizes: Path → bytes, of files.
         modes: Path → permissions, of files.
         links: Path → where a symbolic link leads.
@@ -24,6 +25,7 @@ class Image:
 
     config: dict[str, Any]
     architecture: str
+    layers: tuple[str, ...]
     sizes: dict[str, int]
     modes: dict[str, int]
     links: dict[str, str]
@@ -64,7 +66,8 @@ def read(file: Path, *wanted: str) -> Image:
                         sizes[path], modes[path] = member.size, member.mode
                         if path.endswith(wanted):
                             texts[path] = _text(files, member)
-    return Image(found["config"], found["architecture"], sizes, modes, links, texts)
+    layers = tuple(found["rootfs"]["diff_ids"])
+    return Image(found["config"], found["architecture"], layers, sizes, modes, links, texts)
 
 
 def _text(files: tarfile.TarFile, member: tarfile.TarInfo) -> str:

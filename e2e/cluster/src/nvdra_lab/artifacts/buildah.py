@@ -29,11 +29,14 @@ class Buildah:
     ) -> None:
         """Build `reference` from a Dockerfile."""
         build_arguments = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-        self._run("bud", "--tag", reference, "--file", dockerfile, *build_arguments, context)
+        # What equal steps leave is kept, for the next build and for images that share it.
+        options = ("--layers", "--timestamp=0", "--tag", reference, "--file", dockerfile)
+        self._run("bud", *options, *build_arguments, context)
 
     def prune(self) -> None:
-        """Remove images whose name a newer build has taken."""
-        self._run("rmi", "--prune")
+        """Remove images whose name a newer build has taken, and the steps that led to them."""
+        while self._run("rmi", "--prune"):
+            pass
 
     def save(self, reference: str, archive: Path, name: str = "") -> None:
         """Write an image to an OCI archive, by another name if one is given."""
@@ -70,6 +73,4 @@ class Buildah:
 
     def _run(self, command: str, *arguments: str | Path) -> str:
         store = [f"--root={self._root / 'store'}", f"--runroot={self._root / 'run'}"]
-        return subprocesses.run(
-            ["buildah", *store, "--storage-driver=vfs", command, *arguments], env=self._variables
-        )
+        return subprocesses.run(["buildah", *store, command, *arguments], env=self._variables)

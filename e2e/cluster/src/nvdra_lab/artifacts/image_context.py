@@ -1,7 +1,8 @@
 """Makes the build context of the project's images, for buildah, docker or any other builder.
 
     wheels/          the packages and their dependencies, for the base image's Python
-    requirements/    for each package, what is installed in its image, each with its hash
+    requirements/    for each package, what is installed in its image, each with its hash; in
+                     shared.txt, what all these images have of packages that are not ours
     images/          what assembles an image
     nvidia-cdi-hook
 
@@ -14,7 +15,7 @@ import re
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nvdra_lab import subprocesses
@@ -23,6 +24,7 @@ from nvdra_lab.errors import LabError
 
 # Tags that pip accepts for a C library as old as that of the oldest base, newest first.
 GLIBC_TAGS = ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
+REQUIREMENT = re.compile(r"^\S.*\n(?:\s+.*\n)*", re.MULTILINE)
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)", re.MULTILINE)
 
 
@@ -57,10 +59,13 @@ def make(
     tools = repository / "requirements.images.in"
     _download(environment, wheels, [*packages, f"--requirement={tools}"], python, lock)
     wanted = {package: package for package in packages}
+    installed = {}
     for name, lines in {**wanted, "tools": tools.read_text()}.items():
-        installed = _installed(environment, wheels, lines, python)
-        check_hashes(installed, lock, ours)
-        (requirements / f"{name}.txt").write_text(installed)
+        installed[name] = _installed(environment, wheels, lines, python)
+        check_hashes(installed[name], lock, ours)
+    installed["shared"] = shared_requirements([installed[name] for name in packages], ours)
+    for name, text in installed.items():
+        (requirements / f"{name}.txt").write_text(text)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(repository / "images", context / "images", ignore=ignored)
     shutil.copy(hook, context / hook.name)
@@ -158,6 +163,12 @@ def check_hashes(
                 f"the wheel of {name} {version} is not one that requirements.images.lock names: "
                 "another file was served in its place, or it is new and `make lock` must be run"
             )
+
+
+def shared_requirements(lists: Iterable[str], ours: Iterable[str]) -> str:
+    """What several lists of pinned requirements all have, except packages of ours."""
+    common = set.intersection(*(set(REQUIREMENT.findall(text)) for text in lists))
+    return "".join(sorted(each for each in common if each.partition("==")[0] not in ours))
 
 
 def _run(environment: Environment, name: str, *arguments: str | Path) -> str:

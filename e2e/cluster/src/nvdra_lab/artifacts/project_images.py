@@ -71,7 +71,7 @@ def build(
         with tempfile.TemporaryDirectory(dir=environment.cache.images / "tmp") as folder:
             with progress.step("wheels of the images", "about 20 s"):
                 context = Path(folder) / "context"
-                names = [project.name for project in outdated]
+                names = [project.name for project in projects]  # what all share is the same layer
                 image_context.make(environment, context, names, python_of(buildah, base), hook)
             for project in outdated:
                 title = f"image {project.name}:{project.version} on {base.rpartition('/')[2]}"
