@@ -13,7 +13,10 @@ from typing import Any
 import grpc
 
 _SETTLE_S = 0.2
-"""A call whose handler is about to run gets so long."""
+"""A call that has begun, and whose message or answer is on its way, gets so long."""
+
+_SETTLE_PARTS = 4
+"""A loop that was blocked uses up one part only."""
 
 
 class PromptServer:
@@ -52,7 +55,7 @@ class _ActiveCalls(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self) -> None:
-        self._count = 0
+        self._begun = self._count = 0
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -61,7 +64,8 @@ class _ActiveCalls(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Wrap the handler of one call."""
+        """Wrap the handler of one call, which begins: its message may not have come yet."""
+        self._begun += 1
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -73,11 +77,13 @@ class _ActiveCalls(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(self._counted(handler.unary_unary), *encoding)
 
     async def wait_idle(self) -> None:
-        """Wait until no call has been handled for a moment."""
+        """Wait until for a moment no call has been handled and none has begun."""
         while True:
             await self._is_idle.wait()
-            await asyncio.sleep(_SETTLE_S)
-            if self._is_idle.is_set():
+            begun = self._begun
+            for _ in range(_SETTLE_PARTS):
+                await asyncio.sleep(_SETTLE_S / _SETTLE_PARTS)
+            if self._is_idle.is_set() and self._begun == begun:
                 return
 
     @contextmanager
