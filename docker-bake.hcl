@@ -1,5 +1,5 @@
 # Builds the images of all packages, for both architectures, from one build context:
-#   lab image context context nvdra-gpu-plugin nvdra-cd-plugin nvdra-cd-controller nvdra-imex-daemon nvdra-webhook
+#   lab image context context
 #   REGISTRY=registry.example.com docker buildx bake --push
 # Wheels and nvidia-cdi-hook are made for the architecture of the machine that makes the context, so a machine
 # builds its own: PLATFORM=linux/arm64. The workflow `release` joins the two in an index.

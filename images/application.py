@@ -1,4 +1,4 @@
-"""Assembles the files of one image: Python and what it needs, and a package with its dependencies.
+"""Assembles the last layer of an image: a component, and what only that one depends on.
 
     python3 /images/application.py nvdra-gpu-plugin --alias gpu-kubelet-plugin --hook
 
@@ -12,14 +12,13 @@ each leaves a tree. The last stage starts from nothing and copies them, a layer 
 
 So an image has no shell, no package manager and no compiler. Whoever pulls two of them pulls the
 first two layers once, and an update that leaves the dependencies alone is the last one only. Wheels
-are installed by hash; that the lists of hashes are copied into the stages tells a builder when what
-it has kept is outdated.
+are installed by hash. The lists of hashes are copied into the stages, which tells a builder that
+does not look into mounts when what it has kept is outdated.
 """
 
 import argparse
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import environment
@@ -33,9 +32,9 @@ SHARED = ("nvdra-kill", "nvdra-check-installation")
 """Programs of nvdra-api that every image has, for `kubectl exec` and for the pod of `helm test`."""
 
 
-def main() -> int:
-    """Run the command; return its exit status."""
-    parser = argparse.ArgumentParser(description="Assemble the files of an image.")
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description="Assemble the last layer of an image.")
     parser.add_argument("package", help="such as nvdra-gpu-plugin: a wheel and its program")
     parser.add_argument("--alias", required=True, help="its name in the reference driver")
     parser.add_argument("--hook", action="store_true", help="include nvidia-cdi-hook")
@@ -46,11 +45,10 @@ def main() -> int:
     _copy_new_files()
     _link_programs(arguments.package, arguments.alias)
     if arguments.hook:
-        shutil.copy(HOOK, APPLICATION / "usr" / "bin" / HOOK.name)
+        _copy_hook()
     system_files.check_libraries(APPLICATION, LIBRARIES, system_files.SYSTEM)
     _write_bill_of_materials(arguments.package, with_hook=arguments.hook)
     trees.finish(APPLICATION)
-    return 0
 
 
 def _copy_new_files() -> None:
@@ -73,6 +71,12 @@ def _link_programs(package: str, alias: str) -> None:
     (programs / "kill").symlink_to(own / "nvdra-kill")
 
 
+def _copy_hook() -> None:
+    hook = APPLICATION / "usr" / "bin" / HOOK.name
+    shutil.copyfile(HOOK, hook)
+    hook.chmod(0o755)
+
+
 def _write_bill_of_materials(package: str, *, with_hook: bool) -> None:
     """Write it by a program in the environment of the tools, which has a library for it."""
     target = APPLICATION / "usr/share/doc" / package / "sbom.cdx.json"
@@ -89,4 +93,4 @@ def _write_bill_of_materials(package: str, *, with_hook: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

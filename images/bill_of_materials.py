@@ -33,11 +33,7 @@ def main(package: str, site: Path, system: Path, target: Path, hook: Path | None
     """Write the bill of materials of one image."""
     distributions = list(_distributions(site))
     (subject,) = (each for each in distributions if each.name == package)
-    # Neither the time nor a random number: the same contents have the same bill.
-    settled = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
-    identity = ",".join(sorted(f"{each.name}={each.version}" for each in distributions))
-    bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, identity))
-    bom.metadata.timestamp = settled
+    bom = Bom()
     bom.metadata.component = Component(
         name=package,
         version=subject.version,
@@ -53,6 +49,10 @@ def main(package: str, site: Path, system: Path, target: Path, hook: Path | None
         bom.components.add(_component("golang", TOOLKIT, _version_of(hook), "Apache-2.0"))
     for component in bom.components:
         bom.register_dependency(bom.metadata.component, [component])
+    # Neither the clock nor a random number: the same contents of one commit have the same bill.
+    bom.metadata.timestamp = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
+    contents = sorted(str(each.purl) for each in bom.components)
+    bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, " ".join((package, *contents)))
     outputter = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6)
     target.write_text(outputter.output_as_string(indent=2) + "\n")
 

@@ -31,7 +31,8 @@ def install(requirements: Path, python: Path = VENV / "bin" / "python3") -> None
         [
             *(TOOLS / "bin" / "pip", "--python", python, "--quiet", "--disable-pip-version-check"),
             *("install", "--no-cache-dir", "--no-compile", "--no-index", "--no-deps"),
-            *("--only-binary=:all:", "--require-hashes", f"--find-links={CONTEXT / 'wheels'}"),
+            *("--only-binary=:all:", "--require-hashes"),
+            *(f"--find-links={folder}" for folder in CONTEXT.iterdir()),
             f"--requirement={requirements}",
         ],
         check=True,

@@ -60,7 +60,6 @@ def copy(system: Path) -> None:
         for library in _needed(Path("/") / file.relative_to(system)):
             _copy_file(library, system)
     subprocess.run(["ldconfig", "-r", system], check=True)
-    shutil.rmtree(system / "var/cache", ignore_errors=True)  # of ldconfig: times of these files
     _note_packages(system)
 
 

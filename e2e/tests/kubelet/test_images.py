@@ -6,10 +6,13 @@ The other tests here run these images: what is missing in one is noticed there.
 import json
 import re
 from email.parser import Parser
+from pathlib import Path
 
 import pytest
 from nvdra_lab import environment
 from nvdra_lab.artifacts import image_context, images, project_images
+from nvdra_lab.artifacts.buildah import Buildah
+from nvdra_lab.layout import CacheDir
 from nvdra_testing.image_archive import Image, read
 
 PROGRAMS = {
@@ -79,6 +82,22 @@ def test_its_labels_say_what_it_is_and_of_which_commit(image: Image, package: st
     assert labels[f"{LABEL}source"]
     assert re.fullmatch(r"[0-9a-f]{40}(-modified)?", labels[f"{LABEL}revision"])
     assert image.architecture in ARCHITECTURES
+
+
+def test_an_image_that_is_built_again_has_the_labels_of_now(tmp_path: Path) -> None:
+    buildah = Buildah(CacheDir(tmp_path), environment.read().variables)
+    (tmp_path / "Dockerfile").write_text(
+        "FROM scratch\nCOPY Dockerfile /\nARG REVISION\n"
+        'LABEL org.opencontainers.image.revision="${REVISION}"\n'
+    )
+    for revision in ("former", "present"):
+        arguments = {"VERSION": "1", "REVISION": revision, "SOURCE": "here"}
+        labels = project_images.labels_of(arguments)
+        file = tmp_path / "Dockerfile"
+        buildah.build("localhost/labelled:1", file, tmp_path, arguments, labels=labels)
+    buildah.save("localhost/labelled:1", tmp_path / "labelled.tar")
+    found = read(tmp_path / "labelled.tar").config["Labels"]
+    assert found[f"{LABEL}revision"] == "present"
 
 
 def test_the_bill_of_materials_lists_what_is_installed(image: Image, package: str) -> None:

@@ -63,6 +63,7 @@ def read(file: Path, *wanted: str) -> Image:
                     if member.issym():
                         links[path] = member.linkname
                     elif member.isreg():
+                        assert path not in sizes, f"two layers have {path}"
                         sizes[path], modes[path] = member.size, member.mode
                         if path.endswith(wanted):
                             texts[path] = _text(files, member)

@@ -155,7 +155,7 @@ def mend_link(environment: Environment, options: argparse.Namespace, _: Progress
 
 
 def programs(environment: Environment, options: argparse.Namespace, progress: Progress) -> int:
-    """Build missing programs, and print the paths of all."""
+    """Build missing programs, those of labs unless others are named, and print their paths."""
     kubernetes = versions.resolve(options.kube, binaries.releases(environment, "kubernetes"))
     wanted = options.program or binaries.PROGRAMS
     for name, path in binaries.ensure(environment, kubernetes, progress, wanted).items():
@@ -197,13 +197,14 @@ def build_images(environment: Environment, options: argparse.Namespace, progress
 def make_image_context(
     environment: Environment, options: argparse.Namespace, progress: Progress
 ) -> int:
-    """Make the build context of images for another builder."""
+    """Make the build context of all images for another builder."""
     context = Path(options.folder)
     if context.exists():
         raise LabError(f"{context} exists already: remove it, or name another folder")
     hook = binaries.cdi_hook(environment, progress)
     with progress.step(f"build context {context}", "about 20 s"):
-        image_context.make(environment, context, options.package, options.python, hook)
+        packages = [project.name for project in project_images.all_projects(environment)]
+        image_context.make(environment, context, packages, options.python, hook)
     return 0
 
 

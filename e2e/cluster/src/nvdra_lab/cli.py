@@ -276,12 +276,11 @@ def _image_commands(commands: "actions.Commands", named: argparse.ArgumentParser
     )
     context = _command(
         verbs, "context", actions.make_image_context,
-        "make the build context of images for another builder",
-        "lab image context context nvdra-gpu-plugin nvdra-cd-plugin\n"
+        "make the build context of all images for another builder",
+        "lab image context context\n"
         "docker build --file packages/nvdra-gpu-plugin/Dockerfile context",
     )  # fmt: skip
     context.add_argument("folder", help="the folder to make")
-    context.add_argument("package", nargs="+", help="the packages whose images are built")
     context.add_argument("--python", default="3.12", help="of the base image (3.12)")
     load = _command(
         verbs, "load", actions.load_images, "import images into every node",

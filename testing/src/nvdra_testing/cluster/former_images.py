@@ -44,7 +44,8 @@ def _build(release: releases.Release, tag: str, folder: Path) -> Path:
     reference = f"{project.reference.rpartition(':')[0]}:{tag}"
     arguments = project_images.build_arguments(here, release.version, base)
     arguments["REVISION"] = release.commit
-    buildah.build(reference, project.folder / "Dockerfile", context, arguments)
+    labels = project_images.labels_of(arguments)
+    buildah.build(reference, project.folder / "Dockerfile", context, arguments, labels=labels)
     found = folder / f"{release.package}.oci.tar"
     buildah.save(reference, found)
     return found

@@ -11,7 +11,8 @@ from nvdra_lab.layout import CacheDir
 class Buildah:
     """A buildah with its own store.
 
-    It needs no service and changes nothing outside of the cache.
+    It needs no service and changes nothing outside of the cache. The storage driver is the one that
+    the machine's configuration names, or else overlay where the cache's file system can carry it.
     """
 
     def __init__(self, cache: CacheDir, variables: Mapping[str, str]) -> None:
@@ -25,12 +26,31 @@ class Buildah:
         }
 
     def build(
-        self, reference: str, dockerfile: Path, context: Path, arguments: Mapping[str, str]
+        self,
+        reference: str,
+        dockerfile: Path,
+        context: Path,
+        arguments: Mapping[str, str],
+        *,
+        labels: Mapping[str, str] | None = None,
+        stage: str = "",
     ) -> None:
-        """Build `reference` from a Dockerfile."""
+        """Build an image from a Dockerfile.
+
+        Args:
+            reference: Its name.
+            dockerfile: The file.
+            context: The directory that it copies from.
+            arguments: Build arguments.
+            labels: Labels that contain arguments: a step that sets one is known by the names of the
+                arguments, so that a kept one would have former values.
+            stage: The last stage to build, if not all.
+        """
         build_arguments = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-        # What equal steps leave is kept, for the next build and for images that share it.
-        options = ("--layers", "--timestamp=0", "--tag", reference, "--file", dockerfile)
+        # Equal steps leave the same layers, in one build and in the next.
+        options = ["--layers", "--timestamp=0", "--tag", reference, f"--file={dockerfile}"]
+        options += [f"--label={name}={value}" for name, value in (labels or {}).items()]
+        options += [f"--target={stage}"] if stage else []
         self._run("bud", *options, *build_arguments, context)
 
     def prune(self) -> None:

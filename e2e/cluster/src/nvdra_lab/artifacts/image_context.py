@@ -1,6 +1,7 @@
 """Makes the build context of the project's images, for buildah, docker or any other builder.
 
-    wheels/          the packages and their dependencies, for the base image's Python
+    wheels/          all dependencies, for the base image's Python and this machine's architecture
+    own-wheels/      the packages themselves
     requirements/    for each package, what is installed in its image, each with its hash; in
                      shared.txt, what all these images have of packages that are not ours
     images/          what assembles an image
@@ -24,7 +25,7 @@ from nvdra_lab.errors import LabError
 
 # Tags that pip accepts for a C library as old as that of the oldest base, newest first.
 GLIBC_TAGS = ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
-REQUIREMENT = re.compile(r"^\S.*\n(?:\s+.*\n)*", re.MULTILINE)
+REQUIREMENT = re.compile(r"^\S.*\n(?:[ \t]+.*\n)*", re.MULTILINE)
 PIN = re.compile(r"^([\w.-]+)==(\S+)((?: --hash=sha256:[0-9a-f]{64})+)", re.MULTILINE)
 
 
@@ -41,7 +42,8 @@ def make(
     Args:
         environment: Where the checkout and the tools are.
         context: The folder, which is made.
-        packages: Those whose images are built.
+        packages: Those whose images are built. Images share a layer only if their contexts are
+            for the same packages.
         python: The version of the base image's Python, "3.12".
         hook: nvidia-cdi-hook.
         tree: Where packages/ is, if not in the checkout: a release's tree, for its images.
@@ -67,6 +69,11 @@ def make(
     for name, text in installed.items():
         (requirements / f"{name}.txt").write_text(text)
     ignored = shutil.ignore_patterns("__pycache__")
+    own_wheels = context / "own-wheels"
+    own_wheels.mkdir()
+    for package in ours:
+        (wheel,) = wheels.glob(f"{package.replace('-', '_')}-*.whl")
+        wheel.rename(own_wheels / wheel.name)
     shutil.copytree(repository / "images", context / "images", ignore=ignored)
     shutil.copy(hook, context / hook.name)
 

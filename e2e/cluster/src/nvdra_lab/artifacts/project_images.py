@@ -1,7 +1,8 @@
 """Builds the project's own images: one for every package with a Dockerfile.
 
 All images share one build context: our wheels are built once, and their dependencies are downloaded
-once. An image is built again when its package or one of its dependencies among ours has changed.
+once. An image is built again when its package or one of its dependencies among ours has changed, or
+what any package depends on.
 What is built here has the same Dockerfiles and the same context as what is published.
 """
 
@@ -9,7 +10,7 @@ import dataclasses
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from nvdra_lab import subprocesses
@@ -18,6 +19,8 @@ from nvdra_lab.artifacts.buildah import Buildah
 from nvdra_lab.environment import Environment
 from nvdra_lab.progress import Progress
 
+SHARED = "localhost/nvdra/shared:built"
+"""The first stages of the Dockerfiles, with a name so that they stay for the next build."""
 UNPUBLISHED = "unpublished"
 """Where the source of an image is that nobody can pull."""
 
@@ -73,12 +76,16 @@ def build(
                 context = Path(folder) / "context"
                 names = [project.name for project in projects]  # what all share is the same layer
                 image_context.make(environment, context, names, python_of(buildah, base), hook)
+            with progress.step("what all images share", "about 15 s"):
+                dockerfile = projects[0].folder / "Dockerfile"
+                buildah.build(SHARED, dockerfile, context, {"BASE": base}, stage="libraries")
             for project in outdated:
                 title = f"image {project.name}:{project.version} on {base.rpartition('/')[2]}"
-                with progress.step(title, "about 20 s"):
+                with progress.step(title, "about 8 s"):
                     dockerfile = project.folder / "Dockerfile"
                     arguments = build_arguments(environment, project.version, base)
-                    buildah.build(project.reference, dockerfile, context, arguments)
+                    labels = labels_of(arguments)
+                    buildah.build(project.reference, dockerfile, context, arguments, labels=labels)
                     buildah.save(project.reference, _archive(environment, project))
                     _stamp(environment, project).write_text(digests[project.name])
         buildah.prune()
@@ -136,6 +143,12 @@ def build_arguments(environment: Environment, version: str, base: str) -> dict[s
     }
 
 
+def labels_of(arguments: Mapping[str, str]) -> dict[str, str]:
+    """The labels of an image that contain arguments of its Dockerfile."""
+    names = ("VERSION", "REVISION", "SOURCE")
+    return {f"org.opencontainers.image.{name.lower()}": arguments[name] for name in names}
+
+
 def python_of(buildah: Buildah, base: str) -> str:
     """The version of a base image's Python, "3.12"."""
     command = "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -149,6 +162,8 @@ def _digest(environment: Environment, project: Project, base: str, hook: Path) -
         project.folder / "Dockerfile",
         *sorted(repository.glob("requirements.images.*")),
         *sorted((repository / "images").glob("*.py")),
+        # The shared layer has what all images depend on.
+        *sorted(repository.glob("packages/*/pyproject.toml")),
         Path(image_context.__file__),
         *_sources(environment, image_context.closure(repository / "packages", project.name)),
     ]
