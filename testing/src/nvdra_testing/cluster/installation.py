@@ -159,10 +159,12 @@ class Cluster:
         return [known[result["pool"], result["device"]] for result in results]
 
     def plugin_pod(self, node: str) -> str:
-        """The name of the plugin's pod on a node."""
+        """The name of the plugin's pod on a node; one that ends does not count."""
         on_node = f"--field-selector=spec.nodeName={node}"
-        (pod,) = self.driver_namespace.get("pods", "", "-l", self.component.label, on_node)
-        return str(pod["metadata"]["name"])
+        found = self.driver_namespace.get("pods", "", "-l", self.component.label, on_node)
+        names = [pod["metadata"] for pod in found]
+        (name,) = (each["name"] for each in names if "deletionTimestamp" not in each)
+        return str(name)
 
     def restart_plugin(self, node: str) -> None:
         """Delete the plugin's pod on a node, and wait until the new pod is ready."""
