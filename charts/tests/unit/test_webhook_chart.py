@@ -87,9 +87,15 @@ def test_each_mode_has_its_objects(render: Render) -> None:
     assert manager["Certificate"][f"{NAME}-cert"]["spec"] == {
         "secretName": f"{NAME}-cert",
         "dnsNames": [f"{NAME}.nvdra-system.svc"],
-        "issuerRef": {"kind": "Issuer", "name": f"{NAME}-issuer"},
+        "issuerRef": {"kind": "Issuer", "name": f"{NAME}-ca-issuer"},
     }
-    assert set(manager["Issuer"]) == {f"{NAME}-issuer"}
+    authority = manager["Certificate"][f"{NAME}-ca"]["spec"]
+    assert authority["isCA"]
+    assert authority["issuerRef"] == {"kind": "Issuer", "name": f"{NAME}-issuer"}
+    assert {name: issuer["spec"] for name, issuer in manager["Issuer"].items()} == {
+        f"{NAME}-issuer": {"selfSigned": {}},
+        f"{NAME}-ca-issuer": {"ca": {"secretName": authority["secretName"]}},
+    }
     assert "data" not in managed["Secret"][f"{NAME}-cert"]
     tmp = {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}
     assert pod(managed)["volumes"] == [tmp]

@@ -31,6 +31,7 @@ ORDER = (
     "metrics",
     "rare_requests",
     "used_permissions",
+    "cert_manager",
     "uninstalled",
 )
 GATES = ("DynamicMIG", "MPSSupport", "NVMLDeviceHealthCheck", "TimeSlicingSettings")

@@ -30,6 +30,7 @@ class Group:
         ldflags: Linker flags; `{version}`, `{major}` and `{minor}` are filled in.
         needs_cgo: Whether a C compiler is needed.
         expected: How long a build takes on two cores.
+        is_of_labs: Whether labs need it; other groups are built when they are asked for.
     """
 
     name: str
@@ -37,9 +38,11 @@ class Group:
     ldflags: str
     needs_cgo: bool
     expected: str
+    is_of_labs: bool = True
 
 
 _KUBE, _CTD = "k8s.io/kubernetes/cmd", "github.com/containerd/containerd/v2"
+_CERTIFICATES = "github.com/cert-manager/cert-manager"
 _TOOLKIT, _VERSION = "github.com/NVIDIA/nvidia-container-toolkit", "k8s.io/component-base/version"
 _KUBERNETES = (
     "kube-apiserver",
@@ -86,9 +89,17 @@ GROUPS = (
         needs_cgo=True,
         expected="about half a minute",
     ),
+    Group(
+        "cert-manager",
+        {name: f"{_CERTIFICATES}/cmd/{name}" for name in ("controller", "cainjector")},
+        f"-X {_CERTIFICATES}/pkg/util.AppVersion=v{{version}}",
+        needs_cgo=False,
+        expected="about 2 min",
+        is_of_labs=False,
+    ),
 )
 
-PROGRAMS = tuple(name for group in GROUPS for name in group.programs)
+PROGRAMS = tuple(name for group in GROUPS if group.is_of_labs for name in group.programs)
 
 
 def releases(environment: Environment, group: str) -> list[str]:
@@ -114,9 +125,10 @@ def ensure(
     Raises:
         LabError: Go is missing or too old, a build failed, or a program is unknown.
     """
-    unknown = sorted(set(wanted) - set(PROGRAMS))
+    known = [name for group in GROUPS for name in group.programs]
+    unknown = sorted(set(wanted) - set(known))
     if unknown:
-        raise LabError(f"unknown program: {', '.join(unknown)}; known: {', '.join(PROGRAMS)}")
+        raise LabError(f"unknown program: {', '.join(unknown)}; known: {', '.join(known)}")
     found: dict[str, str] = {}
     for group in GROUPS:
         version = kubernetes if group.name == "kubernetes" else _only(environment, group)
@@ -166,11 +178,13 @@ def _only(environment: Environment, group: Group) -> str:
 
 def _find(environment: Environment, group: Group, program: str, version: str) -> str | None:
     cached = environment.cache.binaries / f"{group.name}-{version}" / program
-    asset = environment.assets / program if environment.assets else None
+    asset = environment.assets / program if environment.assets and group.is_of_labs else None
     if asset and _has_version(asset, version):
         return str(asset)
     if cached.exists():
         return str(cached)
+    if not group.is_of_labs:  # names that another program may have
+        return None
     on_path = shutil.which(program, path=environment.path)
     return on_path if on_path and _has_version(Path(on_path), version) else None
 

@@ -1,0 +1,9 @@
+//go:build tools
+
+// Package binaries names the commands that go.mod pins.
+package binaries
+
+import (
+	_ "github.com/cert-manager/cert-manager/cmd/cainjector"
+	_ "github.com/cert-manager/cert-manager/cmd/controller"
+)
