@@ -2,7 +2,8 @@
 
 import signal
 import urllib.error
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ Contending = Callable[..., AbstractContextManager[ControllerProcess]]
 
 @pytest.fixture
 def contending(world: DriverInstallation) -> Contending:
-    def start(name: str, **more: Any) -> AbstractContextManager[ControllerProcess]:
+    def start(
+        name: str, flags: Sequence[str] = (), **more: Any
+    ) -> AbstractContextManager[ControllerProcess]:
         where = f"--leader-election-lease-lock-namespace={world.driver_namespace}"
         name_ = "--leader-election-lease-lock-name=nvdra-controller"
-        flags = ("--leader-election-enabled", where, name_, *PATIENCE)
-        return world.run_controller(*flags, name=name, **more)
+        usual = ("--leader-election-enabled", where, name_, *PATIENCE)
+        return world.run_controller(*usual, *flags, name=name, **more)
 
     return start
 
@@ -110,6 +113,20 @@ async def test_a_killed_controller_is_replaced_when_its_lease_expires(
 
             await wait_until(lambda: leads(world, "controller-b"))
             await world.wait_children_ready()
+
+
+async def test_a_container_that_is_started_again_in_its_pod_leads_at_once(
+    world: DriverInstallation, contending: Contending
+) -> None:
+    uid = str(uuid.uuid4())
+    patient = ("--leader-election-lease-duration=120s", f"--pod-uid={uid}")
+    with contending("controller-a", flags=patient) as former:
+        await wait_until(lambda: leads(world, "controller-a"))
+        await former.stop(signal.SIGKILL)
+    with contending("controller-a", flags=patient):
+        world.create_domain()
+        await world.wait_children_ready()
+        assert lease(world)["holderIdentity"] == f"controller-a-{uid}"
 
 
 async def test_a_controller_that_hung_ends_when_it_has_lost_its_lease(

@@ -12,7 +12,7 @@ from nvdra_testing.node.rig import Rig
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--sequences", type=int, default=30, help="how many the property test runs")
+    parser.addoption("--sequences", type=int, default=100, help="how many the property test runs")
     parser.addoption("--sequences-seed", type=int, default=4, help="of the property test")
 
 

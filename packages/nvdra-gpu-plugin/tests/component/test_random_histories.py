@@ -2,7 +2,7 @@
 
 Claims are for whole GPUs, for MIG devices that are made for them, and for both; some have admin
 access to whole GPUs, some have shares of them, and some share one by MPS. The plugin's process, the
-API server, the daemons and the node's files are real, the test is the kubelet. CI runs 30
+API server, the daemons and the node's files are real, the test is the kubelet. CI runs 100
 sequences of up to 12 steps; `--sequences=2000 --sequences-seed=7` runs others.
 """
 
@@ -374,7 +374,7 @@ def run(stage: ThreadedSandbox, batches: Queue[int], done: Counter[str]) -> None
 def test_whatever_happens_in_whatever_order_nobody_loses_a_gpu_and_no_gpu_has_two_holders(
     server: ApiServer, pytestconfig: pytest.Config, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sequences = pytestconfig.getoption("--sequences", default=30)
+    sequences = pytestconfig.getoption("--sequences", default=100)
     seed = pytestconfig.getoption("--sequences-seed", default=4)
     done: Counter[str] = Counter()
     batches: Queue[int] = Queue()

@@ -7,7 +7,6 @@ election", "Races and correctness" (KW-40).
 
 import asyncio
 import random
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,6 +26,9 @@ LOG = log_records.logger(__name__)
 _RELEASE_TIMEOUT_S: Final = 3.0
 _JITTER_FACTOR: Final = 1.2
 """A wait is extended by up to this share of the retry period, as in client-go."""
+
+_UNAVAILABLE_RETRY_S: Final = 1.0
+"""Between two attempts while the API server does not answer: nobody works until one succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +54,21 @@ class LeaderElector:
     """Acquires, renews and releases the lease for this process.
 
     Attributes:
-        identity: `<name>-<random UUID>`, so that a restarted process never has the identity of its
-            predecessor.
+        identity: Who this process is for the lease. A process that has the identity of one that
+            ended leads at once, without waiting until its lease expires; so two that may run at
+            the same time never have the same.
         is_leader: Whether this process holds the lease.
         lost: Set when this process has lost the lease and another one may lead.
     """
 
     def __init__(
-        self, api: Client, settings: LeaderElectionSettings, name: str, now: Callable[[], datetime]
+        self,
+        api: Client,
+        settings: LeaderElectionSettings,
+        identity: str,
+        now: Callable[[], datetime],
     ) -> None:
-        self.identity = f"{name}-{uuid.uuid4()}"
+        self.identity = identity
         self.is_leader = False
         self.lost = asyncio.Event()
         self._api = api
@@ -79,6 +86,7 @@ class LeaderElector:
     async def acquire(self, stop: asyncio.Event) -> bool:
         """Wait until this process leads. Returns False if `stop` is set first."""
         while not stop.is_set():
+            retry_s = self._settings.retry_period_s
             try:
                 if await self._try_acquire_or_renew():
                     self.is_leader = True
@@ -86,8 +94,9 @@ class LeaderElector:
                     return True
             except DriverError as error:
                 LOG.warning("Cannot acquire the lease", lease=self._path, error=str(error))
+                retry_s = min(retry_s, _UNAVAILABLE_RETRY_S)
             spread = 1 + _JITTER_FACTOR * random.random()  # noqa: S311 - spreads load
-            await timeouts.wait_for_event(stop, self._settings.retry_period_s * spread)
+            await timeouts.wait_for_event(stop, retry_s * spread)
         return False
 
     async def renew(self) -> None:
