@@ -51,8 +51,10 @@ def main(package: str, site: Path, system: Path, target: Path, hook: Path | None
         bom.register_dependency(bom.metadata.component, [component])
     # Neither the clock nor a random number: the same contents of one commit have the same bill.
     bom.metadata.timestamp = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
+    # The hashes tell apart wheels of ours between two releases.
     contents = sorted(str(each.purl) for each in bom.components)
-    bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, " ".join((package, *contents)))
+    hashes = Path("/requirements", f"{package}.txt").read_text()
+    bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, " ".join((hashes, *contents)))
     outputter = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6)
     target.write_text(outputter.output_as_string(indent=2) + "\n")
 

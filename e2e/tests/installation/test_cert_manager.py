@@ -47,7 +47,8 @@ def test_cert_manager_issues_the_certificate_and_renews_it_without_a_restart(
                 assert webhooks(cluster) == before
         finally:
             # As docs/operations.md says.
-            cluster.driver_namespace.run("delete", "certificate,secret", SECRET)
+            what = ("certificate,secret", SECRET, f"{NAME}-ca", "--ignore-not-found")
+            cluster.driver_namespace.run("delete", *what)
             upgrade_to(cluster, "self-managed")
     wait_trusted(pods)
 

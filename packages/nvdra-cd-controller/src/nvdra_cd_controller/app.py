@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
@@ -177,9 +176,7 @@ def _lease(settings: Settings, api: Client, clock: SystemClock) -> LeaderElector
         settings.leader_election_renew_deadline,
         settings.leader_election_retry_period,
     )
-    # A container that is started again in its pod continues at once: the former one has ended.
-    process = settings.pod_uid or uuid.uuid4()
-    return LeaderElector(api, election, f"{settings.pod_name}-{process}", clock.now)
+    return LeaderElector(api, election, settings.pod_name, clock.now, settings.pod_uid)
 
 
 def child_config(settings: Settings) -> ChildConfig:

@@ -67,7 +67,8 @@ class Settings(BaseModel):
     }
 
     pod_name: Annotated[str, Flag(env=("POD_NAME",), group="Cluster")] = Field(
-        min_length=1, description="Name of this pod, which identifies the holder of the lease."
+        min_length=1,
+        description="Name of this pod, which with its UID identifies the holder of the lease.",
     )
     namespace: str = Field(
         default="default", min_length=1, description="Namespace of the driver and its daemons."
@@ -126,7 +127,10 @@ class Settings(BaseModel):
         default=10.0, gt=0, description="How long the holder tries to renew before it stops."
     )
     leader_election_retry_period: Duration = Field(
-        default=2.0, gt=0, description="Interval between attempts to acquire or renew the lease."
+        default=2.0,
+        gt=0,
+        description="Interval between attempts to acquire or renew the lease; a second at most "
+        "to acquire it while requests fail.",
     )
 
     feature_gates: Annotated[FeatureGates, Flag(group="Behaviour")] = Field(

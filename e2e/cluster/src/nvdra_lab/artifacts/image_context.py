@@ -59,7 +59,8 @@ def make(
     ours = sorted({name for package in packages for name in closure(folder, package)})
     build_wheels(environment, [folder / name for name in ours], wheels)
     tools = repository / "requirements.images.in"
-    _download(environment, wheels, [*packages, f"--requirement={tools}"], python, lock)
+    own = sorted(wheels.glob("*.whl"))
+    _download(environment, wheels, [*map(str, own), f"--requirement={tools}"], python, lock)
     wanted = {package: package for package in packages}
     installed = {}
     for name, lines in {**wanted, "tools": tools.read_text()}.items():
@@ -71,8 +72,7 @@ def make(
     ignored = shutil.ignore_patterns("__pycache__")
     own_wheels = context / "own-wheels"
     own_wheels.mkdir()
-    for package in ours:
-        (wheel,) = wheels.glob(f"{package.replace('-', '_')}-*.whl")
+    for wheel in own:
         wheel.rename(own_wheels / wheel.name)
     shutil.copytree(repository / "images", context / "images", ignore=ignored)
     shutil.copy(hook, context / hook.name)

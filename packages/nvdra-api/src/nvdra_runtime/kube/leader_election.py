@@ -7,6 +7,7 @@ election", "Races and correctness" (KW-40).
 
 import asyncio
 import random
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from nvdra_api.errors import DriverError
 
 from nvdra_runtime.kube import lease_record
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.errors import Conflict, NotFound
+from nvdra_runtime.kube.errors import Conflict, NotFound, Overloaded
 from nvdra_runtime.kube.lease_record import ObservedLease
 from nvdra_runtime.process import log_records, timeouts
 
@@ -28,7 +29,7 @@ _JITTER_FACTOR: Final = 1.2
 """A wait is extended by up to this share of the retry period, as in client-go."""
 
 _UNAVAILABLE_RETRY_S: Final = 1.0
-"""Between two attempts while the API server does not answer: nobody works until one succeeds."""
+"""Between two attempts while requests fail: perhaps nobody works until one succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,8 @@ class LeaderElector:
     """Acquires, renews and releases the lease for this process.
 
     Attributes:
-        identity: Who this process is for the lease. A process that has the identity of one that
-            ended leads at once, without waiting until its lease expires; so two that may run at
-            the same time never have the same.
+        identity: `<name>-<pod UID>-<random UUID>`. A process takes the lease from another one of
+            its pod at once: that one has ended, or ends when it sees this holder.
         is_leader: Whether this process holds the lease.
         lost: Set when this process has lost the lease and another one may lead.
     """
@@ -65,10 +65,21 @@ class LeaderElector:
         self,
         api: Client,
         settings: LeaderElectionSettings,
-        identity: str,
+        name: str,
         now: Callable[[], datetime],
+        pod_uid: str = "",
     ) -> None:
-        self.identity = identity
+        """Create it without asking anything.
+
+        Args:
+            api: The client.
+            settings: The lease.
+            name: Name of this pod.
+            now: The time of day.
+            pod_uid: UID of this pod; empty outside a pod.
+        """
+        self._predecessors = f"{name}-{pod_uid}-" if pod_uid else ""
+        self.identity = f"{self._predecessors or f'{name}-'}{uuid.uuid4()}"
         self.is_leader = False
         self.lost = asyncio.Event()
         self._api = api
@@ -94,7 +105,8 @@ class LeaderElector:
                     return True
             except DriverError as error:
                 LOG.warning("Cannot acquire the lease", lease=self._path, error=str(error))
-                retry_s = min(retry_s, _UNAVAILABLE_RETRY_S)
+                if not isinstance(error, Overloaded):
+                    retry_s = min(retry_s, _UNAVAILABLE_RETRY_S)
             spread = 1 + _JITTER_FACTOR * random.random()  # noqa: S311 - spreads load
             await timeouts.wait_for_event(stop, retry_s * spread)
         return False
@@ -157,7 +169,9 @@ class LeaderElector:
         limit = clock() + self._settings.renew_deadline_s if deadline is None else deadline
         before = self.holder
         await self._read_lease(limit)
-        if not lease_record.can_acquire(self._observed, self.identity, clock()):
+        # Only to begin: a leader that finds another process of its pod has lost the lease.
+        predecessors = "" if self.is_leader else self._predecessors
+        if not lease_record.can_acquire(self._observed, self.identity, clock(), predecessors):
             if self.holder != before:
                 LOG.info("Another process leads", lease=self._path, holder=self.holder)
             return False

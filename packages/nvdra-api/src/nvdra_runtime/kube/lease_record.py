@@ -44,9 +44,15 @@ def observe(observed: ObservedLease, lease: JsonObject | None, now: float) -> Ob
     return ObservedLease(lease, now)
 
 
-def can_acquire(observed: ObservedLease, identity: str, now: float) -> bool:
-    """Whether we can acquire the lease: it has no holder, we hold it, or it has expired."""
+def can_acquire(observed: ObservedLease, identity: str, now: float, predecessors: str = "") -> bool:
+    """Whether we can acquire the lease.
+
+    It has no holder, or we hold it, or its holder's identity begins with `predecessors` (which have
+    ended), or it has expired.
+    """
     if observed.lease is None or observed.holder in ("", identity):
+        return True
+    if predecessors and observed.holder.startswith(predecessors):
         return True
     duration_s = float(_spec(observed.lease).get("leaseDurationSeconds") or 0)
     return now >= observed.observed_at + duration_s

@@ -102,6 +102,26 @@ def test_a_leader_whose_renewal_meets_a_conflict_stops_at_once() -> None:
     run(leases, main)
 
 
+def test_of_two_processes_of_a_pod_the_second_leads_and_the_first_stops() -> None:
+    async def main(api: RecordedApi, _: LeaderElector) -> None:
+        first, second = (LeaderElector(api, SETTINGS, "us", lambda: NOW, "0f0f") for _ in "12")
+        other = LeaderElector(api, SETTINGS, "us", lambda: NOW, "1e1e")
+        stop = asyncio.Event()
+        assert await first.acquire(stop)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(other.acquire(stop))
+            began = asyncio.get_running_loop().time()
+            assert await second.acquire(stop)
+            await first.renew()
+            assert first.lost.is_set()
+            assert asyncio.get_running_loop().time() == pytest.approx(began + 2)
+            assert not waiting.done()
+            waiting.cancel()
+        assert second.is_leader
+
+    run(Leases(), main)
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_leader_goes_on_if_somebody_changed_something_else_of_its_lease(times: int) -> None:
     leases = Leases()

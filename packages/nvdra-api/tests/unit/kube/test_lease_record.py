@@ -44,6 +44,14 @@ def test_a_lease_of_another_may_be_taken_when_it_was_silent_for_its_duration() -
     assert lease_record.can_acquire(unchanged, "a", 115)
 
 
+def test_only_a_process_of_the_same_pod_takes_a_lease_at_once() -> None:
+    pod, other = "pod-0f0f-", "pod-1e1e-"
+    held = ObservedLease(lease(f"{pod}former"), 100)
+    assert lease_record.can_acquire(held, f"{pod}next", 100, predecessors=pod)
+    assert not lease_record.can_acquire(held, f"{other}next", 100, predecessors=other)
+    assert not lease_record.can_acquire(held, f"{pod}next", 100)
+
+
 def test_taking_over_counts_as_a_transition_and_renewing_does_not() -> None:
     taken = lease_record.acquired_lease(ObservedLease(lease("b"), 0), "a", 15, WALL, "n", "l")[
         "spec"
