@@ -48,7 +48,7 @@ def all_projects(environment: Environment) -> list[Project]:
 def build(
     environment: Environment, wanted_base: str, hook: Path, progress: Progress
 ) -> dict[str, Path]:
-    """Build what has changed since the last build; image reference → OCI archive.
+    """Build what has changed since the last build; image reference → OCI archive, of the base too.
 
     Args:
         environment: Where the checkout and the cache are.
@@ -62,7 +62,7 @@ def build(
     buildah = Buildah(environment.cache, environment.variables)
     projects = all_projects(environment)
     base = base_images.choose(buildah, wanted_base, environment.cache.images / "tmp", progress)
-    _save_base(environment, buildah, base, progress)
+    python = _save_base(environment, buildah, base, progress)
     digests = {project.name: _digest(environment, project, base, hook) for project in projects}
     outdated = []
     for project in projects:
@@ -89,18 +89,20 @@ def build(
                     buildah.save(project.reference, _archive(environment, project))
                     _stamp(environment, project).write_text(digests[project.name])
         buildah.prune()
-    return {project.reference: _archive(environment, project) for project in projects}
+    built = {project.reference: _archive(environment, project) for project in projects}
+    return {base_images.DEFAULT: python, **built}
 
 
-def _save_base(environment: Environment, buildah: Buildah, base: str, progress: Progress) -> None:
+def _save_base(environment: Environment, buildah: Buildah, base: str, progress: Progress) -> Path:
     """Save the base as well: quickstarts that need Python use what any cluster can pull."""
     archive = environment.cache.images / "python.oci.tar"
     stamp = archive.with_name("python.digest")
     if archive.exists() and stamp.exists() and stamp.read_text() == base:
-        return
+        return archive
     with progress.step(f"image {base_images.DEFAULT}", "about 10 s"):
         buildah.save(base, archive, base_images.DEFAULT)
         stamp.write_text(base)
+    return archive
 
 
 def version_in(text: str) -> str:
