@@ -161,9 +161,9 @@ class Cluster:
     def plugin_pod(self, node: str) -> str:
         """The name of the plugin's pod on a node; one that ends does not count."""
         on_node = f"--field-selector=spec.nodeName={node}"
-        found = self.driver_namespace.get("pods", "", "-l", self.component.label, on_node)
-        names = [pod["metadata"] for pod in found]
-        (name,) = (each["name"] for each in names if "deletionTimestamp" not in each)
+        pods = self.driver_namespace.get("pods", "", "-l", self.component.label, on_node)
+        found = [pod["metadata"] for pod in pods]
+        (name,) = (each["name"] for each in found if "deletionTimestamp" not in each)
         return str(name)
 
     def restart_plugin(self, node: str) -> None:

@@ -178,13 +178,13 @@ def _only(environment: Environment, group: Group) -> str:
 
 def _find(environment: Environment, group: Group, program: str, version: str) -> str | None:
     cached = environment.cache.binaries / f"{group.name}-{version}" / program
-    asset = environment.assets / program if environment.assets and group.is_of_labs else None
+    if not group.is_of_labs:  # its programs have names that others may have
+        return str(cached) if cached.exists() else None
+    asset = environment.assets / program if environment.assets else None
     if asset and _has_version(asset, version):
         return str(asset)
     if cached.exists():
         return str(cached)
-    if not group.is_of_labs:  # names that another program may have
-        return None
     on_path = shutil.which(program, path=environment.path)
     return on_path if on_path and _has_version(Path(on_path), version) else None
 

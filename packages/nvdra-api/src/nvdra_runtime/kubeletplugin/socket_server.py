@@ -156,8 +156,4 @@ async def run_restore_loop(server: SocketServer, interval_s: float, grace_s: flo
             await asyncio.sleep(interval_s)
             former = await server.restore()
             if former is not None:
-                group.create_task(_stop(former, grace_s), name="former server")
-
-
-async def _stop(server: PromptServer, grace_s: float) -> None:
-    await server.stop(grace_s)
+                group.create_task(former.stop(grace_s), name="former server")
