@@ -20,11 +20,16 @@
 {{- $_ := set $names $name $part -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.resources.computeDomains.enabled -}}
-{{- $plugin := include "nvdra.namespace" (index .Subcharts "nvdra-cd-plugin") -}}
-{{- $controller := include "nvdra.namespace" (index .Subcharts "nvdra-cd-controller") -}}
-{{- if ne $plugin $controller -}}
-{{- $problems = append $problems (printf "nvdra-cd-plugin would be in the namespace %s and nvdra-cd-controller in %s, and could not find each other: set the same namespaceOverride in both" $plugin $controller) -}}
+{{- with $controller := index .Subcharts "nvdra-cd-controller" -}}
+{{- $home := include "nvdra.namespace" $controller -}}
+{{- $reasons := dict "nvdra-cd-plugin" "could not find each other" "webhook" "claims of IMEX daemons would need the webhook" -}}
+{{- range $part, $reason := $reasons -}}
+{{- with $root := get $.Subcharts $part -}}
+{{- $namespace := include "nvdra.namespace" $root -}}
+{{- if ne $namespace $home -}}
+{{- $problems = append $problems (printf "%s would be in the namespace %s and nvdra-cd-controller in %s, and %s: set the same namespaceOverride in both" $part $namespace $home $reason) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $problems -}}

@@ -314,6 +314,7 @@ def test_all_problems_of_a_values_file_are_told_at_once(refusal: Refusal) -> Non
         },
         DOMAINS: {"fullnameOverride": "same", "namespaceOverride": "other"},
         CONTROLLER: {"controller": {"env": env, "metrics": {"httpEndpoint": ":70000"}}},
+        "webhook": {"enabled": True, "namespaceOverride": "third"},
     }
     text = refusal("nvdra", values, namespace="default")
     problems = re.findall(r"^- (.*)$", text, re.M)
@@ -335,6 +336,7 @@ def test_all_problems_of_a_values_file_are_told_at_once(refusal: Refusal) -> Non
         f"{PLUGIN}.kubeletPlugin.metrics.gpuHttpEndpoint=:6060: the debug endpoint has port 6060",
         f"{PLUGIN} and {DOMAINS} would both be named same",
         f"{DOMAINS} would be in the namespace other and {CONTROLLER} in default",
+        f"webhook would be in the namespace third and {CONTROLLER} in default, and claims of IMEX",
     ]
     for start in expected:
         assert [each for each in problems if each.startswith(start)], f"{start}\n{text}"

@@ -132,7 +132,10 @@ _OWN: Final[Mapping[str, tuple[Any, Rule] | tuple[Any, Rule, str]]] = {
     ),
     "nameOverride": ("", rules.names("nameOverride")),
     "fullnameOverride": ("", rules.names("fullnameOverride")),
-    "namespaceOverride": ("", rules.copied(*_each("namespaceOverride"))),
+    "namespaceOverride": (
+        "",
+        rules.copied(*_each("namespaceOverride"), "webhook.namespaceOverride"),
+    ),
     "selectorLabelsOverride": (
         {},
         rules.absent(

@@ -62,7 +62,11 @@ def test_each_value_alone_is_carried_or_named_with_a_reason(path: str) -> None:
     [
         ("logVerbosity", 6, {"global": {"logVerbosity": 6}}),
         ("image.pullPolicy", "Always", {"global": {"imagePullPolicy": "Always"}}),
-        ("namespaceOverride", "x", {each: {"namespaceOverride": "x"} for each in rules.COMPONENTS}),
+        (
+            "namespaceOverride",
+            "x",
+            {each: {"namespaceOverride": "x"} for each in (*rules.COMPONENTS, "webhook")},
+        ),
         (
             "nameOverride",
             "x",
