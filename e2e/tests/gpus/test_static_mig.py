@@ -1,11 +1,12 @@
 """MIG devices that an administrator has made, in pods."""
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster import api_versions, workloads
 from nvdra_testing.cluster.installation import Cluster, Device
 from nvdra_testing.cluster.kubectl import Kubectl
 
@@ -82,3 +83,27 @@ def test_a_gpu_in_mig_mode_is_not_given_whole(
     pods.apply(workloads.template("whole", workloads.gpus("gpu", is_parent)))
     pods.apply(workloads.pod("p", templates=["whole"]))
     workloads.wait_unschedulable(pods, "p")
+
+
+@pytest.mark.protocol("P29")
+def test_a_mig_device_without_a_claim_is_asked_for_by_its_resource_name(
+    cluster: Cluster, pods: Kubectl, settings: list[str], divided: list[Device]
+) -> None:
+    quickstart = QUICKSTARTS / "13-a-mig-device-by-its-resource.yaml"
+    if cluster.release < api_versions.EXTENDED_RESOURCES_SINCE:
+        pods.apply(quickstart)
+        told = workloads.wait_unschedulable(pods, "classic-slice")
+        assert "Insufficient nvidia.com/mig-1g.10gb" in told
+        return
+    profiles = json.dumps(["1g.10gb"])
+    named = f"--set-json=nvdra-gpu-plugin.deviceClasses.migExtendedResources={profiles}"
+    try:
+        cluster.install(*settings, named)
+        pods.apply(quickstart)
+        pods.wait_running("classic-slice")
+        (claim,) = pods.get("resourceclaims")
+        (device,) = cluster.allocated_devices(claim)
+        assert workloads.visible_mig_devices(pods, "classic-slice") == {device.uuid}
+        assert device.name in {each.name for each in divided}
+    finally:
+        cluster.install(*settings)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import ssl
+import urllib.error
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,18 +30,42 @@ def swap(folder: Path, pair: KeyPair, version: str) -> None:
     os.replace(link, folder / "..data")  # noqa: PTH105 - as the kubelet
 
 
+FLAGS = ("--cluster-lookup-interval=0s", "--shutdown-grace-period=500ms")
+
+
+def file_flags(folder: Path) -> tuple[str, str]:
+    return (
+        f"--tls-cert-file={folder}/..data/tls.crt",
+        f"--tls-private-key-file={folder}/..data/tls.key",
+    )
+
+
+async def test_it_is_not_ready_until_there_is_a_key_pair(tmp_path: Path) -> None:
+    def refused() -> str:
+        """What /readyz says with 503; empty while nothing listens."""
+        try:
+            webhook.get("/readyz")
+        except urllib.error.HTTPError as error:
+            assert error.code == 503
+            return error.read().decode()
+        except OSError:
+            return ""
+        raise AssertionError("it is ready without a certificate")
+
+    with webhook_process.run_webhook(tmp_path, *file_flags(tmp_path), *FLAGS) as webhook:
+        await wait_until(refused)
+        assert "there is no certificate yet" in refused()
+        now = datetime.now(UTC)
+        swap(tmp_path, authority.issue(authority.create(now), ["localhost"], now), "1")
+        await wait_until(webhook.is_ready)
+
+
 async def test_no_request_fails_while_the_certificate_is_replaced(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     signer = authority.create(now)
     swap(tmp_path, authority.issue(signer, ["localhost"], now), "1")
     trusted = ssl.create_default_context(cadata=signer.certificate_pem.decode())
-    flags = (
-        f"--tls-cert-file={tmp_path}/..data/tls.crt",
-        f"--tls-private-key-file={tmp_path}/..data/tls.key",
-        "--cluster-lookup-interval=0s",
-        "--shutdown-grace-period=500ms",
-    )
-    with webhook_process.run_webhook(tmp_path, *flags) as webhook:
+    with webhook_process.run_webhook(tmp_path, *file_flags(tmp_path), *FLAGS) as webhook:
         await wait_until(webhook.is_ready, 20)
         url = f"https://localhost:{webhook.port}{VALIDATE_PATH}"
         answers = {True: 0, False: 0}

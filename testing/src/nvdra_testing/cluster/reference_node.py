@@ -1,15 +1,17 @@
 """Turns a node without our driver, where pods hold claims, into one that the reference driver left.
 
 That is: the kubelet's checkpoint has the CDI names that the reference driver answered with; its CDI
-specs, its checkpoint and its locks are there; and there is nothing of ours. Files are changed from
-outside, through the first process of the node.
+specs, its checkpoint, its locks and the sockets of a killed plugin are there; and there is nothing
+of ours. Files are changed from outside, through the first process of the node.
 Source: docs/reference/gpu-prepare.md, "Files, directories and sockets", "CDI specs".
 """
 
 import json
 import zlib
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
+from socket import AF_UNIX, socket
 
 import yaml
 from nvdra_api import names
@@ -21,6 +23,7 @@ from nvdra_testing.cluster.reference_checkpoint import Json
 
 _KUBELET = Path("var/lib/kubelet")
 _CDI = Path("run/cdi")
+_CHECKPOINT = "checkpoint.json"
 _LOCKS = ("pu.lock", "cp.lock")
 _HOOK = "nvidia-cdi-hook"
 
@@ -100,12 +103,40 @@ def leave_channel_claims(cluster: Cluster, node: str, domain: str, claims: Seque
 
 
 def leftovers(cluster: Cluster, node: str, driver: str) -> list[str]:
-    """The checkpoint of the reference driver, and its CDI specs of GPU claims."""
-    root = _root(cluster, node)
-    found = list((root / _KUBELET / "plugins" / driver).glob("checkpoint.json"))
-    if driver == names.GPU_DRIVER:
-        found += (root / _CDI).glob(f"{names.GPU_CDI_VENDOR}-claim_*")
-    return sorted(path.name for path in found)
+    """The names of the reference driver's checkpoint and of its CDI specs of GPU claims."""
+    return sorted(file.name for file in _files(cluster, node, driver))
+
+
+def what_is_read(cluster: Cluster, node: str, driver: str) -> dict[str, str]:
+    """What the reference driver and containers of its claims read when it comes back.
+
+    Returns:
+        File → text: its checkpoint, and its CDI specs of GPU claims.
+    """
+    files = _files(cluster, node, driver)
+    return {file.name: file.read_text() for file in files}
+
+
+def cdi_names(cluster: Cluster, node: str, driver: str) -> dict[str, set[str]]:
+    """Claim → the CDI names with which the kubelet would create its containers again."""
+    state = json.loads((_root(cluster, node) / _KUBELET / "dra_manager_state").read_text())
+    return {
+        claim["ClaimUID"]: {
+            name
+            for device in claim["DriverState"][driver]["Devices"]
+            for name in device["CDIDeviceIDs"]
+        }
+        for claim in json.loads(state["Data"])["ClaimInfoStateList"] or ()
+        if driver in claim["DriverState"]
+    }
+
+
+def sockets(cluster: Cluster, node: str, driver: str) -> list[str]:
+    """The sockets in the directories of a driver and of registrations."""
+    root = _root(cluster, node) / _KUBELET
+    places = (root / "plugins" / driver, root / "plugins_registry")
+    found = [file for place in places for file in place.iterdir() if file.is_socket()]
+    return sorted(file.name for file in found if file.name == "dra.sock" or driver in file.name)
 
 
 def _leave_state(cluster: Cluster, node: str, driver: str, prepared: dict[str, Json]) -> None:
@@ -117,9 +148,21 @@ def _leave_state(cluster: Cluster, node: str, driver: str, prepared: dict[str, J
     for name in _LOCKS:
         (directory / name).touch(0o644)
     boot_id = cluster.exec_on_node(node, "cat", "/proc/sys/kernel/random/boot_id").strip()
-    file = directory / "checkpoint.json"
+    file = directory / _CHECKPOINT
     file.touch(0o600)
     file.write_text(reference_checkpoint.text(prepared, boot_id))
+    registry = _root(cluster, node) / _KUBELET / "plugins_registry"
+    for path in (directory / "dra.sock", registry / f"{driver}-reg.sock"):
+        with closing(socket(AF_UNIX)) as killed:
+            killed.bind(str(path))
+
+
+def _files(cluster: Cluster, node: str, driver: str) -> list[Path]:
+    root = _root(cluster, node)
+    found = list((root / _KUBELET / "plugins" / driver).glob(_CHECKPOINT))
+    if driver == names.GPU_DRIVER:
+        found += (root / _CDI).glob(f"{names.GPU_CDI_VENDOR}-claim_*")
+    return found
 
 
 def _rename_in_kubelet(root: Path, claims: set[str]) -> dict[tuple[str, str], str]:

@@ -122,7 +122,7 @@ class Examiner:
                 causes += [_cause(where, problem) for problem in checked.problems]
                 kinds.append(checked.kind)
             told += [f"{where}{below}: {text}" for below, text in checked.warnings]
-        told += warnings.of_devices(devices, path, cluster)
+        told += warnings.of_devices(devices, path, cluster, self._gates)
         shown = tuple(told[: warnings.MAX_WARNINGS])
         if not texts:
             return Verdict(None, shown)

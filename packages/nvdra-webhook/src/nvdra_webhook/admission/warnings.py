@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from nvdra_api import names
+from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import is_uid
 from nvdra_api.v1beta1 import (
     ComputeDomainChannelConfig,
@@ -52,13 +53,16 @@ def of_config(config: DeviceConfig) -> Iterator[tuple[str, str]]:
             )
 
 
-def of_devices(devices: Devices, path: str, cluster: ClusterNames) -> Iterator[str]:
+def of_devices(
+    devices: Devices, path: str, cluster: ClusterNames, gates: FeatureGates
+) -> Iterator[str]:
     """Yield what requests and configs say that does not fit together, or not the cluster.
 
     Args:
         devices: What the claim asks for.
         path: Its field in the object.
         cluster: What is known of the cluster.
+        gates: The feature gates of the plugins.
     """
     own = [
         (index, entry)
@@ -88,8 +92,14 @@ def of_devices(devices: Devices, path: str, cluster: ClusterNames) -> Iterator[s
                             known = ", ".join(sorted(cluster.profiles)) or "none"
                             yield (
                                 f"{where}.selectors: no node offers the MIG profile "
-                                f"{_shown(profile)}; profiles on offer: {known}"
+                                f"{_shown(profile)}; profiles on offer: {known}{_why(gates)}"
                             )
+
+
+def _why(gates: FeatureGates) -> str:
+    if gates.is_enabled(Feature.DYNAMIC_MIG):
+        return ""
+    return f" (none is made to order, as the feature gate {Feature.DYNAMIC_MIG} is off)"
 
 
 def _unknown_requests(

@@ -113,11 +113,20 @@ def test_warnings_name_what_does_not_exist_and_what_has_no_effect() -> None:
         'config[1].requests: there is no request "absent"',
         'config[0]: config[1] overrides it for request "any/one"',
         'requests[0].exactly.selectors: no node offers the MIG profile "9g.9gb"; profiles on offer:'
-        " 1g.10gb",
+        " 1g.10gb (none is made to order, as the feature gate DynamicMIG is off)",
         'requests[1].firstAvailable[0].deviceClassName: there is no DeviceClass "nope"',
     ):
         assert part in told
     assert len(verdict.warnings) == 5
+
+
+def test_a_profile_on_no_node_is_explained_by_the_gate_only_if_that_is_off() -> None:
+    selector = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '9g.9gb'"}}
+    requests = [{"name": "mig", "exactly": {"deviceClassName": "m", "selectors": [selector]}}]
+    asked = review.decode(reviews.review(reviews.claim_text([], requests=requests)))
+    gates = FeatureGates.parse("DynamicMIG=true")
+    (told,) = Examiner(gates).decide(asked, ClusterNames(profiles=frozenset())).warnings
+    assert told.endswith("profiles on offer: none")
 
 
 def test_nothing_is_said_of_a_cluster_that_is_not_known() -> None:
