@@ -27,12 +27,9 @@ TOLD_LATER = (DOMAIN, ONE_SLICE, FOUR_SLICES, TURNS, WELL, MPS_PAIR)
 NOT_TOLD = ("13-a-mig-device-by-its-resource.yaml", "14-two-pods-share-a-gpu.yaml")
 """They need values of the chart that the demo does not set."""
 
-HAS_PARTITIONS = (1, 36)
-"""`DRAPartitionableDevices` is on by default from this release on."""
-
 SINCE = {
-    ONE_SLICE: HAS_PARTITIONS,
-    FOUR_SLICES: HAS_PARTITIONS,
+    ONE_SLICE: api_versions.PARTITIONS_SINCE,
+    FOUR_SLICES: api_versions.PARTITIONS_SINCE,
     WELL: device_health.HAS_TAINTS,
 }
 """Quickstart → the first release of Kubernetes that has what it needs."""

@@ -64,7 +64,7 @@ def test_the_demo_shows_nodes_devices_what_containers_see_and_a_trace(
         "Exclusive_Process",
         "Default",
     ]
-    if cluster.release >= quickstarts.HAS_PARTITIONS:
+    if cluster.release >= api_versions.PARTITIONS_SINCE:
         assert later.count("UUID: MIG-") == 1 + 4
         assert later.count("✓ no MIG device is left") == 2
     if cluster.release >= device_health.HAS_TAINTS:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from nvdra_lab import model
-from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster import api_versions, workloads
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
@@ -17,8 +17,6 @@ NODE = "node-1"
 GATES = [f"--set=global.featureGates.{gate}=true" for gate in ("DynamicMIG", "TimeSlicingSettings")]
 IN_TURNS = {"kind": "MigDeviceConfig", "sharing": {"strategy": "TimeSlicing"}}
 NVIDIA_SMI = f"{model.DRIVER_ROOT}/usr/bin/nvidia-smi"
-HAS_PARTITIONS = (1, 36)
-"""`DRAPartitionableDevices` is on by default from this release on."""
 PARENT = "gpu.nvidia.com/parentUUID"
 
 
@@ -26,7 +24,7 @@ PARENT = "gpu.nvidia.com/parentUUID"
 def dividing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
     """The cluster, while the driver makes MIG devices for claims."""
     cluster.install(*settings, *GATES)
-    if cluster.release >= HAS_PARTITIONS:
+    if cluster.release >= api_versions.PARTITIONS_SINCE:
         cluster.kubectl.wait(
             lambda: None if partitions(cluster) else "no partition", "partitions to be published"
         )
@@ -37,7 +35,7 @@ def dividing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
 def test_a_slice_is_made_for_a_pod_excludes_the_whole_gpu_and_is_gone_after_it(
     dividing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if dividing.release < HAS_PARTITIONS:
+    if dividing.release < api_versions.PARTITIONS_SINCE:
         check_told_without_partitions(dividing)
         return
     parent = dividing.device(NODE, "gpu-1").uuid
@@ -60,7 +58,7 @@ def test_a_slice_is_made_for_a_pod_excludes_the_whole_gpu_and_is_gone_after_it(
 def test_four_pods_have_a_slice_each_of_one_gpu_and_see_their_own_only(
     dividing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if dividing.release < HAS_PARTITIONS:
+    if dividing.release < api_versions.PARTITIONS_SINCE:
         check_told_without_partitions(dividing)
         return
     parent = dividing.device(NODE, "gpu-2").uuid
@@ -80,7 +78,7 @@ def test_four_pods_have_a_slice_each_of_one_gpu_and_see_their_own_only(
 def test_four_slices_of_one_gpu_are_made_for_one_pod(
     dividing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if dividing.release < HAS_PARTITIONS:
+    if dividing.release < api_versions.PARTITIONS_SINCE:
         check_told_without_partitions(dividing)
         return
     is_small = f"{workloads.attribute('profile')} == '1g.10gb'"
@@ -100,7 +98,7 @@ def test_four_slices_of_one_gpu_are_made_for_one_pod(
 def test_a_pod_keeps_its_slice_over_a_restart_of_the_plugin(
     dividing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if dividing.release < HAS_PARTITIONS:
+    if dividing.release < api_versions.PARTITIONS_SINCE:
         check_told_without_partitions(dividing)
         return
     parent = dividing.device(NODE, "gpu-3").uuid
@@ -118,7 +116,7 @@ def test_a_pod_keeps_its_slice_over_a_restart_of_the_plugin(
 def test_a_slice_takes_the_config_for_turns_and_its_gpu_keeps_its_time_slice(
     dividing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if dividing.release < HAS_PARTITIONS:
+    if dividing.release < api_versions.PARTITIONS_SINCE:
         check_told_without_partitions(dividing)
         return
     parent = dividing.device(NODE, "gpu-4").uuid

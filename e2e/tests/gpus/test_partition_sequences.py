@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Final
 
 import pytest
-from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster import api_versions, workloads
 from nvdra_testing.cluster.installation import Cluster, Device
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.hardware.mig_oracle import MigOracle, Place
@@ -25,8 +25,6 @@ KINDS: Final = (*ORACLE.profiles, WHOLE)
 SEQUENCES, STEPS = 50, 12
 RELEASED: Final = 0.3
 """How often a sequence releases what it holds instead of asking for more."""
-HAS_PARTITIONS: Final = (1, 36)
-"""`DRAPartitionableDevices` is on by default from this release on."""
 STEP_S: Final = 90
 
 
@@ -61,7 +59,7 @@ class Sequence:
 @pytest.fixture(scope="module")
 def dividing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
     """The cluster, while the driver makes MIG devices for claims."""
-    if cluster.release < HAS_PARTITIONS:
+    if cluster.release < api_versions.PARTITIONS_SINCE:
         pytest.skip("test_dynamic_mig.py has what is told without partitions")
     cluster.install(*settings, "--set=global.featureGates.DynamicMIG=true")
     cluster.kubectl.wait(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from nvdra_testing.cluster import mps_daemons, workloads
+from nvdra_testing.cluster import api_versions, mps_daemons, workloads
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
@@ -61,18 +61,17 @@ class Usage:
 def test_pods_that_come_and_go_leave_nothing_behind(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if with_all_gates.release < mps_daemons.HAS_PARTITIONS:
-        pytest.skip("MIG devices are not made in this release of Kubernetes by default")
-    for kind, (wanted, config) in kinds().items():
+    every = kinds(with_all_gates)
+    for kind, (wanted, config) in every.items():
         pods.apply(workloads.template(kind, wanted, config=config))
     started = 0
     while started < SETTLED_AFTER:
-        started += wave(with_all_gates, pods, started)
+        started += wave(with_all_gates, pods, started, [*every])
     nodes = with_all_gates.nodes()
     before = {node: leftovers(with_all_gates, node) for node in nodes}
     settled = {node: usage(with_all_gates, node) for node in nodes}
     while started < PODS:
-        started += wave(with_all_gates, pods, started)
+        started += wave(with_all_gates, pods, started, [*every])
     ended = {node: usage(with_all_gates, node) for node in nodes}
     print(f"{started} pods; after {SETTLED_AFTER}: {settled}; at the end: {ended}")
     assert {node: leftovers(with_all_gates, node) for node in nodes} == before
@@ -81,26 +80,30 @@ def test_pods_that_come_and_go_leave_nothing_behind(
         assert ended[node].descriptors <= settled[node].descriptors + MORE_SOCKETS
 
 
-def kinds() -> dict[str, tuple[dict[str, Any], dict[str, Any] | None]]:
-    """The request and the config of each kind of claim."""
+def kinds(cluster: Cluster) -> dict[str, tuple[dict[str, Any], dict[str, Any] | None]]:
+    """The request and the config of each kind of claim that the cluster serves."""
 
     def mig(profile: str) -> dict[str, Any]:
         return workloads.mig_devices("mig", f"{workloads.attribute('profile')} == '{profile}'")
 
     gpu = workloads.gpus("gpu", IS_GPU)
-    return {
+    whole: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
         "whole": (gpu, None),
         "turns": (gpu, IN_TURNS),
         "mps": (gpu, BY_MPS),
+    }
+    if cluster.release < api_versions.PARTITIONS_SINCE:
+        return whole
+    return whole | {
         "small": (mig("1g.10gb"), None),
         "large": (mig("3g.40gb"), None),
         "mig-mps": (mig("2g.20gb"), MIG_BY_MPS),
     }
 
 
-def wave(cluster: Cluster, pods: Kubectl, first: int) -> int:
+def wave(cluster: Cluster, pods: Kubectl, first: int, every: list[str]) -> int:
     """Let two pods of each kind run and end, and wait until nothing of them is left."""
-    named = {f"p{first + at}": kind for at, kind in enumerate([*kinds(), *kinds()])}
+    named = {f"p{first + at}": kind for at, kind in enumerate(every * 2)}
     manifests = [workloads.pod(name, templates=[kind]) for name, kind in named.items()]
     pods.apply({"apiVersion": "v1", "kind": "List", "items": manifests})
     pods.wait_running(*named, timeout_s=WAVE_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_lab import model
-from nvdra_testing.cluster import mps_daemons, pod_prepares, workloads
+from nvdra_testing.cluster import api_versions, mps_daemons, pod_prepares, workloads
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.mps_daemons import CudaView
@@ -87,8 +87,11 @@ def test_containers_of_a_pod_share_its_gpu_and_the_next_pod_has_all_of_it(
 def test_a_mig_device_is_made_shared_by_mps_and_destroyed(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if with_all_gates.release < mps_daemons.HAS_PARTITIONS:
-        pytest.skip("partitions are not published by default in this release of Kubernetes")
+    if with_all_gates.release < api_versions.PARTITIONS_SINCE:
+        pods.apply(workloads.template("slice", workloads.mig_devices("mig")))
+        pods.apply(workloads.pod("p", templates=["slice"]))
+        workloads.wait_unschedulable(pods, "p")
+        return
     share_a_mig_device(with_all_gates, pods, with_all_gates.device(NODE, "gpu-2").uuid)
 
 
@@ -149,7 +152,7 @@ def test_with_all_gates_each_gpu_of_a_node_is_shared_in_another_way(
         "turns": workloads.pod("turns", templates=["turns"]),
         "alone": workloads.pod("alone", templates=["alone"]),
     }
-    if with_all_gates.release >= mps_daemons.HAS_PARTITIONS:
+    if with_all_gates.release >= api_versions.PARTITIONS_SINCE:
         pods.apply(workloads.template("slice", workloads.mig_device_of(divided, THREE_SLICES)))
         started["slice"] = workloads.pod("slice", templates=["slice"])
     for pod in started.values():
@@ -174,11 +177,15 @@ def test_with_all_gates_each_gpu_of_a_node_is_shared_in_another_way(
 def test_a_share_of_a_gpu_is_not_shared_by_mps_and_a_mig_device_beside_it_is(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl, settings: list[str]
 ) -> None:
-    if with_all_gates.release < mps_daemons.HAS_PARTITIONS:
-        pytest.skip("shares are not published by default in this release of Kubernetes")
     mps_daemons.install_all(with_all_gates, *settings, FOUR_SHARES)
     mps_daemons.apply_claim(pods, "shared", with_all_gates.device(NODE, "gpu-1").uuid)
     pods.apply(workloads.pod("p", claims=["shared"]))
+    if with_all_gates.release < api_versions.SHARES_SINCE:
+        pods.wait_running("p")  # GPUs are whole there
+        pods.delete("pod", "p")
+        mps_daemons.wait_gone(with_all_gates, NODE)
+        mps_daemons.install_all(with_all_gates, *settings)
+        return
     pods.wait(lambda: None if pod_prepares.failures(pods, "p") else "none", "a failed prepare")
     assert "MPS is not available for a share of a device" in pod_prepares.failures(pods, "p")[0]
     share_a_mig_device(with_all_gates, pods, with_all_gates.device(NODE, "gpu-2").uuid)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster import api_versions, workloads
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
@@ -19,8 +19,6 @@ SETTINGS = (
     "--set=global.featureGates.ConsumableShares=true",
     "--set-string=nvdra-gpu-plugin.kubeletPlugin.consumableShares=4",
 )
-HAS_SHARES = (1, 36)
-"""`DRAConsumableCapacity` is on by default from this release on."""
 QUICKSTART = Path(__file__).parents[2] / "quickstarts/14-two-pods-share-a-gpu.yaml"
 
 
@@ -28,7 +26,7 @@ QUICKSTART = Path(__file__).parents[2] / "quickstarts/14-two-pods-share-a-gpu.ya
 def sharing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
     """The cluster, while four claims share each GPU."""
     cluster.install(*settings, *SETTINGS)
-    if cluster.release >= HAS_SHARES:
+    if cluster.release >= api_versions.SHARES_SINCE:
         cluster.kubectl.wait(
             lambda: None if is_shared(cluster) else "no share", "shares to be published"
         )
@@ -39,7 +37,7 @@ def sharing(cluster: Cluster, settings: list[str]) -> Iterator[Cluster]:
 def test_the_fifth_pod_waits_until_one_of_four_lets_go_of_its_share(
     sharing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if sharing.release < HAS_SHARES:
+    if sharing.release < api_versions.SHARES_SINCE:
         check_told_without_shares(sharing)
         return
     uuid = sharing.device(NODE, "gpu-1").uuid
@@ -61,7 +59,7 @@ def test_the_fifth_pod_waits_until_one_of_four_lets_go_of_its_share(
 def test_a_pod_with_all_shares_has_the_gpu_alone(
     sharing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if sharing.release < HAS_SHARES:
+    if sharing.release < api_versions.SHARES_SINCE:
         check_told_without_shares(sharing)
         return
     uuid = sharing.device(NODE, "gpu-2").uuid
@@ -78,7 +76,7 @@ def test_a_pod_with_all_shares_has_the_gpu_alone(
 def test_two_pods_keep_their_shares_over_a_restart_of_the_plugin(
     sharing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
-    if sharing.release < HAS_SHARES:
+    if sharing.release < api_versions.SHARES_SINCE:
         check_told_without_shares(sharing)
         return
     pods.apply(QUICKSTART)

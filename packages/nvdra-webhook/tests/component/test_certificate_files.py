@@ -1,9 +1,9 @@
 """A key pair that is replaced under load costs nobody an answer."""
 
 import asyncio
+import contextlib
 import os
 import ssl
-import urllib.error
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 from cryptography.hazmat.primitives.serialization import Encoding
 from nvdra_testing.admission import reviews, webhook_process
-from nvdra_testing.polling import wait_until
+from nvdra_testing.polling import POLL_S, WAIT_S, wait_until
 from nvdra_webhook.certificates import authority
 from nvdra_webhook.certificates.key_pair import KeyPair
 from nvdra_webhook.endpoints import VALIDATE_PATH
@@ -41,20 +41,19 @@ def file_flags(folder: Path) -> tuple[str, str]:
 
 
 async def test_it_is_not_ready_until_there_is_a_key_pair(tmp_path: Path) -> None:
-    def refused() -> str:
-        """What /readyz says with 503; empty while nothing listens."""
-        try:
-            webhook.get("/readyz")
-        except urllib.error.HTTPError as error:
-            assert error.code == 503
-            return error.read().decode()
-        except OSError:
-            return ""
-        raise AssertionError("it is ready without a certificate")
+    async def ready() -> tuple[int, str]:
+        """What /readyz answers, once anything listens."""
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with session.get(f"http://{webhook.http}/readyz") as answer:
+                    return answer.status, await answer.text()
+            await asyncio.sleep(POLL_S)
 
     with webhook_process.run_webhook(tmp_path, *file_flags(tmp_path), *FLAGS) as webhook:
-        await wait_until(refused)
-        assert "there is no certificate yet" in refused()
+        async with aiohttp.ClientSession() as session, asyncio.timeout(WAIT_S):
+            status, text = await ready()
+        assert status == 503
+        assert "there is no certificate yet" in text
         now = datetime.now(UTC)
         swap(tmp_path, authority.issue(authority.create(now), ["localhost"], now), "1")
         await wait_until(webhook.is_ready)

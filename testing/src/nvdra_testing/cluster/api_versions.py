@@ -10,9 +10,11 @@ GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 """The preferred version first."""
 
-# The first releases with these features; earlier releases reject them.
+# The first releases with these features, which labs switch on; earlier releases lack them.
 PRIORITIZED_LISTS_SINCE = (1, 33)
 EXTENDED_RESOURCES_SINCE = (1, 34)
+PARTITIONS_SINCE = (1, 33)
+SHARES_SINCE = (1, 34)
 
 
 def preferred_version(served: str) -> str:

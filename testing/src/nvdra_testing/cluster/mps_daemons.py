@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster import api_versions, workloads
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.workloads import Manifest
@@ -46,9 +46,6 @@ ALL_GATES = tuple(
 )
 """Flags of helm: everything that the driver can do with single GPUs."""
 
-HAS_PARTITIONS = (1, 36)
-"""Partitions and consumable capacity are served by default from this release of Kubernetes on."""
-
 HALF: Final[dict[str, Any]] = {
     "defaultActiveThreadPercentage": 50,
     "defaultPinnedDeviceMemoryLimit": "10Gi",
@@ -80,7 +77,7 @@ HALF_OF_AN_H100 = CudaView((0, 0), multiprocessors=66, memory_mib=10240)
 def install_all(cluster: Cluster, *flags: str) -> None:
     """Install the driver with all its gates, and wait until MIG devices are offered."""
     cluster.install(*flags, *ALL_GATES)
-    if cluster.release >= HAS_PARTITIONS:
+    if cluster.release >= api_versions.PARTITIONS_SINCE:
         cluster.kubectl.wait(
             lambda: None if _offers_mig_devices(cluster) else "none", "partitions to be published"
         )
