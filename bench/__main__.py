@@ -48,10 +48,11 @@ FIRSTS = 5
 
 ALL_GATES = {
     "FEATURE_GATES": "DynamicMIG=true,ConsumableShares=true,TimeSlicingSettings=true,"
-    "NVMLDeviceHealthCheck=true",
+    "NVMLDeviceHealthCheck=true,MPSSupport=true",
     "CONSUMABLE_SHARES": "unlimited",
+    "IMAGE_NAME": "registry.example.com/nvdra-gpu-plugin",
 }
-"""Of whole GPUs and MIG devices, without MPS, which needs a daemon's image."""
+"""All of whole GPUs and MIG devices. No claim shares by MPS, so that no daemon's image is pulled."""
 
 METADATA = {**ALL_GATES, "FEATURE_GATES": f"{ALL_GATES['FEATURE_GATES']},DeviceMetadata=true"}
 """The same, and every claim has files of its own."""

@@ -122,7 +122,7 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         "lab up                         two nodes with eight simulated H100 each\n"
         "lab up --name two --nodes 1 --profile gb200-nvl72\n"
         "lab up --kube 1.34 --feature-gates DRAExtendedResource=true\n"
-        "lab up --provider kind --node-image kindest/node:v1.36.1\n"
+        "lab up --provider kind --node-image kindest/node:v1.36.4\n"
         "lab up --provider existing --kubeconfig ~/.kube/config\n\n"
         f"profiles: {', '.join(profile_names())}",
         named,
@@ -159,7 +159,7 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         "--node-image",
         default="",
         metavar="IMAGE",
-        help="image of the nodes for --provider kind (kindest/node of the release)",
+        help="image of the nodes for --provider kind (kind 0.33.0's of the release)",
     )
     up.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig for --provider existing")
 

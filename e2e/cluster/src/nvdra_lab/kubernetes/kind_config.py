@@ -17,6 +17,14 @@ HARDWARE: Final = "/run/nvidia"
 
 CREATE_TIMEOUT: Final = "180s"
 
+NODE_IMAGES: Final = {
+    (1, 34): "v1.34.11@sha256:44e222ee2132dab25ff87301682f89eb82c7880ea3a1bf543bfe9708fd08d67d",
+    (1, 35): "v1.35.8@sha256:07b2536e30b803ed61d1677a79df6115f798ce64c80f9e22f6ed45afd09323c0",
+    (1, 36): "v1.36.4@sha256:099e049362a1526b2db71494e1947aae99bd16290d7c895f2b7ea312e3cbfaed",
+    (1, 37): "v1.37.0@sha256:a1ed56cfb0e7b93589bdf97c8cd566405a265939e3620fc4f5de89adff580ae5",
+}
+"""Those of kind 0.33.0, by release of Kubernetes. Source: the notes of that release."""
+
 # Version 2 of containerd's configuration, which kind's nodes have; containerd 2 reads it, too.
 _CDI: Final = """\
 [plugins."io.containerd.grpc.v1.cri"]
@@ -67,9 +75,10 @@ def config(lab: Lab, hardware: Mapping[str, Path], image: str = "") -> dict[str,
     Args:
         lab: The lab.
         hardware: The folder on the host with the simulated hardware, by node.
-        image: The image of the nodes; empty for kind's own of this patch release.
+        image: The image of the nodes; empty for kind's own of this release.
     """
-    image = image or f"kindest/node:v{lab.kubernetes}"
+    minor = versions.numbers(lab.kubernetes)[:2]
+    image = image or f"kindest/node:{NODE_IMAGES.get(minor, f'v{lab.kubernetes}')}"
     served = versions.runtime_config(lab.kubernetes, lab.gates)
     found: dict[str, Any] = {
         "kind": "Cluster",

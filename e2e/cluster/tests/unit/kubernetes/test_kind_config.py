@@ -8,6 +8,7 @@ from nvdra_lab.kubernetes import kind_config
 
 FOLDERS = {"nvdra-two-worker": Path("/l/1"), "nvdra-two-worker2": Path("/l/2")}
 LAB = kind_config.plan("two", 2, "dgx-h100", "1.36.3", {})
+IMAGE = f"kindest/node:{kind_config.NODE_IMAGES[1, 36]}"
 
 
 def test_nodes_have_the_names_that_kind_gives_them() -> None:
@@ -16,6 +17,14 @@ def test_nodes_have_the_names_that_kind_gives_them() -> None:
     assert [node.name for node in kind_config.plan("a", 1, "dgx-h100", "1.36.3", {}).nodes] == [
         "nvdra-a-worker"
     ]
+
+
+def test_a_release_that_kind_has_no_image_of_names_its_patch_release() -> None:
+    lab = kind_config.plan("old", 1, "dgx-h100", "1.33.13", {})
+    found = kind_config.config(lab, {"nvdra-old-worker": Path("/l")})
+    assert found["nodes"][0]["image"] == "kindest/node:v1.33.13"
+    mine = kind_config.config(lab, {"nvdra-old-worker": Path("/l")}, "example.com/node:1")
+    assert mine["nodes"][0]["image"] == "example.com/node:1"
 
 
 def test_every_worker_has_its_own_hardware_and_the_label_of_gpu_nodes() -> None:
@@ -29,11 +38,11 @@ def test_every_worker_has_its_own_hardware_and_the_label_of_gpu_nodes() -> None:
             '  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
         ],
         "nodes": [
-            {"role": "control-plane", "image": "kindest/node:v1.36.3"},
+            {"role": "control-plane", "image": IMAGE},
             *(
                 {
                     "role": "worker",
-                    "image": "kindest/node:v1.36.3",
+                    "image": IMAGE,
                     "labels": {"nvidia.com/gpu.present": "true"},
                     "extraMounts": [{"hostPath": folder, "containerPath": "/run/nvidia"}],
                 }
