@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 from nvdra_api import names
@@ -133,6 +134,7 @@ def test_pods_outlive_an_upgrade_each_rollout_a_downgrade_and_an_uninstallation(
                 rack.install(*rack_settings, *NEWER, wait_s=ROLLED_OUT_S)
             journey.reports["helm upgrade from the release"].check_none(REWRITTEN_S)
             roll_each_component(gpus, team, journey)
+            replace_each_daemon(rack, team, journey)
             with journey.phase("helm rollback to the release"):
                 rack.helm("rollback", RELEASE, "1", "-n", NAMESPACE, "--wait")
                 wait_rolled_out(rack, *PLUGINS, CONTROLLER)
@@ -199,6 +201,34 @@ def roll_each_component(rack: Cluster, team: Kubectl, journey: Journey) -> None:
                 wait_rolled_out(rack, what)
             journey.reports[f"rollout of {what}"].check_none()
         load.wait_succeeded(DONE_S)
+
+
+def replace_each_daemon(rack: Cluster, team: Kubectl, journey: Journey) -> None:
+    """Replace the IMEX daemons one after another, as docs/upgrade.md says.
+
+    Its node is not ready in the domain meanwhile; who holds a channel keeps it.
+    """
+    pods = rack.driver_namespace
+    for node in NODES:
+        what = f"another IMEX daemon on {node}"
+        with journey.phase(what):
+            former = journey.daemons[node]
+            pods.delete("pod", former)
+            pods.wait(partial(not_replaced, journey.domain, node, former), "another daemon")
+            journey.daemons = journey.domain.daemons()
+            pods.wait_running(journey.daemons[node], timeout_s=60)
+            compute_domains.wait_ready(team, DOMAIN, len(NODES), 60)
+        report = journey.reports[what]
+        assert report.failed_prepares == []
+        assert report.absences == []
+        for each in NODES:
+            assert compute_domains.channels(team, each) == {"channel0"}
+
+
+def not_replaced(domain: Domain, node: str, former: str) -> str | None:
+    """The node's former daemon, if no other one is there."""
+    found = domain.daemons().get(node, former)
+    return found if found == former else None
 
 
 def wait_rolled_out(rack: Cluster, *what: str) -> None:
