@@ -187,3 +187,23 @@ def test_the_migration_brings_no_framework_along(released: Released, tmp_path: P
     new = run(programs / "nvdra-migrate", "values", old).stdout
     assert new == "global:\n  nvidiaDriverRoot: /run/nvidia/driver\n"
     assert not {"grpcio", "kubernetes", "aiohttp"} & names_installed(programs)
+
+
+@pytest.mark.soak("asks the package index")
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_every_package_of_the_images_is_a_wheel_for_each_architecture(
+    architecture: str, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [
+            *("uv", "pip", "install", "--dry-run", f"--target={tmp_path}", "--require-hashes"),
+            *("--only-binary=:all:", f"--python-platform={architecture}-manylinux_2_28"),
+            *("--python-version=3.12", "-r", ROOT / "requirements.images.lock"),
+        ],
+        env={name: text for name, text in os.environ.items() if name != "UV_CONSTRAINT"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "grpcio" in done.stderr
