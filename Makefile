@@ -101,6 +101,7 @@ endif
 .PHONY: bench
 bench: setup ## measure prepare, unprepare, start-up, memory, pods and compute domains; writes bench/RESULTS.md
 	@lab binaries
+	@command -v wrk > /dev/null || { echo "▸ Debian package: wrk"; apt-get install -y -qq wrk > /dev/null; }
 	@python -m bench
 
 .PHONY: cluster

@@ -56,7 +56,7 @@ def measure(rounds: int = ROUNDS, seconds: int = SECONDS) -> dict[str, Any]:
     Raises:
         RuntimeError: A verdict was wrong, or a request failed.
     """
-    wrk = _wrk()
+    program = wrk()
     load = round(os.getloadavg()[0], 1)
     found: dict[str, list[Round]] = {OURS: [], NEW: [], BARE: []}
     with tempfile.TemporaryDirectory(prefix="nvw-") as name:
@@ -67,7 +67,7 @@ def measure(rounds: int = ROUNDS, seconds: int = SECONDS) -> dict[str, Any]:
                 port = ports.free_ports(1)[0]
                 bodies = _write_bodies(directory / f"{kind}.jsonl", kind)
                 with _server(kind, certificate, key, port, directory) as process:
-                    results.append(_run(wrk, port, bodies, seconds, process.pid))
+                    results.append(_run(program, port, bodies, seconds, process.pid))
     ours, new, bare = map(_median, found.values())
     return {
         "load_before": load,
@@ -109,7 +109,12 @@ def lines(found: dict[str, Any]) -> Iterator[Sequence[str]]:
     )
 
 
-def _wrk() -> str:
+def wrk() -> str:
+    """The path of wrk.
+
+    Raises:
+        SystemExit: It is not installed.
+    """
     path = shutil.which("wrk")
     if path is None:
         raise SystemExit("wrk is not installed: apt-get install -y wrk")
