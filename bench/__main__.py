@@ -52,7 +52,7 @@ ALL_GATES = {
     "CONSUMABLE_SHARES": "unlimited",
     "IMAGE_NAME": "registry.example.com/nvdra-gpu-plugin",
 }
-"""All of whole GPUs and MIG devices. No claim shares by MPS, so that no daemon's image is pulled."""
+"""All of whole GPUs and MIG devices. No claim shares by MPS, so no image of a daemon is needed."""
 
 METADATA = {**ALL_GATES, "FEATURE_GATES": f"{ALL_GATES['FEATURE_GATES']},DeviceMetadata=true"}
 """The same, and every claim has files of its own."""
