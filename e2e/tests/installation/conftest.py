@@ -31,6 +31,7 @@ ORDER = (
     "metrics",
     "rare_requests",
     "used_permissions",
+    "given_certificate",
     "cert_manager",
     "uninstalled",
 )

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 from cryptography import x509
 from nvdra_testing import background
-from nvdra_testing.cluster import api_versions, workloads
+from nvdra_testing.cluster import admission_webhook, api_versions, workloads
 from nvdra_testing.cluster.installation import NAMESPACE, RELEASE, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_webhook.certificates import authority, rotation
 
-NAME = f"{RELEASE}-webhook"
-SELECTOR = f"app.kubernetes.io/name=webhook,app.kubernetes.io/instance={RELEASE}"
 GPU, DOMAINS = "gpu.nvidia.com", "compute-domain.nvidia.com"
 RENEWED_S = 75
 """Replicas look every 30 s: one of them publishes the authority, the next one uses it."""
@@ -116,7 +114,7 @@ def test_while_there_is_no_webhook_only_configs_of_our_drivers_are_refused(
         code, lines = cluster.helm_test()
         assert code != 0
         print("\n".join(lines))
-        assert f"✗ 0 of 0 replicas of {NAME} are ready" in lines
+        assert f"✗ 0 of 0 replicas of {admission_webhook.NAME} are ready" in lines
         (at,) = (number for number, line in enumerate(lines) if "cannot ask the webhook" in line)
         assert "→ look at its pods and their log" in lines[at + 1]
         assert any(line.startswith("✓ node-1: nvdra-gpu-plugin") for line in lines)
@@ -134,7 +132,7 @@ def test_its_pods_and_certificates_are_replaced_and_no_apply_fails(
     Each replica looks at the Secret at its start: the first publishes the authority, the second
     uses it. So one rollout shows both.
     """
-    now, before, stored = datetime.now(UTC), webhooks(cluster), secret(cluster)
+    now, before, stored = datetime.now(UTC), admission_webhook.replicas(cluster), secret(cluster)
     (old,) = (keys := rotation.from_data(stored["data"], now)[0]).authorities
     assert keys.serving is not None
     new = authority.create(now - rotation.PUBLISHED_FIRST - timedelta(minutes=1))
@@ -142,14 +140,14 @@ def test_its_pods_and_certificates_are_replaced_and_no_apply_fails(
     stored["data"] = rotation.Keys((old, new), due).to_data()
     with applying(pods) as stream:
         cluster.driver_namespace.apply(stored, "--server-side", "--force-conflicts")
-        cluster.driver_namespace.run("rollout", "restart", f"deployment/{NAME}")
+        cluster.driver_namespace.run("rollout", "restart", f"deployment/{admission_webhook.NAME}")
         rolled_out(cluster)
         cluster.kubectl.wait(
             lambda: not_served_by(cluster, new), "the new authority to be used", RENEWED_S
         )
         stream.wait_for(10)
     assert stream.failures == []
-    assert not webhooks(cluster) & before
+    assert not admission_webhook.replicas(cluster) & before
     bundle = base64.b64decode(registration(cluster)["caBundle"])
     assert [each.serial_number for each in x509.load_pem_x509_certificates(bundle)] == [
         old.certificate.serial_number,
@@ -207,38 +205,37 @@ def text(pods: Kubectl, config: Json) -> str:
 
 
 def scale(cluster: Cluster, replicas: int) -> None:
-    cluster.driver_namespace.run("scale", f"deployment/{NAME}", f"--replicas={replicas}")
+    cluster.driver_namespace.run(
+        "scale", f"deployment/{admission_webhook.NAME}", f"--replicas={replicas}"
+    )
     if replicas:
         rolled_out(cluster)
     else:
         cluster.driver_namespace.wait(
-            lambda: " ".join(webhooks(cluster)) or None, "the webhook's pods to be gone"
+            lambda: " ".join(admission_webhook.replicas(cluster)) or None,
+            "the webhook's pods to be gone",
         )
 
 
 def rolled_out(cluster: Cluster) -> None:
-    how = ("rollout", "status", f"deployment/{NAME}", "--timeout=100s")
+    how = ("rollout", "status", f"deployment/{admission_webhook.NAME}", "--timeout=100s")
     cluster.driver_namespace.run(*how, timeout_s=110)
 
 
-def webhooks(cluster: Cluster) -> set[str]:
-    """The names of the webhook's pods."""
-    found = cluster.driver_namespace.get("pods", "", "-l", SELECTOR)
-    return {pod["metadata"]["name"] for pod in found}
-
-
 def secret(cluster: Cluster) -> Json:
-    found = cluster.driver_namespace.get("secret", f"{NAME}-cert")
+    found = cluster.driver_namespace.get("secret", f"{admission_webhook.NAME}-cert")
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": f"{NAME}-cert", "namespace": NAMESPACE},
+        "metadata": {"name": f"{admission_webhook.NAME}-cert", "namespace": NAMESPACE},
         "data": found["data"],
     }
 
 
 def registration(cluster: Cluster) -> Json:
-    found = cluster.kubectl.get("validatingwebhookconfiguration", f"{NAME}-config")
+    found = cluster.kubectl.get(
+        "validatingwebhookconfiguration", f"{admission_webhook.NAME}-config"
+    )
     config: Json = found["webhooks"][0]["clientConfig"]
     return config
 
@@ -250,7 +247,7 @@ def not_served_by(cluster: Cluster, signer: authority.Authority) -> str | None:
     if serving.issuer != signer.certificate.subject:
         return f"the Secret's certificate is by {serving.issuer.rfc4514_string()}"
     serial = f"{serving.serial_number:x}"
-    for pod in webhooks(cluster):
+    for pod in admission_webhook.replicas(cluster):
         # A replica that has been replaced since has no log any more.
         if serial not in cluster.driver_namespace.run_unchecked("logs", pod).stdout:
             return f"{pod} does not serve with {serial}"
