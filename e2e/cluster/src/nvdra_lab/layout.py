@@ -80,7 +80,8 @@ class CacheDir:
         self.go = root / "go/bin/go"
         self.images = root / "images"
         self.failed = root / "failed"
-        self.lock = root / "lab.lock"
+        self.hosts_lock = root / "lab.lock"
+        self.builds_lock = root / "builds.lock"
 
 
 def cache_root(xdg_cache_home: str | None, home: Path) -> Path:

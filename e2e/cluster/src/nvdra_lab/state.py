@@ -12,6 +12,7 @@ from nvdra_lab.errors import LabError
 from nvdra_lab.layout import LabDir
 from nvdra_lab.machines.mounts import mount_points
 from nvdra_lab.model import Lab, check_name
+from nvdra_lab.progress import Progress
 
 
 def folder(environment: Environment, name: str) -> LabDir:
@@ -93,9 +94,19 @@ def remove(environment: Environment, name: str) -> None:
 
 
 @contextlib.contextmanager
-def locked(environment: Environment) -> Iterator[None]:
-    """Hold a lock, so that only one `lab` at a time chooses addresses and changes host settings."""
-    environment.cache.lock.parent.mkdir(parents=True, exist_ok=True)
-    with environment.cache.lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+def locked(lock: Path, progress: Progress, who: str) -> Iterator[None]:
+    """Hold a lock among the `lab` commands of this machine.
+
+    Args:
+        lock: Its file.
+        progress: Reports a wait.
+        who: Which other command may hold it, for that report.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with progress.step(f"waiting for {who}"):
+                fcntl.flock(file, fcntl.LOCK_EX)
         yield

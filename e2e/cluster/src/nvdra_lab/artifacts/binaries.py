@@ -136,7 +136,8 @@ def ensure(
         present = {name: _find(environment, group, name, version) for name in needed}
         if None in present.values():
             built = environment.cache.binaries / f"{group.name}-{version}"
-            with state.locked(environment):
+            lock = environment.cache.builds_lock
+            with state.locked(lock, progress, "another command that builds programs"):
                 missing = [name for name in needed if not (built / name).exists()]
                 if missing:
                     _build(environment, group, version, missing, progress)

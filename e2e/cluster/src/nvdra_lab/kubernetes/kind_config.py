@@ -17,7 +17,7 @@ HARDWARE: Final = "/run/nvidia"
 
 CREATE_TIMEOUT: Final = "180s"
 
-NODE_IMAGES: Final = {
+NODE_IMAGES: Final[Mapping[tuple[int, ...], str]] = {
     (1, 34): "v1.34.11@sha256:44e222ee2132dab25ff87301682f89eb82c7880ea3a1bf543bfe9708fd08d67d",
     (1, 35): "v1.35.8@sha256:07b2536e30b803ed61d1677a79df6115f798ce64c80f9e22f6ed45afd09323c0",
     (1, 36): "v1.36.4@sha256:099e049362a1526b2db71494e1947aae99bd16290d7c895f2b7ea312e3cbfaed",

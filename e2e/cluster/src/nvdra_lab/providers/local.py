@@ -54,7 +54,7 @@ def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab
     archives = images.ensure_small(environment, progress)
     with progress.step("the simulated driver"):
         hardware.compile_programs()
-    with _begin_lab(environment, request, kubernetes) as lab:
+    with _begin_lab(environment, request, kubernetes, progress) as lab:
         where = state.folder(environment, lab.name)
         inotify.raise_limits(request.node_count)
         with progress.step(f"{len(lab.nodes) + 1} machines in their namespaces"):
@@ -178,9 +178,14 @@ def _planned(request: LabRequest, index: int, kubernetes: str) -> Lab:
 
 
 @contextlib.contextmanager
-def _begin_lab(environment: Environment, request: LabRequest, kubernetes: str) -> Iterator[Lab]:
-    """Create a lab with its directory and addresses; it is stopped if the block fails."""
-    with state.locked(environment):
+def _begin_lab(
+    environment: Environment, request: LabRequest, kubernetes: str, progress: Progress
+) -> Iterator[Lab]:
+    """Create a lab with its directory and addresses; it is stopped if the block fails.
+
+    Only one command at a time chooses addresses and changes settings of the host.
+    """
+    with state.locked(environment.cache.hosts_lock, progress, "another command that starts a lab"):
         _clear_dead_lab(environment, request.name)
         labs = state.all_labs(environment)
         index = model.free_index({lab.index for lab in labs}, network.host_routes())
