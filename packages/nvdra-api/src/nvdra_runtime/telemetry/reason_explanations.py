@@ -126,21 +126,35 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             '(`nvdra_resourceslice_writes_total{outcome!="success"}`).',
         ),
         Reason.DEVICE_IN_USE: Explanation(
-            meaning="Another claim on this node still holds the device. This is typical after a "
-            "pod was deleted by force: the scheduler allocated the device to the next pod while "
-            "the containers of the first one were still running. If the other claim is of another "
-            "namespace, its names are in the plugin's log, its status and the trace only.",
-            action_by=ActionBy.NOBODY,
+            meaning="The device is still in use; the message says by what. Mostly it is another "
+            "claim on this node, typically after a pod was deleted by force: the scheduler "
+            "allocated the device to the next pod while the containers of the first one were "
+            "still running. If that claim is of another namespace, its names are in the plugin's "
+            "log, its status and the trace only. Or claims that share the GPU have another time "
+            "slice. Or another client of the driver uses the GPU, such as nvidia-persistenced, "
+            "DCGM or a program that has outlived its pod: then the driver switches no MIG mode, "
+            "and makes or destroys no MIG instance. Or an MPS control daemon has not ended yet. In "
+            "an answer to a request to release NVML: a claim has a GPU, or a GPU would lose "
+            "settings.",
+            action_by=ActionBy.MIXED,
             check=(
                 _STATUS + "   # which claim holds it, since when",
                 "kubectl -n NAMESPACE get pods -o wide",
+                "nvidia-smi   # on the node: processes that use the GPU",
             ),
             remedy=(
-                "Wait: the claim gets the device as soon as the kubelet has stopped the other "
-                "pod's containers and has unprepared its claim.",
-                "If the other pod should not run any more, delete it.",
-                "If the other pod has been gone for more than a few minutes, check the node's "
-                "kubelet.",
+                "If a claim holds it, wait: the next claim gets the device as soon as the kubelet "
+                "has stopped the other pod's containers and has unprepared its claim. If the other "
+                "pod should not run any more, delete it. If it has been gone for more than a few "
+                "minutes, check the node's kubelet.",
+                "If claims share the GPU with another time slice, wait until they end, or give all "
+                "claims that share a GPU the same `sharing` config.",
+                "If another client of the driver uses the GPU, and it lasts, stop that client on "
+                "the node. The kubelet and the plugin try again by themselves.",
+                "If an MPS control daemon has not ended, the message names its pod: look why that "
+                "pod does not end; if its node or its container runtime does not respond, end the "
+                "processes on the node.",
+                "If NVML is to be released, drain the node first, or force the release.",
             ),
             alert=_more_than(5, Reason.DEVICE_IN_USE, "10m"),
         ),
@@ -255,16 +269,17 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
         Reason.INVALID_CONFIG: Explanation(
             meaning="The opaque config in the claim or in its DeviceClass is invalid, does not fit "
             "the device, or asks for a feature that this version does not have; or the claim was "
-            "allocated part of a GPU (`consumedCapacity`), while only whole ones are handed out; "
-            "or the spec of a ComputeDomain is invalid. The message names every problem with its "
-            "field.",
+            "allocated part of a GPU (`consumedCapacity`) on a node that hands GPUs out whole, "
+            "usually because `--consumable-shares` was switched off in between; or the spec of a "
+            "ComputeDomain is invalid. The message names every problem with its field.",
             action_by=ActionBy.USER,
             check=(_CLAIM + "   # spec.devices", "kubectl get deviceclass CLASS -o yaml"),
             remedy=(
                 "Correct the named fields. A claim cannot be changed: change its template and "
                 "delete the pod.",
-                "If part of a GPU was allocated, another driver's slices offered it: delete the "
-                "pod, so that its claim is allocated anew.",
+                "If part of a GPU was allocated, delete the pod, so that its claim is allocated "
+                "anew from what the node offers now. To share GPUs, set `--consumable-shares` on "
+                "all nodes.",
             ),
             alert="None: it is an error in one user's manifest.",
         ),
