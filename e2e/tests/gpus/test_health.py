@@ -15,7 +15,10 @@ from nvdra_testing.cluster.kubectl import Kubectl
 NODE = "node-1"
 GATE = "--set=global.featureGates.NVMLDeviceHealthCheck=true"
 EVICTS = "--set=nvdra-gpu-plugin.kubeletPlugin.deviceTaintEffect=NoExecute"
+DIVIDES = "--set=global.featureGates.DynamicMIG=true"
 SHOWS_MESSAGES = (1, 36)
+HAS_PARTITIONS = (1, 36)
+"""`DRAPartitionableDevices` is on by default from this release on."""
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,35 @@ def test_the_health_of_a_pods_gpu_is_known_again_after_a_restart_of_the_plugin(
         watched.restart_plugin(NODE)
         wait_health(watched, pods, "user", "Unhealthy")
     wait_health(watched, pods, "user", "Healthy")
+
+
+def test_the_pod_of_a_mig_device_that_was_made_for_it_says_that_its_gpu_is_ill(
+    watched: Cluster, idle: Cluster, pods: Kubectl, settings: list[str]
+) -> None:
+    watched.install(*settings, GATE, DIVIDES)
+    try:
+        if watched.release < HAS_PARTITIONS:
+            assert not [name for name in device_health.published(watched, NODE) if "-mig-" in name]
+            return
+        parent = watched.device(NODE, "gpu-2").uuid
+        pods.apply(workloads.template("slice", workloads.mig_device_of(parent, "1g.10gb")))
+        pods.apply(workloads.pod("user", templates=["slice"]))
+        pods.wait_running("user")
+        (claim,) = workloads.claims_of(pods, "user")
+        (result,) = claim["status"]["allocation"]["devices"]["results"]
+        assert result["device"].startswith("gpu-2-mig-1g10gb-")
+        wait_health(watched, pods, "user", "Healthy")
+        with device_health.needs_reset(watched, NODE, "2", xid=48):
+            device_health.wait_tainted(watched, NODE, result["device"])
+            told = wait_health(watched, pods, "user", "Unhealthy")
+            assert told["message"].startswith("gpu-2 has reported XID 48: drain and reset it")
+            assert pods.not_ready("user") is None, "a pod that runs stays"
+        wait_health(watched, pods, "user", "Healthy")
+        device_health.wait_untainted(watched, NODE, result["device"])
+        pods.delete("pod", "user")
+        watched.wait_no_mig_devices(NODE)
+    finally:
+        watched.install(*settings, GATE)
 
 
 def test_a_lost_gpu_gets_no_new_pods_whether_or_not_there_are_taints(

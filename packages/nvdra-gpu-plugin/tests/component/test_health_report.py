@@ -12,6 +12,7 @@ from nvdra_testing.node.rollouts import start_next, wait_takeover
 
 GATE = "--feature-gates=NVMLDeviceHealthCheck=true"
 ALL = {f"gpu-{minor}": "Healthy" for minor in range(8)}
+MADE = "gpu-0-mig-1g10gb-19-0"
 HEALED_S = 30
 ALL_SERVICES = registration.HEALTH_SERVICES
 KUBELETS = pytest.mark.parametrize("asks_first", [False, True], ids=["1.36", "1.37"])
@@ -64,6 +65,36 @@ async def test_the_kubelet_is_told_of_a_gpu_that_falls_ill_why_and_that_it_is_we
     rig.node.simctl("gpu", "restore", "6")
     await told(rig, cache)
     assert cache.device(rig.driver, "gpu-3").message == ""
+
+
+async def test_the_kubelet_is_told_of_a_mig_device_that_was_made_for_a_claim(rig: Rig) -> None:
+    cache = watch(rig)
+    await rig.start(f"{GATE},DynamicMIG=true")
+    claim = rig.create_claim(MADE)
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+
+    def knows(ill: str, text: str = "") -> bool:
+        """Of every published device, and that only those of this GPU are ill, and why."""
+        wanted = {
+            name: "Unhealthy" if (name + "-").startswith(ill) else "Healthy"
+            for name in rig.devices()
+        }
+        return (
+            MADE in wanted
+            and cache.statuses(rig.driver) == wanted
+            and text in cache.device(rig.driver, MADE).message
+        )
+
+    await rig.wait_until(lambda: knows("none"), "all to be healthy")
+    rig.node.simctl("xid", "0", "48")
+    await rig.wait_until(lambda: knows("gpu-0-", "gpu-0 has reported XID 48"), "what XID 48 means")
+    assert cache.device(rig.driver, MADE).device.pool_name == rig.node.name
+    rig.node.simctl("recovery", "0", "none")
+    await rig.wait_until(lambda: knows("none"), "all to be healthy again")
+    rig.node.simctl("gpu", "lose", "0")
+    await rig.wait_until(lambda: knows("gpu-0-", "has fallen off the bus"), "what a loss means")
+    rig.node.simctl("gpu", "restore", "0")
+    await rig.wait_until(lambda: knows("none"), "all to be healthy after the loss")
 
 
 async def test_nothing_is_known_of_a_gpu_that_does_not_report_xids(rig: Rig) -> None:

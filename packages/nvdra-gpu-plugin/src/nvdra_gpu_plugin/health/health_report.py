@@ -12,7 +12,7 @@ from nvdra_api.resource.slices import DeviceTaint
 from nvdra_runtime.kubeletplugin.device_health import DeviceHealth, HealthStatus
 from nvdra_runtime.process.clock import Clock
 
-from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory
+from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.health import explanations
@@ -39,7 +39,9 @@ class HealthReport:
     """What the kubelet is told.
 
     Attributes:
-        devices: The health of all devices; None before GPUs were found. It is replaced as a whole.
+        devices: The health of all devices, and of the MIG devices that can be made for claims,
+            whether or not they are: the kubelet asks by device name, and knows nothing of a device
+            that it has not been told of. None before GPUs were found. It is replaced as a whole.
     """
 
     def __init__(self, node: NodeName, gpus: NodeGpus, health: HealthMonitor, clock: Clock) -> None:
@@ -78,29 +80,39 @@ class HealthReport:
         if self._inventory is None:
             return
         taints, unmonitored = self._health.taints(knows_none=False), self._health.unmonitored
+        known = {each.device: each for each in self.devices or ()}
         found = tuple(
             self._dated(
-                device.name, finding(device, gpu, state, taints.get(gpu.uuid, ()), unmonitored)
+                name,
+                finding(name, gpu, state, taints.get(gpu.uuid, ()), unmonitored),
+                known.get(name),
             )
             for gpu in self._inventory.gpus
-            for device in gpu.devices
+            for name in device_names(gpu)
         )
         if found != self.devices:
             self.devices = found
             for notify in self._on_change:
                 notify()
 
-    def _dated(self, name: DeviceName, found: Finding) -> DeviceHealth:
+    def _dated(self, name: DeviceName, found: Finding, known: DeviceHealth | None) -> DeviceHealth:
         """The health of a device, with the time since when it is so."""
-        for known in self.devices or ():
-            if (known.device, known.status, known.message) == (name, found.status, found.message):
-                return known
+        if known is not None and (known.status, known.message) == (found.status, found.message):
+            return known
         since = found.since or self._clock.now()
         return DeviceHealth(self._pool, name, found.status, since, found.message)
 
 
+def device_names(gpu: Gpu) -> Sequence[DeviceName]:
+    """The devices that pods may have of a GPU, each once.
+
+    An administrator's MIG device has the name of the partition in whose place it is.
+    """
+    return tuple(dict.fromkeys(each.name for each in (*gpu.devices, *gpu.partitions)))
+
+
 def finding(
-    device: Device,
+    device: DeviceName,
     gpu: Gpu,
     state: DeviceState,
     taints: Sequence[DeviceTaint],
@@ -109,7 +121,7 @@ def finding(
     """What is known of a device.
 
     Args:
-        device: A GPU, or a MIG device of one.
+        device: The name of a GPU, or of a MIG device of one, also of one that can be made.
         gpu: The GPU.
         state: What is known of the node's GPUs.
         taints: The taints of the GPU that keep pods away.
@@ -129,7 +141,7 @@ def finding(
         text = "" if state.node_fault is None else state.node_fault.text
         return Finding(HealthStatus.UNKNOWN, f"the node's GPUs cannot be used: {text}")
     for fault in state.faults:
-        if fault.device in (device.name, gpu.name):
+        if fault.device in (device, gpu.name):
             return Finding(HealthStatus.UNHEALTHY, fault.text)
     if gpu.uuid in unmonitored:
         return Finding(HealthStatus.UNKNOWN, f"{gpu.name}: {unmonitored[gpu.uuid]}")

@@ -12,7 +12,7 @@ from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_gpu_plugin.health import health_report
 from nvdra_gpu_plugin.health.gpu_health import LOST_KEY, XID_KEY
 from nvdra_runtime.kubeletplugin.device_health import HealthStatus
-from nvdra_testing.hardware.gpus import h100
+from nvdra_testing.hardware.gpus import divisible, h100, mig_device
 
 EARLIER, LATER = (datetime(2026, 8, 7, 16, minute, tzinfo=UTC) for minute in (0, 5))
 XID_48 = DeviceTaint(key=XID_KEY, value="48", effect="NoSchedule", time_added=LATER)
@@ -26,7 +26,7 @@ UNMONITORED = {h100(3).uuid: "it does not report XIDs"}
 def found(
     state: DeviceState = USABLE, *taints: DeviceTaint, unmonitored: Any = None
 ) -> tuple[str, str]:
-    result = health_report.finding(h100(3), h100(3), state, taints, unmonitored or {})
+    result = health_report.finding(h100(3).name, h100(3), state, taints, unmonitored or {})
     return result.status.name, result.message
 
 
@@ -36,7 +36,7 @@ def test_a_gpu_that_nothing_is_known_against_is_healthy() -> None:
 
 
 def test_a_tainted_gpu_is_unhealthy_since_the_first_taint_and_the_reason_is_said() -> None:
-    result = health_report.finding(h100(3), h100(3), USABLE, (LOST, XID_48), UNMONITORED)
+    result = health_report.finding(h100(3).name, h100(3), USABLE, (LOST, XID_48), UNMONITORED)
     assert result.status is HealthStatus.UNHEALTHY
     assert result.message.startswith("gpu-3 has fallen off the bus: ")
     assert "; gpu-3 has reported XID 48: drain and reset it" in result.message
@@ -64,3 +64,12 @@ def test_without_a_driver_nothing_is_known() -> None:
 def test_of_a_gpu_that_does_not_report_xids_nothing_is_known() -> None:
     assert found(unmonitored=UNMONITORED) == ("UNKNOWN", "gpu-3: it does not report XIDs")
     assert found(replace(USABLE, faults=(HANGS,)), unmonitored=UNMONITORED)[0] == "UNHEALTHY"
+
+
+def test_what_can_be_made_on_a_gpu_is_known_before_a_pod_has_it_and_each_name_once() -> None:
+    gpu = divisible(3, (19, 0), (9, 4))
+    names = ("gpu-3-mig-1g10gb-19-0", "gpu-3-mig-3g40gb-9-4")
+    assert health_report.device_names(gpu) == ("gpu-3", *names)
+    made_by_hand = replace(gpu, mig_devices=(mig_device(gpu, 19, 0),))
+    assert health_report.device_names(made_by_hand) == names
+    assert health_report.device_names(h100(3)) == ("gpu-3",)
