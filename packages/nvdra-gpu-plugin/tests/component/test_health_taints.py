@@ -106,6 +106,41 @@ async def test_an_xid_that_an_administrator_ignores_taints_no_gpu(rig: Rig) -> N
     await tainted(rig, gpu_2=["gpu.nvidia.com/xid=95:NoSchedule"])
 
 
+async def test_an_ignored_xid_taints_no_gpu_after_a_restart_or_a_release(rig: Rig) -> None:
+    ignores = "--additional-xids-to-ignore=48"
+    xid_95 = ["gpu.nvidia.com/xid=95:NoSchedule"]
+    await started(rig, ignores)
+    rig.node.simctl("xid", "1", "48")
+    rig.node.simctl("xid", "2", "95")
+    await tainted(rig, gpu_2=xid_95)
+    await rig.stop()
+    await started(rig, ignores)
+    rig.node.simctl("xid", "3", "95")  # all GPUs are looked at side by side
+    await tainted(rig, gpu_2=xid_95, gpu_3=xid_95)
+    rig.command("release")
+    rig.command("resume")
+    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "the GPUs to be back")
+    rig.node.simctl("recovery", "4", "gpu_reset")
+    unknown = ["gpu.nvidia.com/xid=154:NoSchedule"]
+    await tainted(rig, gpu_2=xid_95, gpu_3=xid_95, gpu_4=unknown)
+    rig.node.simctl("xid", "1", "95")
+    await tainted(rig, gpu_1=xid_95, gpu_2=xid_95, gpu_3=xid_95, gpu_4=unknown)
+
+
+async def test_whoever_ignores_the_xid_of_a_tainted_gpu_and_restarts_the_plugin_has_it_offered(
+    rig: Rig,
+) -> None:
+    await started(rig)
+    rig.node.simctl("xid", "3", "48")
+    await tainted(rig, gpu_3=XID_48)
+    await rig.stop()
+    await started(rig, "--additional-xids-to-ignore=48")
+    await tainted(rig)
+    await rig.stop()
+    await started(rig)
+    await tainted(rig, gpu_3=XID_48)
+
+
 async def test_a_recovery_action_is_noticed_without_any_event(rig: Rig) -> None:
     """The plugin was away when it was reported."""
     rig.node.simctl("recovery", "5", "gpu_reset")

@@ -98,7 +98,8 @@ class GpuHealth(BaseModel):
 
     Attributes:
         cause: The last XID that may be the reason of a recovery.
-        ignored: The last XID that an administrator ignores.
+        ignored: The last XID that an administrator ignores. It is kept for as long as NVML asks
+            for a recovery, of which it is the reason unless there is a cause.
         recovery: It needs a recovery.
         loss: It is lost.
         ecc: Its memory had errors, and its driver cannot tell whether it needs a recovery.
@@ -144,24 +145,48 @@ def after_xid(
     return health.model_copy(update={"cause": Xid(number=xid, at=now)})
 
 
-def after_look(health: GpuHealth, look: Look, now: datetime) -> GpuHealth:
-    """The health after the GPU was looked at."""
+def with_ignored(health: GpuHealth, ignored: Collection[int]) -> GpuHealth:
+    """The health that an earlier process knew, by the XIDs that an administrator ignores now."""
+    xids = sorted(
+        (xid for xid in (health.cause, health.ignored) if xid is not None), key=lambda xid: xid.at
+    )
+    result = health.model_copy(update={"cause": None, "ignored": None})
+    for xid in xids:
+        result = after_xid(result, xid.number, xid.at, ignored)
+    if health.recovery is not None and health.recovery.value in map(str, ignored):
+        return result.model_copy(update={"recovery": None})  # the next look says what is left
+    return result
+
+
+def after_look(
+    health: GpuHealth, look: Look, now: datetime, ignored: Collection[int] = ()
+) -> GpuHealth:
+    """The health after the GPU was looked at.
+
+    Args:
+        health: The health before.
+        look: How the GPU is.
+        now: When it was looked at.
+        ignored: XIDs that an administrator ignores.
+    """
     loss = _after(health.loss, "" if look.is_lost else None, now)
     if look.is_lost:
         return health.model_copy(update={"loss": loss})
-    value = _recovery_value(health, look.recovery_action)
-    if look.recovery_action is None and health.loss is not None:
-        value = None  # a GPU that comes back was reset
+    is_back = health.loss is not None and health.loss.well_since is None
+    if is_back and look.recovery_action is None:
+        health = health.model_copy(update={"cause": None})  # a GPU that comes back was reset
+    value = _recovery_value(health, look.recovery_action, ignored)
     recovery = _after(health.recovery, value, now)
     has_healed = health.recovery is not None and recovery is None
     cause = None if has_healed else health.cause
-    ignored = None if has_healed else health.ignored
     if recovery is None:
-        cause, ignored = _recent(cause, now), _recent(ignored, now)
+        cause = _recent(cause, now)
+    # Not while NVML asks for a recovery: without the XID it would look like one of no known cause.
+    last_ignored = _recent(health.ignored, now) if look.recovery_action == 0 else health.ignored
     is_ecc = look.has_uncorrected_errors and look.recovery_action is None
     return GpuHealth(
         cause=cause,
-        ignored=ignored,
+        ignored=last_ignored,
         recovery=recovery,
         loss=loss,
         ecc=_after(health.ecc, _UNCORRECTED if is_ecc else None, now),
@@ -173,9 +198,10 @@ def after_look(health: GpuHealth, look: Look, now: datetime) -> GpuHealth:
 def after_administration(health: GpuHealth) -> GpuHealth:
     """The health after an administrator had the GPU: XIDs of before are no reason any more.
 
-    It matters for a driver that cannot tell what a GPU needs. Another one is asked.
+    It matters for a driver that cannot tell what a GPU needs. Another one is asked; an XID that is
+    ignored stays known for it, because the administrator may have reset nothing.
     """
-    return health.model_copy(update={"cause": None, "ignored": None})
+    return health.model_copy(update={"cause": None})
 
 
 def taints(
@@ -209,7 +235,7 @@ def taints(
     return tuple(sorted(found, key=lambda taint: taint.key))
 
 
-def _recovery_value(health: GpuHealth, action: int | None) -> str | None:
+def _recovery_value(health: GpuHealth, action: int | None, ignored: Collection[int]) -> str | None:
     """What a taint says of the GPU as it is now; None if it needs none."""
     if action == 0:
         return None
@@ -219,7 +245,7 @@ def _recovery_value(health: GpuHealth, action: int | None) -> str | None:
         return None
     if health.recovery is not None and health.recovery.well_since is None:
         return health.recovery.value
-    if health.ignored is not None:
+    if health.ignored is not None or RECOVERY_CHANGED_XID in ignored:
         return None
     return str(RECOVERY_CHANGED_XID)
 

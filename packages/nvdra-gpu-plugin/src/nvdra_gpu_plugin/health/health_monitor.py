@@ -83,6 +83,8 @@ class HealthMonitor:
         self._files = files
         self._clock = clock
         self._boot_id = ""
+        self._written: Mapping[GpuUUID, GpuHealth] = {}
+        self._write_error = ""
         self._attentive_looks = 0
         self._fabric: Mapping[GpuUUID, str] = {}
         self._fabric_due_at = 0.0
@@ -96,7 +98,12 @@ class HealthMonitor:
     async def restore(self, boot_id: str) -> None:
         """Go on with what an earlier process of this boot has known."""
         self._boot_id = boot_id
-        self.gpus = await self._files.run(health_file.read, self._plugin_dir, boot_id)
+        self._written = await self._files.run(health_file.read, self._plugin_dir, boot_id)
+        known = {
+            uuid: gpu_health.with_ignored(each, self._ignored_xids)
+            for uuid, each in self._written.items()
+        }
+        self.gpus = {uuid: each for uuid, each in known.items() if each != WELL}
 
     def taints(self, knows_none: bool) -> Taints:
         """The taints of each GPU that has some; `knows_none` as in `gpu_health.taints`."""
@@ -113,7 +120,14 @@ class HealthMonitor:
         """Take note of events, and look at the GPUs at once if they may be grave."""
         now, gpus = self._clock.now(), dict(self.gpus)
         for event in events:
-            LOG.v(2, "A GPU reports", uuid=event.gpu, type=event.type.name, xid=event.xid)
+            LOG.v(
+                2,
+                "A GPU reports",
+                uuid=event.gpu,
+                type=event.type.name,
+                xid=event.xid,
+                gpu_instance=event.gpu_instance,
+            )
             if event.type is EventType.XID and event.gpu is not None:
                 before = gpus.get(event.gpu, WELL)
                 gpus[event.gpu] = gpu_health.after_xid(before, event.xid, now, self._ignored_xids)
@@ -143,6 +157,7 @@ class HealthMonitor:
                 was_released = is_released
                 if not is_released and monitor.is_usable.is_set():
                     await self._look(monitor.probes)
+                await self._write()  # also what events have said while nobody looks
                 await timeouts.wait_for_event(self._woken, self._interval())
 
     async def _wake_when_changed(self, monitor: DeviceMonitor) -> None:
@@ -182,7 +197,7 @@ class HealthMonitor:
         after = {
             **before,
             **{
-                uuid: gpu_health.after_look(before.get(uuid, WELL), look, now)
+                uuid: gpu_health.after_look(before.get(uuid, WELL), look, now, self._ignored_xids)
                 for uuid, look in looks.items()
             },
         }
@@ -192,10 +207,18 @@ class HealthMonitor:
             self._notify()
 
     async def _write(self) -> None:
+        """Write what is known, unless the file has it."""
+        gpus = self.gpus
+        if gpus == self._written:
+            return
         try:
-            await self._files.run(health_file.write, self._plugin_dir, self._boot_id, self.gpus)
+            await self._files.run(health_file.write, self._plugin_dir, self._boot_id, gpus)
         except OSError as error:
-            LOG.warning("The health of GPUs cannot be written", error=str(error))
+            if str(error) != self._write_error:  # it is tried again after each look
+                LOG.warning("The health of GPUs cannot be written", error=str(error))
+            self._write_error = str(error)
+        else:
+            self._written, self._write_error = gpus, ""
 
     def _notify(self) -> None:
         for notify in self._on_change:

@@ -19,7 +19,7 @@ def after(*steps: int | Look, health: GpuHealth = WELL, ignored: tuple[int, ...]
     for seconds, step in enumerate(steps):
         now = START + timedelta(seconds=seconds)
         if isinstance(step, Look):
-            health = gpu_health.after_look(health, step, now)
+            health = gpu_health.after_look(health, step, now, ignored)
         else:
             health = gpu_health.after_xid(health, step, now, ignored)
     return health
@@ -78,6 +78,56 @@ def test_an_administrator_can_ignore_an_xid_although_nvml_asks_for_a_recovery() 
     assert taints(after(154, RESET, ignored=(154,))) == []
 
 
+def test_an_ignored_xid_is_ignored_for_as_long_as_nvml_asks_for_a_recovery() -> None:
+    steps = (48, *[RESET] * 70)
+    assert taints(after(*steps, ignored=(48,))) == []
+    assert taints(after(*steps, LOST, *[RESET] * 12, ignored=(48,))) == []
+    assert taints(after(*steps, 95, RESET, ignored=(48,))) == ["xid=95:NoSchedule"]
+    assert taints(after(*steps, NOTHING, RESET, ignored=(48,))) == ["xid=154:NoSchedule"]
+    assert after(*steps, NOTHING, ignored=(48,)) == WELL
+
+
+def test_an_ignored_xid_is_ignored_too_after_an_administrator_has_reset_nothing() -> None:
+    ignoring = gpu_health.after_administration(after(48, RESET, ignored=(48,)))
+    assert taints(after(*[RESET] * 70, health=ignoring, ignored=(48,))) == []
+
+
+def test_the_driver_may_take_its_time_until_it_asks_for_the_recovery_of_an_ignored_xid() -> None:
+    assert taints(after(95, RESET, 48, *[NOTHING] * 12, RESET, ignored=(48,))) == []
+
+
+def test_who_ignores_154_ignores_a_recovery_that_no_xid_is_known_for() -> None:
+    assert taints(after(RESET, ignored=(154,))) == []
+    assert taints(after(48, RESET, ignored=(154,))) == ["xid=48:NoSchedule"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "ignored_before", "ignored", "expected"),
+    [
+        ((48, RESET), (), (48,), []),
+        ((48, RESET), (48,), (), ["xid=48:NoSchedule"]),
+        ((48, RESET), (48,), (48, 62), []),
+        ((95, 48, RESET), (), (48,), []),  # the later one was taken for the cause
+        ((95, 48, RESET), (48,), (48,), ["xid=95:NoSchedule"]),
+        ((13, RESET), (13,), (), ["xid=154:NoSchedule"]),  # never a cause
+        ((RESET,), (), (154,), []),
+        ((LOST,), (), (48,), ["gpu-lost=:NoSchedule"]),
+    ],
+)
+def test_a_list_of_ignored_xids_that_was_changed_applies_to_what_is_known(
+    steps: tuple[int | Look, ...],
+    ignored_before: tuple[int, ...],
+    ignored: tuple[int, ...],
+    expected: list[str],
+) -> None:
+    before = after(*steps, ignored=ignored_before)
+    health = gpu_health.with_ignored(before, ignored)
+    last = steps[-1]
+    assert isinstance(last, Look)
+    assert taints(after(last, health=health, ignored=ignored)) == expected
+    assert set(taints(health)) <= set(expected), "also before the GPU is looked at"
+
+
 def test_an_xid_that_needed_nothing_is_not_the_reason_of_what_comes_later() -> None:
     assert taints(after(63, *[NOTHING] * 70, RESET)) == ["xid=154:NoSchedule"]
     assert taints(after(48, *[NOTHING] * 70, RESET, ignored=(48,))) == ["xid=154:NoSchedule"]
@@ -112,6 +162,11 @@ def test_an_administrator_who_resets_nothing_heals_nothing_where_the_driver_can_
 
 def test_a_lost_gpu_that_is_back_was_reset() -> None:
     assert taints(after(79, UNKNOWN, LOST, *[UNKNOWN] * 12)) == []
+    assert taints(after(79, LOST, *[UNKNOWN] * 20)) == []  # no look between XID and loss
+    assert taints(after(79, LOST, UNKNOWN, 63, UNKNOWN)) == [
+        "gpu-lost=:NoSchedule",
+        "xid=63:NoSchedule",
+    ]
 
 
 def test_a_gpu_that_reports_nothing_says_so_where_the_effect_is_known() -> None:
@@ -121,7 +176,7 @@ def test_a_gpu_that_reports_nothing_says_so_where_the_effect_is_known() -> None:
 
 
 def test_what_is_kept_for_the_next_process_is_read_as_it_was_written() -> None:
-    ill = after(48, RESET, LOST, 79, LOST)
+    ill = after(48, RESET, 62, LOST, 79, LOST, ignored=(62,))
     assert GpuHealth.model_validate_json(ill.model_dump_json()) == ill
 
 
