@@ -79,7 +79,7 @@ def test_an_administrator_can_ignore_an_xid_although_nvml_asks_for_a_recovery() 
 
 
 def test_an_ignored_xid_is_ignored_for_as_long_as_nvml_asks_for_a_recovery() -> None:
-    steps = (48, *[RESET] * 70)
+    steps: list[int | Look] = [48, *[RESET] * 70]
     assert taints(after(*steps, ignored=(48,))) == []
     assert taints(after(*steps, LOST, *[RESET] * 12, ignored=(48,))) == []
     assert taints(after(*steps, 95, RESET, ignored=(48,))) == ["xid=95:NoSchedule"]
