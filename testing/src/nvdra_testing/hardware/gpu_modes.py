@@ -10,8 +10,8 @@ from nvdra_testing.node.plugin import Node
 
 
 def gpu_instances(node: Node) -> list[tuple[int, str, int]]:
-    """GPU, profile and first slice of every GPU instance."""
-    found = json.loads(node.simctl("mig", "list", "--json"))
+    """GPU, profile and first slice of every GPU instance, with compute instances or without."""
+    found = json.loads(node.simctl("mig", "list", "--instances", "--json"))
     return sorted((int(each["gpu"]), str(each["profile"]), int(each["start"])) for each in found)
 
 

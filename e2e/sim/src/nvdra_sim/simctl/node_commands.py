@@ -31,7 +31,8 @@ def add_to(commands: Any) -> None:
 
 
 def _mig_list(given: argparse.Namespace) -> object:
-    return report.mig_devices(arguments.open_state(given))
+    state = arguments.open_state(given)
+    return report.gpu_instances(state) if given.instances else report.mig_devices(state)
 
 
 def _mig_create(given: argparse.Namespace) -> object:
@@ -122,11 +123,14 @@ def _add_mig(commands: Any) -> None:
         mig, "Shows and changes the MIG instances. The node file defines the initial ones."
     )
     actions = mig.add_subparsers(required=True, metavar="ACTION")
-    arguments.add_state(
-        arguments.add_command(
-            actions, "list", _mig_list, "list the MIG devices", "Lists the MIG devices."
-        )
+    listing = arguments.add_command(
+        actions, "list", _mig_list, "list the MIG devices", "Lists the MIG devices."
     )
+    arguments.add_state(listing)
+    listing.add_argument(
+        "--instances", action="store_true",
+        help="list the GPU instances instead, also those without compute instances",
+    )  # fmt: skip
     create = add_gpu_command(
         actions, "create", _mig_create, "create MIG instances",
         "Creates a GPU instance and compute instances in it, as nvidia-smi mig -cgi -C does.",

@@ -121,6 +121,23 @@ def mig_devices(state: State) -> list[Data]:
     ]
 
 
+def gpu_instances(state: State) -> list[Data]:
+    """All GPU instances, with the number of their compute instances, which may be none."""
+    now = state.snapshot()
+    return [
+        {
+            "gpu": gpu.index,
+            "gpu_instance": place,
+            "profile": _profile_name(gpu, record.profile),
+            "start": record.start,
+            "compute_instances": sum(1 for compute in record.compute if compute.in_use),
+        }
+        for gpu in state.description().gpus
+        for place, record in enumerate(now.tables[gpu.index].instances)
+        if record.in_use
+    ]
+
+
 def _profile_name(gpu: Gpu, profile_id: int) -> str:
     profiles = gpu.mig.table.profiles if gpu.mig else ()
     return next(profile.name for profile in profiles if profile.id == profile_id)

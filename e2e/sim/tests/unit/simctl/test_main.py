@@ -346,6 +346,15 @@ def test_mig_devices_are_listed(simulated: Commanded) -> None:
     assert all(row["uuid"].startswith("MIG-") for row in rows)
 
 
+def test_gpu_instances_are_listed_with_compute_instances_or_without(simulated: Commanded) -> None:
+    simulated("mig", "destroy", "0", "--gi", "3", "--ci", "0")
+    rows = simulated("mig", "list", "--instances")
+    assert [
+        (row["gpu"], row["gpu_instance"], row["profile"], row["start"], row["compute_instances"])
+        for row in rows
+    ] == [(0, 2, "3g.40gb", 4, 2), (0, 3, "2g.20gb", 0, 0)]
+
+
 def test_processes_come_and_go(simulated: Commanded) -> None:
     simulated("proc", "add", "0", "4711", "512", "--gi", "3", "--ci", "0")
     assert simulated("proc", "list") == [
