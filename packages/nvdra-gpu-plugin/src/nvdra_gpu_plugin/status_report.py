@@ -62,7 +62,9 @@ def _device(
         )
     ]
     state = "held" if holders else "free"
-    if isinstance(device, Gpu) and device.is_mig_enabled:
+    if isinstance(device, Gpu) and device.bare_instances:
+        state = "MIG mode with GPU instances without MIG devices, not offered as a whole"
+    elif isinstance(device, Gpu) and device.is_mig_enabled:
         state = "MIG mode without MIG devices, not offered"
     problem = problems.get(gpu.name) or problems.get(device.name, "")
     if problem:

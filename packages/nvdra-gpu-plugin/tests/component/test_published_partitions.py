@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from nvdra_testing.control_plane import apiserver
+from nvdra_testing.hardware.gpu_modes import gpu_instances
 from nvdra_testing.node import rig as rigs
 from nvdra_testing.node.rig import Rig
 
@@ -144,6 +145,53 @@ async def test_what_an_administrator_has_made_is_left_alone_and_subtracted(rig: 
     rig.node.destroy_mig_device(0, 2)
     await rig.wait_until(lambda: len(rig.devices()) == 8 * H100_DEVICES, "all of it", timeout_s=30)
     assert sets(rig)["gpu-0-counter-set"] == sets(rig)["gpu-1-counter-set"]
+
+
+async def test_an_instance_without_a_compute_instance_takes_its_room(rig: Rig) -> None:
+    rig.node.nvidia_smi("-i", "0", "-mig", "1")
+    rig.node.make_mig_device(0, "3g.40gb", 4, compute="")
+    await rig.start(GATE)
+    of_gpu_0 = {name for name in rig.devices() if re.match("gpu-0(-|$)", name)}
+    assert of_gpu_0 == {
+        *(f"gpu-0-mig-1g10gb-19-{start}" for start in range(4)),
+        *(f"gpu-0-mig-1g10gb-me-20-{start}" for start in range(4)),
+        *(f"gpu-0-mig-1g20gb-15-{start}" for start in (0, 2)),
+        *(f"gpu-0-mig-2g20gb-14-{start}" for start in (0, 2)),
+        "gpu-0-mig-3g40gb-9-0",
+        "gpu-0-mig-4g40gb-5-0",
+    }
+    left = sets(rig)["gpu-0-counter-set"]
+    assert [left[f"memory-slice-{number}"] for number in range(8)] == ["1"] * 4 + ["0"] * 4
+    assert "has no compute instance" in rig.process.log.read_text()
+
+
+@pytest.mark.soak
+async def test_such_an_instance_is_noticed_when_it_is_made_and_when_it_is_gone(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.nvidia_smi("-i", "0", "-mig", "1")
+    rig.node.make_mig_device(0, "3g.40gb", 4, compute="")
+    await rig.wait_until(lambda: "gpu-0" not in rig.devices(), "the instance", timeout_s=15)
+    assert sets(rig)["gpu-0-counter-set"]["memory-slice-4"] == "0"
+    rig.node.destroy_mig_device(0, 2)
+    await rig.wait_until(lambda: len(rig.devices()) == 8 * H100_DEVICES, "all of it", timeout_s=15)
+    assert sets(rig)["gpu-0-counter-set"] == sets(rig)["gpu-1-counter-set"]
+
+
+@pytest.mark.soak
+async def test_what_is_half_made_for_a_claim_is_no_change_of_the_node(rig: Rig) -> None:
+    await rig.start(GATE)
+    before = versions(rig)
+    create, destroy = "nvmlGpuInstanceCreateComputeInstance", "nvmlGpuInstanceDestroy"
+    rig.node.simctl("fault", "add", create, "--result", "UNKNOWN")
+    rig.node.simctl("fault", "add", destroy, "--result", "IN_USE")
+    claim = rig.create_claim("gpu-0-mig-3g40gb-9-4")
+    assert (await rig.dra.prepare([claim]))[claim.uid].error
+    looks = rig.node.nvml_calls("nvmlDeviceGetMaxMigDeviceCount")
+    await rig.wait_until(
+        lambda: rig.node.nvml_calls("nvmlDeviceGetMaxMigDeviceCount") >= looks + 2, "two looks"
+    )
+    assert gpu_instances(rig.node) == [(0, "3g.40gb", 4)]
+    assert versions(rig) == before
 
 
 A100 = {"overrides": {"gpus": [{"index": 0, "mig": {"mode": True}}]}}

@@ -121,18 +121,26 @@ def gpu_instances(nvml: Nvml, gpu: DeviceHandle, profile_index: int) -> Sequence
     Raises:
         NvmlError: The GPU does not answer.
     """
-    found = (ctypes.c_void_p * _MOST_INSTANCES)()
-    count = ctypes.c_uint(0)
     try:
         info = _profile_info(nvml, gpu, profile_index)
-        nvml.call(
-            "nvmlDeviceGetGpuInstances",
-            gpu.uuid,
-            gpu.pointer,
-            info.id,
-            found,
-            ctypes.byref(count),
-        )
+    except NvmlError as error:
+        if error.is_unsupported:
+            return ()
+        raise
+    return gpu_instances_of(nvml, gpu, int(info.id))
+
+
+def gpu_instances_of(nvml: Nvml, gpu: DeviceHandle, profile_id: int) -> Sequence[GpuInstance]:
+    """As `gpu_instances`, of a profile of the GPU whose id is known: one call less.
+
+    Raises:
+        NvmlError: The GPU does not answer, or the caller is not privileged.
+    """
+    found = (ctypes.c_void_p * _MOST_INSTANCES)()
+    count = ctypes.c_uint(0)
+    function = "nvmlDeviceGetGpuInstances"
+    try:
+        nvml.call(function, gpu.uuid, gpu.pointer, profile_id, found, ctypes.byref(count))
     except NvmlError as error:
         if error.is_unsupported:
             return ()

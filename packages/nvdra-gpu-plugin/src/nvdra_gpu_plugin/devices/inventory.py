@@ -86,6 +86,21 @@ class MigDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuInstance:
+    """A GPU instance: a part of a GPU, whose compute instances are MIG devices.
+
+    Attributes:
+        id: Ids are used again for other instances.
+        profile: What it has.
+        placement: Where it is.
+    """
+
+    id: int
+    profile: MigProfile
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
 class MigPartition:
     """A MIG device that can be made for a claim: a profile at a placement of a GPU.
 
@@ -147,6 +162,8 @@ class Gpu:
             Those that were made for claims are not among them.
         partitions: What can be made on it, in the order of names; none without `DynamicMIG`.
         withheld: MIG devices that exist and are not offered. They take room from partitions.
+        bare_instances: GPU instances without a compute instance, which are no MIG devices. They
+            take room all the same, unless a claim has had them made. None without partitions.
 
     Source: docs/reference/gpu-devices.md, "NVML calls for each GPU".
     """
@@ -168,6 +185,7 @@ class Gpu:
     mig_devices: tuple[MigDevice, ...] = ()
     partitions: tuple[MigPartition, ...] = ()
     withheld: tuple[MigDevice, ...] = ()
+    bare_instances: tuple[GpuInstance, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -179,10 +197,10 @@ class Gpu:
         """Whether it can be allocated as a whole.
 
         It cannot in MIG mode, unless the mode follows from what is allocated. While an
-        administrator's MIG devices exist, it stays in MIG mode.
+        administrator's instances exist, it stays in MIG mode.
         """
         if self.can_switch_mode:
-            return not (self.mig_devices or self.withheld)
+            return not (self.mig_devices or self.withheld or self.bare_instances)
         return not self.is_mig_enabled
 
     @property

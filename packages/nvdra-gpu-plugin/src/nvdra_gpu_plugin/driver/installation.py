@@ -92,13 +92,19 @@ def gpu_minor(host: Host, pci: PciAddress) -> int | None:
 
 
 def mig_instances(host: Host) -> frozenset[str]:
-    """The MIG instances that the kernel module lists, as paths: `gpu0/mig/gi1/ci0`.
+    """The MIG instances that the kernel module lists, as paths: `gpu0/mig/gi1`, `gpu0/mig/gi1/ci0`.
 
     It lists them as long as they exist, so that other paths mean that some were made or destroyed.
     """
     capabilities = host.proc / "driver/nvidia/capabilities"
-    found = capabilities.glob("gpu*/mig/gi*/ci*")
+    found = (*capabilities.glob("gpu*/mig/gi*"), *capabilities.glob("gpu*/mig/gi*/ci*"))
     return frozenset(str(path.relative_to(capabilities)) for path in found)
+
+
+def gpu_of_instance(path: str) -> int | None:
+    """The minor number of the GPU of an instance of `mig_instances`; None if it has none."""
+    number = path.partition("/")[0].removeprefix("gpu")
+    return int(number) if number.isdecimal() else None
 
 
 def device_nodes(directory: Path) -> DeviceNodes:

@@ -100,7 +100,7 @@ class DeviceMonitor:
         self._opening_since = 0.0
         self._must_rebuild_spec = True
         self._spec_state: SpecState | None = None
-        self._mig_instances: Collection[str] = frozenset()
+        self._mig_instances: frozenset[str] = frozenset()
         self._replaced_at: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._changed = asyncio.Condition()
@@ -245,14 +245,15 @@ class DeviceMonitor:
             self._session_tasks.append(group.create_task(watching, name="gpu events"))
 
     async def _check_mig_instances(self) -> None:
-        """Query GPUs at once whose MIG instances an administrator has made or destroyed."""
-        probes = [each for each in self.probes if each.gpu is not None and each.gpu.is_mig_enabled]
-        if not probes:
+        """Query GPUs at once whose MIG instances somebody has made or destroyed."""
+        gpus = [each.gpu for each in self.probes if each.gpu is not None]
+        if not any(gpu.is_mig_enabled or gpu.partitions for gpu in gpus):
             return
         found = await self._files.run(installation.mig_instances, self._host)
-        if found != self._mig_instances:
-            self._mig_instances = found
-            for probe in probes:
+        changed = {installation.gpu_of_instance(path) for path in found ^ self._mig_instances}
+        self._mig_instances = found
+        for probe in self.probes:
+            if probe.gpu is not None and probe.gpu.minor in changed:
                 probe.wake()
 
     def _note_change(self) -> None:

@@ -18,7 +18,7 @@ from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
 from nvdra_gpu_plugin.hardware import mig_discovery
-from nvdra_gpu_plugin.hardware.mig_discovery import Listing
+from nvdra_gpu_plugin.hardware.mig_discovery import Instances, Listing
 
 ARCHITECTURES: Final = {
     2: "Kepler",
@@ -53,11 +53,13 @@ class DiscoveredGpu(NamedTuple):
 
     Attributes:
         mig_devices: Its MIG devices as NVML lists them, to notice that they have changed.
+        instances: Its GPU instances, for the same.
     """
 
     gpu: Gpu
     handle: DeviceHandle
     mig_devices: Listing
+    instances: Instances = frozenset()
 
 
 def discover_gpu(
@@ -91,9 +93,11 @@ def discover_gpu(
         gpu = replace(gpu, partitions=partitions)
     if not gpu.is_mig_enabled:
         return DiscoveredGpu(gpu, handle, {})
+    instances = mig_discovery.list_instances(nvml, gpu, handle)
     listed = nvml_mig.list_devices(nvml, handle)
     described = mig_discovery.describe_devices(nvml, gpu, handle, listed)
-    return DiscoveredGpu(replace(gpu, mig_devices=described), handle, listed)
+    found = mig_discovery.with_instances(gpu, described, instances)
+    return DiscoveredGpu(found, handle, listed, instances)
 
 
 def _describe(nvml: Nvml, handle: DeviceHandle, host: Host, versions: DriverVersions) -> Gpu:

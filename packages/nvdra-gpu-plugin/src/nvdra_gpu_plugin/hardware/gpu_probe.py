@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
-from nvdra_api.ids import DeviceName, GpuUUID, PciAddress
+from nvdra_api.ids import DeviceName, GpuUUID, MigUUID, PciAddress
 from nvdra_runtime.node import nvml_fields, nvml_mig
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, FabricInfo, Nvml, NvmlError, ReturnCode
@@ -24,7 +24,7 @@ from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
 from nvdra_gpu_plugin.hardware import discovery, mig_discovery
 from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
-from nvdra_gpu_plugin.hardware.mig_discovery import InMigModeError, Listing
+from nvdra_gpu_plugin.hardware.mig_discovery import InMigModeError, Instances, Listing
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -108,6 +108,8 @@ class GpuProbe:
         self._mode = False
         self._finds_partitions = finds_partitions
         self._mig_devices: Listing = {}
+        self._instances: Instances = frozenset()
+        self._present: frozenset[tuple[int, int, MigUUID]] = frozenset()
         self._minor: int | None = None
         self._error = ""
         self._error_code = 0
@@ -274,6 +276,18 @@ class GpuProbe:
             raise NvmlError(ReturnCode.UNINITIALIZED, "fabric", "", "not described yet")
         return self._session.nvml.fabric_info(self.handle)
 
+    def has_lost(self, place: tuple[int, int], uuid: MigUUID) -> bool:
+        """Whether a MIG device that was made for a claim was not there at the last look.
+
+        It is not said of a claim that was not known at that look. Ask the GPU itself whether it is
+        so: the claim may just have been prepared.
+
+        Args:
+            place: As in `MadePlaces`.
+            uuid: What the device was called when it was made.
+        """
+        return place in self._made and (*place, uuid) not in self._present
+
     async def run(self, notify: Callable[[], None]) -> None:
         """Query the GPU again and again. Returns only if the GPU is not for compute.
 
@@ -349,7 +363,7 @@ class GpuProbe:
         )
 
     def _has_same_mode(self, handle: DeviceHandle, gpu: Gpu) -> bool:
-        """Whether the GPU is in the same mode with the same MIG devices. On the GPU's thread."""
+        """Whether the GPU is in the same mode with the same instances. On the GPU's thread."""
         nvml = self._session.nvml
         if nvml.is_mig_enabled(handle) != self._mode:
             return False
@@ -357,6 +371,8 @@ class GpuProbe:
             return False
         if not self._mode:
             return True
+        if mig_discovery.list_instances(nvml, gpu, handle) != self._instances:
+            return False
         listed, known = nvml_mig.list_devices(nvml, handle), self._mig_devices
         if dict(listed) != dict(known):
             return False
@@ -373,8 +389,11 @@ class GpuProbe:
         if isinstance(result.error, NvmlError) and result.error.is_driver_error:
             self._session.is_lost = True
         if result.found is not None:
-            found, self.handle, self._mig_devices = result.found
+            found, self.handle, self._mig_devices, self._instances = result.found
             self._mode, self._made = found.is_mig_enabled, result.made
+            self._present = frozenset(
+                (each.profile.id, each.placement.start, each.uuid) for each in found.mig_devices
+            )
             self.gpu = mig_discovery.without_made(found, result.made)
         elif self.handle is None and result.error is None:
             self.is_compute, self.gpu = False, None

@@ -8,19 +8,28 @@ These calls block: they run on the thread of the GPU.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nvdra_runtime.node import nvml_mig
+from nvdra_runtime.node import nvml_mig, nvml_mig_changes
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
 from nvdra_runtime.node.nvml_mig import MigAttributes, MigHandle, MigProfileInfo
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices import mig_profiles
-from nvdra_gpu_plugin.devices.inventory import Gpu, MadePlaces, MigDevice, MigPartition
+from nvdra_gpu_plugin.devices.inventory import (
+    Gpu,
+    GpuInstance,
+    MadePlaces,
+    MigDevice,
+    MigPartition,
+)
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
 
 LOG = logs.logger(__name__)
 
 Listing = Mapping[MigHandle, MigAttributes]
 """The MIG devices of a GPU, from `nvml_mig.list_devices`."""
+
+Instances = frozenset[GpuInstance]
+"""The GPU instances of a GPU, with compute instances or without."""
 
 
 class DeviceChangedError(Exception):
@@ -34,14 +43,38 @@ class InMigModeError(DeviceChangedError):
 def without_made(gpu: Gpu, made: MadePlaces) -> Gpu:
     """The GPU as an administrator has left it, without the MIG devices that claims have had made.
 
-    MIG mode that is switched as claims need it does not count either, so that the GPU is the same
-    value before, during and after such a claim.
+    One that is half made is without a compute instance, and is the claim's as well. MIG mode that
+    is switched as claims need it does not count either, so that the GPU is the same value before,
+    during and after such a claim.
     """
-    left = tuple(
-        mig for mig in gpu.mig_devices if (mig.profile.id, mig.placement.start) not in made
+    left = tuple(mig for mig in gpu.mig_devices if _place(mig) not in made)
+    bare = tuple(each for each in gpu.bare_instances if _place(each) not in made)
+    is_divided = gpu.is_mig_enabled and not (gpu.can_switch_mode and not (left or bare))
+    return replace(gpu, mig_devices=left, bare_instances=bare, is_mig_enabled=is_divided)
+
+
+def list_instances(nvml: Nvml, gpu: Gpu, handle: DeviceHandle) -> Instances:
+    """The GPU instances of a GPU in MIG mode; none are asked for where no partition is offered.
+
+    One call for each profile, and one for each instance. Call it before `nvml_mig.list_devices`: an
+    instance whose compute instance is made between the two is not taken for a bare one.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    profiles = {each.profile.id: each.profile for each in gpu.partitions}
+    return frozenset(
+        GpuInstance(each.id, profile, Placement(each.start, each.size))
+        for profile in profiles.values()
+        for each in nvml_mig_changes.gpu_instances_of(nvml, handle, profile.id)
     )
-    is_divided = gpu.is_mig_enabled and not (gpu.can_switch_mode and not left)
-    return replace(gpu, mig_devices=left, is_mig_enabled=is_divided)
+
+
+def with_instances(gpu: Gpu, devices: tuple[MigDevice, ...], instances: Instances) -> Gpu:
+    """The GPU with what exists on it: its MIG devices, and GPU instances that have none."""
+    divided = {mig.gpu_instance for mig in devices}
+    bare = sorted((each for each in instances if each.id not in divided), key=lambda each: each.id)
+    return replace(gpu, mig_devices=devices, bare_instances=tuple(bare))
 
 
 def describe_devices(
@@ -122,6 +155,11 @@ def verify_device(nvml: Nvml, gpu: DeviceHandle, device: MigDevice, listed: List
             if each.uuid == device.uuid and attributes == former:
                 return
     raise DeviceChangedError("does not exist any more: it was destroyed")
+
+
+def _place(existing: MigDevice | GpuInstance) -> tuple[int, int]:
+    """As in `MadePlaces`."""
+    return existing.profile.id, existing.placement.start
 
 
 def _ask_partitions(nvml: Nvml, gpu: Gpu, handle: DeviceHandle) -> tuple[MigPartition, ...]:

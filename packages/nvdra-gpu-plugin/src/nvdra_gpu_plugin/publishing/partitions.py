@@ -46,8 +46,8 @@ Amounts = Mapping[str, int]
 def counter_set(gpu: Gpu) -> CounterSet:
     """What the GPU has to share: its engines and memory, and its memory slices one by one.
 
-    Of what a profile has, the counter is the most that any partition has. What MIG devices use that
-    an administrator has made is missing.
+    Of what a profile has, the counter is the most that any partition has. What GPU instances use
+    that an administrator has made is missing.
 
     Args:
         gpu: A GPU with partitions.
@@ -128,14 +128,16 @@ def _all(gpu: Gpu) -> Amounts:
 
 
 def _left(gpu: Gpu) -> Amounts:
-    """The same without what MIG devices use that an administrator has made.
+    """The same without what GPU instances use that an administrator has made.
 
-    Those of one GPU instance use it together.
+    The MIG devices of one use it together, and one without any is in the way as well.
     """
     used: Tally[str] = Tally()
-    existing = (*gpu.mig_devices, *gpu.withheld)
-    for mig in {each.gpu_instance: each for each in existing}.values():
-        used.update(_consumed(mig.profile, mig.placement))
+    devices = (*gpu.mig_devices, *gpu.withheld)
+    taken = {each.gpu_instance: (each.profile, each.placement) for each in devices}
+    taken |= {each.id: (each.profile, each.placement) for each in gpu.bare_instances}
+    for profile, placement in taken.values():
+        used.update(_consumed(profile, placement))
     return {name: max(0, amount - used[name]) for name, amount in _all(gpu).items()}
 
 

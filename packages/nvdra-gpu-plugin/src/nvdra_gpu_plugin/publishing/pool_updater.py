@@ -282,5 +282,14 @@ def _log_devices(inventory: Inventory) -> None:
                 gpu=gpu.name,
                 uuid=gpu.uuid,
             )
+        for bare in gpu.bare_instances:
+            LOG.warning(
+                "A MIG GPU instance that no claim has made has no compute instance: it is not "
+                "offered, and nothing that overlaps it is",
+                gpu=gpu.name,
+                uuid=gpu.uuid,
+                gpu_instance=bare.id,
+                profile=bare.profile.name,
+            )
         for device in gpu.devices:
             LOG.v(4, f"About to announce device {device.name}", uuid=device.uuid, pci=device.pci)

@@ -3,8 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import pynvml
 import pytest
+from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.inventory import Gpu
+from nvdra_gpu_plugin.devices.mig_profiles import Placement
+from nvdra_gpu_plugin.hardware import mig_changes, mig_discovery
+from nvdra_runtime.node.nvml import Nvml
 from nvdra_testing.hardware import mig_oracle
 from nvdra_testing.hardware.mig_oracle import MigOracle, Place
 
@@ -25,6 +30,21 @@ def test_everything_that_nvidia_documents_can_be_made_and_nothing_else(
     found = places(describe(model, mig=MIG))
     assert len(found) == len(set(found))
     assert set(found) == MigOracle.of(model).places
+
+
+@pytest.mark.parametrize("model", SIMULATED)
+def test_everything_that_is_listed_can_be_made_and_destroyed(
+    describe: Callable[..., Gpu], model: str
+) -> None:
+    gpu = describe(model, mig=MIG)
+    nvml = Nvml(pynvml, lambda *_: None)
+    handle = nvml.handle_by_index(0)
+    for partition in gpu.partitions:
+        step = device_identity.make_mig_device(partition)
+        made = step.model_copy(update={"made": mig_changes.make(nvml, handle, step)})
+        assert mig_changes.exists(nvml, handle, made)
+        mig_changes.destroy(nvml, handle, made)
+        assert not mig_changes.exists(nvml, handle, made)
 
 
 def test_partitions_are_in_the_order_of_their_names(describe: Callable[..., Gpu]) -> None:
@@ -65,3 +85,27 @@ def test_what_cannot_change_is_not_asked_again(describe: Callable[..., Gpu]) -> 
     assert places(again) == places(gpu)
     assert {each.parent_minor for each in again.partitions} == {3}
     assert again.partitions[0].name.startswith("gpu-3-mig-")
+
+
+THEIRS = [
+    {"profile": "1g.10gb", "start": 0, "compute": ["1c"]},
+    {"profile": "2g.20gb", "start": 2},
+    {"profile": "3g.40gb", "start": 4},
+]
+
+
+def test_instances_without_a_compute_instance_are_told_apart(describe: Callable[..., Gpu]) -> None:
+    gpu = describe("h100", mig={"mode": True, "instances": THEIRS})
+    assert [mig.name for mig in gpu.mig_devices] == ["gpu-0-mig-1g10gb-19-0"]
+    found = {each.profile.name: each.placement for each in gpu.bare_instances}
+    assert found == {"2g.20gb": Placement(2, 2), "3g.40gb": Placement(4, 4)}
+    assert not gpu.offers_whole
+
+
+def test_a_half_made_device_of_a_claim_is_the_claims(describe: Callable[..., Gpu]) -> None:
+    gpu = describe("h100", mig={"mode": True, "instances": THEIRS[1:]})
+    ours = mig_discovery.without_made(gpu, frozenset({(14, 2), (9, 4)}))
+    assert ours == describe("h100")
+    one = mig_discovery.without_made(gpu, frozenset({(14, 2)}))
+    assert [each.placement.start for each in one.bare_instances] == [4]
+    assert one.is_mig_enabled

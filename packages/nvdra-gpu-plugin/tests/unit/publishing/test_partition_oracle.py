@@ -2,7 +2,7 @@
 
 For every GPU, 500 sequences of claims and releases are allocated by the scheduler's rules. At every
 step, each device that it considers is also asked of NVIDIA's tables. In half of the sequences an
-administrator has made a MIG device before.
+administrator has made a MIG device before, or a GPU instance alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,13 @@ from typing import Final
 import pytest
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import MigUUID, NodeName
-from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory, MigDevice, MigPartition
+from nvdra_gpu_plugin.devices.inventory import (
+    Gpu,
+    GpuInstance,
+    Inventory,
+    MigDevice,
+    MigPartition,
+)
 from nvdra_gpu_plugin.publishing import layout
 from nvdra_runtime.resourceslices import arrangement
 from nvdra_runtime.resourceslices.pool import Pool
@@ -69,6 +75,11 @@ def with_device(gpu: Gpu, made: MigPartition) -> Gpu:
     return replace(gpu, mig_devices=(device,))
 
 
+def with_bare_instance(gpu: Gpu, made: MigPartition) -> Gpu:
+    """The GPU with a GPU instance without a compute instance that an administrator has made."""
+    return replace(gpu, bare_instances=(GpuInstance(1, made.profile, made.placement),))
+
+
 def pool_of(gpu: Gpu) -> Pool:
     inventory = Inventory((gpu,))
     limits = arrangement.SPLIT
@@ -88,7 +99,8 @@ class History:
         self._has_room = cache(oracle.has_room)
         self._places = {str(each.name): place_of(each) for each in gpu.partitions}
         self._whole = str(gpu.name)
-        self._theirs = [Place(each.profile.name, each.placement.start) for each in gpu.mig_devices]
+        existing: tuple[MigDevice | GpuInstance, ...] = (*gpu.mig_devices, *gpu.bare_instances)
+        self._theirs = [Place(each.profile.name, each.placement.start) for each in existing]
         theirs = {str(each.name) for each in gpu.mig_devices}
         names = [name for name in self._places if name not in theirs]
         by_profile = [
@@ -132,14 +144,15 @@ def test_the_counters_allow_what_the_hardware_allows(
     empty = gpu_of(describe, model)
 
     @cache
-    def variant(theirs: int | None) -> tuple[Gpu, Pool]:
-        gpu = empty if theirs is None else with_device(empty, empty.partitions[theirs])
+    def variant(theirs: int | None, has_device: bool) -> tuple[Gpu, Pool]:
+        make = with_device if has_device else with_bare_instance
+        gpu = empty if theirs is None else make(empty, empty.partitions[theirs])
         return gpu, pool_of(gpu)
 
     for seed in range(SEQUENCES):
         random = Random(f"{model}/{seed}")
         theirs = random.randrange(len(empty.partitions)) if seed % 2 else None
-        History(oracle, *variant(theirs), random).run()
+        History(oracle, *variant(theirs, seed % 4 == 1), random).run()
 
 
 @pytest.mark.parametrize("model", mig_oracle.gpus())
@@ -155,3 +168,6 @@ def test_what_is_not_published_could_not_be_made(describe: Callable[..., Gpu], m
             for place in oracle.places - {place_of(made)}
             if not oracle.has_room([place_of(made)], place)
         }
+        pool = pool_of(with_bare_instance(empty, made))
+        alone = CounterAllocator(pool).devices
+        assert set(alone) == set(names) - {str(empty.name), str(made.name)}
