@@ -284,6 +284,14 @@ MUTANTS: Final = (
         (f"{_UNIT}/publishing/test_partition_oracle.py",),
     ),
     Mutant(
+        "partitions: a GPU instance without a compute instance takes no room",
+        f"{_PLUGIN}/publishing/partitions.py",
+        "for each in gpu.bare_instances}",
+        "for each in gpu.bare_instances[:0]}",
+        "Pods are allocated what the hardware refuses, and never start.",
+        (f"{_UNIT}/publishing/test_partition_oracle.py",),
+    ),
+    Mutant(
         "shares: one excludes nobody",
         f"{_PLUGIN}/devices/device_use.py",
         "    return DeviceUse(own, found.parts, shares=found.whole)",
@@ -402,6 +410,14 @@ MUTANTS: Final = (
         "",
         "Files of claims that are not prepared pile up.",
         (f"{_UNIT}/claims/test_claim_metadata.py",),
+    ),
+    Mutant(
+        "recovery: a foreign instance in the place of a destroyed device is adopted",
+        f"{_PLUGIN}/claims/claim_steps.py",
+        "            await self._changes.run(step.gpu, step.device, mig_changes.check_place, step)",
+        "            pass",
+        "An administrator's MIG device is given to a claim, and destroyed with it.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
     ),
     Mutant(
         "verification: monitoring switches MIG mode off",

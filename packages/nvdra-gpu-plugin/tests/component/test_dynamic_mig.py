@@ -4,14 +4,20 @@ import asyncio
 import json
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
+from nvdra_api.quantity import Quantity
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_testing.hardware import driver_installation
 from nvdra_testing.hardware.gpu_modes import gpu_instances, is_in_mig_mode
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
+from nvdra_testing.node import plugin
 from nvdra_testing.node.rig import Rig, cdi_edits, cdi_names
 
 GATE = "--feature-gates=DynamicMIG=true"
@@ -275,6 +281,119 @@ async def test_a_gpu_that_is_lost_meanwhile_keeps_the_record_until_it_is_back(ri
     assert_nothing_is_left(rig)
 
 
+@pytest.mark.soak
+async def test_a_gpu_that_is_lost_between_its_two_instances_leaves_nothing(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.simctl("fault", "add", CREATE_COMPUTE, "--delay-ms", "-1")
+    claim = rig.create_claim(LARGE)
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(rig.dra.prepare([claim]))
+        await rig.wait_until(
+            lambda: gpu_instances(rig.node) == [(0, "3g.40gb", 4)],
+            "the GPU instance",
+        )
+        rig.node.simctl("gpu", "lose", "0")
+        rig.node.simctl("fault", "rm", "all")
+    assert call.result()[claim.uid].error.startswith("DeviceUnhealthy: ")
+    assert claim.uid not in rig.recorded_claims()
+    assert started_records(rig) == {claim.uid}, "its place is the claim's until it is undone"
+    other, _ = await prepared(rig, "gpu-1-mig-3g40gb-9-4")
+    await unprepare(rig, other)
+    rig.node.simctl("gpu", "restore", "0")
+    await rig.wait_until(lambda: not started_records(rig), "the roll-back", timeout_s=30)
+    assert_nothing_is_left(rig)
+    await rig.wait_until(lambda: WHOLE in rig.devices(), "the GPU", timeout_s=30)
+    claim, _ = await prepared(rig, LARGE)
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+CLIENT = """
+import ctypes, sys, pynvml
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+pynvml.nvmlInit()
+pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))
+print("ready", flush=True)
+input()
+"""
+
+
+@contextmanager
+def client_of_first_gpu(rig: Rig) -> Iterator[None]:
+    """Another process that has the first GPU open, such as an exporter of metrics."""
+    library = str(next(rig.node.roots.driver.rglob("libnvidia-ml.so.1")))
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", CLIENT, library], **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield
+        process.communicate("\n")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "rig", [("dgx-h100", {"mig": {"switch_blocked_by_clients": "all"}})], indirect=True
+)
+async def test_while_a_program_keeps_the_gpu_from_being_switched_the_claim_says_so(
+    rig: Rig,
+) -> None:
+    await rig.start(f"{GATE},NVMLDeviceHealthCheck=true")
+    with client_of_first_gpu(rig):
+        claim, answer = await prepare(rig, LARGE)
+        assert answer.error.startswith("DeviceInUse: ")
+        assert "a program uses the GPU" in answer.error
+        assert "DCGM" in answer.error
+        assert_nothing_is_left(rig)
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+MIG_MODE = {"overrides": {"gpus": [{"index": 0, "mig": {"mode": True}}]}}
+BOARDS = [
+    pytest.param(("a30", MIG_MODE), id="a30"),
+    pytest.param("rtx-pro-6000", id="rtx-pro-6000"),
+    *(
+        pytest.param(rig, id=name, marks=pytest.mark.soak)
+        for name, rig in {
+            "a100": ("dgx-a100", MIG_MODE),
+            "h200": "hgx-h200",
+            "b200": "b200",
+            "gb200": "gb200-nvl72",
+        }.items()
+    ),
+]
+
+
+def kinds_of_partitions(rig: Rig) -> list[str]:
+    """Of what can be made on one GPU: the smallest, the largest, and one of `+me` and `+gfx`."""
+    first = min(name for name in rig.devices() if "-mig-" in name).partition("-mig-")[0]
+    found = {
+        name: Quantity.parse(device["capacity"]["memory"]["value"])
+        for name, device in rig.devices().items()
+        if name.startswith(f"{first}-mig-")
+    }
+    ends = [min(found, key=lambda name: found[name]), max(found, key=lambda name: found[name])]
+    special = (next((name for name in found if mark in name), "") for mark in ("-me-", "-gfx-"))
+    return [*dict.fromkeys(filter(None, (*ends, *special)))]
+
+
+@pytest.mark.parametrize("rig", BOARDS, indirect=True)
+async def test_on_every_board_what_is_published_can_be_made(rig: Rig) -> None:
+    await rig.start(GATE)
+    for device in kinds_of_partitions(rig):
+        claim, answer = await prepared(rig, device)
+        ((_, profile, start),) = gpu_instances(rig.node)
+        assert device.endswith(f"-{start}")
+        assert rig.devices()[device]["attributes"]["profile"]["string"] == profile
+        nodes = [each["path"] for each in cdi_edits(rig, cdi_names(answer)[0])["deviceNodes"]]
+        assert len([node for node in nodes if "nvidia-caps" in node]) == 2
+        await unprepare(rig, claim)
+        assert gpu_instances(rig.node) == []
+    assert rig.recorded_claims() == {}
+    assert own_specs(rig) == []
+
+
 async def test_an_instance_of_an_administrator_is_left_alone_and_named(rig: Rig) -> None:
     await rig.start(GATE)
     rig.node.nvidia_smi("-i", "0", "-mig", "1")
@@ -377,6 +496,106 @@ async def test_after_a_reboot_the_device_is_there_again_without_a_call(rig: Rig)
     await rig.wait_until(lambda: gpu_instances(rig.node) == [(0, "3g.40gb", 4)], "the device")
     await rig.wait_until(lambda: bool(own_specs(rig)), "the spec")
     assert cdi_edits(rig, cdi_names(before)[0])["deviceNodes"]
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+FRESH: dict[str, Any] = {"mig": {"uuid": "fresh"}}
+"""NVML gives each MIG device that is made another UUID."""
+
+
+def uuid_made(rig: Rig) -> str:
+    """The UUID of the one MIG device that there is."""
+    (made,) = json.loads(rig.node.simctl("mig", "list", "--json"))
+    return str(made["uuid"])
+
+
+def uuid_in_status(rig: Rig, claim: ClaimRef) -> str:
+    """The UUID of the one device of a claim, as its status has it; empty if it has none."""
+    path = f"{plugin.claims_path(claim.namespace)}/{claim.name}"
+    status = rig.server.request("GET", path)["status"]
+    return "".join(each["data"]["uuid"] for each in status.get("devices") or ())
+
+
+def uuid_in_record(rig: Rig) -> str:
+    (record,) = rig.recorded_claims().values()
+    (device,) = json.loads(record)["devices"]
+    return str(device["uuid"])
+
+
+async def renewed(rig: Rig, claim: ClaimRef, former: str) -> None:
+    """Wait until the claim has a MIG device that is called otherwise, and says so everywhere."""
+    await rig.wait_until(lambda: gpu_instances(rig.node) == [(0, "3g.40gb", 4)], "the device")
+    assert uuid_made(rig) != former
+    await rig.wait_until(lambda: uuid_in_record(rig) == uuid_made(rig), "the record")
+    await rig.wait_until(lambda: uuid_in_status(rig, claim) == uuid_made(rig), "the status")
+
+
+@pytest.mark.parametrize("rig", [("dgx-h100", FRESH)], indirect=True)
+async def test_after_a_reboot_with_another_uuid_the_claim_says_so(rig: Rig) -> None:
+    await rig.start(GATE)
+    other, _ = await prepared(rig, SMALL)  # after the reboot, the first device is another one
+    await unprepare(rig, other)
+    claim, before = await prepared(rig, LARGE, pod_uid="p")
+    former = uuid_made(rig)
+    await rig.wait_until(lambda: uuid_in_status(rig, claim) == former, "the status")
+    rig.process.stop(signal.SIGKILL)
+    driver_installation.reboot(rig.node, mig=FRESH["mig"])
+    await start_again(rig)
+    await renewed(rig, claim, former)
+    await rig.wait_until(lambda: bool(own_specs(rig)), "the spec")
+    assert cdi_edits(rig, cdi_names(before)[0])["deviceNodes"]
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    assert not rig.events("DeviceUnhealthy"), "a reboot is nobody's fault"
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+def told_kinds(rig: Rig, device: str) -> set[str]:
+    """About which objects there are Events that say that the device was destroyed."""
+    return {
+        event["involvedObject"]["kind"]
+        for event in rig.events("DeviceUnhealthy")
+        if event["message"].startswith(f"{device}, made for a claim")
+    }
+
+
+@pytest.mark.parametrize("rig", [("dgx-h100", FRESH)], indirect=True)
+async def test_a_device_that_somebody_destroys_is_made_again_and_its_pod_is_told(rig: Rig) -> None:
+    await rig.start(GATE)
+    published = rig.slices()
+    claim, before = await prepared(rig, LARGE)
+    former = uuid_made(rig)
+    rig.node.destroy_mig_device(0, 2)
+    assert gpu_instances(rig.node) == []
+    await renewed(rig, claim, former)
+    await rig.wait_until(
+        lambda: told_kinds(rig, LARGE) == {"ResourceClaim", "Pod", "Node"}, "the Events"
+    )
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    assert rig.slices() == published
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+@pytest.mark.soak
+async def test_a_destroyed_device_whose_place_is_taken_is_made_again_when_it_is_free(
+    rig: Rig,
+) -> None:
+    await rig.start(GATE)
+    claim, before = await prepared(rig, LARGE)
+    rig.node.destroy_mig_device(0, 2)
+    rig.node.make_mig_device(0, "2g.20gb", 4)
+    await rig.wait_until(lambda: bool(rig.events("UnknownDevice")), "the Event of the Node")
+    (event,) = rig.events("UnknownDevice")
+    assert "which no claim has made" in event["message"]
+    answer = (await rig.dra.prepare([claim]))[claim.uid]
+    assert answer.error.startswith("UnknownDevice: ")
+    assert gpu_instances(rig.node) == [(0, "2g.20gb", 4)]
+    (theirs,) = json.loads(rig.node.simctl("mig", "list", "--json"))
+    rig.node.destroy_mig_device(0, theirs["gpu_instance"])
+    await rig.wait_until(lambda: gpu_instances(rig.node) == [(0, "3g.40gb", 4)], "the device")
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
     await unprepare(rig, claim)
     assert_nothing_is_left(rig)

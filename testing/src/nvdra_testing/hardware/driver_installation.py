@@ -26,16 +26,18 @@ def install_driver(
     uvm_loaded: bool = True,
     settings: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    mig: Mapping[str, Any] | None = None,
 ) -> None:
     """Install a driver version for the GPUs of a profile, replacing the installed driver.
 
-    `settings` and `overrides` are the sections `node` and `overrides` of a node file. Without
-    `uvm_loaded` there is no nvidia-uvm yet.
+    `settings`, `overrides` and `mig` are the sections `node`, `overrides` and `mig` of a node file.
+    Without `uvm_loaded` there is no nvidia-uvm yet.
     """
     sections = {
         "node": {"visibility": "all", **(settings or {})},
         "driver": {"version": version, "uvm_loaded": uvm_loaded},
         "overrides": dict(overrides or {}),
+        "mig": dict(mig or {}),
     }
     installation.install(
         node_config.from_profile(profile, node.name, sections),
@@ -64,6 +66,7 @@ def reboot(
     uvm_major: int = 507,
     uvm_loaded: bool = True,
     overrides: Mapping[str, Any] | None = None,
+    mig: Mapping[str, Any] | None = None,
     is_cdi_kept: bool = False,
 ) -> None:
     """Reboot a node whose processes have ended: another boot id, /run is empty.
@@ -76,6 +79,7 @@ def reboot(
         uvm_loaded: Whether it is loaded already.
         overrides: What has become of the GPUs, as in a node file: `{"gpus": [{"index": 0,
             "minor": 1}]}`.
+        mig: How MIG behaves, as in a node file.
         is_cdi_kept: Whether the CDI directory is on a disk, not on a tmpfs.
     """
     booted = {"boot_id": str(uuid4()), "majors": {"nvidia-uvm": uvm_major}}
@@ -86,6 +90,7 @@ def reboot(
         uvm_loaded=uvm_loaded,
         settings=booted,
         overrides=overrides,
+        mig=mig,
     )
     if not is_cdi_kept:
         shutil.rmtree(node.cdi, ignore_errors=True)

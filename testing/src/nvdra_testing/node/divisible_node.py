@@ -14,7 +14,7 @@ from typing import Any
 
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import ClaimUID, DeviceName, NodeName
-from nvdra_api.resource.claims import ResourceClaim
+from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from nvdra_cdi.nvidia.options import Options
 from nvdra_gpu_plugin.cdi import node_spec
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
@@ -150,12 +150,14 @@ class Plugin:
         index: Their index.
         snapshot: The GPUs as the plugin knows them.
         reported: The texts of Events of the Node.
+        told: Those of claims and their pods.
     """
 
     def __init__(self, node: DivisibleNode, store: RecordStore, threads: WorkerGroup) -> None:
         self.index = GpuClaimIndex()
         self.prepared = PreparedClaims(store, GpuClaimRecord, lambda *_: None, self.index)
         self.reported: list[str] = []
+        self.told: list[str] = []
         clock, files = _Clock(), threads.start_worker("files")
         updater: Any = None  # nothing inspects this node
         sessions = NvmlSessions(threads.start_worker("nvml"), lambda *_: None)
@@ -201,7 +203,7 @@ class Plugin:
         )
         self.gate = PrepareGate(DeviceWaitQueue(self.prepared.wait_removed))
         replanner = Replanner(gpus, self.prepared, metadata)
-        events: Any = self  # `emit` is all that it needs
+        events: Any = self  # `emit` and `emit_for_claim` are all that it needs
         self.recovery = StepRecovery(
             NODE, gpus, self.steps, specs, files, self.prepared, replanner, self.gate, events
         )
@@ -226,6 +228,13 @@ class Plugin:
         """As `EventRecorder.emit`."""
         del about, kind
         self.reported.append(f"{reason}: {text}")
+
+    def emit_for_claim(
+        self, ref: ClaimRef, claim: object, kind: str, reason: str, text: str
+    ) -> None:
+        """As `EventRecorder.emit_for_claim`."""
+        del claim, kind
+        self.told.append(f"{ref.uid}: {reason}: {text}")
 
     async def prepare(
         self, *devices: str, uid: str = "uid-1", is_admin: bool = False

@@ -16,7 +16,7 @@ from typing import Final
 from uuid import uuid4
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
-from nvdra_api.ids import ClaimUID, GpuUUID
+from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID
 from nvdra_cdi.errors import CDIError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.node.host import Host
@@ -52,6 +52,10 @@ _FILES_TIMEOUT_S: Final = 10.0
 """For a spec, whatever is left of the caller's time: work that has begun is finished."""
 
 
+NoteDestroyed = Callable[[GpuClaimRecord, Sequence[DeviceName]], None]
+"""Called with a claim, and which of its devices are gone."""
+
+
 class ClaimSteps:
     """The steps of one node's claims."""
 
@@ -80,6 +84,14 @@ class ClaimSteps:
         self._telemetry = telemetry
         self._waiting_until: dict[ClaimUID, float] = {}
         self._busy: Counter[ClaimUID] = Counter()
+        self._on_destroyed: list[NoteDestroyed] = []
+
+    def on_destroyed(self, notify: NoteDestroyed) -> None:
+        """Call `notify` when devices that were made for a prepared claim are found to be gone.
+
+        It is called before they are made again, and again as long as that has not begun.
+        """
+        self._on_destroyed.append(notify)
 
     async def prepare(
         self, record: GpuClaimRecord, verify: Callable[[], Awaitable[None]]
@@ -138,17 +150,21 @@ class ClaimSteps:
     async def restore(self, record: GpuClaimRecord) -> GpuClaimRecord:
         """Do the steps of a prepared claim again, if what they did is gone, as after a reboot.
 
+        It may be gone without one: somebody has destroyed a MIG device that the claim holds.
+
         Raises:
             DaemonStartingError: Everything else is done. Wait without a lock, and call this again.
             DriverError: A step failed. The claim stays prepared, and this can be repeated.
         """
         if not record.steps:
             return record
-        is_done = await self._is_done(record)
+        undone = await self._undone_steps(record)
+        is_done = not undone and record.steps_boot == self._prepared_claims.boot_id
         if is_done and await self._daemons.are_ready(record):
             await self._write_spec(record)
             return record
         if not is_done:
+            await self._check_destroyed(record, undone)
             record = await self._redo(record)
         done = await self._daemons.start(record)
         await self._write_spec(done)
@@ -159,6 +175,23 @@ class ClaimSteps:
             devices=[step.device for step in done.steps],
         )
         return done
+
+    async def _check_destroyed(self, record: GpuClaimRecord, undone: Sequence[Step]) -> None:
+        """Say which MIG devices somebody has destroyed, and check that their places are free.
+
+        What a reboot has ended is checked by `_inspect`, and nobody runs who could miss it.
+
+        Raises:
+            PermanentError: `UnknownDevice`: an instance of somebody else is in a place.
+        """
+        if record.steps_boot != self._prepared_claims.boot_id:
+            return
+        gone = [each for each in undone if isinstance(each, MakeMigDevice) and each.made]
+        if gone:
+            for notify in self._on_destroyed:
+                notify(record, [step.device for step in gone])
+        for step in gone:
+            await self._changes.run(step.gpu, step.device, mig_changes.check_place, step)
 
     async def _redo(self, record: GpuClaimRecord) -> GpuClaimRecord:
         """Do the steps of a prepared claim again that change GPUs."""
@@ -223,6 +256,20 @@ class ClaimSteps:
             each
             for each in self._prepared_claims.started
             if each.uid not in self._busy and not self._is_awaited(each.uid)
+        ]
+
+    @property
+    def without_devices(self) -> list[ClaimUID]:
+        """The prepared claims whose MIG devices were not all there when their GPUs were looked at.
+
+        `restore` asks the GPUs whether it is so, before it does anything.
+        """
+        return [
+            record.uid
+            for record in self._prepared_claims.values()
+            if any(map(self._gpus.has_lost, record.made))
+            and record.uid not in self._busy
+            and not self._prepared_claims.is_started(record.uid)
         ]
 
     async def without_daemons(self) -> list[ClaimUID]:
@@ -348,14 +395,11 @@ class ClaimSteps:
         await run(step.gpu, step.device, mig_changes.destroy, step)
         return step.model_copy(update={"made": None})
 
-    async def _is_done(self, record: GpuClaimRecord) -> bool:
-        """Whether the steps that change GPUs are done."""
+    async def _undone_steps(self, record: GpuClaimRecord) -> Sequence[Step]:
+        """The steps that change GPUs and are not in force: in another boot, all of them."""
         if record.steps_boot != self._prepared_claims.boot_id:
-            return False
-        for step in record.gpu_steps:
-            if not await self._is_step_done(step):
-                return False
-        return True
+            return record.gpu_steps
+        return [step for step in record.gpu_steps if not await self._is_step_done(step)]
 
     async def _is_step_done(self, step: Step) -> bool:
         match step:

@@ -3,16 +3,17 @@
 Records that are `started` although nothing works on them are rolled back. The steps of prepared
 claims are done again, if what they did is gone: kubelets before 1.37 do not prepare such a claim
 again. It happens as soon as the hardware is known, before a claim of the same GPU is answered, and
-is repeated until it succeeds.
+is repeated until it succeeds. A MIG device that somebody has destroyed below a claim is made again,
+too, and the claim and its pods are told: what runs has lost it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason
-from nvdra_api.ids import ClaimUID, NodeName, PciAddress
+from nvdra_api.ids import ClaimUID, DeviceName, NodeName, PciAddress
 from nvdra_cdi.errors import CDIError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
@@ -37,6 +38,13 @@ _INTERVAL_S: Final = 10.0
 _LOCK_TIMEOUT_S: Final = 10.0
 _DAEMONS_TIMEOUT_S: Final = 60.0
 """After a reboot the kubelet starts the pod of an MPS daemon along with all others."""
+
+_DESTROYED: Final = (
+    "{}, made for a claim that holds it, was destroyed by somebody else (nvidia-smi mig, the GPU "
+    "Operator's MIG manager, a reset of the GPU); it is made again if its place is free, but "
+    "containers that run have lost it: restart them or delete the pod, and leave the MIG devices "
+    "of this GPU to claims"
+)
 
 
 class StepRecovery:
@@ -69,9 +77,11 @@ class StepRecovery:
         self._gate = gate
         self._events = events
         self._reported: dict[ClaimUID, str] = {}
+        self._destroyed: dict[ClaimUID, Sequence[DeviceName]] = {}
         self._starting: asyncio.Queue[DaemonStartingError] = asyncio.Queue()
         self._awaited: set[ClaimUID] = set()
         self._is_complete = False
+        steps.on_destroyed(self._report_destroyed)
 
     async def roll_back_others(
         self, wanted: GpuClaimRecord, gpus: Collection[PciAddress], deadline: float
@@ -95,7 +105,9 @@ class StepRecovery:
             current = self._prepared_claims.get(record.uid)
             if current is None or self._prepared_claims.is_started(record.uid):
                 return record  # it was unprepared meanwhile
-            return await self._steps.restore(current)
+            done = await self._steps.restore(current)
+        self._destroyed.pop(record.uid, None)
+        return done
 
     async def run(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
         """Recover claims as soon as the hardware is known or changes. Run until cancelled."""
@@ -115,6 +127,8 @@ class StepRecovery:
                     self._is_complete = False
             else:
                 await self._recover([record.uid for record in self._steps.left_over])
+                if not await self._recover(self._steps.without_devices):
+                    self._is_complete = False
                 with suppress(DriverError):  # the disk does not respond
                     await self._recover(await self._steps.without_daemons())
             with suppress(TimeoutError):
@@ -137,6 +151,8 @@ class StepRecovery:
         """Recover these claims. Returns whether all are as they should be."""
         for uid in self._reported.keys() - self._prepared_claims.keys():
             del self._reported[uid]
+        for uid in self._destroyed.keys() - self._prepared_claims.keys():
+            del self._destroyed[uid]
         if not claims:
             return True
         if self._gpus.snapshot is None or not self._gate.is_open:
@@ -166,6 +182,7 @@ class StepRecovery:
                 self._report(record, error)
             return False
         self._reported.pop(uid, None)
+        self._destroyed.pop(uid, None)
         return True
 
     async def _await_daemons(self) -> None:
@@ -211,6 +228,21 @@ class StepRecovery:
             )
         else:
             await self._steps.restore(record)
+
+    def _report_destroyed(self, record: GpuClaimRecord, devices: Sequence[DeviceName]) -> None:
+        """Report once that devices are gone, as Events of claim, pods and Node, and in the log."""
+        if self._destroyed.get(record.uid) == devices:
+            return
+        self._destroyed[record.uid] = devices
+        LOG.warning(
+            "MIG devices that were made for a claim are gone: somebody has destroyed them",
+            claim=str(record.ref),
+            devices=devices,
+        )
+        text = _DESTROYED.format(", ".join(devices))
+        self._events.emit_for_claim(record.ref, None, "Warning", Reason.DEVICE_UNHEALTHY, text)
+        node = (node_reference(self._node),)
+        self._events.emit(node, "Warning", Reason.DEVICE_UNHEALTHY, text)
 
     def _report(self, record: GpuClaimRecord, error: DriverError) -> None:
         """Report a failure once, in the log and as an Event of the Node."""

@@ -79,6 +79,23 @@ def exists(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> bool:
     return found is not None and found.uuid == made.uuid
 
 
+def check_place(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
+    """Return only if a MIG device that was made and is gone can be made again where it was.
+
+    What is left of it is no obstacle: its GPU instance, if only the compute instance is gone.
+
+    Raises:
+        PermanentError: `UnknownDevice`: an instance of somebody else is there by now.
+        NvmlError: The GPU does not answer.
+    """
+    if step.made is None or not nvml.is_mig_enabled(gpu):
+        return
+    rest = _made_instance(nvml, gpu, step, step.made)
+    for each in _instances(nvml, gpu):
+        if _overlaps(each, step) and (rest is None or each.id != rest.id):
+            raise _taken(step, each)
+
+
 def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
     """Destroy the MIG device, as far as it was made, and leave MIG mode with the last instance.
 

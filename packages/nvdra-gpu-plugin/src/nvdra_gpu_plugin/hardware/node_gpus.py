@@ -7,6 +7,7 @@ from nvdra_api.errors import PermanentError, Reason, RetryableError
 from nvdra_api.ids import DeviceName, DeviceUUID
 
 from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.steps import MakeMigDevice
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
@@ -56,6 +57,20 @@ class NodeGpus:
     def recent_generations(self) -> Collection[str]:
         """Generations that a claim may just be prepared from, although no record names them yet."""
         return self._monitor.recent_generations
+
+    def has_lost(self, step: MakeMigDevice) -> bool:
+        """Whether a MIG device that was made for a claim was not there at the last look.
+
+        Ask the GPU itself whether it is so: the claim may just have been prepared.
+        """
+        if step.made is None:
+            return False
+        place, uuid = (step.profile_id, step.start), step.made.uuid
+        return any(
+            probe.has_lost(place, uuid)
+            for probe in self._monitor.probes
+            if probe.gpu is not None and probe.gpu.uuid == step.gpu
+        )
 
     async def changed_since(self, serial: int) -> int:
         """Wait until `state` is newer than `serial`, and return its serial number."""

@@ -206,6 +206,69 @@ async def test_a_device_that_somebody_destroyed_is_made_again(node: DivisibleNod
         assert node.places == [(2, 4, 1)]
 
 
+async def test_who_uses_a_device_that_was_destroyed_is_told_once(node: DivisibleNode) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE, OTHER)
+        assert plugin.told == plugin.reported == []
+        node.gpus[0].instances.clear()
+        node.pynvml.failures[CREATE] = [999]
+        for _ in range(2):
+            await plugin.recovery._recover([UID])
+        assert node.places == [(2, 4, 1), (2, 4, 1)]
+        (text,) = plugin.told
+        assert text.startswith(f"{UID}: DeviceUnhealthy: {LARGE}, made for a claim")
+        assert OTHER not in text
+        assert len(plugin.reported) == 2, "and that it could not be made again at first"
+        node.gpus[1].instances.clear()
+        await plugin.recovery._recover([UID])
+        assert len(plugin.told) == 2
+        await plugin.unprepare()
+        assert node.is_clean()
+
+
+async def test_after_a_reboot_nobody_is_told_that_devices_were_destroyed(
+    node: DivisibleNode,
+) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+    node.reboot()
+    async with node.opened() as plugin:
+        await plugin.recovery._recover([UID])
+        assert node.places == [(2, 4, 1)]
+        assert plugin.told == plugin.reported == []
+
+
+@pytest.mark.parametrize("index", [2, 1], ids=["the same profile", "another one"])
+async def test_what_somebody_has_made_in_the_place_of_a_destroyed_device_is_left_alone(
+    node: DivisibleNode, index: int
+) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        node.gpus[0].instances.clear()
+        theirs = node.gpus[0].add(index, 4)
+        theirs.computes[0].uuid = "MIG-theirs"
+        for _ in range(2):
+            assert not await plugin.recovery._recover([UID])
+        assert node.places == [(index, 4, 1)]
+        assert len(plugin.told) == 1
+        assert "which no claim has made" in plugin.reported[-1]
+        node.gpus[0].instances.clear()
+        assert await plugin.recovery._recover([UID])
+        assert node.places == [(2, 4, 1)]
+        await plugin.unprepare()
+        assert node.is_clean()
+
+
+async def test_of_a_device_that_is_half_destroyed_the_rest_is_used(node: DivisibleNode) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        node.gpus[0].instances[2].computes.clear()
+        await plugin.recovery._recover([UID])
+        assert node.places == [(2, 4, 1)]
+        assert node.pynvml.changes.count(CREATE) == 1
+        assert len(plugin.told) == 1
+
+
 async def test_a_foreign_instance_is_neither_adopted_nor_destroyed(node: DivisibleNode) -> None:
     node.gpus[0].add(2, 4)
     async with node.opened() as plugin:
