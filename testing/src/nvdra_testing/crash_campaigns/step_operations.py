@@ -1,4 +1,4 @@
-"""Operations that change hardware: MIG devices are made, GPUs shared by time or by MPS.
+"""Operations that change hardware: MIG mode, MIG devices, GPUs shared by time or by MPS.
 
 Each strike begins on hardware as it was installed, and must end with it. Calls on the simulated
 hardware's own files are no points: a kill lets the kernel finish what a call of NVML has begun.
@@ -40,12 +40,16 @@ class ChangingClaim:
         device: The device that is allocated to it.
         changed: What `hardware` finds while it is prepared.
         config: The entries of its allocation's config.
+        killed_in: A fault rule that kills the plugin when its prepare has changed something.
+        is_divided: Whether its GPU is in MIG mode before, with no instances.
     """
 
     name: str
     device: str
     changed: Mapping[str, Any]
     config: Sequence[Mapping[str, Any]] = ()
+    killed_in: Sequence[str] = ()
+    is_divided: bool = False
 
     def create(self, sandbox: PluginSandbox) -> ClaimRef:
         """Create the claim in the API server."""
@@ -65,19 +69,31 @@ MIG_DEVICE = ChangingClaim(
     "a MIG device",
     "gpu-0-mig-1g10gb-19-0",
     {**AS_INSTALLED, "instances": [(0, "1g.10gb", 0)], "MIG mode": True},
+    killed_in=("nvmlGpuInstanceCreateComputeInstance", "--abort"),
 )
 SHARED_GPU = ChangingClaim(
     "a GPU shared by time",
     "gpu-1",
     {**AS_INSTALLED, "time slice": "Long"},
     plugin.shared_by_time("Long"),
+    # A GPU is verified before its time slice is set and after it.
+    killed_in=("nvmlDeviceGetMemoryInfo", "--gpu=1", "--abort", "--after-calls=1"),
 )
 GPU_WITH_DAEMON = ChangingClaim(
     "a GPU shared by MPS",
     "gpu-1",
     {**AS_INSTALLED, "is exclusive": True, "daemons": 1},
     plugin.shared_by_mps(),
+    killed_in=("nvmlDeviceSetComputeMode", "--abort", "--do-work"),
 )
+MIG_DEVICE_WITH_DAEMON = ChangingClaim(
+    "a MIG device shared by MPS",
+    MIG_DEVICE.device,
+    {**MIG_DEVICE.changed, "daemons": 1},
+    plugin.shared_by_mps("MigDeviceConfig"),
+)
+GPU_IN_MIG_MODE = ChangingClaim("a whole GPU in MIG mode", "gpu-0", AS_INSTALLED, is_divided=True)
+"""Its prepare switches MIG mode off, and its unprepare leaves it so."""
 
 
 def hardware(sandbox: PluginSandbox) -> Mapping[str, Any]:
@@ -101,6 +117,7 @@ class _OneClaim(Operation):
     def __init__(self, asked: ChangingClaim) -> None:
         self.name = f"{self.name} {asked.name}"
         self._asked = asked
+        self._before = {**AS_INSTALLED, "MIG mode": asked.is_divided}
         self._calls: dict[PluginSandbox, InterruptedCall] = {}
 
     async def prepare_sandbox(self, sandbox: PluginSandbox) -> None:
@@ -109,13 +126,15 @@ class _OneClaim(Operation):
 
     async def arrange(self, sandbox: PluginSandbox) -> None:
         await _install_and_start(sandbox)
+        if self._asked.is_divided:
+            await asyncio.to_thread(sandbox.node.nvidia_smi, "-i", "0", "-mig", "1")
         self._calls[sandbox] = InterruptedCall(self._asked.create(sandbox))
 
     def check_interrupted(self, sandbox: PluginSandbox) -> None:
         """Hardware that was changed for a claim has a record, without which it stays so."""
         claim = self._calls[sandbox].claim
         known = node_checks.records(sandbox).keys() | node_checks.started_claims(sandbox)
-        is_changed = hardware(sandbox) != AS_INSTALLED
+        is_changed = hardware(sandbox) not in (AS_INSTALLED, self._before)
         assert claim.uid in known or not is_changed, "changed hardware of a claim without a record"
 
     async def check_recovery(self, sandbox: PluginSandbox) -> str:
@@ -173,6 +192,10 @@ class StartAfterReboot(_OneClaim):
         await super().arrange(sandbox)
         await kubelet_calls.prepare(sandbox, self._calls[sandbox].claim)
         await sandbox.kill()
+        await self.reboot(sandbox)
+
+    async def reboot(self, sandbox: PluginSandbox) -> None:
+        """Reboot the node, whose plugin is dead."""
         sandbox.reboot()
 
     async def perform(self, sandbox: PluginSandbox) -> None:
@@ -184,14 +207,18 @@ class StartAfterReboot(_OneClaim):
 
 
 class StartAfterKilledPrepare(_OneClaim):
-    """The start that undoes what a plugin had begun when it was killed in a call of NVML."""
+    """The start that undoes what a plugin had begun when it was killed in a call of NVML.
+
+    The GPUs are in persistence mode: without it they lose their settings with their last client.
+    """
 
     name = "start that undoes"
     is_start = True
 
     async def arrange(self, sandbox: PluginSandbox) -> None:
         await super().arrange(sandbox)
-        sandbox.node.simctl("fault", "add", "nvmlGpuInstanceCreateComputeInstance", "--abort")
+        gpu_modes.keep_settings(sandbox.node)
+        sandbox.node.simctl("fault", "add", *self._asked.killed_in)
         with contextlib.suppress(grpc.aio.AioRpcError):
             await kubelet_calls.prepare(sandbox, self._calls[sandbox].claim)
         await sandbox.wait_dead()
@@ -247,6 +274,18 @@ class PrepareWithDaemon(_WithDaemon, PrepareWithSteps):
 
 class UnprepareWithDaemon(_WithDaemon, UnprepareWithSteps):
     """The only claim of a node, whose daemon is ended and deleted."""
+
+
+class StartAfterRebootWithDaemon(_WithDaemon, StartAfterReboot):
+    """The start that lets the daemon of a claim run again, on a GPU that is prepared for it."""
+
+    async def reboot(self, sandbox: PluginSandbox) -> None:
+        await asyncio.to_thread(self._pods[sandbox].reboot)
+        await super().reboot(sandbox)
+
+
+class StartAfterKilledPrepareWithDaemon(_WithDaemon, StartAfterKilledPrepare):
+    """The start that undoes what was done to a GPU before its daemon was started."""
 
 
 async def _install_and_start(sandbox: PluginSandbox) -> None:

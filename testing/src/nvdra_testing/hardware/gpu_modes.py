@@ -6,6 +6,8 @@ Read with the programs of an administrator, not with the plugin's own code.
 import json
 import re
 
+from nvdra_sim.state_file import state
+
 from nvdra_testing.node.plugin import Node
 
 
@@ -30,6 +32,14 @@ def time_slice(node: Node, gpu: int) -> str:
 def is_exclusive(node: Node, gpu: int) -> bool:
     """Whether one process alone may compute on a GPU."""
     return _queried(node, gpu, "compute_mode") == "Exclusive_Process"
+
+
+def keep_settings(node: Node) -> None:
+    """Switch persistence mode on for all GPUs, as nvidia-persistenced does."""
+    hardware = state.load(node.state_path)
+    with hardware.transaction() as now:
+        for gpu in hardware.description().gpus:
+            now.gpus[gpu.index].persistence = 1
 
 
 def _queried(node: Node, gpu: int, field: str) -> str:

@@ -47,13 +47,17 @@ class Node:
     kubelet: Path
     cdi: Path
 
+    @property
+    def state_path(self) -> Path:
+        """The file with the state of the simulated hardware."""
+        return next(self.roots.driver.glob("lib/firmware/nvidia/*/gsp_nvdra_sim.bin"))
+
     def simctl(self, *command: str) -> str:
         """What nvdra-simctl prints for the node: `node.simctl("gpu", "lose", "0")`.
 
         It runs in this process: a program would take a third of a second to start.
         """
-        path = next(self.roots.driver.glob("lib/firmware/nvidia/*/gsp_nvdra_sim.bin"))
-        return simctl.output_of([*command, f"--state={path}"])
+        return simctl.output_of([*command, f"--state={self.state_path}"])
 
     def nvml_calls(self, function: str) -> int:
         """How often a function of NVML was called on the node."""
