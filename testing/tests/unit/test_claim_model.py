@@ -3,6 +3,7 @@
 import pytest
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
+from nvdra_testing.crash_campaigns import claim_model
 from nvdra_testing.crash_campaigns.claim_model import ClaimModel, ModelClaim, PrepareAnswer
 
 REFUSAL = "DeviceInUse: gpu-0 is held by claim default/a"
@@ -96,3 +97,48 @@ def test_an_admin_claim_is_beside_any_other(books: ClaimModel) -> None:
 def test_another_answer_for_the_same_claim_is_noticed(books: ClaimModel, first: ModelClaim) -> None:
     with pytest.raises(AssertionError, match="in another way"):
         books.check_prepare([first], {first.ref.uid: PrepareAnswer("", first.devices, b"other")})
+
+
+def test_shares_that_want_other_time_slices_exclude_each_other(books: ClaimModel) -> None:
+    one, other, same = (claim(name, "gpu-1") for name in "bcd")
+    one.shares, other.shares, same.shares = ("1",), ("2",), ("3",)
+    one.interval = same.interval = "Long"
+    assert one.excludes(other)
+    assert not one.excludes(same)
+
+
+def test_a_claim_of_a_gpu_that_is_lost_must_be_refused(
+    books: ClaimModel, first: ModelClaim
+) -> None:
+    books.away = {"gpu-0"}
+    answered(books, first, "DeviceUnhealthy: gpu-0 does not work")
+    with pytest.raises(AssertionError, match="do not work"):
+        answered(books, first)
+    with pytest.raises(AssertionError, match="was answered Internal"):
+        answered(books, first, "Internal: oops")
+
+
+def test_an_unprepare_is_put_off_by_a_gpu_that_does_not_work_and_by_nothing_else(
+    books: ClaimModel, first: ModelClaim
+) -> None:
+    with pytest.raises(AssertionError, match="could not be unprepared"):
+        books.put_off(first, "DeviceUnhealthy: gpu-0")
+    books.away = {"gpu-0"}
+    books.put_off(first, "DeviceUnhealthy: gpu-0")
+    books.check_records([], ["uid-a"])
+    assert books.undoing == {first}
+    assert books.is_uncertain(claim("b", "gpu-0"))
+    books.check_records([])
+    assert not books.undoing
+
+
+def test_steps_that_nobody_undoes_are_noticed(books: ClaimModel) -> None:
+    with pytest.raises(AssertionError, match="neither done nor undone"):
+        books.check_records(["uid-a"], ["uid-b"])
+
+
+def test_the_gpus_of_a_claim_with_one_that_does_not_work_are_unsettled() -> None:
+    both, other = claim("a", "gpu-0-mig-1g10gb-19-0", "gpu-1"), claim("b", "gpu-2")
+    books = ClaimModel(prepared={both, other}, away={"gpu-1"})
+    assert books.unsettled_gpus == {"gpu-0", "gpu-1"}
+    assert claim_model.instance_of("gpu-0-mig-1g10gb-19-0") == ("1g.10gb", 0)

@@ -4,6 +4,7 @@ The model is told the requests and answers, and checks whether the answers and t
 can be right. It has no side effects.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ SLICES = {"1g10gb": 1, "1g20gb": 2, "2g20gb": 2, "3g40gb": 4, "4g40gb": 4, "7g80
 """How many of them a MIG device takes, by its profile."""
 
 GONE_REASONS = ("ClaimNotFound", "ClaimUIDChanged")
+NOT_WORKING_REASONS = ("DeviceUnhealthy", "UnknownDevice", "DeadlineExceeded", "DeviceInUse")
+"""What a claim is answered whose GPU is lost or unplugged, or is being cleared by a retry."""
 
 
 @dataclass(eq=False)
@@ -26,6 +29,9 @@ class ModelClaim:
         devices: The devices that are allocated to it, in order.
         is_admin: Whether it has adminAccess and so conflicts with no other claim.
         shares: The share IDs of its devices, in order; empty if it has whole devices.
+        interval: The time slice of its GPUs while it is prepared; empty if it asks for none.
+        has_daemon: Whether its devices are shared by MPS.
+        made: Those of its devices that are made for it.
         answer: The first successful answer; all others must be the same.
     """
 
@@ -33,19 +39,45 @@ class ModelClaim:
     devices: tuple[str, ...]
     is_admin: bool
     shares: tuple[str, ...] = ()
+    interval: str = ""
+    has_daemon: bool = False
+    made: tuple[str, ...] = ()
     answer: bytes = b""
 
     def __repr__(self) -> str:
         kind = " admin" if self.is_admin else " share" if self.shares else ""
+        kind += f" by time ({self.interval})" if self.interval else ""
+        kind += " by MPS" if self.has_daemon else ""
         return f"<{self.ref.name} {'+'.join(self.devices)}{kind}>"
+
+    @property
+    def gpus(self) -> set[str]:
+        """The whole GPUs that it has devices of."""
+        return {gpu_of(device) for device in self.devices}
+
+    @property
+    def has_own_spec(self) -> bool:
+        """Whether a CDI spec describes its devices alone."""
+        return bool(self.made) or self.has_daemon
 
     def excludes(self, other: "ModelClaim") -> bool:
         """Whether the two claims cannot be prepared at the same time."""
         if self is other or self.is_admin or other.is_admin:
             return False
         if self.shares and other.shares and set(self.shares).isdisjoint(other.shares):
-            return False
+            return self.interval != other.interval and bool(self.gpus & other.gpus)
         return not parts(self.devices).isdisjoint(parts(other.devices))
+
+
+def gpu_of(device: str) -> str:
+    """The GPU of a device: `gpu-1` of `gpu-1-mig-1g10gb-19-0`."""
+    return device.partition("-mig-")[0]
+
+
+def instance_of(device: str) -> tuple[str, int]:
+    """The profile and the first memory slice of a MIG device's GPU instance."""
+    profile, *_, start = device.partition("-mig-")[2].split("-")
+    return re.sub(r"g(?=\d)", "g.", profile), int(start)
 
 
 def parts(devices: Iterable[str]) -> set[tuple[str, int]]:
@@ -69,11 +101,33 @@ class ClaimModel:
         existing: The claims in the API server.
         prepared: The claims that were prepared and not unprepared since.
         known_to_kubelet: The claims that the kubelet knows; no cleanup may remove them.
+        undoing: The claims whose unprepare has failed, because a GPU does not work. The plugin goes
+            on by itself when it does.
+        away: The GPUs that are lost or unplugged.
     """
 
     existing: set[ModelClaim] = field(default_factory=set)
     prepared: set[ModelClaim] = field(default_factory=set)
     known_to_kubelet: set[ModelClaim] = field(default_factory=set)
+    undoing: set[ModelClaim] = field(default_factory=set)
+    away: set[str] = field(default_factory=set)
+
+    def is_away(self, claim: ModelClaim) -> bool:
+        """Whether a GPU of the claim does not work."""
+        return bool(claim.gpus & self.away)
+
+    def is_uncertain(self, claim: ModelClaim) -> bool:
+        """Whether it depends on the moment if the claim can be prepared."""
+        return any(claim.excludes(other) for other in self.undoing - {claim})
+
+    @property
+    def unsettled_gpus(self) -> set[str]:
+        """The GPUs that need not be as the prepared claims want them.
+
+        They do not work, or share a claim with one that does not.
+        """
+        held = self.prepared | self.undoing
+        return self.away.union(*(claim.gpus for claim in held if self.is_away(claim)))
 
     def is_orphan(self, claim: ModelClaim) -> bool:
         """Whether the plugin may remove a prepared claim at any time."""
@@ -87,18 +141,41 @@ class ClaimModel:
         """Whether a conflicting claim will not be removed by a cleanup."""
         return any(not self.is_orphan(other) for other in self.conflicting_claims(claim))
 
-    def check_records(self, uids: Collection[str]) -> None:
-        """Compare with the records on disk; orphans may have been removed in the meantime."""
+    def check_records(self, uids: Collection[str], started: Collection[str] = ()) -> None:
+        """Compare with the records on disk; orphans may have been removed in the meantime.
+
+        Args:
+            uids: The claims that have a record.
+            started: Those that have one of steps that are to be undone, as it was read afterwards.
+        """
         held = {claim.ref.uid: claim for claim in self.prepared}
         assert held.keys() >= set(uids), f"recorded, held by nobody: {set(uids) - held.keys()}"
         for uid, claim in held.items():
             if uid not in uids:
                 assert self.is_orphan(claim), f"{claim} was answered and has no record"
                 self.prepared.remove(claim)
+                if uid in started:
+                    self.undoing.add(claim)
+        self.undoing = {claim for claim in self.undoing if claim.ref.uid in started}
+        known = self.undoing | {claim for claim in self.prepared if self.is_orphan(claim)}
+        unknown = set(started) - {claim.ref.uid for claim in known}
+        assert not unknown, f"begun and neither done nor undone: {unknown}"
         twice = [
             {one, other} for one in self.prepared for other in self.prepared if one.excludes(other)
         ]
         assert not twice, f"held twice: {twice}"
+
+    def forget(self, claim: ModelClaim) -> None:
+        """Note that the claim is unprepared."""
+        self.prepared.discard(claim)
+        self.undoing.discard(claim)
+
+    def put_off(self, claim: ModelClaim, error: str) -> None:
+        """Note that the claim could not be unprepared, which only a GPU can be the reason of."""
+        assert self.is_away(claim), f"{claim} could not be unprepared: {error}"
+        if claim in self.prepared:
+            self.prepared.discard(claim)
+            self.undoing.add(claim)
 
     def check_prepare(
         self, claims: Iterable[ModelClaim], answers: Mapping[str, "PrepareAnswer"]
@@ -112,17 +189,22 @@ class ClaimModel:
         # Conflicts are checked on the records: an orphan may have been removed for one of them.
         for claim in asked:
             error = answers[claim.ref.uid].error
-            if error and claim in before:
+            if error and (self.is_away(claim) or self.is_uncertain(claim)):
+                allowed = (*NOT_WORKING_REASONS, *GONE_REASONS)
+                assert error.startswith(allowed), f"{claim}, of {self.away}, was answered {error}"
+            elif error and claim in before:
                 assert self.is_orphan(claim), f"{claim} is held and was answered {error}"
             elif error:
                 self._check_failure(claim, error)
 
     def _check_success(self, claim: ModelClaim, answer: "PrepareAnswer") -> None:
         assert claim in self.prepared or claim in self.existing, f"{claim} is gone and was prepared"
+        assert not self.is_away(claim), f"{claim} was prepared, although {self.away} do not work"
         assert answer.devices == claim.devices, f"{claim} was given {answer.devices}"
         assert answer.shares == claim.shares, f"{claim} was given shares {answer.shares}"
         assert claim.answer in (b"", answer.wire), f"{claim} was answered in another way before"
         claim.answer = answer.wire
+        self.undoing.discard(claim)
         self.prepared.add(claim)
 
     def _check_failure(self, claim: ModelClaim, error: str) -> None:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -117,6 +117,7 @@ class PluginSandbox:
         specs: The CDI specs of an idle node, by file name.
         pid: The process id of the plugin, also when strace runs it.
         is_dirty: Whether there may be leftovers that a new sequence must not find.
+        may_lack: Devices that it need not offer, because their GPU does not work.
     """
 
     server: ApiServer
@@ -131,6 +132,7 @@ class PluginSandbox:
     specs: Mapping[str, bytes] = field(default_factory=dict)
     pid: int = 0
     is_dirty: bool = True
+    may_lack: Set[str] = frozenset()
 
     @property
     def trace_names(self) -> points.TraceNames:
@@ -249,11 +251,9 @@ class PluginSandbox:
         """What is wrong with the node's slices; empty if nothing is."""
         specs = [slice_["spec"] for slice_ in self.slices()]
         offered = sorted(device["name"] for spec in specs for device in spec.get("devices", []))
-        if offered != sorted(self.tested.devices):
-            missing, more = (
-                set(self.tested.devices) - {*offered},
-                {*offered} - {*self.tested.devices},
-            )
+        wanted = {*self.tested.devices}
+        missing, more = wanted - {*offered} - self.may_lack, {*offered} - wanted
+        if missing or more or len(offered) > len({*offered}):
             return f"the slices lack {sorted(missing)} and have {sorted(more)}, of {len(offered)}"
         if {spec["pool"]["resourceSliceCount"] for spec in specs} != {len(specs)}:
             return f"a pool of {specs[0]['pool']['resourceSliceCount']} has {len(specs)} slices"
