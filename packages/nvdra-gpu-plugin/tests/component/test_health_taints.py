@@ -209,6 +209,24 @@ async def test_a_lost_gpu_alone_is_tainted_not_withdrawn_and_heals_when_it_is_ba
     assert not (await rig.dra.prepare([lost]))[lost.uid].error
 
 
+async def test_a_gpu_that_was_lost_while_no_plugin_ran_is_offered_again_when_it_is_back(
+    rig: Rig,
+) -> None:
+    """It has never described itself to this process, so no taint of its own is known."""
+    await started(rig)
+    await rig.stop()
+    rig.node.simctl("gpu", "lose", "2", "--xid", "79")
+    await rig.start(GATE)
+    await rig.wait_until(lambda: set(rig.devices()) == ALL - {"gpu-2"}, "gpu-2 to be withdrawn")
+    await rig.wait_until(
+        lambda: any("gpu-2" in each["message"] for each in of_node(rig, "DeviceUnhealthy")),
+        "an Event of the Node",
+    )
+    rig.node.simctl("gpu", "restore", "2")
+    await rig.wait_until(lambda: set(rig.devices()) == ALL, "gpu-2 to be offered again", 90)
+    await tainted(rig)
+
+
 async def test_a_gpu_that_cannot_be_listened_to_says_so_and_keeps_nobody_away(rig: Rig) -> None:
     rule = ("nvmlDeviceRegisterEvents", "--result", "unknown", "--gpu", "4")
     rig.node.simctl("fault", "add", *rule)

@@ -91,6 +91,12 @@ def still_awaited(
     return Slice(tuple(found), published.shared_counters)
 
 
+def gpus_among(published: Slice, uuids: Container[GpuUUID]) -> frozenset[DeviceName]:
+    """The names of the published GPUs that are among these, by themselves or by their parts."""
+    found = (each for each in published.devices if _gpu_uuid(each) in uuids)
+    return frozenset(device_names.parent_name(each.name) for each in found)
+
+
 def _tainted(device: Device, taints: Taints) -> Device:
     found = tuple(taints.get(_gpu_uuid(device), ()))
     return device if device.taints == found else device.model_copy(update={"taints": found})

@@ -79,6 +79,7 @@ class PoolUpdater:
         self._taints = taints
         self._counters = counters
         self._sharing = sharing
+        self._published = layout.NOTHING
         self._reported = DeviceState()
         self._reported_withdrawn: Sequence[Fault] = ()
         self._renamed: Sequence[RenamedDevice] = ()
@@ -141,9 +142,10 @@ class PoolUpdater:
             )
         if state.snapshot is None:
             return layout.pool(Inventory(), self._gates, self._node)
+        self._published = published
         inventory, withdrawn = state.snapshot.inventory, self._withdrawn(state)
         faulty = {fault.device for fault in withdrawn}
-        lost = [DeviceName(fault.device) for fault in state.faults if fault.is_lost]
+        lost = [DeviceName(each.device) for each in state.faults if each not in withdrawn]
         awaited = layout.still_awaited(published, inventory, (*state.awaited, *lost), faulty)
         self._report_renamed(self._claims.renamed_devices(inventory))
         renamed = [_renamed_fault(each) for each in self._renamed]
@@ -151,10 +153,16 @@ class PoolUpdater:
         return layout.pool(offered, self._gates, self._node, awaited, taints, limits, policy)
 
     def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:
-        """The GPUs that are not published. A lost one stays, where a taint keeps pods away."""
+        """The GPUs that are not published. A lost one stays, where a taint keeps pods away.
+
+        Its health is looked at once it has described itself. One that has not, to this process, has
+        a taint if an earlier process knew of its loss, and otherwise none.
+        """
         if self._taints is None or not self._taints.is_served:
             return state.faults
-        return [fault for fault in state.faults if not fault.is_lost]
+        described = {} if state.snapshot is None else state.snapshot.inventory.by_name
+        staying = {*described, *layout.gpus_among(self._published, self._taints.avoided)}
+        return [each for each in state.faults if not each.is_lost or each.device not in staying]
 
     async def _report_changes(self) -> None:
         serial = 0
