@@ -34,6 +34,13 @@ SINCE = {
 }
 """Quickstart → the first release of Kubernetes that has what it needs."""
 
+LACKING = {
+    "4": "As expected: no GPU of this profile is such a one. Those of PROFILE=dgx-h100 are.",
+    "5": "As expected: no two GPUs of this profile hang below one PCIe root. Those of "
+    "PROFILE=dgx-h100 do.",
+}
+"""What quickstarts say on hardware that does not have what they ask for, by number."""
+
 SHOWN = "e2e/quickstarts"
 NAMESPACE = "demo"
 SEEN = "nvidia-smi -L; ls /dev/nvidia*"
@@ -163,6 +170,8 @@ def _show(screen: Screen, cluster: Cluster, quickstart: Quickstart, *, is_served
     if not is_served:
         for name in quickstart.pods:
             _show_pending(screen, pods, name)
+        if lacking := LACKING.get(quickstart.file.partition("-")[0]):
+            screen.prose(lacking, indent=6)
         return
     with screen.step(f"{' and '.join(quickstart.pods)}: Running"):
         pods.wait_running(*quickstart.pods)

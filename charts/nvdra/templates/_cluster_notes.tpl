@@ -28,6 +28,11 @@ says nothing then. Each line is a sentence.
 {{- with $offered }}
 - A device plugin offers {{ . | uniq | sortAlpha | join ", " }} on some nodes, and two pods can be given the same GPU there; see docs/device-plugin.md, and: kubectl get nodes -o 'custom-columns=NODE:.metadata.name,GPUS:.status.capacity.nvidia\.com/gpu'
 {{- end }}
+{{- range $gate := list "FabricManagerPartitioning" "LoggingAlphaOptions" "PassthroughSupport" }}
+{{- if index $.Values.global.featureGates $gate }}
+- The feature gate {{ $gate }} has no effect in this version
+{{- end }}
+{{- end }}
 {{- if and .Values.resources.gpus.enabled (ne (include "nvdra.resourceApiVersion" (index .Subcharts "nvdra-gpu-plugin")) "resource.k8s.io/v1") }}
 - This cluster serves no resource.k8s.io/v1, so nvidia.com/gpu in limits is not served, and claims are written in an older version: Kubernetes 1.34 or later has it
 {{- end }}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nvdra_api.gates import UNAVAILABLE_FEATURES
 from nvdra_testing import yaml_documents
 from nvdra_testing.charts import folder
 
@@ -303,6 +304,9 @@ def test_the_notes_say_what_is_missing_in_the_cluster(installed: Cluster) -> Non
         ready = labelled(**{"nvidia.com/gpu.present": "true"})
         installed.kubectl("apply", "-f", "-", stdin=ready)
         assert notes() == ""
+        for gate in UNAVAILABLE_FEATURES:
+            told = notes(f"--set=global.featureGates.{gate}=true")
+            assert f"The feature gate {gate} has no effect in this version" in told
         patch = '{"status":{"capacity":{"nvidia.com/gpu":"8"}}}'
         installed.kubectl(
             "patch",

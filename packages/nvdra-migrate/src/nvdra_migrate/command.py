@@ -36,7 +36,8 @@ examples:
 
 then:
   helm uninstall dra-driver-nvidia-gpu -n OLD
-  helm install nvdra charts/nvdra -n nvdra-system --create-namespace --take-ownership -f values.yaml
+  helm install nvdra charts/nvdra -n OLD --take-ownership -f values.yaml \\
+    --set global.imageRegistry=registry.example.com   # where nvdra's images are
 
 The CRDs of ComputeDomains stay when that chart is uninstalled. --take-ownership (helm 3.17 or
 later) lets this chart have them; without it helm says "invalid ownership metadata".

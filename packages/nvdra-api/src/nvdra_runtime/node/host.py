@@ -70,8 +70,9 @@ class Host:
                 return found
         raise FileNotFoundError(
             f"{name} is not in the driver root {self.driver_root}, nor in its directories "
-            f"{', '.join(directories)}; check that the driver is installed and that "
-            "--container-driver-root is its mount point"
+            f"{', '.join(directories)}; check that the driver is installed, and that its directory "
+            "on the node is the chart's global.nvidiaDriverRoot (/ for a driver of the host, "
+            "/run/nvidia/driver for that of the GPU Operator), mounted at --container-driver-root"
         )
 
 

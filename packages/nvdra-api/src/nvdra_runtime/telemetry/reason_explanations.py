@@ -199,8 +199,10 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
             action_by=ActionBy.MIXED,
             check=(_READY, "nvidia-smi   # on the node", "kubectl describe node NODE"),
             remedy=(
-                "No driver: install or repair it. The plugin detects it within seconds, without a "
-                "restart.",
+                "No driver: install or repair it, or correct the chart's value "
+                "`global.nvidiaDriverRoot`, the driver's directory on the nodes (`/`, or "
+                "`/run/nvidia/driver` of the GPU Operator). The plugin detects it within "
+                "seconds, without a restart.",
                 "Library and kernel module have different versions: reload the module or reboot.",
                 "Claims of an older driver version: delete the pod, so that all of its claims are "
                 "prepared with one version.",

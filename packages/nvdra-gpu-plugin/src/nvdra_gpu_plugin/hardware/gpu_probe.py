@@ -41,7 +41,7 @@ Source: docs/reference/gpu-devices.md, "Loading and initialisation".
 """
 
 _REMEDY: Final = (
-    "look for Xid messages in the node's kernel log; reset the GPU or drain the node; it is "
+    "look for Xid messages in the node's kernel log; reset the GPU, or reboot the node; it is "
     "offered again once it answers"
 )
 
