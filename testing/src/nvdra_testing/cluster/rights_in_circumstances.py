@@ -10,7 +10,11 @@ from typing import Final
 _REPEATED: Final = "an Event that was written is to be written again: its count is increased"
 REASONS: Final[Mapping[str, dict[str, str]]] = {
     "compute-domain-daemon-service-account": {"patch events": _REPEATED},
-    "nvdra-nvdra-cd-controller": {"patch events": _REPEATED},
+    "nvdra-nvdra-cd-controller": {
+        "patch events": _REPEATED,
+        "get resource.nvidia.com/computedomaincliques in nvdra-system": "a clique has lost the "
+        "labels by which it is found, and no daemon puts them back before the controller does",
+    },
     "nvdra-nvdra-cd-plugin": {"patch events": _REPEATED},
 }
 """Account → right → the circumstance in which it is used."""
