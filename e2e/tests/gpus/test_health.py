@@ -170,7 +170,7 @@ def start_pod_with(cluster: Cluster, pods: Kubectl, name: str, device: str) -> N
 def wait_health(cluster: Cluster, pods: Kubectl, name: str, expected: str) -> dict[str, Any]:
     """Wait until the status of a pod says this of its GPU, and return it.
 
-    Kubelets before 1.34 say nothing.
+    Kubelets before 1.35 say nothing of claims from templates.
     """
     if cluster.release < device_health.SHOWS_HEALTH:
         assert device_health.of_pod(pods, name) == []

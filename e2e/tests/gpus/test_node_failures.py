@@ -243,7 +243,7 @@ def mounted_driver(cluster: Cluster, name: str) -> Iterator[None]:
 def still_offered(cluster: Cluster) -> str | None:
     """None once no slice of the node has a GPU."""
     devices = [
-        device["name"] for each in slices(cluster) for device in each["spec"].get("devices", [])
+        device["name"] for each in slices(cluster) for device in each["spec"].get("devices") or []
     ]
     return f"{devices}" if devices else None
 

@@ -64,7 +64,7 @@ def test_a_slice_that_somebody_has_changed_or_added_is_put_right(
         }
 
     before = slices()
-    name = max(before, key=lambda name: len(before[name].get("devices", [])))
+    name = max(before, key=lambda name: len(before[name].get("devices") or []))
     change = [{"op": "remove", "path": "/spec/devices/0"}]
     cluster.kubectl.run(
         "patch", "resourceslice", name, "--type=json", f"--patch={json.dumps(change)}"
@@ -84,8 +84,8 @@ def test_a_slice_that_somebody_has_changed_or_added_is_put_right(
 
     def difference() -> str | None:
         now = slices()
-        counts = {key: len(spec.get("devices", [])) for key, spec in now.items()}
-        wanted = sorted(len(spec.get("devices", [])) for spec in before.values())
+        counts = {key: len(spec.get("devices") or []) for key, spec in now.items()}
+        wanted = sorted(len(spec.get("devices") or []) for spec in before.values())
         return None if sorted(counts.values()) == wanted else str(counts)
 
     cluster.kubectl.wait(difference, f"the slices of {driver} to be as before")

@@ -57,7 +57,7 @@ def slice_versions(rig: Rig) -> set[tuple[str, str]]:
 
 def devices_of(resource_slice: dict[str, Any]) -> list[dict[str, Any]]:
     """The devices of a slice."""
-    found: list[dict[str, Any]] = resource_slice["spec"].get("devices", [])
+    found: list[dict[str, Any]] = resource_slice["spec"].get("devices") or []
     return found
 
 

@@ -10,8 +10,9 @@ from nvdra_testing.cluster.kubectl import Kubectl
 
 HAS_TAINTS = (1, 33)
 """The first release of Kubernetes with taints of devices."""
-SHOWS_HEALTH = (1, 34)
-"""The first release whose kubelet watches the health of devices."""
+SHOWS_HEALTH = (1, 35)
+"""The first release whose kubelet says how the devices of a claim from a template are: that of 1.34
+looks for a claim of which the pod's name is the claim's own."""
 HEALED_S = 40
 """The plugin waits 10 s before it calls a GPU well."""
 
@@ -40,7 +41,7 @@ def published(cluster: Cluster, node: str) -> dict[str, dict[str, Any]]:
         device["name"]: dict(api_versions.device_as_v1(device))
         for each in slices
         if each["spec"]["nodeName"] == node
-        for device in each["spec"].get("devices", [])
+        for device in each["spec"].get("devices") or []
     }
 
 

@@ -144,7 +144,7 @@ class Cluster:
         found = [
             _device(each["spec"]["nodeName"], api_versions.device_as_v1(device))
             for each in slices
-            for device in each["spec"].get("devices", [])
+            for device in each["spec"].get("devices") or []
         ]
         return sorted(found, key=lambda device: (device.node, device.name))
 

@@ -101,7 +101,7 @@ def _apply(published: dict[str, _Devices], event: Mapping[str, Any]) -> None:
     if event["type"] == "DELETED":
         published.pop(name, None)
         return
-    devices = frozenset(str(each["name"]) for each in spec.get("devices", []))
+    devices = frozenset(str(each["name"]) for each in spec.get("devices") or [])
     published[name] = ((spec["pool"]["name"], spec["driver"]), devices)
 
 

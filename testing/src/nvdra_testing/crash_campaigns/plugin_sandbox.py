@@ -250,7 +250,7 @@ class PluginSandbox:
     def find_slice_problem(self) -> str:
         """What is wrong with the node's slices; empty if nothing is."""
         specs = [slice_["spec"] for slice_ in self.slices()]
-        offered = sorted(device["name"] for spec in specs for device in spec.get("devices", []))
+        offered = sorted(device["name"] for spec in specs for device in spec.get("devices") or [])
         wanted = {*self.tested.devices}
         missing, more = wanted - {*offered} - self.may_lack, {*offered} - wanted
         if missing or more or len(offered) > len({*offered}):

@@ -116,7 +116,7 @@ class Rig:
         return {
             device["name"]: device
             for slice_ in self.slices()
-            for device in slice_["spec"].get("devices", [])
+            for device in slice_["spec"].get("devices") or []
         }
 
     def events(self, reason: str) -> list[dict[str, Any]]:
