@@ -29,7 +29,7 @@ says nothing then. Each line is a sentence.
 - A device plugin offers {{ . | uniq | sortAlpha | join ", " }} on some nodes, and two pods can be given the same GPU there; see docs/device-plugin.md, and: kubectl get nodes -o 'custom-columns=NODE:.metadata.name,GPUS:.status.capacity.nvidia\.com/gpu'
 {{- end }}
 {{- range $gate := list "FabricManagerPartitioning" "LoggingAlphaOptions" "PassthroughSupport" }}
-{{- if index $.Values.global.featureGates $gate }}
+{{- if get ($.Values.global.featureGates | default dict) $gate }}
 - The feature gate {{ $gate }} has no effect in this version
 {{- end }}
 {{- end }}

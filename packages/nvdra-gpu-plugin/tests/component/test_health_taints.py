@@ -160,6 +160,8 @@ async def test_a_restart_keeps_the_taints_and_writes_no_slice(rig: Rig) -> None:
     await asyncio.sleep(4)
     assert taints(rig) == {"gpu-3": XID_48, "gpu-6": LOST}
     assert versions(rig) == before
+    said = [each["message"] for each in of_node(rig, "DeviceUnhealthy")]
+    assert not [text for text in said if "not offered" in text]
 
 
 @pytest.mark.soak

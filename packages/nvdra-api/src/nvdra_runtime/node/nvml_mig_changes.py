@@ -133,6 +133,8 @@ def gpu_instances(nvml: Nvml, gpu: DeviceHandle, profile_index: int) -> Sequence
 def gpu_instances_of(nvml: Nvml, gpu: DeviceHandle, profile_id: int) -> Sequence[GpuInstance]:
     """As `gpu_instances`, of a profile of the GPU whose id is known: one call less.
 
+    One that is destroyed meanwhile is not among them.
+
     Raises:
         NvmlError: The GPU does not answer, or the caller is not privileged.
     """
@@ -145,8 +147,14 @@ def gpu_instances_of(nvml: Nvml, gpu: DeviceHandle, profile_id: int) -> Sequence
         if error.is_unsupported:
             return ()
         raise
-    pointers = [ctypes.c_void_p(found[at]) for at in range(count.value)]
-    return [_gpu_instance(nvml, gpu, pointer) for pointer in pointers]
+    instances = []
+    for at in range(count.value):
+        try:
+            instances.append(_gpu_instance(nvml, gpu, ctypes.c_void_p(found[at])))
+        except NvmlError as error:
+            if not nvml_mig.is_gone(error):
+                raise
+    return instances
 
 
 def gpu_instance_by_id(nvml: Nvml, gpu: DeviceHandle, instance_id: int) -> GpuInstance | None:

@@ -164,8 +164,12 @@ class ClaimSteps:
             await self._write_spec(record)
             return record
         if not is_done:
-            await self._check_destroyed(record, undone)
-            record = await self._redo(record)
+            gone = await self._check_destroyed(record, undone)
+            try:
+                record = await self._redo(record)
+            except DriverError:
+                await self._put_back(record, gone)
+                raise
         done = await self._daemons.start(record)
         await self._write_spec(done)
         await self._prepared_claims.add(record.ref, done)
@@ -176,22 +180,46 @@ class ClaimSteps:
         )
         return done
 
-    async def _check_destroyed(self, record: GpuClaimRecord, undone: Sequence[Step]) -> None:
+    async def _check_destroyed(
+        self, record: GpuClaimRecord, undone: Sequence[Step]
+    ) -> Sequence[MakeMigDevice]:
         """Say which MIG devices somebody has destroyed, and check that their places are free.
 
         What a reboot has ended is checked by `_inspect`, and nobody runs who could miss it.
+
+        Returns:
+            The steps that have made them.
 
         Raises:
             PermanentError: `UnknownDevice`: an instance of somebody else is in a place.
         """
         if record.steps_boot != self._prepared_claims.boot_id:
-            return
+            return ()
         gone = [each for each in undone if isinstance(each, MakeMigDevice) and each.made]
         if gone:
             for notify in self._on_destroyed:
                 notify(record, [step.device for step in gone])
+            # Its capability nodes may be those of somebody else's instance by now.
+            await self._remove_spec(record)
         for step in gone:
             await self._changes.run(step.gpu, step.device, mig_changes.check_place, step)
+        return gone
+
+    async def _put_back(self, former: GpuClaimRecord, gone: Sequence[MakeMigDevice]) -> None:
+        """Forget a failed attempt to make destroyed devices again, if it has made nothing.
+
+        So the next one checks their places, too: somebody else may be there by then.
+        """
+        if not gone:
+            return
+        try:
+            for step in gone:
+                await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
+            await self._prepared_claims.add(former.ref, former)
+        except DriverError as error:
+            LOG.v(
+                2, "The record stays that of the attempt", claim=str(former.ref), error=str(error)
+            )
 
     async def _redo(self, record: GpuClaimRecord) -> GpuClaimRecord:
         """Do the steps of a prepared claim again that change GPUs."""

@@ -138,7 +138,12 @@ class StepRecovery:
 
     @property
     def _with_steps(self) -> list[ClaimUID]:
-        return [uid for uid, record in self._prepared_claims.items() if record.steps]
+        prepared = [
+            uid
+            for uid, record in self._prepared_claims.items()
+            if record.steps and not self._prepared_claims.is_started(uid)
+        ]
+        return [*prepared, *(record.uid for record in self._steps.left_over)]
 
     async def _remove_other_specs(self) -> None:
         kept = {uid for uid, record in self._prepared_claims.items() if record.has_own_spec}

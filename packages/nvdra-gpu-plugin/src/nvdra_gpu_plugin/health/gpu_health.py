@@ -153,8 +153,11 @@ def with_ignored(health: GpuHealth, ignored: Collection[int]) -> GpuHealth:
     result = health.model_copy(update={"cause": None, "ignored": None})
     for xid in xids:
         result = after_xid(result, xid.number, xid.at, ignored)
-    if health.recovery is not None and health.recovery.value in map(str, ignored):
-        return result.model_copy(update={"recovery": None})  # the next look says what is left
+    recovery = health.recovery
+    if recovery is not None and recovery.value in map(str, ignored):
+        reason = result.ignored or Xid(number=int(recovery.value), at=recovery.since)
+        # The next look says what is left.
+        return result.model_copy(update={"recovery": None, "ignored": reason})
     return result
 
 

@@ -79,7 +79,7 @@ class PoolUpdater:
         self._taints = taints
         self._counters = counters
         self._sharing = sharing
-        self._published = layout.NOTHING
+        self._published: Slice | None = None
         self._reported = DeviceState()
         self._reported_withdrawn: Sequence[Fault] = ()
         self._renamed: Sequence[RenamedDevice] = ()
@@ -110,9 +110,12 @@ class PoolUpdater:
             if self._sharing is not None:
                 await self._sharing[1].wait_known()
             self._changed.clear()
+            is_first, self._published = self._published is None, published
             pool = self._pool(self._gpus.state, published)
             self._publisher.publish(pool)
             published = pool.content
+            if is_first:
+                self._report(self._gpus.state)  # lost GPUs, too
             await self._changed.wait()
 
     def _has_counters(self, published: Slice) -> bool:
@@ -142,7 +145,6 @@ class PoolUpdater:
             )
         if state.snapshot is None:
             return layout.pool(Inventory(), self._gates, self._node)
-        self._published = published
         inventory, withdrawn = state.snapshot.inventory, self._withdrawn(state)
         faulty = {fault.device for fault in withdrawn}
         lost = [DeviceName(each.device) for each in state.faults if each not in withdrawn]
@@ -160,6 +162,8 @@ class PoolUpdater:
         """
         if self._taints is None or not self._taints.is_served:
             return state.faults
+        if self._published is None:
+            return [each for each in state.faults if not each.is_lost]
         described = {} if state.snapshot is None else state.snapshot.inventory.by_name
         staying = {*described, *layout.gpus_among(self._published, self._taints.avoided)}
         return [each for each in state.faults if not each.is_lost or each.device not in staying]

@@ -259,6 +259,22 @@ async def test_what_somebody_has_made_in_the_place_of_a_destroyed_device_is_left
         assert node.is_clean()
 
 
+async def test_what_somebody_makes_after_a_failed_attempt_is_left_alone_too(
+    node: DivisibleNode,
+) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        node.gpus[0].instances.clear()
+        node.pynvml.failures[CREATE] = [999]
+        assert not await plugin.recovery._recover([UID])
+        theirs = node.gpus[0].add(2, 4)
+        theirs.computes[0].uuid = "MIG-theirs"
+        assert not await plugin.recovery._recover([UID])
+        assert "which no claim has made" in plugin.reported[-1]
+        await plugin.unprepare()
+        assert node.places == [(2, 4, 1)]
+
+
 async def test_of_a_device_that_is_half_destroyed_the_rest_is_used(node: DivisibleNode) -> None:
     async with node.opened() as plugin:
         await plugin.prepare(LARGE)

@@ -128,6 +128,13 @@ def test_a_list_of_ignored_xids_that_was_changed_applies_to_what_is_known(
     assert set(taints(health)) <= set(expected), "also before the GPU is looked at"
 
 
+def test_a_taint_that_outlived_its_cause_goes_for_good_when_its_xid_is_ignored() -> None:
+    """An administrator had the GPU, and reset nothing."""
+    before = gpu_health.after_administration(after(48, RESET))
+    health = gpu_health.with_ignored(before, {48})
+    assert taints(after(RESET, health=health, ignored=(48,))) == []
+
+
 def test_an_xid_that_needed_nothing_is_not_the_reason_of_what_comes_later() -> None:
     assert taints(after(63, *[NOTHING] * 70, RESET)) == ["xid=154:NoSchedule"]
     assert taints(after(48, *[NOTHING] * 70, RESET, ignored=(48,))) == ["xid=154:NoSchedule"]
