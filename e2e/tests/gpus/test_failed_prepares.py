@@ -26,7 +26,7 @@ def test_a_pod_whose_gpu_is_lost_says_so_and_starts_when_it_is_back(
     pods.wait(lambda: None if described(pods, "DeviceUnhealthy") else "none", "the driver's Event")
     line = described(pods, "DeviceUnhealthy")[0]
     assert f"gpu-{GPU} ({uuid}) does not work" in line, "what, on which object"
-    assert "look for Xid messages in the node's kernel log; reset the GPU" in line, "what to do"
+    assert "look for Xid messages in the node's kernel log, reset the GPU" in line, "what to do"
     # The kubelet retries after a minute or more, or at once when the pod changes.
     pods.run("annotate", "pod", "p", "tests/again=now")
     pods.wait_running("p")

@@ -82,6 +82,7 @@ class CacheDir:
         self.failed = root / "failed"
         self.hosts_lock = root / "lab.lock"
         self.builds_lock = root / "builds.lock"
+        self.images_lock = root / "images.lock"
 
 
 def cache_root(xdg_cache_home: str | None, home: Path) -> Path:

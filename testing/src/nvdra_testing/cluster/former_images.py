@@ -7,7 +7,7 @@ the hook and how it is assembled are today's.
 import tempfile
 from pathlib import Path
 
-from nvdra_lab import environment
+from nvdra_lab import environment, state
 from nvdra_lab.artifacts import base_images, binaries, image_context, project_images
 from nvdra_lab.artifacts.buildah import Buildah
 from nvdra_lab.progress import Progress
@@ -18,19 +18,20 @@ from nvdra_testing.cluster.lab_command import Lab
 
 def load(lab: Lab, *packages: str) -> dict[str, str]:
     """Build and load the images of the latest releases of packages; package → tag."""
-    tags = {}
+    tags, progress, lock = {}, Progress(), environment.read().cache.images_lock
     for package in packages:
         release = releases.latest(package)
         tags[package] = f"released-{release.version}"
         with tempfile.TemporaryDirectory() as folder:
-            archive = _build(release, tags[package], Path(folder))
+            with state.locked(lock, progress, "another command that builds images"):
+                archive = _build(release, tags[package], Path(folder), progress)
             lab.run_checked("image", "load", str(archive))
     return tags
 
 
-def _build(release: releases.Release, tag: str, folder: Path) -> Path:
+def _build(release: releases.Release, tag: str, folder: Path, progress: Progress) -> Path:
     """The archive of a release's image, in `folder`."""
-    here, progress = environment.read(), Progress()
+    here = environment.read()
     context = folder / "context"
     buildah = Buildah(here.cache, here.variables)
     base = base_images.choose(buildah, "auto", here.cache.images / "tmp", progress)

@@ -53,6 +53,10 @@ class Buildah:
         options += [f"--target={stage}"] if stage else []
         self._run("bud", *options, *build_arguments, context)
 
+    def remove_containers(self) -> None:
+        """Remove what a build that was killed has left: its images could not be removed."""
+        self._run("rm", "--all")
+
     def prune(self) -> None:
         """Remove images whose name a newer build has taken, and the steps that led to them."""
         while self._run("rmi", "--prune"):

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from nvdra_lab import subprocesses
+from nvdra_lab import state, subprocesses
 from nvdra_lab.artifacts import base_images, image_context
 from nvdra_lab.artifacts.buildah import Buildah
 from nvdra_lab.environment import Environment
@@ -59,6 +59,15 @@ def build(
     Raises:
         LabError: A program failed; the message has its output.
     """
+    with state.locked(
+        environment.cache.images_lock, progress, "another command that builds images"
+    ):
+        return _build(environment, wanted_base, hook, progress)
+
+
+def _build(
+    environment: Environment, wanted_base: str, hook: Path, progress: Progress
+) -> dict[str, Path]:
     buildah = Buildah(environment.cache, environment.variables)
     projects = all_projects(environment)
     base = base_images.choose(buildah, wanted_base, environment.cache.images / "tmp", progress)
@@ -71,6 +80,7 @@ def build(
         else:
             outdated.append(project)
     if outdated:
+        buildah.remove_containers()
         with tempfile.TemporaryDirectory(dir=environment.cache.images / "tmp") as folder:
             with progress.step("wheels of the images", "about 20 s"):
                 context = Path(folder) / "context"
