@@ -17,7 +17,10 @@ T ?=
 PEER ?=
 SOAK ?=
 # Releases that a soak runs the tests of devices, domains, installations and rollouts on.
-RELEASES := $(if $(filter command,$(firstword $(origin KUBE))),$(KUBE),1.32 1.33 1.34 1.35 1.37)
+RELEASES := 1.32 1.33 1.34 1.35 1.37
+ifeq ($(origin KUBE),command line)
+RELEASES := $(KUBE)
+endif
 # Tests that a soak repeats on a rack of 18 nodes.
 ON_A_RACK := random_domains or killed_daemons or powerless or rebooted or uneven or name_lookups
 

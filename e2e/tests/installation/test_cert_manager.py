@@ -77,7 +77,4 @@ def not_served(cluster: Cluster, other_than: int) -> str | None:
     serial = issued(cluster)
     if serial == other_than:
         return "the Secret has the first one"
-    for pod in admission_webhook.replicas(cluster):
-        if f"{serial:x}" not in cluster.driver_namespace.run_unchecked("logs", pod).stdout:
-            return f"{pod} does not serve with {serial:x}"
-    return None
+    return admission_webhook.not_serving(cluster, serial)

@@ -34,22 +34,12 @@ def test_the_certificate_of_a_secret_is_served_and_trusted(cluster: Cluster, pod
             f"--set-string=webhook.tls.secret.caBundle={bundle}",
         )
         admission_webhook.wait_trusted(pods)
-        serial = f"{pair.certificate.serial_number:x}"
         cluster.driver_namespace.wait(
-            lambda: not_served(cluster, serial), "every replica to serve with it"
+            lambda: admission_webhook.not_serving(cluster, pair.certificate.serial_number),
+            "every replica to serve with it",
         )
     finally:
         nothing = ("--set=webhook.tls.secret.name=", "--set=webhook.tls.secret.caBundle=")
         admission_webhook.use_certificate(cluster, "self-managed", *nothing)
         cluster.driver_namespace.delete("secret", SECRET)
     admission_webhook.wait_trusted(pods)
-
-
-def not_served(cluster: Cluster, serial: str) -> str | None:
-    """The replicas of which the log does not say that they use the certificate."""
-    others = [
-        pod
-        for pod in admission_webhook.replicas(cluster)
-        if serial not in cluster.driver_namespace.run_unchecked("logs", pod).stdout
-    ]
-    return ", ".join(sorted(others)) or None

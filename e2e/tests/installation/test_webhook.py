@@ -246,9 +246,4 @@ def not_served_by(cluster: Cluster, signer: authority.Authority) -> str | None:
     serving = x509.load_pem_x509_certificate(base64.b64decode(data["tls.crt"]))
     if serving.issuer != signer.certificate.subject:
         return f"the Secret's certificate is by {serving.issuer.rfc4514_string()}"
-    serial = f"{serving.serial_number:x}"
-    for pod in admission_webhook.replicas(cluster):
-        # A replica that has been replaced since has no log any more.
-        if serial not in cluster.driver_namespace.run_unchecked("logs", pod).stdout:
-            return f"{pod} does not serve with {serial}"
-    return None
+    return admission_webhook.not_serving(cluster, serving.serial_number)

@@ -266,7 +266,7 @@ class Node(RuleBasedStateMachine):
         if gpu == DIVIDED and incident is Incident.UNPLUGGED:
             return  # the MIG devices of an administrator do not come back with their GPU
         if incident is Incident.LOSS and self.lane.process is None:
-            return  # a plugin that starts takes it for a GPU that is still starting: no taint
+            return  # test_health_taints.py has what a plugin does that starts then
         with self._expected():
             self.done[incident.value] += 1
             self._heard(lambda: self.incidents.cause(gpu, incident))

@@ -22,6 +22,21 @@ def replicas(cluster: Cluster) -> set[str]:
     return {pod["metadata"]["name"] for pod in found}
 
 
+def not_serving(cluster: Cluster, serial: int) -> str | None:
+    """The replicas whose log does not say that they use the certificate with this serial number.
+
+    Returns:
+        Their names; None if there are none.
+    """
+    # A replica that has been replaced since has no log any more.
+    without = [
+        pod
+        for pod in replicas(cluster)
+        if f"{serial:x}" not in cluster.driver_namespace.run_unchecked("logs", pod).stdout
+    ]
+    return ", ".join(sorted(without)) or None
+
+
 def use_certificate(cluster: Cluster, mode: str, *flags: str) -> None:
     """Change `webhook.tls.mode` of the release, and wait for the new pods."""
     where = ("--namespace", NAMESPACE, "--wait", "--reuse-values")
