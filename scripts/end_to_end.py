@@ -8,13 +8,16 @@ pods that share them, and the kubelet's protocol, on two DGX H100), `domains` an
 (helm install, test and uninstall, the webhook, and which rights were used) and `lab` (the life of a
 lab itself). The tests of a group follow one another. Groups wait more than they work, so
 four of those with a cluster run at the same time; `lab` runs after them, because it looks for
-anything that a lab leaves on the machine. Each line of output begins with its group.
+anything that a lab leaves on the machine. Each line of output begins with its group, and what
+failed is told once more at the end.
 """
 
 import argparse
+import re
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,6 +27,12 @@ STAGES = (("gpus", "members", "domains", "kubelet", "installation", "sharing"), 
 """Stages follow one another. Of a stage's groups, those that take longest begin first."""
 NO_TESTS = 5
 """Exit status of pytest when no test of the group was selected."""
+FAILURE_TITLE = re.compile(r"_{3,} .+ _{3,}$")
+MESSAGE_LINES = 6
+"""How much of a failure's message is repeated at the end."""
+
+_FAILURES: defaultdict[str, list[str]] = defaultdict(list)
+"""For each group, the titles of its failures and the first lines of their messages."""
 
 
 def main() -> int:
@@ -44,6 +53,9 @@ def main() -> int:
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
     print(f"end to end: {', '.join(statuses)} in {minutes}:{seconds:02d} min", flush=True)
     if failed:
+        # The groups' own reports are far above by now, between the lines of other groups.
+        for group in failed:
+            print("\n".join(f"[{group}] {line}" for line in _FAILURES[group]), file=sys.stderr)
         print(f"error: tests failed in: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
@@ -73,8 +85,16 @@ def _run(group: str, for_pytest: list[str]) -> int:
         [*argv, *for_pytest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as run:
         assert run.stdout is not None
+        room = 0
         for line in run.stdout:
             print(f"[{group}] {line}", end="", flush=True)
+            if FAILURE_TITLE.match(line):
+                room = MESSAGE_LINES + 1
+            elif not line.startswith("E  "):
+                continue
+            if room:
+                room -= 1
+                _FAILURES[group].append(line.rstrip())
     return run.returncode
 
 
