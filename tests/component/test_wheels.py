@@ -1,5 +1,8 @@
 """Each package as it would be released now, installed alone from wheels and run.
 
+A component is imported and its commands are run; then its own component tests run against the
+program of that environment, as a process with a real API server and simulated hardware.
+
 What waits in changes.d is released in a clone. Then each package is installed in an empty
 environment with the oldest and with the newest nvdra-api and nvdra-cdi that its ranges admit. An
 older version is built from the commit that docs/releases.md names. Nothing is asked of an index:
@@ -15,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from nvdra_testing import programs as programs_elsewhere
 from nvdra_testing import releases
 
 from scripts import release, release_check, release_rehearsal, sibling_matrix
@@ -23,6 +27,14 @@ from scripts.sibling_matrix import Combination
 ROOT = Path(__file__).parents[2]
 PACKAGES = release_rehearsal.packages(ROOT)
 IN_EVERY_RUN = ("nvdra-cdi", "nvdra-gpu-plugin")
+SERVES = {
+    "nvdra-gpu-plugin": "test_prepare.py",
+    "nvdra-cd-plugin": "test_channels.py",
+    "nvdra-cd-controller": "test_domain_lifecycle.py",
+    "nvdra-imex-daemon": "test_rack_join.py",
+    "nvdra-webhook": "test_certificate_files.py",
+}
+"""The component tests of what a component is for."""
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 
@@ -73,9 +85,11 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Released:
     return Released(tmp_path_factory.mktemp("released"))
 
 
-def run(*argv: str | Path, check: bool = True) -> "subprocess.CompletedProcess[str]":
+def run(
+    *argv: str | Path, check: bool = True, **variables: str
+) -> "subprocess.CompletedProcess[str]":
     # Compiling all of a new environment takes longer than what is run in it.
-    variables = {**os.environ, "UV_COMPILE_BYTECODE": "0"}
+    variables = {**os.environ, "UV_COMPILE_BYTECODE": "0", **variables}
     variables["UV_CONSTRAINT"] = str(ROOT / "requirements.lock")
     done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0 or not check, done.stdout + done.stderr
@@ -131,7 +145,15 @@ def try_out(released: Released, combination: Combination, folder: Path) -> str:
             return f"{combination}: {done.stderr}"
         if argv[-1] == "--version" and str(version) not in done.stdout:
             return f"{combination}: --version says {done.stdout}"
-    return ""
+    return serve(component, programs) if component in SERVES else ""
+
+
+def serve(component: str, programs: Path) -> str:
+    """Run a component's tests with the program of an environment; what failed, or nothing."""
+    tests = ROOT / "packages" / component / "tests/component" / SERVES[component]
+    where = {programs_elsewhere.VARIABLE: str(programs)}
+    done = run(sys.executable, "-m", "pytest", "-q", "--color=no", tests, check=False, **where)
+    return "" if done.returncode == 0 else done.stdout[-5000:] + done.stderr
 
 
 @pytest.mark.timeout(300)

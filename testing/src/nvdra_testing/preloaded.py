@@ -25,6 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Final
 
+from nvdra_testing import programs
 from nvdra_testing.certificates import NO_SYSTEM_CERTIFICATES
 
 MODULES: Final = {
@@ -47,19 +48,20 @@ is_used = False
 def start(
     argv: Sequence[str], environ: Mapping[str, str], output: IO[bytes], errors: IO[bytes]
 ) -> "subprocess.Popen[bytes]":
-    """Start a program of this environment or of the machine.
+    """Start a program of ours, or one of the machine.
 
     Args:
         argv: Its name and arguments.
-        environ: All its variables; PATH begins with the programs of this environment.
+        environ: All its variables; PATH begins with where ours are.
         output: The file of its output.
         errors: The file of its errors; it may be the same.
     """
-    ours = str(Path(sys.executable).parent)
-    environ = {**environ, "PATH": os.pathsep.join([ours, environ.get("PATH", os.defpath)])}
+    path = os.pathsep.join([str(programs.directory()), environ.get("PATH", os.defpath)])
+    environ = {**environ, "PATH": path}
     early = {name: text for name, text in environ.items() if name.startswith(READ_BY_IMPORTS)}
     is_usual = all(os.environ.get(name) == early[name] for name in early.keys() - HARMLESS)
-    if not (is_used and argv[0] in MODULES and is_usual):
+    is_ours = is_used and not programs.are_elsewhere()
+    if not (is_ours and argv[0] in MODULES and is_usual):
         return subprocess.Popen(argv, stdout=output, stderr=errors, env=environ)
     return _server(argv[0], tuple(early.items())).fork(argv, environ, output, errors)
 

@@ -2,13 +2,12 @@
 
 import contextlib
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvdra_testing import ports
+from nvdra_testing import ports, programs
 
 
 @dataclass
@@ -51,7 +50,7 @@ def run_webhook(directory: Path, *flags: str, name: str = "webhook") -> Iterator
     port, http = ports.free_ports(2)
     log = directory / f"{name}.log"
     argv = [
-        *(sys.executable, "-m", "nvdra_webhook", "--bind-address=127.0.0.1", f"--port={port}"),
+        *(programs.path("nvdra-webhook"), "--bind-address=127.0.0.1", f"--port={port}"),
         *(f"--http-endpoint=127.0.0.1:{http}", "--debug-endpoint=", "-v=2", *flags),
     ]
     with log.open("ab") as out:

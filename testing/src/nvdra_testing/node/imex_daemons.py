@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,14 +24,14 @@ from nvdra_sim.filesystem import driver_root
 from nvdra_sim.state_file import state
 from nvdra_sim.testing.node_fixtures import SimulatedNode, installed
 
-from nvdra_testing import ports
+from nvdra_testing import ports, programs
 from nvdra_testing.certificates import NO_SYSTEM_CERTIFICATES
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.domain_objects import CLIQUE, Json
 from nvdra_testing.node.daemon_containers import IMEXD, DaemonContainer
 
-PROGRAM = Path(sys.executable).with_name("nvdra-imex-daemon")
+PROGRAM = programs.path("nvdra-imex-daemon")
 TIMEOUT_S = 40.0
 MAX_NODES = 4
 DRIVER_NAMESPACE = "nvdra"

@@ -8,7 +8,6 @@ import asyncio
 import hashlib
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.mps import daemon_files, deployment
 from nvdra_runtime.process import background_tasks
 
+from nvdra_testing import programs
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.node.plugin import DRIVER, Node
 
@@ -124,7 +124,7 @@ class MpsPods:
             return f"{flag}{equals}{path}"
 
         words: list[str] = [*container["command"], *container["args"]]
-        argv = [str(Path(sys.executable).with_name(words[0])), *map(on_node, words[1:])]
+        argv = [str(programs.path(words[0])), *map(on_node, words[1:])]
         environment = {each["name"]: each["value"] for each in container["env"]}
         return subprocess.Popen(argv, env={"PATH": "/usr/bin:/bin", **environment})
 

@@ -5,7 +5,6 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 import urllib.error
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 
 from nvdra_api.resource.claims import ClaimRef
 
-from nvdra_testing import yaml_documents
+from nvdra_testing import programs, yaml_documents
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.kubelet.kubelet_client import KubeletClient, RegisteredPlugin
@@ -136,7 +135,7 @@ class Rig:
 
     def run_command(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run one of the plugin's commands beside it, as `kubectl exec` does."""
-        program = str(Path(sys.executable).with_name(self.program))
+        program = str(programs.path(self.program))
         argv: list[str] = [program, name, f"--debug-endpoint={self.process.debug}", *arguments]
         return subprocess.run(argv, capture_output=True, text=True, check=False)
 
