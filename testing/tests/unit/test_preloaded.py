@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from nvdra_testing import preloaded
+from nvdra_testing import preloaded, programs
 from nvdra_testing.control_plane import apiserver
 
 READY_S = 60
@@ -68,3 +68,17 @@ def test_a_variable_that_imports_read_starts_the_program_itself(
     process, _, _ = start(tmp_path, ("lab", "--version"), PYTHONOPTIMIZE="1")
     assert not isinstance(process, preloaded.ForkedProgram)
     assert process.wait(READY_S) == 0
+
+
+def test_the_programs_of_another_environment_are_started_where_the_tests_are_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preloaded, "is_used", True)
+    program = tmp_path / "lab"
+    program.write_text("#!/bin/sh\necho another\n")
+    program.chmod(0o755)
+    monkeypatch.setenv(programs.VARIABLE, str(tmp_path))
+    assert programs.path("lab") == program
+    process, output, _ = start(tmp_path, ("lab", "--version"))
+    assert process.wait(READY_S) == 0
+    assert output.read_text() == "another\n"
