@@ -50,7 +50,7 @@ def run_webhook(directory: Path, *flags: str, name: str = "webhook") -> Iterator
     port, http = ports.free_ports(2)
     log = directory / f"{name}.log"
     argv = [
-        *(programs.path("nvdra-webhook"), "--bind-address=127.0.0.1", f"--port={port}"),
+        *(str(programs.path("nvdra-webhook")), "--bind-address=127.0.0.1", f"--port={port}"),
         *(f"--http-endpoint=127.0.0.1:{http}", "--debug-endpoint=", "-v=2", *flags),
     ]
     with log.open("ab") as out:
