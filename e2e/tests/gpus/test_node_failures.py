@@ -1,10 +1,13 @@
 """Prepared GPUs survive the sudden end of a node, a kubelet or a pod."""
 
+import os
 import shlex
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +24,6 @@ SLOW_MS = 2000
 RELEASE_NVML = "gpu.nvidia.com/release-nvml"
 DRIVER_ROOT = "/run/nvidia/driver"
 UVM = "/dev/nvidia-uvm"
-
-STUBBORN = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
-"""A process that ends only by SIGKILL, which the kubelet sends after the pod's grace period."""
-
-STUBBORN_S = 8
-"""The grace period: long enough for the next pod to report that its prepare waits."""
 
 CALL_S = 45
 """The kubelet's deadline for a prepare; the next attempt comes 60 to 90 s later."""
@@ -94,14 +91,15 @@ def test_the_gpu_of_a_force_deleted_pod_is_given_on_as_soon_as_the_kubelet_has_l
         workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
     )
     old = workloads.pod("old", templates=["that"])
-    old["spec"]["containers"][0]["command"] = STUBBORN
-    old["spec"]["terminationGracePeriodSeconds"] = STUBBORN_S
+    command = ["sh", "-c", f": {pods.namespace}; while :; do sleep 1; done"]
+    old["spec"]["containers"][0]["command"] = command
     pods.apply(old)
     pods.wait_running("old")
     (claim,) = workloads.claims_of(pods, "old")
-    pods.run("delete", "pod", "old", "--force", "--grace-period=0", "--wait=false")
-    pods.apply(workloads.pod("new", templates=["that"]))
-    pods.wait(partial(silent_about, pods, "new", claim), "an Event that says who holds the GPU")
+    with hung_runtime(command):
+        pods.run("delete", "pod", "old", "--force", "--grace-period=0", "--wait=false")
+        pods.apply(workloads.pod("new", templates=["that"]))
+        pods.wait(partial(silent_about, pods, "new", claim), "an Event that says who holds the GPU")
     pods.wait_running("new", timeout_s=CALL_S)
     assert workloads.visible_gpus(pods, "new").uuids == {device.uuid}
     assert idle.prepared_gpu_count(NODE) == 1
@@ -225,6 +223,32 @@ def test_a_gpu_is_reset_while_the_plugin_has_released_nvml(idle: Cluster, pods: 
     assert said.returncode == 1
     assert f"{pods.namespace}/" in said.stderr, "an operator is told whose claim holds the GPU"
     pods.delete("pod", "p")
+
+
+@contextmanager
+def hung_runtime(command: Sequence[str]) -> Iterator[None]:
+    """The shim of the container that runs this command is stopped, so nobody can end it.
+
+    A forced deletion leaves a container two seconds, whatever the pod says, and then kills it.
+    """
+    text = "".join(f"{word}\0" for word in command)
+    (process,) = [
+        each.parent for each in Path("/proc").glob("[0-9]*/cmdline") if read(each) == text
+    ]
+    shim = int(read(process / "stat").rpartition(")")[2].split()[1])
+    assert "containerd-shim" in read(Path(f"/proc/{shim}/cmdline"))
+    os.kill(shim, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(shim, signal.SIGCONT)
+
+
+def read(path: Path) -> str:
+    """What a file of a process says; empty if the process has ended."""
+    with suppress(OSError):
+        return path.read_text(errors="replace")
+    return ""
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""A rack with the reference driver's claims and definitions gets our driver while its pods run."""
+"""A rack with both reference drivers' claims and definitions gets ours while its pods run."""
 
 from functools import partial
+from itertools import product
 
 import pytest
 from nvdra_api import names
@@ -11,6 +12,7 @@ from nvdra_testing.cluster.kubectl import Kubectl
 
 NAME = "ring"
 NODES = ("node-1", "node-2")
+DRIVERS = (names.COMPUTE_DOMAIN_DRIVER, names.GPU_DRIVER)
 DEFINITIONS = tuple(
     f"customresourcedefinition/{plural}.resource.nvidia.com"
     for plural in ("computedomains", "computedomaincliques")
@@ -22,17 +24,26 @@ OWNERSHIP = (
 
 
 @pytest.mark.timeout(400, func_only=True)
-def test_channels_and_definitions_of_the_reference_driver_are_taken_over(
+def test_channels_gpus_and_definitions_of_both_reference_drivers_are_taken_over(
     rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
     domain = Domain(rack, compute_domains.create_domain(team, NAME))
-    compute_domains.run_on(team, NAME, NODES, timeout_s=150)
+    team.apply(workloads.template("gpu", workloads.gpus("gpu")))
+    for node in NODES:
+        pod = workloads.pod(node, templates=[compute_domains.template_name(NAME), "gpu"])
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+        team.apply(pod)
+    team.wait_running(*NODES, timeout_s=150)
     compute_domains.wait_ready(team, NAME, len(NODES), 60)
     before, daemons = containers(team), domain.daemons()
+    held = {node: workloads.claims_of(team, node) for node in NODES}
+    uuids = {node: workloads.visible_gpus(team, node).uuids for node in NODES}
     rack.uninstall()
-    for node in NODES:
-        claims = workloads.claims_of(team, node)
-        reference_node.leave_channel_claims(rack, node, domain.uid, claims)
+    for node, (of_channel, of_gpu) in held.items():
+        reference_node.leave_channel_claims(rack, node, domain.uid, [of_channel])
+        (result,) = of_gpu["status"]["allocation"]["devices"]["results"]
+        (uuid,) = uuids[node]
+        reference_node.leave_gpu_claims(rack, node, [of_gpu], {result["device"]: uuid})
     left = read(rack)
     for definition in DEFINITIONS:  # they are not objects of its release
         rack.kubectl.run("annotate", definition, *OWNERSHIP)
@@ -47,11 +58,12 @@ def test_channels_and_definitions_of_the_reference_driver_are_taken_over(
         assert domain.daemons() == daemons
         for node in NODES:
             assert compute_domains.channels(team, node) == {"channel0"}
+            assert workloads.visible_gpus(team, node).uuids == uuids[node]
         # Whoever goes back finds what the reference driver reads, and room for its sockets.
         rack.uninstall()
         assert read(rack) == left
-        for node in NODES:
-            assert reference_node.sockets(rack, node, names.COMPUTE_DOMAIN_DRIVER) == []
+        for node, driver in product(NODES, DRIVERS):
+            assert reference_node.sockets(rack, node, driver) == []
         assert containers(team) == before
     rack.install(*rack_settings, wait_s=90)
 
@@ -59,8 +71,9 @@ def test_channels_and_definitions_of_the_reference_driver_are_taken_over(
     team.delete("computedomain", NAME)
     domain.wait_gone()
     compute_domains.wait_released(rack)
-    for node in NODES:
-        rack.kubectl.wait(partial(not_gone, rack, node), "the checkpoint to be gone")
+    for node, driver in product(NODES, DRIVERS):
+        gone = partial(not_gone, rack, node, driver)
+        rack.kubectl.wait(gone, f"what {driver} has left to be gone")
 
 
 def containers(team: Kubectl) -> dict[str, tuple[str, int]]:
@@ -69,12 +82,14 @@ def containers(team: Kubectl) -> dict[str, tuple[str, int]]:
     return {node: (each["containerID"], each["restartCount"]) for node, each in found.items()}
 
 
-def read(rack: Cluster) -> dict[str, dict[str, str]]:
-    """What the reference driver's plugin would read on each node."""
-    driver = names.COMPUTE_DOMAIN_DRIVER
-    return {node: reference_node.what_is_read(rack, node, driver) for node in NODES}
+def read(rack: Cluster) -> dict[tuple[str, str], dict[str, str]]:
+    """What the plugins of the reference drivers would read on each node."""
+    return {
+        (node, driver): reference_node.what_is_read(rack, node, driver)
+        for node, driver in product(NODES, DRIVERS)
+    }
 
 
-def not_gone(rack: Cluster, node: str) -> str | None:
-    """The files of the reference driver on a node; None if there are none."""
-    return ", ".join(reference_node.leftovers(rack, node, names.COMPUTE_DOMAIN_DRIVER)) or None
+def not_gone(rack: Cluster, node: str, driver: str) -> str | None:
+    """The files of a reference driver on a node; None if there are none."""
+    return ", ".join(reference_node.leftovers(rack, node, driver)) or None
