@@ -18,7 +18,7 @@ LONG_MS = 1000
 the GPU would count as hanging.
 """
 
-EXPORT_S = 20
+EXPORT_S = 60
 
 
 def test_a_claim_from_creation_to_the_end_of_its_pod_is_one_tree(

@@ -28,8 +28,8 @@ def told(cluster: Cluster, settings: list[str]) -> Iterator[str]:
         check=False,
     )
     yield done.stdout
-    cluster.kubectl.delete("namespace", "demo")
     cluster.install(*settings)
+    cluster.kubectl.delete("namespace", "demo", timeout_s=180)
     assert done.returncode == 0
 
 

@@ -3,8 +3,8 @@
 import os
 import shlex
 import signal
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -141,14 +141,13 @@ def test_an_uninstall_leaves_pods_running_and_says_what_they_hold(
     (claim,) = workloads.claims_of(pods, "p")
     name = claim["metadata"]["name"]
     assert f"{pods.namespace} p {name} {DRIVER}" in holders(idle)
-    with ThreadPoolExecutor(1) as thread:
-        log = thread.submit(
-            idle.driver_namespace.run, "logs", "--follow", "--tail=1", idle.plugin_pod(NODE)
-        )
+    argv = [*idle.driver_namespace.argv(), "logs", "--follow", "--tail=1", idle.plugin_pod(NODE)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as log:
+        assert log.stdout is not None
+        log.stdout.readline()  # from now on, nothing is missed
         idle.uninstall()
-    (farewell,) = [
-        line for line in log.result().splitlines() if "prepared claims stay prepared" in line
-    ]
+        rest = log.stdout.readlines()
+    (farewell,) = [line for line in rest if "prepared claims stay prepared" in line]
     assert f"{pods.namespace}/{name}" in farewell
     assert workloads.visible_gpus(pods, "p").uuids == {device.uuid}
     pods.run("delete", "pod", "p", "--wait=false")
@@ -196,6 +195,7 @@ def test_gpus_wait_for_nvidia_uvm_which_comes_after_the_plugin_and_is_in_contain
     pods.delete("pod", "p")
 
 
+@pytest.mark.timeout(2 * BACK_S, func_only=True)
 def test_a_gpu_is_reset_while_the_plugin_has_released_nvml(idle: Cluster, pods: Kubectl) -> None:
     """A pod that comes meanwhile waits, is told why, and goes on by itself."""
     device = idle.device(NODE, "gpu-0")

@@ -50,11 +50,19 @@ def taints(cluster: Cluster, node: str, device: str) -> list[dict[str, Any]]:
     return list(published(cluster, node)[device].get("taints", []))
 
 
-def wait_tainted(cluster: Cluster, node: str, device: str) -> None:
-    """Wait until a device has a taint."""
-    cluster.kubectl.wait(
-        lambda: None if taints(cluster, node, device) else "none", f"a taint of {device}", HEALED_S
-    )
+def wait_tainted(cluster: Cluster, node: str, device: str, wanted: str = "") -> None:
+    """Wait until a published device has a taint, such as `KEY=VALUE:EFFECT` if that is wanted."""
+
+    def well() -> str | None:
+        found = published(cluster, node).get(device)
+        if found is None:
+            return "it is not published"
+        said = [
+            f"{each['key']}={each['value']}:{each['effect']}" for each in found.get("taints") or []
+        ]
+        return None if wanted in said or (said and not wanted) else f"it has {said}"
+
+    cluster.kubectl.wait(well, f"a taint of {device}", HEALED_S)
 
 
 def wait_untainted(cluster: Cluster, node: str, device: str) -> None:

@@ -37,6 +37,10 @@ API_SERVER = "kube-apiserver"
 DEBUG_PORT = 6060
 
 
+NOT_YET = ("standing by", "taking over")
+"""What an instance says in `/readyz?verbose` that is ready and does not serve yet."""
+
+
 @dataclass(frozen=True)
 class Component:
     """One of the driver's programs as the chart installs it.
@@ -109,7 +113,9 @@ class Cluster:
         return sorted(node["metadata"]["name"] for node in self.kubectl.get("nodes"))
 
     def install(self, *helm_flags: str, wait_s: int = 60) -> None:
-        """Run `helm upgrade --install`, which waits until the plugins of all nodes are ready.
+        """Run `helm upgrade --install`, and wait until the plugins of all nodes serve.
+
+        helm waits until they are ready, and an instance that stands by is.
 
         Args:
             *helm_flags: More flags of helm, such as `--set-json=…`.
@@ -119,6 +125,7 @@ class Cluster:
         where = ["--namespace", NAMESPACE, "--create-namespace"]
         how = ["--wait", f"--timeout={wait_s}s"]
         self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *roots, *helm_flags)
+        self.kubectl.wait(self._inactive, "the plugins of all nodes to serve")
 
     def uninstall(self) -> None:
         """Run `helm uninstall`, and wait until the driver's pods are gone."""
@@ -165,6 +172,19 @@ class Cluster:
         found = [pod["metadata"] for pod in pods]
         (name,) = (each["name"] for each in found if "deletionTimestamp" not in each)
         return str(name)
+
+    def _inactive(self) -> str | None:
+        """What a plugin says that stands by or takes over; None if all serve."""
+        pods = self.driver_namespace.get("pods", "", "-l", self.component.label)
+        for pod in pods:
+            if "deletionTimestamp" in pod["metadata"]:
+                continue
+            where = f"{pod['metadata']['name']}:{self.component.http_port}"
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{where}/proxy/readyz?verbose"
+            told = self.kubectl.run_unchecked("get", "--raw", path)
+            if told.returncode or any(each in told.stdout for each in NOT_YET):
+                return told.stderr or told.stdout
+        return None
 
     def restart_plugin(self, node: str) -> None:
         """Delete the plugin's pod on a node, and wait until the new pod is ready."""
