@@ -58,7 +58,8 @@ def wait_tainted(cluster: Cluster, node: str, device: str, wanted: str = "") -> 
         if found is None:
             return "it is not published"
         said = [
-            f"{each['key']}={each['value']}:{each['effect']}" for each in found.get("taints") or []
+            f"{each['key']}={each.get('value', '')}:{each['effect']}"
+            for each in found.get("taints") or []
         ]
         return None if wanted in said or (said and not wanted) else f"it has {said}"
 
