@@ -37,6 +37,7 @@ from nvdra_gpu_plugin.claims import claim_metadata, node_specs
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
+from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.record_builder import RecordBuilder
@@ -195,15 +196,16 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             context.files,
             telemetry,
         )
+        gpu_steps = GpuSteps(
+            context.host, GpuChanges(monitor), prepared_claims, claim_index, telemetry
+        )
         steps = ClaimSteps(
-            context.host,
             gpus,
-            GpuChanges(monitor),
+            gpu_steps,
             claim_specs,
             metadata,
             context.files,
             prepared_claims,
-            claim_index,
             daemons,
             telemetry,
         )

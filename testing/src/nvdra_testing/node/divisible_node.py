@@ -26,6 +26,7 @@ from nvdra_gpu_plugin.claims import claim_metadata
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.claim_steps import ClaimSteps
 from nvdra_gpu_plugin.claims.foreign_claims import ForeignClaims
+from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps
 from nvdra_gpu_plugin.claims.node_specs import NodeSpecs
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.claims.replanner import Replanner
@@ -189,17 +190,9 @@ class Plugin:
         nobody: Any = None  # claims of this node have no MPS daemons
         settings = DaemonSettings(NODE, "nvdra-system")
         daemons = MpsDaemons(nobody, settings, node.root, Host(), files, telemetry)
+        gpu_steps = GpuSteps(Host(), GpuChanges(self.monitor), self.prepared, self.index, telemetry)
         self.steps = ClaimSteps(
-            Host(),
-            gpus,
-            GpuChanges(self.monitor),
-            specs,
-            metadata,
-            files,
-            self.prepared,
-            self.index,
-            daemons,
-            telemetry,
+            gpus, gpu_steps, specs, metadata, files, self.prepared, daemons, telemetry
         )
         self.gate = PrepareGate(DeviceWaitQueue(self.prepared.wait_removed))
         replanner = Replanner(gpus, self.prepared, metadata)

@@ -9,17 +9,14 @@ be answered either. Callers hold the locks of the record's GPUs.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
-from uuid import uuid4
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
-from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID
+from nvdra_api.ids import ClaimUID, DeviceName
 from nvdra_cdi.errors import CDIError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
-from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
@@ -27,18 +24,9 @@ from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
 from nvdra_gpu_plugin.claims import metadata_plan, plan
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
-from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.devices.steps import (
-    DisableMigMode,
-    MakeMigDevice,
-    SetComputeMode,
-    ShareByMps,
-    ShareByTime,
-    Step,
-)
-from nvdra_gpu_plugin.hardware import mig_changes, sharing_changes
-from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
+from nvdra_gpu_plugin.devices.steps import MakeMigDevice, Step
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.mps.daemons import DaemonStartingError, MpsDaemons
 
@@ -61,25 +49,21 @@ class ClaimSteps:
 
     def __init__(
         self,
-        host: Host,
         gpus: NodeGpus,
-        changes: GpuChanges,
+        gpu_steps: GpuSteps,
         specs: ClaimSpecFiles,
         metadata: ClaimMetadata,
         files: Worker,
         prepared_claims: PreparedClaims[GpuClaimRecord],
-        claim_index: GpuClaimIndex,
         daemons: MpsDaemons,
         telemetry: Telemetry,
     ) -> None:
-        self._host = host
         self._gpus = gpus
-        self._changes = changes
+        self._gpu_steps = gpu_steps
         self._specs = specs
         self._metadata = metadata
         self._files = files
         self._prepared_claims = prepared_claims
-        self._claim_index = claim_index
         self._daemons = daemons
         self._telemetry = telemetry
         self._waiting_until: dict[ClaimUID, float] = {}
@@ -118,11 +102,11 @@ class ClaimSteps:
         if started is not None and not plan.is_same(record, started):
             await self.roll_back(started)
             started = None
-        record = plan.resumed(record, started) if started else await self._inspect(record)
+        record = plan.resumed(record, started) if started else await self._gpu_steps.inspect(record)
         begun = record.begun(self._prepared_claims.boot_id)
         await self._prepared_claims.add_started(record.ref, begun)
         try:
-            done = await self._daemons.start(await self._do(begun))
+            done = await self._daemons.start(await self._gpu_steps.do(begun))
             await verify()
             await self._write_spec(done)
             await self._metadata.write(done)
@@ -158,7 +142,7 @@ class ClaimSteps:
         """
         if not record.steps:
             return record
-        undone = await self._undone_steps(record)
+        undone = await self._gpu_steps.not_in_force(record)
         is_done = not undone and record.steps_boot == self._prepared_claims.boot_id
         if is_done and await self._daemons.are_ready(record):
             await self._write_spec(record)
@@ -185,7 +169,7 @@ class ClaimSteps:
     ) -> Sequence[MakeMigDevice]:
         """Say which MIG devices somebody has destroyed, and check that their places are free.
 
-        What a reboot has ended is checked by `_inspect`, and nobody runs who could miss it.
+        What a reboot has ended is checked by `GpuSteps.inspect`, and nobody runs who could miss it.
 
         Returns:
             The steps that have made them.
@@ -201,8 +185,7 @@ class ClaimSteps:
                 notify(record, [step.device for step in gone])
             # Its capability nodes may be those of somebody else's instance by now.
             await self._remove_spec(record)
-        for step in gone:
-            await self._changes.run(step.gpu, step.device, mig_changes.check_place, step)
+        await self._gpu_steps.check_places(gone)
         return gone
 
     async def _put_back(self, former: GpuClaimRecord, gone: Sequence[MakeMigDevice]) -> None:
@@ -213,8 +196,7 @@ class ClaimSteps:
         if not gone:
             return
         try:
-            for step in gone:
-                await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
+            await self._gpu_steps.check_free(gone)
             await self._prepared_claims.add(former.ref, former)
         except DriverError as error:
             LOG.v(
@@ -225,10 +207,10 @@ class ClaimSteps:
         """Do the steps of a prepared claim again that change GPUs."""
         former, boot = record, self._prepared_claims.boot_id
         if record.steps_boot != boot:
-            record = await self._inspect(record)
+            record = await self._gpu_steps.inspect(record)
         begun = record.begun(boot)
         await self._prepared_claims.add(record.ref, begun)
-        done = metadata_plan.with_generation(await self._do(begun), former)
+        done = metadata_plan.with_generation(await self._gpu_steps.do(begun), former)
         await self._metadata.write(done)
         if done.daemons:  # which may take minutes, and what was made is known by now
             await self._prepared_claims.add(record.ref, done)
@@ -270,10 +252,7 @@ class ClaimSteps:
             if not self._prepared_claims.is_started(record.uid):
                 await self._prepared_claims.add_started(record.ref, record)
             await self._daemons.stop(record)
-            if record.steps_boot == self._prepared_claims.boot_id and record.gpu_steps:
-                with self._telemetry.step("undo steps"):
-                    undo = partial(self._undo_step, record.uid)
-                    await _on_each_gpu(tuple(reversed(record.gpu_steps)), undo)
+            await self._gpu_steps.undo(record)
             self._waiting_until.pop(record.uid, None)
             await self._remove_spec(record)
 
@@ -337,115 +316,6 @@ class ClaimSteps:
         started = self._prepared_claims[record.uid]
         return started if started.steps_boot == self._prepared_claims.boot_id else None
 
-    async def _inspect(self, record: GpuClaimRecord) -> GpuClaimRecord:
-        """The record, before its first step, with what undoing the steps must restore.
-
-        Nothing may be in the places of MIG devices: it would be taken for the claim's.
-        """
-        inspect = partial(self._inspect_step, record.uid)
-        return record.with_steps(await _on_each_gpu(record.steps, inspect))
-
-    async def _inspect_step(self, uid: ClaimUID, step: Step) -> Step:
-        match step:
-            case MakeMigDevice():
-                await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
-                return step
-            case ShareByTime() if other := self._same_step(uid, step):
-                return step.model_copy(update={"former": other.former})
-            case ShareByTime():
-                former = await self._changes.run(
-                    step.gpu, step.device, sharing_changes.current, self._host
-                )
-                return step.model_copy(update={"former": former})
-            case SetComputeMode():
-                mode = await self._changes.run(step.gpu, step.device, sharing_changes.compute_mode)
-                return step.model_copy(update={"former": mode})
-            case ShareByMps():
-                return step if step.run else step.model_copy(update={"run": uuid4().hex})
-            case DisableMigMode():
-                return step
-
-    def _same_step(self, uid: ClaimUID, step: ShareByTime) -> ShareByTime | None:
-        """The step of another claim that shares the GPU, as it was begun in this boot."""
-        for other in self._claim_index.claims_by_time(step.gpu):
-            if other.uid != uid and other.steps_boot == self._prepared_claims.boot_id:
-                return other.time_sharing(step.gpu)
-        return None
-
-    async def _do(self, record: GpuClaimRecord) -> GpuClaimRecord:
-        """Do the steps that change GPUs."""
-        if record.gpu_steps:
-            with self._telemetry.step("do steps"):
-                done = await _on_each_gpu(record.gpu_steps, self._do_step)
-            record = record.with_steps((*done, *record.daemons))
-        return record
-
-    async def _do_step(self, step: Step) -> Step:
-        match step:
-            case MakeMigDevice():
-                made = await self._changes.run(step.gpu, step.device, mig_changes.make, step)
-                return step.model_copy(update={"made": made})
-            case DisableMigMode():
-                await self._changes.run(step.gpu, step.device, mig_changes.disable_mig_mode, step)
-                return step
-            case ShareByTime():
-                await self._changes.run(
-                    step.gpu, step.device, sharing_changes.share, self._host, step
-                )
-                return step
-            case SetComputeMode():
-                await self._changes.run(
-                    step.gpu, step.device, sharing_changes.set_compute_mode, step
-                )
-                return step
-            case ShareByMps():
-                raise AssertionError("a daemon changes no GPU")
-
-    async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
-        if isinstance(step, DisableMigMode | ShareByMps):
-            return step
-        if isinstance(step, ShareByTime) and self._same_step(uid, step) is not None:
-            return step  # the last claim that shares the GPU restores how it was
-        if self._changes.is_absent(step.gpu):
-            LOG.warning(
-                "A GPU is gone, and with it what was done for a claim",
-                device=step.device,
-                gpu=step.gpu,
-            )
-            return step
-        run = self._changes.run
-        if isinstance(step, ShareByTime):
-            await run(step.gpu, step.device, sharing_changes.restore, self._host, step)
-            return step
-        if isinstance(step, SetComputeMode):
-            await run(step.gpu, step.device, sharing_changes.restore_compute_mode, step)
-            return step
-        await run(step.gpu, step.device, mig_changes.destroy, step)
-        return step.model_copy(update={"made": None})
-
-    async def _undone_steps(self, record: GpuClaimRecord) -> Sequence[Step]:
-        """The steps that change GPUs and are not in force: in another boot, all of them."""
-        if record.steps_boot != self._prepared_claims.boot_id:
-            return record.gpu_steps
-        return [step for step in record.gpu_steps if not await self._is_step_done(step)]
-
-    async def _is_step_done(self, step: Step) -> bool:
-        match step:
-            case MakeMigDevice():
-                return await self._changes.run(step.gpu, step.device, mig_changes.exists, step)
-            case DisableMigMode():
-                return await self._changes.run(step.gpu, step.device, mig_changes.is_mig_mode_off)
-            case ShareByTime():
-                return await self._changes.run(
-                    step.gpu, step.device, sharing_changes.is_shared, self._host, step
-                )
-            case SetComputeMode():
-                return await self._changes.run(
-                    step.gpu, step.device, sharing_changes.has_compute_mode, step
-                )
-            case ShareByMps():
-                raise AssertionError("a daemon changes no GPU")
-
     async def _write_spec(self, record: GpuClaimRecord) -> None:
         """Write the claim's own spec, if it needs one.
 
@@ -502,41 +372,3 @@ def _disk_hangs() -> RetryableError:
         "the CDI spec of the claim must be written or removed, which takes long",
         "check whether the disk of --cdi-root responds",
     )
-
-
-async def _on_each_gpu(
-    steps: Sequence[Step], call: Callable[[Step], Awaitable[Step]]
-) -> tuple[Step, ...]:
-    """Call it for all steps: those of a GPU in their order, GPUs side by side.
-
-    All that can be called is: the first failure of a GPU ends only what follows on that GPU.
-
-    Returns:
-        The results in the order of the steps.
-
-    Raises:
-        DriverError: The first one of them.
-    """
-    by_gpu: dict[GpuUUID, list[int]] = {}
-    for at, step in enumerate(steps):
-        by_gpu.setdefault(step.gpu, []).append(at)
-
-    async def call_all(places: Sequence[int]) -> Mapping[int, Step] | DriverError:
-        try:
-            return {at: await call(steps[at]) for at in places}
-        except DriverError as error:
-            return error  # what is under way on other GPUs is not cancelled
-
-    if len(by_gpu) == 1:
-        (places,) = by_gpu.values()
-        results = [await call_all(places)]
-    else:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(call_all(places)) for places in by_gpu.values()]
-        results = [task.result() for task in tasks]
-    done: dict[int, Step] = {}
-    for result in results:
-        if isinstance(result, DriverError):
-            raise result
-        done |= result
-    return tuple(done[at] for at in range(len(steps)))

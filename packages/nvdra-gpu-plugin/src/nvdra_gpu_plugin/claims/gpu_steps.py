@@ -1,0 +1,236 @@
+"""What the steps of claims do to GPUs, in both directions, and whether it is done.
+
+Callers hold the locks of the GPUs, and keep the records.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from uuid import uuid4
+
+from nvdra_api.errors import DriverError
+from nvdra_api.ids import ClaimUID, GpuUUID
+from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.node.host import Host
+from nvdra_runtime.telemetry import logs
+from nvdra_runtime.telemetry.instrumentation import Telemetry
+
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
+from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.steps import (
+    DisableMigMode,
+    MakeMigDevice,
+    SetComputeMode,
+    ShareByMps,
+    ShareByTime,
+    Step,
+)
+from nvdra_gpu_plugin.hardware import mig_changes, sharing_changes
+from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
+
+LOG = logs.logger(__name__)
+
+
+class GpuSteps:
+    """The steps that change a node's GPUs."""
+
+    def __init__(
+        self,
+        host: Host,
+        changes: GpuChanges,
+        prepared_claims: PreparedClaims[GpuClaimRecord],
+        claim_index: GpuClaimIndex,
+        telemetry: Telemetry,
+    ) -> None:
+        self._host = host
+        self._changes = changes
+        self._prepared_claims = prepared_claims
+        self._claim_index = claim_index
+        self._telemetry = telemetry
+
+    async def inspect(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        """The record, before its first step, with what undoing the steps must restore.
+
+        Nothing may be in the places of MIG devices: it would be taken for the claim's.
+
+        Raises:
+            DriverError: It cannot be known, or a place is taken.
+        """
+        inspect = partial(self._inspect_step, record.uid)
+        return record.with_steps(await _on_each_gpu(record.steps, inspect))
+
+    async def do(self, record: GpuClaimRecord) -> GpuClaimRecord:
+        """Do the steps that change GPUs, and return the record with what they have made.
+
+        Raises:
+            DriverError: A step failed. What can be done on other GPUs is done.
+        """
+        if record.gpu_steps:
+            with self._telemetry.step("do steps"):
+                done = await _on_each_gpu(record.gpu_steps, self._do_step)
+            record = record.with_steps((*done, *record.daemons))
+        return record
+
+    async def undo(self, record: GpuClaimRecord) -> None:
+        """Undo the steps that change GPUs, the last one first; a reboot has undone them all.
+
+        Raises:
+            DriverError: A step cannot be undone. What can be undone on other GPUs is.
+        """
+        if record.steps_boot == self._prepared_claims.boot_id and record.gpu_steps:
+            with self._telemetry.step("undo steps"):
+                undo = partial(self._undo_step, record.uid)
+                await _on_each_gpu(tuple(reversed(record.gpu_steps)), undo)
+
+    async def not_in_force(self, record: GpuClaimRecord) -> Sequence[Step]:
+        """The steps that change GPUs and are not in force: in another boot, all of them.
+
+        Raises:
+            DriverError: A GPU does not say it.
+        """
+        if record.steps_boot != self._prepared_claims.boot_id:
+            return record.gpu_steps
+        return [step for step in record.gpu_steps if not await self._is_step_done(step)]
+
+    async def check_places(self, steps: Sequence[MakeMigDevice]) -> None:
+        """Check that no instance of somebody else is where MIG devices were that are gone.
+
+        Raises:
+            PermanentError: `UnknownDevice`: one is.
+        """
+        for step in steps:
+            await self._changes.run(step.gpu, step.device, mig_changes.check_place, step)
+
+    async def check_free(self, steps: Sequence[MakeMigDevice]) -> None:
+        """Check that nothing is in the places of MIG devices.
+
+        Raises:
+            DriverError: Something is.
+        """
+        for step in steps:
+            await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
+
+    async def _inspect_step(self, uid: ClaimUID, step: Step) -> Step:
+        match step:
+            case MakeMigDevice():
+                await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
+                return step
+            case ShareByTime() if other := self._same_step(uid, step):
+                return step.model_copy(update={"former": other.former})
+            case ShareByTime():
+                former = await self._changes.run(
+                    step.gpu, step.device, sharing_changes.current, self._host
+                )
+                return step.model_copy(update={"former": former})
+            case SetComputeMode():
+                mode = await self._changes.run(step.gpu, step.device, sharing_changes.compute_mode)
+                return step.model_copy(update={"former": mode})
+            case ShareByMps():
+                return step if step.run else step.model_copy(update={"run": uuid4().hex})
+            case DisableMigMode():
+                return step
+
+    def _same_step(self, uid: ClaimUID, step: ShareByTime) -> ShareByTime | None:
+        """The step of another claim that shares the GPU, as it was begun in this boot."""
+        for other in self._claim_index.claims_by_time(step.gpu):
+            if other.uid != uid and other.steps_boot == self._prepared_claims.boot_id:
+                return other.time_sharing(step.gpu)
+        return None
+
+    async def _do_step(self, step: Step) -> Step:
+        match step:
+            case MakeMigDevice():
+                made = await self._changes.run(step.gpu, step.device, mig_changes.make, step)
+                return step.model_copy(update={"made": made})
+            case DisableMigMode():
+                await self._changes.run(step.gpu, step.device, mig_changes.disable_mig_mode, step)
+                return step
+            case ShareByTime():
+                await self._changes.run(
+                    step.gpu, step.device, sharing_changes.share, self._host, step
+                )
+                return step
+            case SetComputeMode():
+                await self._changes.run(
+                    step.gpu, step.device, sharing_changes.set_compute_mode, step
+                )
+                return step
+            case ShareByMps():
+                raise AssertionError("a daemon changes no GPU")
+
+    async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
+        if isinstance(step, DisableMigMode | ShareByMps):
+            return step
+        if isinstance(step, ShareByTime) and self._same_step(uid, step) is not None:
+            return step  # the last claim that shares the GPU restores how it was
+        if self._changes.is_absent(step.gpu):
+            LOG.warning(
+                "A GPU is gone, and with it what was done for a claim",
+                device=step.device,
+                gpu=step.gpu,
+            )
+            return step
+        run = self._changes.run
+        if isinstance(step, ShareByTime):
+            await run(step.gpu, step.device, sharing_changes.restore, self._host, step)
+            return step
+        if isinstance(step, SetComputeMode):
+            await run(step.gpu, step.device, sharing_changes.restore_compute_mode, step)
+            return step
+        await run(step.gpu, step.device, mig_changes.destroy, step)
+        return step.model_copy(update={"made": None})
+
+    async def _is_step_done(self, step: Step) -> bool:
+        match step:
+            case MakeMigDevice():
+                return await self._changes.run(step.gpu, step.device, mig_changes.exists, step)
+            case DisableMigMode():
+                return await self._changes.run(step.gpu, step.device, mig_changes.is_mig_mode_off)
+            case ShareByTime():
+                return await self._changes.run(
+                    step.gpu, step.device, sharing_changes.is_shared, self._host, step
+                )
+            case SetComputeMode():
+                return await self._changes.run(
+                    step.gpu, step.device, sharing_changes.has_compute_mode, step
+                )
+            case ShareByMps():
+                raise AssertionError("a daemon changes no GPU")
+
+
+async def _on_each_gpu(
+    steps: Sequence[Step], call: Callable[[Step], Awaitable[Step]]
+) -> tuple[Step, ...]:
+    """Call it for all steps: those of a GPU in their order, GPUs side by side.
+
+    All that can be called is: the first failure of a GPU ends only what follows on that GPU.
+
+    Returns:
+        The results in the order of the steps.
+
+    Raises:
+        DriverError: The first one of them.
+    """
+    by_gpu: dict[GpuUUID, list[int]] = {}
+    for at, step in enumerate(steps):
+        by_gpu.setdefault(step.gpu, []).append(at)
+
+    async def call_all(places: Sequence[int]) -> Mapping[int, Step] | DriverError:
+        try:
+            return {at: await call(steps[at]) for at in places}
+        except DriverError as error:
+            return error  # what is under way on other GPUs is not cancelled
+
+    if len(by_gpu) == 1:
+        (places,) = by_gpu.values()
+        results = [await call_all(places)]
+    else:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(call_all(places)) for places in by_gpu.values()]
+        results = [task.result() for task in tasks]
+    done: dict[int, Step] = {}
+    for result in results:
+        if isinstance(result, DriverError):
+            raise result
+        done |= result
+    return tuple(done[at] for at in range(len(steps)))
