@@ -413,7 +413,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "recovery: a foreign instance in the place of a destroyed device is adopted",
-        f"{_PLUGIN}/claims/claim_steps.py",
+        f"{_PLUGIN}/claims/gpu_steps.py",
         "            await self._changes.run(step.gpu, step.device, mig_changes.check_place, step)",
         "            pass",
         "An administrator's MIG device is given to a claim, and destroyed with it.",
