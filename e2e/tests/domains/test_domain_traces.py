@@ -27,6 +27,8 @@ OF_DAEMON = {"start daemon", "join clique", "start imex", "imex ready"}
 EXPORT_S = 20
 QUIET_S = 8
 """Longer than the export delay of spans; nothing more arrives after that."""
+CONFLICT = ": 409: Operation cannot be fulfilled on daemonsets.apps"
+"""Kubernetes counts the pods of a DaemonSet in its status. If that comes between, we write again."""
 LATE_S = 60
 
 
@@ -51,7 +53,8 @@ def test_a_domain_over_two_nodes_is_one_tree_from_six_processes(
         (program, node) for program in (PLUGIN, DAEMON) for node in BOTH
     }
     assert {span.resource["service.name"] for span in spans} == {CONTROLLER, PLUGIN, DAEMON}
-    assert not any(span.is_error for span in spans), [s.message for s in spans if s.is_error]
+    told = [span.message for span in spans if span.is_error]
+    assert [each for each in told if CONFLICT not in each] == []
     root = only_span(spans, "compute domain")
     assert {"reconcile", "teardown"} <= {span.name for span in children(spans, root)}
     for member in (span for span in spans if span.name == "member"):

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import json
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -25,7 +26,6 @@ import grpc
 import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase, strategies
-from hypothesis.errors import FlakyStrategyDefinition
 from hypothesis.stateful import (
     Bundle,
     MultipleResults,
@@ -83,8 +83,6 @@ STAGES = 3
 STEPS = 12
 BATCH = 10
 """Sequences of one seed."""
-OTHER_SEEDS = 1_000_000
-"""Added to the seed of a batch that has to be replaced."""
 SHORT_S = 2.0
 """A caller's patience for what must be refused: it is answered in half of this."""
 LONG_S = 20.0
@@ -103,8 +101,15 @@ class Node(RuleBasedStateMachine):
 
     claims = Bundle("claims")
 
-    def __init__(self, stage: ThreadedSandbox, incidents: GpuIncidents, done: Counter[str]) -> None:
+    def __init__(
+        self,
+        stage: ThreadedSandbox,
+        incidents: GpuIncidents,
+        done: Counter[str],
+        failures: list[str],
+    ) -> None:
         super().__init__()
+        self.failures = failures
         self.done = done
         self.done["sequence"] += 1
         self.stage, self.lane, self.incidents = stage, stage.sandbox, incidents
@@ -303,13 +308,14 @@ class Node(RuleBasedStateMachine):
         try:
             yield
         except BaseException:
-            self.done["failure"] += 1
+            self.failures.append(traceback.format_exc())
             raise
         self.is_broken = False
 
     def teardown(self) -> None:
         if not self.is_broken:
-            self._end()
+            with self._expected():
+                self._end()
             self.lane.is_dirty = False
 
     def _end(self) -> None:
@@ -511,6 +517,7 @@ def run(stage: ThreadedSandbox, batches: Queue[int], done: Counter[str]) -> None
     A GPU that has healed keeps its taint for a while, which the next sequence does not wait for.
     """
     incidents = GpuIncidents(stage.sandbox.node)
+    failures: list[str] = []
     settings = hypothesis.settings(
         max_examples=BATCH,
         stateful_step_count=STEPS,
@@ -526,17 +533,14 @@ def run(stage: ThreadedSandbox, batches: Queue[int], done: Counter[str]) -> None
             try:
                 # A partial, not a class: Hypothesis parses the source of a class each time, which
                 # CPython 3.11 does not survive on two threads at once (gh-106905).
-                here = functools.partial(Node, stage, incidents, done)
+                here = functools.partial(Node, stage, incidents, done, failures)
                 run_state_machine_as_test(
                     cast("type[Node]", hypothesis.seed(seed)(here)), settings=settings
                 )
             except BaseException as error:
-                if isinstance(error, FlakyStrategyDefinition) and not done["failure"]:
-                    # Now and then Hypothesis takes a sequence for an earlier one that went on, and
-                    # ends the batch. Every sequence was judged by what it did itself.
-                    done["batch that ended early"] += 1
-                    batches.put(seed + OTHER_SEEDS)
-                    continue
+                # Hypothesis repeats what failed, and if that does not, says only that it differs.
+                for failure in failures:
+                    error.add_note(failure)
                 error.add_note(f"--sequences={BATCH} --sequences-seed={seed} runs this batch alone")
                 with batches.mutex:
                     batches.queue.clear()
