@@ -28,7 +28,7 @@ EXPORT_S = 20
 QUIET_S = 8
 """Longer than the export delay of spans; nothing more arrives after that."""
 CONFLICT = ": 409: Operation cannot be fulfilled on daemonsets.apps"
-"""Kubernetes counts the pods of a DaemonSet in its status. If that comes between, we write again."""
+"""Kubernetes counts pods in the status of a DaemonSet. If that comes between, we write again."""
 LATE_S = 60
 
 
