@@ -278,7 +278,8 @@ class Node(RuleBasedStateMachine):
         with self._expected():
             self.done[incident.value] += 1
             self._heard(lambda: self.incidents.cause(gpu, incident))
-            if incident is Incident.LOSS:
+            if incident is Incident.LOSS or (gpu in self.incidents.away and self.lane.process):
+                # NVML is opened again without an unplugged GPU, and numbers the others anew.
                 self.stage.run(self._publish())
 
     # What must be true at any time
