@@ -53,8 +53,8 @@ def test_a_domain_over_two_nodes_is_one_tree_from_six_processes(
         (program, node) for program in (PLUGIN, DAEMON) for node in BOTH
     }
     assert {span.resource["service.name"] for span in spans} == {CONTROLLER, PLUGIN, DAEMON}
-    told = [span.message for span in spans if span.is_error]
-    assert [each for each in told if CONFLICT not in each] == []
+    failed = [span.message for span in spans if span.is_error]
+    assert [each for each in failed if CONFLICT not in each] == []
     root = only_span(spans, "compute domain")
     assert {"reconcile", "teardown"} <= {span.name for span in children(spans, root)}
     for member in (span for span in spans if span.name == "member"):

@@ -223,6 +223,18 @@ async def _collect(survey: DeviceMonitor, seen: list[DeviceState]) -> None:
         seen.append(survey.state)
 
 
+async def test_a_board_that_is_described_again_after_another_has_left_is_still_itself(
+    watched: Watched,
+) -> None:
+    """Indexes move as soon as a board has left the bus, before NVML is opened anew."""
+    probe = watched.survey.probes[1]
+    assert probe.gpu is not None
+    watched.node.simctl("gpu", "unplug", "0")
+    found = await probe.worker.run(probe._discover)
+    assert found is not None
+    assert found.gpu.uuid == probe.gpu.uuid
+
+
 @pytest.mark.parametrize("bare", [EXCLUDED], indirect=True)
 async def test_a_board_that_the_kernel_module_leaves_alone_is_missed_by_nobody(
     watched: Watched,

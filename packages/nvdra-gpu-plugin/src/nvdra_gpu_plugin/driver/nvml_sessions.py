@@ -144,6 +144,10 @@ class NvmlSessions:
 
     def abandon(self) -> None:
         """Forget the session without closing it, because a call of it hangs."""
+        LOG.warning(
+            "An NVML session is left open, because a call of it does not return. If a GPU is "
+            "missing from now on, restart the plugin"
+        )
         self.has_abandoned = self.has_abandoned or self.current is not None
         self.current = None
 

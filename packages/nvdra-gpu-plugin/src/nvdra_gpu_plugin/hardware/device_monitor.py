@@ -292,13 +292,13 @@ class DeviceMonitor:
         A session that cannot be closed hides GPUs that came since: NVML counts who uses it, and
         looks for GPUs only when the first one comes.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        try:
-            for probe in self.probes:
-                await probe.worker.run(_do_nothing, deadline=deadline)
-        except TimeoutError:
-            return False
-        return True
+        asked = [probe.worker.submit(_do_nothing) for probe in self.probes]
+        if not asked:
+            return True
+        _, waiting = await asyncio.wait(asked, timeout=timeout_s)
+        for each in waiting:
+            each.cancel()
+        return not waiting
 
     @property
     def _is_opening_in_time(self) -> bool:

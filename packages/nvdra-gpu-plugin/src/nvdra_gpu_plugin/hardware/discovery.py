@@ -69,6 +69,7 @@ def discover_gpu(
     versions: DriverVersions,
     finds_partitions: bool = False,
     known: Gpu | None = None,
+    handle: DeviceHandle | None = None,
 ) -> DiscoveredGpu | None:
     """Describe one GPU of the node. Returns None for one that only drives a screen.
 
@@ -79,12 +80,15 @@ def discover_gpu(
         versions: The driver's versions.
         finds_partitions: Whether MIG devices can be made for claims (`DynamicMIG`).
         known: What was at the index before, so that what cannot change is not asked again.
+        handle: The GPU's handle in this session, if it is known: a GPU that leaves the bus may
+            change the index of others.
 
     Raises:
         NvmlError: A call failed.
         ValueError: NVML returned an invalid value.
     """
-    handle = nvml.handle_by_index(index)
+    if handle is None:
+        handle = nvml.handle_by_index(index)
     if nvml.name(handle) in _DISPLAY_GPUS:
         return None
     gpu = _describe(nvml, handle, host, versions)

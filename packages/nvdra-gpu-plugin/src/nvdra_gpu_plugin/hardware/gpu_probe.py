@@ -360,6 +360,7 @@ class GpuProbe:
             session.versions,
             self._finds_partitions,
             self.gpu,
+            self.handle,
         )
 
     def _has_same_mode(self, handle: DeviceHandle, gpu: Gpu) -> bool:
