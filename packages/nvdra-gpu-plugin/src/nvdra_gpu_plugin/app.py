@@ -131,7 +131,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             )
         )
         gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
-        support = TaintSupport()
+        support = TaintSupport(node)
         counters = sharing = None
         if makes_partitions:
             counters = FieldSupport(field_support.COUNTERS, node, context.events)

@@ -312,7 +312,6 @@ async def rig_without_taints(server_without_taints: ApiServer) -> AsyncIterator[
         yield rig
 
 
-@pytest.mark.soak
 async def test_where_taints_are_dropped_it_is_said_and_a_lost_gpu_is_withdrawn(
     rig_without_taints: Rig,
 ) -> None:
@@ -324,6 +323,10 @@ async def test_where_taints_are_dropped_it_is_said_and_a_lost_gpu_is_withdrawn(
     )
     assert rig.process.get("/readyz")[0] == 200
     assert set(rig.devices()) == ALL
+    await rig.wait_until(lambda: bool(of_node(rig, "DeviceUnhealthy")), "an Event of gpu-3")
+    (told,) = of_node(rig, "DeviceUnhealthy")
+    assert "gpu-3" in told["message"]
+    assert "DRADeviceTaints" in told["message"], "not that pods are kept away from it"
     before = versions(rig)
     rig.node.simctl("xid", "5", "48")
     await asyncio.sleep(4)

@@ -62,7 +62,7 @@ class DeviceTaints:
         self._support = support
         self._events = events
         self._metrics = metrics
-        self._was_served = True
+        self._was_served, self._was_known = True, False
         self._reported: Mapping[GpuUUID, Sequence[DeviceTaint]] = {}
         self._on_change: list[Callable[[], None]] = []
         health.on_change(self._notify)
@@ -113,16 +113,21 @@ class DeviceTaints:
             notify()
 
     def _report(self) -> None:
-        """Say what differs from what was said before."""
+        """Say what differs from what was said before.
+
+        An Event says what a taint does, so it waits until it is known whether taints are kept.
+        """
         wanted, before = self.wanted, self._reported
-        is_dropped = self._was_served and not self.is_served
-        self._reported, self._was_served = wanted, self.is_served
+        is_known = self._support.is_known
+        is_news = is_known and (not self._was_known or (self._was_served and not self.is_served))
+        self._reported = wanted
+        self._was_served, self._was_known = self.is_served, is_known
         for uuid in {**wanted, **before}:
             now, then = (set(map(describe, each.get(uuid, ()))) for each in (wanted, before))
             for taint in wanted.get(uuid, ()):
                 if describe(taint) not in then:
                     self._log_new(uuid, taint)
-                if describe(taint) not in then or is_dropped:
+                if is_known and (is_news or describe(taint) not in then):
                     self._tell(uuid, taint)
             if then - now:
                 self._report_gone(uuid, then - now, is_well=not now)

@@ -10,15 +10,13 @@ answer, too.
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from nvdra_api import names
-from nvdra_api.errors import DriverError, PermanentError, Reason
+from nvdra_api.errors import DriverError, Reason
 from nvdra_api.gates import Feature
 from nvdra_api.ids import NodeName
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.http.probes import PassingRemark
-from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
 from nvdra_runtime.kubeletplugin import kubelet_version
@@ -26,6 +24,8 @@ from nvdra_runtime.process import timeouts
 from nvdra_runtime.resourceslices import arrangement, slice_spec
 from nvdra_runtime.resourceslices.arrangement import SliceLimits
 from nvdra_runtime.telemetry import logs
+
+from nvdra_gpu_plugin.publishing import dry_run
 
 LOG = logs.logger(__name__)
 
@@ -165,28 +165,10 @@ class FieldSupport:
         if is_other:
             self._has_lost = False
         if is_other or not (self._is_kept or self._has_lost):
-            is_kept = await self._keeps_fields(api)
+            gate, example = self._fields.api_gate, self._fields.example
+            is_kept = await dry_run.keeps(api, self._node, example, gate, _deadline())
             self._version = version
             self._set(is_kept=is_kept, is_other=is_other)
-
-    async def _keeps_fields(self, api: Client) -> bool:
-        """Whether a slice would be stored with the fields.
-
-        If the dry run is refused, for example by an admission webhook that does not know it, the
-        first slice tells.
-        """
-        version = await api.dra_api_version(_deadline())
-        path = f"{apiversions.slices_path(version)}?dryRun=All"
-        sent = _slice(self._node, self._fields.example)
-        try:
-            stored = await api.create(
-                path, apiversions.slice_to_version(version, sent), _deadline()
-            )
-        except PermanentError as error:
-            LOG.warning("The API server refuses to check a slice", error=str(error))
-            return True
-        kept = apiversions.slice_from_version(version, stored)
-        return self._fields.api_gate not in slice_spec.dropped_fields(sent["spec"], kept["spec"])
 
     def _set(self, *, is_kept: bool, is_other: bool = False) -> None:
         was_kept, self._is_kept = self._is_kept, is_kept
@@ -206,19 +188,6 @@ class FieldSupport:
             LOG.info("The API server keeps fields of slices", what=self._fields.what)
         for notify in self._on_change:
             notify()
-
-
-def _slice(node: NodeName, part: JsonObject) -> dict[str, Any]:
-    """A v1 slice with nothing but this part."""
-    return {
-        "metadata": {"generateName": f"dry-run-{names.GPU_DRIVER}-"},
-        "spec": {
-            "driver": names.GPU_DRIVER,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            **part,
-        },
-    }
 
 
 def _deadline() -> float:
