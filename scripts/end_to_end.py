@@ -27,7 +27,7 @@ STAGES = (("gpus", "members", "domains", "kubelet", "installation", "sharing"), 
 """Stages follow one another. Of a stage's groups, those that take longest begin first."""
 NO_TESTS = 5
 """Exit status of pytest when no test of the group was selected."""
-FAILURE_TITLE = re.compile(r"_{3,} .+ _{3,}$")
+FAILURE_TITLE = re.compile(r"_+ (?!_).+ _+$")
 MESSAGE_LINES = 6
 """How much of a failure's message is repeated at the end."""
 

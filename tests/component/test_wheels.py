@@ -152,7 +152,8 @@ def serve(component: str, programs: Path) -> str:
     """Run a component's tests with the program of an environment; what failed, or nothing."""
     tests = ROOT / "packages" / component / "tests/component" / SERVES[component]
     where = {programs_elsewhere.VARIABLE: str(programs)}
-    done = run(sys.executable, "-m", "pytest", "-q", "--color=no", tests, check=False, **where)
+    argv = (sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:randomly", tests)
+    done = run(*argv, check=False, **where)
     return "" if done.returncode == 0 else done.stdout[-5000:] + done.stderr
 
 

@@ -91,7 +91,7 @@ def test_the_gpu_of_a_force_deleted_pod_is_given_on_as_soon_as_the_kubelet_has_l
         workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
     )
     old = workloads.pod("old", templates=["that"])
-    command = ["sh", "-c", f": {pods.namespace}; while :; do sleep 1; done"]
+    command = ["sh", "-c", f": {pods.namespace}; trap '' TERM; sleep infinity & wait"]
     old["spec"]["containers"][0]["command"] = command
     pods.apply(old)
     pods.wait_running("old")

@@ -8,7 +8,8 @@
     ├── Gone (retryable)         410: the resourceVersion is too old; list again
     ├── Overloaded (retryable)   429, and 503 with Retry-After: not before `retry_after_s`
     ├── DraDisabled (retryable)  the cluster serves no version of resource.k8s.io that we support
-    └── RetryableError           401, 403, 5xx, no connection, no answer in time
+    ├── Refused (retryable)      400, 403: a right is missing, or an admission webhook refuses
+    └── RetryableError           401, 5xx, no connection, no answer in time
 
 All have the reason ApiUnavailable. A caller that knows what the request was for replaces it.
 """
@@ -77,6 +78,10 @@ class Overloaded(RetryableError):
         self.retry_after_s = retry_after_s
 
 
+class Refused(RetryableError):
+    """The request is refused as it is; the administrator can change that."""
+
+
 class DraDisabled(RetryableError):
     """The API server serves no version of resource.k8s.io that we support."""
 
@@ -114,7 +119,8 @@ def error_for_status(
         return Gone(Reason.API_UNAVAILABLE, message)
     if status == 429 or (status == 503 and retry_after_s is not None):
         return Overloaded(message, 1.0 if retry_after_s is None else retry_after_s)
-    return RetryableError(Reason.API_UNAVAILABLE, message, _ADVICE_BY_STATUS.get(status, ""))
+    kind = Refused if status in (400, 403) else RetryableError
+    return kind(Reason.API_UNAVAILABLE, message, _ADVICE_BY_STATUS.get(status, ""))
 
 
 _UNREACHABLE_ADVICE = (

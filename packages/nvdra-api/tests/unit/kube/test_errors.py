@@ -14,6 +14,7 @@ from nvdra_runtime.kube.errors import (
     NotFound,
     NotServed,
     Overloaded,
+    Refused,
     error_for_status,
 )
 from nvdra_testing import virtual_time
@@ -31,9 +32,9 @@ def refusal(code: int, **details: object) -> bytes:
 @pytest.mark.parametrize(
     ("code", "details", "type_", "advice"),
     [
-        (400, {}, RetryableError, ""),
+        (400, {}, Refused, ""),
         (401, {}, RetryableError, "credentials"),
-        (403, {"details": {"name": "node-a"}}, RetryableError, "grant"),
+        (403, {"details": {"name": "node-a"}}, Refused, "grant"),
         (404, {"details": {"name": "node-a"}}, NotFound, ""),
         (404, {}, NotServed, "CustomResourceDefinitions"),
         (409, {}, Conflict, ""),

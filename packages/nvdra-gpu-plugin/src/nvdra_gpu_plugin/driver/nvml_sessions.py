@@ -144,11 +144,13 @@ class NvmlSessions:
 
     def abandon(self) -> None:
         """Forget the session without closing it, because a call of it hangs."""
+        if self.current is None:
+            return
         LOG.warning(
             "An NVML session is left open, because a call of it does not return. If a GPU is "
             "missing from now on, restart the plugin"
         )
-        self.has_abandoned = self.has_abandoned or self.current is not None
+        self.has_abandoned = True
         self.current = None
 
 

@@ -8,6 +8,7 @@ from nvdra_api.ids import NodeName
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.errors import Refused
 from nvdra_runtime.resourceslices import slice_spec
 from nvdra_runtime.telemetry import logs
 
@@ -37,7 +38,7 @@ async def keeps(
     sent = _slice(node, part)
     try:
         stored = await api.create(path, apiversions.slice_to_version(version, sent), deadline)
-    except PermanentError as error:
+    except (PermanentError, Refused) as error:
         LOG.warning("The API server refuses to check a slice", error=str(error))
         return True
     kept = apiversions.slice_from_version(version, stored)

@@ -60,6 +60,7 @@ class TaintSupport:
         self.knows_none = False
         self._node = node
         self._version = ""
+        self._has_lost = False
         self._on_change: list[Callable[[], None]] = []
 
     @property
@@ -73,40 +74,45 @@ class TaintSupport:
 
     def note_dropped(self, fields: Collection[str]) -> None:
         """Take note of what the API server has dropped from a slice."""
-        if slice_spec.TAINTS_GATE in fields and self.is_served:
+        if slice_spec.TAINTS_GATE not in fields:
+            return
+        self._has_lost = True
+        if self.is_served:
             self._set_served(is_served=False)
             self._notify()
 
     async def run(self, api: Client) -> None:
-        """Ask for the version again and again, and for taints when it changes.
-
-        Run until cancelled.
-        """
+        """Ask again and again. Run until cancelled."""
         while True:
             try:
                 await self._ask(api)
             except DriverError as error:
-                LOG.v(2, "It is not known whether taints are kept", error=str(error))
+                LOG.warning("It is not known whether the API server keeps taints", error=str(error))
                 await asyncio.sleep(_RETRY_S)
             else:
                 await asyncio.sleep(_INTERVAL_S if self.is_served else _DROPPED_INTERVAL_S)
 
     async def _ask(self, api: Client) -> None:
-        """Ask for the version, and for taints if it is another one.
+        """Ask for the version, and for taints if the answer may be another one.
+
+        What a slice of ours has lost is believed as long as the version is the same: of several API
+        servers, another one may answer.
 
         Raises:
             DriverError: The API server does not answer.
         """
         document = await api.get("/version", _deadline())
         version = str(document.get("gitVersion", ""))
-        if version == self._version:
+        if version == self._version and (self.is_served or self._has_lost):
             return
+        if self._version and version != self._version:
+            self._has_lost = False
         is_kept = await dry_run.keeps(
             api, self._node, _EXAMPLE, slice_spec.TAINTS_GATE, _deadline()
         )
         self._version = version
         self.knows_none = kubelet_version.release(version) >= _KNOWS_NONE
-        self._set_served(is_served=is_kept)
+        self._set_served(is_served=is_kept and not self._has_lost)
         self._notify()
 
     def _set_served(self, *, is_served: bool) -> None:
