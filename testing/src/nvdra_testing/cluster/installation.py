@@ -112,7 +112,7 @@ class Cluster:
         """The names of the nodes."""
         return sorted(node["metadata"]["name"] for node in self.kubectl.get("nodes"))
 
-    def install(self, *helm_flags: str, wait_s: int = 60) -> None:
+    def install(self, *helm_flags: str, wait_s: int = 120) -> None:
         """Run `helm upgrade --install`, and wait until the plugins of all nodes serve.
 
         helm waits until they are ready, and an instance that stands by is.

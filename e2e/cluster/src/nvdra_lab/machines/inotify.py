@@ -24,7 +24,8 @@ class Limit:
         path: Below /proc/sys.
         control_plane: For the control plane.
         node: For each node, with the driver's plugins and some pods.
-        spare: What is left for others when the limit is raised: the kernel's own default.
+        spare: What is left for others, such as labs that start at the same time: each counts only
+            what is there already. Twice the kernel's default of instances.
     """
 
     path: str
@@ -38,7 +39,7 @@ class Limit:
         return self.path.replace("/", ".")
 
 
-INSTANCES = Limit("fs/inotify/max_user_instances", control_plane=16, node=10, spare=128)
+INSTANCES = Limit("fs/inotify/max_user_instances", control_plane=16, node=10, spare=256)
 WATCHES = Limit("fs/inotify/max_user_watches", control_plane=64, node=512, spare=8192)
 LIMITS = (INSTANCES, WATCHES)
 
@@ -49,7 +50,9 @@ def check(node_count: int, proc: Path = PROC) -> None:
     Raises:
         LabError: A limit is too low and cannot be changed here; it says what to set.
     """
-    for limit, current, needed in _shortages(node_count, proc):
+    for limit, current, needed in _needs(node_count, proc):
+        if current >= needed:
+            continue
         path = proc / "sys" / limit.path
         try:
             path.write_text(str(current))
@@ -62,22 +65,25 @@ def check(node_count: int, proc: Path = PROC) -> None:
 
 
 def raise_limits(node_count: int, proc: Path = PROC) -> None:
-    """Raise the limits that are too low for a new lab. `kernel.restore` sets them back."""
-    for limit, _, needed in _shortages(node_count, proc):
-        (proc / "sys" / limit.path).write_text(str(needed + limit.spare))
+    """Raise the limits that leave too little beside a new lab. `kernel.restore` sets them back.
+
+    Where they cannot be changed, what `check` has let pass is enough for this lab.
+    """
+    for limit, current, needed in _needs(node_count, proc):
+        if current < needed + limit.spare:
+            with contextlib.suppress(OSError):
+                (proc / "sys" / limit.path).write_text(str(needed + limit.spare))
 
 
-def _shortages(node_count: int, proc: Path) -> Iterator[tuple[Limit, int, int]]:
-    """The limits that are too low: each with its current value and the one that is needed."""
+def _needs(node_count: int, proc: Path) -> Iterator[tuple[Limit, int, int]]:
+    """Each limit with its current value and the one that a new lab needs."""
     used = _in_use(proc)
     for limit in LIMITS:
         path = proc / "sys" / limit.path
         if not path.exists():
             continue  # a kernel without inotify, or without this limit
         needed = used[limit] + limit.control_plane + limit.node * node_count
-        current = int(path.read_text())
-        if current < needed:
-            yield limit, current, needed
+        yield limit, int(path.read_text()), needed
 
 
 def _in_use(proc: Path) -> dict[Limit, int]:
