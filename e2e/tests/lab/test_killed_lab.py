@@ -16,6 +16,8 @@ KILLED = Lab("killed")
 LOOK_S = 0.001
 PATIENCE_S = 600.0
 """The first start on a machine builds the programs."""
+ENDS_S = 20.0
+"""A kubectl of the killed `lab` ends by itself, once it is sure that the API server is gone."""
 
 
 def noted() -> int:
@@ -96,5 +98,8 @@ def kill(*command: str, when: Moment) -> None:
 
 def assert_nothing_is_left(before: lab_command.HostSnapshot) -> None:
     assert lab_command.host_snapshot().added_since(before) == {}
-    assert KILLED.leftovers() == []
+    deadline = time.monotonic() + ENDS_S
+    while (left := KILLED.leftovers()) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+    assert left == []
     assert not KILLED.folder.exists()
