@@ -278,7 +278,7 @@ class Node(RuleBasedStateMachine):
         with self._expected():
             self.done[incident.value] += 1
             self._heard(lambda: self.incidents.cause(gpu, incident))
-            if incident is Incident.LOSS or (gpu in self.incidents.away and self.lane.process):
+            if gpu in self.incidents.away and self.lane.process is not None:
                 # NVML is opened again without an unplugged GPU, and numbers the others anew.
                 self.stage.run(self._publish())
 
