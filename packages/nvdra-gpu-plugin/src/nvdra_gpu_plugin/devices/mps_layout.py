@@ -37,3 +37,6 @@ DAEMON_PIPE: Final = DRIVER_ROOT / "run/nvidia-mps"
 """Not below /tmp: the node may tidy its own, and with the mount point the mount would go. And
 NVIDIA's container toolkit gives /tmp/nvidia-mps of the node to every container."""
 DAEMON_LOG: Final = DRIVER_ROOT / "var/log/nvidia-mps"
+POD_READY: Final = PurePosixPath("/run/nvidia-mps-ready")
+"""Says what `READY` does, of this container's daemon alone: while one pod replaces another, `READY`
+may still be the former one's."""

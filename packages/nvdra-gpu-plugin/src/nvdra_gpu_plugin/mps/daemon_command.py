@@ -50,6 +50,7 @@ class Daemon:
         directory: The daemon's directory, with the files of `mps_layout`.
         pipe_directory: `CUDA_MPS_PIPE_DIRECTORY`, below the driver root.
         log_directory: `CUDA_MPS_LOG_DIRECTORY`, below the driver root.
+        ready_file: Exists while this daemon is ready: what the kubelet's probe reads.
         run: Nothing starts unless the directory names the same.
         thread_percentage: Share of the threads that each client may use; None for all.
         memory_limits: Memory limit of each client, such as `1024M`, by the index of the device
@@ -60,6 +61,7 @@ class Daemon:
     directory: Path
     pipe_directory: Path
     log_directory: Path
+    ready_file: Path
     run: str
     is_multi_user: bool = False
     thread_percentage: int | None = None
@@ -160,8 +162,7 @@ class Supervisor:
             os.close(descriptor)
 
     def _run(self, lock: int) -> None:
-        ready = self._daemon.directory / mps_layout.READY
-        ready.unlink(missing_ok=True)
+        self._unready()
         for left in self._daemon.pipe_directory.iterdir():  # by one that was killed
             left.unlink(missing_ok=True)
         arguments = [_CONTROL, "-f", *(("-M",) if self._daemon.is_multi_user else ())]
@@ -179,18 +180,28 @@ class Supervisor:
             if self._wait_answering(process):
                 self._configure()
                 self._end_early_servers()
-                temporary = ready.with_name(f".{ready.name}")
-                temporary.write_text(json.dumps({"run": self._daemon.run}))
-                temporary.replace(ready)
+                for each in self._ready_files:
+                    temporary = each.with_name(f".{each.name}")
+                    temporary.write_text(json.dumps({"run": self._daemon.run}))
+                    temporary.replace(each)
                 _say("The MPS control daemon is ready")
             while self._is_wanted:
                 if (code := process.poll()) is not None:
                     raise DaemonError(f"{_CONTROL} has ended with {code}: {self._last_words()}")
                 time.sleep(_INTERVAL_S)  # noqa: TID251 - as in `run`
         finally:
-            ready.unlink(missing_ok=True)
+            self._unready()
             self._stop(process)
         _say("The MPS control daemon has been ended")
+
+    @property
+    def _ready_files(self) -> tuple[Path, Path]:
+        """What the plugin reads, and what the kubelet's probe reads."""
+        return self._daemon.directory / mps_layout.READY, self._daemon.ready_file
+
+    def _unready(self) -> None:
+        for each in self._ready_files:
+            each.unlink(missing_ok=True)
 
     @property
     def _is_wanted(self) -> bool:
@@ -309,7 +320,7 @@ def _parse(arguments: Sequence[str]) -> Daemon:
         prog="nvdra-gpu-plugin mps-daemon",
         description="Runs an MPS control daemon for a claim. The plugin creates its Deployment.",
     )
-    for flag in ("driver-root", "directory", "pipe-directory", "log-directory"):
+    for flag in ("driver-root", "directory", "pipe-directory", "log-directory", "ready-file"):
         parser.add_argument(f"--{flag}", type=Path, required=True)
     parser.add_argument("--run", required=True)
     parser.add_argument("--multi-user", action="store_true")
@@ -321,6 +332,7 @@ def _parse(arguments: Sequence[str]) -> Daemon:
         found.directory,
         found.pipe_directory,
         found.log_directory,
+        found.ready_file,
         found.run,
         found.multi_user,
         found.thread_percentage,

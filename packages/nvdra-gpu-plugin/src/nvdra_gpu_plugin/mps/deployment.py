@@ -92,6 +92,8 @@ def manifest(
         "spec": {
             "replicas": 1,
             "revisionHistoryLimit": 0,
+            # Of two daemons of a claim one waits until the other has ended.
+            "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": {"app": app}},
             "template": {
                 "metadata": {"labels": labels},
@@ -130,7 +132,7 @@ def _pod(
         "args": _arguments(step, uuids, limits),
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "startupProbe": {
-            "exec": {"command": ["cat", f"{mps_layout.DIRECTORY}/{mps_layout.READY}"]},
+            "exec": {"command": ["cat", str(mps_layout.POD_READY)]},
             "initialDelaySeconds": 1,
             "periodSeconds": 1,
             "failureThreshold": _PROBES,
@@ -183,6 +185,7 @@ def _arguments(
         f"--directory={mps_layout.DIRECTORY}",
         f"--pipe-directory={mps_layout.DAEMON_PIPE}",
         f"--log-directory={mps_layout.DAEMON_LOG}",
+        f"--ready-file={mps_layout.POD_READY}",
         f"--run={step.run}",
     ]
     if step.is_multi_user:

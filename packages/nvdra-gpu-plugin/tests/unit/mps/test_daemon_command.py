@@ -82,8 +82,11 @@ class Pod:
         program.chmod(0o755)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.output = root / "output"
+        self.root = root
 
-    def start(self, *flags: str, run: str = RUN, **environ: str) -> subprocess.Popen[bytes]:
+    def start(
+        self, *flags: str, run: str = RUN, container: str = "container", **environ: str
+    ) -> subprocess.Popen[bytes]:
         directory = self.directory.path
         argv = [
             sys.executable,
@@ -94,6 +97,7 @@ class Pod:
             f"--directory={directory}",
             f"--pipe-directory={directory / mps_layout.PIPE}",
             f"--log-directory={directory / mps_layout.LOG}",
+            f"--ready-file={self.ready_file(container)}",
             f"--run={run}",
             *flags,
         ]
@@ -102,6 +106,10 @@ class Pod:
             process = subprocess.Popen(argv, env=env, stderr=output)
         self.processes.append(process)
         return process
+
+    def ready_file(self, container: str = "container") -> Path:
+        """What the kubelet's probe reads in a container."""
+        return self.root / container
 
     @property
     def log(self) -> str:
@@ -151,6 +159,7 @@ def test_the_daemon_has_its_settings_when_it_says_that_it_is_ready(pod: Pod) -> 
     pod.allow()
     pod.start("--multi-user", "--thread-percentage=50", "--memory-limit=0=1024M")
     pod.wait_ready()
+    pod.wait(pod.ready_file().exists)
     assert "started ['-f', '-M'] GPU-0" in pod.log
     assert not pod.directory.is_ready("another run")
 
@@ -186,6 +195,7 @@ def test_a_tombstone_ends_it_and_a_restarted_container_heeds_it(pod: Pod) -> Non
     pod.directory.forbid()
     pod.wait_ended()
     assert not (pod.directory.path / mps_layout.READY).exists()
+    assert not pod.ready_file().exists()
     assert process.poll() is None
     again = pod.start()
     time.sleep(1)  # noqa: TID251 - nothing is to happen
@@ -220,12 +230,14 @@ def test_a_second_one_waits_until_the_first_has_ended(pod: Pod) -> None:
     pod.allow()
     first = pod.start()
     pod.wait_ready()
-    pod.start()
-    time.sleep(1)  # noqa: TID251 - nothing is to happen
+    pod.start(container="second")
+    pod.wait_waiting(1)
     assert pod.log.count("started") == 1
+    assert not pod.ready_file("second").exists(), "the first one is ready, and is no other's word"
     first.terminate()
     assert first.wait(15) == 0
     pod.wait(lambda: pod.log.count("started") == 2)
+    pod.wait(pod.ready_file("second").exists)
     pod.wait_ready()
 
 

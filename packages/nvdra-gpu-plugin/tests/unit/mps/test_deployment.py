@@ -74,6 +74,10 @@ def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
     assert container["imagePullPolicy"] == "IfNotPresent"
     assert container["securityContext"] == {"privileged": True}
     assert container["command"] == ["nvdra-gpu-plugin", "mps-daemon"]
+    probe = container["startupProbe"]["exec"]["command"]
+    assert probe == ["cat", "/run/nvidia-mps-ready"], "its own, whatever the daemon's directory has"
+    assert f"--ready-file={probe[1]}" in container["args"]
+    assert found["spec"]["strategy"] == {"type": "Recreate"}
     assert container["args"][-4:] == [
         "--run=r1",
         "--multi-user",
