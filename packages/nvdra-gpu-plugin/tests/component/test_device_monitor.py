@@ -29,6 +29,7 @@ from nvdra_runtime.process.worker import WorkerGroup
 from nvdra_testing.node import plugin
 from nvdra_testing.node.plugin import Node
 
+MISSING_PAUSES_S = (10, 60, 180)
 PAUSES_S = (60, 120, 240, 480, 960, 1920, 3600, 3600)
 
 
@@ -255,8 +256,11 @@ async def test_a_board_that_nvml_never_reports_has_nvml_opened_anew_three_times(
     async with _surveyed(Watched(bare, MovedClock())) as watched:
         await watched.look()
         before = watched.survey.state
-        for times, pause_s in enumerate(PAUSES_S[:3], start=1):
-            watched.clock.seconds += pause_s
+        for times, pause_s in enumerate(MISSING_PAUSES_S, start=1):
+            watched.clock.seconds += pause_s - 1
+            await watched.look()
+            assert watched.opened == times, "not before its time"
+            watched.clock.seconds += 1
             await watched.until(partial(watched.has_opened_more_than, times))
             await watched.look()
         for pause_s in PAUSES_S:

@@ -278,9 +278,6 @@ class Node(RuleBasedStateMachine):
         with self._expected():
             self.done[incident.value] += 1
             self._heard(lambda: self.incidents.cause(gpu, incident))
-            if gpu in self.incidents.away and self.lane.process is not None:
-                # NVML is opened again without an unplugged GPU, and numbers the others anew.
-                self.stage.run(self._publish())
 
     # What must be true at any time
 

@@ -43,6 +43,11 @@ in persistence mode take milliseconds, others 1 to 3 s, all about the same."""
 _IDLE_TIMEOUT_S: Final = 1.0
 """How long calls in progress may take before a session is abandoned instead of closed."""
 
+_BUSY_TIMEOUT_S: Final = UNRESPONSIVE_S
+"""The same where the session is of use and no GPU is silent: a call that has begun meanwhile, or a
+busy node, is waited for as long as any GPU that works needs. A session that is left open hides GPUs
+that come later."""
+
 _REOPENING_S: Final = 60.0
 """How long GPUs stay offered while NVML is opened again. Closing it takes long on a GPU whose
 firmware does not answer: 45 s for each call (open-gpu-kernel-modules issue 446)."""
@@ -223,7 +228,8 @@ class DeviceMonitor:
         """
         if not self._sessions.is_opening:
             self._opening_since = self._clock.monotonic()
-            await self._close_session()
+            is_useless = must_open(self._sessions.current, found)
+            await self._close_session(_IDLE_TIMEOUT_S if is_useless else _BUSY_TIMEOUT_S)
         session = await self._sessions.open(found)
         previous = {gpu.pci: gpu for gpu in self._known_gpus(session)}
         self.probes = gpu_probe.create_probes(

@@ -192,6 +192,7 @@ class GpuProbe:
             if self._claim_unanswered_since is None:
                 waited = timedelta(seconds=self._clock.monotonic() - started)
                 self._claim_unanswered_since = _Moment(started, self._clock.now() - waited)
+                self.wake()  # the query behind the call says when the GPU answers again
             raise
 
     async def change(self, function: Callable[[*Ts, Nvml, DeviceHandle], T], *arguments: *Ts) -> T:

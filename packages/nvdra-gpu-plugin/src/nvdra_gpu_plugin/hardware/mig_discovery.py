@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from nvdra_runtime.node import nvml_mig, nvml_mig_changes
-from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError
+from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_mig import MigAttributes, MigHandle, MigProfileInfo
 from nvdra_runtime.telemetry import logs
 
@@ -107,6 +107,9 @@ def describe_partitions(
     of GPU instances that one compute instance can cover, there is a partition at each placement.
     If NVML does not tell, the GPU is served as if it had none.
 
+    Raises:
+        NvmlError: The GPU is lost, or its driver gone.
+
     Args:
         nvml: An open session.
         gpu: The GPU.
@@ -124,6 +127,8 @@ def describe_partitions(
             return ()
         return _ask_partitions(nvml, gpu, handle)
     except NvmlError as error:
+        if error.is_driver_error or error.code == ReturnCode.GPU_IS_LOST:
+            raise  # it says nothing of partitions, and the GPU is described again when it is back
         LOG.warning(
             "No MIG devices can be made on a GPU, because NVML does not say which there can be",
             gpu=gpu.name,

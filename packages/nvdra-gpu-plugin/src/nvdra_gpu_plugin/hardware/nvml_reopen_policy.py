@@ -13,9 +13,10 @@ from nvdra_gpu_plugin.driver.installation import DriverInstallation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 
-_MISSING_ATTEMPTS: Final = 3
-"""How often NVML is opened again for a GPU that the driver's files list and NVML does not. The
-module may still be starting it; what is missing after minutes stays so until the files change."""
+_MISSING_PAUSES_S: Final = (10.0, 60.0, 180.0)
+"""When NVML is opened again for a GPU that the driver's files list and NVML does not. It was away
+from the bus for a moment, or the module is still starting it; what is missing after minutes stays
+so until the files change."""
 
 _REOPEN_BACKOFF: Final = Backoff(first_s=60, ceiling_s=3600)
 
@@ -29,8 +30,9 @@ class NvmlReopenPolicy:
 
     def __init__(self) -> None:
         self.opened_at = 0.0
-        self._count = 0
-        self._is_another_attempt = False
+        self._attempts = 0
+        self._missing_attempts = 0
+        self._is_for_missing = self._is_for_broken = False
 
     def is_due(
         self,
@@ -47,27 +49,31 @@ class NvmlReopenPolicy:
             found: The driver that is installed now.
             now: Monotonic seconds.
         """
-        self._is_another_attempt = False
+        self._is_for_missing = self._is_for_broken = False
         if session is None or must_open(session, found):
             return True
         if any(probe.is_overdue for probe in probes):
             return False  # a session cannot be closed during a call, and the other GPUs work
         if session.installation != found:
-            self._count = 0
+            self._attempts = self._missing_attempts = 0
             return True
-        if all(probe.works for probe in probes):
-            if session.has_all_gpus:
-                self._count = 0
-            if session.has_all_gpus or self._count >= _MISSING_ATTEMPTS:
-                return False
-        if now - self.opened_at < _REOPEN_BACKOFF.delay(self._count + 1, 0.0):
-            return False
-        self._is_another_attempt = True
-        return True
+        do_all_work = all(probe.works for probe in probes)
+        if do_all_work:
+            self._attempts = 0
+        if session.has_all_gpus:
+            self._missing_attempts = 0
+        passed = now - self.opened_at
+        missing = _MISSING_PAUSES_S[self._missing_attempts :]
+        self._is_for_missing = not session.has_all_gpus and bool(missing) and passed >= missing[0]
+        self._is_for_broken = not do_all_work and passed >= _REOPEN_BACKOFF.delay(
+            self._attempts + 1, 0.0
+        )
+        return self._is_for_missing or self._is_for_broken
 
     def begin(self) -> None:
         """Count an attempt: NVML is opened because of the last answer of `is_due`."""
-        self._count += self._is_another_attempt
+        self._missing_attempts += self._is_for_missing
+        self._attempts += self._is_for_broken
 
 
 def must_open(session: NvmlSession | None, found: DriverInstallation) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
-from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
+from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSessions
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_runtime.node.host import Host
@@ -104,6 +104,23 @@ async def test_nvml_is_closed_once_calls_that_ran_have_returned(setting: Setting
     asyncio.get_running_loop().call_later(0.05, may_return.set)
     await setting.monitor._close_session()
     assert setting.nvml.is_closed
+
+
+async def test_a_session_of_use_is_closed_although_a_call_takes_long_before_nvml_is_opened_again(
+    setting: Setting,
+) -> None:
+    """A session that is left open would hide GPUs that come later."""
+    setting.open(h100(0))
+    assert setting.sessions.current is not None
+    may_return = threading.Event()
+    setting.worker.submit(may_return.wait, 20)
+    asyncio.get_running_loop().call_later(1.5, may_return.set)
+    found = setting.sessions.current.installation._replace(gpus=())
+    async with asyncio.TaskGroup() as group:
+        with pytest.raises(DriverUnavailable):  # there is no library to be opened
+            await setting.monitor._reopen_nvml(found, group)
+    assert setting.nvml.is_closed
+    assert not setting.sessions.has_abandoned
 
 
 def test_gpus_of_another_driver_version_are_not_taken_as_known() -> None:

@@ -9,7 +9,7 @@ from nvdra_gpu_plugin.devices import device_identity
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.devices.mig_profiles import Placement
 from nvdra_gpu_plugin.hardware import mig_changes, mig_discovery
-from nvdra_runtime.node.nvml import Nvml
+from nvdra_runtime.node.nvml import Nvml, NvmlError, ReturnCode
 from nvdra_testing.hardware import mig_oracle
 from nvdra_testing.hardware.mig_oracle import MigOracle, Place
 
@@ -77,6 +77,15 @@ def test_a_gpu_that_does_not_say_what_can_be_made_is_served_whole(
     gpu = describe("h100", faults=[REFUSED])
     assert (gpu.partitions, gpu.devices) == ((), (gpu,))
     assert "No MIG devices can be made on a GPU" in caplog.text
+
+
+def test_a_gpu_that_is_lost_while_it_is_asked_what_can_be_made_is_not_described_without_it(
+    describe: Callable[..., Gpu],
+) -> None:
+    lost = {**REFUSED, "result": "gpu_is_lost"}
+    with pytest.raises(NvmlError) as raised:
+        describe("h100", faults=[lost])
+    assert raised.value.code == ReturnCode.GPU_IS_LOST
 
 
 def test_what_cannot_change_is_not_asked_again(describe: Callable[..., Gpu]) -> None:
