@@ -102,9 +102,8 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_runtime.kubeletplugin.standby:Standby._see_slices get": [("list", SLICES, PLUGINS)],
     "nvdra_runtime.kube.informer:Informer._list_pages get": [],  # counted where it is created
     # GET /version, which the API server's own role system:discovery allows to every account.
-    "nvdra_gpu_plugin.publishing.taint_support:TaintSupport._ask get": [],
-    "nvdra_gpu_plugin.publishing.field_support:FieldSupport._ask get": [],
-    "nvdra_gpu_plugin.publishing.dry_run:keeps create": [("create", SLICES, (GPU_PLUGIN,))],
+    "nvdra_gpu_plugin.publishing.kept_fields:KeptFields.ask get": [],
+    "nvdra_gpu_plugin.publishing.kept_fields:KeptFields._would_keep create": [("create", SLICES, (GPU_PLUGIN,))],
     "nvdra_runtime.kube.informer:Informer._read_watch watch": [],
     "nvdra_runtime.claims.stale_claims:StaleClaimCleanup._stale_reason get_claim": [
         ("get", CLAIMS, PLUGINS)

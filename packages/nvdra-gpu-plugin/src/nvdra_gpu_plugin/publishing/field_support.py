@@ -2,9 +2,7 @@
 
 It drops fields without a word when their feature gate is off. Partitions that overlap would look
 independent without their counters, and GPUs that are not shared would have capacities for shares.
-So it is asked before such a field is published: by a slice that it is to check and not to store
-(dry run), which it answers as it would have stored it. What a slice of ours has lost counts as an
-answer, too.
+So it is asked before such a field is published.
 """
 
 import asyncio
@@ -19,18 +17,16 @@ from nvdra_api.meta import JsonObject
 from nvdra_runtime.http.probes import PassingRemark
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
-from nvdra_runtime.kubeletplugin import kubelet_version
 from nvdra_runtime.process import timeouts
 from nvdra_runtime.resourceslices import arrangement, slice_spec
 from nvdra_runtime.resourceslices.arrangement import SliceLimits
 from nvdra_runtime.telemetry import logs
 
-from nvdra_gpu_plugin.publishing import dry_run
+from nvdra_gpu_plugin.publishing.kept_fields import KeptFields
 
 LOG = logs.logger(__name__)
 
 _RETRY_S: Final = 10.0
-_CALL_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +88,8 @@ class FieldSupport:
         self._fields = fields
         self._node = node
         self._events = events
-        self._version = ""
-        self._is_kept: bool | None = None
-        self._has_lost = False
+        self._kept = KeptFields(node, fields.example, fields.api_gate)
+        self._told: tuple[bool, str] | None = None
         self._is_wanted = asyncio.Event()
         self._is_known = asyncio.Event()
         self._woken = asyncio.Event()
@@ -103,19 +98,19 @@ class FieldSupport:
     @property
     def is_kept(self) -> bool:
         """Whether the API server is known to keep the fields."""
-        return bool(self._is_kept)
+        return bool(self._kept.is_kept)
 
     @property
     def limits(self) -> SliceLimits | None:
         """What the API server accepts of slices; None if it does not keep the fields."""
-        if not self._is_kept:
+        if not self._kept.is_kept:
             return None
-        return arrangement.limits_of(kubelet_version.release(self._version))
+        return arrangement.limits_of(self._kept.release)
 
     @property
     def remark(self) -> PassingRemark | None:
         """What `/readyz` says if the fields are not kept."""
-        return PassingRemark(self._fields.dropped) if self._is_kept is False else None
+        return PassingRemark(self._fields.dropped) if self._kept.is_kept is False else None
 
     def on_change(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever something else is known."""
@@ -128,9 +123,8 @@ class FieldSupport:
 
     def note_dropped(self, fields: Collection[str]) -> None:
         """Take note of what the API server has dropped from a slice."""
-        if self._fields.api_gate in fields:
-            self._has_lost = True
-            self._set(is_kept=False)
+        if self._kept.note_dropped(fields):
+            self._tell()
 
     def note_restart(self) -> None:
         """Ask again, because the API server may have been replaced."""
@@ -142,7 +136,8 @@ class FieldSupport:
         while True:
             self._woken.clear()
             try:
-                await self._ask(api)
+                if await self._kept.ask(api):
+                    self._tell()
             except DriverError as error:
                 LOG.warning(
                     "It is not known whether the API server keeps fields of slices",
@@ -153,27 +148,12 @@ class FieldSupport:
             else:
                 await timeouts.wait_for_event(self._woken, None)
 
-    async def _ask(self, api: Client) -> None:
-        """Ask for the version, and for the fields if the answer may be another one.
-
-        Raises:
-            DriverError: The API server does not answer.
-        """
-        found = await api.get("/version", _deadline())
-        version = str(found.get("gitVersion", ""))
-        is_other = version != self._version
-        if is_other:
-            self._has_lost = False
-        if is_other or not (self._is_kept or self._has_lost):
-            gate, example = self._fields.api_gate, self._fields.example
-            is_kept = await dry_run.keeps(api, self._node, example, gate, _deadline())
-            self._version = version
-            self._set(is_kept=is_kept, is_other=is_other)
-
-    def _set(self, *, is_kept: bool, is_other: bool = False) -> None:
-        was_kept, self._is_kept = self._is_kept, is_kept
+    def _tell(self) -> None:
+        """Tell everybody, unless they know."""
+        is_kept = bool(self._kept.is_kept)
+        told, self._told = self._told, (is_kept, self._kept.version)
         self._is_known.set()
-        if was_kept is is_kept and not is_other:
+        if told == self._told:
             return
         if not is_kept:
             LOG.error(
@@ -184,11 +164,7 @@ class FieldSupport:
             text = f"{self._fields.feature} has no effect: {self._fields.dropped}"
             node = (node_reference(self._node),)
             self._events.emit(node, "Warning", Reason.FEATURE_GATE_DISABLED, text)
-        elif was_kept is False:
+        elif told is not None and not told[0]:
             LOG.info("The API server keeps fields of slices", what=self._fields.what)
         for notify in self._on_change:
             notify()
-
-
-def _deadline() -> float:
-    return asyncio.get_running_loop().time() + _CALL_TIMEOUT_S
