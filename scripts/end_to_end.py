@@ -17,9 +17,9 @@ import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 TESTS = Path(__file__).resolve().parent.parent / "e2e" / "tests"
 CLUSTERS_AT_ONCE = 4
@@ -31,8 +31,17 @@ FAILURE_TITLE = re.compile(r"_+ (?!_).+ _+$")
 MESSAGE_LINES = 6
 """How much of a failure's message is repeated at the end."""
 
-_FAILURES: defaultdict[str, list[str]] = defaultdict(list)
-"""For each group, the titles of its failures and the first lines of their messages."""
+
+class Outcome(NamedTuple):
+    """How a group ended.
+
+    Attributes:
+        status: Exit status of pytest.
+        failures: The titles of its failures, and the first lines of their messages.
+    """
+
+    status: int
+    failures: list[str]
 
 
 def main() -> int:
@@ -43,34 +52,35 @@ def main() -> int:
     arguments, for_pytest = parser.parse_known_args()
     wanted = arguments.group or known
     started = time.monotonic()
-    statuses: dict[str, int] = {}
+    outcomes: dict[str, Outcome] = {}
     for stage in STAGES:
-        statuses |= _run_side_by_side([group for group in stage if group in wanted], for_pytest)
-    failed = [group for group, status in statuses.items() if status not in (0, NO_TESTS)]
-    if all(status == NO_TESTS for status in statuses.values()):
+        outcomes |= _run_side_by_side([group for group in stage if group in wanted], for_pytest)
+    failed = [group for group, each in outcomes.items() if each.status not in (0, NO_TESTS)]
+    if all(each.status == NO_TESTS for each in outcomes.values()):
         print("error: no end-to-end test has these words in its name", file=sys.stderr)
         return NO_TESTS
     minutes, seconds = divmod(round(time.monotonic() - started), 60)
-    print(f"end to end: {', '.join(statuses)} in {minutes}:{seconds:02d} min", flush=True)
+    print(f"end to end: {', '.join(outcomes)} in {minutes}:{seconds:02d} min", flush=True)
     if failed:
         # The groups' own reports are far above by now, between the lines of other groups.
         for group in failed:
-            print("\n".join(f"[{group}] {line}" for line in _FAILURES[group]), file=sys.stderr)
+            for line in outcomes[group].failures:
+                print(f"[{group}] {line}", file=sys.stderr)
         print(f"error: tests failed in: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _run_side_by_side(groups: list[str], for_pytest: list[str]) -> dict[str, int]:
-    """Run groups, `CLUSTERS_AT_ONCE` at the same time, and return their exit statuses."""
+def _run_side_by_side(groups: list[str], for_pytest: list[str]) -> dict[str, Outcome]:
+    """Run groups, `CLUSTERS_AT_ONCE` at the same time."""
     executor = ThreadPoolExecutor(max_workers=CLUSTERS_AT_ONCE)
     try:
-        statuses = executor.map(lambda group: _run(group, for_pytest), groups)
-        return dict(zip(groups, statuses, strict=True))
+        outcomes = executor.map(lambda group: _run(group, for_pytest), groups)
+        return dict(zip(groups, outcomes, strict=True))
     finally:  # a terminal interrupts the groups, too: they clean up, and no other one begins
         executor.shutdown(cancel_futures=True)
 
 
-def _run(group: str, for_pytest: list[str]) -> int:
+def _run(group: str, for_pytest: list[str]) -> Outcome:
     argv = [
         sys.executable,
         "-m",
@@ -85,7 +95,7 @@ def _run(group: str, for_pytest: list[str]) -> int:
         [*argv, *for_pytest], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as run:
         assert run.stdout is not None
-        room = 0
+        failures, room = [], 0
         for line in run.stdout:
             print(f"[{group}] {line}", end="", flush=True)
             if FAILURE_TITLE.match(line):
@@ -94,8 +104,8 @@ def _run(group: str, for_pytest: list[str]) -> int:
                 continue
             if room:
                 room -= 1
-                _FAILURES[group].append(line.rstrip())
-    return run.returncode
+                failures.append(line.rstrip())
+    return Outcome(run.returncode, failures)
 
 
 if __name__ == "__main__":

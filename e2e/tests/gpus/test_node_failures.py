@@ -5,13 +5,13 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nvdra_testing.cluster import workloads
+from nvdra_testing.cluster import lab_command, workloads
 from nvdra_testing.cluster.installation import DRIVER, NAMESPACE, RELEASE, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.pod_prepares import is_status_rejected, retry_until_ready
@@ -231,24 +231,15 @@ def hung_runtime(command: Sequence[str]) -> Iterator[None]:
 
     A forced deletion leaves a container two seconds, whatever the pod says, and then kills it.
     """
-    text = "".join(f"{word}\0" for word in command)
-    (process,) = [
-        each.parent for each in Path("/proc").glob("[0-9]*/cmdline") if read(each) == text
-    ]
-    shim = int(read(process / "stat").rpartition(")")[2].split()[1])
-    assert "containerd-shim" in read(Path(f"/proc/{shim}/cmdline"))
+    text = "".join(f"{word} " for word in command)
+    (process,) = (pid for pid in lab_command.processes() if lab_command.command_line(pid) == text)
+    shim = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    assert "containerd-shim" in lab_command.command_line(shim)
     os.kill(shim, signal.SIGSTOP)
     try:
         yield
     finally:
         os.kill(shim, signal.SIGCONT)
-
-
-def read(path: Path) -> str:
-    """What a file of a process says; empty if the process has ended."""
-    with suppress(OSError):
-        return path.read_text(errors="replace")
-    return ""
 
 
 @contextmanager

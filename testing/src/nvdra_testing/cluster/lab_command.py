@@ -89,7 +89,7 @@ class Lab:
     def init_processes(self, among: Iterable[int]) -> list[int]:
         """Those processes that start the lab's machines or are the first one in a machine."""
         words = f"nvdra_lab.machines.init {self.folder}/"
-        return [pid for pid in among if words in _command_line(pid)]
+        return [pid for pid in among if words in command_line(pid)]
 
     def leftovers(self) -> list[str]:
         """Where processes of this machine still refer to the lab: command line, cgroup or mounts.
@@ -206,10 +206,11 @@ def _process_facts(pid: int) -> list[str]:
         files = [Path(f"/proc/{pid}/{name}").read_text() for name in ("cgroup", "mountinfo")]
     except OSError:
         return []
-    return [_command_line(pid), *(line for text in files for line in text.splitlines())]
+    return [command_line(pid), *(line for text in files for line in text.splitlines())]
 
 
-def _command_line(pid: int) -> str:
+def command_line(pid: int) -> str:
+    """The words that a process was started with, each with a space behind; empty if it ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
