@@ -37,6 +37,8 @@ ORDER = (
 )
 GATES = ("DynamicMIG", "MPSSupport", "NVMLDeviceHealthCheck", "TimeSlicingSettings")
 WEBHOOK = ("webhook.enabled=true", "webhook.tls.mode=self-managed", "webhook.replicas=2")
+PATIENCE = ("webhook.timeoutSeconds=30", "webhook.shutdownGracePeriod=15s")
+"""Any process of a busy machine may pause for seconds, also the one that routes to a replica."""
 OTLP_PORT = 4318
 WAIT_S = 180
 """How long helm may wait where four groups of tests share two cores."""
@@ -91,6 +93,7 @@ def installed(
             f"nvdra-cd-controller.controller.maxNodesPerImexDomain={len(cluster.nodes())}",
             f"global.otlp.endpoint={collector.endpoint}",
             *WEBHOOK,
+            *PATIENCE,
         ]
         where = ("--namespace", NAMESPACE, "--create-namespace", "--wait", f"--timeout={WAIT_S}s")
         flags = [f"--set={setting}" for setting in settings]

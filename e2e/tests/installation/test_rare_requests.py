@@ -18,6 +18,7 @@ from nvdra_testing.cluster.installation import CD_PLUGIN, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.control_plane import domain_objects
 
+NO_MORE = "no-more-pods"
 NOBODYS = "00000000-0000-4000-8000-000000000000"
 PATIENCE_S = 45
 """After 15 s the ComputeDomain plugin reports what a claim waits for."""
@@ -106,7 +107,7 @@ def test_a_template_of_somebody_else_is_left_alone_and_reported(
     taken = compute_domains.template_name("ring")
     pods.apply(workloads.template(taken, workloads.gpus()))
     pods.apply(domain_objects.domain("ring", taken, numNodes=1))
-    wait_told(pods, "computedomain", "ring", taken)
+    wait_told(pods, "computedomain", "ring", "NameTaken")
     pods.delete("computedomain", "ring")
 
 
@@ -120,7 +121,7 @@ def test_a_domain_forms_without_its_controller_and_lost_labels_come_back(
         compute_domains.run_on(pods, "ring", rack.nodes())
     finally:
         compute_domains.scale_controller(rack, 1)
-    compute_domains.wait_ready(pods, "ring", 2)
+    compute_domains.wait_ready(pods, "ring", 2, timeout_s=90)
     for kind in ("daemonsets", "computedomaincliques"):
         (lost,) = (each["metadata"]["name"] for each in domain.objects(kind))
         rack.driver_namespace.run("label", kind, lost, f"{names.DOMAIN_LABEL}-")
@@ -160,14 +161,19 @@ def no_more_pods(rack: Cluster) -> Iterator[None]:
     quota = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
-        "metadata": {"name": "no-more-pods"},
+        "metadata": {"name": NO_MORE},
         "spec": {"hard": {"pods": "0"}},
     }
     rack.driver_namespace.apply(quota)
     try:
+        # It counts from then on.
+        rack.driver_namespace.wait(
+            lambda: None if rack.driver_namespace.get("quota", NO_MORE).get("status") else "none",
+            "the quota to count",
+        )
         yield
     finally:
-        rack.driver_namespace.delete("resourcequota", "no-more-pods")
+        rack.driver_namespace.delete("resourcequota", NO_MORE)
 
 
 def test_on_a_node_without_fabric_the_domain_itself_is_watched(

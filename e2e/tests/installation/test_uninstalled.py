@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from nvdra_testing.cluster import mps_daemons
 from nvdra_testing.cluster.cluster_snapshot import ClusterSnapshot
 from nvdra_testing.cluster.installation import NAMESPACE, Cluster
 
@@ -48,6 +49,10 @@ def test_helm_uninstall_leaves_the_crds_and_the_records_on_the_nodes(installed: 
         lambda: cluster.kubectl.run("get", "resourceclaims", "-A", "--no-headers") or None,
         "all claims to be gone, as docs/operations.md asks for",
         CLAIMS_GONE_S,
+    )
+    cluster.kubectl.wait(
+        lambda: ", ".join(mps_daemons.deployments(cluster)) or None,
+        "the Deployments of MPS daemons to be gone, a second after their claims",
     )
     cluster.uninstall()
     expected = {

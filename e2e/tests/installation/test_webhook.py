@@ -94,6 +94,7 @@ def test_a_user_reads_at_apply_which_field_is_wrong_and_what_would_be_right(
     assert not pods.get("resourceclaims")
 
 
+@pytest.mark.timeout(300, func_only=True)
 def test_while_there_is_no_webhook_only_configs_of_our_drivers_are_refused(
     cluster: Cluster, pods: Kubectl
 ) -> None:
@@ -124,6 +125,7 @@ def test_while_there_is_no_webhook_only_configs_of_our_drivers_are_refused(
         cluster.driver_namespace.delete("pod", f"{RELEASE}-test")
 
 
+@pytest.mark.timeout(300, func_only=True)
 def test_its_pods_and_certificates_are_replaced_and_no_apply_fails(
     cluster: Cluster, pods: Kubectl
 ) -> None:
@@ -138,6 +140,7 @@ def test_its_pods_and_certificates_are_replaced_and_no_apply_fails(
     new = authority.create(now - rotation.PUBLISHED_FIRST - timedelta(minutes=1))
     due = authority.issue(old, keys.serving.dns_names, now - authority.SERVING_LIFETIME * 0.9)
     stored["data"] = rotation.Keys((old, new), due).to_data()
+    admission_webhook.wait_trusted(pods)
     with applying(pods) as stream:
         cluster.driver_namespace.apply(stored, "--server-side", "--force-conflicts")
         cluster.driver_namespace.run("rollout", "restart", f"deployment/{admission_webhook.NAME}")
@@ -147,7 +150,10 @@ def test_its_pods_and_certificates_are_replaced_and_no_apply_fails(
         )
         stream.wait_for(10)
     assert stream.failures == []
-    assert not admission_webhook.replicas(cluster) & before
+    cluster.kubectl.wait(
+        lambda: ", ".join(admission_webhook.replicas(cluster) & before) or None,
+        "the former replicas to be gone",
+    )
     bundle = base64.b64decode(registration(cluster)["caBundle"])
     assert [each.serial_number for each in x509.load_pem_x509_certificates(bundle)] == [
         old.certificate.serial_number,

@@ -17,6 +17,7 @@ LINGERING = f"trap 'echo {ENDING}' TERM; until test -e /end/{END_FILE}; do sleep
 """Says that it is to end, and ends when its node has the file."""
 
 
+@pytest.mark.timeout(240, func_only=True)
 def test_a_daemons_pod_that_is_deleted_comes_back_with_its_limits(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
@@ -37,6 +38,7 @@ def test_a_daemons_pod_that_is_deleted_comes_back_with_its_limits(
     assert mps_daemons.compute_mode(with_all_gates, NODE, device.uuid) == "default"
 
 
+@pytest.mark.timeout(240, func_only=True)
 def test_a_deployment_that_somebody_deletes_is_created_again_while_its_pod_runs(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
@@ -54,6 +56,7 @@ def test_a_deployment_that_somebody_deletes_is_created_again_while_its_pod_runs(
     mps_daemons.wait_gone(with_all_gates, NODE)
 
 
+@pytest.mark.timeout(240, func_only=True)
 def test_a_client_that_comes_before_a_restarted_daemon_has_its_settings_does_not_undo_them(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
@@ -79,7 +82,7 @@ def test_a_client_that_comes_before_a_restarted_daemon_has_its_settings_does_not
     mps_daemons.wait_gone(with_all_gates, NODE)
 
 
-@pytest.mark.timeout(240, func_only=True)
+@pytest.mark.timeout(300, func_only=True)
 def test_a_claim_whose_daemon_cannot_start_says_why_and_its_pod_starts_when_it_can(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
@@ -88,7 +91,7 @@ def test_a_claim_whose_daemon_cannot_start_says_why_and_its_pod_starts_when_it_c
     with with_all_gates.failing(NODE, "mps:start"):
         pods.apply(mps_daemons.python_pod(workloads.pod("p", claims=["shared"])))
         pods.wait(
-            lambda: None if pod_prepares.failures(pods, "p") else "none", "a failed prepare", 60
+            lambda: None if pod_prepares.failures(pods, "p") else "none", "a failed prepare", 120
         )
         told = pod_prepares.failures(pods, "p")[0]
         assert "MpsNotReady: the MPS control daemon of claim" in told
@@ -123,7 +126,7 @@ def test_a_claim_ends_while_the_api_server_is_away_and_the_rest_goes_when_it_is_
                 else "it is not"
             ),
             "the compute mode to be as before",
-            timeout_s=10,
+            timeout_s=25,
         )
         assert mps_daemons.mounts(with_all_gates, NODE) == []
         assert mps_daemons.directories(with_all_gates, NODE) == [daemon], (
@@ -156,7 +159,7 @@ def wait_ready_daemon(cluster: Cluster, former: str) -> None:
         is_other = former not in found
         return None if is_other and list(found.values()) == [[True]] else str(found)
 
-    cluster.kubectl.wait(missing, "another daemon's pod to be ready", timeout_s=60)
+    cluster.kubectl.wait(missing, "another daemon's pod to be ready", timeout_s=120)
 
 
 def greetings(cluster: Cluster, daemon: str) -> int:

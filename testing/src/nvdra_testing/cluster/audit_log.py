@@ -52,6 +52,7 @@ class Request:
         name: Of the object; empty for collections.
         code: The HTTP status of the answer.
         reason: Why the API server let it through, or not.
+        is_allowed: Whether a role allowed it.
     """
 
     user: str
@@ -62,6 +63,7 @@ class Request:
     name: str
     code: int
     reason: str
+    is_allowed: bool
 
     def uses(self, right: Right) -> bool:
         """Whether the request needed the right."""
@@ -75,7 +77,9 @@ class Request:
 
 def read(path: Path) -> Iterator[Request]:
     """The answered requests of our programs for resources."""
-    for line in path.read_text().splitlines():
+    for line in path.read_text().splitlines(keepends=True):
+        if not line.endswith("\n"):
+            return  # the API server is writing it
         event = json.loads(line)
         if event["stage"] not in ("ResponseStarted", "ResponseComplete"):
             continue
@@ -103,9 +107,14 @@ def unused(granted: Iterable[Right], requests: Iterable[Request]) -> list[Right]
 
 
 def refused(requests: Iterable[Request]) -> list[Request]:
-    """The requests that no role allowed."""
+    """The requests that no role allowed.
+
+    Others are forbidden although a role allows them, such as an Event in a namespace that ends.
+    """
     codes = (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED)
-    return sorted({each for each in requests if each.code in codes}, key=str)
+    return sorted(
+        {each for each in requests if each.code in codes and not each.is_allowed}, key=str
+    )
 
 
 def by_account(requests: Sequence[Request], account: Account) -> list[Request]:
@@ -133,7 +142,7 @@ def _names(granted: GrantedRule) -> tuple[str, ...]:
 
 
 def _request(event: dict[str, Any], program: str) -> Request:
-    target = event["objectRef"]
+    target, annotations = event["objectRef"], event.get("annotations", {})
     parts = [target.get("apiGroup", ""), target.get("resource", ""), target.get("subresource", "")]
     return Request(
         user=event["user"].get("username", ""),  # nobody knows whose token it was
@@ -143,5 +152,6 @@ def _request(event: dict[str, Any], program: str) -> Request:
         namespace=target.get("namespace", ""),
         name=target.get("name", ""),
         code=event.get("responseStatus", {}).get("code", 0),
-        reason=event.get("annotations", {}).get("authorization.k8s.io/reason", ""),
+        reason=annotations.get("authorization.k8s.io/reason", ""),
+        is_allowed=annotations.get("authorization.k8s.io/decision") == "allow",
     )

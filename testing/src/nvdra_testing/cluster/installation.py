@@ -255,6 +255,7 @@ class Cluster:
         self.kubectl.wait(
             lambda: self.kubectl.run("get", "resourceclaims", "-A", "--no-headers") or None,
             "the claims of earlier tests to be gone",
+            timeout_s=180,
         )
 
     def simctl(self, node: str, *command: str) -> str:
@@ -363,7 +364,7 @@ class Cluster:
     def paused_api_server(self) -> Iterator[None]:
         """Stop the API server's process while the block runs; connections stay open, unanswered.
 
-        Nobody's lease may expire meanwhile, so 10 s are too long.
+        A controller of ours gives its lease up after 10 s, and a node's lease lasts 40.
         """
         facts = json.loads(self.lab.run_checked("status", "--json"))
         (pid,) = (each["pid"] for each in facts["components"] if each["name"] == API_SERVER)

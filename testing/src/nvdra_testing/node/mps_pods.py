@@ -108,6 +108,7 @@ class MpsPods:
         pod = wanted["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         paths = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"]}
+        name: str = wanted["metadata"]["name"]
         mounts = sorted(
             (
                 (each["mountPath"], self._shortened(paths[each["name"]]))
@@ -118,6 +119,8 @@ class MpsPods:
 
         def on_node(text: str) -> str:
             flag, equals, path = text.partition("=")
+            if flag == "--ready-file":  # it is in the container
+                return f"{flag}={self._node.kubelet.parent / name}{path.replace('/', '-')}"
             for inside, outside in mounts:
                 if path == inside or path.startswith(f"{inside}/"):
                     return f"{flag}={outside}{path.removeprefix(inside)}"

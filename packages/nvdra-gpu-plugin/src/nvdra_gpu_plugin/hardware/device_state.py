@@ -1,6 +1,6 @@
 """What is known of the node's GPUs, as a value that follows from probes and the CDI spec."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nvdra_api.errors import Reason
@@ -28,8 +28,9 @@ class DeviceState:
         snapshot: The GPUs; None while none can be used.
         node_fault: Why none can be used, or what failed although the snapshot can be used.
         faults: GPUs that cannot be used, and are not published.
-        awaited: GPUs that NVML reports and that have not described themselves yet, by device name;
-            None for one whose name is not known either. They are not in the snapshot.
+        awaited: GPUs that NVML reports and that have not described themselves yet, or only after
+            the spec was made, by device name; None for one whose name is not known either. They are
+            not in the snapshot.
         is_released: Whether NVML is released. All else is as it was before, and is not looked at.
     """
 
@@ -59,13 +60,20 @@ def derive(probes: Sequence[GpuProbe], spec_state: SpecState) -> DeviceState:
     faults += spec_state.faults
     for gpu in inventory.gpus:
         faults += _missing_path_faults(gpu, spec_state.missing_paths)
-    awaited = [each for each in probes if each.gpu is None and each.is_awaited]
+    awaited = [each for each in probes if _is_awaited(each, spec_state.gpus)]
     return DeviceState(
         Snapshot(inventory, spec),
         spec_state.write_fault,
         tuple(faults),
         tuple(probe.name for probe in awaited),
     )
+
+
+def _is_awaited(probe: GpuProbe, gpus: Collection[Gpu]) -> bool:
+    """Whether the GPU will be in the snapshot: it may be starting, or is newer than the spec."""
+    if probe.gpu is None:
+        return probe.is_awaited
+    return probe.fault is None and probe.gpu.pci not in {gpu.pci for gpu in gpus}
 
 
 def _missing_path_faults(gpu: Gpu, missing: Mapping[DeviceName, Sequence[str]]) -> Iterator[Fault]:

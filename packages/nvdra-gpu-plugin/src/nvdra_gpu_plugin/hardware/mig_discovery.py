@@ -108,7 +108,7 @@ def describe_partitions(
     If NVML does not tell, the GPU is served as if it had none.
 
     Raises:
-        NvmlError: The GPU is lost, or its driver gone.
+        NvmlError: The GPU does not answer at all, or its driver is gone.
 
     Args:
         nvml: An open session.
@@ -129,6 +129,7 @@ def describe_partitions(
     except NvmlError as error:
         if error.is_driver_error or error.code == ReturnCode.GPU_IS_LOST:
             raise  # it says nothing of partitions, and the GPU is described again when it is back
+        nvml.verify_alive(handle)  # of one that has left the bus, NVML says "invalid argument"
         LOG.warning(
             "No MIG devices can be made on a GPU, because NVML does not say which there can be",
             gpu=gpu.name,

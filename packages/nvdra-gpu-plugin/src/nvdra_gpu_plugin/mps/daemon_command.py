@@ -196,8 +196,8 @@ class Supervisor:
 
     @property
     def _ready_files(self) -> tuple[Path, Path]:
-        """What the plugin reads, and what the kubelet's probe reads."""
-        return self._daemon.directory / mps_layout.READY, self._daemon.ready_file
+        """What the kubelet's probe reads, and what the plugin reads, which is written last."""
+        return self._daemon.ready_file, self._daemon.directory / mps_layout.READY
 
     def _unready(self) -> None:
         for each in self._ready_files:

@@ -145,13 +145,17 @@ class MpsDaemons:
     async def wait_ready(self, starting: DaemonStartingError, deadline: float) -> None:
         """Wait until the daemons are ready.
 
+        The last seconds are for what their pods say: the caller's deadline ends that, too.
+
         Raises:
             RetryableError: `MpsNotReady`: they are not by the deadline; it says what their pods
                 say.
         """
+        now = asyncio.get_running_loop().time()
+        reserve_s = min(_REASON_TIMEOUT_S, (deadline - now) / 2)
         with self._telemetry.step("start mps"):
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(deadline - reserve_s):
                     while not await self._all_ready(  # noqa: ASYNC110 - files of another process
                         starting.claim, starting.daemons
                     ):

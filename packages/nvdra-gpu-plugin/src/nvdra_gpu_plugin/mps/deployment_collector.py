@@ -29,6 +29,10 @@ from nvdra_gpu_plugin.mps.deployment import DaemonSettings
 LOG = logs.logger(__name__)
 
 _RETRY_S: Final = 10.0
+"""After the API server has not answered."""
+_UNDER_WAY_S: Final = 1.0
+"""Between two looks while a daemon ends, or a claim is being unprepared. They are at files only: an
+uninstallation is to find nothing left soon after the last claim is gone."""
 _SETTLE_S: Final = 0.5
 """After a daemon was stopped its record is removed, and often the next claim is unprepared."""
 _CALL_TIMEOUT_S: Final = 10.0
@@ -76,14 +80,14 @@ class DeploymentCollector:
         await recovery.done.wait()
         while True:
             daemons.stopped.clear()
-            is_complete = await self._try_collect(daemons)
+            pause_s = await self._try_collect(daemons)
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if is_complete else _RETRY_S):
+                async with asyncio.timeout(pause_s):
                     await daemons.stopped.wait()
             await asyncio.sleep(_SETTLE_S)
 
-    async def _try_collect(self, daemons: MpsDaemons) -> bool:
-        """Returns whether nothing is left."""
+    async def _try_collect(self, daemons: MpsDaemons) -> float | None:
+        """Returns in how many seconds to try again; None if nothing is left."""
         try:
             left = [await self._collect(each, daemons) for each in await self._directories()]
             if not self._is_listed:
@@ -95,9 +99,9 @@ class DeploymentCollector:
                     "What is left of an MPS control daemon cannot be deleted yet", error=str(error)
                 )
             self._reported = str(error)
-            return False
+            return _RETRY_S
         self._reported = ""
-        return not any(left)
+        return _UNDER_WAY_S if any(left) else None
 
     async def _directories(self) -> list[DaemonDirectory]:
         return await self._files.run(lambda: list(daemon_files.all_of(self._plugin_dir)))

@@ -11,6 +11,7 @@ import pytest
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverUnavailable, NvmlSessions
+from nvdra_gpu_plugin.hardware import device_state
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_runtime.node.host import Host
@@ -121,6 +122,20 @@ async def test_a_session_of_use_is_closed_although_a_call_takes_long_before_nvml
             await setting.monitor._reopen_nvml(found, group)
     assert setting.nvml.is_closed
     assert not setting.sessions.has_abandoned
+
+
+async def test_a_gpu_that_describes_itself_while_the_spec_is_made_is_awaited(
+    setting: Setting,
+) -> None:
+    setting.open(h100(0), h100(1))
+    spec: Any = SimpleNamespace(device_edits={h100(0).name: None})
+    made_before: Any = SimpleNamespace(
+        spec=spec, gpus=(h100(0),), faults=(), missing_paths={}, write_fault=None
+    )
+    state = device_state.derive(setting.monitor.probes, made_before)
+    assert state.awaited == ("gpu-1",)
+    assert state.snapshot is not None
+    assert [each.name for each in state.snapshot.inventory.gpus] == ["gpu-0"]
 
 
 def test_gpus_of_another_driver_version_are_not_taken_as_known() -> None:

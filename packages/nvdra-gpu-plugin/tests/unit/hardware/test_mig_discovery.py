@@ -88,6 +88,18 @@ def test_a_gpu_that_is_lost_while_it_is_asked_what_can_be_made_is_not_described_
     assert raised.value.code == ReturnCode.GPU_IS_LOST
 
 
+def test_a_gpu_that_leaves_the_bus_while_it_is_asked_what_can_be_made_is_not_described_without_it(
+    describe: Callable[..., Gpu], nvml_on: Callable[..., None]
+) -> None:
+    gpu = describe("h100")
+    names = (FUNCTION, "nvmlDeviceGetMemoryInfo")
+    gone = [{"match": {"function": name}, "result": "invalid_argument"} for name in names]
+    nvml_on(None, gpus=[{"model": "h100", "bus_id": "0000:10:00.0", "minor": 0}], faults=gone)
+    nvml = Nvml(pynvml, lambda *_: None)
+    with pytest.raises(NvmlError, match="nvmlDeviceGetMemoryInfo"):
+        mig_discovery.describe_partitions(nvml, gpu, nvml.handle_by_index(0))
+
+
 def test_what_cannot_change_is_not_asked_again(describe: Callable[..., Gpu]) -> None:
     gpu = describe("h100")
     again = describe("h100", known=gpu, faults=[REFUSED], minor=3)
