@@ -65,11 +65,15 @@ def _list(screen: Screen, pods: Kubectl) -> None:
 
 def _channels(screen: Screen, pods: Kubectl) -> None:
     """Show the channels of each pod; there are none without NVLink between nodes."""
+    nodes = compute_domains.status(pods, NAME).get("nodes", [])
+    connected = {each["name"] for each in nodes if each["cliqueID"]}
     for name in _quickstart().pods:
         node = pods.get("pod", name)["spec"]["nodeName"]
+        if node in connected:  # a pod that has just started has printed nothing yet
+            compute_domains.listed_channels(pods, name)
         screen.prose(f"{name} on {node}", style="cyan")
         screen.quote(pods.logs(name), indent=6)
-    if all(not each["cliqueID"] for each in compute_domains.status(pods, NAME).get("nodes", [])):
+    if not connected:
         screen.note(
             "These nodes have no NVLink between them, so the pods run without channels; "
             f"make cluster-down, then make demo PROFILE={RACK} shows them"
@@ -127,5 +131,5 @@ def _delete(screen: Screen, pods: Kubectl, found: Domain) -> None:
     with screen.step("nothing is left of it: daemons, claims, labels of nodes"):
         pods.delete("pod", *_quickstart().pods)
         pods.delete("computedomain", NAME)
-        found.wait_gone(30)
+        found.wait_gone()
     _list(screen, pods)

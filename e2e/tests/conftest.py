@@ -36,8 +36,10 @@ from nvdra_testing.telemetry.otlp_receiver import Receiver
 PROFILE = "dgx-h100"
 GPU_IMAGES = ("nvdra-gpu-plugin", "python")
 OTLP_PORT = 4318
-TEST_S = 120
-"""The time limit of a test; fixtures of the session are not included."""
+TEST_S = 300
+"""The time limit of a test; fixtures of the session are not included. It is so long that a wait
+inside ends before, and says what is missing.
+"""
 
 EXPORT_SOON = [{"name": "OTEL_BSP_SCHEDULE_DELAY", "value": "200"}]
 LOG_LINES = 40
@@ -114,7 +116,7 @@ def rack(
     """
     with speaking(request.config):
         print("▸ helm install nvdra, compute domains included", flush=True)
-        bare_rack.install(*rack_settings, wait_s=60 + 5 * request.config.getoption("--nodes"))
+        bare_rack.install(*rack_settings, wait_s=120 + 5 * request.config.getoption("--nodes"))
     yield bare_rack
     compute_domains.wait_nothing_left(bare_rack)
 

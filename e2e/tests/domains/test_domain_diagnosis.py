@@ -55,7 +55,7 @@ def test_domains_that_do_not_form_say_why_and_deleted_meanwhile_they_leave_nothi
     wait_told(team, "computedomain", "second", "DaemonPodsFailing", NO_IMAGE)
     assert compute_domains.status(team, "second")["status"] == "NotReady"
     for pod, words in (("on-1", "INIT_GPU"), ("on-2", NO_IMAGE)):
-        wait_told(team, "pod", pod, "DaemonNotReady", words, timeout_s=PATIENCE_S + 15)
+        wait_told(team, "pod", pod, "DaemonNotReady", words, timeout_s=PATIENCE_S + 60)
 
     team.run("delete", "computedomain", "first", "second", "--wait=false")
     team.run("delete", "pod", "on-1", "on-2", "--wait=false")

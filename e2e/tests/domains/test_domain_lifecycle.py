@@ -1,6 +1,5 @@
 """A user creates a ComputeDomain and pods that claim its channel; the nodes follow the pods."""
 
-import time
 from functools import partial
 
 from nvdra_api import names
@@ -10,7 +9,7 @@ from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.telemetry.otlp_receiver import Receiver
 
-RUNNING_S, GONE_S, STATUS_S = 100, 10, 3
+RUNNING_S = 100
 ROOM, CHANNELS = 18, 2048
 BOTH = ("node-1", "node-2")
 
@@ -23,7 +22,7 @@ def test_a_pod_sees_its_channel_and_its_domain_is_ready_while_it_runs_and_no_lon
     team.apply(compute_domains.channel_pod("w", compute_domains.template_name("ring")))
     team.wait_running("w", timeout_s=RUNNING_S)
     assert compute_domains.listed_channels(team, "w") == ["channel0"]
-    compute_domains.wait_ready(team, "ring", 1, timeout_s=4)
+    compute_domains.wait_ready(team, "ring", 1)
     node = team.get("pod", "w")["spec"]["nodeName"]
     assert (
         domain.labelled_nodes()
@@ -47,15 +46,13 @@ def test_a_pod_sees_its_channel_and_its_domain_is_ready_while_it_runs_and_no_lon
     assert not {*range(first, last + 1)} & {*names.IMEX_PORTS}
 
     # Only the pod is deleted: the node leaves the domain and its daemon leaves the status.
-    began = time.monotonic()
     team.delete("pod", "w")
-    assert time.monotonic() - began < GONE_S
-    team.wait(lambda: left_of(team), "a status without nodes", STATUS_S)
+    team.wait(lambda: left_of(team), "a status without nodes")
     assert compute_domains.status(team, "ring")["status"] == "NotReady"
-    team.wait(lambda: str(domain.entries()) if domain.entries() else None, "no entry", 5)
-    team.wait(lambda: ", ".join(domain.labelled_nodes()) or None, "no node to be labelled", 5)
+    team.wait(lambda: str(domain.entries()) if domain.entries() else None, "no entry")
+    team.wait(lambda: ", ".join(domain.labelled_nodes()) or None, "no node to be labelled")
 
-    team.delete("computedomain", "ring", timeout_s=GONE_S)
+    team.delete("computedomain", "ring")
     domain.wait_gone()
     compute_domains.wait_released(rack)
 
@@ -122,6 +119,7 @@ def test_a_domain_with_room_for_more_nodes_than_there_are_is_ready_with_those_th
 ) -> None:
     endpoint = f"--set-string=global.otlp.endpoint={rack_collector.endpoint}"
     rack.install(endpoint)  # all other values are defaults, with a list of 18 names
+    compute_domains.wait_leader(rack)  # until then the old leader may still create daemons
     try:
         domain = Domain(rack, compute_domains.create_domain(team, "ring"))
         for node in BOTH:
@@ -136,7 +134,7 @@ def test_a_domain_with_room_for_more_nodes_than_there_are_is_ready_with_those_th
             assert compute_domains.channels(team, f"on-{node}") == {"channel0"}
             # IMEX still waits for the other sixteen, and works in the meantime.
             team.wait(partial(not_degraded, domain, node), f"{node} to work with the other one")
-            assert len(domain.imex_status(node)["nodes"]) == ROOM
+            assert len(domain.wait_imex_status(node)["nodes"]) == ROOM
         team.delete("pod", *(f"on-{node}" for node in BOTH))
         team.delete("computedomain", "ring")
         domain.wait_gone()

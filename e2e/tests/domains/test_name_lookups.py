@@ -1,5 +1,7 @@
 """The cluster's name server is asked nothing by a domain that has formed."""
 
+from collections.abc import Iterator
+
 import pytest
 from nvdra_testing import name_server
 from nvdra_testing.cluster import compute_domains
@@ -12,8 +14,17 @@ QUIET_S = 10
 """Longer than nvidia-imex waits before it asks again for a name that nobody knows."""
 
 
-def endpoints(cluster: Cluster) -> Json:
+@pytest.fixture
+def led_here(rack: Cluster) -> Iterator[None]:
     """The cluster's DNS service leads to this machine."""
+    system = rack.kubectl.in_namespace("kube-system")
+    system.apply(endpoints(rack))
+    yield
+    system.delete("endpointslice", "counting")
+
+
+def endpoints(cluster: Cluster) -> Json:
+    """Where the cluster's DNS service leads to, which has no other endpoints."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -29,11 +40,9 @@ def endpoints(cluster: Cluster) -> Json:
 
 
 def test_a_formed_domain_asks_the_clusters_name_server_nothing(
-    rack: Cluster, team: Kubectl
+    rack: Cluster, team: Kubectl, led_here: None
 ) -> None:
     places = len(rack.nodes())  # all but one stay empty
-    system = rack.kubectl.in_namespace("kube-system")
-    system.apply(endpoints(rack))
     with name_server.counting(rack.host_address) as asked:
         domain = Domain(rack, compute_domains.create_domain(team, "alone"))
         pod = compute_domains.channel_pod("p", compute_domains.template_name("alone"))
@@ -57,4 +66,3 @@ def test_a_formed_domain_asks_the_clusters_name_server_nothing(
     team.delete("computedomain", "alone")
     domain.wait_gone()
     compute_domains.wait_released(rack)
-    system.delete("endpointslice", "counting")

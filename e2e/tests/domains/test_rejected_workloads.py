@@ -58,7 +58,7 @@ def refused(rack: Cluster, tenant: Kubectl, parameters: compute_domains.Json) ->
     """
     tenant.apply(compute_domains.channel_claim("mine", parameters), USER)
     tenant.apply(workloads.pod("w", claims=["mine"]), USER)
-    said = compute_domains.wait_prepare_error(tenant, "w", timeout_s=10)
+    said = compute_domains.wait_prepare_error(tenant, "w")
     tenant.delete("pod", "w")
     tenant.delete("resourceclaim", "mine")
     compute_domains.wait_released(rack)
@@ -254,7 +254,7 @@ for port in ports.split():
         url, data = f"http://{host}:{port}{path}", b"9" if method == "PUT" else None
         try:
             with urllib.request.urlopen(
-                urllib.request.Request(url, data, method=method), timeout=5
+                urllib.request.Request(url, data, method=method), timeout=20
             ) as answer:
                 text = answer.read().decode().strip() if shows_body else answer.status
         except urllib.error.HTTPError as error:

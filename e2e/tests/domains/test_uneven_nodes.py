@@ -39,7 +39,7 @@ def running_domain(rack: Cluster, team: Kubectl) -> Iterator[tuple[Domain, dict[
     compute_domains.wait_released(rack)
 
 
-@pytest.mark.timeout(300, func_only=True)
+@pytest.mark.timeout(400, func_only=True)
 def test_a_domain_over_two_cliques_has_a_ring_in_each(rack: Cluster, team: Kubectl) -> None:
     with (
         changed_fabric(rack, "node-2", "--clique", str(OTHER_CLIQUE)),
@@ -53,13 +53,13 @@ def test_a_domain_over_two_cliques_has_a_ring_in_each(rack: Cluster, team: Kubec
         assert sorted(len(each["daemons"]) for each in objects) == [1, 1]
         for node in BOTH:
             assert compute_domains.channels(team, node) == {"channel0"}
-            peers = domain.imex_status(node)["nodes"].values()
+            peers = domain.wait_imex_status(node)["nodes"].values()
             assert {each["hostName"] for each in peers} >= {domain.daemons()[node]}
             other = domain.daemons()[BOTH[1 - BOTH.index(node)]]
             assert other not in {each["hostName"] for each in peers}
 
 
-@pytest.mark.timeout(300, func_only=True)
+@pytest.mark.timeout(400, func_only=True)
 def test_a_domain_over_nodes_with_and_without_fabric_is_ready_on_both(
     rack: Cluster, team: Kubectl
 ) -> None:

@@ -117,7 +117,10 @@ def test_the_first_service_that_the_kubelet_knows_is_called(
     with pod_of(space, offer.driver):
         pass
     known = chosen if cluster.release >= V1 else "v1beta1"
-    assert offer.calls == [f"{known} NodePrepareResources", f"{known} NodeUnprepareResources"]
+    prepare, unprepare = f"{known} NodePrepareResources", f"{known} NodeUnprepareResources"
+    # The kubelet's periodic sync may take the claim back again.
+    assert offer.calls[:2] == [prepare, unprepare]
+    assert set(offer.calls[2:]) <= {unprepare}
 
 
 @pytest.mark.protocol("R7")
@@ -148,9 +151,11 @@ def test_of_two_instances_the_newer_is_called_and_then_the_older_again(
         assert (len(older.calls), len(newer.calls)) == (0, 1)
     newer.close_registration_socket()
     newer.close_dra_socket()
+    taken_back = len(newer.calls)
+    assert taken_back >= 2
     with pod_of(space, older.driver):
-        assert len(newer.calls) == 2
-    assert len(older.calls) == 2
+        assert (len(older.calls), len(newer.calls)) == (1, taken_back)
+    assert len(older.calls) >= 2
 
 
 @pytest.mark.protocol("R8", "R9")

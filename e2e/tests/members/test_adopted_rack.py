@@ -23,7 +23,7 @@ OWNERSHIP = (
 )
 
 
-@pytest.mark.timeout(400, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 def test_channels_gpus_and_definitions_of_both_reference_drivers_are_taken_over(
     rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
@@ -52,7 +52,7 @@ def test_channels_gpus_and_definitions_of_both_reference_drivers_are_taken_over(
     refused = rack.lab.run("helm", "install", RELEASE, str(CHART), "--namespace", NAMESPACE)
     assert "invalid ownership metadata" in refused.stderr
     for _ in range(2):
-        rack.install(*rack_settings, "--take-ownership", wait_s=90)
+        rack.install(*rack_settings, "--take-ownership")
         compute_domains.wait_ready(team, NAME, len(NODES), 60)
         assert containers(team) == before
         assert domain.daemons() == daemons
@@ -65,7 +65,7 @@ def test_channels_gpus_and_definitions_of_both_reference_drivers_are_taken_over(
         for node, driver in product(NODES, DRIVERS):
             assert reference_node.sockets(rack, node, driver) == []
         assert containers(team) == before
-    rack.install(*rack_settings, wait_s=90)
+    rack.install(*rack_settings)
 
     team.delete("pod", *NODES)
     team.delete("computedomain", NAME)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from dataclasses import replace
 from functools import partial
 
@@ -12,8 +11,8 @@ from nvdra_testing.cluster.compute_domains import Domain, Json
 from nvdra_testing.cluster.installation import GPU_PLUGIN, NAMESPACE, RELEASE, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
-FAIL_OVER_S = 20
-CONTROLLER_S = 10
+FAIL_OVER_S = 40
+"""Another controller leads 15 to 20 s after the first one was killed, if the machine is idle."""
 OF_LEVEL_2 = "Finished: "
 """The beginning of a log line that daemons write at verbosity 2 and above."""
 LIMIT = "MAX_NODES_PER_IMEX_DOMAIN"
@@ -30,7 +29,7 @@ def test_of_two_controllers_one_leads_and_the_other_follows_when_it_is_killed(
         "scale", "deployment", compute_domains.CONTROLLER_NAME, "--replicas=2"
     )
     try:
-        rack.driver_namespace.wait(lambda: unready(rack, 2), "two controllers", 30)
+        rack.driver_namespace.wait(lambda: unready(rack, 2), "two controllers")
         first = compute_domains.leader(rack)
         assert first in compute_domains.controller_pods(rack)
         holder = rack.driver_namespace.get("lease", compute_domains.CONTROLLER_NAME)["spec"][
@@ -38,7 +37,6 @@ def test_of_two_controllers_one_leads_and_the_other_follows_when_it_is_killed(
         ]
         assert holder.startswith(f"{first}-")
 
-        began = time.monotonic()
         multi_node_job.force_delete(rack.driver_namespace, first)
         rack.driver_namespace.wait(
             lambda: None if compute_domains.leader(rack) not in ("", first) else "none",
@@ -54,14 +52,13 @@ def test_of_two_controllers_one_leads_and_the_other_follows_when_it_is_killed(
             "it to be ready",
             FAIL_OVER_S,
         )
-        assert time.monotonic() - began < FAIL_OVER_S
         compute_domains.create_domain(team, "ring")  # a controller creates its template
         team.delete("computedomain", "ring")
     finally:
         rack.driver_namespace.run(
             "scale", "deployment", compute_domains.CONTROLLER_NAME, "--replicas=1"
         )
-        rack.driver_namespace.wait(lambda: unready(rack, 1), "one controller", 30)
+        rack.driver_namespace.wait(lambda: unready(rack, 1), "one controller")
 
 
 def unready(rack: Cluster, wanted: int) -> str | None:
@@ -77,9 +74,7 @@ def test_daemons_made_from_now_on_say_as_much_as_the_deployment_says_now_and_oth
     team.apply(compute_domains.channel_pod("w", compute_domains.template_name("old"), "node-1"))
     team.wait_running("w")
     running = old.daemons()
-    began = time.monotonic()
     compute_domains.set_controller_env(rack, "LOG_VERBOSITY_CD_DAEMON=0")
-    assert time.monotonic() - began < CONTROLLER_S
     compute_domains.wait_leader(rack)  # until then the old leader may still create daemons
     try:
         new = Domain(rack, compute_domains.create_domain(team, "new"))
@@ -243,7 +238,7 @@ def test_a_claim_that_is_refused_is_refused_again_after_the_plugin_restarts(
     compute_domains.wait_released(rack)
 
 
-@pytest.mark.timeout(240, func_only=True)
+@pytest.mark.timeout(400, func_only=True)
 def test_what_went_while_no_driver_was_there_is_given_back_when_it_is_back(
     rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
@@ -256,7 +251,7 @@ def test_what_went_while_no_driver_was_there_is_given_back_when_it_is_back(
     # The default in its explicit form changes nothing.
     rack.install(*rack_settings, "--set=global.featureGates.ComputeDomainCliques=true")
     team.wait(lambda: ", ".join(domain.labelled_nodes()) or None, "the node to be let go", 100)
-    compute_domains.wait_released(rack, 60)
+    compute_domains.wait_released(rack)
     team.apply(
         compute_domains.channel_pod("again", compute_domains.template_name("ring"), "node-2")
     )
@@ -268,7 +263,7 @@ def test_what_went_while_no_driver_was_there_is_given_back_when_it_is_back(
     compute_domains.wait_released(rack)
 
 
-@pytest.mark.timeout(240, func_only=True)
+@pytest.mark.timeout(400, func_only=True)
 def test_a_workload_outlives_an_upgrade_to_domains_alone_and_the_way_back(
     rack: Cluster, team: Kubectl, rack_settings: list[str]
 ) -> None:
@@ -300,9 +295,9 @@ def test_a_workload_outlives_an_upgrade_to_domains_alone_and_the_way_back(
 
 
 def not_written(rack: Cluster, pod: str, path: str) -> str | None:
-    """What is wrong with a file in a pod that should have content; None if it has."""
+    """What is wrong with a file in a pod that should have stacks; None if it has the last ones."""
     read = rack.driver_namespace.run_unchecked("exec", pod, "--", "cat", path)
-    return None if read.stdout else read.stderr or "empty"
+    return None if 'Task "cleanup"' in read.stdout else read.stderr or "not whole"
 
 
 def plugins_of(rack: Cluster) -> set[str]:

@@ -16,11 +16,13 @@ from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.recorders import ImexRecording, Recording
 
-pytestmark = pytest.mark.timeout(300, func_only=True)
+pytestmark = pytest.mark.timeout(600, func_only=True)
 
 NAME = "ring"
 QUERY = ("nvidia-imex-ctl", "-c", "/imexd/imexd.cfg", "-q")
-JOB_S, BACK_S = 300, 30
+BACK_S = 90
+WORKERS_S = 150
+"""A kubelet repeats the prepare of a channel that missed its call after 60 to 90 s."""
 
 _jobs = count(1)
 
@@ -154,6 +156,14 @@ class Watch:
         )
         return None if last.get("status") == "Ready" else str(last)
 
+    def unshaken(self, began: float) -> str | None:
+        """Who has not shown since a moment that a daemon was lost: the domain, or a node's IMEX."""
+        told = [each.content["object"]["status"] for each in self.domain.since(began)]
+        found = [node for node, each in self.imex.items() if not each.seconds_until_up(began)]
+        if not any(each["status"] == "NotReady" for each in told):
+            found.append(f"domain {NAME}")
+        return ", ".join(found) or None
+
     def not_up(self) -> str | None:
         """The nodes whose IMEX did not report UP last."""
         last = {
@@ -197,23 +207,35 @@ def test_a_job_is_seen_through_although(formed: Ring, fault: Fault) -> None:
         job = launched(pods)
         began = time.monotonic()
         fault.happens(formed)
-        assert multi_node_job.not_succeeded(pods, job), "the job runs while it happens"
-        pods.wait(partial(multi_node_job.not_succeeded, pods, job), f"job {job} to succeed", JOB_S)
+        # Before it is noticed, all is as it was, and the waits below would end at once.
+        if fault.workers:
+            started_again = partial(multi_node_job.not_started_again, pods, job)
+            pods.wait(started_again, f"job {job} to start its work again", WORKERS_S)
+        else:
+            pods.wait(partial(watch.unshaken, began), "everybody to notice it", BACK_S)
         wait_workers(pods)
-        compute_domains.wait_ready(pods, NAME, 2, BACK_S)
+        killed = {before.daemons[nodes[rank]] for rank in fault.daemons}
+        pods.wait(partial(unreplaced, formed.domain, killed), "a daemon on each node", BACK_S)
         pods.wait(watch.not_up, "IMEX to be UP again", BACK_S)
+        compute_domains.wait_ready(pods, NAME, 2, BACK_S)
         pods.wait(watch.not_told, "the domain's watch to tell of it", BACK_S)
+        wait_succeeded(pods, job)
     after = Standing.of(formed)
 
     assert (multi_node_job.start_count(pods, job) > 1) == bool(fault.workers)
     assert list(after.workers) == nodes
     others = {nodes[rank] for rank in fault.workers}
     gone = {node for node in nodes if after.daemons[node] != before.daemons[node]}
-    assert gone == others | {nodes[rank] for rank in fault.daemons}
-    for node, answers in watch.imex.items():
-        check_imex(answers, up, began, before.indexes[node], is_survivor=node not in gone)
+    # Between two workers, a node is without its label for less than Kubernetes may pause: then its
+    # daemon stays.
+    killed_on = {nodes[rank] for rank in fault.daemons}
+    assert killed_on <= gone <= others | killed_on
+    if gone:
+        for node, answers in watch.imex.items():
+            check_imex(answers, up, began, before.indexes[node], is_survivor=node not in gone)
+        check_status(watch.domain)
+        assert len(watch.cliques.observations) > 1
     check_clique(watch.cliques, before.indexes)
-    check_status(watch.domain)
     assert after.indexes == before.indexes
     for node in nodes:
         check_node(before, after, node, is_other=node in others, is_gone=node in gone)
@@ -243,7 +265,6 @@ def check_imex(
 
 def check_clique(record: Recording, indexes: dict[str, int]) -> None:
     """In every version of the clique, a node has at most one entry, with its own index."""
-    assert len(record.observations) > 1
     for seen in record.observations:
         entries = [
             (one["nodeName"], one["index"]) for one in seen.content["object"].get("daemons", [])
@@ -280,7 +301,7 @@ def test_a_kubelet_that_restarts_changes_nothing(formed: Ring) -> None:
     daemons, held = formed.domain.daemons(), compute_domains.claim_specs(formed.rack, node)
     job = launched(pods)
     formed.rack.lab.run_checked("restart", f"{node}/kubelet")
-    pods.wait(partial(multi_node_job.not_succeeded, pods, job), f"job {job} to succeed", JOB_S)
+    wait_succeeded(pods, job)
     assert [multi_node_job.container_of(pods, rank) for rank in (0, 1)] == containers
     assert formed.domain.daemons() == daemons
     assert compute_domains.claim_specs(formed.rack, node) == held
@@ -320,7 +341,7 @@ def test_an_imex_that_came_back_and_waits_for_a_peer_is_told_on_the_domain(forme
         assert compute_domains.status(pods, NAME)["status"] == "NotReady"
     finally:
         rack.simctl(peer, "imex", "clear")
-    compute_domains.wait_ready(pods, NAME, 2, 2 * BACK_S)
+    compute_domains.wait_ready(pods, NAME, 2, BACK_S)
 
 
 def unless_waiting(asked: CompletedProcess[str]) -> str | None:
@@ -332,8 +353,19 @@ def launched(pods: Kubectl) -> str:
     """Start a run of the job, and return its name once it has traffic."""
     job = f"run-{next(_jobs)}"
     pods.apply(multi_node_job.launcher(job))
-    pods.wait(partial(multi_node_job.has_traffic, pods, job), f"traffic of {job}", 60)
+    pods.wait(partial(multi_node_job.has_traffic, pods, job), f"traffic of {job}", BACK_S)
     return job
+
+
+def wait_succeeded(pods: Kubectl, job: str) -> None:
+    """Let a run of the job end, and wait until it has succeeded."""
+    pods.wait(partial(multi_node_job.not_succeeded, pods, job), f"job {job} to succeed", BACK_S)
+
+
+def unreplaced(domain: Domain, killed: set[str]) -> str | None:
+    """The domain's daemons unless each node has one, and none of the killed ones is left."""
+    daemons = domain.daemons()
+    return str(daemons) if len(daemons) < 2 or killed & set(daemons.values()) else None
 
 
 def wait_workers(pods: Kubectl) -> None:
@@ -349,4 +381,4 @@ def wait_workers(pods: Kubectl) -> None:
                 return found.stderr or "it is being deleted"
             return pods.not_ready(name)
 
-        pods.wait(lacking, f"{name} to run", 60)
+        pods.wait(lacking, f"{name} to run", WORKERS_S)

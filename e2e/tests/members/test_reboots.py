@@ -44,7 +44,7 @@ def test_a_pod_has_its_channel_again_after_its_node_was_rebooted(
     how = ("--force", "--grace-period=0") if refused() else ()
     team.run("delete", "pod", *NODES, *how)
     team.delete("computedomain", NAME)
-    domain.wait_gone(60)
+    domain.wait_gone()
     compute_domains.wait_released(rack)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdra_testing.cluster.kubectl import Kubectl
-from nvdra_testing.cluster.pod_load import Load, Start
+from nvdra_testing.cluster.pod_load import Load, Refusal, Start
 from nvdra_testing.cluster.recorders import Observation, Recording
 
 NOBODY = Kubectl("kubectl", Path("kubeconfig"))
@@ -47,3 +47,17 @@ def test_a_failed_prepare_is_named_with_its_pod_and_reason() -> None:
     kinds = ("ADDED", "DELETED")  # the second one with the namespace of an earlier test
     refusals = Recording([Observation(1, "", {"type": kind, "object": event}) for kind in kinds])
     assert load(refusals=refusals).failed_prepares() == ["p: DeviceInUse: gpu-0 is held"]
+
+
+def test_a_failed_prepare_is_as_late_as_it_comes_after_its_pods_scheduling() -> None:
+    events = [
+        {"involvedObject": {"name": name}, "message": "DaemonNotReady: ring"}
+        for name in ("p", "scheduled-before")
+    ]
+    told = [Observation(33, "", {"type": "ADDED", "object": event}) for event in events]
+    seen = load(version(1, node=""), version(2), version(9), refusals=Recording(told))
+    assert seen.refused() == [
+        Refusal("p", 31, "DaemonNotReady: ring"),
+        Refusal("scheduled-before", 0, "DaemonNotReady: ring"),
+    ]
+    assert seen.refused(since=34) == []

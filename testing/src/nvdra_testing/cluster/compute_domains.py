@@ -26,7 +26,7 @@ CONTROLLER_SELECTOR = (
     f"app.kubernetes.io/name=nvdra-cd-controller,app.kubernetes.io/instance={RELEASE}"
 )
 CONTROLLER_NAME = f"{RELEASE}-nvdra-cd-controller"
-DELETE_TIMEOUT_S = 20
+DELETE_TIMEOUT_S = 60
 RACK_PROFILE = "gb200-nvl72"
 """The hardware of a node that is a tray of a rack."""
 
@@ -165,6 +165,17 @@ class Domain:
         done = self.cluster.driver_namespace.run_unchecked(*argv)
         return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
 
+    def wait_imex_status(self, node: str) -> Json:
+        """Wait until nvidia-imex answers on a node, and return its status."""
+        answer: Json = {}
+
+        def lacking() -> str | None:
+            answer.update(self.imex_status(node))
+            return None if answer else "no answer"
+
+        self.cluster.kubectl.wait(lacking, f"the IMEX of {node} to answer")
+        return answer
+
     def connected_peers(self, node: str) -> set[str]:
         """The hosts to which the IMEX of a node is connected, itself included."""
         pod = self.daemons().get(node)
@@ -238,7 +249,11 @@ _PREPARES = re.compile(r'nvdra_claim_operation_seconds_count\{.*device_kind="(?P
 def node_leftovers(cluster: Cluster, node: str) -> str | None:
     """What a node still has of claims: CDI specs, records, the label; None if it has nothing."""
     found = claim_specs(cluster, node)
-    for sample, value in cluster.metrics(node).items():
+    try:
+        metrics = cluster.metrics(node)
+    except AssertionError as error:  # the API server did not reach the plugin
+        return str(error)
+    for sample, value in metrics.items():
         if sample.startswith("nvdra_claims_prepared{") and value:
             found.append(f"{sample} {int(value)}")
     label = cluster.kubectl.get("node", node)["metadata"]["labels"].get(names.DOMAIN_LABEL)
@@ -247,14 +262,14 @@ def node_leftovers(cluster: Cluster, node: str) -> str | None:
     return "; ".join(found) or None
 
 
-def wait_released(cluster: Cluster, timeout_s: float = 30) -> None:
+def wait_released(cluster: Cluster, timeout_s: float = DELETE_TIMEOUT_S) -> None:
     """Wait until no claim is prepared on any node: no spec, no record, no label."""
     for node in cluster.nodes():
         what = f"nothing to be prepared on {node}"
         cluster.kubectl.wait(partial(node_leftovers, cluster, node), what, timeout_s)
 
 
-def wait_nothing_left(cluster: Cluster, timeout_s: float = 30) -> None:
+def wait_nothing_left(cluster: Cluster, timeout_s: float = DELETE_TIMEOUT_S) -> None:
     """Wait until neither the API nor any node has anything left of a domain.
 
     Plugins remove the directories of domains at their start or within ten minutes, so they are
@@ -308,12 +323,13 @@ def controller_deployment(cluster: Cluster) -> Json:
 
 
 def scale_controller(cluster: Cluster, replicas: int) -> None:
-    """Set the number of controllers; with none, wait until they are gone."""
+    """Set the number of controllers; with none, wait until also those that are ending are gone."""
     words = ("deployment", CONTROLLER_NAME, f"--replicas={replicas}")
     cluster.driver_namespace.run("scale", *words)
     if not replicas:
+        chosen = ("get", "pods", "-l", CONTROLLER_SELECTOR, "-o", "name")
         cluster.driver_namespace.wait(
-            lambda: ", ".join(controller_pods(cluster)) or None, "no controller to be left"
+            lambda: cluster.driver_namespace.run(*chosen) or None, "no controller to be left"
         )
 
 
@@ -330,7 +346,7 @@ def set_controller_env(cluster: Cluster, *variables: str) -> None:
     """
     what = f"deployment/{CONTROLLER_NAME}"
     cluster.driver_namespace.run("set", "env", what, *variables)
-    cluster.driver_namespace.run("rollout", "status", what, "--timeout=30s", timeout_s=40)
+    cluster.driver_namespace.run("rollout", "status", what, "--timeout=120s", timeout_s=130)
 
 
 def leader(cluster: Cluster) -> str:

@@ -114,4 +114,4 @@ def wait_flowing(pods: Kubectl, load: Load, streams: Sequence[Stream]) -> None:
         seen = {start.pod.rpartition("-")[0] for start in load.starts()}
         return ", ".join(sorted({each.name for each in streams} - seen)) or None
 
-    pods.wait(lacking, "pods of every stream to start", 90)
+    pods.wait(lacking, "pods of every stream to start", 150)

@@ -115,7 +115,8 @@ class Cluster:
     def install(self, *helm_flags: str, wait_s: int = 120) -> None:
         """Run `helm upgrade --install`, and wait until the plugins of all nodes serve.
 
-        helm waits until they are ready, and an instance that stands by is.
+        helm waits until they are ready, and an instance that stands by is. Nor does it wait until a
+        former controller has been told to end, which may go on leading.
 
         Args:
             *helm_flags: More flags of helm, such as `--set-json=…`.
@@ -125,6 +126,9 @@ class Cluster:
         where = ["--namespace", NAMESPACE, "--create-namespace"]
         how = ["--wait", f"--timeout={wait_s}s"]
         self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *roots, *helm_flags)
+        chosen = ("deployment", "-l", f"app.kubernetes.io/instance={RELEASE}")
+        limit = (f"--timeout={wait_s}s",)
+        self.driver_namespace.run("rollout", "status", *chosen, *limit, timeout_s=wait_s + 10)
         self.kubectl.wait(self._inactive, "the plugins of all nodes to serve")
 
     def uninstall(self) -> None:
@@ -207,7 +211,7 @@ class Cluster:
             return None if is_so else str(plugins)
 
         self.driver_namespace.wait(
-            not_ready, f"the plugin of {node} to be ready again", timeout_s=60
+            not_ready, f"the plugin of {node} to be ready again", timeout_s=150
         )
 
     def metrics(self, node: str) -> dict[str, float]:

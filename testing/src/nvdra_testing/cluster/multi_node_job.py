@@ -1,8 +1,8 @@
 """A job of two workers on two nodes, and a launcher that restarts the work until it succeeds.
 
-It stands for an MPI job: numbers pass from worker to worker by TCP, and the work is done when all
-numbers of one round have come back. A replaced worker is found by its Service. The launcher then
-starts the work again, as an MPI launcher does.
+It stands for an MPI job: numbers pass from worker to worker by TCP, round after round. A replaced
+worker is found by its Service. The launcher then starts the work again, as an MPI launcher does.
+The work goes on until the test lets it end, so that it lasts longer than any fault.
 """
 
 from typing import Any
@@ -12,19 +12,24 @@ from nvdra_testing.cluster.kubectl import Kubectl
 
 PORT = 7000
 ROUNDS = 40
+"""How many rounds without an error the work has at least."""
 PAUSE_S = 0.1
+ANSWER_S = 15
+"""How long a worker may take to answer: longer than a busy machine pauses."""
+MAY_END = "/tmp/may-end"
+"""The work may end once the launcher has this file."""
 PYTHON_COMMAND = ("python3", "-c")
 """Of workloads.PYTHON_IMAGE; a program follows."""
 
 PROGRAM = """
-import os, socket, socketserver, sys, time
+import itertools, os, socket, socketserver, sys, time
 
-PORT, ROUNDS, PAUSE_S = {port}, {rounds}, {pause}
+PORT, ROUNDS, PAUSE_S, ANSWER_S = {port}, {rounds}, {pause}, {answer}
 
 def asked(rank, text):
     host = os.environ[f"WORKER_{{rank}}_SERVICE_HOST"]
-    with socket.create_connection((host, PORT), 3) as peer:
-        peer.settimeout(3)
+    with socket.create_connection((host, PORT), ANSWER_S) as peer:
+        peer.settimeout(ANSWER_S)
         peer.sendall(text.encode() + b"\\n")
         answer = peer.makefile().readline().strip()
     if not answer:
@@ -41,11 +46,12 @@ class Worker(socketserver.StreamRequestHandler):
 def launch():
     while True:
         try:
-            for number in range(ROUNDS):
+            for number in itertools.count():
                 assert asked(0, str(number)).split() == [f"1:{{number}}", f"0:{{number}}"]
                 print("round", number, flush=True)
+                if number + 1 >= ROUNDS and os.path.exists("{may_end}"):
+                    return
                 time.sleep(PAUSE_S)
-            return
         except OSError as error:
             print("again:", error, flush=True)
             time.sleep(0.3)
@@ -64,7 +70,7 @@ Json = dict[str, Any]
 
 def command(*arguments: str) -> list[str]:
     """The command of a worker or of the launcher."""
-    text = PROGRAM.format(port=PORT, rounds=ROUNDS, pause=PAUSE_S)
+    text = PROGRAM.format(port=PORT, rounds=ROUNDS, pause=PAUSE_S, answer=ANSWER_S, may_end=MAY_END)
     return [*PYTHON_COMMAND, text, *arguments]
 
 
@@ -111,7 +117,7 @@ def workers(template: str) -> list[Json]:
 
 
 def launcher(name: str) -> Json:
-    """A Job that runs the work to its end."""
+    """A Job that runs the work until `not_succeeded` tells it that it may end."""
     container = {"name": "main", "image": workloads.PYTHON_IMAGE, "command": command("launch")}
     pod = {
         "restartPolicy": "Never",
@@ -137,10 +143,22 @@ def start_count(pods: Kubectl, job: str) -> int:
     return pods.run("logs", f"job/{job}").splitlines().count("round 0")
 
 
+def not_started_again(pods: Kubectl, job: str) -> str | None:
+    """None if a launcher has started its work more than once; otherwise its last output."""
+    return None if start_count(pods, job) > 1 else _last_words(pods, job)
+
+
 def not_succeeded(pods: Kubectl, job: str) -> str | None:
-    """None if a launcher has succeeded; otherwise its last output."""
+    """None if a launcher has succeeded; otherwise it is told to end, and its last output."""
     if pods.get("job", job).get("status", {}).get("succeeded"):
         return None
+    # It fails while the kubelet is away, and when the launcher has just ended.
+    tell = (*PYTHON_COMMAND, f"open({MAY_END!r}, 'w').close()")
+    pods.run_unchecked("exec", f"job/{job}", "--", *tell)
+    return _last_words(pods, job)
+
+
+def _last_words(pods: Kubectl, job: str) -> str:
     return pods.run_unchecked("logs", f"job/{job}", "--tail=3").stdout or "nothing"
 
 

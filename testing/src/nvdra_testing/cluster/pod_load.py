@@ -49,6 +49,20 @@ class Start(NamedTuple):
     seconds: float
 
 
+class Refusal(NamedTuple):
+    """A failed prepare.
+
+    Attributes:
+        pod: The pod.
+        seconds: How long after the pod was scheduled; 0 if that was not seen.
+        message: The kubelet's words.
+    """
+
+    pod: str
+    seconds: float
+    message: str
+
+
 @dataclass(frozen=True)
 class Load:
     """Streams of pods that run.
@@ -69,13 +83,25 @@ class Load:
 
     def failed_prepares(self) -> list[str]:
         """Each failed prepare so far: the pod, and the kubelet's words."""
-        return [
-            f"{event['involvedObject']['name']}: {event['message']}"
-            for each in self.refusals.observations
+        return [f"{each.pod}: {each.message}" for each in self.refused()]
+
+    def refused(self, since: float = 0.0) -> list[Refusal]:
+        """The failed prepares after a moment, in order."""
+        scheduled: dict[str, float] = {}
+        for each in self.versions.observations:
+            pod = each.content["object"]
+            if pod["spec"].get("nodeName"):
+                scheduled.setdefault(pod["metadata"]["name"], each.at)
+        found = []
+        for each in self.refusals.since(since):
             # Events of earlier tests are deleted with their namespaces.
-            if each.content["type"] != "DELETED"
-            for event in [each.content["object"]]
-        ]
+            if each.content["type"] != "DELETED":
+                event = each.content["object"]
+                name = event["involvedObject"]["name"]
+                found.append(
+                    Refusal(name, each.at - scheduled.get(name, each.at), event["message"])
+                )
+        return found
 
     def wait_succeeded(self, timeout_s: float) -> int:
         """Wait until all pods that there are now have succeeded, and return their number."""

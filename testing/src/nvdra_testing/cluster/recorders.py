@@ -21,7 +21,7 @@ from nvdra_testing.cluster.compute_domains import Domain, Json
 from nvdra_testing.cluster.kubectl import Kubectl
 
 POLL_S = 0.1
-MAX_POLLS = 1500
+MAX_POLLS = 3000
 """The loop ends by itself if nobody reads its output any more."""
 POLL_SCRIPT = f"""
 import subprocess, time

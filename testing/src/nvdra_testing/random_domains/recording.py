@@ -21,6 +21,8 @@ from nvdra_testing.random_domains import timeline
 from nvdra_testing.random_domains.timeline import Away, Change, Untruth
 
 READY = "Ready"
+LATE_BESIDE_OTHERS_S = 8.0
+"""How late a status may be beyond Kubernetes' own, where four labs share two cores."""
 
 Timelines = dict[str, dict[str, list[Change]]]
 """By the domain's UID and the node's name."""
