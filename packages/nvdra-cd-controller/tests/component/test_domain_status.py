@@ -112,7 +112,7 @@ async def test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count(
 
     path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}/status"
     world.server.request("PUT", path, {**pod, "status": stopped(pod, container)})
-    await wait_until(lambda: world.status()["status"] == "NotReady", timeout_s=5)
+    await wait_until(lambda: world.status()["status"] == "NotReady", timeout_s=20)
     assert world.status()["readyNodes"] == 0
     assert world.status()["nodes"][0]["status"] == "NotReady"
     assert world.condition("Ready")[1:] == (
@@ -122,7 +122,7 @@ async def test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count(
 
     again = world.server.request("GET", path)
     world.server.request("PUT", path, {**again, "status": pod["status"]})
-    await wait_until(lambda: world.status()["status"] == "Ready", timeout_s=5)
+    await wait_until(lambda: world.status()["status"] == "Ready", timeout_s=20)
 
 
 async def test_the_entry_of_a_departed_node_is_removed(world: DriverInstallation) -> None:
@@ -159,8 +159,13 @@ async def test_the_list_of_nodes_is_removed_with_the_last_node(
     world.write_clique_entries(uid)
     path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}"
     world.server.request("DELETE", path, {"gracePeriodSeconds": 30})
-    await wait_until(lambda: "nodes" not in world.status(), timeout_s=3)
-    await wait_until(lambda: world.condition("Ready")[:2] == ("False", "NodesMissing"), 3)
+    await wait_until(
+        lambda: (
+            "nodes" not in world.status()
+            and world.condition("Ready")[:2] == ("False", "NodesMissing")
+        ),
+        timeout_s=20,
+    )
 
 
 async def test_a_node_without_fabric_is_a_member_by_its_pod(world: DriverInstallation) -> None:
@@ -318,4 +323,4 @@ async def test_debug_status_and_metrics_show_the_domains(
     await wait_until(lambda: world.domain() is None)
     gone = 'nvdra_compute_domain_phase_seconds_count{phase="teardown"}'
     await wait_until(lambda: controlled.metric(gone) == 1)
-    assert controlled.metric(not_ready) == others
+    await wait_until(lambda: controlled.metric(not_ready) == others)

@@ -27,7 +27,7 @@ async def test_prepared_claims_are_answered_without_the_api_server(
     began = time.monotonic()
     assert [cdi_names(await rig.prepare(each)) for each in (daemon, claim)] == before
     assert await rig.unprepare(daemon) == ""
-    assert time.monotonic() - began < 5, "who waits for the API server does so to a call's end"
+    assert time.monotonic() - began < 20, "who waits for the API server does so to a call's end"
 
 
 async def test_an_unprepare_waits_for_the_api_server_because_of_the_label(
@@ -56,7 +56,7 @@ async def test_a_prepare_waits_until_compute_domains_are_served(
     claim = rig.create_channel_claim(domain)
     body = "404 page not found\n"
     with proxy.inject(r"GET .*/computedomains", status=404, body=body) as fault:
-        answer = await rig.prepare(claim, timeout_s=4)
+        answer = await rig.prepare(claim, timeout_s=7)
         assert answer.error.startswith("ApiUnavailable: "), answer.error
         assert fault.hits > 2
     with proxy.inject(r"GET .*/computedomains", times=2, status=404, body=body) as fault:

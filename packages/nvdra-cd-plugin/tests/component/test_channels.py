@@ -107,7 +107,7 @@ async def _wait_labelled(rig: DomainRig, uid: str) -> None:
     await rig.poll_until(lambda: rig.node_label() == uid, "the label")
 
 
-async def test_a_wait_ends_within_100_ms_of_readiness(rig: DomainRig) -> None:
+async def test_a_wait_ends_within_half_a_second_of_readiness(rig: DomainRig) -> None:
     await rig.start()
     took: list[float] = []
     for _ in range(3):
@@ -125,7 +125,7 @@ async def test_a_wait_ends_within_100_ms_of_readiness(rig: DomainRig) -> None:
         took.append(time.monotonic() - said)
         assert await rig.unprepare(claim) == ""
         assert await rig.unprepare(daemon) == ""
-    assert min(took) < 0.1, took
+    assert min(took) < 0.5, took
 
 
 async def test_a_channel_in_use_is_waited_for(rig: DomainRig) -> None:
@@ -134,8 +134,8 @@ async def test_a_channel_in_use_is_waited_for(rig: DomainRig) -> None:
     await rig.make_daemon_ready(domain)
     first, second = rig.create_channel_claim(domain), rig.create_channel_claim(domain)
     assert not (await rig.prepare(first)).error
-    answer = await rig.prepare(second, timeout_s=4)
-    assert answer.error.startswith("DeviceInUse: channel-0 is held by claim")
+    text = await rig.refusal(second)
+    assert text.startswith("DeviceInUse: channel-0 is held by claim")
     waiting = rig.start_prepare(second)
     await asyncio.sleep(0.3)
     assert await rig.unprepare(first) == ""

@@ -53,11 +53,11 @@ async def test_after_a_restart_a_waiting_claims_domain_is_read_by_its_name(
 ) -> None:
     domain = rig.create_domain()
     claim = rig.create_channel_claim(domain, annotations={})
-    assert (await rig.prepare(claim, timeout_s=4)).error.startswith("DaemonNotReady: ")
+    assert (await rig.refusal(claim)).startswith("DaemonNotReady: ")
     await rig.stop()
     before = proxy.count(LISTS)
     await rig.start(f"--kubeconfig={proxy.kubeconfig}")
-    assert (await rig.prepare(claim, timeout_s=4)).error.startswith("DaemonNotReady: ")
+    assert (await rig.refusal(claim)).startswith("DaemonNotReady: ")
     assert proxy.count(LISTS) == before
 
 

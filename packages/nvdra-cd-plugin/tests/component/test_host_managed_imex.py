@@ -56,7 +56,7 @@ async def test_a_channel_is_given_when_the_hosts_imex_is_ready(rig: DomainRig) -
     assert rig.node_label() == ""
     began = time.monotonic()
     assert await rig.unprepare(claim) == ""
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     assert rig.claim_cdi_spec(claim) == {}
 
 

@@ -13,11 +13,11 @@ async def test_a_second_domain_waits_for_the_last_claim_of_the_first(rig: Domain
     await rig.make_daemon_ready(first)
     holder, waiter = rig.create_channel_claim(first), rig.create_channel_claim(second)
     assert not (await rig.prepare(holder)).error
-    answer = await rig.prepare(waiter, timeout_s=4)
-    assert answer.error.startswith("NodeInOtherDomain: "), answer.error
-    assert f"ComputeDomain {first['metadata']['uid']} of another namespace" in answer.error
+    text = await rig.refusal(waiter)
+    assert text.startswith("NodeInOtherDomain: "), text
+    assert f"ComputeDomain {first['metadata']['uid']} of another namespace" in text
     for name in (first["metadata"]["namespace"], holder.name):
-        assert name not in answer.error
+        assert name not in text
         assert name in rig.status(), "operators are told"
 
     waiting = rig.start_prepare(waiter)
@@ -48,10 +48,10 @@ async def test_a_claim_of_a_deleted_domain_keeps_its_channel_and_the_node_until_
     rig.set_node_label(None)
     assert await rig.unprepare(daemon) == ""
     assert cdi_names(await rig.prepare(holder)) == given
-    answer = await rig.prepare(waiter, timeout_s=4)
-    assert answer.error.startswith("NodeInOtherDomain: "), answer.error
-    assert first["metadata"]["uid"] in answer.error
-    assert holder.name not in answer.error
+    text = await rig.refusal(waiter)
+    assert text.startswith("NodeInOtherDomain: "), text
+    assert first["metadata"]["uid"] in text
+    assert holder.name not in text
 
     waiting = rig.start_prepare(waiter)
     assert await rig.unprepare(holder) == ""
@@ -65,8 +65,8 @@ async def test_a_label_that_somebody_else_set_is_not_overwritten(rig: DomainRig)
     domain, other = rig.create_domain(), rig.create_domain()
     rig.set_node_label(other["metadata"]["uid"])
     claim = rig.create_channel_claim(domain)
-    answer = await rig.prepare(claim, timeout_s=4)
-    assert answer.error.startswith("NodeInOtherDomain: "), answer.error
+    text = await rig.refusal(claim)
+    assert text.startswith("NodeInOtherDomain: "), text
     assert rig.node_label() == other["metadata"]["uid"]
     assert rig.recorded_claims() == {}
     assert rig.domain_span_names(domain) == [], (
@@ -82,11 +82,11 @@ async def test_a_waiting_claim_releases_its_channel_when_the_node_joins_another_
     await rig.start()
     domain, other = rig.create_domain(), rig.create_domain()
     claim = rig.create_channel_claim(domain)
-    assert (await rig.prepare(claim, timeout_s=4)).error.startswith("DaemonNotReady: ")
+    assert (await rig.refusal(claim)).startswith("DaemonNotReady: ")
     assert set(rig.recorded_claims()) == {claim.uid}
     rig.set_node_label(other["metadata"]["uid"])
-    answer = await rig.prepare(claim, timeout_s=4)
-    assert answer.error.startswith("NodeInOtherDomain: "), answer.error
+    text = await rig.refusal(claim)
+    assert text.startswith("NodeInOtherDomain: "), text
     assert rig.node_label() == other["metadata"]["uid"]
     assert rig.recorded_claims() == {}
     rig.set_node_label(None)
@@ -99,8 +99,8 @@ async def test_the_label_stays_while_a_claim_waits_and_is_removed_with_it(rig: D
     await rig.start()
     domain = rig.create_domain()
     claim = rig.create_channel_claim(domain)
-    answer = await rig.prepare(claim, timeout_s=4)
-    assert answer.error.startswith("DaemonNotReady: ")
+    text = await rig.refusal(claim)
+    assert text.startswith("DaemonNotReady: ")
     assert rig.node_label() == domain["metadata"]["uid"]
     assert await rig.unprepare(claim) == ""
     assert rig.node_label() == ""

@@ -30,7 +30,7 @@ async def test_nothing_of_nvml_is_used_while_it_is_released(rig: DomainRig) -> N
     assert "nvdra-gpu-plugin resume" in readiness(rig)
     before = rig.node.nvml_calls("nvmlInitWithFlags")
     claim = rig.create_daemon_claim(rig.create_domain())
-    assert (await rig.prepare(claim, timeout_s=4)).error.startswith("NvmlReleased: ")
+    assert (await rig.refusal(claim)).startswith("NvmlReleased: ")
     await asyncio.sleep(2 * RETRY_INTERVAL_S)
     assert rig.node.nvml_calls("nvmlInitWithFlags") == before
     for operation in [("gpu", "reset", "0"), ("driver", "unload"), ("driver", "load")]:

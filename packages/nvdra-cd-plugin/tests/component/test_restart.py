@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 from nvdra_testing.faults import api_proxy, small_disk
+from nvdra_testing.node import plugin
 from nvdra_testing.node.domain_rig import DomainRig, cdi_names
 
 
@@ -32,7 +33,7 @@ async def test_a_claim_that_waited_during_a_kill_waits_again_or_is_unprepared(
     await rig.start()
     first, second = rig.create_domain(), rig.create_domain()
     claim = rig.create_channel_claim(first)
-    assert (await rig.prepare(claim, timeout_s=4)).error.startswith("DaemonNotReady: ")
+    assert (await rig.refusal(claim)).startswith("DaemonNotReady: ")
     await rig.stop(signal.SIGKILL)
     await rig.start()
     await rig.make_daemon_ready(first)
@@ -40,7 +41,7 @@ async def test_a_claim_that_waited_during_a_kill_waits_again_or_is_unprepared(
     assert await rig.unprepare(claim) == ""
 
     other = rig.create_channel_claim(second)
-    assert (await rig.prepare(other, timeout_s=4)).error.startswith("DaemonNotReady: ")
+    assert (await rig.refusal(other)).startswith("DaemonNotReady: ")
     await rig.stop(signal.SIGKILL)
     await rig.start()
     assert await rig.unprepare(other) == ""
@@ -150,7 +151,7 @@ async def test_no_device_is_given_while_prepared_claims_are_unknown(rig: DomainR
     await rig.stop()
     (rig.plugin_dir / "state.sqlite").write_bytes(b"damaged")
     rig.process = rig.launch(f"--namespace={rig.namespace}")
-    rig.dra = await rig.kubelet.wait_registered(rig.driver)
+    rig.dra = await rig.kubelet.wait_registered(rig.driver, plugin.START_S)
     answer = await rig.prepare(rig.create_channel_claim(rig.create_domain()), timeout_s=6)
     assert answer.error.startswith("StateCorrupt: "), answer.error
 
@@ -158,7 +159,7 @@ async def test_no_device_is_given_while_prepared_claims_are_unknown(rig: DomainR
 async def test_a_late_fabric_is_reported_and_then_used(rig: DomainRig) -> None:
     rig.node.simctl("fabric", "all", "--fabric-state", "in_progress")
     rig.process = rig.launch(f"--namespace={rig.namespace}")
-    rig.dra = await rig.kubelet.wait_registered(rig.driver)
+    rig.dra = await rig.kubelet.wait_registered(rig.driver, plugin.START_S)
     await rig.poll_until(
         lambda: "[-]fabric failed: FabricError" in rig.process.get("/readyz?verbose")[1],
         "the plugin to say that the fabric is late",
@@ -166,8 +167,8 @@ async def test_a_late_fabric_is_reported_and_then_used(rig: DomainRig) -> None:
     await rig.poll_until(lambda: rig.slices() and not rig.devices(), "an empty slice")
     await rig.poll_until(lambda: rig.events("FabricError"), "an Event of the Node")
     domain = rig.create_domain()
-    answer = await rig.prepare(rig.create_daemon_claim(domain), timeout_s=4)
-    assert answer.error.startswith("FabricError: "), answer.error
+    text = await rig.refusal(rig.create_daemon_claim(domain))
+    assert text.startswith("FabricError: "), text
 
     rig.node.simctl("fabric", "all", "--fabric-state", "completed")
     await rig.poll_until(lambda: set(rig.devices()) == {"channel-0", "daemon-0"}, "the devices")
@@ -187,7 +188,7 @@ async def test_a_missing_driver_is_reported_and_used_once_installed(rig: DomainR
     away = library.with_name("away")
     library.rename(away)
     rig.process = rig.launch(f"--namespace={rig.namespace}")
-    rig.dra = await rig.kubelet.wait_registered(rig.driver)
+    rig.dra = await rig.kubelet.wait_registered(rig.driver, plugin.START_S)
     await rig.poll_until(
         lambda: "DriverMismatch" in rig.process.get("/readyz?verbose")[1], "the missing driver"
     )
@@ -240,7 +241,7 @@ async def test_a_full_disk_refuses_new_claims_only_and_until_there_is_space(
 async def test_nvml_that_hangs_delays_only_claims(rig: DomainRig) -> None:
     rig.node.simctl("slow", "60000", "--function", "nvmlInitWithFlags")
     rig.process = rig.launch(f"--namespace={rig.namespace}")
-    rig.dra = await rig.kubelet.wait_registered(rig.driver)
+    rig.dra = await rig.kubelet.wait_registered(rig.driver, plugin.START_S)
     answer = await rig.prepare(rig.create_daemon_claim(rig.create_domain()), timeout_s=5)
     assert answer.error.startswith("DeadlineExceeded: "), answer.error
 

@@ -157,6 +157,7 @@ async def test_a_board_that_is_lost_has_nvml_opened_anew_after_a_minute_then_eve
         assert watched.opened == times, "not before its time"
         watched.clock.seconds += 1
         await watched.until(partial(watched.has_opened_more_than, times))
+        await watched.look()
     assert [fault.device for fault in watched.survey.state.faults] == ["gpu-3"]
     watched.node.simctl("gpu", "restore", "3")
     await watched.until(lambda: not watched.survey.state.faults)

@@ -13,7 +13,7 @@ from nvdra_testing.node.rollouts import start_next, wait_takeover
 GATE = "--feature-gates=NVMLDeviceHealthCheck=true"
 ALL = {f"gpu-{minor}": "Healthy" for minor in range(8)}
 MADE = "gpu-0-mig-1g10gb-19-0"
-HEALED_S = 30
+HEALED_S = 60
 ALL_SERVICES = registration.HEALTH_SERVICES
 KUBELETS = pytest.mark.parametrize("asks_first", [False, True], ids=["1.36", "1.37"])
 

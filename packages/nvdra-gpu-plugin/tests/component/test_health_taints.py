@@ -14,7 +14,7 @@ from nvdra_testing.node.rig import Rig
 
 GATE = "--feature-gates=NVMLDeviceHealthCheck=true"
 ALL = {f"gpu-{minor}" for minor in range(8)}
-HEALED_S = 30
+HEALED_S = 60
 
 
 async def started(rig: Rig, *flags: str) -> None:

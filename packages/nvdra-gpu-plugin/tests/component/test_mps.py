@@ -119,7 +119,7 @@ async def test_a_daemon_that_is_not_ready_is_told_with_its_pods_words_and_the_re
     text = (await call)[claim.uid].error
     assert text.startswith("MpsNotReady: ")
     assert "ImagePullBackOff: no such image" in text
-    assert "DeviceInUse" in (await rig.dra.prepare([other], timeout_s=4))[other.uid].error
+    assert "DeviceInUse" in await rig.dra.refusal(other)
     pods.is_idle = False
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     assert len(pods.deployments()) == 1

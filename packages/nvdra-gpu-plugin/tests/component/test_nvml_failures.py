@@ -62,7 +62,7 @@ async def test_a_board_that_hangs_from_the_start_keeps_only_its_own_claims_waiti
         rig.create_claim("gpu-77"),
     )
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(rig.dra.prepare([stuck], timeout_s=6))
+        waiting = group.create_task(rig.dra.prepare([stuck], timeout_s=9))
         assert not (await rig.dra.prepare([fine]))[fine.uid].error
         text = (await rig.dra.prepare([absent]))[absent.uid].error
         assert text.startswith("UnknownDevice: ")
@@ -103,7 +103,7 @@ async def test_a_held_claim_of_a_board_that_hangs_after_a_restart_is_answered_on
     await rig.kubelet.wait_deregistered(plugin.DRIVER)
     rig.node.simctl(*HANG, "1")
     await rig.start()
-    text = (await rig.dra.prepare([held], timeout_s=4))[held.uid].error
+    text = await rig.dra.refusal(held)
     assert text.startswith("DeadlineExceeded: gpu-1 ")
     rig.node.simctl("fault", "rm", "all")
     assert (await rig.dra.prepare([held]))[held.uid] == before
@@ -180,14 +180,14 @@ async def test_what_a_claim_learns_of_a_board_is_published_at_once(rig: Rig) -> 
     text = (await rig.dra.prepare([claim]))[claim.uid].error
     assert text.startswith("DeviceUnhealthy: gpu-5")
     await offered(rig, ALL - {"gpu-5"})
-    assert time.monotonic() - began < 5, "not only when the board was asked next"
+    assert time.monotonic() - began < 8, "not only when the board was asked next"
 
 
 async def test_a_board_that_stops_answering_is_withdrawn_until_it_answers(rig: Rig) -> None:
     await rig.start()
     rig.node.simctl(*HANG, "2")
     claim = rig.create_claim("gpu-2")
-    text = (await rig.dra.prepare([claim], timeout_s=3))[claim.uid].error
+    text = await rig.dra.refusal(claim)
     assert text.startswith("DeadlineExceeded: gpu-2")
     await offered(rig, ALL - {"gpu-2"}, timeout_s=40)
     await rig.wait_until(
@@ -237,20 +237,20 @@ async def test_a_monitor_that_waits_for_a_board_that_hangs_stops_no_other_claim(
     rig.node.simctl(*HANG, "1")
     monitor, fine = rig.create_claim(*sorted(ALL), admin=True), rig.create_claim("gpu-0")
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(rig.dra.prepare([monitor], timeout_s=9))
+        waiting = group.create_task(rig.dra.prepare([monitor], timeout_s=15))
         await rig.wait_until(lambda: bool(rig.spans(monitor, "resolve config")), "it to be at work")
-        assert not (await rig.dra.prepare([fine], timeout_s=3))[fine.uid].error
-        assert not (await rig.dra.unprepare([fine], timeout_s=3))[fine.uid].error
+        assert not (await rig.dra.prepare([fine]))[fine.uid].error
+        assert not (await rig.dra.unprepare([fine]))[fine.uid].error
         assert not waiting.done()
     assert waiting.result()[monitor.uid].error.startswith("DeadlineExceeded: gpu-1 ")
 
 
 async def test_the_boards_of_a_claim_are_asked_side_by_side(rig: Rig) -> None:
     await rig.start()
-    rig.node.simctl("slow", "700", "--function", "nvmlDeviceGetMemoryInfo")
+    rig.node.simctl("slow", "2000", "--function", "nvmlDeviceGetMemoryInfo")
     claim, began = rig.create_claim(*sorted(ALL)), time.monotonic()
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
-    assert 0.7 <= time.monotonic() - began < 4, "eight boards one after the other need 5.6 s"
+    assert 2 <= time.monotonic() - began < 12, "eight boards one after the other need 16 s"
 
 
 @pytest.mark.soak

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 from pathlib import Path
+from typing import Any
 
 from nvdra_testing.node.rig import Rig
 
@@ -17,6 +18,26 @@ def files(directory: Path) -> dict[str, tuple[int, int, int]]:
     }
 
 
+def everything(rig: Rig) -> tuple[Any, ...]:
+    """What a plugin has on the node, in the API server and with the kubelet."""
+    return (
+        files(rig.node.kubelet),
+        files(rig.node.cdi),
+        rig.slices(),
+        rig.kubelet.registrations[:],
+    )
+
+
+async def settled(rig: Rig) -> tuple[Any, ...]:
+    """The same, once the plugin has written what it writes behind its answer."""
+    async with asyncio.timeout(30):
+        while True:
+            before = everything(rig)
+            await asyncio.sleep(1)
+            if everything(rig) == before:
+                return before
+
+
 async def test_a_second_plugin_that_is_not_a_pod_stands_by_and_touches_nothing_of_the_first(
     rig: Rig,
 ) -> None:
@@ -24,13 +45,7 @@ async def test_a_second_plugin_that_is_not_a_pod_stands_by_and_touches_nothing_o
     held = rig.create_claim("gpu-1")
     before = (await rig.dra.prepare([held]))[held.uid]
     assert not before.error
-    await asyncio.sleep(1)  # the root of the trace is marked in the state file behind the answer
-    left = (
-        files(rig.node.kubelet),
-        files(rig.node.cdi),
-        rig.slices(),
-        rig.kubelet.registrations[:],
-    )
+    left = await settled(rig)
     second = rig.launch("--pod-name=the-second")
     await rig.wait_until(lambda: second.get("/readyz")[0] == 200, "the second one to be ready")
     checks = second.get("/readyz?verbose")[1]
@@ -38,12 +53,7 @@ async def test_a_second_plugin_that_is_not_a_pod_stands_by_and_touches_nothing_o
     assert "pod the-first" in checks
     assert f"pid {rig.process.process.pid}" in checks
     assert second.stop() == 0
-    assert left == (
-        files(rig.node.kubelet),
-        files(rig.node.cdi),
-        rig.slices(),
-        rig.kubelet.registrations,
-    )
+    assert left == everything(rig)
     assert (await rig.dra.prepare([held]))[held.uid] == before
     new = rig.create_claim("gpu-2")
     assert not (await rig.dra.prepare([new]))[new.uid].error
@@ -55,7 +65,8 @@ async def test_who_stands_by_leaves_a_removed_lock_to_the_active_plugin(rig: Rig
     await rig.wait_until(lambda: "standing by" in second.get("/readyz?verbose")[1], "the second")
     lock = rig.plugin_dir / "instance.lock"
     lock.unlink()
-    await rig.wait_until(lock.exists, "the lock to be acquired again")
+    # The file is there before its content.
+    await rig.wait_until(lambda: lock.exists() and bool(lock.read_text()), "the lock again")
     assert json.loads(lock.read_text())["pod"] == "the-first"
     await asyncio.sleep(1)
     assert rig.process.process.poll() is None

@@ -44,10 +44,9 @@ async def prepared(rig: Rig, *claims: ClaimRef) -> list[Any]:
     return [answers[claim.uid] for claim in claims]
 
 
-async def refusal(rig: Rig, claim: ClaimRef, timeout_s: float = 3.0) -> str:
+async def refusal(rig: Rig, claim: ClaimRef) -> str:
     """Why the claim is not prepared, after it has waited."""
-    answers = await rig.dra.prepare([claim], timeout_s=timeout_s)
-    text = str(answers[claim.uid].error)
+    text = await rig.dra.refusal(claim)
     assert text
     return text
 

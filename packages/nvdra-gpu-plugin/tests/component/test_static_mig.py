@@ -28,8 +28,6 @@ A100 = {
         ]
     },
 }
-SHORT_S = 4.0
-"""Of a call with so much time, 2 s are for waiting."""
 
 WHOLE = {f"gpu-{minor}" for minor in range(1, 8)}
 ONE_SLICE = tuple(f"gpu-0-mig-1g10gb-19-{start}" for start in range(7))
@@ -137,7 +135,7 @@ async def test_two_claims_hold_two_slices_of_one_gpu_and_no_third_one_gets_their
     answers = await rig.dra.prepare([one, two])
     assert [answers[claim.uid].error for claim in (one, two)] == ["", ""]
     waiting = rig.create_claim(second)
-    text = (await rig.dra.prepare([waiting], timeout_s=SHORT_S))[waiting.uid].error
+    text = await rig.dra.refusal(waiting)
     assert text.startswith("DeviceInUse: ")
     assert two.name in text
     await rig.dra.unprepare([two])
@@ -243,7 +241,7 @@ async def test_with_mig_mode_off_the_whole_gpu_is_offered_and_held_slices_keep_i
     rig.node.nvidia_smi("-i", "0", "-mig", "0")
     await offered(rig, {"gpu-0"})
     whole = rig.create_claim("gpu-0")
-    text = (await rig.dra.prepare([whole], timeout_s=SHORT_S))[whole.uid].error
+    text = await rig.dra.refusal(whole)
     assert text.startswith("DeviceInUse: ")
     await rig.dra.unprepare([claim])
     assert not (await rig.dra.prepare([whole]))[whole.uid].error
@@ -258,7 +256,7 @@ async def test_a_whole_gpu_that_a_claim_holds_keeps_its_slices_from_others(rig: 
     rig.node.make_mig_device(0, "1g.10gb", 0)
     await offered(rig, {ONE_SLICE[0]})
     part = rig.create_claim(ONE_SLICE[0])
-    text = (await rig.dra.prepare([part], timeout_s=SHORT_S))[part.uid].error
+    text = await rig.dra.refusal(part)
     assert text.startswith("DeviceInUse: ")
     await rig.dra.unprepare([whole])
     assert not (await rig.dra.prepare([part]))[part.uid].error

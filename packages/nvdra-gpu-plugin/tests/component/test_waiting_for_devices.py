@@ -93,7 +93,7 @@ async def test_a_holder_of_another_namespace_is_named_to_operators_only(rig: Rig
     holder = rig.create_claim("gpu-0", namespace=theirs, name="their-secret", pod="their-pod")
     wanted = rig.create_claim("gpu-0", namespace=ours, pod="next-0")
     await rig.dra.prepare([holder])
-    answer = (await rig.dra.prepare([wanted], timeout_s=SHORT_S))[wanted.uid].error
+    answer = await rig.dra.refusal(wanted)
     await rig.wait_until(lambda: len(rig.events("DeviceInUse")) == 2, "the events")
     events = rig.events("DeviceInUse")
     assert {event["involvedObject"]["name"] for event in events} == {wanted.name, "next-0"}
@@ -113,7 +113,7 @@ async def test_a_holder_that_stays_is_the_reason_before_the_call_ends(rig: Rig) 
     await rig.dra.prepare([holder])
     since = prepared_at(rig, holder)
     await asyncio.sleep(1.1)
-    text = (await rig.dra.prepare([wanted], timeout_s=SHORT_S))[wanted.uid].error
+    text = await rig.dra.refusal(wanted)
     assert text.startswith(f"DeviceInUse: gpu-0 is held by claim default/{holder.name}")
     assert f"for pod training-0, {since}; " in text
     assert set(rig.recorded_claims()) == {holder.uid}

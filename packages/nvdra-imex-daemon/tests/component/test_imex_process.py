@@ -14,6 +14,8 @@ from nvdra_testing.node.imex_daemons import PROGRAM, DaemonPod, Rack
 
 TWO = ("node-a", "node-b")
 THREE = (*TWO, "node-c")
+SLOW_START_MS = 120_000
+"""Until the test ends this fault."""
 
 
 def formed(rack: Rack, *nodes: str) -> list[DaemonPod]:
@@ -176,19 +178,20 @@ def test_a_running_predecessor_ends_its_imex_for_its_successor(rack: Rack) -> No
     (old,) = formed(rack, "node-a")
     new = rack.start_pod("node-a")
     rack.wait_until(lambda: rack.entries()["node-a"]["podUID"] == new.uid, "the successor")
-    rack.wait_until(lambda: rack.are_ready("node-a"), "Ready, by the successor's IMEX", 10)
+    rack.wait_until(lambda: rack.are_ready("node-a"), "Ready, by the successor's IMEX")
+    rack.wait_until(lambda: old.imex_pids() == [], "the end of the predecessor's IMEX")
     assert old.process.poll() is None
-    assert old.imex_pids() == []
     assert len(new.imex_pids()) == 1
 
 
 def test_a_killed_imex_is_restarted_and_not_ready_meanwhile(rack: Rack) -> None:
     (pod,) = formed(rack, "node-a")
-    rack.set_imex_faults("node-a", slow_start_ms=1000)
+    rack.set_imex_faults("node-a", slow_start_ms=SLOW_START_MS)
     (imex,) = pod.imex_pids()
     os.kill(imex, signal.SIGKILL)
     rack.wait_until(lambda: not rack.are_ready("node-a"), "NotReady")
     assert "nvidia-imex ended by itself with signal SIGKILL" in message(rack, "node-a")
+    rack.set_imex_faults("node-a")
     rack.wait_until(lambda: rack.are_ready("node-a"), "Ready again")
     assert starts(pod) == 2
     assert 'nvdra_imex_restarts_total{reason="signal"} 1.0' in pod.get("/metrics")[1]
@@ -219,14 +222,26 @@ def test_an_imex_that_is_no_longer_ready_is_noticed(rack: Rack) -> None:
 
 
 def test_a_start_of_imex_costs_two_writes_and_a_slow_one_has_a_message(rack: Rack) -> None:
-    rack.install_driver("node-a", "node-b")
+    rack.install_driver(*THREE)
     rack.start_pod("node-a")
     rack.wait_until(lambda: rack.are_ready("node-a"), "Ready")
-    assert rack.clique()["metadata"]["generation"] <= 2
-    rack.set_imex_faults("node-b", slow_start_ms=4000)
+    writes = writes_so_far(rack)
+    if writes > 2:  # the machine paused for so long that there was something to tell
+        rack.start_pod("node-c")
+        rack.wait_until(lambda: rack.are_ready("node-a", "node-c"), "both to be Ready")
+        writes = writes_so_far(rack) - writes
+    assert writes <= 2
+    others = set(rack.entries())
+    rack.set_imex_faults("node-b", slow_start_ms=SLOW_START_MS)
     rack.start_pod("node-b")
     rack.wait_until(lambda: message(rack, "node-b") == "nvidia-imex says INITIALIZING", "the word")
-    rack.wait_until(lambda: rack.are_ready(*TWO), "both to be Ready")
+    rack.set_imex_faults("node-b")
+    rack.wait_until(lambda: rack.are_ready("node-b", *others), "all to be Ready")
+
+
+def writes_so_far(rack: Rack) -> int:
+    """How often the clique's entries were written."""
+    return int(rack.clique()["metadata"]["generation"])
 
 
 def test_a_missing_nvidia_imex_is_reported_and_the_daemon_keeps_running(rack: Rack) -> None:
@@ -281,10 +296,11 @@ def test_a_stopped_daemon_leaves_while_imex_hangs(rack: Rack) -> None:
     rack.wait_until(lambda: "a fault lets this daemon hang" in pod.imex_log(), "it to hang")
     began = time.monotonic()
     os.kill(pod.pid, signal.SIGTERM)
-    rack.wait_until(lambda: rack.entries() == {}, "its entry to go", 3)
-    assert pod.process.wait(timeout=20) == 0
-    assert 5 < time.monotonic() - began < 15
-    assert "Killing nvidia-imex, which did not end" in pod.log()
+    rack.wait_until(lambda: rack.entries() == {}, "its entry to go")
+    assert pod.process.wait(timeout=30) == 0
+    assert time.monotonic() - began > 5
+    told = pod.log()
+    assert told.index("Left the domain") < told.index("Killing nvidia-imex, which did not end")
 
 
 def test_check_answers_like_the_reference_drivers_probe(rack: Rack) -> None:

@@ -144,7 +144,7 @@ async def api_unavailable(rig: DomainRig) -> ReportedFailure:
     await rig.start(JSON_LOGS)
     claim = rig.create_channel_claim(rig.create_domain())
     with rig.server.paused():
-        return await prepare_failing_claim(rig, claim, timeout_s=SHORT_S)
+        return await prepare_failing_claim(rig, claim, timeout_s=4, has_api_server=False)
 
 
 async def deadline_exceeded(rig: DomainRig) -> ReportedFailure:

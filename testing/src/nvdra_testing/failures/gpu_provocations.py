@@ -85,7 +85,7 @@ async def unknown_device(rig: Rig) -> ReportedFailure:
 async def device_in_use(rig: Rig) -> ReportedFailure:
     await rig.start(JSON_LOGS)
     await rig.dra.prepare([rig.create_claim("gpu-0")])
-    return await prepare_failing_claim(rig, rig.create_claim("gpu-0"), timeout_s=3)
+    return await prepare_failing_claim(rig, rig.create_claim("gpu-0"), timeout_s=4)
 
 
 async def device_unhealthy(rig: Rig) -> ReportedFailure:
@@ -181,7 +181,7 @@ async def api_unavailable(rig: Rig) -> ReportedFailure:
     await rig.start(JSON_LOGS)
     claim = rig.create_claim("gpu-0")
     with rig.server.paused():
-        return await prepare_failing_claim(rig, claim, timeout_s=4)
+        return await prepare_failing_claim(rig, claim, timeout_s=4, has_api_server=False)
 
 
 async def deadline_exceeded(rig: Rig) -> ReportedFailure:

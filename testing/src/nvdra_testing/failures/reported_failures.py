@@ -36,9 +36,19 @@ class ReportedFailure(NamedTuple):
 
 
 async def prepare_failing_claim(
-    rig: Rig, claim: ClaimRef, subjects: frozenset[str] = CLAIM_AND_POD, timeout_s: float = 20
+    rig: Rig,
+    claim: ClaimRef,
+    subjects: frozenset[str] = CLAIM_AND_POD,
+    timeout_s: float = 20,
+    *,
+    has_api_server: bool = True,
 ) -> ReportedFailure:
-    """Prepare a claim that must fail."""
+    """Prepare a claim that must fail.
+
+    With an API server, a call that did not reach it in time is repeated.
+    """
+    if has_api_server:
+        return ReportedFailure(claim, await rig.dra.refusal(claim, timeout_s), subjects)
     answer = (await rig.dra.prepare([claim], timeout_s=timeout_s))[claim.uid]
     return ReportedFailure(claim, answer.error, subjects)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
+from nvdra_api.errors import Reason
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime._generated.dra.v1 import api_pb2 as dra
 from nvdra_runtime._generated.pluginregistration.v1 import api_pb2 as reg
@@ -30,6 +31,9 @@ POLL_S = 0.02
 GET_INFO_S = 1.0
 NOTIFY_S = 5.0
 CALL_S = 45.0
+SHORT_S = 4.0
+"""Of a call with so much time, 2 s are for waiting."""
+_SHORT_CALLS = 3
 SUPPORTED = {"v1.DRAPlugin": registration.DRA_V1, "v1beta1.DRAPlugin": registration.DRA_V1BETA1}
 
 
@@ -87,6 +91,23 @@ class RegisteredPlugin:
         answer = await call(request, timeout=timeout_s, metadata=tuple(metadata))
         self.calls.append(("NodePrepareResources", request, answer))
         return _check_response(claims, answer.claims)
+
+    async def refusal(self, claim: ClaimRef, timeout_s: float = SHORT_S) -> str:
+        """Why one claim is not prepared in a short time; empty if it is.
+
+        The call is repeated when the machine was too slow for it: the API server was not reached in
+        time, or the answer came too late.
+        """
+        for calls_left in reversed(range(_SHORT_CALLS)):
+            try:
+                text = str((await self.prepare([claim], timeout_s=timeout_s))[claim.uid].error)
+            except grpc.aio.AioRpcError as failure:
+                if failure.code() is not grpc.StatusCode.DEADLINE_EXCEEDED or not calls_left:
+                    raise
+            else:
+                if not text.startswith(f"{Reason.API_UNAVAILABLE}: ") or not calls_left:
+                    return text
+        raise AssertionError("unreachable")
 
     async def unprepare(
         self,

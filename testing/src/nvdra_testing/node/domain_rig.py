@@ -19,6 +19,7 @@ from nvdra_api.resource.claims import ClaimRef
 from nvdra_testing import yaml_documents
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.domain_objects import Json
+from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.node import plugin
 from nvdra_testing.node.imex_daemons import DaemonPod, Rack
 from nvdra_testing.node.rig import Rig, cdi_names, flatten_spans
@@ -213,6 +214,10 @@ class DomainRig(Rig):
     async def prepare(self, claim: ClaimRef, timeout_s: float = 45.0) -> Any:
         """Prepare one claim, and return the plugin's answer."""
         return (await self.dra.prepare([claim], timeout_s=timeout_s))[claim.uid]
+
+    async def refusal(self, claim: ClaimRef, timeout_s: float = kubelet_client.SHORT_S) -> str:
+        """Why one claim is not prepared in a short time; a call that was too slow is repeated."""
+        return await self.dra.refusal(claim, timeout_s)
 
     def start_prepare(self, claim: ClaimRef) -> "asyncio.Task[Any]":
         """Start to prepare a claim, while the test does what the claim waits for."""

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import signal
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -41,6 +42,7 @@ class MpsPods:
         self._node = node
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.is_idle = False
+        self._starting = threading.Lock()
 
     def deployments(self) -> dict[str, dict[str, Any]]:
         """The node's Deployments by UID."""
@@ -92,17 +94,22 @@ class MpsPods:
         for uid in self.processes.keys() - wanted.keys():
             self.processes[uid].send_signal(signal.SIGTERM)
         for uid, each in wanted.items():
-            process = self.processes.get(uid)
-            if not self.is_idle and (process is None or process.poll() is not None):
-                self.processes[uid] = self._start(each)
+            with self._starting:
+                process = self.processes.get(uid)
+                if not self.is_idle and (process is None or process.poll() is not None):
+                    self.processes[uid] = self._start(each)
 
     def reboot(self) -> None:
-        """End all daemons at once, and lose what is in memory."""
-        for process in self.processes.values():
-            process.kill()
-        for each in self.directories():
-            _kill_all_below(each.path)
-            each.unmount()
+        """End all daemons at once, and lose what is in memory.
+
+        No pod is started meanwhile: its daemon would find the memory of the one before.
+        """
+        with self._starting:
+            for process in self.processes.values():
+                process.kill()
+            for each in self.directories():
+                _kill_all_below(each.path)
+                each.unmount()
 
     def _start(self, wanted: dict[str, Any]) -> subprocess.Popen[bytes]:
         pod = wanted["spec"]["template"]["spec"]
