@@ -103,7 +103,9 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_runtime.kube.informer:Informer._list_pages get": [],  # counted where it is created
     # GET /version, which the API server's own role system:discovery allows to every account.
     "nvdra_gpu_plugin.publishing.kept_fields:KeptFields.ask get": [],
-    "nvdra_gpu_plugin.publishing.kept_fields:KeptFields._would_keep create": [("create", SLICES, (GPU_PLUGIN,))],
+    "nvdra_gpu_plugin.publishing.kept_fields:KeptFields._would_keep create": [
+        ("create", SLICES, (GPU_PLUGIN,))
+    ],
     "nvdra_runtime.kube.informer:Informer._read_watch watch": [],
     "nvdra_runtime.claims.stale_claims:StaleClaimCleanup._stale_reason get_claim": [
         ("get", CLAIMS, PLUGINS)
