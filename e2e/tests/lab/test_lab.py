@@ -276,6 +276,7 @@ def test_a_node_without_power_is_silent_and_comes_back_with_another_boot_and_its
     lab.run_checked("power-off", "node-2")
     lab.run_checked("reboot", "node-2")
     pods.wait(well, "the node to be Ready")
+    wait_entered(pods, "second")  # its status may still be that before the reboot
     pods.wait_running("first", "second", timeout_s=100)
 
 
