@@ -17,7 +17,7 @@ GATE = "--set=global.featureGates.NVMLDeviceHealthCheck=true"
 EVICTS = "--set=nvdra-gpu-plugin.kubeletPlugin.deviceTaintEffect=NoExecute"
 DIVIDES = "--set=global.featureGates.DynamicMIG=true"
 SHOWS_MESSAGES = (1, 36)
-TWO_INSTALLS_S = 240
+TWO_INSTALLS_S = 600
 
 
 @pytest.fixture(scope="module")

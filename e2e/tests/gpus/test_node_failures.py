@@ -41,8 +41,7 @@ def test_a_pod_starts_although_its_kubelet_was_restarted_during_the_call(
         workloads.template("that", workloads.gpus("gpu", workloads.is_gpu_with_uuid(device.uuid)))
     )
     with idle.slow_gpu(NODE, 1, SLOW_MS):
-        pods.apply(workloads.pod("p", templates=["that"]))
-        pods.wait(lambda: None if prepares(idle) else "no call", "the prepare to be under way")
+        catch_preparing(idle, pods)
         idle.lab.run_checked("restart", f"{NODE}/kubelet")
         # It may find the pod before the plugin, and would retry a minute later.
         retry_until_ready(pods, "p")
@@ -52,8 +51,22 @@ def test_a_pod_starts_although_its_kubelet_was_restarted_during_the_call(
     pods.wait(partial(still_held, idle), "the GPU to be given back")
 
 
+def catch_preparing(cluster: Cluster, pods: Kubectl) -> None:
+    """Create a pod until its prepare is seen under way: a busy machine may look too late."""
+    for _ in range(3):
+        pods.apply(workloads.pod("p", templates=["that"]))
+        pods.wait(
+            lambda: None if prepares(cluster) or not pods.not_ready("p") else "no call",
+            "the prepare to be under way",
+        )
+        if pods.not_ready("p"):
+            return
+        pods.delete("pod", "p")
+    raise AssertionError("each prepare had ended when it was looked for")
+
+
 @pytest.mark.protocol("P31")
-@pytest.mark.timeout(2 * BACK_S, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 def test_a_pod_has_its_gpu_again_after_its_node_was_rebooted(idle: Cluster, pods: Kubectl) -> None:
     device = idle.device(NODE, "gpu-2")
     pods.apply(
@@ -154,7 +167,7 @@ def test_an_uninstall_leaves_pods_running_and_says_what_they_hold(
     pods.wait(partial(not_ended, pods, "p"), "the container to end")
     assert pods.exists("pod", "p"), "who ends a pod that holds a GPU, without the driver?"
     idle.install(*settings)
-    pods.wait(lambda: "it is" if pods.exists("pod", "p") else None, "the pod to go", CALL_S)
+    pods.wait(lambda: "it is" if pods.exists("pod", "p") else None, "the pod to go", BACK_S)
     assert idle.prepared_gpu_count(NODE) == 0
 
 
@@ -195,7 +208,7 @@ def test_gpus_wait_for_nvidia_uvm_which_comes_after_the_plugin_and_is_in_contain
     pods.delete("pod", "p")
 
 
-@pytest.mark.timeout(2 * BACK_S, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 def test_a_gpu_is_reset_while_the_plugin_has_released_nvml(idle: Cluster, pods: Kubectl) -> None:
     """A pod that comes meanwhile waits, is told why, and goes on by itself."""
     device = idle.device(NODE, "gpu-0")
@@ -316,7 +329,7 @@ def still_held(cluster: Cluster) -> str | None:
 
 def undescribed(cluster: Cluster, node: str) -> str | None:
     """None once the last CDI spec of the node has a device node."""
-    last = 'cat "$(ls -t /var/run/cdi/k8s.gpu.nvidia.com-device_*.yaml | head -1)"'
+    last = 'cat "$(ls -t /var/run/cdi/k8s.gpu.nvidia.com-device_*.yaml | head -1)" || true'
     spec = cluster.exec_on_node(NODE, "sh", "-c", last)
     return None if f"path: {node}\n" in spec else spec[-200:]
 

@@ -101,7 +101,7 @@ def test_a_mig_device_without_a_claim_is_asked_for_by_its_resource_name(
         cluster.install(*settings, named)
         pods.apply(quickstart)
         pods.wait_running("classic-slice")
-        (claim,) = pods.get("resourceclaims")
+        (claim,) = workloads.living(pods.get("resourceclaims"))
         (device,) = cluster.allocated_devices(claim)
         assert workloads.visible_mig_devices(pods, "classic-slice") == {device.uuid}
         assert device.name in {each.name for each in divided}

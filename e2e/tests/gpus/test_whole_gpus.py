@@ -138,7 +138,7 @@ def test_a_gpu_without_a_claim_is_asked_for_by_the_classic_resource_name(
         return
     pods.wait_running("classic")
     seen = workloads.visible_gpus(pods, "classic")
-    (claim,) = pods.get("resourceclaims")
+    (claim,) = workloads.living(pods.get("resourceclaims"))
     assert claim["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"]
     (device,) = cluster.allocated_devices(claim)
     assert seen.uuids == {device.uuid}

@@ -21,7 +21,7 @@ ONLY_AFTER_FAILURES = ("Devices that became unfit", "Restarts of nvidia-imex")
 
 
 @pytest.mark.soak("scrapes for a minute")
-@pytest.mark.timeout(200, func_only=True)
+@pytest.mark.timeout(400, func_only=True)
 def test_every_rule_and_panel_is_evaluated_and_has_data(
     cluster: Cluster, pods: Kubectl, tmp_path: Path
 ) -> None:

@@ -203,7 +203,7 @@ def test_the_label_of_a_domain_that_is_gone_is_taken_off(rack: Cluster) -> None:
     )
 
 
-@pytest.mark.timeout(240, func_only=True)
+@pytest.mark.timeout(400, func_only=True)
 def test_a_claim_whose_mps_daemon_cannot_start_says_why_each_time(
     cluster: Cluster, no_mps: Kubectl
 ) -> None:

@@ -16,7 +16,7 @@ KILLED = Lab("killed")
 LOOK_S = 0.001
 PATIENCE_S = 600.0
 """The first start on a machine builds the programs."""
-ENDS_S = 20.0
+ENDS_S = 120.0
 """A kubectl of the killed `lab` ends by itself, once it is sure that the API server is gone."""
 
 

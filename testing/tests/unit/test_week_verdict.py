@@ -185,12 +185,12 @@ def test_reasons_are_read_from_the_drivers_and_from_the_kubelets_words() -> None
 def test_the_report_counts_long_waits_by_what_explains_them() -> None:
     week = Week(seed=3, seconds=600, causes=[HUNG])
     said = told(110, Reason.DEVICE_UNHEALTHY)
-    for ended in (115, 140, 190):
+    for ended in (115, 165, 190):
         week.judgements.append(verdict.judge(wait(105, ended, said), [HUNG]))
     week.pods["one GPU"] = 3
     page = report.as_markdown(week)
     assert "| hung GPU | 1 | 30 s | 30 s |" in page
-    assert "| to run | DeviceUnhealthy | 2 | 60 s | 85 s |" in page
+    assert "| to run | DeviceUnhealthy | 2 | 72 s | 85 s |" in page
     assert "**0 lost, 0 doubled, 0 stuck, 0 unexplained, 0 groundless, 0 left over**" in page
     week.lost.append("claim c of pod p has no record")
     assert "## Lost\n\n- claim c of pod p has no record" in report.as_markdown(week)

@@ -343,12 +343,20 @@ class Cluster:
 
     @contextlib.contextmanager
     def slow_gpu(self, node: str, gpu: int, milliseconds: int) -> Iterator[None]:
-        """Delay every NVML call on a GPU while the block runs."""
+        """Delay every NVML call on a GPU while the block runs.
+
+        Afterwards, wait until the GPU is published: on a busy machine, calls may have queued for so
+        long that it was withdrawn.
+        """
         self.simctl(node, "slow", str(milliseconds), "--gpu", str(gpu))
         try:
             yield
         finally:
             self.simctl(node, "fault", "rm", "all")
+        self.kubectl.wait(
+            lambda: None if self._publishes(node, f"gpu-{gpu}") else "it is not",
+            f"gpu-{gpu} of {node} to be offered",
+        )
 
     @contextlib.contextmanager
     def failing(self, node: str, function: str) -> Iterator[None]:

@@ -195,6 +195,11 @@ def allow_admin_access(pods: Kubectl) -> None:
     pods.run("label", "namespace", pods.namespace, *labels)
 
 
+def living(objects: Iterable[Manifest]) -> list[Manifest]:
+    """Those that are not being deleted."""
+    return [each for each in objects if "deletionTimestamp" not in each["metadata"]]
+
+
 def claims_of(pods: Kubectl, name: str) -> list[Manifest]:
     """The claims of a pod, including those from templates, in the order of its spec.
 

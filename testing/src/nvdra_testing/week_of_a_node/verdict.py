@@ -14,7 +14,7 @@ from nvdra_testing.week_of_a_node.pods import GRACE_S
 
 T = TypeVar("T")
 
-QUIET_S: Final = 20.0
+QUIET_S: Final = 45.0
 """Nobody has to explain a wait that is shorter: a pod of a loaded machine takes as long."""
 
 STUCK_S: Final = 150.0

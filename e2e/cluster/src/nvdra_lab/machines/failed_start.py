@@ -22,7 +22,8 @@ def keep_logs(environment: Environment, lab: Lab, failure: ComponentError) -> La
     kept = environment.cache.failed / f"{lab.name}-{now:%Y%m%dT%H%M%SZ}"
     for machine in state.folder(environment, lab.name).machines.iterdir():
         shutil.copytree(machine / "log", kept / machine.name, dirs_exist_ok=True)
-    for old in sorted(environment.cache.failed.iterdir())[:-KEPT]:
+    by_age = sorted(environment.cache.failed.iterdir(), key=lambda each: each.stat().st_mtime)
+    for old in by_age[:-KEPT]:
         shutil.rmtree(old)
     whole = kept / failure.log.parent.parent.name / failure.log.name
     lines = whole.read_text(errors="replace").splitlines() if whole.exists() else []

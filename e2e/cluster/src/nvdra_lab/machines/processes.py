@@ -158,7 +158,7 @@ def started_at(pid: int) -> int:
 
 
 def _child_of(outer: "subprocess.Popen[bytes]") -> int:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline and outer.poll() is None:
         if children := _children(outer.pid):
             return children[0]
