@@ -103,6 +103,34 @@ async def test_repeats_are_counted_in_the_same_event_when_the_interval_is_over(
     assert [each["message"] for each in written(server, "counted")] == ["third"]
 
 
+async def test_several_things_of_an_object_are_told_at_once_and_each_for_itself(
+    server: apiserver.ApiServer, api: Client
+) -> None:
+    node = (event_recorder.node_reference(NodeName("two-gpus")),)
+    async with reporter(api).running() as reports:
+        for gpu in ("gpu-0", "gpu-1", "gpu-0"):
+            reports.emit(node, "Warning", "DeviceUnhealthy", f"{gpu} is lost", about=gpu)
+        await wait_until(lambda: len(written(server, "two-gpus")) == 2)
+    told = {each["message"]: each["count"] for each in written(server, "two-gpus")}
+    assert told == {"gpu-0 is lost": 2, "gpu-1 is lost": 1}
+
+
+async def test_claims_of_one_pod_that_fail_alike_are_told_each_on_the_pod(
+    server: apiserver.ApiServer, api: Client
+) -> None:
+    consumer = [{"resource": "pods", "name": "pod-of-both", "uid": "uid-of-both"}]
+    async with reporter(api).running() as reports:
+        for name in ("first-of-both", "second-of-both"):
+            metadata = {"name": name, "namespace": "default", "uid": f"uid-of-{name}"}
+            status = {"reservedFor": consumer}
+            found = ResourceClaim.model_validate({"metadata": metadata, "status": status})
+            reports.emit_for_claim(found.ref, found, "Warning", "DeviceInUse", f"{name} waits")
+    assert {each["message"] for each in written(server, "pod-of-both")} == {
+        "first-of-both waits",
+        "second-of-both waits",
+    }
+
+
 async def test_an_event_that_has_expired_is_made_anew(
     server: apiserver.ApiServer, api: Client
 ) -> None:

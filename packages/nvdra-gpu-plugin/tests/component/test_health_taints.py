@@ -53,6 +53,11 @@ def of_node(rig: Rig, reason: str) -> list[dict[str, Any]]:
     return [each for each in rig.events(reason) if each["involvedObject"]["kind"] == "Node"]
 
 
+def told_of(rig: Rig) -> set[str]:
+    """The GPUs with which Events of the Node begin."""
+    return {each["message"].partition(" ")[0] for each in of_node(rig, "DeviceUnhealthy")}
+
+
 def versions(rig: Rig) -> list[str]:
     return [each["metadata"]["resourceVersion"] for each in rig.slices()]
 
@@ -78,6 +83,9 @@ async def test_an_xid_that_needs_a_reset_taints_its_gpu_and_no_other(rig: Rig) -
     await tainted(rig, gpu_3=XID_48, gpu_6=LOST)
     counts = {"healthy": 6, "tainted": 1, "unhealthy": 1}
     await rig.wait_until(lambda: counted(rig) == counts, f"the counts {counts}")
+    await rig.wait_until(
+        lambda: told_of(rig) == {"gpu-3", "gpu-6"}, "an Event of each GPU, although one was before"
+    )
     rig.node.simctl("recovery", "3", "none")
     await tainted(rig, gpu_6=LOST)
     counts = {"healthy": 7, "tainted": 0, "unhealthy": 1}

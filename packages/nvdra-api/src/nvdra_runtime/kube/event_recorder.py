@@ -1,8 +1,9 @@
 """Records Kubernetes Events about claims, pods and nodes, which `kubectl describe` shows.
 
 `emit` adds to a bounded queue and returns; a loop writes. A failed write is retried for ten
-minutes; lost Events are counted. Repeats of the same reason on the same object are counted in one
-Event, which is written at most once a minute. Source: docs/reference/tracing.md, "Events".
+minutes; lost Events are counted. Repeats of the same reason on the same object, and about the same
+thing, are counted in one Event, which is written at most once a minute.
+Source: docs/reference/tracing.md, "Events".
 """
 
 import asyncio
@@ -50,6 +51,7 @@ class _Key(NamedTuple):
     involved_object: ObjectReference
     type: EventType
     reason: str
+    about: str
 
 
 class _Occurrence(NamedTuple):
@@ -124,11 +126,22 @@ class EventRecorder:
         reason: str,
         message: str,
         trace: TraceID | None = None,
+        about: str = "",
     ) -> None:
-        """Record an Event about each object. Returns at once."""
+        """Record an Event about each object. Returns at once.
+
+        Args:
+            objects: The objects; each has an Event of its own.
+            type_: Warning or Normal.
+            reason: One word.
+            message: What happened, since when, and what to do.
+            trace: The trace that the Event belongs to.
+            about: Which of several things of the object this is about, such as a GPU of a node. Of
+                each thing the last message stays.
+        """
         story = _Occurrence(message, trace, self._now(), None)
         for subject in objects:
-            self._enqueue(_Key(subject, type_, reason), story)
+            self._enqueue(_Key(subject, type_, reason, about), story)
 
     def emit_for_claim(
         self,
@@ -141,6 +154,8 @@ class EventRecorder:
     ) -> None:
         """Record an Event about a claim and its pods. Returns at once.
 
+        A pod may have several claims: each has Events of its own.
+
         Args:
             ref: The claim.
             claim: The claim as read; if it is None, the loop reads it to find the pods.
@@ -150,11 +165,11 @@ class EventRecorder:
             trace: The trace of the claim.
         """
         if claim is not None:
-            self.emit(claim_and_pod_references(claim), type_, reason, message, trace)
+            subjects = claim_and_pod_references(claim)
+            self.emit(subjects, type_, reason, message, trace, about=ref.uid)
             return
-        self._enqueue(
-            _Key(claim_reference(ref), type_, reason), _Occurrence(message, trace, self._now(), ref)
-        )
+        key = _Key(claim_reference(ref), type_, reason, ref.uid)
+        self._enqueue(key, _Occurrence(message, trace, self._now(), ref))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["EventRecorder"]:

@@ -247,7 +247,7 @@ class StepRecovery:
         text = _DESTROYED.format(", ".join(devices))
         self._events.emit_for_claim(record.ref, None, "Warning", Reason.DEVICE_UNHEALTHY, text)
         node = (node_reference(self._node),)
-        self._events.emit(node, "Warning", Reason.DEVICE_UNHEALTHY, text)
+        self._events.emit(node, "Warning", Reason.DEVICE_UNHEALTHY, text, about=record.uid)
 
     def _report(self, record: GpuClaimRecord, error: DriverError) -> None:
         """Report a failure once, in the log and as an Event of the Node."""
@@ -268,6 +268,7 @@ class StepRecovery:
             error.reason,
             f"the devices of a claim cannot be {'destroyed' if is_started else 'made again'} yet: "
             f"{error.message}; {error.remedy}",
+            about=record.uid,
         )
 
 

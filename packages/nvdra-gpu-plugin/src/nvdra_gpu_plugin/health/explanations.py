@@ -49,8 +49,8 @@ EXPLANATIONS: Final = MappingProxyType(
         ),
         XID_KEY: Explanation(
             "has reported XID {value}",
-            "drain and reset it (nvidia-smi -q shows the recovery action that it needs); it is "
-            "well again once the driver asks for none",
+            "drain and reset it, or drain its node and reboot it where nvidia-smi -q shows that as "
+            "the recovery action; it is well again once the driver asks for none",
         ),
     }
 )

@@ -142,16 +142,16 @@ class DeviceTaints:
         if found is not None:
             effect = f"{_EFFECTS[taint.effect]} it" if self.is_served else _NOT_SERVED
             text = f"{self._name(uuid)} ({uuid}) {found.of(taint, f'{effect}; ')}"
-            self._emit("Warning", Reason.DEVICE_UNHEALTHY, text)
+            self._emit("Warning", Reason.DEVICE_UNHEALTHY, text, f"{uuid} {taint.key}")
 
     def _report_gone(self, uuid: GpuUUID, taints: set[str], *, is_well: bool) -> None:
         LOG.info("A GPU has lost a taint", gpu=self._name(uuid), uuid=uuid, taints=sorted(taints))
         if is_well and not all(taint.endswith(f":{INFORMATIONAL}") for taint in taints):
             text = f"{self._name(uuid)} ({uuid}) is well again and has no taint any more"
-            self._emit("Normal", _HEALED, text)
+            self._emit("Normal", _HEALED, text, uuid)
 
-    def _emit(self, type_: EventType, reason: str, text: str) -> None:
-        self._events.emit((node_reference(self._node),), type_, reason, text)
+    def _emit(self, type_: EventType, reason: str, text: str, about: str) -> None:
+        self._events.emit((node_reference(self._node),), type_, reason, text, about=about)
 
     def _name(self, uuid: GpuUUID) -> str:
         snapshot = self._gpus.snapshot
