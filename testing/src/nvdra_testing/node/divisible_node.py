@@ -217,9 +217,9 @@ class Plugin:
             telemetry,
         )
 
-    def emit(self, about: object, kind: str, reason: str, text: str) -> None:
+    def emit(self, objects: object, kind: str, reason: str, text: str, about: str) -> None:
         """As `EventRecorder.emit`."""
-        del about, kind
+        del objects, kind, about
         self.reported.append(f"{reason}: {text}")
 
     def emit_for_claim(
