@@ -350,7 +350,7 @@ MUTANTS: Final = (
     Mutant(
         "monitor: a GPU that describes itself late is not awaited",
         f"{_PLUGIN}/hardware/device_state.py",
-        "    return probe.fault is None and probe.gpu.pci not in {gpu.pci for gpu in gpus}",
+        "    return probe.fault is None and probe.gpu.pci not in in_spec",
         "    return False",
         "Its slice is written without it, and again with it.",
         (_MONITOR,),

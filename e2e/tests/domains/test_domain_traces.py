@@ -145,11 +145,8 @@ def test_a_domain_that_never_forms_has_its_root_when_it_is_late_and_leaves_no_or
 @pytest.fixture
 def dumb(rack: Cluster) -> Iterator[None]:
     """No IMEX reports READY."""
-    for node in BOTH:
-        rack.simctl(node, "imex", "set", "--never-ready")
-    yield
-    for node in BOTH:
-        rack.simctl(node, "imex", "clear")
+    with compute_domains.dumb_imex(rack):
+        yield
 
 
 def tree(spans: Sequence[Span], uid: str, nodes: Sequence[str]) -> None:

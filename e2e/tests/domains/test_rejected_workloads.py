@@ -209,7 +209,7 @@ def test_no_pod_reads_the_traces_of_others_or_sets_how_much_is_logged(
     tenant.apply(pod, USER)
     tenant.wait_running("w")
     installed = rack.driver_namespace.get("pods", "", "-l", f"app.kubernetes.io/instance={RELEASE}")
-    staying = [each for each in installed if "deletionTimestamp" not in each["metadata"]]
+    staying = workloads.living(installed)
     programs = [*staying, *domain.objects("pods")]
     assert len(programs) >= 6, "controller, two plugins of each driver, and the tenant's own daemon"
     with_metrics = 0

@@ -94,7 +94,6 @@ def test_a_user_reads_at_apply_which_field_is_wrong_and_what_would_be_right(
     assert not pods.get("resourceclaims")
 
 
-@pytest.mark.timeout(300, func_only=True)
 def test_while_there_is_no_webhook_only_configs_of_our_drivers_are_refused(
     cluster: Cluster, pods: Kubectl
 ) -> None:
@@ -125,7 +124,6 @@ def test_while_there_is_no_webhook_only_configs_of_our_drivers_are_refused(
         cluster.driver_namespace.delete("pod", f"{RELEASE}-test")
 
 
-@pytest.mark.timeout(300, func_only=True)
 def test_its_pods_and_certificates_are_replaced_and_no_apply_fails(
     cluster: Cluster, pods: Kubectl
 ) -> None:

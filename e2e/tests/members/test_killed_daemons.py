@@ -3,8 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -45,18 +44,6 @@ def first_process(rack: Cluster) -> int | None:
     return min(processes(rack, DAEMON), default=None)
 
 
-@contextmanager
-def dumb(rack: Cluster) -> Iterator[None]:
-    """No IMEX reports READY while the block runs, so that no claim is faster than the test."""
-    try:
-        for node in rack.nodes():
-            rack.simctl(node, "imex", "set", "--never-ready")
-        yield
-    finally:
-        for node in rack.nodes():
-            rack.simctl(node, "imex", "clear")
-
-
 def kill_when(rack: Cluster, is_so: Callable[[], bool], what: str) -> None:
     """Kill the only daemon as soon as something is so, and wait for its end."""
     until = time.monotonic() + STARTED_S
@@ -84,7 +71,7 @@ def test_a_claim_that_waits_for_a_killed_daemon_is_admitted_by_the_one_that_live
     rack: Cluster, team: Kubectl
 ) -> None:
     domain = Domain(rack, compute_domains.create_domain(team, NAME, nodes=1))
-    with dumb(rack):
+    with compute_domains.dumb_imex(rack):  # so that no claim is faster than the test
         team.apply(compute_domains.channel_pod("p", compute_domains.template_name(NAME)))
         kill_when(rack, lambda: True, "the daemon's start")
         assert team.not_ready("p"), "the claim waits for a daemon that has not begun"

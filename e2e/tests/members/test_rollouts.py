@@ -18,6 +18,7 @@ from functools import partial
 import pytest
 from nvdra_testing.cluster import (
     compute_domains,
+    disturbances,
     former_images,
     plugin_instances,
     pod_load,
@@ -279,8 +280,9 @@ def observed(rack: Cluster, team: Kubectl) -> Iterator[Witness]:
     team.apply(workloads.template("gpu", workloads.gpus("gpu")))
     with ExitStack() as stack:
         slices = stack.enter_context(recorders.record_versions(rack.kubectl, "resourceslices"))
-        load = stack.enter_context(pod_load.running(team, list(streams(rack))))
-        wait_flowing(team, load, rack.nodes())
+        flowing = list(streams(rack))
+        load = stack.enter_context(pod_load.running(team, flowing))
+        disturbances.wait_flowing(team, load, flowing)
         gaps = {
             (each.driver, node): stack.enter_context(plugin_instances.record_gaps(rack, each, node))
             for each in PLUGINS
@@ -298,17 +300,6 @@ def streams(rack: Cluster) -> Iterator[Stream]:
         yield Stream(
             f"channels-{node}", node, compute_domains.template_name("ring"), 1, ONE_CHANNEL
         )
-
-
-def wait_flowing(team: Kubectl, load: Load, nodes: list[str]) -> None:
-    """Wait until pods have started in every stream."""
-    wanted = {f"{kind}-{node}" for kind in ("gpus", "channels") for node in nodes}
-
-    def lacking() -> str | None:
-        seen = {start.pod.rpartition("-")[0] for start in load.starts()}
-        return ", ".join(sorted(wanted - seen)) or None
-
-    team.wait(lacking, "pods of every stream to start", 150)
 
 
 @contextmanager

@@ -137,7 +137,6 @@ def test_a_claim_has_a_gpu_in_turns_and_another_one_by_mps(
     mps_daemons.wait_gone(with_all_gates, NODE)
 
 
-@pytest.mark.timeout(300, func_only=True)
 def test_with_all_gates_each_gpu_of_a_node_is_shared_in_another_way(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:
@@ -175,7 +174,6 @@ def test_with_all_gates_each_gpu_of_a_node_is_shared_in_another_way(
     with_all_gates.wait_no_mig_devices(NODE)
 
 
-@pytest.mark.timeout(300, func_only=True)
 def test_a_share_of_a_gpu_is_not_shared_by_mps_and_a_mig_device_beside_it_is(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl, settings: list[str]
 ) -> None:

@@ -82,7 +82,6 @@ def test_a_client_that_comes_before_a_restarted_daemon_has_its_settings_does_not
     mps_daemons.wait_gone(with_all_gates, NODE)
 
 
-@pytest.mark.timeout(300, func_only=True)
 def test_a_claim_whose_daemon_cannot_start_says_why_and_its_pod_starts_when_it_can(
     with_all_gates: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:

@@ -5,7 +5,8 @@ Objects are JSON. A domain is identified by its UID, as in its children and in t
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -262,6 +263,18 @@ def node_leftovers(cluster: Cluster, node: str) -> str | None:
     return "; ".join(found) or None
 
 
+@contextmanager
+def dumb_imex(rack: Cluster) -> Iterator[None]:
+    """No IMEX reports READY while the block runs."""
+    try:
+        for node in rack.nodes():
+            rack.simctl(node, "imex", "set", "--never-ready")
+        yield
+    finally:
+        for node in rack.nodes():
+            rack.simctl(node, "imex", "clear")
+
+
 def wait_released(cluster: Cluster, timeout_s: float = DELETE_TIMEOUT_S) -> None:
     """Wait until no claim is prepared on any node: no spec, no record, no label."""
     for node in cluster.nodes():
@@ -311,8 +324,7 @@ def controller_pods(cluster: Cluster) -> dict[str, bool]:
         pod["metadata"]["name"]: all(
             each["ready"] for each in pod["status"].get("containerStatuses", [{"ready": False}])
         )
-        for pod in pods
-        if "deletionTimestamp" not in pod["metadata"]
+        for pod in workloads.living(pods)
     }
 
 

@@ -124,8 +124,7 @@ def clients(pods: Kubectl, pod: str) -> int:
 
 def daemon_pods(cluster: Cluster) -> list[dict[str, Any]]:
     """The pods of all daemons that are not being deleted."""
-    found = cluster.driver_namespace.get("pods", "", "-l", LABEL)
-    return [each for each in found if "deletionTimestamp" not in each["metadata"]]
+    return workloads.living(cluster.driver_namespace.get("pods", "", "-l", LABEL))
 
 
 def daemon_uids(cluster: Cluster) -> set[str]:

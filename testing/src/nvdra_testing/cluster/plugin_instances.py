@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nvdra_testing import background
-from nvdra_testing.cluster import lab_command
+from nvdra_testing.cluster import lab_command, workloads
 from nvdra_testing.cluster.installation import Cluster, Component
 
 REGISTRY = Path("var/lib/kubelet/plugins_registry")
@@ -34,8 +34,7 @@ def pods(cluster: Cluster, component: Component, node: str) -> dict[str, str]:
     chosen = ["-l", component.label, f"--field-selector=spec.nodeName={node}"]
     found = [
         pod["metadata"]
-        for pod in cluster.driver_namespace.get("pods", "", *chosen)
-        if "deletionTimestamp" not in pod["metadata"]
+        for pod in workloads.living(cluster.driver_namespace.get("pods", "", *chosen))
     ]
     found.sort(key=lambda each: str(each["creationTimestamp"]))
     return {each["uid"]: each["name"] for each in found}

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nvdra_api.errors import Reason
-from nvdra_api.ids import DeviceName
+from nvdra_api.ids import DeviceName, PciAddress
 
 from nvdra_gpu_plugin.cdi.node_spec import NodeSpec
 from nvdra_gpu_plugin.cdi.spec_updater import SpecState
@@ -60,7 +60,8 @@ def derive(probes: Sequence[GpuProbe], spec_state: SpecState) -> DeviceState:
     faults += spec_state.faults
     for gpu in inventory.gpus:
         faults += _missing_path_faults(gpu, spec_state.missing_paths)
-    awaited = [each for each in probes if _is_awaited(each, spec_state.gpus)]
+    in_spec = {gpu.pci for gpu in spec_state.gpus}
+    awaited = [each for each in probes if _is_awaited(each, in_spec)]
     return DeviceState(
         Snapshot(inventory, spec),
         spec_state.write_fault,
@@ -69,11 +70,11 @@ def derive(probes: Sequence[GpuProbe], spec_state: SpecState) -> DeviceState:
     )
 
 
-def _is_awaited(probe: GpuProbe, gpus: Collection[Gpu]) -> bool:
+def _is_awaited(probe: GpuProbe, in_spec: Collection[PciAddress]) -> bool:
     """Whether the GPU will be in the snapshot: it may be starting, or is newer than the spec."""
     if probe.gpu is None:
         return probe.is_awaited
-    return probe.fault is None and probe.gpu.pci not in {gpu.pci for gpu in gpus}
+    return probe.fault is None and probe.gpu.pci not in in_spec
 
 
 def _missing_path_faults(gpu: Gpu, missing: Mapping[DeviceName, Sequence[str]]) -> Iterator[Fault]:

@@ -107,14 +107,14 @@ def describe_partitions(
     of GPU instances that one compute instance can cover, there is a partition at each placement.
     If NVML does not tell, the GPU is served as if it had none.
 
-    Raises:
-        NvmlError: The GPU does not answer at all, or its driver is gone.
-
     Args:
         nvml: An open session.
         gpu: The GPU.
         handle: Its handle.
         known: The GPU as it was described before. NVML is not asked again for what cannot change.
+
+    Raises:
+        NvmlError: The GPU does not answer at all, or its driver is gone.
     """
     if gpu.architecture == "Ampere" and not gpu.is_mig_enabled:
         return ()  # it needs a reset for that
