@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nvdra_runtime.settings import flags, loader
-from nvdra_webhook.endpoints import VALIDATE_PATH
+from nvdra_webhook.endpoints import VALIDATE_PATH, WARN_PATH
 from nvdra_webhook.settings import Settings
 
 Render = Callable[..., dict[str, dict[str, Any]]]
@@ -63,23 +63,41 @@ def test_a_pod_may_do_nothing_but_listen(render: Render) -> None:
 def test_the_registration_sends_both_resources_in_every_version(render: Render) -> None:
     objects = render(CHART)
     configuration = objects["ValidatingWebhookConfiguration"][f"{NAME}-config"]
-    (webhook,) = configuration["webhooks"]
-    assert webhook["name"] == "gpu.nvidia.com"
-    assert (webhook["failurePolicy"], webhook["sideEffects"]) == ("Fail", "None")
-    assert (webhook["matchPolicy"], webhook["timeoutSeconds"]) == ("Equivalent", 5)
-    assert webhook["rules"] == [
-        {
-            "apiGroups": ["resource.k8s.io"],
-            "apiVersions": ["v1", "v1beta2", "v1beta1"],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": ["resourceclaims", "resourceclaimtemplates"],
-            "scope": "Namespaced",
-        }
-    ]
-    service = {"name": NAME, "namespace": "nvdra-system", "port": 443, "path": VALIDATE_PATH}
-    assert webhook["clientConfig"] == {"service": service}
+    for webhook, wanted in zip(
+        configuration["webhooks"],
+        (
+            ("gpu.nvidia.com", "Fail", 5, VALIDATE_PATH),
+            ("warnings.gpu.nvidia.com", "Ignore", 2, WARN_PATH),
+        ),
+        strict=True,
+    ):
+        name, failure_policy, seconds, path = wanted
+        assert webhook["name"] == name
+        assert (webhook["failurePolicy"], webhook["sideEffects"]) == (failure_policy, "None")
+        assert (webhook["matchPolicy"], webhook["timeoutSeconds"]) == ("Equivalent", seconds)
+        assert webhook["rules"] == [
+            {
+                "apiGroups": ["resource.k8s.io"],
+                "apiVersions": ["v1", "v1beta2", "v1beta1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["resourceclaims", "resourceclaimtemplates"],
+                "scope": "Namespaced",
+            }
+        ]
+        service = {"name": NAME, "namespace": "nvdra-system", "port": 443, "path": path}
+        assert webhook["clientConfig"] == {"service": service}
     annotations = configuration["metadata"]["annotations"]
     assert annotations == {"cert-manager.io/inject-ca-from": f"nvdra-system/{NAME}-cert"}
+
+
+@pytest.mark.parametrize(
+    "values", [{"warnings": {"enabled": False}}, {"clusterLookupInterval": "0s"}]
+)
+def test_nothing_else_is_sent_if_there_is_nothing_to_warn_of(
+    render: Render, values: dict[str, Any]
+) -> None:
+    (configuration,) = render(CHART, values)["ValidatingWebhookConfiguration"].values()
+    assert [webhook["name"] for webhook in configuration["webhooks"]] == ["gpu.nvidia.com"]
 
 
 def test_each_mode_has_its_objects(render: Render) -> None:
@@ -100,8 +118,8 @@ def test_each_mode_has_its_objects(render: Render) -> None:
     tmp = {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}
     assert pod(managed)["volumes"] == [tmp]
     assert pod(secret)["volumes"] == [tmp, {"name": "cert", "secret": {"secretName": "own"}}]
-    (webhook,) = secret["ValidatingWebhookConfiguration"][f"{NAME}-config"]["webhooks"]
-    assert webhook["clientConfig"]["caBundle"] == "Q0E="
+    registered = secret["ValidatingWebhookConfiguration"][f"{NAME}-config"]["webhooks"]
+    assert [each["clientConfig"]["caBundle"] for each in registered] == ["Q0E="] * 2
     for objects in (managed, secret):
         assert not {"Certificate", "Issuer"} & set(objects)
     for objects in (manager, secret):
@@ -147,6 +165,7 @@ def test_replicas_are_spread_and_one_is_kept(render: Render) -> None:
     assert objects["PodDisruptionBudget"][NAME]["spec"]["minAvailable"] == 1
     (spread,) = pod(objects)["topologySpreadConstraints"]
     labels = objects["Deployment"][NAME]["spec"]["selector"]["matchLabels"]
+    assert spread["matchLabelKeys"] == ["pod-template-hash"]
     assert spread["labelSelector"] == {"matchLabels": labels}
     assert set(objects["NetworkPolicy"][NAME]["spec"]["policyTypes"]) == {"Ingress", "Egress"}
     assert "PodDisruptionBudget" not in render(CHART)

@@ -61,6 +61,11 @@ class DecodeError(ValueError):
         super().__init__(text)
         self.problems = tuple(problems) or (Problem("", text),)
 
+    @property
+    def remedy(self) -> str:
+        """What to write instead of each; empty if the text says it."""
+        return "; ".join(filter(None, (problem.remedy for problem in self.problems)))
+
 
 class _Object(dict[str, Any]):
     """A JSON object that remembers its duplicate fields."""

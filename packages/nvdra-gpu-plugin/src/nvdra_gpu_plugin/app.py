@@ -147,7 +147,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         taints = report = None
         if health is not None:
-            taints = DeviceTaints(node, gpus, health, support, context.events, context.metrics)
+            taints = DeviceTaints(
+                node, gpus, health, support, claim_index, context.events, context.metrics
+            )
             report = HealthReport(node, gpus, health, context.clock)
         updater = PoolUpdater(
             node,

@@ -3,14 +3,15 @@
 It reads memory only, so that it answers even if a GPU hangs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from nvdra_api.ids import GpuUUID
 from nvdra_api.resource.slices import DeviceTaint
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.kubeletplugin.status_report import Document
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
-from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigDevice
+from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, Inventory, MigDevice
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.publishing import device_taints
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
@@ -30,18 +31,26 @@ def devices(
     """
     state = gpus.state
     inventory = Inventory() if state.snapshot is None else state.snapshot.inventory
-    problems = {fault.device: fault.text for fault in state.faults}
+    faults = {fault.device: fault for fault in state.faults}
     tainted = {} if taints is None else taints.wanted
+    avoided = taints.avoided if taints is not None and taints.is_served else set[GpuUUID]()
     found = [
-        _device(device, gpu, prepared_claims, problems, tainted.get(gpu.uuid, ()))
+        _device(
+            device,
+            gpu,
+            prepared_claims,
+            faults.get(gpu.name) or faults.get(device.name),
+            tainted.get(gpu.uuid, ()),
+            is_avoided=gpu.uuid in avoided,
+        )
         for gpu in inventory.gpus
         for device in (gpu.devices or (gpu,))
     ]
     known = inventory.by_name
-    problems = {name: text for name, text in problems.items() if name not in known}
     left_out = [
-        {"name": name, "state": "left out", "problem": problem, "claims": []}
-        for name, problem in problems.items()
+        {"name": name, "state": "left out", "problem": fault.text, "claims": []}
+        for name, fault in faults.items()
+        if name not in known
     ]
     return found + left_out
 
@@ -50,9 +59,22 @@ def _device(
     device: Device,
     gpu: Gpu,
     prepared_claims: PreparedClaims[GpuClaimRecord],
-    problems: Mapping[str, str],
+    fault: Fault | None,
     taints: Sequence[DeviceTaint],
+    *,
+    is_avoided: bool,
 ) -> Document:
+    """Describe a device.
+
+    Args:
+        device: The device.
+        gpu: Its GPU.
+        prepared_claims: Says who holds it.
+        fault: Why it cannot be used.
+        taints: The taints that the GPU should have.
+        is_avoided: Whether a taint that the API server keeps sends pods elsewhere. A lost GPU stays
+            in the ResourceSlice then.
+    """
     holders = [
         str(record.ref)
         for record in prepared_claims.values()
@@ -66,9 +88,12 @@ def _device(
         state = "MIG mode with GPU instances without MIG devices, not offered as a whole"
     elif isinstance(device, Gpu) and device.is_mig_enabled:
         state = "MIG mode without MIG devices, not offered"
-    problem = problems.get(gpu.name) or problems.get(device.name, "")
-    if problem:
-        state = "left out"
+    problem = ""
+    if fault is not None:
+        problem = fault.text
+        state = state if fault.is_lost and is_avoided else "left out"
+    if is_avoided and state in ("free", "held"):
+        state = "tainted" if state == "free" else "held, tainted"
     named = [device_taints.describe(taint) for taint in taints]
     if named:
         problem = "; ".join(filter(None, [f"tainted {', '.join(named)}", problem]))

@@ -1,6 +1,7 @@
 """What GPUs report becomes taints of their devices, and heals (gate NVMLDeviceHealthCheck)."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -90,6 +91,43 @@ async def test_an_xid_that_needs_a_reset_taints_its_gpu_and_no_other(rig: Rig) -
     await tainted(rig, gpu_6=LOST)
     counts = {"healthy": 7, "tainted": 0, "unhealthy": 1}
     await rig.wait_until(lambda: counted(rig) == counts, f"the counts {counts}")
+
+
+async def test_who_has_a_gpu_that_falls_ill_is_told_and_the_status_says_it(rig: Rig) -> None:
+    await started(rig)
+    both, other = rig.create_claim("gpu-3", "gpu-4"), rig.create_claim("gpu-5")
+    watcher = rig.create_claim("gpu-3", admin=True)
+    answers = await rig.dra.prepare([both, other, watcher])
+    assert not any(each.error for each in answers.values())
+    rig.node.simctl("xid", "3", "48")
+    rig.node.simctl("xid", "6", "48")
+    rig.node.simctl("gpu", "lose", "4")
+    await tainted(rig, gpu_3=XID_48, gpu_4=LOST, gpu_6=XID_48)
+
+    def told() -> set[tuple[str, str, str]]:
+        """The kind and name of who is told, and the GPU with which the text begins."""
+        return {
+            (about["kind"], about["name"], each["message"].partition(" ")[0])
+            for each in rig.events("DeviceUnhealthy")
+            if (about := each["involvedObject"])["kind"] != "Node"
+        }
+
+    wanted = {
+        (kind, name, gpu)
+        for kind, name in (("ResourceClaim", both.name), ("Pod", "p"))
+        for gpu in ("gpu-3", "gpu-4")
+    }
+    await rig.wait_until(lambda: told() == wanted, f"Events of {wanted}")
+    states = {
+        each["name"]: each["state"] for each in json.loads(rig.status("-o", "json"))["devices"]
+    }
+    held, tainted_ones = {"gpu-3", "gpu-4"}, {"gpu-6"}
+    assert states == {
+        **dict.fromkeys(ALL, "free"),
+        **dict.fromkeys(held, "held, tainted"),
+        **dict.fromkeys(tainted_ones, "tainted"),
+        "gpu-5": "held",
+    }
 
 
 @pytest.mark.soak

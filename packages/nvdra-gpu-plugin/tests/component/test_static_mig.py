@@ -291,6 +291,20 @@ async def test_configs_of_mig_devices_are_those_of_their_kind(rig: Rig) -> None:
             await rig.dra.unprepare([claim])
 
 
+async def test_a_config_that_fits_no_device_is_told_as_an_event(rig: Rig) -> None:
+    (name,) = await start_with_slices(rig, 1)
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
+    claim, answer = await prepare(rig, name, config=[plugin.opaque_config(parameters)])
+    assert not answer.error
+    await rig.wait_until(lambda: len(rig.events("ConfigNotApplied")) == 2, "claim and pod be told")
+    for event in rig.events("ConfigNotApplied"):
+        assert event["involvedObject"]["name"] in (claim.name, "p")
+        assert event["message"] == (
+            "config 0 of the claim, a GpuConfig, has no effect: "
+            f"{name} of request gpu takes MigDeviceConfig"
+        )
+
+
 async def test_mig_devices_are_in_status_and_metrics_and_traces(rig: Rig) -> None:
     held, _ = await start_with_slices(rig, 2)
     claim, answer = await prepare(rig, held)

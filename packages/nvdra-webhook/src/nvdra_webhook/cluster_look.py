@@ -5,6 +5,7 @@ warning that is late harms nobody.
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
@@ -13,6 +14,7 @@ from nvdra_api.errors import DriverError
 from nvdra_api.names import GPU_DRIVER
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
+from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.telemetry import logs
 
 from nvdra_webhook.admission.cluster_names import ClusterNames
@@ -22,6 +24,9 @@ LOG: Final = logs.logger(__name__)
 PAGE: Final = 250
 """Objects of one page; a slice is 10 to 100 KiB."""
 _TIMEOUT_S: Final = 30.0
+_FIRST_PAUSE_S: Final = 5.0
+"""Pauses double from here to the interval: just installed, a driver still publishes its classes and
+devices."""
 
 
 class ClusterLook:
@@ -38,13 +43,14 @@ class ClusterLook:
 
     async def repeat(self) -> None:
         """Look at the cluster at intervals. Run until cancelled."""
-        while True:
+        pauses = Backoff(first_s=_FIRST_PAUSE_S, ceiling_s=self._interval_s)
+        for count in itertools.count(1):
             try:
                 self._found = await self.look()
             except DriverError as error:
                 self._found = ClusterNames()
                 LOG.warning("Cannot look at classes and slices for warnings", error=str(error))
-            await asyncio.sleep(self._interval_s * (0.9 + 0.2 * random.random()))  # noqa: S311
+            await asyncio.sleep(pauses.delay(count, random.random()))  # noqa: S311 - spreads load
 
     async def look(self) -> ClusterNames:
         """List classes and slices once.

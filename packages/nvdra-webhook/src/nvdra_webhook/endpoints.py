@@ -22,6 +22,8 @@ from nvdra_webhook.serving.exchange import JSON, TEXT, HttpRequest, HttpResponse
 LOG: Final = logs.logger(__name__)
 
 VALIDATE_PATH: Final = "/validate-resource-claim-parameters"
+WARN_PATH: Final = "/warn-of-resource-claims"
+"""Whatever is sent there is allowed: the objects that have no config of ours."""
 READY_PATH: Final = "/readyz"
 ALIVE_PATHS: Final = ("/healthz", "/livez")
 
@@ -56,8 +58,8 @@ class Endpoints:
 
     def respond(self, request: HttpRequest) -> HttpResponse:
         """Answer one request."""
-        if request.path == VALIDATE_PATH:
-            response = self._validate(request)
+        if request.path in (VALIDATE_PATH, WARN_PATH):
+            response = self._review(request)
             if response.status is not HTTPStatus.OK:
                 self._metrics.bad_request(response.status)
             return response
@@ -67,7 +69,7 @@ class Endpoints:
             return _OK
         return HttpResponse.of_text(HTTPStatus.NOT_FOUND, "404 page not found")
 
-    def _validate(self, request: HttpRequest) -> HttpResponse:
+    def _review(self, request: HttpRequest) -> HttpResponse:
         started = self._clock()
         if request.method != "POST":
             text = f"{request.method} is not allowed, POST an AdmissionReview"
@@ -82,6 +84,8 @@ class Endpoints:
             text = f"failed to read AdmissionReview from request body: {error}"
             return HttpResponse.of_text(HTTPStatus.BAD_REQUEST, text)
         verdict = self._examiner.decide(asked, self._cluster())
+        if request.path == WARN_PATH:
+            verdict = Verdict(warnings=verdict.warnings)
         body = review.encode(asked.uid, verdict)
         seconds = self._clock() - started
         self._metrics.answered(asked, verdict, seconds)

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from nvdra_testing.polling import wait_until
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.certificates.managed import ManagedKeyPairs, Places
 from nvdra_webhook.certificates.tls import TlsKeyPair
-from nvdra_webhook.endpoints import VALIDATE_PATH, Endpoints
+from nvdra_webhook.endpoints import VALIDATE_PATH, WARN_PATH, Endpoints
 from nvdra_webhook.metrics import WebhookMetrics
 from nvdra_webhook.serving import server as https
 from nvdra_webhook.serving.connection import Limits
@@ -61,9 +62,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with apiserver.run_apiserver(directory, runtime_config=older) as running:
         command = [program("helm-*/helm"), "--kubeconfig", str(running.kubeconfig), "install"]
         where = ["nvdra", str(CHART), "--namespace", DRIVER, "--create-namespace"]
-        done = subprocess.run(
-            [*command, *where, "--set=tls.mode=self-managed"], capture_output=True, text=True
-        )
+        values = ("--set=tls.mode=self-managed", "--set=warnings.timeoutSeconds=30")
+        done = subprocess.run([*command, *where, *values], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         running.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
         yield running
@@ -72,9 +72,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 def point_at(server: ApiServer, port: int) -> None:
     """Register the address of a webhook of this machine, as the Service is nothing here."""
     configuration = server.request("GET", CONFIGURATION)
-    for webhook in configuration["webhooks"]:
+    for webhook, path in zip(configuration["webhooks"], (VALIDATE_PATH, WARN_PATH), strict=True):
         webhook["clientConfig"].pop("service", None)
-        webhook["clientConfig"]["url"] = f"https://localhost:{port}{VALIDATE_PATH}"
+        webhook["clientConfig"]["url"] = f"https://localhost:{port}{path}"
     server.request("PUT", CONFIGURATION, configuration)
 
 
@@ -122,7 +122,7 @@ def replica_flags(server: ApiServer) -> list[str]:
         f"--service-name={NAME}",
         f"--webhook-configuration-name={NAME}-config",
         "--tls-dns-names=localhost",
-        "--cluster-lookup-interval=1s",
+        "--cluster-lookup-interval=1h",
         "--feature-gates=MPSSupport=true",
         "--shutdown-grace-period=0s",
     ]
@@ -163,7 +163,26 @@ async def test_a_user_reads_what_is_wrong_where_and_what_would_be_right(
     assert 'did you mean "sharing"?' in in_template.stderr
     accepted = apply(server, claim(OURS))
     assert accepted.returncode == 0, accepted.stderr
-    await wait_until(lambda: "there is no DeviceClass" in apply(server, claim(OURS)).stderr)
+
+
+async def test_a_class_that_does_not_exist_is_told_until_it_does(
+    server: ApiServer, webhook: WebhookProcess
+) -> None:
+    """Also of claims without a config of ours; the first pauses between looks are short."""
+    told = 'deviceClassName: there is no DeviceClass "gpu.nvidia.com", so pods with this claim stay'
+    for parameters in (OURS, None):
+        await wait_until(partial(is_told, server, parameters, told))
+    of_others = apply(server, claim({"anything": 1}, "gpu.example.com"))
+    assert (of_others.returncode, told in of_others.stderr) == (0, True)
+    spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
+    made = {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec}
+    server.create("/apis/resource.k8s.io/v1/deviceclasses", made)
+    await wait_until(lambda: not is_told(server, None, told))
+    server.request("DELETE", "/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com")
+
+
+def is_told(server: ApiServer, parameters: Json | None, text: str) -> bool:
+    return text in apply(server, claim(parameters)).stderr
 
 
 async def test_each_version_of_the_api_is_examined(
@@ -185,13 +204,13 @@ async def test_each_version_of_the_api_is_examined(
         )
 
 
-async def test_objects_of_others_and_unchanged_ones_are_not_sent(
+async def test_objects_that_are_unchanged_or_made_for_a_pod_are_not_sent(
     server: ApiServer, webhook: WebhookProcess
 ) -> None:
     made = server.create(path_of(), claim(OURS, finalizers=["example.com/kept"]))
     before = webhook.answered()
-    server.create(path_of(), claim({"anything": 1}, "gpu.example.com"))
-    server.create(path_of(), claim(None))
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": str(uuid.uuid4())}
+    server.create(path_of(), claim(None, ownerReferences=[pod]))
     # Its labels change, it is being deleted, and its finalizer goes.
     stored = server.request("GET", path_of(name=made["metadata"]["name"]))
     stored["metadata"]["labels"] = {"a": "b"}
@@ -204,6 +223,11 @@ async def test_objects_of_others_and_unchanged_ones_are_not_sent(
     own = claim(WRONG, namespace=DRIVER)
     server.create(f"{path_of()}?dryRun=All".replace("team", DRIVER), own)
     assert webhook.answered() == before
+    # With a config of ours it is asked about, whoever makes it.
+    server.create(path_of(), claim(OURS, ownerReferences=[pod]))
+    assert webhook.answered() == before + 1
+    server.create(path_of(), claim(None))
+    assert webhook.answered() == before + 2
 
 
 async def test_without_a_webhook_only_new_objects_of_ours_are_refused(
@@ -237,8 +261,9 @@ async def test_replicas_that_start_at_once_share_one_key_pair(
     ):
         await wait_until(lambda: one.is_ready() and two.is_ready(), 30)
         data = server.request("GET", SECRET)["data"]
-        bundle = server.request("GET", CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"]
-        assert bundle == data["ca.crt"]
+        registered = server.request("GET", CONFIGURATION)["webhooks"]
+        bundles = [each["clientConfig"]["caBundle"] for each in registered]
+        assert bundles == [data["ca.crt"]] * 2
         pem = base64.b64decode(data["tls.crt"])
         serial = f'serial="{x509.load_pem_x509_certificate(pem).serial_number:x}"'
         for replica in (one, two):

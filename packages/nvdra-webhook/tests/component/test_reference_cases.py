@@ -16,6 +16,8 @@ VERSION = "resource.nvidia.com/v1beta1"
 CLAIMS, TEMPLATES = reviews.CLAIMS, reviews.TEMPLATES
 DOMAIN_UID = "6a1f6a34-38c9-4d2e-9f5c-0f3f2b7c9d10"
 DOMAINS = "compute-domain.nvidia.com"
+GPU_CLASS = "gpu.nvidia.com"
+CLASSES = {"MigDeviceConfig": "mig.nvidia.com", "VfioDeviceConfig": "vfio.gpu.nvidia.com"}
 
 INTERVAL_TEXT = (
     "unknown time-slice interval: Invalid Interval, supported time-slice intervals: Default, "
@@ -53,8 +55,12 @@ def gate_text(strategy: str, gate: str) -> str:
 
 
 def body(*parameters: str, resource: str = CLAIMS, version: str = "v1", **request: Any) -> bytes:
+    """A claim of devices that the first config fits."""
     entries = [reviews.entry(each) for each in parameters]
-    text = reviews.claim_text(entries, resource=resource, version=version)
+    fitting = next((c for kind, c in CLASSES.items() if f'"{kind}"' in parameters[0]), GPU_CLASS)
+    asked: dict[str, object] = {"deviceClassName": fitting}
+    requests = [{"name": "gpu", **(asked if version == "v1beta1" else {"exactly": asked})}]
+    text = reviews.claim_text(entries, resource=resource, version=version, requests=requests)
     return reviews.review(text, resource=resource, version=version, **request)
 
 

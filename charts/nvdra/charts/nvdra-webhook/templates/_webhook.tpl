@@ -19,6 +19,53 @@
 {{- end -}}
 
 {{/*
+What both entries of the registration say alike: who is called, and about which objects. Arguments:
+the root and the path.
+*/}}
+{{- define "nvdra-webhook.called" -}}
+{{- $path := last . }}
+{{- with first . -}}
+admissionReviewVersions: [v1]
+sideEffects: None
+matchPolicy: Equivalent
+clientConfig:
+  service:
+    name: {{ include "nvdra.fullname" . }}
+    namespace: {{ include "nvdra.namespace" . }}
+    port: {{ .Values.servicePort }}
+    path: {{ $path }}
+  {{- if eq .Values.tls.mode "secret" }}
+  caBundle: {{ .Values.tls.secret.caBundle }}
+  {{- end }}
+rules:
+  - apiGroups: [resource.k8s.io]
+    apiVersions: [v1, v1beta2, v1beta1]
+    operations: [CREATE, UPDATE]
+    resources: [resourceclaims, resourceclaimtemplates]
+    scope: Namespaced
+# The driver's own claims, of IMEX daemons, do not depend on the webhook.
+namespaceSelector:
+  matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [{{ include "nvdra.namespace" . }}]
+{{- end -}}
+{{- end -}}
+
+{{/* Expression: a claim or template has a config of our drivers. */}}
+{{- define "nvdra-webhook.hasOurConfig" -}}
+[object.?spec.?devices.?config.orValue([]), object.?spec.?spec.?devices.?config.orValue([])].exists(configs, configs.exists(each, each.?opaque.?driver.orValue('') in ['gpu.nvidia.com', 'compute-domain.nvidia.com']))
+{{- end -}}
+
+{{/* Conditions: there is something new to say. */}}
+{{- define "nvdra-webhook.isChanged" -}}
+- name: is-new-or-has-another-spec
+  expression: request.operation == 'CREATE' || object.spec != oldObject.spec
+- name: is-not-being-deleted
+  expression: "!has(object.metadata.deletionTimestamp)"
+{{- end -}}
+
+{{/*
 The settings: each variable is a flag in capitals (nvdra-webhook --help).
 */}}
 {{- define "nvdra-webhook.environment" -}}

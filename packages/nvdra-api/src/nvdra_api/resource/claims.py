@@ -205,6 +205,11 @@ class ResourceClaim(ApiModel):
         """Namespace, name and UID of the claim."""
         return ClaimRef(self.metadata.namespace, self.metadata.name, ClaimUID(self.metadata.uid))
 
+    @property
+    def is_made_for_pod(self) -> bool:
+        """Whether Kubernetes has made it for one pod, with which it goes."""
+        return any(owner.kind == "Pod" for owner in self.metadata.owner_references)
+
     def requested_capacity(self, request: str) -> Mapping[str, Quantity]:
         """The capacity that a request asks for; empty if it asks for none.
 

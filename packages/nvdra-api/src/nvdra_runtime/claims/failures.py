@@ -32,6 +32,7 @@ Events of success written?").
 
 _HEALTH_REASONS = frozenset({Reason.DEVICE_UNHEALTHY, Reason.DEVICE_NODE_MISSING})
 _SUCCESS_EVENT_REASONS = {keys.PREPARE: "Prepared", keys.UNPREPARE: "Unprepared"}
+_UNAPPLIED_EVENT_REASON = "ConfigNotApplied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,11 @@ class FailureRecorder:
             self._failures[key] = replace(self._failures[key], ended=self._clock.now())
         if LOG.is_enabled(_SUCCESS_EVENT_VERBOSITY):
             self._emit_event(ref, claim, "Normal", _SUCCESS_EVENT_REASONS[operation], text)
+
+    def record_unapplied_config(self, claim: ResourceClaim, text: str) -> None:
+        """Tell the users of a claim, which is prepared, what of it has no effect."""
+        LOG.v(2, "A config has no effect", claim=str(claim.ref), config=text)
+        self._emit_event(claim.ref, claim, "Warning", _UNAPPLIED_EVENT_REASON, text)
 
     def latest(self) -> Sequence[ClaimFailure]:
         """The failures that are kept, the most recently recorded first."""

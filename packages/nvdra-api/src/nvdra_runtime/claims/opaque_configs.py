@@ -96,6 +96,41 @@ def resolve(
     return configured
 
 
+def unapplied(
+    claim: ResourceClaim, driver: str, configured: Sequence[ConfiguredResult]
+) -> Iterator[str]:
+    """Yield which configs of the claim itself apply to none of its devices, and why.
+
+    A claim with alternatives may well have a config for each.
+
+    Args:
+        claim: A claim whose configs are valid.
+        driver: The driver whose configs count.
+        configured: What `resolve` has returned for it.
+    """
+    if any(request.first_available for request in claim.spec.devices.requests or ()):
+        return
+    for index, entry in enumerate(allocation.devices(claim).config or ()):
+        is_ours = entry.opaque is not None and entry.opaque.driver == driver
+        if not is_ours or entry.source != "FromClaim":
+            continue
+        config = _decode(entry, driver)
+        listed = _Entry(index, frozenset(entry.requests or ()), config)
+        concerned = [
+            each for each in configured if not listed.requests or listed.lists(each.result)
+        ]
+        if any(isinstance(each.config, type(config)) for each in concerned):
+            continue
+        why = "; ".join(
+            f"{each.result.device} of request {each.result.request} takes {each.config.kind}"
+            for each in concerned
+        )
+        yield (
+            f"config {index} of the claim, a {config.kind}, has no effect: "
+            f"{why or 'none of its requests has a device of this driver'}"
+        )
+
+
 def _entries(claim: ResourceClaim, driver: str, problems: list[Problem]) -> list[_Entry]:
     """Return the entries of the driver, in descending order of precedence.
 
@@ -109,7 +144,8 @@ def _entries(claim: ResourceClaim, driver: str, problems: list[Problem]) -> list
         try:
             config = _decode(entry, driver)
         except decoding.DecodeError as error:
-            problems.append(Problem(_path(index), f"error decoding config parameters: {error}"))
+            text = f"error decoding config parameters: {error}"
+            problems.append(Problem(_path(index), text, remedy=error.remedy))
         if entry.source in _PRECEDENCE:
             rank = _PRECEDENCE.index(entry.source)
         elif config is not None:
@@ -169,19 +205,20 @@ def _config_problems(
         )
         for problem in item.config.problems(gates):
             field = f"{path}.{problem.field}" if problem.field else path
-            yield Problem(field, problem.text, problem.reason)
+            yield Problem(field, problem.text, problem.reason, problem.remedy)
 
 
 def _error(claim: ResourceClaim, problems: Sequence[Problem]) -> PermanentError:
-    texts = "; ".join(f"{problem.field}: {problem.text}" for problem in problems)
+    texts = "; ".join(f"{problem.field}: {problem.advice}" for problem in problems)
     only_gates = all(problem.reason is Reason.FEATURE_GATE_DISABLED for problem in problems)
     remedy = (
-        "ask the administrator to enable the feature gate, or remove the setting and create a new "
-        "claim"
-        if only_gates
-        else "correct the config in the claim, its template or its DeviceClass, and create a new "
-        "claim"
+        "correct the config in the ResourceClaimTemplate, or in the DeviceClass, and delete the "
+        "pod: the next one gets a new claim"
+        if claim.is_made_for_pod
+        else "correct the config, which may be that of the DeviceClass, and create the claim anew"
     )
+    if only_gates:
+        remedy = f"ask the administrator to enable the feature gate, or {remedy}"
     return PermanentError(
         Reason.FEATURE_GATE_DISABLED if only_gates else Reason.INVALID_CONFIG,
         f"claim {claim.ref} cannot be configured: {texts}",

@@ -31,6 +31,12 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True)
 class PrepareResult:
-    """The prepared devices of a claim, in the order of its allocation results."""
+    """The answer for a claim.
+
+    Attributes:
+        devices: Its devices, in the order of its allocation results.
+        unapplied_configs: Which of its configs have no effect, and why. Users are told.
+    """
 
     devices: tuple[PreparedDevice, ...]
+    unapplied_configs: tuple[str, ...] = ()

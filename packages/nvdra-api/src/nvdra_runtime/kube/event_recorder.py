@@ -151,6 +151,7 @@ class EventRecorder:
         reason: str,
         message: str,
         trace: TraceID | None = None,
+        about: str = "",
     ) -> None:
         """Record an Event about a claim and its pods. Returns at once.
 
@@ -163,12 +164,14 @@ class EventRecorder:
             reason: One word.
             message: What happened, since when, and what to do.
             trace: The trace of the claim.
+            about: As for `emit`, which of several things of the claim.
         """
+        about = f"{ref.uid} {about}".rstrip()
         if claim is not None:
             subjects = claim_and_pod_references(claim)
-            self.emit(subjects, type_, reason, message, trace, about=ref.uid)
+            self.emit(subjects, type_, reason, message, trace, about=about)
             return
-        key = _Key(claim_reference(ref), type_, reason, ref.uid)
+        key = _Key(claim_reference(ref), type_, reason, about)
         self._enqueue(key, _Occurrence(message, trace, self._now(), ref))
 
     @asynccontextmanager

@@ -153,16 +153,17 @@ def _devices(devices: Sequence[Mapping[str, Any]], columns: Columns) -> Iterator
             each["name"],
             each["state"],
             *(each.get(column.key, "") for column in columns),
-            _holder(each),
+            ", ".join(each["claims"]),
         )
         for each in devices
     ]
     told = (column.heading for column in columns)
-    yield from _aligned(("DEVICE", "STATE", *told, "HELD BY, TROUBLE"), rows)
-
-
-def _holder(device: Mapping[str, Any]) -> str:
-    return "; ".join(filter(None, [", ".join(device["claims"]), device.get("problem", "")]))
+    head, *lines = _aligned(("DEVICE", "STATE", *told, "HELD BY"), rows)
+    yield head
+    for line, device in zip(lines, devices, strict=True):
+        yield line
+        if problem := device.get("problem"):
+            yield f"    {problem}"
 
 
 def _claims(claims: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:

@@ -319,3 +319,59 @@ def test_other_requests_and_what_takes_precedence_are_validated_beside_an_unread
         [entry(unreadable, source="FromClass"), entry(slicing("Forever"))],
     )
     assert "Forever" in error.message
+
+
+GPU_0, MIG_1 = result("a", "gpu-0"), result("b", "gpu-1-mig-1g5gb-19-0")
+TAKES_MIG = "gpu-1-mig-1g5gb-19-0 of request b takes MigDeviceConfig"
+
+
+@pytest.mark.parametrize(
+    ("results", "config", "why"),
+    [
+        ([MIG_1], [entry(parameters())], TAKES_MIG),
+        ([MIG_1], [entry(parameters(), source="FromClass")], ""),
+        ([MIG_1, GPU_0], [entry(parameters())], ""),
+        ([GPU_0], [entry(parameters()), entry(parameters())], ""),
+        ([GPU_0], [entry(parameters(), "b")], "none of its requests has a device of this driver"),
+        ([GPU_0], [entry({"any": 1}, driver="nic.example.com")], ""),
+    ],
+    ids=["of another kind", "of a class", "of one device", "overridden", "of others", "not ours"],
+)
+def test_a_config_of_the_claim_that_applies_to_no_device_is_told(
+    results: Sequence[Json], config: Sequence[Json], why: str
+) -> None:
+    asked = claim(results, config)
+    told = list(opaque_configs.unapplied(asked, GPU, resolve(results, config)))
+    wanted = f"config 0 of the claim, a GpuConfig, has no effect: {why}"
+    assert told == ([wanted] if why else [])
+
+
+def test_of_alternatives_each_may_have_its_config() -> None:
+    results, config = [result("b/mig", "gpu-1-mig-1g5gb-19-0")], [entry(parameters())]
+    asked = claim(results, config)
+    assert list(opaque_configs.unapplied(asked, GPU, resolve(results, config)))
+    alternatives = [{"name": name, "deviceClassName": "c"} for name in ("gpu", "mig")]
+    document = asked.model_dump(by_alias=True, mode="json", exclude_none=True)
+    document["spec"] = {"devices": {"requests": [{"name": "b", "firstAvailable": alternatives}]}}
+    asked = ResourceClaim.model_validate(document)
+    assert not list(opaque_configs.unapplied(asked, GPU, resolve(results, config)))
+
+
+def test_an_error_says_what_may_be_meant_and_where_to_correct_it() -> None:
+    results, config = [GPU_0], [entry(parameters(sharng={}))]
+    error = refusal(results, config)
+    assert 'unknown field "sharng"; did you mean "sharing"?' in error.message
+    assert error.remedy.endswith("and create the claim anew")
+    document = claim(results, config).model_dump(by_alias=True, mode="json", exclude_none=True)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "v", "controller": True}
+    document["metadata"]["ownerReferences"] = [owner]
+    with pytest.raises(PermanentError) as caught:
+        opaque_configs.resolve(ResourceClaim.model_validate(document), GPU, kind_of, GATES)
+    assert "in the ResourceClaimTemplate" in caught.value.remedy
+    assert caught.value.remedy.endswith("and delete the pod: the next one gets a new claim")
+
+
+def test_an_error_of_a_value_says_what_would_be_right() -> None:
+    mps = {"strategy": "MPS", "mpsConfig": {"defaultActiveThreadPercentage": 101}}
+    error = refusal([GPU_0], [entry(parameters(sharing=mps))])
+    assert "must not be greater than 100; write a whole number from 0 to 100" in error.message

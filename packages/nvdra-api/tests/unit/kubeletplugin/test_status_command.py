@@ -73,10 +73,11 @@ TABLE = f"""\
 gpu.nvidia.com on node-a: version 0.1.0, up 3h3m
 ready
 
-DEVICE  STATE     PCI           UUID   PRODUCT      HELD BY, TROUBLE
+DEVICE  STATE     PCI           UUID   PRODUCT      HELD BY
 gpu-0   held      0000:0f:00.0  GPU-0  NVIDIA H100  default/train:{UID}
 gpu-1   free      0000:2d:00.0  GPU-1  NVIDIA H100
-gpu-2   left out                                    GPU is lost
+gpu-2   left out
+    GPU is lost
 
 CLAIM          UID                                   SINCE                         DEVICES  PODS
 default/train  {UID}  2026-11-05T11:55:48Z (4m12s)  gpu-0    train-0

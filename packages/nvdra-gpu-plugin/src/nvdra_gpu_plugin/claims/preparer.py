@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from nvdra_api import names
@@ -135,7 +136,12 @@ class Preparer:
                             await self._record(record)
                         if minimum := shares.minimum_capacity(claim, configured):
                             LOG.v(2, _WHOLE, claim=str(claim.ref), minimum=minimum)
-                        return record.prepare_result()
+                        return replace(
+                            record.prepare_result(),
+                            unapplied_configs=tuple(
+                                opaque_configs.unapplied(claim, names.GPU_DRIVER, configured)
+                            ),
+                        )
 
     async def prepare_again(self, record: GpuClaimRecord, deadline: float) -> PrepareResult:
         """Verify a prepared claim and return the same result. The API server is not needed.

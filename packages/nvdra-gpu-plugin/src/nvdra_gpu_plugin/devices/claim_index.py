@@ -147,6 +147,12 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         """The claims whose processes take turns on the GPU, by a step of theirs."""
         yield from self._by_time.get(gpu, {}).values()
 
+    def users_of(self, gpu: GpuUUID) -> Iterator[GpuClaimRecord]:
+        """The claims that have the GPU or a part of it; not those that only monitor it."""
+        for record in self._records.values():
+            if any(each.gpu_uuid == gpu and not each.is_admin for each in record.devices):
+                yield record
+
     def renamed_devices(self, inventory: Inventory) -> list[RenamedDevice]:
         """The node's devices that are held exclusively, under another name than they have now."""
         return [

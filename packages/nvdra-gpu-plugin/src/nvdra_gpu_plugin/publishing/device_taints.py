@@ -14,6 +14,7 @@ from nvdra_runtime.kube.event_recorder import EventRecorder, EventType, node_ref
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
+from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.health import explanations
 from nvdra_gpu_plugin.health.gpu_health import INFORMATIONAL
@@ -43,6 +44,7 @@ class DeviceTaints:
         gpus: NodeGpus,
         health: HealthMonitor,
         support: TaintSupport,
+        claims: GpuClaimIndex,
         events: EventRecorder,
         metrics: PluginMetrics,
     ) -> None:
@@ -53,13 +55,15 @@ class DeviceTaints:
             gpus: Names the GPUs.
             health: What is known of their health.
             support: What the API server keeps.
-            events: Records Events of the Node.
+            claims: Says which pods have which GPU.
+            events: Records Events of the Node, and of claims and their pods.
             metrics: Counts taints.
         """
         self._node = node
         self._gpus = gpus
         self._health = health
         self._support = support
+        self._claims = claims
         self._events = events
         self._metrics = metrics
         self._was_served, self._was_known = True, False
@@ -137,12 +141,17 @@ class DeviceTaints:
         self._metrics.health_event(taint.key.partition("/")[2])
 
     def _tell(self, uuid: GpuUUID, taint: DeviceTaint) -> None:
-        """Write an Event, unless the taint keeps nobody away."""
+        """Write Events of the Node and of those who have the GPU, unless it keeps nobody away."""
         found = explanations.find(taint)
         if found is not None:
             effect = f"{_EFFECTS[taint.effect]} it" if self.is_served else _NOT_SERVED
             text = f"{self._name(uuid)} ({uuid}) {found.of(taint, f'{effect}; ')}"
-            self._emit("Warning", Reason.DEVICE_UNHEALTHY, text, f"{uuid} {taint.key}")
+            about = f"{uuid} {taint.key}"
+            self._emit("Warning", Reason.DEVICE_UNHEALTHY, text, about)
+            for record in self._claims.users_of(uuid):
+                self._events.emit_for_claim(
+                    record.ref, None, "Warning", Reason.DEVICE_UNHEALTHY, text, about=about
+                )
 
     def _report_gone(self, uuid: GpuUUID, taints: set[str], *, is_well: bool) -> None:
         LOG.info("A GPU has lost a taint", gpu=self._name(uuid), uuid=uuid, taints=sorted(taints))

@@ -103,7 +103,8 @@ class Examiner:
         path = _PREFIXES[kind]
         texts: list[str] = []
         causes: list[Cause] = []
-        kinds: list[str] = []
+        wrong_kinds: list[str] = []
+        valid_kinds: dict[int, str] = {}
         told: list[str] = []
         for index, entry in enumerate(devices.config or ()):
             opaque = entry.opaque
@@ -120,9 +121,11 @@ class Examiner:
                 begin, end = checked.sentence
                 texts.append(f"{begin}{where}{end}")
                 causes += [_cause(where, problem) for problem in checked.problems]
-                kinds.append(checked.kind)
+                wrong_kinds.append(checked.kind)
+            else:
+                valid_kinds[index] = checked.kind
             told += [f"{where}{below}: {text}" for below, text in checked.warnings]
-        told += warnings.of_devices(devices, path, cluster, self._gates)
+        told += warnings.of_devices(devices, path, valid_kinds, cluster, self._gates)
         shown = tuple(told[: warnings.MAX_WARNINGS])
         if not texts:
             return Verdict(None, shown)
@@ -134,7 +137,7 @@ class Examiner:
             code=422,
             details=details,
         )
-        return Verdict(status, shown, tuple(kinds))
+        return Verdict(status, shown, tuple(wrong_kinds))
 
     def _check(self, driver: str, parameters: bytes) -> _Checked:
         """Check parameters as prepare does."""

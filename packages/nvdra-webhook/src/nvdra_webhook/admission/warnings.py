@@ -3,19 +3,22 @@
 Source: docs/reference/webhook.md, "Intended differences".
 """
 
+import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from nvdra_api import names
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import is_uid
 from nvdra_api.v1beta1 import (
+    CONFIGS_BY_DRIVER,
     ComputeDomainChannelConfig,
     ComputeDomainDaemonConfig,
     DeviceConfig,
     GpuConfig,
     MigDeviceConfig,
+    VfioDeviceConfig,
     sharing,
 )
 
@@ -26,6 +29,17 @@ MAX_WARNINGS: Final = 16
 """The API server cuts all warnings of an answer at 4096 characters."""
 _MAX_SHOWN: Final = 60
 """Characters of a user's text in a warning; the API server cuts each at 256."""
+
+_KIND_BY_CLASS: Final = {
+    "gpu.nvidia.com": GpuConfig.kind,
+    "mig.nvidia.com": MigDeviceConfig.kind,
+    "vfio.gpu.nvidia.com": VfioDeviceConfig.kind,
+    names.CHANNEL_CLASS: ComputeDomainChannelConfig.kind,
+    "computedomain.nvidia.com": ComputeDomainChannelConfig.kind,
+    names.DAEMON_CLASS: ComputeDomainDaemonConfig.kind,
+}
+"""The kind of config for the devices of each class of the charts. Of another class only its
+expressions know which devices it has."""
 
 _PROFILE: Final = re.compile(
     r"""device\.attributes\[\s*["']gpu\.nvidia\.com["']\s*\]\.profile\s*==\s*["']([^"']+)["']"""
@@ -54,13 +68,18 @@ def of_config(config: DeviceConfig) -> Iterator[tuple[str, str]]:
 
 
 def of_devices(
-    devices: Devices, path: str, cluster: ClusterNames, gates: FeatureGates
+    devices: Devices,
+    path: str,
+    kinds: Mapping[int, str],
+    cluster: ClusterNames,
+    gates: FeatureGates,
 ) -> Iterator[str]:
     """Yield what requests and configs say that does not fit together, or not the cluster.
 
     Args:
         devices: What the claim asks for.
         path: Its field in the object.
+        kinds: The kinds of the configs that are valid, by their index.
         cluster: What is known of the cluster.
         gates: The feature gates of the plugins.
     """
@@ -73,6 +92,7 @@ def of_devices(
     if any(entry.requests for _, entry in own):
         yield from _unknown_requests(devices, path, own)
         yield from _overridden(path, own)
+    yield from _misfits(devices, path, kinds)
     if cluster.classes is None and cluster.profiles is None:
         return
     for index, request in enumerate(devices.requests or ()):
@@ -81,8 +101,8 @@ def of_devices(
             wanted = asked.device_class_name
             if cluster.classes is not None and wanted and wanted not in cluster.classes:
                 yield (
-                    f"{where}.deviceClassName: there is no DeviceClass {_shown(wanted)} (kubectl "
-                    "get deviceclasses lists them), so pods with this claim stay Pending"
+                    f"{where}.deviceClassName: there is no DeviceClass {_shown(wanted)}, so pods "
+                    f"with this claim stay Pending; {_similar(wanted, cluster.classes)}"
                 )
             if cluster.profiles is not None:
                 for selector in asked.selectors or ():
@@ -94,6 +114,11 @@ def of_devices(
                                 f"{where}.selectors: no node offers the MIG profile "
                                 f"{_shown(profile)}; profiles on offer: {known}{_why(gates)}"
                             )
+
+
+def _similar(name: str, known: Set[str]) -> str:
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f'did you mean "{close[0]}"?' if close else "kubectl get deviceclasses lists them"
 
 
 def _why(gates: FeatureGates) -> str:
@@ -113,6 +138,38 @@ def _unknown_requests(
                     f"{path}.config[{index}].requests: there is no request {_shown(name)}, so the "
                     f"config does not apply to it; requests: {', '.join(known) or 'none'}"
                 )
+
+
+def _misfits(devices: Devices, path: str, kinds: Mapping[int, str]) -> Iterator[str]:
+    """Yield which configs are of another kind than the devices of their requests.
+
+    Prepare refuses a config that names such a request, and ignores one that names none
+    (`nvdra_runtime.claims.opaque_configs`).
+    """
+    wanted = [each for request in devices.requests or () for each in request.classes()]
+    for index, kind in kinds.items():
+        named = (devices.config or ())[index].requests
+        concerned = [
+            (name, _KIND_BY_CLASS.get(device_class), device_class)
+            for name, device_class in wanted
+            if not named or name in named or name.partition("/")[0] in named
+        ]
+        misfits = [each for each in concerned if each[1] not in (None, kind)]
+        if not misfits or (not named and len(misfits) < len(concerned)):
+            continue
+        name, right, device_class = misfits[0]
+        is_refused = named and _driver(right) == _driver(kind)
+        yield (
+            f"{path}.config[{index}]: {kind} does not fit request {_shown(name)}, so "
+            f"{'pods with this claim will not start' if is_refused else 'it has no effect'}; "
+            f"{device_class} takes {right}"
+        )
+
+
+def _driver(kind: str | None) -> str:
+    return next(
+        driver for driver, kinds in CONFIGS_BY_DRIVER.items() if kind in {k.kind for k in kinds}
+    )
 
 
 def _overridden(path: str, own: Sequence[tuple[int, ConfigEntry]]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+from nvdra_api import names
 from nvdra_api.gates import FeatureGates
 from nvdra_testing.admission import reviews
 from nvdra_webhook.admission import review
@@ -114,10 +116,72 @@ def test_warnings_name_what_does_not_exist_and_what_has_no_effect() -> None:
         'config[0]: config[1] overrides it for request "any/one"',
         'requests[0].exactly.selectors: no node offers the MIG profile "9g.9gb"; profiles on offer:'
         " 1g.10gb (none is made to order, as the feature gate DynamicMIG is off)",
-        'requests[1].firstAvailable[0].deviceClassName: there is no DeviceClass "nope"',
+        'requests[1].firstAvailable[0].deviceClassName: there is no DeviceClass "nope", so pods '
+        "with this claim stay Pending; kubectl get deviceclasses lists them",
     ):
         assert part in told
     assert len(verdict.warnings) == 5
+
+
+def test_a_class_that_does_not_exist_may_be_a_similar_one() -> None:
+    asked = reviews.claim_text([], requests=[class_request("g", "gpu.nvidia.co")])
+    classes = frozenset(("gpu.nvidia.com", "vfio.gpu.nvidia.com"))
+    (told,) = decide(asked, cluster=ClusterNames(classes)).warnings
+    assert told.endswith('stay Pending; did you mean "gpu.nvidia.com"?')
+
+
+def class_request(name: str, device_class: str) -> dict[str, Any]:
+    return {"name": name, "exactly": {"deviceClassName": device_class}}
+
+
+MIG, CHANNEL = class_request("m", "mig.nvidia.com"), class_request("c", names.CHANNEL_CLASS)
+GPU = class_request("g", "gpu.nvidia.com")
+EITHER = {
+    "name": "e",
+    "firstAvailable": [
+        {"name": "gpu", "deviceClassName": "gpu.nvidia.com"},
+        {"name": "mig", "deviceClassName": "mig.nvidia.com"},
+    ],
+}
+NO_EFFECT = '{}: GpuConfig does not fit request "{}", so it has no effect; {} takes {}'
+NO_START = (
+    '{}: GpuConfig does not fit request "{}", so pods with this claim will not start; {} takes {}'
+)
+TAKES_MIG = ("mig.nvidia.com", "MigDeviceConfig")
+TAKES_CHANNELS = (names.CHANNEL_CLASS, "ComputeDomainChannelConfig")
+
+
+@pytest.mark.parametrize(
+    ("requests", "named", "warning"),
+    [
+        ([MIG], None, NO_EFFECT.format("{}", "m", *TAKES_MIG)),
+        ([MIG, CHANNEL], None, NO_EFFECT.format("{}", "m", *TAKES_MIG)),
+        ([MIG, GPU], None, ""),
+        ([MIG, GPU], ["g"], ""),
+        ([MIG, GPU], ["g", "m"], NO_START.format("{}", "m", *TAKES_MIG)),
+        ([CHANNEL, GPU], ["c"], NO_EFFECT.format("{}", "c", *TAKES_CHANNELS)),
+        ([EITHER], None, ""),
+        ([EITHER], ["e/gpu"], ""),
+        ([EITHER], ["e"], NO_START.format("{}", "e/mig", *TAKES_MIG)),
+        ([class_request("x", "a-class-of-ours")], None, ""),
+        ([class_request("x", "a-class-of-ours"), MIG], None, ""),
+    ],
+)
+def test_a_config_of_another_kind_than_the_devices_of_its_requests_is_told(
+    requests: list[dict[str, Any]], named: list[str] | None, warning: str
+) -> None:
+    """What prepare does with them: tests/unit/claims/test_opaque_configs.py of nvdra-api."""
+    entries = [reviews.entry(GOOD, requests=named or ())]
+    verdict = decide(reviews.claim_text(entries, requests=requests))
+    assert verdict.is_allowed
+    wanted = [warning.format("spec.devices.config[0]")] if warning else []
+    assert list(verdict.warnings) == wanted
+
+
+def test_nothing_is_said_of_what_a_refused_config_fits() -> None:
+    verdict = decide(reviews.claim_text([reviews.entry(WRONG)], requests=[MIG]))
+    assert not verdict.is_allowed
+    assert verdict.warnings == ()
 
 
 def test_a_profile_on_no_node_is_explained_by_the_gate_only_if_that_is_off() -> None:
