@@ -162,6 +162,8 @@ OTHER: dict[str, dict[str, Any]] = {
         "containerPort": 8443,
         "failurePolicy": "Ignore",
         "timeoutSeconds": 3,
+        "warnings.enabled": False,
+        "warnings.timeoutSeconds": 3,
         "tls.mode": "self-managed",
         "tls.certManager.issuerType": "issuer",
         "tls.certManager.issuerName": "mine",

@@ -14,7 +14,6 @@ enum {
     FIELD_REMAPPING_FAILED = 145,
     FIELD_MIG_NEEDS_NO_RESET = 184,
     FIELD_MIG_QUERIES_NEED_NO_MODE = 199,
-    FIELD_RECOVERY_ACTION = 230,
 };
 enum { RECOVERY_ACTION_SINCE = 570, HOPPER = 9, CORRECTED = 0, UNCORRECTED = 1 };
 enum { TYPE_UNSIGNED_INT = 1, TYPE_UNSIGNED_LONG_LONG = 3 };
@@ -79,7 +78,7 @@ static nvml_code answer_field(const struct gpu *gpu, nvml_field_value *field)
         return answer_mig(gpu, field, gpu->spec->architecture >= HOPPER);
     case FIELD_MIG_QUERIES_NEED_NO_MODE:
         return answer_mig(gpu, field, true);
-    case FIELD_RECOVERY_ACTION:
+    case NVML_FIELD_RECOVERY_ACTION:
         return answer_recovery_action(gpu, field);
     default:
         return is_unknown(field->field_id) ? NVML_INVALID_ARGUMENT : NVML_NOT_SUPPORTED;

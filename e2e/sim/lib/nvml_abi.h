@@ -294,6 +294,7 @@ typedef struct {
     uint64_t value;
 } nvml_field_value;
 NVML_ASSERT_SIZE(nvml_field_value, 40);
+enum { NVML_FIELD_RECOVERY_ACTION = 230 };
 
 typedef struct {
     uint32_t version;

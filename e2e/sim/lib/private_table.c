@@ -39,11 +39,19 @@ static nvml_code set_time_slice(nvml_device device, unsigned time_slice)
     RETURN(NVML_SUCCESS);
 }
 
+static nvml_code reset(nvml_device device)
+{
+    CALL(nvmlInternalGetExportTable);
+    GPU(device);
+    REQUIRE_OK(call_needs_privilege());
+    RETURN(reset_gpu(gpu.number));
+}
+
 EXPORT nvml_code nvmlInternalGetExportTable(const void **table, const void *id)
 {
     static const struct private_table private_table = {
         sizeof private_table, begin_command, get_time_slice, set_time_slice,
-        open_context, close_context};
+        open_context, close_context, reset};
     static const uint8_t private_table_id[16] = PRIVATE_TABLE_ID;
     CALL(nvmlInternalGetExportTable);
     NODE();

@@ -16,4 +16,6 @@ struct private_table {
     /* Of libcuda and nvidia-cuda-mps-server; see sim.h. */
     nvml_code (*open_context)(nvml_device device);
     nvml_code (*close_context)(nvml_device device);
+    /* NVML_IN_USE: somebody else has the GPU open. */
+    nvml_code (*reset)(nvml_device device);
 };

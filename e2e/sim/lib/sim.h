@@ -93,6 +93,8 @@ void forget_settings(unsigned gpu);
 
 /* What a boot does (nvml-simulator.md §10.6). Fault rules stay, they are the tester's. */
 nvml_code boot(const struct boot_id *boot_id);
+/* As nvidia-smi --gpu-reset: as configured, and a pending MIG mode is applied. NVML_IN_USE: somebody has it open. */
+nvml_code reset_gpu(unsigned gpu);
 
 /* ---- the session of this process (session.c) ---------------------------------------------------------- */
 

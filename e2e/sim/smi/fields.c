@@ -183,6 +183,19 @@ static nvml_code fabric_state(nvml_device device, char text[TEXT])
     return code;
 }
 
+static nvml_code recovery_action(nvml_device device, char text[TEXT])
+{
+    static const char *const actions[] = {"None", "Reset", "Reboot", "Drain P2P", "Drain and Reset"};
+    nvml_field_value field = {.field_id = NVML_FIELD_RECOVERY_ACTION};
+    nvml_code code = nvml.DeviceGetFieldValues(device, 1, &field);
+    if (code == NVML_SUCCESS)
+        code = field.code;
+    uint64_t action = field.value;
+    if (code == NVML_SUCCESS)
+        snprintf(text, TEXT, "%s", action < sizeof actions / sizeof *actions ? actions[action] : "Unknown");
+    return code;
+}
+
 static nvml_code gsp_version(nvml_device device, char text[TEXT])
 {
     return nvml.DeviceGetGspFirmwareVersion(device, text);
@@ -238,6 +251,7 @@ static const struct field FIELDS[] = {
     {"pcie.link.width.current", NULL, NULL, link_width},
     {"pcie.link.width.max", NULL, NULL, link_width_max},
     {"vbios_version", NULL, NULL, vbios_of},
+    {"gpu_recovery_action", NULL, NULL, recovery_action},
     {"gsp_firmware_version", NULL, NULL, gsp_version},
     {"addressing_mode", NULL, NULL, addressing_mode},
     {"persistence_mode", NULL, NULL, persistence},

@@ -27,6 +27,7 @@ static const struct line LINES[] = {
     {1, "VBIOS Version", "vbios_version"},
     {1, "Board Part Number", "gpu_part_number"},
     {1, "GPU Module ID", "module_id"},
+    {1, "GPU Recovery Action", "gpu_recovery_action"},
     {1, "GSP Firmware Version", "gsp_firmware_version"},
     {1, "PCI", NULL},
     {2, "Bus", "pci.bus"},

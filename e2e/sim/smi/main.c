@@ -20,6 +20,9 @@ static const char USAGE[] =
     "    --help-query-gpu            List the fields of --query-gpu.\n"
     "    -mig, --multi-instance-gpu=0|1\n"
     "                                Turn MIG mode off or on.\n"
+    "    -pm,  --persistence-mode=0|1\n"
+    "                                Turn persistence mode off or on.\n"
+    "    -r,   --gpu-reset           Reset the GPUs that -i names, which nobody may have open.\n"
     "    -c,   --compute-mode=MODE   Set who may compute: DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED.\n"
     "    compute-policy              Show and set time slices; see compute-policy --help.\n"
     "    --version                   Show the versions of tool, NVML, driver and CUDA.\n"
@@ -73,6 +76,8 @@ static int parse(char **arguments, struct options *options)
             options->command = COMMAND_LIST;
         else if (strcmp(argument, "-q") == 0 || strcmp(argument, "--query") == 0)
             options->command = COMMAND_LOG;
+        else if (strcmp(argument, "-r") == 0 || strcmp(argument, "--gpu-reset") == 0)
+            options->command = COMMAND_RESET;
         else if (strcmp(argument, "--version") == 0)
             options->command = COMMAND_VERSION;
         else if (strcmp(argument, "-h") == 0 || strcmp(argument, "--help") == 0)
@@ -89,6 +94,12 @@ static int parse(char **arguments, struct options *options)
                 return bad_argument("\"%s\" is not a MIG mode.\n", value);
             options->command = COMMAND_MIG_MODE;
             options->mig_mode = value[0] == '1';
+        } else if ((value = value_of("-pm", arguments, &place)) ||
+                   (value = value_of("--persistence-mode", arguments, &place))) {
+            if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+                return bad_argument("\"%s\" is not a persistence mode.\n", value);
+            options->command = COMMAND_PERSISTENCE_MODE;
+            options->persistence_mode = value[0] == '1';
         } else if ((value = value_of("-c", arguments, &place)) ||
                    (value = value_of("--compute-mode", arguments, &place))) {
             int mode = compute_mode_of(value);
@@ -139,6 +150,8 @@ static const char *const COMMANDS[] = {
     [COMMAND_MIG_MODE] = "mig-mode",
     [COMMAND_COMPUTE_MODE] = "compute-mode",
     [COMMAND_COMPUTE_POLICY] = "compute-policy",
+    [COMMAND_PERSISTENCE_MODE] = "persistence-mode",
+    [COMMAND_RESET] = "gpu-reset",
 };
 
 static int run(const struct options *options)
@@ -171,6 +184,10 @@ static int run(const struct options *options)
         return mig_mode_set(options, &devices);
     case COMMAND_COMPUTE_MODE:
         return compute_mode_set(options, &devices);
+    case COMMAND_PERSISTENCE_MODE:
+        return persistence_mode_set(options, &devices);
+    case COMMAND_RESET:
+        return reset_run(&devices);
     case COMMAND_COMPUTE_POLICY:
         return compute_policy_run(options, &devices);
     default:

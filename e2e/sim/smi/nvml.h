@@ -41,6 +41,8 @@ enum { NVML_LIBRARY_NOT_FOUND = 12 };
     X(DeviceGetMemoryInfo, "_v2", (nvml_device, nvml_memory_v2 *))                 \
     X(DeviceGetBAR1MemoryInfo, "", (nvml_device, nvml_bar1_memory *))              \
     X(DeviceGetPersistenceMode, "", (nvml_device, unsigned *))                     \
+    X(DeviceSetPersistenceMode, "", (nvml_device, unsigned))                       \
+    X(DeviceGetFieldValues, "", (nvml_device, int, nvml_field_value *))            \
     X(DeviceGetComputeMode, "", (nvml_device, unsigned *))                         \
     X(DeviceSetComputeMode, "", (nvml_device, unsigned))                           \
     X(InternalGetExportTable, "", (const void **, const void *))                   \

@@ -5,7 +5,7 @@
 
 #include "smi.h"
 
-enum { MAX_COLUMNS = 64 };
+enum { MAX_COLUMNS = 96 };
 
 static int resolve(const char *names, const struct field *columns[MAX_COLUMNS])
 {

@@ -19,6 +19,8 @@ enum command {
     COMMAND_MIG_MODE,
     COMMAND_COMPUTE_MODE,
     COMMAND_COMPUTE_POLICY,
+    COMMAND_PERSISTENCE_MODE,
+    COMMAND_RESET,
     COMMAND_VERSION,
     COMMAND_HELP,
     COMMAND_FIELDS
@@ -31,6 +33,7 @@ struct options {
     bool header, units; /* of --format=csv */
     bool mig_mode;      /* -mig: on */
     unsigned compute_mode;
+    bool persistence_mode; /* -pm: on */
     const char *usage;
     int time_slice; /* compute-policy --set-timeslice; -1: list them */
 };
@@ -78,4 +81,6 @@ int bad_argument(const char *message, const char *argument);
 /* main.c: the value of an option written as "--name=value", or as "-x value" in two words; NULL: another option. */
 const char *value_of(const char *name, char **arguments, int *place);
 
+int persistence_mode_set(const struct options *options, const struct devices *devices);
+int reset_run(const struct devices *devices);
 int mig_mode_set(const struct options *options, const struct devices *devices);

@@ -217,6 +217,12 @@ def load_images(environment: Environment, options: argparse.Namespace, progress:
         return 0
     for file in files:
         images.load(environment, lab, _programs(environment, lab), file, progress)
+    if not options.archive and lab.profile is not None:
+        progress.print_line(
+            "the images are in every node. Next, in the checkout: helm install nvdra charts/nvdra "
+            "--namespace nvdra-system --create-namespace --wait --values "
+            "e2e/cluster/chart-values.yaml"
+        )
     return 0
 
 

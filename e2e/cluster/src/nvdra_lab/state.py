@@ -38,7 +38,10 @@ def required(environment: Environment, name: str) -> Lab:
     if lab is None:
         others = ", ".join(other.name for other in all_labs(environment)) or "none"
         whose = "" if environment.is_root else ", of yours: those of root are for root"
-        raise LabError(f"there is no lab {name!r} (labs: {others}{whose}); start one: lab up")
+        raise LabError(
+            f"there is no lab {name!r} (labs: {others}{whose}); start one: lab up, or name "
+            "another one: --name"
+        )
     return lab
 
 

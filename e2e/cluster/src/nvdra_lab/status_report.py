@@ -103,6 +103,7 @@ def as_table(report: StatusReport) -> str:
             )
             table.add_row(*row)
         console.print(table)
+        console.print()
     table = Table("node", "state", "address", "kubelet", box=None)
     for node in report.nodes:
         table.add_row(

@@ -415,3 +415,67 @@ def test_a_container_sees_the_mig_device_whose_capabilities_it_was_given(
     assert seen() == [given.uuid]
     make("nvidia-caps/nvidia-cap1", 505, 1)  # the right to configure
     assert seen() == [given.uuid, *mig_uuids(node)]
+
+
+def test_a_gpu_is_reset_once_nobody_has_it_open(sim_node: MakeNode) -> None:
+    node = sim_node("dgx-h100", overrides={"gpu_count": 2})
+    file = state.load(node.state)
+    gpu = file.gpu("1")
+    incidents.report_xid(file, gpu, 48, recovery="gpu_reset")
+    fields = "index,persistence_mode,gpu_recovery_action"
+    assert query(node, fields)[1] == ["1", "Disabled", "Reset"]
+    assert re.search(r"GPU Recovery Action +: Reset\n", node.run(node.smi, "-q").stdout)
+    on = node.run(node.smi, "-i", "1", "-pm", "1")
+    assert (on.returncode, on.stdout.splitlines()) == (
+        0,
+        ["Enabled persistence mode for GPU 00000000:64:00.0.", "All done."],
+    )
+    refused = node.run(node.smi, "-i", "1", "--gpu-reset")
+    assert (refused.returncode, refused.stdout.splitlines()[:2]) == (
+        255,
+        [
+            "The following GPUs could not be reset:",
+            "  GPU 00000000:64:00.0: In use by another client",
+        ],
+    )
+    assert "already Disabled" in node.run(node.smi, "-i", "0", "-pm", "0").stdout
+    assert node.run(node.smi, "-i", "1", "-pm", "0").returncode == 0
+    incidents.add_process(file, gpu, 4711)
+    assert node.run(node.smi, "-r", "-i", "1").returncode == 255
+    incidents.remove_process(file, gpu, 4711)
+    done = node.run(node.smi, "-r", "-i", "1")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        ["GPU 00000000:64:00.0 was successfully reset.", "All done."],
+    )
+    assert query(node, fields)[1] == ["1", "Disabled", "None"]
+
+
+def test_a_reset_applies_a_pending_mig_mode(sim_node: MakeNode) -> None:
+    node = sim_node("dgx-a100", overrides={"gpu_count": 1})
+    node.run(node.smi, "-i", "0", "-mig", "1")
+    fields = "mig.mode.current,mig.mode.pending"
+    assert query(node, fields) == [["Disabled", "Enabled"]]
+    node.run(node.smi, "-i", "0", "-pm", "0")
+    assert node.run(node.smi, "-r", "-i", "0").returncode == 0
+    assert query(node, fields) == [["Enabled", "Enabled"]]
+
+
+def test_another_session_keeps_a_gpu_from_being_reset_and_a_lost_one_cannot_be(
+    sim_node: MakeNode,
+) -> None:
+    node = sim_node("dgx-h100", overrides={"gpu_count": 1})
+    script = "import pynvml, sys; pynvml.nvmlInit(); print('open', flush=True); sys.stdin.read()"
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(
+        command, env=node.environment, stdin=pipe, stdout=pipe, text=True
+    ) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "open\n"
+        assert node.run(node.smi, "-r", "-i", "0").returncode == 255
+        client.communicate("")
+    assert node.run(node.smi, "-r", "-i", "0").returncode == 0
+    file = state.load(node.state)
+    file.lose(file.gpu("0"))
+    assert node.run(node.smi, "-r", "-i", "0").returncode == 15

@@ -61,6 +61,7 @@ async def test_nvml_that_does_not_initialise_is_told_until_it_does(
     await told(rig, f"NVML error {number}")
     rig.node.simctl("fault", "rm", "all")
     await recovered(rig)
+    await rig.wait_until(lambda: bool(rig.events("DriverWorks")), "an Event of the Node")
 
 
 async def test_a_driver_that_is_installed_later_is_used(rig: Rig) -> None:

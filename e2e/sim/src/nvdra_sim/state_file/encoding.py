@@ -72,6 +72,7 @@ def description(node: NodeDescription) -> layout.Description:
         mig_reuses_handles=node.mig.reuse_handles,
         mig_reversed_halves=node.mig.gi_id_order == "reversed",
         mig_clients_block_switch=node.mig.switch_blocked_by_clients == "all",
+        persistence_blocks_reset=node.persistence_blocks_reset,
         mig_busy_fails_call=node.mig.busy_switch == "return_code",
         gpu_lost_wait=layout.LOST_WAIT[node.gpu_lost_wait],
         seed=node.seed & 0xFFFF_FFFF,

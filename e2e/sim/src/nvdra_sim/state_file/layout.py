@@ -203,6 +203,7 @@ class Description(Structure):
         ("mig_reuses_handles", c_uint32),
         ("mig_clients_block_switch", c_uint32),
         ("mig_busy_fails_call", c_uint32),
+        ("persistence_blocks_reset", c_uint32),
         ("gpu_lost_wait", c_uint32),
         ("seed", c_uint32),
         ("cpus_per_numa_node", c_uint32),

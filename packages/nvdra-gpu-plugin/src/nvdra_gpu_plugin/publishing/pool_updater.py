@@ -191,6 +191,8 @@ class PoolUpdater:
             )
         if state.node_fault is None and previous.node_fault is not None:
             LOG.info("The node's GPUs can be used again")
+            text = "the driver works, and the node's GPUs can be used again"
+            self._events.emit((node_reference(self._node),), "Normal", "DriverWorks", text)
         if state.is_empty and not previous.is_empty:
             LOG.info("The node has no GPU")
             self._events.emit((node_reference(self._node),), "Normal", "NoGPU", NO_GPU)
