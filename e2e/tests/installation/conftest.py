@@ -37,7 +37,11 @@ ORDER = (
 )
 GATES = ("DynamicMIG", "MPSSupport", "NVMLDeviceHealthCheck", "TimeSlicingSettings")
 WEBHOOK = ("webhook.enabled=true", "webhook.tls.mode=self-managed", "webhook.replicas=2")
-PATIENCE = ("webhook.timeoutSeconds=30", "webhook.shutdownGracePeriod=15s")
+PATIENCE = (
+    "webhook.timeoutSeconds=30",
+    "webhook.warnings.timeoutSeconds=30",
+    "webhook.shutdownGracePeriod=15s",
+)
 """Any process of a busy machine may pause for seconds, also the one that routes to a replica."""
 OTLP_PORT = 4318
 WAIT_S = 180

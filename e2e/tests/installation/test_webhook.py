@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -94,6 +95,45 @@ def test_a_user_reads_at_apply_which_field_is_wrong_and_what_would_be_right(
     assert not pods.get("resourceclaims")
 
 
+def test_a_user_reads_at_apply_what_is_accepted_and_will_not_work(pods: Kubectl) -> None:
+    """Also of a claim without a config of ours, which the webhook can never refuse."""
+    misspelt, other = workloads.gpus(), workloads.gpus()
+    misspelt["exactly"]["deviceClassName"] = "gpu.nvidia.co"
+    other["exactly"]["deviceClassName"] = "mig.nvidia.com"
+    for asked, config, warning in (
+        (
+            misspelt,
+            None,
+            "spec.devices.requests[0].exactly.deviceClassName: there is no DeviceClass "
+            '"gpu.nvidia.co", so pods with this claim stay Pending; did you mean "gpu.nvidia.com"?',
+        ),
+        (
+            other,
+            {"kind": "GpuConfig"},
+            'spec.devices.config[0]: GpuConfig does not fit request "gpu", so it has no effect; '
+            "mig.nvidia.com takes MigDeviceConfig",
+        ),
+    ):
+        made = workloads.claim("c", asked, config=config)
+        told = f"Warning: {warning}".replace(".exactly", exactly(pods))
+        pods.wait(partial(not_told, pods, made, told), "the warning")
+        print(told)
+    right = workloads.claim("c", workloads.gpus())
+    pods.wait(lambda: not_told(pods, right, ""), "no warning of a class that exists")
+
+
+def not_told(pods: Kubectl, manifest: Json, warning: str) -> str | None:
+    """What kubectl says besides that it takes the object, if it is not exactly this warning."""
+    done = pods.run_unchecked(*create(), text=as_served(pods, manifest))
+    assert done.returncode == 0, done.stderr
+    return None if done.stderr.strip() == warning else f"it says {done.stderr!r}"
+
+
+def exactly(pods: Kubectl) -> str:
+    """Where a request has its class, below the request."""
+    return "" if pods.resource_api_version == "v1beta1" else ".exactly"
+
+
 def test_while_there_is_no_webhook_only_configs_of_our_drivers_are_refused(
     cluster: Cluster, pods: Kubectl
 ) -> None:
@@ -152,11 +192,12 @@ def test_its_pods_and_certificates_are_replaced_and_no_apply_fails(
         lambda: ", ".join(admission_webhook.replicas(cluster) & before) or None,
         "the former replicas to be gone",
     )
-    bundle = base64.b64decode(registration(cluster)["caBundle"])
-    assert [each.serial_number for each in x509.load_pem_x509_certificates(bundle)] == [
-        old.certificate.serial_number,
-        new.certificate.serial_number,
-    ]
+    for text in ca_bundles(cluster):
+        bundle = x509.load_pem_x509_certificates(base64.b64decode(text))
+        assert [each.serial_number for each in bundle] == [
+            old.certificate.serial_number,
+            new.certificate.serial_number,
+        ]
     print(f"{stream.count} applies while replicas, certificate and authority were replaced")
 
 
@@ -205,7 +246,11 @@ def create() -> tuple[str, ...]:
 
 def text(pods: Kubectl, config: Json) -> str:
     """The manifest of a claim in the version that the cluster serves."""
-    return json.dumps(api_versions.convert_manifest(claim(config), pods.resource_api_version))
+    return as_served(pods, claim(config))
+
+
+def as_served(pods: Kubectl, manifest: Json) -> str:
+    return json.dumps(api_versions.convert_manifest(manifest, pods.resource_api_version))
 
 
 def scale(cluster: Cluster, replicas: int) -> None:
@@ -236,12 +281,14 @@ def secret(cluster: Cluster) -> Json:
     }
 
 
-def registration(cluster: Cluster) -> Json:
+def ca_bundles(cluster: Cluster) -> list[str]:
+    """The CA that API servers trust for each entry of the registration."""
     found = cluster.kubectl.get(
         "validatingwebhookconfiguration", f"{admission_webhook.NAME}-config"
     )
-    config: Json = found["webhooks"][0]["clientConfig"]
-    return config
+    bundles = [each["clientConfig"]["caBundle"] for each in found["webhooks"]]
+    assert len(bundles) == 2
+    return bundles
 
 
 def not_served_by(cluster: Cluster, signer: authority.Authority) -> str | None:
