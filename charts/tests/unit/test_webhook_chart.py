@@ -100,6 +100,13 @@ def test_nothing_else_is_sent_if_there_is_nothing_to_warn_of(
     assert [webhook["name"] for webhook in configuration["webhooks"]] == ["gpu.nvidia.com"]
 
 
+def test_values_of_an_earlier_release_have_warnings(template: Template) -> None:
+    done = template(CHART, {"warnings": None})
+    assert done.returncode == 0, done.stderr
+    assert "warnings.gpu.nvidia.com" in done.stdout
+    assert "timeoutSeconds: 2" in done.stdout
+
+
 def test_each_mode_has_its_objects(render: Render) -> None:
     manager, managed, secret = (render(CHART, values) for values in ({}, MANAGED, SECRET))
     assert manager["Certificate"][f"{NAME}-cert"]["spec"] == {

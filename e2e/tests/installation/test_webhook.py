@@ -105,7 +105,8 @@ def test_a_user_reads_at_apply_what_is_accepted_and_will_not_work(pods: Kubectl)
             misspelt,
             None,
             "spec.devices.requests[0].exactly.deviceClassName: there is no DeviceClass "
-            '"gpu.nvidia.co", so pods with this claim stay Pending; did you mean "gpu.nvidia.com"?',
+            '"gpu.nvidia.co" (unless it was just made), so pods with this claim stay Pending; '
+            'did you mean "gpu.nvidia.com"?',
         ),
         (
             other,

@@ -105,11 +105,12 @@ async def test_who_has_a_gpu_that_falls_ill_is_told_and_the_status_says_it(rig: 
     await tainted(rig, gpu_3=XID_48, gpu_4=LOST, gpu_6=XID_48)
 
     def told() -> set[tuple[str, str, str]]:
-        """The kind and name of who is told, and the GPU with which the text begins."""
+        """The kind and name of who is told, and the GPUs that the text names."""
         return {
-            (about["kind"], about["name"], each["message"].partition(" ")[0])
+            (about["kind"], about["name"], gpu)
             for each in rig.events("DeviceUnhealthy")
             if (about := each["involvedObject"])["kind"] != "Node"
+            for gpu in re.findall(r"gpu-[0-9]", each["message"])
         }
 
     wanted = {
@@ -128,6 +129,17 @@ async def test_who_has_a_gpu_that_falls_ill_is_told_and_the_status_says_it(rig: 
         **dict.fromkeys(tainted_ones, "tainted"),
         "gpu-5": "held",
     }
+    written = {each["metadata"]["name"] for each in rig.events("DeviceUnhealthy")}
+    await rig.stop()
+    await rig.start(GATE)
+    await rig.wait_until(
+        lambda: len({each["metadata"]["name"] for each in of_node(rig, "DeviceUnhealthy")}) == 6,
+        "the Node to be told again",
+    )
+    again = [
+        each for each in rig.events("DeviceUnhealthy") if each["metadata"]["name"] not in written
+    ]
+    assert {each["involvedObject"]["kind"] for each in again} == {"Node"}
 
 
 @pytest.mark.soak

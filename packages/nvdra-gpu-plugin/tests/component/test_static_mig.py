@@ -300,7 +300,7 @@ async def test_a_config_that_fits_no_device_is_told_as_an_event(rig: Rig) -> Non
     for event in rig.events("ConfigNotApplied"):
         assert event["involvedObject"]["name"] in (claim.name, "p")
         assert event["message"] == (
-            "config 0 of the claim, a GpuConfig, has no effect: "
+            "status.allocation.devices.config[0], a GpuConfig, has no effect: "
             f"{name} of request gpu takes MigDeviceConfig"
         )
 

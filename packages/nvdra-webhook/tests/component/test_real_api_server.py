@@ -3,11 +3,12 @@
 import asyncio
 import base64
 import json
+import re
 import ssl
 import subprocess
 import urllib.error
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -62,7 +63,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with apiserver.run_apiserver(directory, runtime_config=older) as running:
         command = [program("helm-*/helm"), "--kubeconfig", str(running.kubeconfig), "install"]
         where = ["nvdra", str(CHART), "--namespace", DRIVER, "--create-namespace"]
-        values = ("--set=tls.mode=self-managed", "--set=warnings.timeoutSeconds=30")
+        values = (
+            "--set=tls.mode=self-managed",
+            "--set=warnings.timeoutSeconds=30",
+            "--set=timeoutSeconds=30",
+        )
         done = subprocess.run([*command, *where, *values], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         running.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
@@ -78,16 +83,24 @@ def point_at(server: ApiServer, port: int) -> None:
     server.request("PUT", CONFIGURATION, configuration)
 
 
-def claim(parameters: Json | None, driver: str = "gpu.nvidia.com", **metadata: Any) -> Json:
+def claim(
+    parameters: Json | None,
+    driver: str = "gpu.nvidia.com",
+    classes: Sequence[str] = ("gpu.nvidia.com",),
+    **metadata: Any,
+) -> Json:
     entries = (
         [] if parameters is None else [{"opaque": {"driver": driver, "parameters": parameters}}]
     )
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    requests = [
+        {"name": f"r{number}", "exactly": {"deviceClassName": name}}
+        for number, name in enumerate(classes)
+    ]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": f"claim-{uuid.uuid4().hex[:8]}", "namespace": "team", **metadata},
-        "spec": {"devices": {"requests": [request], "config": entries}},
+        "spec": {"devices": {"requests": requests, "config": entries}},
     }
 
 
@@ -169,20 +182,25 @@ async def test_a_class_that_does_not_exist_is_told_until_it_does(
     server: ApiServer, webhook: WebhookProcess
 ) -> None:
     """Also of claims without a config of ours; the first pauses between looks are short."""
-    told = 'deviceClassName: there is no DeviceClass "gpu.nvidia.com", so pods with this claim stay'
-    for parameters in (OURS, None):
-        await wait_until(partial(is_told, server, parameters, told))
-    of_others = apply(server, claim({"anything": 1}, "gpu.example.com"))
-    assert (of_others.returncode, told in of_others.stderr) == (0, True)
+    asked = ["gpu.nvidia.com", "never.example.com"]
+    for parameters, driver in ((OURS, "gpu.nvidia.com"), (None, ""), ({"a": 1}, "a.example.com")):
+        made = claim(parameters, driver, classes=asked)
+        await wait_until(partial(is_told, server, made, asked))
     spec = {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}
     made = {"metadata": {"name": "gpu.nvidia.com"}, "spec": spec}
     server.create("/apis/resource.k8s.io/v1/deviceclasses", made)
-    await wait_until(lambda: not is_told(server, None, told))
-    server.request("DELETE", "/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com")
+    try:
+        made = claim(None, classes=asked)
+        await wait_until(partial(is_told, server, made, ["never.example.com"]), 180)
+    finally:
+        server.request("DELETE", "/apis/resource.k8s.io/v1/deviceclasses/gpu.nvidia.com")
 
 
-def is_told(server: ApiServer, parameters: Json | None, text: str) -> bool:
-    return text in apply(server, claim(parameters)).stderr
+def is_told(server: ApiServer, made: Json, missing: list[str]) -> bool:
+    """Whether the claim is taken, and whoever makes it is told of these classes and no others."""
+    done = apply(server, {**made, "metadata": {**made["metadata"], "name": f"c-{uuid.uuid4()}"}})
+    assert done.returncode == 0, done.stderr
+    return re.findall(r'there is no DeviceClass "([^"]*)"', done.stderr) == missing
 
 
 async def test_each_version_of_the_api_is_examined(
@@ -207,18 +225,20 @@ async def test_each_version_of_the_api_is_examined(
 async def test_objects_that_are_unchanged_or_made_for_a_pod_are_not_sent(
     server: ApiServer, webhook: WebhookProcess
 ) -> None:
-    made = server.create(path_of(), claim(OURS, finalizers=["example.com/kept"]))
+    kept = [claim(each, finalizers=["example.com/kept"]) for each in (OURS, None)]
+    names = [server.create(path_of(), made)["metadata"]["name"] for made in kept]
     before = webhook.answered()
     pod = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": str(uuid.uuid4())}
     server.create(path_of(), claim(None, ownerReferences=[pod]))
-    # Its labels change, it is being deleted, and its finalizer goes.
-    stored = server.request("GET", path_of(name=made["metadata"]["name"]))
-    stored["metadata"]["labels"] = {"a": "b"}
-    server.request("PUT", path_of(name=made["metadata"]["name"]), stored)
-    server.request("DELETE", path_of(name=made["metadata"]["name"]))
-    stored = server.request("GET", path_of(name=made["metadata"]["name"]))
-    stored["metadata"]["finalizers"] = []
-    server.request("PUT", path_of(name=made["metadata"]["name"]), stored)
+    # Their labels change, they are being deleted, and their finalizers go.
+    for name in names:
+        stored = server.request("GET", path_of(name=name))
+        stored["metadata"]["labels"] = {"a": "b"}
+        server.request("PUT", path_of(name=name), stored)
+        server.request("DELETE", path_of(name=name))
+        stored = server.request("GET", path_of(name=name))
+        stored["metadata"]["finalizers"] = []
+        server.request("PUT", path_of(name=name), stored)
     # In the driver's own namespace are the claims of IMEX daemons.
     own = claim(WRONG, namespace=DRIVER)
     server.create(f"{path_of()}?dryRun=All".replace("team", DRIVER), own)

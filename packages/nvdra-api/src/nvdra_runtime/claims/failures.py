@@ -155,8 +155,9 @@ class FailureRecorder:
         if LOG.is_enabled(_SUCCESS_EVENT_VERBOSITY):
             self._emit_event(ref, claim, "Normal", _SUCCESS_EVENT_REASONS[operation], text)
 
-    def record_unapplied_config(self, claim: ResourceClaim, text: str) -> None:
+    def record_unapplied_configs(self, claim: ResourceClaim, texts: Sequence[str]) -> None:
         """Tell the users of a claim, which is prepared, what of it has no effect."""
+        text = "; ".join(texts)
         LOG.v(2, "A config has no effect", claim=str(claim.ref), config=text)
         self._emit_event(claim.ref, claim, "Warning", _UNAPPLIED_EVENT_REASON, text)
 

@@ -126,7 +126,7 @@ def unapplied(
             for each in concerned
         )
         yield (
-            f"config {index} of the claim, a {config.kind}, has no effect: "
+            f"{_PATH}[{index}], a {config.kind}, has no effect: "
             f"{why or 'none of its requests has a device of this driver'}"
         )
 

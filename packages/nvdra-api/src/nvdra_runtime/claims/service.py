@@ -184,8 +184,8 @@ class ClaimService(Generic[RecordT]):
                 else:
                     claim = await self._claim_reader.fetch(ref, deadline)
                     result = await self._prepare_new(claim, deadline)
-                    for text in result.unapplied_configs:
-                        self._failures.record_unapplied_config(claim, text)
+                    if result.unapplied_configs:
+                        self._failures.record_unapplied_configs(claim, result.unapplied_configs)
                     span.set_attribute(keys.DEVICE_KIND, self._device_kind(ref))
                     span.set_attribute(keys.DEVICES, tuple(each.device for each in result.devices))
         except Exception as error:  # noqa: BLE001 - bugs are recorded like any other failure

@@ -342,7 +342,7 @@ def test_a_config_of_the_claim_that_applies_to_no_device_is_told(
 ) -> None:
     asked = claim(results, config)
     told = list(opaque_configs.unapplied(asked, GPU, resolve(results, config)))
-    wanted = f"config 0 of the claim, a GpuConfig, has no effect: {why}"
+    wanted = f"{AT}[0], a GpuConfig, has no effect: {why}"
     assert told == ([wanted] if why else [])
 
 

@@ -3,7 +3,7 @@
 With it, a prepare takes the same time however many claims are prepared.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, PodUID
@@ -147,11 +147,17 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         """The claims whose processes take turns on the GPU, by a step of theirs."""
         yield from self._by_time.get(gpu, {}).values()
 
-    def users_of(self, gpu: GpuUUID) -> Iterator[GpuClaimRecord]:
-        """The claims that have the GPU or a part of it; not those that only monitor it."""
+    def users_of(
+        self, gpus: Container[GpuUUID]
+    ) -> Iterator[tuple[GpuClaimRecord, Sequence[GpuUUID]]]:
+        """The claims that have some of the GPUs, or parts of them, and which.
+
+        Not those that only monitor them.
+        """
         for record in self._records.values():
-            if any(each.gpu_uuid == gpu and not each.is_admin for each in record.devices):
-                yield record
+            had = [each.gpu_uuid for each in record.devices if not each.is_admin]
+            if found := [uuid for uuid in dict.fromkeys(had) if uuid in gpus]:
+                yield record, found
 
     def renamed_devices(self, inventory: Inventory) -> list[RenamedDevice]:
         """The node's devices that are held exclusively, under another name than they have now."""

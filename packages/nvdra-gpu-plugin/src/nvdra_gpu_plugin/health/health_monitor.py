@@ -56,6 +56,7 @@ class HealthMonitor:
     Attributes:
         gpus: What is known of each GPU that was not well. It is replaced as a whole.
         unmonitored: Why GPUs that work do not report XIDs.
+        restored: The taints that an earlier process has found, with their times.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class HealthMonitor:
         """
         self.gpus: Mapping[GpuUUID, GpuHealth] = {}
         self.unmonitored: Mapping[GpuUUID, str] = {}
+        self.restored: Taints = {}
         self._plugin_dir = plugin_dir
         self._ignored_xids = ignored_xids
         self._effect = effect
@@ -104,6 +106,7 @@ class HealthMonitor:
             for uuid, each in self._written.items()
         }
         self.gpus = {uuid: each for uuid, each in known.items() if each != WELL}
+        self.restored = self.taints(knows_none=False)
 
     def taints(self, knows_none: bool) -> Taints:
         """The taints of each GPU that has some; `knows_none` as in `gpu_health.taints`."""

@@ -126,32 +126,44 @@ class DeviceTaints:
         is_news = is_known and (not self._was_known or (self._was_served and not self.is_served))
         self._reported = wanted
         self._was_served, self._was_known = self.is_served, is_known
+        news: list[tuple[GpuUUID, DeviceTaint]] = []
         for uuid in {**wanted, **before}:
             now, then = (set(map(describe, each.get(uuid, ()))) for each in (wanted, before))
             for taint in wanted.get(uuid, ()):
                 if describe(taint) not in then:
                     self._log_new(uuid, taint)
                 if is_known and (is_news or describe(taint) not in then):
-                    self._tell(uuid, taint)
+                    news.append((uuid, taint))
             if then - now:
                 self._report_gone(uuid, then - now, is_well=not now)
+        self._tell(news)
 
     def _log_new(self, uuid: GpuUUID, taint: DeviceTaint) -> None:
         LOG.warning("A GPU is not well", gpu=self._name(uuid), uuid=uuid, taint=describe(taint))
         self._metrics.health_event(taint.key.partition("/")[2])
 
-    def _tell(self, uuid: GpuUUID, taint: DeviceTaint) -> None:
-        """Write Events of the Node and of those who have the GPU, unless it keeps nobody away."""
-        found = explanations.find(taint)
-        if found is not None:
+    def _tell(self, news: Sequence[tuple[GpuUUID, DeviceTaint]]) -> None:
+        """Write Events of the Node, then of those who have these GPUs.
+
+        A taint that keeps nobody away is not told, and users only of what no earlier process has
+        found.
+        """
+        texts: dict[GpuUUID, dict[str, str]] = {}
+        for uuid, taint in news:
+            found = explanations.find(taint)
+            if found is None:
+                continue
             effect = f"{_EFFECTS[taint.effect]} it" if self.is_served else _NOT_SERVED
             text = f"{self._name(uuid)} ({uuid}) {found.of(taint, f'{effect}; ')}"
-            about = f"{uuid} {taint.key}"
-            self._emit("Warning", Reason.DEVICE_UNHEALTHY, text, about)
-            for record in self._claims.users_of(uuid):
-                self._events.emit_for_claim(
-                    record.ref, None, "Warning", Reason.DEVICE_UNHEALTHY, text, about=about
-                )
+            self._emit("Warning", Reason.DEVICE_UNHEALTHY, text, f"{uuid} {taint.key}")
+            if taint not in self._health.restored.get(uuid, ()):
+                texts.setdefault(uuid, {})[taint.key] = text
+        for record, gpus in self._claims.users_of(texts):
+            about = " ".join(f"{uuid} {key}" for uuid in gpus for key in texts[uuid])
+            text = " / ".join(text for uuid in gpus for text in texts[uuid].values())
+            self._events.emit_for_claim(
+                record.ref, None, "Warning", Reason.DEVICE_UNHEALTHY, text, about=about
+            )
 
     def _report_gone(self, uuid: GpuUUID, taints: set[str], *, is_well: bool) -> None:
         LOG.info("A GPU has lost a taint", gpu=self._name(uuid), uuid=uuid, taints=sorted(taints))

@@ -86,6 +86,14 @@ class ConfigEntry(Struct, frozen=True):
     requests: tuple[str, ...] | None = None
     opaque: Opaque | None = None
 
+    def is_for(self, driver: str) -> bool:
+        """Whether it has parameters for the driver."""
+        return self.opaque is not None and self.opaque.driver == driver
+
+    def applies_to(self, name: str) -> bool:
+        """Whether it is for the request, or its alternative, of this name, or for all."""
+        return not self.requests or not {name, name.partition("/")[0]}.isdisjoint(self.requests)
+
     def is_same(self, other: "ConfigEntry") -> bool:
         """Whether both say the same, however it is written."""
         return (

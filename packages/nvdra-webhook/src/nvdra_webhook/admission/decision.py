@@ -5,6 +5,7 @@ Source: docs/reference/webhook.md, "Evaluation", "Intended differences".
 """
 
 import functools
+import itertools
 from dataclasses import dataclass
 from typing import Final
 
@@ -125,8 +126,8 @@ class Examiner:
             else:
                 valid_kinds[index] = checked.kind
             told += [f"{where}{below}: {text}" for below, text in checked.warnings]
-        told += warnings.of_devices(devices, path, valid_kinds, cluster, self._gates)
-        shown = tuple(told[: warnings.MAX_WARNINGS])
+        of_devices = warnings.of_devices(devices, path, valid_kinds, cluster, self._gates)
+        shown = tuple(itertools.islice(itertools.chain(told, of_devices), warnings.MAX_WARNINGS))
         if not texts:
             return Verdict(None, shown)
         details = Details(new.name or request.name, RESOURCE_GROUP, kind, tuple(causes))

@@ -101,8 +101,9 @@ def of_devices(
             wanted = asked.device_class_name
             if cluster.classes is not None and wanted and wanted not in cluster.classes:
                 yield (
-                    f"{where}.deviceClassName: there is no DeviceClass {_shown(wanted)}, so pods "
-                    f"with this claim stay Pending; {_similar(wanted, cluster.classes)}"
+                    f"{where}.deviceClassName: there is no DeviceClass {_shown(wanted)} (unless it "
+                    "was just made), so pods with this claim stay Pending; "
+                    f"{_similar(wanted, cluster.classes)}"
                 )
             if cluster.profiles is not None:
                 for selector in asked.selectors or ():
@@ -117,7 +118,8 @@ def of_devices(
 
 
 def _similar(name: str, known: Set[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=1)
+    """Say which of the charts' classes may be meant. Of all classes that could take seconds."""
+    close = difflib.get_close_matches(name, sorted(known & _KIND_BY_CLASS.keys()), n=1)
     return f'did you mean "{close[0]}"?' if close else "kubectl get deviceclasses lists them"
 
 
@@ -141,34 +143,55 @@ def _unknown_requests(
 
 
 def _misfits(devices: Devices, path: str, kinds: Mapping[int, str]) -> Iterator[str]:
-    """Yield which configs are of another kind than the devices of their requests.
+    """Yield which configs do not fit the devices of their requests.
 
-    Prepare refuses a config that names such a request, and ignores one that names none
-    (`nvdra_runtime.claims.opaque_configs`).
+    What prepare would do with them: `nvdra_runtime.claims.opaque_configs`.
     """
-    wanted = [each for request in devices.requests or () for each in request.classes()]
+    configs = devices.config or ()
+    asked = [
+        (name, device_class, _KIND_BY_CLASS.get(device_class))
+        for request in devices.requests or ()
+        for name, device_class in request.classes()
+    ]
+    used, refused = set[int](), dict[int, tuple[str, str, str]]()
+    for name, device_class, right in asked:
+        for index in reversed(range(len(configs))):
+            if right is None or not configs[index].is_for(_driver(right)):
+                continue
+            if not configs[index].applies_to(name):
+                continue
+            if index not in kinds:  # what is not valid, or as it was, may be of any kind
+                break
+            if kinds[index] == right:
+                used.add(index)
+                break
+            if configs[index].requests:
+                refused.setdefault(index, (name, device_class, right))
+                break
     for index, kind in kinds.items():
-        named = (devices.config or ())[index].requests
-        concerned = [
-            (name, _KIND_BY_CLASS.get(device_class), device_class)
-            for name, device_class in wanted
-            if not named or name in named or name.partition("/")[0] in named
-        ]
-        misfits = [each for each in concerned if each[1] not in (None, kind)]
-        if not misfits or (not named and len(misfits) < len(concerned)):
-            continue
-        name, right, device_class = misfits[0]
-        is_refused = named and _driver(right) == _driver(kind)
+        if index in refused:
+            name, device_class, right = refused[index]
+            who = "pods that get it" if "/" in name else "pods with this claim"
+            effect = f"{who} will not start"
+        else:
+            concerned = [each for each in asked if configs[index].applies_to(each[0])]
+            if index in used or any(each[2] in (None, kind) for each in concerned):
+                continue
+            if not concerned:
+                continue
+            name, device_class, right = concerned[0][0], concerned[0][1], concerned[0][2] or ""
+            effect = "it has no effect"
         yield (
-            f"{path}.config[{index}]: {kind} does not fit request {_shown(name)}, so "
-            f"{'pods with this claim will not start' if is_refused else 'it has no effect'}; "
+            f"{path}.config[{index}]: {kind} does not fit request {_shown(name)}, so {effect}; "
             f"{device_class} takes {right}"
         )
 
 
-def _driver(kind: str | None) -> str:
+def _driver(kind: str) -> str:
     return next(
-        driver for driver, kinds in CONFIGS_BY_DRIVER.items() if kind in {k.kind for k in kinds}
+        driver
+        for driver, configs in CONFIGS_BY_DRIVER.items()
+        if any(config.kind == kind for config in configs)
     )
 
 

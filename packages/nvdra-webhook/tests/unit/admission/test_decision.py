@@ -11,6 +11,7 @@ from nvdra_webhook.admission import review
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.admission.decision import LONGEST_KEPT, Examiner
 from nvdra_webhook.admission.review import Verdict
+from nvdra_webhook.admission.warnings import MAX_WARNINGS
 
 GATES = FeatureGates.parse("MPSSupport=true,TimeSlicingSettings=true")
 HEAD = '"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig"'
@@ -116,8 +117,9 @@ def test_warnings_name_what_does_not_exist_and_what_has_no_effect() -> None:
         'config[0]: config[1] overrides it for request "any/one"',
         'requests[0].exactly.selectors: no node offers the MIG profile "9g.9gb"; profiles on offer:'
         " 1g.10gb (none is made to order, as the feature gate DynamicMIG is off)",
-        'requests[1].firstAvailable[0].deviceClassName: there is no DeviceClass "nope", so pods '
-        "with this claim stay Pending; kubectl get deviceclasses lists them",
+        'requests[1].firstAvailable[0].deviceClassName: there is no DeviceClass "nope" (unless '
+        "it was just made), so pods with this claim stay Pending; kubectl get deviceclasses lists "
+        "them",
     ):
         assert part in told
     assert len(verdict.warnings) == 5
@@ -147,6 +149,7 @@ NO_EFFECT = '{}: GpuConfig does not fit request "{}", so it has no effect; {} ta
 NO_START = (
     '{}: GpuConfig does not fit request "{}", so pods with this claim will not start; {} takes {}'
 )
+NO_START_THEN = NO_START.replace("pods with this claim", "pods that get it")
 TAKES_MIG = ("mig.nvidia.com", "MigDeviceConfig")
 TAKES_CHANNELS = (names.CHANNEL_CLASS, "ComputeDomainChannelConfig")
 
@@ -162,7 +165,9 @@ TAKES_CHANNELS = (names.CHANNEL_CLASS, "ComputeDomainChannelConfig")
         ([CHANNEL, GPU], ["c"], NO_EFFECT.format("{}", "c", *TAKES_CHANNELS)),
         ([EITHER], None, ""),
         ([EITHER], ["e/gpu"], ""),
-        ([EITHER], ["e"], NO_START.format("{}", "e/mig", *TAKES_MIG)),
+        ([EITHER], ["e"], NO_START_THEN.format("{}", "e/mig", *TAKES_MIG)),
+        ([CHANNEL, MIG], ["c", "m"], NO_START.format("{}", "m", *TAKES_MIG)),
+        ([CHANNEL, GPU], ["c", "g"], ""),
         ([class_request("x", "a-class-of-ours")], None, ""),
         ([class_request("x", "a-class-of-ours"), MIG], None, ""),
     ],
@@ -176,6 +181,24 @@ def test_a_config_of_another_kind_than_the_devices_of_its_requests_is_told(
     assert verdict.is_allowed
     wanted = [warning.format("spec.devices.config[0]")] if warning else []
     assert list(verdict.warnings) == wanted
+
+
+@pytest.mark.parametrize("covered", [("m",), ()])
+def test_a_config_of_another_kind_that_a_later_one_overrides_is_none_of_these(
+    covered: tuple[str, ...],
+) -> None:
+    right = GOOD.replace("GpuConfig", "MigDeviceConfig")
+    entries = [reviews.entry(GOOD, requests=["m"]), reviews.entry(right, requests=covered)]
+    verdict = decide(reviews.claim_text(entries, requests=[MIG]))
+    assert not any("will not start" in each for each in verdict.warnings)
+
+
+def test_a_claim_of_many_unknown_classes_costs_no_more_than_what_is_shown() -> None:
+    """Whoever may create a claim could keep the webhook busy for seconds."""
+    classes = frozenset(f"class-{number}.example.com" for number in range(5000))
+    many = [class_request(f"r{number}", f"x{number}" * 40) for number in range(256)]
+    verdict = decide(reviews.claim_text([], requests=many), cluster=ClusterNames(classes))
+    assert len(verdict.warnings) == MAX_WARNINGS
 
 
 def test_nothing_is_said_of_what_a_refused_config_fits() -> None:
