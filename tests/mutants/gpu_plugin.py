@@ -566,4 +566,25 @@ MUTANTS: Final = (
         "A node that was moved is said to have a device plugin for ever.",
         ("packages/nvdra-gpu-plugin/tests/unit/device_plugin/test_allocation_file.py",),
     ),
+    Mutant(
+        "health: who has an ill GPU is told again by every new process",
+        f"{_PLUGIN}/publishing/device_taints.py",
+        "            if taint not in self._health.restored.get(uuid, ()):\n",
+        "            if True:\n",
+        "Each rollout writes Events to all pods of a GPU that is to be replaced.",
+        component=(
+            f"{_COMPONENT}/test_health_taints.py"
+            "::test_who_has_a_gpu_that_falls_ill_is_told_and_the_status_says_it",
+        ),
+    ),
+    Mutant(
+        "configs: a config that fits no device is not told",
+        f"{_PLUGIN}/claims/preparer.py",
+        "                                opaque_configs.unapplied(claim, names.GPU_DRIVER, configured)\n",
+        "                                ()\n",
+        "A GpuConfig for MIG devices is ignored in silence.",
+        component=(
+            f"{_COMPONENT}/test_static_mig.py::test_a_config_that_fits_no_device_is_told_as_an_event",
+        ),
+    ),
 )

@@ -33,6 +33,22 @@ MUTANTS: Final = (
         (f"{_UNIT}/admission/test_decision.py",),
     ),
     Mutant(
+        "webhook: objects without a config of ours can be refused",
+        f"{_WEBHOOK}/endpoints.py",
+        "        if request.path == WARN_PATH:\n",
+        "        if False:\n",
+        "Claims of other drivers fail, whose form this release does not know.",
+        ("packages/nvdra-webhook/tests/component/test_warnings_path.py",),
+    ),
+    Mutant(
+        "webhook: a config that a later one overrides is said to fit nothing",
+        f"{_WEBHOOK}/admission/warnings.py",
+        "        for index in reversed(range(len(configs))):\n",
+        "        for index in range(len(configs)):\n",
+        "Users are told that pods will not start which start.",
+        (f"{_UNIT}/admission/test_decision.py",),
+    ),
+    Mutant(
         "webhook: an authority signs before API servers know it",
         f"{_WEBHOOK}/certificates/rotation.py",
         "        if each.certificate_pem in published and now",
