@@ -580,8 +580,8 @@ MUTANTS: Final = (
     Mutant(
         "configs: a config that fits no device is not told",
         f"{_PLUGIN}/claims/preparer.py",
-        "                                opaque_configs.unapplied(claim, names.GPU_DRIVER, configured)\n",
-        "                                ()\n",
+        "opaque_configs.unapplied(claim, names.GPU_DRIVER, configured)",
+        "()",
         "A GpuConfig for MIG devices is ignored in silence.",
         component=(
             f"{_COMPONENT}/test_static_mig.py::test_a_config_that_fits_no_device_is_told_as_an_event",
