@@ -43,8 +43,8 @@ MUTANTS: Final = (
     Mutant(
         "webhook: a config that a later one overrides is said to fit nothing",
         f"{_WEBHOOK}/admission/warnings.py",
-        "        for index in reversed(range(len(configs))):\n",
-        "        for index in range(len(configs)):\n",
+        "    for index in reversed(range(len(configs))):\n",
+        "    for index in range(len(configs)):\n",
         "Users are told that pods will not start which start.",
         (f"{_UNIT}/admission/test_decision.py",),
     ),

@@ -6,7 +6,7 @@ Source: docs/reference/webhook.md, "Intended differences".
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Final
+from typing import Final, NamedTuple
 
 from nvdra_api import names
 from nvdra_api.gates import Feature, FeatureGates
@@ -149,42 +149,68 @@ def _misfits(devices: Devices, path: str, kinds: Mapping[int, str]) -> Iterator[
     """
     configs = devices.config or ()
     asked = [
-        (name, device_class, _KIND_BY_CLASS.get(device_class))
+        _Asked(name, device_class, _KIND_BY_CLASS.get(device_class, ""))
         for request in devices.requests or ()
         for name, device_class in request.classes()
     ]
-    used, refused = set[int](), dict[int, tuple[str, str, str]]()
-    for name, device_class, right in asked:
-        for index in reversed(range(len(configs))):
-            if right is None or not configs[index].is_for(_driver(right)):
-                continue
-            if not configs[index].applies_to(name):
-                continue
-            if index not in kinds:  # what is not valid, or as it was, may be of any kind
-                break
-            if kinds[index] == right:
-                used.add(index)
-                break
-            if configs[index].requests:
-                refused.setdefault(index, (name, device_class, right))
-                break
+    used, refused = set[int](), dict[int, _Asked]()
+    for each in asked:
+        index = _deciding_config(each, configs, kinds)
+        if index is not None and kinds[index] == each.kind:
+            used.add(index)
+        elif index is not None:
+            refused.setdefault(index, each)
     for index, kind in kinds.items():
+        concerned = [each for each in asked if configs[index].applies_to(each.name)]
         if index in refused:
-            name, device_class, right = refused[index]
-            who = "pods that get it" if "/" in name else "pods with this claim"
+            misfit = refused[index]
+            who = "pods that get it" if "/" in misfit.name else "pods with this claim"
             effect = f"{who} will not start"
+        elif concerned and index not in used and all(each.kind for each in concerned):
+            if any(each.kind == kind for each in concerned):
+                continue  # another config overrides it
+            misfit, effect = concerned[0], "it has no effect"
         else:
-            concerned = [each for each in asked if configs[index].applies_to(each[0])]
-            if index in used or any(each[2] in (None, kind) for each in concerned):
-                continue
-            if not concerned:
-                continue
-            name, device_class, right = concerned[0][0], concerned[0][1], concerned[0][2] or ""
-            effect = "it has no effect"
+            continue
         yield (
-            f"{path}.config[{index}]: {kind} does not fit request {_shown(name)}, so {effect}; "
-            f"{device_class} takes {right}"
+            f"{path}.config[{index}]: {kind} does not fit request {_shown(misfit.name)}, so "
+            f"{effect}; {misfit.device_class} takes {misfit.kind}"
         )
+
+
+class _Asked(NamedTuple):
+    """What a request, or an alternative of one, asks for.
+
+    Attributes:
+        name: The name by which configs refer to it.
+        device_class: Its class.
+        kind: The kind of config for devices of this class; empty if that is not known.
+    """
+
+    name: str
+    device_class: str
+    kind: str
+
+
+def _deciding_config(
+    asked: _Asked, configs: Sequence[ConfigEntry], kinds: Mapping[int, str]
+) -> int | None:
+    """The config that a device gets, or that is refused because it names its request.
+
+    None without one, and if it is not among the valid ones or the kind of the device is not known.
+    """
+    if not asked.kind:
+        return None
+    driver = _driver(asked.kind)
+    for index in reversed(range(len(configs))):
+        entry = configs[index]
+        if not (entry.is_for(driver) and entry.applies_to(asked.name)):
+            continue
+        if index not in kinds:
+            return None
+        if entry.requests or kinds[index] == asked.kind:
+            return index
+    return None
 
 
 def _driver(kind: str) -> str:
