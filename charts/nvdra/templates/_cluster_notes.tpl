@@ -28,6 +28,15 @@ says nothing then. Each line is a sentence.
 {{- with $offered }}
 - A device plugin offers {{ . | uniq | sortAlpha | join ", " }} on some nodes, and two pods can be given the same GPU there; see docs/device-plugin.md, and: kubectl get nodes -o 'custom-columns=NODE:.metadata.name,GPUS:.status.capacity.nvidia\.com/gpu'
 {{- end }}
+{{- range $part := list "nvdra-gpu-plugin" "nvdra-cd-plugin" }}
+{{- with get $.Subcharts $part }}
+{{- $namespace := include "nvdra.namespace" . }}
+{{- $enforced := dig "metadata" "labels" "pod-security.kubernetes.io/enforce" "" (lookup "v1" "Namespace" "" $namespace) }}
+{{- if has $enforced (list "baseline" "restricted") }}
+- The namespace {{ $namespace }} enforces the Pod Security level {{ $enforced }}, so pods of {{ $part }} are refused: kubectl label --overwrite namespace {{ $namespace }} pod-security.kubernetes.io/enforce=privileged
+{{- end }}
+{{- end }}
+{{- end }}
 {{- range $gate := list "FabricManagerPartitioning" "LoggingAlphaOptions" "PassthroughSupport" }}
 {{- if get ($.Values.global.featureGates | default dict) $gate }}
 - The feature gate {{ $gate }} has no effect in this version

@@ -161,8 +161,13 @@ def test_an_issuer_of_the_cluster_is_used(render: Render, kind: str, wanted: str
         ({"typo": 1}, "'typo' not allowed"),
     ],
 )
-def test_what_cannot_work_is_refused(template: Template, tls: Any, text: str) -> None:
-    done = template(CHART, {"tls": tls})
+@pytest.mark.parametrize("chart", [CHART, "nvdra"])
+def test_what_cannot_work_is_refused(template: Template, chart: str, tls: Any, text: str) -> None:
+    values = {"tls": tls}
+    if chart == "nvdra":
+        values = {"webhook": {"enabled": True, "tls": tls}}
+        text = text if "'typo'" in text else f"webhook.{text}"
+    done = template(chart, values)
     assert done.returncode != 0
     assert text in done.stderr
 

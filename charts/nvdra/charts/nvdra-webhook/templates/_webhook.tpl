@@ -1,9 +1,22 @@
 {{/* Definitions of this chart. */}}
 
+{{/*
+The value tls, as YAML, with all its keys. Of the umbrella chart, what is missing is refused after these templates.
+*/}}
+{{- define "nvdra-webhook.tls" -}}
+{{- $certManager := dict "issuerType" "" "issuerName" "" "dnsNames" list -}}
+{{- $all := dict "mode" "" "certManager" $certManager "secret" (dict "name" "" "caBundle" "") -}}
+{{- .Values.tls | default dict | deepCopy | mergeOverwrite $all | toYaml -}}
+{{- end -}}
+
+{{- define "nvdra-webhook.tlsMode" -}}
+{{- (include "nvdra-webhook.tls" . | fromYaml).mode -}}
+{{- end -}}
+
 {{/* Name of the Secret with the key pair. */}}
 {{- define "nvdra-webhook.secretName" -}}
-{{- if eq .Values.tls.mode "secret" -}}
-{{- .Values.tls.secret.name -}}
+{{- if eq (include "nvdra-webhook.tlsMode" .) "secret" -}}
+{{- (include "nvdra-webhook.tls" . | fromYaml).secret.name -}}
 {{- else -}}
 {{- include "nvdra.fullname" . }}-cert
 {{- end -}}
@@ -34,8 +47,8 @@ clientConfig:
     namespace: {{ include "nvdra.namespace" . }}
     port: {{ .Values.servicePort }}
     path: {{ $path }}
-  {{- if eq .Values.tls.mode "secret" }}
-  caBundle: {{ .Values.tls.secret.caBundle }}
+  {{- if eq (include "nvdra-webhook.tlsMode" .) "secret" }}
+  caBundle: {{ (include "nvdra-webhook.tls" . | fromYaml).secret.caBundle }}
   {{- end }}
 rules:
   - apiGroups: [resource.k8s.io]
@@ -77,18 +90,16 @@ The settings: each variable is a flag in capitals (nvdra-webhook --help).
   value: {{ include "nvdra.namespace" . | quote }}
 - name: PORT
   value: {{ .Values.containerPort | toString | quote }}
-{{- if eq .Values.tls.mode "self-managed" }}
+{{- if eq (include "nvdra-webhook.tlsMode" .) "self-managed" }}
 - name: TLS_SECRET_NAME
   value: {{ include "nvdra-webhook.secretName" . | quote }}
 - name: SERVICE_NAME
   value: {{ include "nvdra.fullname" . | quote }}
 - name: WEBHOOK_CONFIGURATION_NAME
   value: {{ printf "%s-config" (include "nvdra.fullname" .) | quote }}
-{{- with .Values.tls.certManager }}
-{{- with .dnsNames }}
+{{- with (include "nvdra-webhook.tls" . | fromYaml).certManager.dnsNames }}
 - name: TLS_DNS_NAMES
   value: {{ join "," . | quote }}
-{{- end }}
 {{- end }}
 {{- else }}
 - name: TLS_CERT_FILE

@@ -34,6 +34,7 @@ class Exact(Struct, rename="camel", frozen=True):
 
     device_class_name: str = ""
     selectors: tuple[Selector, ...] | None = None
+    capacity: Raw = Raw()
 
 
 class SubRequest(Exact, rename="camel", frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ from nvdra_api.v1beta1 import (
     sharing,
 )
 
-from nvdra_webhook.admission.claim import ConfigEntry, Devices
+from nvdra_webhook.admission import review
+from nvdra_webhook.admission.claim import ConfigEntry, Devices, Exact
 from nvdra_webhook.admission.cluster_names import ClusterNames
 
 MAX_WARNINGS: Final = 16
@@ -41,9 +42,10 @@ _KIND_BY_CLASS: Final = {
 """The kind of config for the devices of each class of the charts. Of another class only its
 expressions know which devices it has."""
 
-_PROFILE: Final = re.compile(
-    r"""device\.attributes\[\s*["']gpu\.nvidia\.com["']\s*\]\.profile\s*==\s*["']([^"']+)["']"""
-)
+_ATTRIBUTE: Final = r"""device\.attributes\[\s*["']gpu\.nvidia\.com["']\s*\]\.profile\s*"""
+_PROFILE: Final = re.compile(_ATTRIBUTE + r"""==\s*["']([^"']+)["']""")
+_ONE_OF_PROFILES: Final = re.compile(_ATTRIBUTE + r"""in\s*\[([^\]]+)\]""")
+_TEXT: Final = re.compile(r"""["']([^"']+)["']""")
 
 
 def of_config(config: DeviceConfig) -> Iterator[tuple[str, str]]:
@@ -93,28 +95,57 @@ def of_devices(
         yield from _unknown_requests(devices, path, own)
         yield from _overridden(path, own)
     yield from _misfits(devices, path, kinds)
-    if cluster.classes is None and cluster.profiles is None:
-        return
     for index, request in enumerate(devices.requests or ()):
         for below, asked in request.asked():
             where = f"{path}.requests[{index}]{below}"
-            wanted = asked.device_class_name
-            if cluster.classes is not None and wanted and wanted not in cluster.classes:
+            yield from _of_gates(asked, where, gates)
+            yield from _of_class(asked.device_class_name, where, cluster)
+            yield from _of_profiles(asked, where, cluster, gates)
+
+
+def _of_gates(asked: Exact, where: str, gates: FeatureGates) -> Iterator[str]:
+    """Yield what is asked for of the charts' classes, and is not there with these gates."""
+    kind = _KIND_BY_CLASS.get(asked.device_class_name)
+    if kind == VfioDeviceConfig.kind and not gates.is_enabled(Feature.PASSTHROUGH):
+        yield (
+            f"{where}.deviceClassName: no node offers devices for passthrough, as the feature gate "
+            f"{Feature.PASSTHROUGH} is off, or has no effect in this version: pods with this claim "
+            "stay Pending"
+        )
+    has_shares = gates.is_enabled(Feature.CONSUMABLE_SHARES)
+    if kind == GpuConfig.kind and not review.is_absent(asked.capacity) and not has_shares:
+        yield (
+            f"{where}.capacity: the claim gets a whole GPU with at least this, as the feature gate "
+            f"{Feature.CONSUMABLE_SHARES} is off"
+        )
+
+
+def _of_class(wanted: str, where: str, cluster: ClusterNames) -> Iterator[str]:
+    if cluster.classes is not None and wanted and wanted not in cluster.classes:
+        yield (
+            f"{where}.deviceClassName: there is no DeviceClass {_shown(wanted)} (unless it "
+            "was just made), so pods with this claim stay Pending; "
+            f"{_similar(wanted, cluster.classes)}"
+        )
+
+
+def _of_profiles(
+    asked: Exact, where: str, cluster: ClusterNames, gates: FeatureGates
+) -> Iterator[str]:
+    """Yield the MIG profiles that an expression asks for and that no node offers."""
+    if cluster.profiles is None:
+        return
+    known = ", ".join(sorted(cluster.profiles)) or "none"
+    for selector in asked.selectors or ():
+        expression = selector.cel.expression if selector.cel else ""
+        wanted = [[profile] for profile in _PROFILE.findall(expression)]
+        wanted += [_TEXT.findall(each) for each in _ONE_OF_PROFILES.findall(expression)]
+        for profiles in wanted:
+            if cluster.profiles.isdisjoint(profiles):
                 yield (
-                    f"{where}.deviceClassName: there is no DeviceClass {_shown(wanted)} (unless it "
-                    "was just made), so pods with this claim stay Pending; "
-                    f"{_similar(wanted, cluster.classes)}"
+                    f"{where}.selectors: no node offers the MIG profile "
+                    f"{' or '.join(map(_shown, profiles))}; profiles on offer: {known}{_why(gates)}"
                 )
-            if cluster.profiles is not None:
-                for selector in asked.selectors or ():
-                    expression = selector.cel.expression if selector.cel else ""
-                    for profile in _PROFILE.findall(expression):
-                        if profile not in cluster.profiles:
-                            known = ", ".join(sorted(cluster.profiles)) or "none"
-                            yield (
-                                f"{where}.selectors: no node offers the MIG profile "
-                                f"{_shown(profile)}; profiles on offer: {known}{_why(gates)}"
-                            )
 
 
 def _similar(name: str, known: Set[str]) -> str:

@@ -207,6 +207,34 @@ def test_nothing_is_said_of_what_a_refused_config_fits() -> None:
     assert verdict.warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("profiles", "is_told"),
+    [("['9g.9gb', '8g.8gb']", True), ("['9g.9gb', '1g.10gb']", False), ("[]", False)],
+)
+def test_of_several_profiles_one_is_enough(profiles: str, is_told: bool) -> None:
+    expression = f"device.attributes['gpu.nvidia.com'].profile in {profiles}"
+    exactly = {"deviceClassName": "m", "selectors": [{"cel": {"expression": expression}}]}
+    asked = reviews.claim_text([], requests=[{"name": "mig", "exactly": exactly}])
+    warnings = decide(asked, cluster=ClusterNames(profiles=frozenset(("1g.10gb",)))).warnings
+    assert any('the MIG profile "9g.9gb" or "8g.8gb"' in each for each in warnings) == is_told
+    assert len(warnings) == is_told
+
+
+def test_what_a_gate_that_is_off_leaves_out_is_told() -> None:
+    capacity = {"capacity": {"requests": {"memory": "10Gi"}}}
+    asked = [
+        class_request("v", "vfio.gpu.nvidia.com"),
+        {"name": "g", "exactly": {"deviceClassName": "gpu.nvidia.com", **capacity}},
+        {"name": "x", "exactly": {"deviceClassName": "of-others", **capacity}},
+    ]
+    body = review.decode(reviews.review(reviews.claim_text([], requests=asked)))
+    vfio, shares = Examiner(FeatureGates()).decide(body, ClusterNames()).warnings
+    assert "requests[0].exactly.deviceClassName: no node offers devices for passthrough" in vfio
+    assert "requests[1].exactly.capacity: the claim gets a whole GPU" in shares
+    gates = FeatureGates.parse("ConsumableShares=true,PassthroughSupport=true")
+    assert Examiner(gates).decide(body, ClusterNames()).warnings == ()
+
+
 def test_a_profile_on_no_node_is_explained_by_the_gate_only_if_that_is_off() -> None:
     selector = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '9g.9gb'"}}
     requests = [{"name": "mig", "exactly": {"deviceClassName": "m", "selectors": [selector]}}]
