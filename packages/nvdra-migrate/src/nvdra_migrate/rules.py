@@ -115,7 +115,8 @@ def names(key: str) -> Rule:
     """A name of objects: the reference has one, each component here needs its own."""
 
     def rule(path: str, value: Any, _: Values) -> list[Outcome]:
-        own = {f"{each}.{key}": f"{value}-{_SHORT[each]}" for each in COMPONENTS}
+        short = {**_SHORT, "webhook": "webhook"}
+        own = {f"{each}.{key}": f"{value}-{name}" for each, name in short.items()}
         return [carried(path, own, "each component needs a name of its own")]
 
     return rule

@@ -74,6 +74,7 @@ def test_each_value_alone_is_carried_or_named_with_a_reason(path: str) -> None:
                 GPU: {"nameOverride": "x-gpu-plugin"},
                 CD: {"nameOverride": "x-cd-plugin"},
                 CONTROLLER: {"nameOverride": "x-controller"},
+                "webhook": {"nameOverride": "x-webhook"},
             },
         ),
         (
