@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -208,6 +208,16 @@ def build(next_versions: Mapping[str, str]) -> list[Artifact]:
     return made
 
 
+def missing(artifacts: Sequence[Artifact], repository: Path) -> Iterator[str]:
+    """What was not built: the wheel of each package, its image if it has one, and each chart."""
+    packages = repository / "packages"
+    wanted = {("wheel", package) for package in release_rehearsal.packages(repository)}
+    wanted |= {("image", file.parent.name) for file in packages.glob("*/Dockerfile")}
+    wanted |= {("chart", name) for name in charts(repository)}
+    for kind, name in sorted(wanted - {(each.kind, each.name) for each in artifacts}):
+        yield f"{name}: its {kind} was not built: look at what builds it"
+
+
 def table(artifacts: list[Artifact]) -> str:
     """The artifacts as lines of a table, and how many there are of each kind."""
     lines = [f"{'KIND':6} {'NAME':20} {'VERSION':8} {'NEXT':8} {'MiB':>7}"]
@@ -232,6 +242,7 @@ def main() -> int:
     artifacts: list[Artifact] = []
     try:
         artifacts = build(next_versions)
+        problems += missing(artifacts, REPOSITORY)
     except ReleaseError as error:
         problems.append(str(error))
     if arguments.json:

@@ -8,6 +8,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from scripts import release_check, release_rehearsal, sibling_matrix
+from scripts.release_check import Artifact
 from scripts.sibling_matrix import Combination, NothingAdmittedError
 
 ROOT = Path(__file__).parents[2]
@@ -143,3 +144,15 @@ def test_a_component_that_admits_one_version_is_tried_with_it_once() -> None:
 def test_a_component_that_admits_none_is_refused() -> None:
     with pytest.raises(NothingAdmittedError, match="widen the range"):
         sibling_matrix.combinations("x", {"nvdra-cdi": SpecifierSet(">=2")}, KNOWN)
+
+
+def test_what_was_not_built_is_named() -> None:
+    packages = release_rehearsal.packages(ROOT)
+    images = [each for each in packages if (ROOT / "packages" / each / "Dockerfile").exists()]
+    wanted = [("wheel", each) for each in packages] + [("image", each) for each in images]
+    wanted += [("chart", each) for each in release_check.charts(ROOT)]
+    built = [Artifact(kind, name, "0.1.0", "", 1, "x") for kind, name in wanted]
+    assert list(release_check.missing(built, ROOT)) == []
+    assert (len(packages), len(images), len(release_check.charts(ROOT))) == (8, 5, 5)
+    (problem,) = release_check.missing(built[:-1], ROOT)
+    assert problem.startswith(f"{wanted[-1][1]}: its chart was not built")
