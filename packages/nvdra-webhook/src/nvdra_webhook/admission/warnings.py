@@ -23,7 +23,7 @@ from nvdra_api.v1beta1 import (
 )
 
 from nvdra_webhook.admission import review
-from nvdra_webhook.admission.claim import ConfigEntry, Devices, Exact
+from nvdra_webhook.admission.claim import ConfigEntry, Devices, Exact, Selector
 from nvdra_webhook.admission.cluster_names import ClusterNames
 
 MAX_WARNINGS: Final = 16
@@ -41,6 +41,10 @@ _KIND_BY_CLASS: Final = {
 }
 """The kind of config for the devices of each class of the charts. Of another class only its
 expressions know which devices it has."""
+
+_DRIVER_BY_KIND: Final = {
+    config.kind: driver for driver, configs in CONFIGS_BY_DRIVER.items() for config in configs
+}
 
 _ATTRIBUTE: Final = r"""device\.attributes\[\s*["']gpu\.nvidia\.com["']\s*\]\.profile\s*"""
 _PROFILE: Final = re.compile(_ATTRIBUTE + r"""==\s*["']([^"']+)["']""")
@@ -94,57 +98,59 @@ def of_devices(
     if any(entry.requests for _, entry in own):
         yield from _unknown_requests(devices, path, own)
         yield from _overridden(path, own)
-    yield from _misfits(devices, path, kinds)
+    if kinds:
+        yield from _misfits(devices, path, kinds)
     for index, request in enumerate(devices.requests or ()):
         for below, asked in request.asked():
             where = f"{path}.requests[{index}]{below}"
-            yield from _of_gates(asked, where, gates)
-            yield from _of_class(asked.device_class_name, where, cluster)
-            yield from _of_profiles(asked, where, cluster, gates)
+            kind = _KIND_BY_CLASS.get(asked.device_class_name)
+            if kind == VfioDeviceConfig.kind or not review.is_absent(asked.capacity):
+                yield from _of_gates(asked, kind, where, gates)
+            if cluster.classes is not None:
+                yield from _of_class(asked.device_class_name, where, cluster.classes)
+            if cluster.profiles is not None and asked.selectors:
+                yield from _of_profiles(asked.selectors, where, cluster.profiles, gates)
 
 
-def _of_gates(asked: Exact, where: str, gates: FeatureGates) -> Iterator[str]:
+def _of_gates(asked: Exact, kind: str | None, where: str, gates: FeatureGates) -> Iterator[str]:
     """Yield what is asked for of the charts' classes, and is not there with these gates."""
-    kind = _KIND_BY_CLASS.get(asked.device_class_name)
     if kind == VfioDeviceConfig.kind and not gates.is_enabled(Feature.PASSTHROUGH):
         yield (
             f"{where}.deviceClassName: no node offers devices for passthrough, as the feature gate "
             f"{Feature.PASSTHROUGH} is off, or has no effect in this version: pods with this claim "
             "stay Pending"
         )
-    has_shares = gates.is_enabled(Feature.CONSUMABLE_SHARES)
-    if kind == GpuConfig.kind and not review.is_absent(asked.capacity) and not has_shares:
+    if kind == GpuConfig.kind and not gates.is_enabled(Feature.CONSUMABLE_SHARES):
         yield (
             f"{where}.capacity: the claim gets a whole GPU with at least this, as the feature gate "
             f"{Feature.CONSUMABLE_SHARES} is off"
         )
 
 
-def _of_class(wanted: str, where: str, cluster: ClusterNames) -> Iterator[str]:
-    if cluster.classes is not None and wanted and wanted not in cluster.classes:
+def _of_class(wanted: str, where: str, known: Set[str]) -> Iterator[str]:
+    if wanted and wanted not in known:
         yield (
             f"{where}.deviceClassName: there is no DeviceClass {_shown(wanted)} (unless it "
             "was just made), so pods with this claim stay Pending; "
-            f"{_similar(wanted, cluster.classes)}"
+            f"{_similar(wanted, known)}"
         )
 
 
 def _of_profiles(
-    asked: Exact, where: str, cluster: ClusterNames, gates: FeatureGates
+    selectors: Sequence[Selector], where: str, known: Set[str], gates: FeatureGates
 ) -> Iterator[str]:
     """Yield the MIG profiles that an expression asks for and that no node offers."""
-    if cluster.profiles is None:
-        return
-    known = ", ".join(sorted(cluster.profiles)) or "none"
-    for selector in asked.selectors or ():
+    offered = ", ".join(sorted(known)) or "none"
+    for selector in selectors:
         expression = selector.cel.expression if selector.cel else ""
         wanted = [[profile] for profile in _PROFILE.findall(expression)]
         wanted += [_TEXT.findall(each) for each in _ONE_OF_PROFILES.findall(expression)]
         for profiles in wanted:
-            if cluster.profiles.isdisjoint(profiles):
+            if known.isdisjoint(profiles):
                 yield (
                     f"{where}.selectors: no node offers the MIG profile "
-                    f"{' or '.join(map(_shown, profiles))}; profiles on offer: {known}{_why(gates)}"
+                    f"{' or '.join(map(_shown, profiles))}; profiles on offer: {offered}"
+                    f"{_why(gates)}"
                 )
 
 
@@ -184,6 +190,8 @@ def _misfits(devices: Devices, path: str, kinds: Mapping[int, str]) -> Iterator[
         for request in devices.requests or ()
         for name, device_class in request.classes()
     ]
+    if all(each.kind == kind for each in asked for kind in kinds.values()):
+        return  # the usual claim
     used, refused = set[int](), dict[int, _Asked]()
     for each in asked:
         index = _deciding_config(each, configs, kinds)
@@ -232,7 +240,7 @@ def _deciding_config(
     """
     if not asked.kind:
         return None
-    driver = _driver(asked.kind)
+    driver = _DRIVER_BY_KIND[asked.kind]
     for index in reversed(range(len(configs))):
         entry = configs[index]
         if not (entry.is_for(driver) and entry.applies_to(asked.name)):
@@ -242,14 +250,6 @@ def _deciding_config(
         if entry.requests or kinds[index] == asked.kind:
             return index
     return None
-
-
-def _driver(kind: str) -> str:
-    return next(
-        driver
-        for driver, configs in CONFIGS_BY_DRIVER.items()
-        if any(config.kind == kind for config in configs)
-    )
 
 
 def _overridden(path: str, own: Sequence[tuple[int, ConfigEntry]]) -> Iterator[str]:
