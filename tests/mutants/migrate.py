@@ -28,9 +28,9 @@ MUTANTS: Final = (
     Mutant(
         "migration: each component gets the same name",
         f"{_MIGRATE}/rules.py",
-        '        own = {f"{each}.{key}": f"{value}-{_SHORT[each]}" for each in COMPONENTS}',
-        '        own = {f"{each}.{key}": value for each in COMPONENTS}',
-        "Three components would have the same objects.",
+        '        own = {f"{each}.{key}": f"{value}-{name}" for each, name in short.items()}',
+        '        own = {f"{each}.{key}": value for each in short}',
+        "Components would have the same objects.",
         (_MIGRATION,),
     ),
     Mutant(

@@ -38,7 +38,7 @@ MUTANTS: Final = (
         "        if request.path == WARN_PATH:\n",
         "        if False:\n",
         "Claims of other drivers fail, whose form this release does not know.",
-        ("packages/nvdra-webhook/tests/component/test_warnings_path.py",),
+        component=("packages/nvdra-webhook/tests/component/test_warnings_path.py",),
     ),
     Mutant(
         "webhook: a config that a later one overrides is said to fit nothing",
