@@ -25,8 +25,9 @@ static int refuse(const char *bus_id, unsigned mode, nvml_code code)
     return exit_code_of(code);
 }
 
-static int set_one(unsigned mode, nvml_device device)
+static int set_one(const struct options *options, nvml_device device)
 {
+    unsigned mode = options->compute_mode;
     nvml_pci_info pci = {.bus_id = ""};
     unsigned before;
     nvml_code code = nvml.DeviceGetPciInfo(device, &pci);
@@ -44,11 +45,5 @@ static int set_one(unsigned mode, nvml_device device)
 
 int compute_mode_set(const struct options *options, const struct devices *devices)
 {
-    for (unsigned i = 0; i < devices->count; i++) {
-        int failed = set_one(options->compute_mode, devices->device[i]);
-        if (failed != 0)
-            return failed;
-    }
-    printf("All done.\n");
-    return 0;
+    return set_on_each(options, devices, set_one);
 }

@@ -35,6 +35,18 @@ int bad_argument(const char *message, const char *argument)
     return EXIT_BAD_ARGUMENT;
 }
 
+int set_on_each(const struct options *options, const struct devices *devices,
+                int (*set_one)(const struct options *options, nvml_device device))
+{
+    for (unsigned i = 0; i < devices->count; i++) {
+        int failed = set_one(options, devices->device[i]);
+        if (failed != 0)
+            return failed;
+    }
+    printf("All done.\n");
+    return 0;
+}
+
 const char *value_of(const char *name, char **arguments, int *place)
 {
     size_t length = strlen(name);

@@ -9,8 +9,9 @@ static int refuse(const char *bus_id, nvml_code code)
     return exit_code_of(code);
 }
 
-static int set_one(bool on, nvml_device device)
+static int set_one(const struct options *options, nvml_device device)
 {
+    bool on = options->mig_mode;
     nvml_pci_info pci;
     nvml_code activation = NVML_SUCCESS, code = nvml.DeviceGetPciInfo(device, &pci);
     if (code != NVML_SUCCESS)
@@ -29,11 +30,5 @@ static int set_one(bool on, nvml_device device)
 
 int mig_mode_set(const struct options *options, const struct devices *devices)
 {
-    for (unsigned i = 0; i < devices->count; i++) {
-        int failed = set_one(options->mig_mode, devices->device[i]);
-        if (failed != 0)
-            return failed;
-    }
-    printf("All done.\n");
-    return 0;
+    return set_on_each(options, devices, set_one);
 }

@@ -110,9 +110,10 @@ def unapplied(
     """
     if any(request.first_available for request in claim.spec.devices.requests or ()):
         return
+    used = {each.config_index for each in configured}
     for index, entry in enumerate(allocation.devices(claim).config or ()):
         is_ours = entry.opaque is not None and entry.opaque.driver == driver
-        if not is_ours or entry.source != "FromClaim":
+        if index in used or not is_ours or entry.source != "FromClaim":
             continue
         config = _decode(entry, driver)
         listed = _Entry(index, frozenset(entry.requests or ()), config)
