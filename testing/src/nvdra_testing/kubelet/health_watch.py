@@ -13,6 +13,8 @@ from typing import Any, Final
 import grpc
 from nvdra_runtime._generated.drahealth.v1 import api_pb2 as health
 
+from nvdra_testing.kubelet import grpc_calls
+
 ALPHA: Final = "v1alpha1.DRAResourceHealth"
 PREFERRED: Final = ("v1.DRAResourceHealth", ALPHA)
 """From 1.37 on the kubelet uses the first of these that is advertised."""
@@ -72,12 +74,9 @@ class HealthCache:
             await asyncio.sleep(self.retry_s)
 
     async def _read(self, driver: str, channel: grpc.aio.Channel, service: str) -> None:
-        call = channel.unary_stream(
-            f"/{service}/NodeWatchResources",
-            request_serializer=health.NodeWatchResourcesRequest.SerializeToString,
-            response_deserializer=health.NodeWatchResourcesResponse.FromString,
-        )
-        async for message in call(health.NodeWatchResourcesRequest()):
+        method, request = f"/{service}/NodeWatchResources", health.NodeWatchResourcesRequest()
+        messages = grpc_calls.stream(channel, method, request, health.NodeWatchResourcesResponse)
+        async for message in messages:
             self.messages.append((driver, service, message))
             known = self._devices.setdefault(driver, {})
             for each in message.devices:

@@ -25,6 +25,7 @@ from nvdra_runtime._generated.dra.v1 import api_pb2 as dra
 from nvdra_runtime._generated.pluginregistration.v1 import api_pb2 as reg
 from nvdra_runtime.kubeletplugin import registration
 
+from nvdra_testing.kubelet import grpc_calls
 from nvdra_testing.kubelet.health_watch import HealthCache
 
 POLL_S = 0.02
@@ -80,15 +81,18 @@ class RegisteredPlugin:
 
         Raises:
             InvalidResponse: A claim has no answer, or an answer is for no requested claim.
-            grpc.aio.AioRpcError: The whole call failed.
+            grpc.aio.AioRpcError: The whole call failed: the plugin has ended (UNAVAILABLE), or this
+                client has closed the connection first (CANCELLED), among others.
         """
-        call = self.channel.unary_unary(
-            f"/{service}/NodePrepareResources",
-            request_serializer=dra.NodePrepareResourcesRequest.SerializeToString,
-            response_deserializer=dra.NodePrepareResourcesResponse.FromString,
-        )
         request = dra.NodePrepareResourcesRequest(claims=_claim_messages(claims))
-        answer = await call(request, timeout=timeout_s, metadata=tuple(metadata))
+        answer = await grpc_calls.call(
+            self.channel,
+            f"/{service}/NodePrepareResources",
+            request,
+            dra.NodePrepareResourcesResponse,
+            timeout_s=timeout_s,
+            metadata=metadata,
+        )
         self.calls.append(("NodePrepareResources", request, answer))
         return _check_response(claims, answer.claims)
 
@@ -117,13 +121,14 @@ class RegisteredPlugin:
         service: str = registration.DRA_V1,
     ) -> Mapping[str, dra.NodeUnprepareResourceResponse]:
         """Call NodeUnprepareResources, and return the answers by claim UID."""
-        call = self.channel.unary_unary(
-            f"/{service}/NodeUnprepareResources",
-            request_serializer=dra.NodeUnprepareResourcesRequest.SerializeToString,
-            response_deserializer=dra.NodeUnprepareResourcesResponse.FromString,
-        )
         request = dra.NodeUnprepareResourcesRequest(claims=_claim_messages(claims))
-        answer = await call(request, timeout=timeout_s)
+        answer = await grpc_calls.call(
+            self.channel,
+            f"/{service}/NodeUnprepareResources",
+            request,
+            dra.NodeUnprepareResourcesResponse,
+            timeout_s=timeout_s,
+        )
         self.calls.append(("NodeUnprepareResources", request, answer))
         return _check_response(claims, answer.claims)
 
@@ -292,22 +297,18 @@ def _sockets(directory: Path) -> set[SocketID]:
 
 
 async def _get_info(channel: grpc.aio.Channel) -> reg.PluginInfo:
-    call = channel.unary_unary(
-        f"/{registration.REGISTRATION_SERVICE}/GetInfo",
-        request_serializer=reg.InfoRequest.SerializeToString,
-        response_deserializer=reg.PluginInfo.FromString,
+    method = f"/{registration.REGISTRATION_SERVICE}/GetInfo"
+    return await grpc_calls.call(
+        channel, method, reg.InfoRequest(), reg.PluginInfo, timeout_s=GET_INFO_S
     )
-    return await call(reg.InfoRequest(), timeout=GET_INFO_S)
 
 
 async def _notify(channel: grpc.aio.Channel, error: str) -> None:
-    call = channel.unary_unary(
-        f"/{registration.REGISTRATION_SERVICE}/NotifyRegistrationStatus",
-        request_serializer=reg.RegistrationStatus.SerializeToString,
-        response_deserializer=reg.RegistrationStatusResponse.FromString,
-    )
+    method = f"/{registration.REGISTRATION_SERVICE}/NotifyRegistrationStatus"
     status = reg.RegistrationStatus(plugin_registered=not error, error=error)
-    await call(status, timeout=NOTIFY_S)
+    await grpc_calls.call(
+        channel, method, status, reg.RegistrationStatusResponse, timeout_s=NOTIFY_S
+    )
 
 
 def connect(
