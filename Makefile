@@ -16,14 +16,6 @@ KUBE ?= 1.36
 T ?=
 PEER ?=
 SOAK ?=
-# Releases that a soak runs the tests of devices, domains, installations and rollouts on.
-RELEASES := 1.32 1.33 1.34 1.35 1.37
-ifeq ($(origin KUBE),command line)
-RELEASES := $(KUBE)
-endif
-# Tests that a soak repeats on a rack of 18 nodes.
-ON_A_RACK := random_domains or killed_daemons or powerless or rebooted or uneven or name_lookups
-
 # Programs and servers are shared by the tests of a file: a random order tells little and costs time.
 IN_ORDER := -p no:randomly --durations=12 --durations-min=10
 # Tests wait more than they work: on two cores, four files at a time. More would now and then be too slow for a test.
@@ -85,21 +77,17 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests, PEER=a
 	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(if $(filter --soak,$(SOAK)),--soak -rP --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
 
 .PHONY: soak
-soak: setup ## whole crash campaigns, 2,000 sequences of events, mutants, a week of a node, every Kubernetes release; hours. KUBE=1.34: that release only
-ifneq ($(origin KUBE),command line)
-	@$(MAKE) check
-	@$(MAKE) component SOAK="--soak --sequences=2000"
-	@python -m tests.mutants --json out/mutants.json
-	@$(MAKE) e2e SOAK=--soak
-	@for group in members domains; do \
-	  $(MAKE) e2e GROUPS=$$group T="$(ON_A_RACK)" NODES=18 SOAK=--soak; \
-	done
-endif
-	@for release in $(RELEASES); do \
-	  $(MAKE) e2e GROUPS="gpus sharing kubelet domains installation" KUBE=$$release; \
-	  $(MAKE) e2e GROUPS=members T=test_rollouts SOAK=--soak KUBE=$$release; \
-	done
-	@echo "✓ soaked"
+soak: setup ## what takes hours, by parts; only what has changed since it passed. STATUS=1: a table; KUBE=1.34: that release
+	@python -m tests.soak $(if $(STATUS),--status) $(if $(AGAIN),--again) $(if $(filter command line,$(origin KUBE)),--kube=$(KUBE))
+
+soak-%: setup
+	@python -m tests.soak $(if $(STATUS),--status) $(if $(AGAIN),--again) $*
+
+.PHONY: steady
+steady: setup ## every test twice, those that end a process or were red ten times, on a busy machine; MINUTES=30: a slice; STATUS=1: a table
+	@lab binaries
+	@$(if $(STATUS),,lab image build)
+	@python -m tests.steady $(if $(STATUS),--status) $(if $(MINUTES),--minutes=$(MINUTES)) $(AGAIN:%=--again=%) $(T)
 
 .PHONY: bench
 bench: setup ## measure prepare, unprepare, start-up, memory, pods and compute domains; writes bench/RESULTS.md

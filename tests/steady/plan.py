@@ -1,0 +1,155 @@
+"""What `make steady` runs, how often, and in which order; from values alone.
+
+Tests that end a process or have been red run ten times, all others twice. A unit is one file in one
+round, because the tests of a file share a server or a cluster. If everything takes longer than the
+hours that there are, each listed test runs three times and the rest is a sample that a kept seed
+draws.
+"""
+
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+LISTED_ROUNDS = 10
+LEAST_ROUNDS = 3
+OTHER_ROUNDS = 2
+HOURS = 8.0
+SEED = 26
+
+UNKNOWN_S = 3.0
+"""Of a test that has not run yet: the median of component tests."""
+UNKNOWN_E2E_S = 30.0
+FILE_S = 8.0
+"""Of the start of pytest, imports and an API server, beside four busy processes."""
+CLUSTER_S = 120.0
+"""Of a lab of two nodes with the driver, and of its end."""
+E2E = "e2e/tests/"
+ALONE = f"{E2E}lab/"
+"""These tests look for anything that a lab leaves on the machine."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Tests of one file, run once by one pytest.
+
+    Attributes:
+        path: The file.
+        round: Counts from 1.
+        tests: Names of tests without parameters; empty for the whole file.
+        seconds: What it is expected to take.
+    """
+
+    path: str
+    round: int
+    tests: tuple[str, ...]
+    seconds: float
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other unit may run at the same time."""
+        return self.path.startswith(ALONE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Units in the order in which they run.
+
+    Attributes:
+        units: Rounds follow one another.
+        left_out: How many runs of tests the sample leaves out.
+    """
+
+    units: tuple[Unit, ...]
+    left_out: int
+
+    @property
+    def seconds(self) -> float:
+        """What all units take, one after another."""
+        return sum(each.seconds for each in self.units)
+
+
+def make(
+    tests: Iterable[str],
+    listed: Collection[str],
+    durations: Mapping[str, float],
+    *,
+    seconds: float,
+    seed: int = SEED,
+) -> Plan:
+    """Plan all runs.
+
+    Args:
+        tests: Every test, as `path::name`.
+        listed: Those that end a process or have been red.
+        durations: The seconds of tests that have run before.
+        seconds: What the units may take together, one after another.
+        seed: Draws the sample.
+    """
+    of_file: dict[str, list[str]] = {}
+    for test in tests:
+        of_file.setdefault(test.partition("::")[0], []).append(test)
+    fixed: dict[tuple[int, str], list[str]] = {}
+    drawn: list[tuple[int, str, list[str]]] = []
+    for path, names in sorted(of_file.items()):
+        chosen = [each for each in names if each in listed]
+        others = [each for each in names if each not in listed]
+        for number in range(1, LISTED_ROUNDS + 1):
+            if chosen and number <= LEAST_ROUNDS:
+                fixed[number, path] = list(chosen)
+            elif chosen:
+                drawn.append((number, path, chosen))
+            if others and number <= OTHER_ROUNDS:
+                drawn.append((number, path, others))
+    left = seconds - sum(
+        _start_s(path) + _tests_s(names, durations) for (_, path), names in fixed.items()
+    )
+    left_out = 0
+    whole = sum(
+        _tests_s(names, durations) + (0 if (number, path) in fixed else _start_s(path))
+        for number, path, names in drawn
+    )
+    if whole > left:
+        random.Random(seed).shuffle(drawn)
+    for number, path, names in drawn:
+        cost = _tests_s(names, durations) + (0 if (number, path) in fixed else _start_s(path))
+        if cost > left:
+            left_out += len(names)
+            continue
+        left -= cost
+        fixed.setdefault((number, path), []).extend(names)
+    units = []
+    for (number, path), names in sorted(fixed.items()):
+        is_whole = len(names) == len(of_file[path])
+        took = _start_s(path) + _tests_s(names, durations)
+        units.append(Unit(path, number, () if is_whole else tuple(sorted(names)), took))
+    return Plan(tuple(units), left_out)
+
+
+def due(plan: Plan, done: Collection[tuple[str, int]]) -> list[Unit]:
+    """The units that have not run yet.
+
+    Args:
+        plan: All units.
+        done: File and round of those that have.
+    """
+    return [each for each in plan.units if (each.path, each.round) not in done]
+
+
+def next_fitting(units: Sequence[Unit], seconds: float) -> Unit | None:
+    """The first unit that is expected to end within this time."""
+    return next((each for each in units if each.seconds <= seconds), None)
+
+
+def expected_s(units: Iterable[Unit], lanes: int) -> float:
+    """How long these units take on so many lanes."""
+    return sum(each.seconds / (1 if each.is_alone else lanes) for each in units)
+
+
+def _start_s(path: str) -> float:
+    return CLUSTER_S if path.startswith(E2E) else FILE_S
+
+
+def _tests_s(names: Iterable[str], durations: Mapping[str, float]) -> float:
+    return sum(
+        durations.get(each, UNKNOWN_E2E_S if each.startswith(E2E) else UNKNOWN_S) for each in names
+    )

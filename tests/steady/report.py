@@ -1,0 +1,105 @@
+"""The table of what has run and what is left."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from tests.steady import plan
+from tests.steady.plan import Plan
+from tests.steady.records import UnitResult
+
+
+def document(
+    planned: Plan, results: Sequence[UnitResult], listed: Collection[str], lanes: int
+) -> dict[str, Any]:
+    """The state of all units, for programs.
+
+    Args:
+        planned: All units.
+        results: The last result of each unit that has run.
+        listed: The tests that run most often.
+        lanes: How many units run at the same time.
+    """
+    ran = {(each.path, each.round): each for each in results}
+    left = plan.due(planned, ran)
+    runs: dict[str, int] = {}
+    for result in results:
+        for test in {*result.tests, *result.red}:
+            runs[test] = runs.get(test, 0) + 1
+    red = [
+        {"test": test, "message": message, "round": each.round, "commit": each.commit}
+        | {"started": each.started, "load": each.load}
+        for each in results
+        for test, message in each.red.items()
+    ]
+    return {
+        "units": len(planned.units),
+        "done": len(planned.units) - len(left),
+        "left_s": round(plan.expected_s(left, lanes)),
+        "ran_s": round(sum(each.seconds for each in results)),
+        "listed": len(listed),
+        "left_out": planned.left_out,
+        "runs": sum(runs.values()),
+        "tests": len(runs),
+        "red": red,
+        "files": _files(planned, ran, runs, listed),
+    }
+
+
+def _files(
+    planned: Plan,
+    ran: Mapping[tuple[str, int], UnitResult],
+    runs: Mapping[str, int],
+    listed: Collection[str],
+) -> list[dict[str, Any]]:
+    rows = []
+    for path in sorted({each.path for each in planned.units}):
+        rounds = [each.round for each in planned.units if each.path == path]
+        ended = [ran[path, number] for number in rounds if (path, number) in ran]
+        rows.append(
+            {
+                "file": path,
+                "rounds": len(rounds),
+                "done": len(ended),
+                "runs": sum(count for test, count in runs.items() if test.startswith(f"{path}::")),
+                "listed": sum(test.startswith(f"{path}::") for test in listed),
+                "red": sum(len(each.red) for each in ended),
+                "seconds": round(sum(each.seconds for each in ended)),
+            }
+        )
+    return rows
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """The state as a page that is also Markdown."""
+    lines = [
+        "| file | rounds | runs of tests | listed | red | seconds |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {row['file']} | {row['done']} of {row['rounds']} | {row['runs']} | {row['listed']} "
+        f"| {row['red']} | {row['seconds']} |"
+        for row in found["files"]
+        if row["done"]
+    ]
+    lines += ["", summary(found)]
+    for row in found["red"]:
+        lines.append(
+            f"✗ {row['test']} (round {row['round']}, {row['commit'][:8]}, {row['started']}, "
+            f"load {row['load']}): {row['message'].splitlines()[0] if row['message'] else ''}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """One line."""
+    sample = f", {found['left_out']} runs left out by the sample" if found["left_out"] else ""
+    return (
+        f"{found['done']} of {found['units']} units, {found['runs']} runs of {found['tests']} "
+        f"tests ({found['listed']} listed) in {hours(found['ran_s'])}, {len(found['red'])} red; "
+        f"about {hours(found['left_s'])} left{sample}"
+    )
+
+
+def hours(seconds: float) -> str:
+    """Hours and minutes."""
+    return f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02d} h"
