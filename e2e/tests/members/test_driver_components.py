@@ -163,7 +163,10 @@ def test_a_plugin_that_is_asked_for_its_stacks_leaves_them_in_a_file_and_goes_on
         assert "in main\n" in text
         tasks = {line.split('"')[1] for line in text.splitlines() if line.startswith("Task ")}
         assert {"cleanup"} < tasks
-    assert "most recent call first" in rack.driver_namespace.logs(pod)
+    rack.driver_namespace.wait(
+        lambda: None if "most recent call first" in rack.driver_namespace.logs(pod) else "none",
+        "the stacks of the threads in the log",
+    )
     assert rack.driver_namespace.get("pod", pod)["status"]["containerStatuses"] == before
     assert all(status["ready"] for status in before)
 

@@ -127,7 +127,10 @@ def test_a_claim_ends_while_the_api_server_is_away_and_the_rest_goes_when_it_is_
             "the compute mode to be as before",
             timeout_s=25,
         )
-        assert mps_daemons.mounts(with_all_gates, NODE) == []
+        with_all_gates.kubectl.wait(
+            lambda: str(mps_daemons.mounts(with_all_gates, NODE) or "") or None,
+            "the claim's memory to be unmounted",
+        )
         assert mps_daemons.directories(with_all_gates, NODE) == [daemon], (
             "until its Deployment is gone"
         )

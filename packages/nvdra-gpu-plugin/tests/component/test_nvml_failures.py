@@ -119,8 +119,9 @@ async def test_a_board_that_falls_off_the_bus_is_withdrawn_and_offered_again_whe
     assert counted(rig, "healthy") == 8
     rig.node.simctl("gpu", "lose", "3")
     await offered(rig, ALL - {"gpu-3"})
-    assert counted(rig, "healthy") == 7
-    assert counted(rig, "unhealthy") == 1
+    await rig.wait_until(
+        lambda: (counted(rig, "healthy"), counted(rig, "unhealthy")) == (7, 1), "the counts"
+    )
     assert "nvdra_device_health_events_total{" in rig.process.get("/metrics")[1]
     await rig.wait_until(lambda: on_the_node(rig, "DeviceUnhealthy", "gpu-3 (GPU-"), "an Event")
     text = (await rig.dra.prepare([held]))[held.uid].error

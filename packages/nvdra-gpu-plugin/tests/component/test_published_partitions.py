@@ -259,4 +259,7 @@ async def test_where_counters_are_dropped_no_partition_is_published_until_they_a
     await rig.wait_until(
         lambda: len(rig.devices()) == 8 * H100_DEVICES, "all partitions", timeout_s=60
     )
-    assert "DRAPartitionableDevices" not in rig.process.get("/readyz?verbose")[1]
+    await rig.wait_until(
+        lambda: "DRAPartitionableDevices" not in rig.process.get("/readyz?verbose")[1],
+        "the missing fields not to be a remark any more",
+    )

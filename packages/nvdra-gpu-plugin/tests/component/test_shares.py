@@ -334,4 +334,7 @@ async def test_where_shares_are_dropped_devices_are_for_one_claim_until_they_are
         "shares",
         timeout_s=60,
     )
-    assert "DRAConsumableCapacity" not in rig.process.get("/readyz?verbose")[1]
+    await rig.wait_until(
+        lambda: "DRAConsumableCapacity" not in rig.process.get("/readyz?verbose")[1],
+        "the missing fields not to be a remark any more",
+    )

@@ -147,7 +147,7 @@ async def test_where_nobody_can_tell_what_is_held_no_gpu_is_given_away(rig: Rig)
     # It goes on by itself once the kubelet's record can be read.
     CheckpointFile(rig.node.kubelet).write()
     assert not (await answer(rig, rig.create_claim("gpu-3"))).error
-    assert rig.process.get("/readyz")[0] == 200
+    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "it to be ready")
 
 
 async def test_an_administrator_who_knows_better_ends_the_doubt(rig: Rig) -> None:
