@@ -213,7 +213,8 @@ def names_of(controller: ControllerProcess, uid: str) -> set[str]:
         trace = json.loads(controller.get(f"/debug/traces/{uid}?format=json", debug=True))
     except urllib.error.HTTPError as error:
         with error:
-            assert error.code == 404
+            if error.code != 404:
+                raise
         return set()
     return {span["name"] for span in trace["spans"]}
 
