@@ -85,7 +85,7 @@ def text(found: Mapping[str, Any]) -> str:
     for row in found["red"]:
         lines.append(
             f"✗ {row['test']} (round {row['round']}, {row['commit'][:8]}, {row['started']}, "
-            f"load {row['load']}): {row['message'].splitlines()[0] if row['message'] else ''}"
+            f"load {row['load']}): {row['message']}"
         )
     return "\n".join(lines) + "\n"
 

@@ -169,7 +169,7 @@ def read_report(path: Path, status: int) -> Report:
         seconds[name] = seconds.get(name, 0.0) + float(case.get("time", "0"))
         failure = next((each for each in case if each.tag in ("failure", "error")), None)
         if failure is not None:
-            red.setdefault(name, failure.get("message", "")[:LONGEST_MESSAGE])
+            red.setdefault(name, failure.get("message", "").partition("\n")[0][:LONGEST_MESSAGE])
         elif case.find("skipped") is None:
             passed[name] = passed.get(name, 0) + 1
     if status not in (0, NO_TESTS) and not red:

@@ -150,7 +150,7 @@ def test_a_report_is_read_by_test_without_parameters(tmp_path: Path) -> None:
 
 def test_the_table_says_what_is_done_left_and_red() -> None:
     planned = plan.make([A, B, C], {A}, DURATIONS, seconds=HOUR_S)
-    results = [result(1), result(2, red={A: "late\nmore"})]
+    results = [result(1), result(2, red={A: "late"})]
     found = report.document(planned, results, {A}, lanes=1)
     assert (found["units"], found["done"], found["runs"]) == (12, 2, 3)
     assert "| a/test_a.py | 2 of 10 | 3 | 1 | 1 | 24 |" in report.text(found)

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 POLL_S = 0.03
-WAIT_S = 30
-"""What has not happened by then does not happen; two cores that run ten tests are slow."""
+WAIT_S = 60
+"""What has not happened by then does not happen. Two cores with four busy processes and ten tests
+are slow: a component that starts in a second takes 20 there. A test that is about a time states it.
+"""
 
 
 async def wait_until(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:

@@ -138,7 +138,7 @@ async def test_a_taken_name_is_reported_and_the_domain_continues_once_it_is_free
     assert world.events()[0][:2] == ("Warning", "NameTaken")
 
     world.server.request("DELETE", path)
-    await wait_until(lambda: world.condition("Accepted")[0] == "True", timeout_s=35)
+    await wait_until(lambda: world.condition("Accepted")[0] == "True")
     await wait_until(lambda: world.status()["status"] == "Ready")
 
 

@@ -112,7 +112,7 @@ async def test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count(
 
     path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}/status"
     world.server.request("PUT", path, {**pod, "status": stopped(pod, container)})
-    await wait_until(lambda: world.status()["status"] == "NotReady", timeout_s=20)
+    await wait_until(lambda: world.status()["status"] == "NotReady")
     assert world.status()["readyNodes"] == 0
     assert world.status()["nodes"][0]["status"] == "NotReady"
     assert world.condition("Ready")[1:] == (
@@ -122,7 +122,7 @@ async def test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count(
 
     again = world.server.request("GET", path)
     world.server.request("PUT", path, {**again, "status": pod["status"]})
-    await wait_until(lambda: world.status()["status"] == "Ready", timeout_s=20)
+    await wait_until(lambda: world.status()["status"] == "Ready")
 
 
 async def test_the_entry_of_a_departed_node_is_removed(world: DriverInstallation) -> None:

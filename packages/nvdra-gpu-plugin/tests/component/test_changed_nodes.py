@@ -94,7 +94,7 @@ async def test_a_device_node_of_another_gpu_is_not_handed_out(rig: Rig) -> None:
     assert "another GPU's" in text
     node.unlink()
     os.mknod(node, stat.S_IFCHR | 0o666, right)
-    await rig.wait_until(lambda: set(rig.devices()) == ALL, "the GPU", timeout_s=30)
+    await rig.wait_until(lambda: set(rig.devices()) == ALL, "the GPU")
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     (name,) = cdi_names(answer)
     (own,) = (each for each in described(rig)[name]["deviceNodes"] if "nvidia1" in each["path"])
@@ -116,7 +116,7 @@ async def test_no_gpu_is_offered_before_nvidia_uvm_is_loaded(rig: Rig) -> None:
         "an Event of the Node",
     )
     driver_installation.load_uvm(rig.node)
-    await rig.wait_until(lambda: set(rig.devices()) == ALL, "the GPUs", timeout_s=30)
+    await rig.wait_until(lambda: set(rig.devices()) == ALL, "the GPUs")
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     assert not answer.error
     (spec,) = rig.node.cdi.glob("*.yaml")

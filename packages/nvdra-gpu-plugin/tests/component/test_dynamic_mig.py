@@ -276,7 +276,7 @@ async def test_a_gpu_that_is_lost_meanwhile_keeps_the_record_until_it_is_back(ri
     assert error
     assert started_records(rig) == {claim.uid}
     rig.node.simctl("gpu", "restore", "0")
-    await rig.wait_until(lambda: not started_records(rig), "the roll-back", timeout_s=30)
+    await rig.wait_until(lambda: not started_records(rig), "the roll-back")
     await unprepare(rig, claim)
     assert_nothing_is_left(rig)
 
@@ -300,9 +300,9 @@ async def test_a_gpu_that_is_lost_between_its_two_instances_leaves_nothing(rig: 
     other, _ = await prepared(rig, "gpu-1-mig-3g40gb-9-4")
     await unprepare(rig, other)
     rig.node.simctl("gpu", "restore", "0")
-    await rig.wait_until(lambda: not started_records(rig), "the roll-back", timeout_s=30)
+    await rig.wait_until(lambda: not started_records(rig), "the roll-back")
     assert_nothing_is_left(rig)
-    await rig.wait_until(lambda: WHOLE in rig.devices(), "the GPU", timeout_s=30)
+    await rig.wait_until(lambda: WHOLE in rig.devices(), "the GPU")
     claim, _ = await prepared(rig, LARGE)
     await unprepare(rig, claim)
     assert_nothing_is_left(rig)
@@ -658,7 +658,7 @@ async def test_with_the_gate_off_held_devices_are_destroyed_with_their_claims(ri
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
     await unprepare(rig, claim)
     assert_nothing_is_left(rig)
-    await rig.wait_until(lambda: WHOLE in rig.devices(), "the whole GPU", timeout_s=30)
+    await rig.wait_until(lambda: WHOLE in rig.devices(), "the whole GPU")
 
 
 @pytest.mark.soak

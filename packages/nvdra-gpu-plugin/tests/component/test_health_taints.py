@@ -392,4 +392,4 @@ async def test_where_taints_are_dropped_it_is_said_and_a_lost_gpu_is_withdrawn(
     rig.node.simctl("gpu", "lose", "2")
     await rig.wait_until(lambda: set(rig.devices()) == ALL - {"gpu-2"}, "gpu-2 to be withdrawn")
     rig.node.simctl("gpu", "restore", "2")
-    await rig.wait_until(lambda: set(rig.devices()) == ALL, "gpu-2 to be back", 30)
+    await rig.wait_until(lambda: set(rig.devices()) == ALL, "gpu-2 to be back")

@@ -124,7 +124,7 @@ async def test_a_plugin_that_starts_without_an_api_server_serves_what_is_held_an
     finally:
         rig.server.start()
     assert not (await dra.unprepare([held]))[held.uid].error
-    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "readiness", timeout_s=40)
+    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "readiness")
     assert not (await dra.prepare([later]))[later.uid].error
 
 

@@ -321,7 +321,7 @@ async def test_a_daemon_that_does_not_end_keeps_its_gpu_until_it_does(
     refused = (await rig.dra.prepare([other], timeout_s=6))[other.uid].error
     assert refused.startswith("DeviceInUse: gpu-0 is held by claim")
     process.send_signal(signal.SIGCONT)
-    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone", timeout_s=30)
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
     assert compute_mode(rig, 0) == "Default"
     assert not (await rig.dra.prepare([other]))[other.uid].error
 

@@ -210,6 +210,6 @@ async def test_a_claim_whose_pod_went_with_the_reboot_is_unprepared_before_any_g
     await rig.start_without_ready()
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
     rig.node.simctl("fault", "rm", "all")
-    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "the GPUs", timeout_s=40)
+    await rig.wait_until(lambda: rig.process.get("/readyz")[0] == 200, "the GPUs")
     assert not rig.recorded_claims(), "nothing is written again for a claim that is gone"
     await prepared(rig, "gpu-1")

@@ -118,7 +118,7 @@ async def test_a_watch_that_the_api_server_breaks_is_taken_up_and_misses_nothing
         (slice_,) = rig.slices()
         rig.server.request("DELETE", f"{SLICES}/{slice_['metadata']['name']}")
         await proxy.listen()
-        await rig.wait_until(lambda: set(rig.devices()) == ALL, "the slice", timeout_s=40)
+        await rig.wait_until(lambda: set(rig.devices()) == ALL, "the slice")
 
 
 async def test_a_slice_that_the_api_server_rejects_is_told_on_the_node(

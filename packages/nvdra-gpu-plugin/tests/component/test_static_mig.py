@@ -36,7 +36,7 @@ ONE_SLICE = tuple(f"gpu-0-mig-1g10gb-19-{start}" for start in range(7))
 
 async def offered(rig: Rig, mig: set[str]) -> None:
     """Wait until the first GPU offers these MIG devices, and the others themselves."""
-    await rig.wait_until(lambda: set(rig.devices()) == WHOLE | mig, f"{sorted(mig)}", timeout_s=30)
+    await rig.wait_until(lambda: set(rig.devices()) == WHOLE | mig, f"{sorted(mig)}")
 
 
 async def start_with_slices(rig: Rig, count: int, *flags: str) -> tuple[str, ...]:

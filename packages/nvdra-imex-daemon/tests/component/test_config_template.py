@@ -13,5 +13,5 @@ def test_imex_is_started_once_its_template_is_valid(rack: Rack) -> None:
     rack.wait_until(lambda: "InvalidConfig: line 1" in str(rack.entries()), "the next reason")
     assert not pod.imex_pids()
     template.write_text(TEMPLATE)
-    rack.wait_until(lambda: rack.are_ready("node-a"), "Ready", 40)
+    rack.wait_until(lambda: rack.are_ready("node-a"), "Ready")
     assert f"IMEX_CMD_BIND_INTERFACE_IP={pod.ip}" in (pod.imexd / "imexd.cfg").read_text()

@@ -139,7 +139,7 @@ def test_daemons_write_their_entries_themselves_while_there_is_no_controller(
         lambda: "has not put node node-b into the clique" in str(second.status().get("lacks")),
         "what it waits for",
     )
-    rack.wait_until(lambda: "node-b" in rack.entries(), "its own write", timeout_s=30)
+    rack.wait_until(lambda: "node-b" in rack.entries(), "its own write")
     rack.wait_joined("node-a", "node-b")
     before = rack.indexes()
     running.process.send_signal(signal.SIGCONT)

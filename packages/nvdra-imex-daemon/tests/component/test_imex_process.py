@@ -74,7 +74,7 @@ def test_daemons_with_addresses_of_ip_version_6_are_connected(rack: Rack) -> Non
     first.stop(signal.SIGKILL)
     again = rack.start_pod("node-a")
     rack.wait_until(lambda: rack.entries()["node-a"]["podUID"] == again.uid, "the successor")
-    rack.wait_until(lambda: rack.are_connected(again, second), "both to be connected", 30)
+    rack.wait_until(lambda: rack.are_connected(again, second), "both to be connected")
     assert again.ip != first.ip
 
 
@@ -154,7 +154,7 @@ def test_a_killed_daemon_comes_back_with_its_name_and_no_other_restarts(
     again = rack.start_pod("node-a")
     rack.wait_until(lambda: rack.entries()["node-a"]["podUID"] == again.uid, "the successor")
     rack.wait_until(lambda: rack.are_ready(*TWO), "both to be Ready")
-    rack.wait_until(lambda: rack.are_connected(again, second), "both to be connected", 30)
+    rack.wait_until(lambda: rack.are_connected(again, second), "both to be connected")
     assert rack.indexes() == before
     assert again.ip != first.ip
     assert starts(second) == 1

@@ -65,7 +65,7 @@ async def test_no_request_fails_while_the_certificate_is_replaced(tmp_path: Path
     swap(tmp_path, authority.issue(signer, ["localhost"], now), "1")
     trusted = ssl.create_default_context(cadata=signer.certificate_pem.decode())
     with webhook_process.run_webhook(tmp_path, *file_flags(tmp_path), *FLAGS) as webhook:
-        await wait_until(webhook.is_ready, 20)
+        await wait_until(webhook.is_ready)
         url = f"https://localhost:{webhook.port}{VALIDATE_PATH}"
         answers = {True: 0, False: 0}
         is_over = asyncio.Event()

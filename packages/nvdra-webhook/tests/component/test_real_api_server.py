@@ -144,9 +144,9 @@ def replica_flags(server: ApiServer) -> list[str]:
 @pytest.fixture
 async def webhook(server: ApiServer, tmp_path: Path) -> AsyncIterator[WebhookProcess]:
     with webhook_process.run_webhook(tmp_path, *replica_flags(server)) as process:
-        await wait_until(process.is_ready, 30)
+        await wait_until(process.is_ready)
         point_at(server, process.port)
-        await wait_until(lambda: is_called(server, process), 30)
+        await wait_until(lambda: is_called(server, process))
         yield process
 
 
@@ -279,7 +279,7 @@ async def test_replicas_that_start_at_once_share_one_key_pair(
         webhook_process.run_webhook(tmp_path, *flags, name="one") as one,
         webhook_process.run_webhook(tmp_path, *flags, name="two") as two,
     ):
-        await wait_until(lambda: one.is_ready() and two.is_ready(), 30)
+        await wait_until(lambda: one.is_ready() and two.is_ready())
         data = server.request("GET", SECRET)["data"]
         registered = server.request("GET", CONFIGURATION)["webhooks"]
         bundles = [each["clientConfig"]["caBundle"] for each in registered]
@@ -364,17 +364,17 @@ async def test_an_authority_is_replaced_while_claims_are_created(server: ApiServ
         point_at(server, port)
         await asyncio.to_thread(wait_created, server)
         async with constant_creations(server, failures) as counted:
-            await wait_until(lambda: counted[0] > 10, 20)
+            await wait_until(lambda: counted[0] > 10)
             now = real
             await look()  # the second one signs
             await connect()
             seen = counted[0]
-            await wait_until(lambda: counted[0] > seen + 20, 20)
+            await wait_until(lambda: counted[0] > seen + 20)
             now = real + timedelta(days=1, minutes=20)
             await look()  # the first one is forgotten
             await connect()
             seen = counted[0]
-            await wait_until(lambda: counted[0] > seen + 20, 20)
+            await wait_until(lambda: counted[0] > seen + 20)
     assert failures == []
     assert [len(each) for each in authorities] == [1, 2, 2, 1]
     assert authorities[3] == authorities[2][1:]

@@ -27,6 +27,7 @@ from nvdra_runtime.kubeletplugin import registration
 
 from nvdra_testing.kubelet import grpc_calls
 from nvdra_testing.kubelet.health_watch import HealthCache
+from nvdra_testing.polling import WAIT_S
 
 POLL_S = 0.02
 GET_INFO_S = 1.0
@@ -170,16 +171,16 @@ class KubeletClient:
         """The directory in which a driver must serve."""
         return self.root / "plugins" / driver
 
-    async def wait_registered(self, driver: str, timeout_s: float = 10) -> RegisteredPlugin:
+    async def wait_registered(self, driver: str, timeout_s: float = WAIT_S) -> RegisteredPlugin:
         """Wait until the driver is registered."""
         await self.wait_until(lambda: driver in self.plugins, timeout_s)
         return self.plugins[driver]
 
-    async def wait_deregistered(self, driver: str, timeout_s: float = 10) -> None:
+    async def wait_deregistered(self, driver: str, timeout_s: float = WAIT_S) -> None:
         """Wait until the driver is no longer registered."""
         await self.wait_until(lambda: driver not in self.plugins, timeout_s)
 
-    async def wait_until(self, is_so: Callable[[], bool], timeout_s: float = 10) -> None:
+    async def wait_until(self, is_so: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
         """Wait for a condition that registrations can change."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(is_so)

@@ -23,6 +23,7 @@ from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.node import plugin
 from nvdra_testing.node.imex_daemons import DaemonPod, Rack
 from nvdra_testing.node.rig import Rig, cdi_names, flatten_spans
+from nvdra_testing.polling import WAIT_S
 
 CLIQUE = "6f1c7a52-0d3e-5b8a-9c41-27e5a0d1b672.2"
 """The clique of the simulated profile gb200-nvl72."""
@@ -298,7 +299,9 @@ class DomainRig(Rig):
         found: Json = yaml_documents.load(path.read_text()) if path.exists() else {}
         return found
 
-    async def poll_until(self, is_so: Callable[[], Any], what: str, timeout_s: float = 20) -> None:
+    async def poll_until(
+        self, is_so: Callable[[], Any], what: str, timeout_s: float = WAIT_S
+    ) -> None:
         """Wait for a condition, checking it on a thread so that calls to the plugin go on."""
         deadline = time.monotonic() + timeout_s
         while not await asyncio.to_thread(is_so):

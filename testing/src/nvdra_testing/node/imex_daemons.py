@@ -30,9 +30,9 @@ from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.control_plane.domain_objects import CLIQUE, Json
 from nvdra_testing.node.daemon_containers import IMEXD, DaemonContainer
+from nvdra_testing.polling import WAIT_S
 
 PROGRAM = programs.path("nvdra-imex-daemon")
-TIMEOUT_S = 40.0
 MAX_NODES = 4
 DRIVER_NAMESPACE = "nvdra"
 DOMAIN_LABEL = "resource.nvidia.com/computeDomain"
@@ -356,7 +356,7 @@ class Rack:
         entries = self.entries()
         return set(entries) == set(nodes) and all(e["status"] == "Ready" for e in entries.values())
 
-    def wait_until(self, is_so: Callable[[], Any], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    def wait_until(self, is_so: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> None:
         """Wait for something that the daemons do by themselves."""
         deadline = time.monotonic() + timeout_s
         while not is_so():
@@ -402,7 +402,7 @@ def create_rack(
 def _kill(pod: DaemonPod) -> None:
     if pod.process.poll() is None:
         pod.process.kill()
-        pod.process.wait(timeout=TIMEOUT_S)
+        pod.process.wait(timeout=WAIT_S)
 
 
 def _children(pid: int) -> list[int]:

@@ -22,6 +22,7 @@ from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.kubelet.kubelet_client import KubeletClient, RegisteredPlugin
 from nvdra_testing.node import plugin
 from nvdra_testing.node.plugin import Node, PluginProcess
+from nvdra_testing.polling import WAIT_S
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
@@ -145,7 +146,9 @@ class Rig:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return dict(connection.execute("SELECT uid, payload FROM records"))
 
-    async def wait_until(self, is_so: Callable[[], bool], what: str, timeout_s: float = 40) -> None:
+    async def wait_until(
+        self, is_so: Callable[[], bool], what: str, timeout_s: float = WAIT_S
+    ) -> None:
         """Wait for something that the plugin does by itself.
 
         The condition may query the plugin before it listens: its sockets are there before its
