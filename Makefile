@@ -85,8 +85,7 @@ soak-%: setup
 
 .PHONY: steady
 steady: setup ## every test twice, those that end a process or were red ten times, on a busy machine; MINUTES=30: a slice; STATUS=1: a table
-	@lab binaries
-	@$(if $(STATUS),,lab image build)
+	@$(if $(STATUS),,lab binaries && lab image build)
 	@python -m tests.steady $(if $(STATUS),--status) $(if $(MINUTES),--minutes=$(MINUTES)) $(AGAIN:%=--again=%) $(T)
 
 .PHONY: bench

@@ -1,7 +1,8 @@
 """What `make steady` runs, how often, and in which order; from values alone.
 
 Tests that end a process or have been red run ten times, all others twice. A unit is one file in one
-round, because the tests of a file share a server or a cluster. If everything takes longer than the
+round, because the tests of a file share a server or a cluster; later rounds of end-to-end tests are
+units of a directory. If everything takes longer than the
 hours that there are, each listed test runs three times and the rest is a sample that a kept seed
 draws.
 """
@@ -25,16 +26,16 @@ FILE_S = 8.0
 CLUSTER_S = 120.0
 """Of a lab of two nodes with the driver, and of its end."""
 E2E = "e2e/tests/"
-ALONE = f"{E2E}lab/"
+ALONE = f"{E2E}lab"
 """These tests look for anything that a lab leaves on the machine."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Tests of one file, run once by one pytest.
+    """Tests of one file or directory, run once by one pytest.
 
     Attributes:
-        path: The file.
+        path: The file or directory.
         round: Counts from 1.
         tests: Names of tests without parameters; empty for the whole file.
         seconds: What it is expected to take.
@@ -95,35 +96,47 @@ def make(
         chosen = [each for each in names if each in listed]
         others = [each for each in names if each not in listed]
         for number in range(1, LISTED_ROUNDS + 1):
+            where = _place(path, number)
             if chosen and number <= LEAST_ROUNDS:
-                fixed[number, path] = list(chosen)
+                fixed.setdefault((number, where), []).extend(chosen)
             elif chosen:
-                drawn.append((number, path, chosen))
+                drawn.append((number, where, chosen))
             if others and number <= OTHER_ROUNDS:
-                drawn.append((number, path, others))
+                drawn.append((number, where, others))
+    units = dict(fixed)
+
+    def cost_s(number: int, where: str, names: Iterable[str]) -> float:
+        return _tests_s(names, durations) + (0 if (number, where) in units else _start_s(where))
+
     left = seconds - sum(
-        _start_s(path) + _tests_s(names, durations) for (_, path), names in fixed.items()
+        _start_s(w) + _tests_s(names, durations) for (_, w), names in fixed.items()
     )
-    left_out = 0
-    whole = sum(
-        _tests_s(names, durations) + (0 if (number, path) in fixed else _start_s(path))
-        for number, path, names in drawn
-    )
-    if whole > left:
+    if sum(cost_s(*each) for each in drawn) > left:
         random.Random(seed).shuffle(drawn)
-    for number, path, names in drawn:
-        cost = _tests_s(names, durations) + (0 if (number, path) in fixed else _start_s(path))
+    left_out = 0
+    for number, where, names in drawn:
+        cost = cost_s(number, where, names)
         if cost > left:
             left_out += len(names)
             continue
         left -= cost
-        fixed.setdefault((number, path), []).extend(names)
-    units = []
-    for (number, path), names in sorted(fixed.items()):
-        is_whole = len(names) == len(of_file[path])
-        took = _start_s(path) + _tests_s(names, durations)
-        units.append(Unit(path, number, () if is_whole else tuple(sorted(names)), took))
-    return Plan(tuple(units), left_out)
+        units[number, where] = [*units.get((number, where), ()), *names]
+    planned = []
+    for (number, where), names in sorted(units.items()):
+        is_whole = len(names) == len(of_file.get(where, ()))
+        took = _start_s(where) + _tests_s(names, durations)
+        planned.append(Unit(where, number, () if is_whole else tuple(sorted(names)), took))
+    return Plan(tuple(planned), left_out)
+
+
+def _place(path: str, number: int) -> str:
+    """The file whose unit a round of a file belongs to.
+
+    Later rounds run listed tests alone. Those of one directory of end-to-end tests share a cluster,
+    because its start takes longer than most of them.
+    """
+    is_shared = path.startswith(E2E) and number > OTHER_ROUNDS
+    return path.rpartition("/")[0] if is_shared else path
 
 
 def due(plan: Plan, done: Collection[tuple[str, int]]) -> list[Unit]:

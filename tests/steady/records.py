@@ -71,8 +71,9 @@ def current(results: Iterable[UnitResult], files: Mapping[str, str]) -> list[Uni
 
 
 def file_hash(path: Path) -> str:
-    """The hash of a test file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    """The hash of a test file, or of all that are in a directory."""
+    files = sorted(path.glob("*.py")) if path.is_dir() else [path]
+    return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:16]
 
 
 def read_durations(path: Path = DURATIONS) -> dict[str, float]:

@@ -41,14 +41,13 @@ def document(
         "runs": sum(runs.values()),
         "tests": len(runs),
         "red": red,
-        "files": _files(planned, ran, runs, listed),
+        "files": _files(planned, ran, listed),
     }
 
 
 def _files(
     planned: Plan,
     ran: Mapping[tuple[str, int], UnitResult],
-    runs: Mapping[str, int],
     listed: Collection[str],
 ) -> list[dict[str, Any]]:
     rows = []
@@ -60,8 +59,8 @@ def _files(
                 "file": path,
                 "rounds": len(rounds),
                 "done": len(ended),
-                "runs": sum(count for test, count in runs.items() if test.startswith(f"{path}::")),
-                "listed": sum(test.startswith(f"{path}::") for test in listed),
+                "runs": sum(len({*each.tests, *each.red}) for each in ended),
+                "listed": sum(each.partition("::")[0] == path for each in listed),
                 "red": sum(len(each.red) for each in ended),
                 "seconds": round(sum(each.seconds for each in ended)),
             }

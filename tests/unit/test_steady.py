@@ -59,6 +59,16 @@ def test_a_slice_takes_what_ends_in_time_and_goes_on_after_what_is_done() -> Non
     assert plan.next_fitting(left, 1) is None
 
 
+def test_later_rounds_of_end_to_end_tests_share_a_cluster() -> None:
+    tests = [f"e2e/tests/gpus/test_{x}.py::test_{y}" for x in "ab" for y in "mn"]
+    planned = plan.make(tests, set(tests[::2]), dict.fromkeys(tests, 30.0), seconds=HOUR_S * 9)
+    firsts = [each.path for each in planned.units if each.round <= 2]
+    assert firsts == 2 * ["e2e/tests/gpus/test_a.py", "e2e/tests/gpus/test_b.py"]
+    later = [each for each in planned.units if each.round > 2]
+    assert {(each.path, each.tests) for each in later} == {("e2e/tests/gpus", tuple(tests[::2]))}
+    assert len(later) == 8
+
+
 def test_the_tests_of_the_lab_run_alone() -> None:
     units = [Unit("e2e/tests/lab/test_lab.py", 1, (), 60.0), Unit("a/test_a.py", 1, (), 60.0)]
     assert [each.is_alone for each in units] == [True, False]
