@@ -69,7 +69,7 @@ async def test_a_wait_costs_one_list_and_one_watch_of_one_object(
 ) -> None:
     domain = rig.create_domain()
     claim = rig.create_channel_claim(domain)
-    assert (await rig.prepare(claim, timeout_s=6)).error.startswith("DaemonNotReady: ")
+    assert (await rig.refusal(claim, timeout_s=6)).startswith("DaemonNotReady: ")
     named = rf"GET .*/computedomaincliques\?.*{domain['metadata']['uid']}.{rig.clique}"
     assert proxy.count(named) == 2
     assert proxy.count(r"GET .*/computedomaincliques") == 2

@@ -115,7 +115,7 @@ async def test_a_held_channel_of_a_domain_that_is_gone_is_refused_after_a_reboot
     path = f"/apis/resource.nvidia.com/v1beta1/namespaces/{metadata['namespace']}/computedomains"
     rig.server.request("DELETE", f"{path}/{metadata['name']}")
     await rebooted(rig)
-    assert (await rig.prepare(claim, timeout_s=6)).error.startswith("DomainNotFound: ")
+    assert (await rig.refusal(claim, timeout_s=6)).startswith("DomainNotFound: ")
     assert [await rig.unprepare(each) for each in (claim, daemon)] == ["", ""]
 
 

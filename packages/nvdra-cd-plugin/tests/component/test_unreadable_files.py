@@ -54,7 +54,7 @@ async def failed_while_running(
     held = rig.create_channel_claim(domain)
     assert not (await rig.prepare(held)).error
     with unreadable_files.let_fail(rig, injected) as log:
-        unreadable_files.check_reason((await rig.prepare(held, timeout_s=6)).error)
+        unreadable_files.check_reason(await rig.refusal(held, timeout_s=6))
         await asyncio.sleep(seconds)
         released = await rig.unprepare(held, timeout_s=10)
         unreadable_files.check_reason(released)
@@ -86,5 +86,5 @@ async def exercise(rig: DomainRig, domain: Json) -> None:
     """Prepare a channel, repeat, and unprepare: each is done, or refused for a reason."""
     claim = rig.create_channel_claim(domain)
     for _ in range(2):
-        unreadable_files.check_reason((await rig.prepare(claim, timeout_s=6)).error)
+        unreadable_files.check_reason(await rig.refusal(claim, timeout_s=6))
     unreadable_files.check_reason(await rig.unprepare(claim, timeout_s=6))

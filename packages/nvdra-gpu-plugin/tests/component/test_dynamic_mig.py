@@ -190,7 +190,7 @@ async def test_work_goes_on_when_the_kubelet_gives_up_and_its_retry_finds_the_de
     await rig.start(GATE)
     rig.node.simctl("slow", "5000", "--function", CREATE)
     claim = rig.create_claim(LARGE)
-    text = (await rig.dra.prepare([claim], timeout_s=SHORT_S))[claim.uid].error
+    text = await rig.dra.refusal(claim)
     assert text.startswith("DeadlineExceeded: ")
     answer = (await rig.dra.prepare([claim]))[claim.uid]
     assert not answer.error

@@ -117,7 +117,7 @@ async def test_a_plugin_that_starts_without_an_api_server_serves_what_is_held_an
     try:
         dra = await _serving(rig)
         assert (await dra.prepare([held]))[held.uid] == before
-        text = (await dra.prepare([later], timeout_s=5))[later.uid].error
+        text = await dra.refusal(later, timeout_s=5)
         assert text.startswith("ApiUnavailable: ")
         assert "Traceback" not in rig.process.log.read_text()
         assert rig.process.get("/readyz")[0] == 503

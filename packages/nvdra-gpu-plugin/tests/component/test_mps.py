@@ -318,7 +318,7 @@ async def test_a_daemon_that_does_not_end_keeps_its_gpu_until_it_does(
     assert text.startswith("DeviceInUse: the MPS control daemon of claim")
     assert "mps-control-daemon-" in text
     assert compute_mode(rig, 0) == "Exclusive_Process"
-    refused = (await rig.dra.prepare([other], timeout_s=6))[other.uid].error
+    refused = await rig.dra.refusal(other, timeout_s=6)
     assert refused.startswith("DeviceInUse: gpu-0 is held by claim")
     process.send_signal(signal.SIGCONT)
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")

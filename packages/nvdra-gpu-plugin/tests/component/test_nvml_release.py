@@ -193,7 +193,7 @@ async def test_a_prepare_waits_while_nvml_is_released_and_goes_on_when_it_is_not
     before = (await rig.dra.prepare([held]))[held.uid]
     rig.command("release", "--force")
     for claim in (held, new):
-        text = (await rig.dra.prepare([claim], timeout_s=4))[claim.uid].error
+        text = await rig.dra.refusal(claim)
         assert text.startswith("NvmlReleased: ")
         assert "nvdra-gpu-plugin resume" in text
     async with asyncio.TaskGroup() as group:
@@ -331,7 +331,7 @@ async def test_a_successor_starts_released_and_writes_no_slice(rig: Rig) -> None
     await rig.start()
     assert is_released(rig)
     assert not open_files_of_the_driver(rig)
-    assert (await rig.dra.prepare([new], timeout_s=4))[new.uid].error.startswith("NvmlReleased: ")
+    assert (await rig.dra.refusal(new)).startswith("NvmlReleased: ")
     assert not (await rig.dra.unprepare([held]))[held.uid].error
     assert versions(rig) == before
     rig.node.simctl("fault", "rm", "all")
@@ -358,7 +358,7 @@ async def test_a_call_that_hangs_ends_the_process_and_its_successor_starts_relea
     await rig.start()
     rig.node.simctl("slow", "-1", "--function", "nvmlDevice*", "--gpu", "2")
     claim = rig.create_claim("gpu-2")
-    text = (await rig.dra.prepare([claim], timeout_s=4))[claim.uid].error
+    text = await rig.dra.refusal(claim)
     assert text.startswith("DeadlineExceeded: gpu-2")
     assert "this process ends" in rig.command("release")
     assert await asyncio.to_thread(rig.process.process.wait, 45) == 0
@@ -394,7 +394,7 @@ async def test_a_driver_that_was_replaced_meanwhile_is_used_afterwards(rig: Rig)
     rig.command("release")
     driver_installation.remove_driver(rig.node)
     claim = rig.create_claim("gpu-0")
-    assert (await rig.dra.prepare([claim], timeout_s=4))[claim.uid].error.startswith("NvmlReleased")
+    assert (await rig.dra.refusal(claim)).startswith("NvmlReleased")
     assert set(rig.devices()) == ALL
     driver_installation.install_driver(rig.node, version="590.44.1")
     rig.command("resume")

@@ -97,7 +97,7 @@ async def test_a_held_claim_has_no_spec_without_nvidia_uvm_until_it_is_loaded(ri
     claim, before = await prepared(rig, "gpu-1")
     await rebooted(rig, uvm_loaded=False)
     assert edits_of(rig, cdi_names(before)) is None
-    text = (await rig.dra.prepare([claim], timeout_s=4))[claim.uid].error
+    text = await rig.dra.refusal(claim)
     assert text.startswith("DeviceNodeMissing: gpu-1")
     driver_installation.load_uvm(rig.node, major=511)
     await rig.wait_until(lambda: edits_of(rig, cdi_names(before)) is not None, "its names")
@@ -126,7 +126,7 @@ async def test_a_gpu_that_has_another_minor_number_is_followed_by_its_uuid(rig: 
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
     # A claim may have been allocated before the reboot.
     wanted = rig.create_claim("gpu-1")
-    text = (await rig.dra.prepare([wanted], timeout_s=4))[wanted.uid].error
+    text = await rig.dra.refusal(wanted)
     assert text.startswith("DeviceInUse: gpu-1 is held by claim")
     await prepared(rig, "gpu-0")
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
@@ -191,7 +191,7 @@ async def test_a_gpu_that_answers_late_after_the_reboot_has_its_claims_names_as_
     await rig.kubelet.restart()
     await rig.start()
     assert edits_of(rig, cdi_names(before)) is None
-    text = (await rig.dra.prepare([claim], timeout_s=4))[claim.uid].error
+    text = await rig.dra.refusal(claim)
     assert text.startswith("DeadlineExceeded: ")
     rig.node.simctl("fault", "rm", "all")
     await rig.wait_until(lambda: edits_of(rig, cdi_names(before)) is not None, "its names")

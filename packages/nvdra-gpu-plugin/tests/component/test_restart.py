@@ -28,7 +28,7 @@ async def test_a_killed_plugin_still_knows_who_holds_a_gpu(rig: Rig) -> None:
     rig.process.stop(signal.SIGKILL)
     await rig.kubelet.restart()
     await rig.start()
-    refused = (await rig.dra.prepare([other], timeout_s=5))[other.uid].error
+    refused = await rig.dra.refusal(other, timeout_s=5)
     assert refused.startswith(f"DeviceInUse: gpu-0 is held by claim default/{held.name}")
     assert not (await rig.dra.unprepare([held]))[held.uid].error
     assert not (await rig.dra.prepare([other]))[other.uid].error

@@ -256,14 +256,14 @@ async def test_the_release_before_refuses_a_mig_device_that_was_made_and_leaves_
     assert gpu_instances(rig.node) == [(0, "1g.10gb", 0)]
     assert own_spec.exists()
     whole = rig.create_claim("gpu-0")
-    text = (await dra.prepare([whole], timeout_s=4))[whole.uid].error
+    text = await dra.refusal(whole)
     assert "gpu-0 is in MIG mode and cannot be handed out whole" in text
 
     await rig.stop()
     await rig.kubelet.restart()
     await rig.start(DYNAMIC_MIG)
     await rig.wait_until(lambda: not own_spec.exists(), "its spec to go")
-    text = (await rig.dra.prepare([whole], timeout_s=4))[whole.uid].error
+    text = await rig.dra.refusal(whole)
     assert "gpu-0 is in MIG mode" in text
     assert gpu_instances(rig.node) == [(0, "1g.10gb", 0)]
 

@@ -88,10 +88,10 @@ async def test_a_pod_whose_directory_is_there_may_run_although_the_kubelet_forgo
     (pod,) = _pods(started, orphan)
     directory = kubelet.create_pod_dir(pod)
     started.delete_claim(orphan)
-    assert (await answer(started, new, timeout_s=5)).error.startswith("DeviceInUse: ")
+    assert (await started.dra.refusal(new, timeout_s=5)).startswith("DeviceInUse: ")
     assert set(started.recorded_claims()) == {orphan.uid}
     directory.rmdir()
-    assert not (await answer(started, new, timeout_s=5)).error
+    assert not await started.dra.refusal(new, timeout_s=5)
 
 
 async def test_nothing_is_released_while_the_kubelets_own_record_cannot_be_read(
@@ -102,13 +102,13 @@ async def test_nothing_is_released_while_the_kubelets_own_record_cannot_be_read(
     started.delete_claim(orphan)
     for damage in (b"", b'{"Data":"{}","Checksum":1}', b"\xff\x00"):
         kubelet.path.write_bytes(damage)
-        assert (await answer(started, new, timeout_s=4)).error.startswith("DeviceInUse: ")
+        assert (await started.dra.refusal(new)).startswith("DeviceInUse: ")
     kubelet.path.unlink()
-    assert (await answer(started, new, timeout_s=4)).error.startswith("DeviceInUse: ")
+    assert (await started.dra.refusal(new)).startswith("DeviceInUse: ")
     assert "it is not known whether a pod still uses it" in started.process.log.read_text()
     assert set(started.recorded_claims()) == {orphan.uid}
     kubelet.write()
-    assert not (await answer(started, new, timeout_s=5)).error
+    assert not await started.dra.refusal(new, timeout_s=5)
 
 
 async def test_a_claim_that_was_allocated_to_something_else_holds_nothing_back(
@@ -120,7 +120,7 @@ async def test_a_claim_that_was_allocated_to_something_else_holds_nothing_back(
     found = started.server.request("GET", f"{plugin.CLAIMS}/{claim.name}")
     found["status"] = {}
     started.server.request("PUT", f"{plugin.CLAIMS}/{claim.name}/status", found)
-    assert not (await answer(started, new, timeout_s=6)).error
+    assert not await started.dra.refusal(new, timeout_s=6)
     assert set(started.recorded_claims()) == {new.uid}
 
 
@@ -129,7 +129,7 @@ async def test_a_claim_that_still_exists_keeps_its_gpu_whatever_the_kubelet_says
 ) -> None:
     holder, new = started.create_claim("gpu-0"), started.create_claim("gpu-0")
     await answer(started, holder)
-    assert (await answer(started, new, timeout_s=5)).error.startswith("DeviceInUse: ")
+    assert (await started.dra.refusal(new, timeout_s=5)).startswith("DeviceInUse: ")
     assert set(started.recorded_claims()) == {holder.uid}
 
 
@@ -144,7 +144,7 @@ async def test_an_answer_that_is_not_the_api_servers_releases_nothing(
         of_holder = rf".*resourceclaims/{holder.name}"
         for status in (404, 403, 500):
             with proxy.inject(of_holder, status=status, body="a proxy's page") as spoilage:
-                assert (await answer(rig, new, timeout_s=4)).error.startswith("DeviceInUse: ")
+                assert (await rig.dra.refusal(new)).startswith("DeviceInUse: ")
                 assert spoilage.hits
         assert set(rig.recorded_claims()) == {holder.uid}
 
