@@ -12,6 +12,7 @@ what it tests as it is now: the files below its paths, committed.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -77,14 +78,15 @@ def run(part: Part) -> Result | None:
     before = tree(part)
     commit = _git("rev-parse", "HEAD").strip()
     started, began = datetime.now(UTC), time.monotonic()
-    process = subprocess.Popen(part.command, cwd=ROOT)
+    # In a process group of its own, because make passes no SIGINT on to what it runs.
+    process = subprocess.Popen(part.command, cwd=ROOT, start_new_session=True)
     is_interrupted = False
 
-    def interrupt(number: int, _: object) -> None:
+    def interrupt(_: int, __: object) -> None:
         nonlocal is_interrupted
         is_interrupted = True
-        if number == signal.SIGTERM:  # a terminal sends SIGINT to the part itself
-            process.send_signal(signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
 
     former = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
     status = process.wait()

@@ -121,8 +121,8 @@ def _run(
     def interrupt(*_: object) -> None:
         running.interrupt()
 
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGINT, lambda *_: running.stop())  # a terminal interrupts pytest, too
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     with runner.busy_processes(busy):
         running.run(record)
 

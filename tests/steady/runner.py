@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -77,11 +78,7 @@ class Runner:
         self._is_stopping = True
         for process in tuple(self._running):
             with contextlib.suppress(ProcessLookupError):
-                process.send_signal(2)
-
-    def stop(self) -> None:
-        """Begin no other unit."""
-        self._is_stopping = True
+                os.killpg(process.pid, signal.SIGINT)
 
     def _lane(self, number: int, record: Callable[[Unit, UnitResult, Report], None]) -> None:
         while unit := self._take(is_alone=False):
@@ -117,6 +114,7 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
             self._running.add(process)
             status = process.wait()

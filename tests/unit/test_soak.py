@@ -1,6 +1,7 @@
 """Which parts of a soak are due."""
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,9 @@ def test_a_part_that_runs_is_recorded() -> None:
     assert result is not None
     assert not result.passed
     assert result.seconds < 60
+
+
+def test_a_part_that_is_interrupted_is_not_recorded() -> None:
+    """What it has started gets the signal, too, and ends."""
+    script = f"(sleep 0.5; kill -TERM {os.getpid()}) & sleep 60; true"
+    assert command.run(dataclasses.replace(PART, command=("sh", "-c", script))) is None
