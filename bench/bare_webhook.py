@@ -32,7 +32,15 @@ async def main(certificate: str, key: str, port: str) -> None:
     tls = TlsKeyPair("VersionTLS12", lambda: datetime.now(UTC))
     tls.use(key_pair.parse(*pem, datetime.now(UTC)))
     limits = Limits(8 << 20)
-    async with server.serve("127.0.0.1", int(port), tls.context, respond, limits, lambda: None):
+    async with server.serve(
+        "127.0.0.1",
+        int(port),
+        tls.context,
+        respond,
+        limits,
+        on_failure=lambda: None,
+        on_dropped=lambda _server, _why: None,
+    ):
         await asyncio.Event().wait()
 
 

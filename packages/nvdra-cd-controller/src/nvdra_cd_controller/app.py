@@ -96,12 +96,21 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         metrics.register_gauges(report.domain_statuses, report.queue_counts)
         await enter(
             servers.serve_public(
-                settings.http_endpoint, report.checks(), metrics.registry, settings.metrics_path
+                settings.http_endpoint,
+                report.checks(),
+                metrics.registry,
+                settings.metrics_path,
+                metrics.process.connection_dropped,
             )
         )
         await enter(
             servers.serve_debug(
-                settings.debug_endpoint, telemetry.recorder, logging, clock, report.document
+                settings.debug_endpoint,
+                telemetry.recorder,
+                logging,
+                clock,
+                report.document,
+                metrics.process.connection_dropped,
             )
         )
         async with _hold_lease(lease, stop) as is_over:

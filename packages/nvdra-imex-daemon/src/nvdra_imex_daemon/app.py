@@ -104,11 +104,22 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             check, status = _check_without_fabric, partial(status_report.identity, settings)
         await enter(
             servers.serve_public(
-                settings.http_endpoint, {"imex": check}, metrics.registry, settings.metrics_path
+                settings.http_endpoint,
+                {"imex": check},
+                metrics.registry,
+                settings.metrics_path,
+                metrics.connection_dropped,
             )
         )
         await enter(
-            servers.serve_debug(settings.debug_endpoint, telemetry.recorder, logging, clock, status)
+            servers.serve_debug(
+                settings.debug_endpoint,
+                telemetry.recorder,
+                logging,
+                clock,
+                status,
+                metrics.connection_dropped,
+            )
         )
         spans.record("start daemon", began)
         await stop.wait()

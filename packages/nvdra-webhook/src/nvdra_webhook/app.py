@@ -59,7 +59,11 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         await enter(
             servers.serve_public(
-                settings.http_endpoint, ready, metrics.registry, settings.metrics_path
+                settings.http_endpoint,
+                ready,
+                metrics.registry,
+                settings.metrics_path,
+                metrics.process.connection_dropped,
             )
         )
         names: Callable[[], ClusterNames] = ClusterNames
@@ -85,6 +89,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 logging,
                 clock,
                 lambda: _status(tls, names()),
+                metrics.process.connection_dropped,
             )
         )
         gates = settings.feature_gates.without(UNAVAILABLE_FEATURES)
@@ -98,6 +103,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 endpoints.respond,
                 limits,
                 metrics.internal_error,
+                metrics.process.connection_dropped,
             )
         )
         await stop.wait()

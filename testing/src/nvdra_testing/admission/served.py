@@ -104,6 +104,7 @@ async def serving(
             endpoints.respond,
             limits or Limits(8 << 20),
             metrics.internal_error,
+            metrics.process.connection_dropped,
         ) as address,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusted)) as client,
     ):

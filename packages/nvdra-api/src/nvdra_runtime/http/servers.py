@@ -10,6 +10,7 @@ from types import MappingProxyType
 from prometheus_client import CollectorRegistry
 
 from nvdra_runtime.http import debug_endpoint, listener, metrics_endpoint, probes
+from nvdra_runtime.http.connections import OnDropped
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.telemetry.logs import ConfiguredLogging
 from nvdra_runtime.telemetry.recent_traces.recorder import TraceRecorder
@@ -21,6 +22,7 @@ async def serve_public(
     ready: Mapping[str, probes.Check],
     registry: CollectorRegistry,
     metrics_path: str,
+    on_dropped: OnDropped,
 ) -> AsyncIterator[None]:
     """Serve probes and metrics. Neither names any object.
 
@@ -29,6 +31,7 @@ async def serve_public(
         ready: The checks of `/readyz`.
         registry: The metrics.
         metrics_path: Path of the metrics; empty disables them.
+        on_dropped: Called for each connection that is closed too early for its client.
     """
     if not endpoint:
         yield
@@ -36,7 +39,7 @@ async def serve_public(
     routes = [*probes.routes(alive={}, ready=ready)]
     if metrics_path:
         routes.append(metrics_endpoint.route(registry, metrics_path))
-    async with listener.listen(endpoint, routes):
+    async with listener.listen(endpoint, routes, name="http", on_dropped=on_dropped):
         yield
 
 
@@ -47,6 +50,7 @@ async def serve_debug(
     logging: ConfiguredLogging,
     clock: Clock,
     status: debug_endpoint.StatusSource,
+    on_dropped: OnDropped,
     actions: Mapping[str, debug_endpoint.Action] = MappingProxyType({}),
 ) -> AsyncIterator[None]:
     """Serve the debug pages. `endpoint` is on the loopback; empty disables the server."""
@@ -54,5 +58,5 @@ async def serve_debug(
         yield
         return
     routes = debug_endpoint.routes(recorder, logging, clock, status, actions)
-    async with listener.listen(endpoint, routes):
+    async with listener.listen(endpoint, routes, name="debug", on_dropped=on_dropped):
         yield

@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from nvdra_runtime.http import servers
+from nvdra_runtime.http.connections import OnDropped
 from nvdra_runtime.http.debug_endpoint import Action, StatusSource
 from nvdra_runtime.http.probes import Check
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
@@ -23,12 +24,14 @@ class HttpPages:
         self,
         settings: PluginSettings,
         registry: CollectorRegistry,
+        on_dropped: OnDropped,
         recorder: TraceRecorder,
         logging: ConfiguredLogging,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._registry = registry
+        self._on_dropped = on_dropped
         self._recorder = recorder
         self._logging = logging
         self._clock = clock
@@ -65,7 +68,11 @@ class HttpPages:
         settings, enter = self._settings, self._servers.enter_async_context
         await enter(
             servers.serve_public(
-                settings.http_endpoint, self._checks, self._registry, settings.metrics_path
+                settings.http_endpoint,
+                self._checks,
+                self._registry,
+                settings.metrics_path,
+                self._on_dropped,
             )
         )
         await enter(
@@ -75,6 +82,7 @@ class HttpPages:
                 self._logging,
                 self._clock,
                 self._current_status,
+                self._on_dropped,
                 self._actions,
             )
         )

@@ -146,7 +146,16 @@ async def open_context(
         )
         events = await enter(EventRecorder(api, program.name, node, clock.now).running())
         pages = await enter(
-            aclosing(HttpPages(settings, metrics.registry, telemetry.recorder, logging, clock))
+            aclosing(
+                HttpPages(
+                    settings,
+                    metrics.registry,
+                    metrics.connection_dropped,
+                    telemetry.recorder,
+                    logging,
+                    clock,
+                )
+            )
         )
         tasks = await enter(TaskGroup())
         observe_nvml = partial(_record_nvml_call, telemetry)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from nvdra_api.errors import DriverError
 
-from nvdra_runtime.process import stack_dump
+from nvdra_runtime.process import open_files, stack_dump
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Each stops the process gracefully, as in the reference driver. As PID 1 none of them has a
@@ -26,8 +26,9 @@ def run(
 ) -> int:
     """Run `main` until it returns; SIGTERM, SIGINT, SIGHUP and SIGQUIT set its event.
 
-    SIGUSR2 dumps the stacks of all threads and tasks (`stack_dump`). The garbage collector leaves
-    alone what there is before; a caller may disable it while it imports.
+    The soft limit of open files is raised. SIGUSR2 dumps the stacks of all threads and tasks
+    (`stack_dump`). The garbage collector leaves alone what there is before; a caller may disable it
+    while it imports.
 
     Args:
         main: The program.
@@ -37,6 +38,7 @@ def run(
         The exit code: 0, or 1 if `main` raised. In that case stderr ends with an `Error: …` line
         for each cause, after the stack trace of each cause that is a bug.
     """
+    open_files.raise_soft_limit()
     stack_dump.install_signal_handler()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # What imports have made stays: to look through it again and again would stop all calls for the

@@ -82,6 +82,7 @@ DEVICE_HEALTH_EVENTS: Final = "nvdra_device_health_events"
 API_REQUESTS_SECONDS: Final = "nvdra_api_requests_seconds"
 WATCH_RESTARTS: Final = "nvdra_watch_restarts"
 SPANS_DROPPED: Final = "nvdra_spans_dropped"
+CONNECTIONS_DROPPED: Final = "nvdra_connections_dropped"
 IMEX_RESTARTS: Final = "nvdra_imex_restarts"
 IMEX_PEERS: Final = "nvdra_imex_peers"
 
@@ -129,6 +130,7 @@ LABEL_STATUS: Final = "status"
 LABEL_PHASE: Final = "phase"
 LABEL_VERSION: Final = "version"
 LABEL_VERDICT: Final = "verdict"
+LABEL_SERVER: Final = "server"
 LABEL_ERROR_TYPE: Final = "error_type"
 
 # Operations on a claim: names of spans and values of the label `operation`.

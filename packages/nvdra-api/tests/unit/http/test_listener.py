@@ -1,7 +1,10 @@
 """Probes and metrics on the pod's port, and what a wrong address or path is told."""
 
+import asyncio
+import contextlib
 import json
 import re
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -125,3 +128,35 @@ async def test_whoever_asks_for_something_else_is_told_what_there_is(ask: Ask) -
         "POST /livez does not exist. The endpoints are:\n"
         "  GET /healthz\n  GET /metrics\n  GET /readyz\n",
     )
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET /healthz HTTP/1.1\r\nHost:"])
+async def test_a_client_that_does_not_finish_a_request_is_left_soon(sent: bytes) -> None:
+    dropped: list[tuple[str, str]] = []
+    routes = probes.routes(alive={}, ready={})
+    async with listener.listen(
+        LOOPBACK, routes, on_dropped=lambda *what: dropped.append(what), request_s=0.05
+    ) as address:
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(sent)
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionResetError):
+                while await reader.read(1000):
+                    pass
+        writer.close()
+    assert dropped == ([("http", "time")] if sent else [])
+
+
+async def test_a_newcomer_is_answered_although_many_are_connected(ask: Ask) -> None:
+    routes = probes.routes(alive={}, ready={})
+    async with listener.listen(LOOPBACK, routes) as address:
+        host, port = address.split(":")
+        with contextlib.ExitStack() as stack:
+            many = [
+                stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+                for _ in range(listener.MAX_CONNECTIONS + 20)
+            ]
+            assert (await ask(address, "/healthz")).text == "ok"
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.to_thread(many[0].recv, 1) == b""

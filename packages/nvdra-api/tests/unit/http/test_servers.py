@@ -15,6 +15,10 @@ from prometheus_client import CollectorRegistry, Counter
 Ask = Callable[..., Awaitable[Any]]
 
 
+def ignore(server: str, reason: str) -> None:
+    """No connection is counted here."""
+
+
 async def test_the_public_server_has_probes_and_metrics_and_no_debug_pages(ask: Ask) -> None:
     registry = CollectorRegistry()
     Counter("calls", "Calls.", registry=registry)
@@ -22,7 +26,7 @@ async def test_the_public_server_has_probes_and_metrics_and_no_debug_pages(ask: 
     checks: dict[str, probes.Check] = {"disk": lambda: problems.get("disk")}
     (port,) = ports.free_ports(1)
     address = f"127.0.0.1:{port}"
-    async with servers.serve_public(address, checks, registry, "/numbers"):
+    async with servers.serve_public(address, checks, registry, "/numbers", ignore):
         assert (await ask(address, "/healthz")).status == 200
         assert (await ask(address, "/readyz")).status == 503
         problems.clear()
@@ -37,7 +41,7 @@ async def test_the_debug_server_has_traces_and_status(ask: Ask) -> None:
     address = f"127.0.0.1:{port}"
     try:
         async with servers.serve_debug(
-            address, TraceRecorder(), logging, SystemClock(), lambda: {"devices": 8}
+            address, TraceRecorder(), logging, SystemClock(), lambda: {"devices": 8}, ignore
         ):
             assert '"devices": 8' in (await ask(address, "/debug/status")).text
             assert (await ask(address, "/debug/traces")).text == "[]\n"
@@ -47,5 +51,5 @@ async def test_the_debug_server_has_traces_and_status(ask: Ask) -> None:
 
 
 async def test_an_empty_address_disables_a_server() -> None:
-    async with servers.serve_public("", {}, CollectorRegistry(), "/metrics"):
+    async with servers.serve_public("", {}, CollectorRegistry(), "/metrics", ignore):
         pass

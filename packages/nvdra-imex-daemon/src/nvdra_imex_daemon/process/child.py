@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
+from nvdra_runtime.process import open_files
 
 _NOT_EXECUTABLE: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOEXEC)
 
@@ -55,6 +56,7 @@ class ChildProcess:
             )
         except OSError as error:
             raise _start_failure(argv[0], error) from error
+        open_files.restore_soft_limit(process.pid)
         assert process.stdout is not None
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(

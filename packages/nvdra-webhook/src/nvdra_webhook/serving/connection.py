@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import Final, cast
 
 import httptools
+from nvdra_runtime.http.connections import Client, Connections
 from nvdra_runtime.telemetry import logs
 
 from nvdra_webhook.serving.exchange import HttpRequest, HttpResponse, Respond
@@ -45,8 +46,8 @@ class Limits:
     idle_s: float = 60.0
 
 
-class Connection(asyncio.Protocol):
-    """One client. `server.Server` looks at `deadline` once a second."""
+class Connection(Client):
+    """One client, for `Connections`."""
 
     def __init__(
         self,
@@ -54,8 +55,7 @@ class Connection(asyncio.Protocol):
         limits: Limits,
         clock: Callable[[], float],
         on_failure: Callable[[], None],
-        on_open: Callable[["Connection"], bool],
-        on_closed: Callable[["Connection"], None],
+        connections: "Connections[Connection]",
     ) -> None:
         """Wait for the connection.
 
@@ -64,35 +64,30 @@ class Connection(asyncio.Protocol):
             limits: What the client may do.
             clock: Monotonic seconds.
             on_failure: Called for each request that was answered with 500.
-            on_open: Called with this connection when it is open; false means to close it.
-            on_closed: Called with this connection at its end.
+            connections: All connections of the server.
         """
+        now = clock()
+        super().__init__(now, now + limits.header_s)
         self._respond = respond
         self._limits = limits
         self._clock = clock
         self._on_failure = on_failure
-        self._on_open = on_open
-        self._on_closed = on_closed
-        self._transport: asyncio.Transport | None = None
+        self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
         self._is_closing = False
         self._is_draining = False
         self._is_paused = False
         self._reset()
-        self.deadline = clock() + limits.header_s
-        self.is_idle = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The TLS handshake is done."""
-        self._transport = cast("asyncio.Transport", transport)
-        if not self._on_open(self):
-            self._transport.abort()
+        self.transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         del exc
-        self._transport = None
-        self._on_closed(self)
+        self.transport = None
+        self._connections.discard(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came in. The parser calls the methods `on_…` below."""
@@ -107,14 +102,16 @@ class Connection(asyncio.Protocol):
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, _INTERNAL)
         except httptools.HttpParserError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not HTTP/1.1: {error}")
+        if self._received != self.held_bytes:
+            self._connections.hold(self, self._received)
 
     def eof_received(self) -> None:
         """The client sends no more; what it has sent completely is answered already."""
 
     def pause_writing(self) -> None:
         """The client does not read: accept no more requests from it until it does."""
-        if self._transport is not None:
-            self._transport.pause_reading()
+        if self.transport is not None:
+            self.transport.pause_reading()
             self._is_paused = True
             self.is_idle = False
             self.deadline = self._clock() + self._limits.write_s
@@ -122,18 +119,25 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has read."""
         self._is_paused = False
-        if self._transport is not None and not self._is_closing:
-            self._transport.resume_reading()
+        if self.transport is not None and not self._is_closing:
+            self.transport.resume_reading()
             self._wait_for_request()
 
     def end_of_time(self) -> None:
         """The deadline has passed: say so if a request is half received, and close."""
-        if self._transport is None:
+        if self.transport is None:
             return
-        if self.is_idle or self._is_closing or self._transport.get_write_buffer_size():
-            self._transport.abort()
+        if self.is_idle or self._is_closing or self.transport.get_write_buffer_size():
+            self.transport.abort()
         else:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, "the request did not arrive in time")
+
+    def refuse_bytes(self) -> None:
+        """Too many bytes of requests wait, of which these have waited longest."""
+        self._refuse(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "the requests that have not arrived completely are too large together",
+        )
 
     def drain(self) -> None:
         """Close as soon as no request is half received."""
@@ -144,7 +148,8 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         self.is_idle = False
-        self.deadline = self._clock() + self._limits.header_s
+        self.since = self._clock()
+        self.deadline = self.since + self._limits.header_s
 
     def on_url(self, url: bytes) -> None:
         """A part of the target of a request."""
@@ -212,7 +217,8 @@ class Connection(asyncio.Protocol):
 
     def _wait_for_request(self) -> None:
         self.is_idle = True
-        self.deadline = self._clock() + self._limits.idle_s
+        self.since = self._clock()
+        self.deadline = self.since + self._limits.idle_s
         if self._is_draining:
             self._close()
 
@@ -251,11 +257,11 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
+        if self.transport is not None:
+            self.transport.write(data)
 
     def _close(self) -> None:
         self._is_closing = True
         self.deadline = self._clock() + self._limits.write_s
-        if self._transport is not None:
-            self._transport.close()
+        if self.transport is not None:
+            self.transport.close()

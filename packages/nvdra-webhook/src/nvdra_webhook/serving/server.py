@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
-from nvdra_runtime.process import background_tasks
+from nvdra_runtime.http import acceptor
+from nvdra_runtime.http.connections import Connections, OnDropped
 from nvdra_runtime.telemetry import logs
 
 from nvdra_webhook.serving.connection import Connection, Limits
@@ -19,66 +20,11 @@ from nvdra_webhook.serving.exchange import Respond
 
 LOG: Final = logs.logger(__name__)
 
-MAX_CONNECTIONS: Final = 1024
-"""An API server keeps a few. With more than this, memory for bodies would have no bound."""
-
-_HANDSHAKE_S: Final = 5.0
-_SWEEP_S: Final = 1.0
-
-
-class Server:
-    """All connections of one listener. `serve` creates it."""
-
-    def __init__(self, respond: Respond, limits: Limits, on_failure: Callable[[], None]) -> None:
-        self._respond = respond
-        self._limits = limits
-        self._on_failure = on_failure
-        self._connections: set[Connection] = set()
-        self._on_empty: asyncio.Event | None = None
-
-    def connection(self) -> Connection:
-        """A connection that waits for its client."""
-        clock = asyncio.get_running_loop().time
-        return Connection(
-            self._respond,
-            self._limits,
-            clock,
-            self._on_failure,
-            self._open,
-            self._closed,
-        )
-
-    async def close_late_connections(self) -> None:
-        """Close those that are too slow or idle for too long. Run until cancelled."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            now = clock()
-            for each in [one for one in self._connections if one.deadline <= now]:
-                each.end_of_time()
-
-    async def drain(self, timeout_s: float) -> None:
-        """Close idle connections at once, others after their request; all after the timeout."""
-        for each in list(self._connections):
-            each.drain()
-        self._on_empty = asyncio.Event()
-        if self._connections:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._on_empty.wait()
-        for each in list(self._connections):
-            each.end_of_time()
-
-    def _closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        if self._on_empty is not None and not self._connections:
-            self._on_empty.set()
-
-    def _open(self, connection: Connection) -> bool:
-        if len(self._connections) >= MAX_CONNECTIONS:
-            return False
-        self._connections.add(connection)
-        return True
+MAX_CONNECTIONS: Final = 512
+"""An API server opens as many as it has requests at once. An idle one costs 130 KB of memory, most
+of it TLS's."""
+MAX_BYTES: Final = 32 << 20
+"""Of requests that have not arrived completely. The largest is 8 MiB, a usual one 4 KB."""
 
 
 @asynccontextmanager
@@ -89,6 +35,7 @@ async def serve(
     respond: Respond,
     limits: Limits,
     on_failure: Callable[[], None],
+    on_dropped: OnDropped,
 ) -> AsyncIterator[str]:
     """Serve HTTPS while the block runs. Yields `host:port`; port 0 selects a free one.
 
@@ -101,25 +48,34 @@ async def serve(
         respond: Answers requests.
         limits: What clients may do.
         on_failure: Called for each request that was answered with 500.
+        on_dropped: Called for each connection that was closed too early for its client.
 
     Raises:
         OSError: The address cannot be used.
     """
-    server = Server(respond, limits, on_failure)
-    listener = await asyncio.get_running_loop().create_server(
-        server.connection,
-        host or None,
-        port,
-        ssl=context,
-        ssl_handshake_timeout=_HANDSHAKE_S,
-        backlog=1024,
+    clock = asyncio.get_running_loop().time
+    connections: Connections[Connection] = Connections(
+        "https", MAX_CONNECTIONS, MAX_BYTES, on_dropped
     )
-    name = listener.sockets[0].getsockname()
-    shown = f"{name[0]}:{name[1]}"
-    LOG.info("Listening for HTTPS", address=shown)
+
+    def connection() -> Connection:
+        return Connection(respond, limits, clock, on_failure, connections)
+
     try:
-        async with background_tasks.running(late_connections=server.close_late_connections()):
+        async with acceptor.accept(host or None, port, connection, connections, context) as bound:
+            shown = f"{bound[0]}:{bound[1]}"
+            LOG.info("Listening for HTTPS", address=shown)
             yield shown
     finally:
-        listener.close()
-        await server.drain(limits.body_s)
+        await _drain(connections, limits.body_s)
+
+
+async def _drain(connections: Connections[Connection], timeout_s: float) -> None:
+    """Close idle connections at once, others after their request; all after the timeout."""
+    for client in connections.clients():
+        client.drain()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await connections.wait_until_empty()
+    for client in connections.clients():
+        client.end_of_time()

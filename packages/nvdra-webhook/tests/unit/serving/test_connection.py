@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from nvdra_api.gates import FeatureGates
+from nvdra_runtime.http.connections import Connections
 from nvdra_testing.admission import config_corpus, reviews
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.endpoints import VALIDATE_PATH, Endpoints
@@ -17,6 +18,11 @@ from nvdra_webhook.serving.connection import MAX_HEADER_BYTES, Connection, Limit
 from nvdra_webhook.serving.exchange import HttpRequest, HttpResponse, Respond
 
 LIMITS = Limits(max_body_bytes=100_000)
+MAX_BYTES = 150_000
+
+
+def some_connections() -> Connections[Connection]:
+    return Connections("https", 100, MAX_BYTES, lambda _server, _why: None)
 
 
 class Wire(asyncio.Transport):
@@ -50,7 +56,11 @@ class Wire(asyncio.Transport):
 class Client:
     """One connection, its clock, and what came back."""
 
-    def __init__(self, respond: Respond | None = None) -> None:
+    def __init__(
+        self,
+        respond: Respond | None = None,
+        connections: "Connections[Connection] | None" = None,
+    ) -> None:
         self.now = 0.0
         self.failures = 0
         self.wire = Wire()
@@ -61,8 +71,7 @@ class Client:
             LIMITS,
             lambda: self.now,
             self._failed,
-            lambda _: True,
-            lambda _: None,
+            some_connections() if connections is None else connections,
         )
         self.connection.connection_made(self.wire)
 
@@ -274,3 +283,38 @@ def test_a_client_that_asks_before_it_sends_is_told_to_go_on() -> None:
     assert client.wire.sent == b"HTTP/1.1 100 Continue\r\n\r\n"
     client.wire.sent = b""
     assert client.send(body)[0][0] == 200
+
+
+def test_bodies_that_are_too_large_together_cost_the_one_that_has_waited_longest() -> None:
+    connections = some_connections()
+    first, second, third = (Client(connections=connections) for _ in range(3))
+    for now, client in enumerate((first, second, third)):
+        connections.add(client.connection)
+        client.now = now
+    half = post(b"x" * 99_000)[:60_000]
+    second.send(half)
+    third.send(half)
+    ((status, _),) = first.send(half)
+    assert status == 503
+    assert first.wire.is_closed
+    assert first.connection.held_bytes == 0
+    assert not second.wire.sent
+    assert not third.wire.sent
+
+
+def test_a_review_is_answered_however_much_waits() -> None:
+    connections = some_connections()
+    slow = [Client(connections=connections) for _ in range(20)]
+    honest = Client(connections=connections)
+    honest.now = 1.0
+    for client in (*slow, honest):
+        connections.add(client.connection)
+    for client in slow:
+        client.send(post(b"x" * 99_000)[:60_000])
+    rest = post(GOOD)
+    while rest:
+        answers = honest.send(rest[:100])
+        rest = rest[100:]
+    assert [status for status, _ in answers] == [200]
+    assert sum(client.connection.held_bytes for client in slow) <= MAX_BYTES
+    assert honest.connection.held_bytes == 0

@@ -39,6 +39,10 @@ class PluginMetrics:
         """The registry that `/metrics` serves."""
         return self._process.registry
 
+    def connection_dropped(self, server: str, reason: str) -> None:
+        """A server closed a connection: connections, bytes, open_files, time."""
+        self._process.connection_dropped(server, reason)
+
     def operation_started(self, operation: str) -> None:
         """An operation on a claim has started."""
         self._process.operation_started(operation)

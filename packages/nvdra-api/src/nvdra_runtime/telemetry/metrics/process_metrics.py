@@ -92,6 +92,12 @@ class ProcessMetrics:
             "Spans that were meant for a collector and did not reach it.",
             keys.LABEL_REASON,
         )
+        self._connections_dropped = self._counter(
+            keys.CONNECTIONS_DROPPED,
+            "Connections of clients that were too many, too slow, or sent too much at once.",
+            keys.LABEL_SERVER,
+            keys.LABEL_REASON,
+        )
         ProcessCollector(registry=self._registry)
 
     @property
@@ -127,6 +133,10 @@ class ProcessMetrics:
     def spans_dropped(self, reason: str, count: int = 1) -> None:
         """Spans were dropped before export: queue_full, export_failed, shutdown."""
         self._spans_dropped(reason).inc(count)
+
+    def connection_dropped(self, server: str, reason: str) -> None:
+        """A server closed a connection: connections, bytes, open_files, time."""
+        self._connections_dropped(server, reason).inc()
 
     def _histogram(
         self, name: str, text: str, *labels: str, buckets: tuple[float, ...]
