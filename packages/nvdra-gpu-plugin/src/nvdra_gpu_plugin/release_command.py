@@ -4,7 +4,6 @@ Each is a separate process, which asks the running plugin over its debug endpoin
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -121,11 +120,11 @@ def _ask(endpoint: str, path: str, document: Mapping[str, Any]) -> int:
             _PROGRAM, endpoint, "POST", path, _TIMEOUT_S, json.dumps(document)
         )
     except Unreachable as error:
-        sys.stderr.write(f"Error: {error}\n")
+        output.print_error(f"Error: {error}")
         return 1
     text = answer.body.decode(errors="replace")
     if answer.code != HTTPStatus.OK:
-        sys.stderr.write(f"Error: {text}")
+        output.print_error(f"Error: {text.rstrip()}")
         return 1
     output.print_or_exit(f"{json.loads(text)['text']}\n")
     return 0

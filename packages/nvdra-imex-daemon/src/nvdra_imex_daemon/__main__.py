@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from nvdra_runtime.process import output
 from nvdra_runtime.settings import loader as process_settings
 
 from nvdra_imex_daemon.__about__ import __version__
@@ -42,8 +43,9 @@ def main() -> None:
     if not command:
         problems = [f"a command is missing: {' or '.join(COMMANDS)}, after the flags"]
     if problems:
-        sys.stderr.writelines(f"Error: {problem}\n" for problem in problems)
-        sys.stderr.write(f"{PROGRAM} --help describes every flag.\n")
+        for problem in problems:
+            output.print_error(f"Error: {problem}")
+        output.print_error(f"{PROGRAM} --help describes every flag.")
         sys.exit(1)
     _run(settings)
 

@@ -4,9 +4,9 @@ Source: docs/reference/imex.md, "The check command".
 """
 
 import asyncio
-import sys
 
 from nvdra_api.errors import DriverError
+from nvdra_runtime.process import output
 
 from nvdra_imex_daemon.process import imex_query
 from nvdra_imex_daemon.settings import Settings
@@ -15,13 +15,13 @@ from nvdra_imex_daemon.settings import Settings
 def main(settings: Settings) -> int:
     """Ask once. Returns the exit code: 0 if IMEX is READY or not needed on this node, else 1."""
     if not settings.cliqueid:
-        sys.stdout.write("check succeeded (noop, clique ID is empty)\n")
+        output.print_or_exit("check succeeded (noop, clique ID is empty)\n")
         return 0
     try:
         reason = asyncio.run(imex_query.query_status(settings.config_path))
     except DriverError as error:
         reason = str(error)
     if reason:
-        sys.stderr.write(f"Error: not ready: {reason}\n")
+        output.print_error(f"Error: not ready: {reason}")
         return 1
     return 0

@@ -3,11 +3,12 @@
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from nvdra_api import terminal_text
 
 from nvdra_migrate import migration, report
 from nvdra_migrate.__about__ import __version__
@@ -60,15 +61,27 @@ def run(argv: Sequence[str]) -> int:
     except (OSError, TypeError, UnicodeError, yaml.YAMLError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         name = "standard input" if given.file == STANDARD_INPUT else given.file
-        sys.stderr.write(f"error: {name}: {' '.join(str(reason).split())}\n")
+        _print_error(f"error: {name}: {' '.join(str(reason).split())}\n")
         return EXIT_USAGE
     result = migration.migrate(values)
     if given.json:
         sys.stdout.write(f"{json.dumps(report.document(result), indent=2)}\n")
     else:
-        sys.stdout.write(yaml.safe_dump(result.values, sort_keys=False, allow_unicode=True))
-        sys.stderr.write(report.table(result, shows_all=given.all))
+        sys.stdout.write(_yaml(result.values))
+        _print_error(report.table(result, shows_all=given.all))
     return EXIT_COMPLETE if result.is_complete else EXIT_INCOMPLETE
+
+
+def _print_error(text: str) -> None:
+    sys.stderr.write(terminal_text.lines(text))
+
+
+def _yaml(values: Mapping[str, Any]) -> str:
+    """The values, readable, and with escapes where a terminal would not show what is there."""
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    if terminal_text.lines(text) == text:
+        return text
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=False)
 
 
 def _read(file: str) -> dict[str, Any]:

@@ -4,12 +4,13 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from nvdra_runtime.http import acceptor
+from nvdra_runtime.http import acceptor, responses
 from nvdra_runtime.http.connections import Client, Connections, OnDropped
 from nvdra_runtime.telemetry import logs
 
@@ -185,6 +186,6 @@ def _not_found_handler(routes: Sequence[web.RouteDef]) -> Handler:
 
     async def missing(request: web.Request) -> web.Response:
         text = f"{request.method} {request.path} does not exist. The endpoints are:\n{listing}"
-        return web.Response(status=404, text=text)
+        return responses.of_text(text, HTTPStatus.NOT_FOUND)
 
     return missing

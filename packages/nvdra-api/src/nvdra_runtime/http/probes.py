@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from nvdra_api import terminal_text
+
+from nvdra_runtime.http import responses
 
 
 class PassingRemark(str):
@@ -41,10 +44,10 @@ def _probe(name: str, checks: Mapping[str, Check]) -> Handler:
         is_passed = not any(map(is_failure, results.values()))
         status = 200 if is_passed else 503
         if "application/json" in request.headers.get("Accept", ""):
-            return web.json_response({"ok": is_passed, "checks": results}, status=status)
+            return responses.of_document({"ok": is_passed, "checks": results}, status)
         if is_passed and "verbose" not in request.query:
-            return web.Response(text="ok")
-        return web.Response(status=status, text=listing(name, results, is_passed=is_passed))
+            return responses.of_text("ok")
+        return responses.of_text(listing(name, results, is_passed=is_passed), status)
 
     return probe
 
@@ -53,7 +56,7 @@ def listing(name: str, results: Mapping[str, str | None], *, is_passed: bool) ->
     """One line for each check and one for all, as the API server's probes with `?verbose`."""
     lines = [_line(check, result) for check, result in results.items()]
     verdict = f"{name} check {'passed' if is_passed else 'failed'}"
-    return "\n".join([*lines, verdict, ""])
+    return "\n".join([*map(terminal_text.line, lines), verdict, ""])
 
 
 def _line(check: str, result: str | None) -> str:

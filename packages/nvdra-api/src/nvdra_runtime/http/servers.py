@@ -58,5 +58,11 @@ async def serve_debug(
         yield
         return
     routes = debug_endpoint.routes(recorder, logging, clock, status, actions)
-    async with listener.listen(endpoint, routes, name="debug", on_dropped=on_dropped):
+    async with listener.listen(
+        endpoint,
+        routes,
+        name="debug",
+        on_dropped=on_dropped,
+        middlewares=[debug_endpoint.refuse_other_hosts(listener.parse_address(endpoint)[0])],
+    ):
         yield

@@ -5,12 +5,12 @@ interface, and no files. `status_report` creates this document.
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
 
+from nvdra_api import terminal_text
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nvdra_runtime.kubeletplugin import debug_client
@@ -81,7 +81,7 @@ def main(argv: Sequence[str], program: str, version: str, columns: Columns) -> i
     try:
         status = fetch_status(program, settings.debug_endpoint)
     except Unreachable as error:
-        sys.stderr.write(f"Error: {error}\n")
+        output.print_error(f"Error: {error}")
         return 1
     text = json.dumps(status, indent=2) + "\n" if settings.o == "json" else table(status, columns)
     output.print_or_exit(text)
@@ -113,7 +113,7 @@ def _decoded(endpoint: str, code: int, text: bytes) -> Mapping[str, Any]:
 
 def table(status: Mapping[str, Any], columns: Columns) -> str:
     """The status as text, about 120 columns wide."""
-    return "\n".join(_lines(status, columns)) + "\n"
+    return "\n".join(map(terminal_text.line, _lines(status, columns))) + "\n"
 
 
 def _lines(status: Mapping[str, Any], columns: Columns) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from nvdra_api.errors import DriverError
 
-from nvdra_runtime.process import open_files, stack_dump
+from nvdra_runtime.process import open_files, output, stack_dump
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Each stops the process gracefully, as in the reference driver. As PID 1 none of them has a
@@ -51,8 +51,8 @@ def run(
     except Exception as error:  # noqa: BLE001 - this is where every failure ends
         for cause in _causes(error):
             if not isinstance(cause, DriverError | OSError):
-                traceback.print_exception(cause)
-            sys.stderr.write(f"Error: {_sentence(cause)}\n")
+                output.print_error("".join(traceback.format_exception(cause)).rstrip())
+            output.print_error(f"Error: {_sentence(cause)}")
         return 1
     return 0
 

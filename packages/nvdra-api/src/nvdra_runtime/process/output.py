@@ -3,6 +3,8 @@
 import os
 import sys
 
+from nvdra_api import terminal_text
+
 
 def print_or_exit(text: str) -> None:
     """Print the text and flush it.
@@ -12,15 +14,20 @@ def print_or_exit(text: str) -> None:
             case stderr has the error.
     """
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(terminal_text.lines(text))
         sys.stdout.flush()
     except BrokenPipeError:
         _discard_buffer()
         raise SystemExit(1) from None
     except OSError as error:
         _discard_buffer()
-        sys.stderr.write(f"Error: cannot write the output: {error.strerror}\n")
+        print_error(f"Error: cannot write the output: {error.strerror}")
         raise SystemExit(1) from error
+
+
+def print_error(text: str) -> None:
+    """Print lines to standard error."""
+    sys.stderr.write(f"{terminal_text.lines(text)}\n")
 
 
 def _discard_buffer() -> None:

@@ -72,8 +72,8 @@ def load(
         )
     except SettingsError as error:
         for problem in error.problems:
-            sys.stderr.write(f"Error: {problem}\n")
-        sys.stderr.write(f"{program} --help describes every flag.\n")
+            output.print_error(f"Error: {problem}")
+        output.print_error(f"{program} --help describes every flag.")
         raise SystemExit(1) from error
 
 

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TextIO
 
+from nvdra_api import terminal_text
+
 from nvdra_runtime.process.log_records import FIELDS_ATTRIBUTE, Logger, logger
 from nvdra_runtime.telemetry import keys
 from nvdra_runtime.telemetry.active_span import CURRENT_SPAN
@@ -116,7 +118,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             fixed["stack"] = self.formatException(record.exc_info)
         # `fixed` comes first for the order in the line, and last so that no field can replace it.
-        return _encode({**fixed, **_span_fields(), **_fields(record), **fixed})
+        return terminal_text.line(_encode({**fixed, **_span_fields(), **_fields(record), **fixed}))
 
 
 class TextFormatter(logging.Formatter):
@@ -128,8 +130,9 @@ class TextFormatter(logging.Formatter):
         head = f"{_level(record)[0]}{time} {record.filename}:{record.lineno}] {record.getMessage()}"
         fields = {**_fields(record), **_span_fields()}
         line = " ".join([head, *(f"{key}={_encode(value)}" for key, value in fields.items())])
+        line = terminal_text.line(line)
         if record.exc_info:
-            line = f"{line}\n{self.formatException(record.exc_info)}"
+            line = f"{line}\n{terminal_text.lines(self.formatException(record.exc_info))}"
         return line
 
 

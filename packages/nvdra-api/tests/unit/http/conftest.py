@@ -25,10 +25,17 @@ async def ask() -> AsyncIterator[Ask]:
     async with aiohttp.ClientSession() as session:
 
         async def ask_(
-            address: str, path: str, *, method: str = "GET", accept: str = "*/*", **more: Any
+            address: str,
+            path: str,
+            *,
+            method: str = "GET",
+            accept: str = "*/*",
+            host: str | None = None,
+            **more: Any,
         ) -> Answer:
             url = f"http://{address}{path}"
-            async with session.request(method, url, headers={"Accept": accept}, **more) as answer:
+            headers = {"Accept": accept} if host is None else {"Accept": accept, "Host": host}
+            async with session.request(method, url, headers=headers, **more) as answer:
                 text = await answer.text()
                 return Answer(answer.status, answer.content_type, text, dict(answer.headers))
 

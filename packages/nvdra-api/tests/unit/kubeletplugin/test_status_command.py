@@ -189,3 +189,23 @@ def test_an_address_that_nobody_can_be_asked_at_is_refused(
     assert left.value.code == 1
     told = capsys.readouterr().err
     assert f'--debug-endpoint: "{endpoint}" is not valid: must be host:port' in told
+
+
+HOSTILE = "\x1b[31m\x9b2J\u202e\ud800\tx\nready"
+
+
+def hostile(value: Any, key: str = "") -> Any:
+    """The document with a tenant's text after each text that is not a time."""
+    if isinstance(value, dict):
+        return {name: hostile(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [hostile(inner) for inner in value]
+    is_text = isinstance(value, str) and key not in ("now", "started", "since", "latest")
+    return f"{value}{HOSTILE}" if is_text else value
+
+
+def test_no_text_of_a_tenant_controls_the_terminal_or_adds_a_line() -> None:
+    document = {**STATUS, "problems": {"slices": "a conflict"}, "remarks": {"gpus": "none"}}
+    shown = status_command.table(hostile(document), COLUMNS)
+    assert len(shown.splitlines()) == len(status_command.table(document, COLUMNS).splitlines())
+    assert all(line.isprintable() for line in shown.split("\n"))

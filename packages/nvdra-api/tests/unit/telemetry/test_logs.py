@@ -149,3 +149,22 @@ def test_a_fact_that_json_cannot_say_is_written_as_text(configured: Configured) 
     LOG.info("Found", path=io.StringIO, uid=ClaimRef)
 
     assert "ClaimRef" in lines(stream)[0]["uid"]
+
+
+@pytest.mark.parametrize("format_", LogFormat)
+def test_a_tenants_text_neither_controls_a_terminal_nor_begins_a_line(
+    configured: Configured, format_: LogFormat
+) -> None:
+    _, stream = configured(0, format_)
+    hostile = "\x1b[31m\x9b2J\u202e\ud800\tx\nE0101 ready"
+    LOG.warning(f"Refused {hostile}", reason=hostile)
+    (line,) = stream.getvalue().splitlines()
+    assert line.isprintable()
+    if format_ is LogFormat.JSON:
+        assert json.loads(line)["reason"] == hostile
+
+
+def test_a_stack_trace_does_not_control_a_terminal(configured: Configured) -> None:
+    _, stream = configured(0, LogFormat.TEXT)
+    LOG.failure("Could not", RuntimeError("\x1b[31m\x9b2J\u202e\ud800"))
+    assert all(line.isprintable() for line in stream.getvalue().split("\n"))

@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from nvdra_runtime.node import open_file_lock
+from nvdra_runtime.process import output
 
 from nvdra_gpu_plugin.devices import mps_layout
 
@@ -372,4 +372,4 @@ def _is_limit(answer: str, limit: str) -> bool:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the container's log
+    output.print_error(text)  # the container's log

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple
 
+from nvdra_api import terminal_text
+
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 
@@ -37,7 +39,7 @@ class HttpResponse(NamedTuple):
     @classmethod
     def of_text(cls, status: HTTPStatus, text: str, *headers: tuple[str, str]) -> "HttpResponse":
         """A response with one line of text."""
-        return cls(status, f"{text}\n".encode(), TEXT, headers)
+        return cls(status, f"{terminal_text.lines(text)}\n".encode(), TEXT, headers)
 
 
 Respond = Callable[[HttpRequest], HttpResponse]

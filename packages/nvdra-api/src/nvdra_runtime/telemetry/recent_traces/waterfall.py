@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 
+from nvdra_api import terminal_text
+
 from nvdra_runtime.telemetry.recent_traces import trace_view
 from nvdra_runtime.telemetry.recent_traces.recorder import Trace
 from nvdra_runtime.telemetry.recent_traces.trace_view import Row, Section, TraceSummary
@@ -24,18 +26,18 @@ def render(trace: Trace) -> str:
     parts += [_section(part, shown_failures) for part in trace_view.build_sections(trace)]
     if trace.omitted:
         parts.append([f"{trace.omitted} spans of older attempts are no longer in memory"])
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+    return "\n\n".join("\n".join(map(terminal_text.line, part)) for part in parts) + "\n"
 
 
 def render_section(section: Section) -> str:
     """Render one section of a trace."""
-    return "\n".join(_section(section, set())) + "\n"
+    return "\n".join(map(terminal_text.line, _section(section, set()))) + "\n"
 
 
 def render_index(traces: Sequence[Trace], now: datetime) -> str:
     """Render one line for each trace, in the order given."""
-    lines = [trace_view.summarize(trace) for trace in traces]
-    return "".join(f"{_index_line(line, now)}\n" for line in lines) or "no trace yet\n"
+    lines = [_index_line(trace_view.summarize(trace), now) for trace in traces]
+    return "".join(f"{terminal_text.line(each)}\n" for each in lines) or "no trace yet\n"
 
 
 def _index_line(line: TraceSummary, now: datetime) -> str:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from nvdra_api.ids import TraceID
-from nvdra_runtime.telemetry import trace_ids
+from nvdra_runtime.telemetry import keys, trace_ids
 from nvdra_runtime.telemetry.keys import Outcome
 from nvdra_runtime.telemetry.recent_traces import waterfall
 from nvdra_runtime.telemetry.recent_traces.recorder import Trace
@@ -128,3 +128,24 @@ def test_a_trace_of_a_clock_that_is_ahead_has_no_negative_age() -> None:
     trace = Trace(TRACE, (span("claim"),), omitted=0)
     line = waterfall.render_index([trace, trace], BEGIN - timedelta(seconds=5))
     assert line == f"{TRACE}             0 ago      10.0 ms  in progress      claim\n" * 2
+
+
+def test_no_text_of_a_tenant_controls_the_terminal_or_adds_a_line() -> None:
+    def shown(text: str) -> str:
+        failed = span(
+            "prepare",
+            attributes={
+                keys.K8S_NAMESPACE_NAME: f"team{text}",
+                keys.K8S_RESOURCECLAIM_NAME: f"claim{text}",
+                f"key{text}": f"value{text}",
+            },
+            failure=Failure(Outcome.PERMANENT, "InvalidConfig", f"is wrong{text}"),
+            events=(SpanEvent(f"waited{text}", BEGIN_NS, {f"for{text}": f"it{text}"}),),
+        )
+        trace = Trace(TRACE, (failed,), 0)
+        return waterfall.render(trace) + waterfall.render_index([trace], BEGIN)
+
+    hostile = shown("\x1b[31m\x9b2J\u202e\ud800\tx\nready")
+    assert len(hostile.splitlines()) == len(shown("").splitlines())
+    assert all(line.isprintable() for line in hostile.split("\n"))
+    assert "\\u001b[31m" in hostile
