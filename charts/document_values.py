@@ -26,6 +26,11 @@ FIELDS = {
 LONGEST_DEFAULT = 80
 
 
+def is_field(key: str, value: dict[str, Any]) -> bool:
+    """Whether a value is a field of a pod or a container: one value, whatever it contains."""
+    return key in FIELDS or (key == "resources" and value.keys() <= {"requests", "limits"})
+
+
 class Row(NamedTuple):
     """One value: its dotted path, its default as JSON, the comment above it."""
 
@@ -46,7 +51,7 @@ def _rows(
 ) -> Iterator[Row]:
     for key, node in mapping.value:
         path, value = f"{prefix}{key.value}", values[key.value]
-        if isinstance(value, dict) and value and key.value not in FIELDS:
+        if isinstance(value, dict) and value and not is_field(key.value, value):
             yield from _rows(node, value, lines, f"{path}.")
         else:
             default = json.dumps(value)

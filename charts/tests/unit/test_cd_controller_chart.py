@@ -20,6 +20,7 @@ DEFAULTS = {
     "IMAGE_NAME": "nvdra/nvdra-imex-daemon:0.1.0",
     "CD_DAEMON_IMAGE_PULL_POLICY": "IfNotPresent",
     "CD_DAEMON_HTTP_ENDPOINT": ":8080",
+    "CD_DAEMON_RESOURCES": '{"limits":{"memory":"1Gi"},"requests":{"memory":"128Mi"}}',
     "LOG_VERBOSITY_CD_DAEMON": "4",
     "MAX_NODES_PER_IMEX_DOMAIN": "18",
     "IMEX_MODE": "driverManaged",
@@ -82,7 +83,10 @@ def test_the_controller_gets_exactly_these_settings_by_default(render: Render) -
         ({"daemon": {"priorityClassName": "high"}}, {"CD_DAEMON_PRIORITY_CLASS_NAME": "high"}),
         (
             {"daemon": {"resources": {"limits": {"cpu": 1, "memory": "200Mi"}}}},
-            {"CD_DAEMON_RESOURCES": '{"limits":{"cpu":1,"memory":"200Mi"}}'},
+            {
+                "CD_DAEMON_RESOURCES": '{"limits":{"cpu":1,"memory":"200Mi"},'
+                '"requests":{"memory":"128Mi"}}'
+            },
         ),
         (
             {"global": {"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}},

@@ -1,5 +1,6 @@
 """The objects of an installation and their names."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -257,7 +258,8 @@ def test_a_network_policy_restricts_the_plugin_to_the_api_server(render: Render)
     values = {"kubeletPlugin": {"networkPolicy": {"enabled": True}}}
     (policy,) = render("nvdra-gpu-plugin", values)["NetworkPolicy"].values()
     assert policy["spec"]["podSelector"] == {"matchLabels": SELECTOR}
-    assert policy["spec"]["policyTypes"] == ["Egress"]
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8080}]}]
     assert [[rule["port"] for rule in to["ports"]] for to in policy["spec"]["egress"]] == [
         [443, 6443]
     ]
@@ -280,3 +282,63 @@ def test_a_network_policy_allows_the_otlp_endpoint(
     }
     (policy,) = render("nvdra-gpu-plugin", values)["NetworkPolicy"].values()
     assert [rule["port"] for rule in policy["spec"]["egress"][1]["ports"]] == [port, 53, 53]
+
+
+MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+POLICY = {"networkPolicy": {"enabled": True, "metricsFrom": MONITORING}}
+RESTRICTED: dict[str, dict[str, Any]] = {
+    "nvdra-gpu-plugin": {"kubeletPlugin": POLICY},
+    "nvdra-cd-plugin": {"kubeletPlugin": POLICY},
+    "nvdra-cd-controller": {"controller": POLICY, "daemon": POLICY},
+    "nvdra-webhook": POLICY,
+}
+
+
+@pytest.mark.parametrize("chart", RESTRICTED)
+def test_a_network_policy_says_who_may_read_metrics(render: Render, chart: str) -> None:
+    objects = render(chart, RESTRICTED[chart])
+    for policy in objects["NetworkPolicy"].values():
+        rules = [rule for rule in policy["spec"]["ingress"] if rule.get("from") == MONITORING]
+        assert [[port["port"] for port in rule["ports"]] for rule in rules] in ([[8080]], [[8081]])
+        # Every port that is open to everybody is the webhook's, whose clients are no pods.
+        others = [rule for rule in policy["spec"]["ingress"] if "from" not in rule]
+        assert [rule["ports"][0]["port"] for rule in others] in ([], [443])
+
+
+@pytest.mark.parametrize("chart", RESTRICTED)
+def test_without_metrics_a_network_policy_lets_nobody_in(render: Render, chart: str) -> None:
+    def off(values: dict[str, Any]) -> dict[str, Any]:
+        return {**values, "metrics": {"enabled": False}}
+
+    values = RESTRICTED[chart]
+    values = off(values) if values is POLICY else {key: off(inner) for key, inner in values.items()}
+    ports = {
+        port["port"]
+        for policy in render(chart, values)["NetworkPolicy"].values()
+        for rule in policy["spec"].get("ingress", [])
+        for port in rule["ports"]
+    }
+    assert ports <= {443, 50000, 50005}
+
+
+def test_api_servers_are_selected_by_their_addresses(render: Render) -> None:
+    servers = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
+    values = {"networkPolicy": {"enabled": True, "apiServersFrom": servers}}
+    (policy,) = render("nvdra-webhook", values)["NetworkPolicy"].values()
+    https = policy["spec"]["ingress"][0]
+    assert https == {"ports": [{"protocol": "TCP", "port": 443}], "from": servers}
+
+
+def test_every_container_has_a_limit_of_memory(render: Render) -> None:
+    objects = render("nvdra", {"webhook": {"enabled": True, "tls": {"mode": "self-managed"}}})
+    workloads = [*objects["DaemonSet"].values(), *objects["Deployment"].values()]
+    assert len(workloads) == 4
+    for workload in workloads:
+        for container in workload["spec"]["template"]["spec"]["containers"]:
+            resources = container["resources"]
+            assert set(resources) == {"requests", "limits"}, container["name"]
+            assert "memory" in resources["requests"]
+            assert "memory" in resources["limits"]
+            variables = {each["name"]: each.get("value", "") for each in container["env"]}
+            if "CD_DAEMON_IMAGE" in variables:
+                assert "memory" in json.loads(variables["CD_DAEMON_RESOURCES"])["limits"]

@@ -65,6 +65,7 @@ COMMON: dict[str, Any] = {
     "kubeletPlugin.kubeletRegistrarDirectoryPath": "/k/r",
     "kubeletPlugin.kubeletPluginsDirectoryPath": "/k/p",
     "kubeletPlugin.networkPolicy.enabled": True,
+    "kubeletPlugin.networkPolicy.metricsFrom": [{"podSelector": {}}],
 }
 
 
@@ -134,6 +135,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "daemon.metrics.enabled": False,
         "daemon.metrics.httpEndpoint": ":9090",
         "daemon.networkPolicy.enabled": True,
+        "daemon.networkPolicy.metricsFrom": [{"podSelector": {}}],
         "controller.replicas": 2,
         "controller.maxNodesPerImexDomain": 36,
         "controller.leaderElection.leaseDuration": "30s",
@@ -151,6 +153,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "controller.affinity": None,
         "controller.topologySpreadConstraints": [],
         "controller.networkPolicy.enabled": True,
+        "controller.networkPolicy.metricsFrom": [{"podSelector": {}}],
         "controller.env": [{"name": "A", "value": "b"}],
         "controller.resources": {"limits": {"memory": "200Mi"}},
     },
@@ -185,6 +188,8 @@ OTHER: dict[str, dict[str, Any]] = {
         "affinity": {"nodeAffinity": {}},
         "topologySpreadConstraints": [],
         "networkPolicy.enabled": True,
+        "networkPolicy.metricsFrom": [{"podSelector": {}}],
+        "networkPolicy.apiServersFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
         "containers.webhook.securityContext": {"privileged": True},
         "containers.webhook.env": [{"name": "A", "value": "b"}],
         "containers.webhook.resources": {"limits": {"memory": "80Mi"}},
@@ -196,15 +201,21 @@ HOST_MANAGED: dict[str, Any] = {
         "imex": {"mode": "hostManaged"},
     },
 }
+
+
 FIELDS = {"affinity", "podSecurityContext", "securityContext"}
-"""Fields of the pod: one value each, whatever they contain."""
+"""Fields of the pod: one value each, whatever they contain; `resources` of a container, too."""
+
+
+def is_field(key: str, value: dict[str, Any]) -> bool:
+    return key in FIELDS or (key == "resources" and value.keys() <= {"requests", "limits"})
 
 
 def leaves(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """The dotted paths of the values that a user sets; a field of the pod counts as one."""
     for key, value in values.items():
         path = f"{prefix}{key}"
-        if isinstance(value, dict) and value and key not in FIELDS:
+        if isinstance(value, dict) and value and not is_field(key, value):
             yield from leaves(value, f"{path}.")
         else:
             yield path
@@ -288,6 +299,10 @@ def test_the_value_has_an_effect(render: Render, template: Template, chart: str,
             "mode": "secret",
             "secret": {**base["tls"]["secret"], **changed["tls"]["secret"]},
         }
+    if path.endswith("networkPolicy.metricsFrom") or path.endswith("networkPolicy.apiServersFrom"):
+        *above, name = path.split(".")
+        base = at(".".join([*above, "enabled"]), True)
+        changed = at(".".join(above), {"enabled": True, name: OTHER[chart][path]})
     if path == "podDisruptionBudget.enabled":
         base = {"replicas": 2}
         changed |= base
@@ -461,5 +476,4 @@ def test_every_value_is_explained_or_is_a_field_of_the_pod(charts: Path) -> None
         "podSecurityContext",
         "nodeSelector",
         "tolerations",
-        "resources",
     }

@@ -18,10 +18,28 @@
 {{- end -}}
 
 {{/*
-Lets the chart's pods out to the API server and the collector only. There are no ingress rules: probes
-come from the node, metrics from wherever somebody has a Prometheus.
+Lets others in to the metrics of an address, for instance ":8080". Probes need no rule: they come from the
+node. Takes a list of the address and the peers; no peers are all.
+*/}}
+{{- define "nvdra.metricsIngress" -}}
+{{- $peers := last . }}
+# Metrics.
+- ports:
+    - {protocol: TCP, port: {{ splitList ":" (first .) | last }}}
+  {{- with $peers }}
+  from:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/*
+Lets the chart's pods out to the API server and the collector only, and others in to their metrics only. Takes
+a list of the chart's root, the address of the metrics (empty: none) and the values of the policy.
 */}}
 {{- define "nvdra.networkPolicy" -}}
+{{- $endpoint := index . 1 }}
+{{- $values := index . 2 }}
+{{- with first . }}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -33,7 +51,12 @@ spec:
   podSelector:
     matchLabels:
       {{- include "nvdra.selectorLabels" . | nindent 6 }}
-  policyTypes: [Egress]
+  policyTypes: [Ingress, Egress]
+  {{- if $endpoint }}
+  ingress:
+    {{- include "nvdra.metricsIngress" (list $endpoint $values.metricsFrom) | nindent 4 }}
+  {{- end }}
   egress:
     {{- include "nvdra.egress" . | nindent 4 }}
+{{- end }}
 {{- end -}}

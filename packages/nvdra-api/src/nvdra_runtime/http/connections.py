@@ -39,7 +39,7 @@ OnDropped = Callable[[str, str], None]
 """Called with the name of the server and a value of `Dropped`."""
 
 
-class Client(asyncio.Protocol, abc.ABC):
+class BoundedConnection(asyncio.Protocol, abc.ABC):
     """One connection: what its server has to know of it. Times are the loop's.
 
     Attributes:
@@ -75,7 +75,7 @@ class Client(asyncio.Protocol, abc.ABC):
         """Say that the deadline has passed, if a request is half received, and close."""
 
 
-C = TypeVar("C", bound=Client)
+C = TypeVar("C", bound=BoundedConnection)
 
 
 class Connections(Generic[C]):
@@ -184,5 +184,5 @@ def bound(wanted: int, soft_limit: int) -> int:
     return min(wanted, soft_limit // 2)
 
 
-def _since(client: Client) -> float:
+def _since(client: BoundedConnection) -> float:
     return client.since

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from nvdra_runtime.http import acceptor, responses
-from nvdra_runtime.http.connections import Client, Connections, OnDropped
+from nvdra_runtime.http.connections import BoundedConnection, Connections, OnDropped
 from nvdra_runtime.telemetry import logs
 
 LOG = logs.logger(__name__)
@@ -68,18 +68,18 @@ async def listen(
     """
     host, port = parse_address(address)
     clock = asyncio.get_running_loop().time
-    clients: dict[asyncio.BaseProtocol, _HttpClient] = {}
+    clients: dict[asyncio.BaseProtocol, _HttpConnection] = {}
     application = web.Application(middlewares=[_timed(clients), *middlewares])
     application.add_routes([*routes, web.route("*", "/{rest:.*}", _not_found_handler(routes))])
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     # The bodies that are read here are commands of the loopback.
-    connections: Connections[_HttpClient] = Connections(name, MAX_CONNECTIONS, 0, on_dropped)
+    connections: Connections[_HttpConnection] = Connections(name, MAX_CONNECTIONS, 0, on_dropped)
 
-    def client() -> _HttpClient:
+    def client() -> _HttpConnection:
         server = runner.server
         assert server is not None  # until `cleanup`
-        return _HttpClient(server(), clock, request_s, clients, connections)
+        return _HttpConnection(server(), clock, request_s, clients, connections)
 
     try:
         async with acceptor.accept(host, port, client, connections) as (bound_host, bound_port):
@@ -90,7 +90,7 @@ async def listen(
         await runner.cleanup()
 
 
-class _HttpClient(Client):
+class _HttpConnection(BoundedConnection):
     """A connection whose requests aiohttp reads and answers.
 
     aiohttp waits for a request for an hour, and for its headers without end.
@@ -101,8 +101,8 @@ class _HttpClient(Client):
         handler: web.RequestHandler,
         clock: Callable[[], float],
         request_s: float,
-        clients: "dict[asyncio.BaseProtocol, _HttpClient]",
-        connections: "Connections[_HttpClient]",
+        clients: "dict[asyncio.BaseProtocol, _HttpConnection]",
+        connections: "Connections[_HttpConnection]",
     ) -> None:
         now = clock()
         super().__init__(now, now + request_s)
@@ -165,7 +165,7 @@ class _HttpClient(Client):
         self.deadline = self.since + seconds
 
 
-def _timed(clients: dict[asyncio.BaseProtocol, _HttpClient]) -> Middleware:
+def _timed(clients: dict[asyncio.BaseProtocol, _HttpConnection]) -> Middleware:
     @web.middleware
     async def timed(request: web.Request, handler: Handler) -> web.StreamResponse:
         client = clients.get(request.protocol)

@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 from nvdra_runtime.http import connections
-from nvdra_runtime.http.connections import Client, Connections
+from nvdra_runtime.http.connections import BoundedConnection, Connections
 from nvdra_runtime.process.log_records import FIELDS_ATTRIBUTE
 
 
-class Waiting(Client):
+class Waiting(BoundedConnection):
     """A client that sends nothing, and notes what happens to it."""
 
     def __init__(self, since: float, deadline: float = 1e9) -> None:

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Final, cast
 
 import httptools
-from nvdra_runtime.http.connections import Client, Connections
+from nvdra_runtime.http.connections import BoundedConnection, Connections
 from nvdra_runtime.telemetry import logs
 
 from nvdra_webhook.serving.exchange import HttpRequest, HttpResponse, Respond
@@ -46,7 +46,7 @@ class Limits:
     idle_s: float = 60.0
 
 
-class Connection(Client):
+class Connection(BoundedConnection):
     """One client, for `Connections`."""
 
     def __init__(
