@@ -8,7 +8,7 @@ Arguments: the root context, `name`, the `selector` of the pods (YAML), the `pat
 `namespaces` of the pods if they are not all in the chart's own.
 */}}
 {{- define "nvdra.podMonitor" -}}
-{{- $monitor := .root.Values.global.podMonitors -}}
+{{- $monitor := .root.Values.global.podMonitors | default dict -}}
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
@@ -29,7 +29,7 @@ spec:
   podMetricsEndpoints:
     - port: http
       path: {{ .path }}
-      interval: {{ $monitor.interval }}
+      interval: {{ $monitor.interval | default "30s" }}
       # Some series say their node themselves, by the same name.
       honorLabels: true
       relabelings:

@@ -52,6 +52,12 @@ def unquoted(command: str) -> Iterator[str]:
 FORWARDING = [command for command in commands() if "&" in list(unquoted(command))]
 
 
+def test_an_upgrade_has_the_defaults_of_the_chart_that_it_goes_to() -> None:
+    upgrades = [command for command in commands() if "helm upgrade" in command]
+    assert len(upgrades) > 10
+    assert [command for command in upgrades if "--reuse-values" in command] == []
+
+
 def test_there_are_commands_to_look_at() -> None:
     assert len(READMES) == 10
     assert len(PAGES) > 15

@@ -4,6 +4,7 @@ from pathlib import Path
 
 CHARTS = Path(__file__).parents[3] / "charts"
 UMBRELLA = "nvdra"
+COMPONENTS = ("nvdra-gpu-plugin", "nvdra-cd-plugin", "nvdra-cd-controller", "nvdra-webhook")
 
 
 def folder(name: str, charts: Path = CHARTS) -> Path:

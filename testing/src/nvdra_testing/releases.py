@@ -1,7 +1,9 @@
 """Earlier versions of the packages, built from the commits that docs/releases.md names."""
 
+import io
 import re
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import NamedTuple
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = REPOSITORY / "docs" / "releases.md"
+_GIT = ("git", "-C", str(REPOSITORY))
 
 
 class Release(NamedTuple):
@@ -44,18 +47,31 @@ def latest(package: str) -> Release:
 def checkout(release: Release, folder: Path) -> Iterator[Path]:
     """The tree of a release below `folder`, until the block is left."""
     tree = folder / f"{release.package}-{release.version}"
-    git = ["git", "-C", str(REPOSITORY)]
-    is_shallow = subprocess.run(
-        [*git, "rev-parse", "--is-shallow-repository"], check=True, capture_output=True, text=True
-    )
-    if is_shallow.stdout.strip() == "true":  # a clone with --depth lacks the commit
-        subprocess.run([*git, "fetch", "--quiet", "--unshallow"], check=True)
-    worktree = [*git, "worktree"]
+    _fetch_history()
+    worktree = [*_GIT, "worktree"]
     subprocess.run([*worktree, "add", "--quiet", "--detach", tree, release.commit], check=True)
     try:
         yield tree
     finally:
         subprocess.run([*worktree, "remove", "--force", tree], check=True)
+
+
+def charts(commit: str, folder: Path) -> Path:
+    """The directory `charts` of a commit, written below `folder`."""
+    _fetch_history()
+    argv = [*_GIT, "archive", commit, "charts"]
+    done = subprocess.run(argv, check=True, capture_output=True)
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "charts"
+
+
+def _fetch_history() -> None:
+    """Fetch what a clone with --depth lacks: the commits of releases."""
+    shallow = [*_GIT, "rev-parse", "--is-shallow-repository"]
+    answer = subprocess.run(shallow, check=True, capture_output=True, text=True)
+    if answer.stdout.strip() == "true":
+        subprocess.run([*_GIT, "fetch", "--quiet", "--unshallow"], check=True)
 
 
 def build_wheel(release: Release, folder: Path) -> Path:

@@ -68,7 +68,7 @@
 - name: METRICS_PATH
   value: {{ ternary $controller.metrics.metricsPath "" $controller.metrics.enabled | quote }}
 - name: LOGGING_FORMAT
-  value: {{ .Values.global.loggingFormat | quote }}
+  value: {{ .Values.global.loggingFormat | default "json" | quote }}
 - name: V
   value: {{ .Values.global.logVerbosity | toString | quote }}
 {{- with include "nvdra.featureGates" . }}

@@ -13,7 +13,7 @@
 - name: METRICS_PATH
   value: {{ ternary .Values.kubeletPlugin.metrics.metricsPath "" .Values.kubeletPlugin.metrics.enabled | quote }}
 - name: DEVICE_TAINT_EFFECT
-  value: {{ .Values.kubeletPlugin.deviceTaintEffect }}
+  value: {{ .Values.kubeletPlugin.deviceTaintEffect | default "NoSchedule" }}
 - name: CONSUMABLE_SHARES
   value: {{ .Values.kubeletPlugin.consumableShares | default "disabled" | toString | quote }}
 # For the Deployments of MPS control daemons, with the gate MPSSupport: they use this pod's image and account.

@@ -62,7 +62,7 @@ of the root would keep the first mount for ever.
 - name: KUBELET_PLUGINS_DIRECTORY_PATH
   value: {{ .Values.kubeletPlugin.kubeletPluginsDirectoryPath | quote }}
 - name: LOGGING_FORMAT
-  value: {{ .Values.global.loggingFormat | quote }}
+  value: {{ .Values.global.loggingFormat | default "json" | quote }}
 - name: V
   value: {{ .Values.global.logVerbosity | toString | quote }}
 {{- with include "nvdra.featureGates" . }}

@@ -13,7 +13,7 @@
 {{- end -}}
 
 {{- define "nvdra-gpu-plugin.shareProblems" -}}
-{{- $shares := .Values.kubeletPlugin.consumableShares | toString -}}
+{{- $shares := .Values.kubeletPlugin.consumableShares | default "disabled" | toString -}}
 {{- $gates := .Values.global.featureGates | default dict -}}
 {{- $problems := list -}}
 {{- if and (not (has $shares (list "" "disabled"))) (not (get $gates "ConsumableShares" | default (and (get $gates "AllAlpha") (not (hasKey $gates "ConsumableShares"))))) -}}

@@ -116,7 +116,7 @@ The settings: each variable is a flag in capitals (nvdra-webhook --help).
 - name: METRICS_PATH
   value: {{ ternary .Values.metrics.metricsPath "" .Values.metrics.enabled | quote }}
 - name: LOGGING_FORMAT
-  value: {{ .Values.global.loggingFormat | quote }}
+  value: {{ .Values.global.loggingFormat | default "json" | quote }}
 - name: V
   value: {{ .Values.global.logVerbosity | toString | quote }}
 {{- with include "nvdra.featureGates" . }}
