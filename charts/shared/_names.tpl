@@ -40,8 +40,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The image of one program. Arguments: the root context and its `image` value. */}}
 {{- define "nvdra.image" -}}
+{{ include "nvdra.repository" . }}:{{ default .root.Chart.AppVersion .image.tag -}}
+{{- end -}}
+
+{{- define "nvdra.repository" -}}
 {{- with .root.Values.global.imageRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
-{{- .image.repository }}:{{ default .root.Chart.AppVersion .image.tag -}}
+{{- .image.repository -}}
 {{- end -}}
 
 {{/* `A=true,B=false`, sorted by name; empty without gates. */}}

@@ -17,9 +17,9 @@ from nvdra_lab.providers.local import LabRequest
 from nvdra_lab.status_report import StatusReport
 from nvdra_testing.cluster.installation import (
     GPU_PLUGIN,
+    LAB_SETTINGS,
     NAMESPACE,
     RELEASE,
-    SIMULATED_ROOTS,
     Cluster,
 )
 from nvdra_testing.cluster.lab_command import Lab as LabTool
@@ -86,15 +86,15 @@ def install_driver(screen: Screen, environment: Environment, cluster: Cluster, *
     """
     screen.chapter(
         "The driver, from its images and its chart",
-        "The hardware is simulated below three folders of each node, so the chart is told where; "
-        "nothing else differs from nodes with GPUs.",
+        "The hardware is simulated below three folders of each node, so the chart is told where, "
+        "and the images are in the nodes already. Nothing else differs from nodes with GPUs.",
     )
-    roots = " ".join(f"--set global.{name}={path}" for name, path in SIMULATED_ROOTS.items())
+    settings = [f"--set global.{name}={value}" for name, value in LAB_SETTINGS.items()]
     where = f"-n {NAMESPACE} --create-namespace --wait"
-    first, second, third = roots.split(" --set ")
+    first, second, third, fourth = settings
     screen.commands([f"helm upgrade --install {RELEASE} charts/nvdra {where} \\"])
     choices = [f"--set global.featureGates.{gate}=true" for gate in gates]
-    lines = [f"{first} --set {second}", f"--set {third}", *choices]
+    lines = [f"{first} {second}", f"{third} {fourth}", *choices]
     screen.quote(" \\\n".join(lines), indent=9)
     with screen.step("the driver is ready on every node"):
         _uninstall_interrupted(cluster)

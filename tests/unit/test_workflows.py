@@ -1,6 +1,9 @@
 """The workflows in .github, and the plan of a release; actionlint has a test of its own."""
 
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,24 @@ TARGET = re.compile(r"(?:^|&& )make ([\w./-]+)", re.MULTILINE)
 def load(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(path.read_text())
     return found
+
+
+def test_a_published_chart_has_the_registry_of_its_images(tmp_path: Path) -> None:
+    chart = tmp_path / "charts/nvdra"
+    shutil.copytree(ROOT / "charts/nvdra", chart)
+    (command,) = (
+        step["run"]
+        for step in steps(ROOT / ".github/workflows/release.yml")
+        if step.get("name") == "Images come from where this workflow pushes them"
+    )
+    environment = {**os.environ, "CHART": str(chart), "REGISTRY": "ghcr.io/owner"}
+    subprocess.run(["bash", "-ec", command], env=environment, check=True)
+    files = list(chart.rglob("values.yaml"))
+    assert len(files) == 5
+    for file in files:
+        before = load(ROOT / file.relative_to(tmp_path))
+        before["global"]["imageRegistry"] = "ghcr.io/owner"
+        assert load(file) == before
 
 
 def steps(path: Path) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 from nvdra_testing import ports, yaml_documents
-from nvdra_testing.charts import folder
+from nvdra_testing.charts import FROM_REGISTRY, folder
 from nvdra_testing.control_plane import apiserver
 
 READY_TIMEOUT_S = 60.0
@@ -46,7 +46,7 @@ class Cluster:
 
     def install(self, chart: str, *flags: str) -> subprocess.CompletedProcess[str]:
         where = ("--namespace", "nvdra-system", "--create-namespace")
-        return self.helm("install", "nvdra", str(folder(chart)), *where, *flags)
+        return self.helm("install", "nvdra", str(folder(chart)), *where, FROM_REGISTRY, *flags)
 
     def patched(
         self, path: str, change: dict[str, Any], user: str, **token: str

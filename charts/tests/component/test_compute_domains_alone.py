@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import folder
+from nvdra_testing.charts import FROM_REGISTRY, folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -105,6 +105,7 @@ def test_an_uninstall_keeps_crds_and_domains_for_a_new_installation(
         "others",
         "--create-namespace",
         DOMAINS_ALONE,
+        FROM_REGISTRY,
     )
     assert "invalid ownership metadata" in installed.helm(*other).stderr
     done = installed.helm(*other, "--take-ownership")

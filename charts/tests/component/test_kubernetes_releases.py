@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from nvdra_lab import versions
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import folder
+from nvdra_testing.charts import FROM_REGISTRY, folder
 from nvdra_testing.control_plane import apiserver
 from nvdra_testing.control_plane.apiserver import ApiServer
 
@@ -123,7 +123,7 @@ def _template(
     flags = [f"--set={value}" for value in values]
     where = ["nvdra", str(folder("nvdra")), "-n", NAMESPACE, "--kubeconfig", str(server.kubeconfig)]
     return subprocess.run(
-        [helm, "template", *where, "--validate", *flags],
+        [helm, "template", *where, "--validate", FROM_REGISTRY, *flags],
         capture_output=True,
         text=True,
         check=False,

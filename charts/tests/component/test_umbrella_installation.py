@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nvdra_api.gates import UNAVAILABLE_FEATURES
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import folder
+from nvdra_testing.charts import FROM_REGISTRY, folder
 
 Cluster = Any  # conftest.Cluster; a conftest cannot be imported
 
@@ -93,9 +93,8 @@ def test_the_api_server_accepts_a_class_for_each_mig_profile(installed: Cluster)
     profiles = ["1g.10gb", "1g.10gb+me", "1g.10gb-me", "2g.48gb+me.all", "1c.3g.40gb"]
     setting = f"deviceClasses.migExtendedResources={json.dumps(profiles)}"
     chart = str(folder("nvdra-gpu-plugin"))
-    shown = installed.helm(
-        "template", "a", chart, "-n", "x", "--set-json", setting, "--kube-version", "1.36.3"
-    )
+    how = (FROM_REGISTRY, "--set-json", setting, "--kube-version", "1.36.3")
+    shown = installed.helm("template", "a", chart, "-n", "x", *how)
     assert shown.returncode == 0, shown.stderr
     items = [
         item

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import folder
+from nvdra_testing.charts import REGISTRY, folder
 
 # A helm that was built from source takes itself for one of Kubernetes 1.20.
 KUBE = "1.36.3"
@@ -34,11 +34,18 @@ def template(helm: str, charts: Path) -> Template:
         kube: str = KUBE,
     ) -> subprocess.CompletedProcess[str]:
         argv = (helm, "template", release, str(folder(chart)), "--namespace", namespace)
-        return run(
-            (*argv, "--kube-version", kube, "--values", "-", *flags), yaml.safe_dump(values or {})
-        )
+        given = yaml.safe_dump(_with_registry(values or {}))
+        return run((*argv, "--kube-version", kube, "--values", "-", *flags), given)
 
     return rendered
+
+
+def _with_registry(values: Values) -> Values:
+    """The values with a registry, unless they have an own one."""
+    shared = values.get("global", {})
+    if not isinstance(shared, dict):
+        return values
+    return {**values, "global": {"imageRegistry": REGISTRY, **shared}}
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nvdra_cd_controller.settings import Settings
 from nvdra_runtime.settings import flags, loader
-from nvdra_testing import yaml_documents
+from nvdra_testing import charts, yaml_documents
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -17,7 +17,7 @@ DEFAULTS = {
     "POD_UID": "metadata.uid",
     "NODE_NAME": "spec.nodeName",
     "NAMESPACE": "nvdra-system",
-    "IMAGE_NAME": "nvdra/nvdra-imex-daemon:0.1.0",
+    "IMAGE_NAME": charts.image("nvdra-imex-daemon", CHART),
     "CD_DAEMON_IMAGE_PULL_POLICY": "IfNotPresent",
     "CD_DAEMON_HTTP_ENDPOINT": ":8080",
     "CD_DAEMON_RESOURCES": '{"limits":{"memory":"1Gi"},"requests":{"memory":"128Mi"}}',
@@ -73,11 +73,11 @@ def test_the_controller_gets_exactly_these_settings_by_default(render: Render) -
         ),
         (
             {"daemon": {"image": {"repository": "x/d", "tag": "t"}}},
-            {"IMAGE_NAME": "x/d:t"},
+            {"IMAGE_NAME": f"{charts.REGISTRY}/x/d:t"},
         ),
         (
-            {"global": {"imageRegistry": "registry.example.com"}},
-            {"IMAGE_NAME": "registry.example.com/nvdra/nvdra-imex-daemon:0.1.0"},
+            {"global": {"imageRegistry": "other.example.com"}},
+            {"IMAGE_NAME": f"other.example.com/nvdra/nvdra-imex-daemon:{charts.version(CHART)}"},
         ),
         ({"global": {"imagePullPolicy": "Never"}}, {"CD_DAEMON_IMAGE_PULL_POLICY": "Never"}),
         ({"daemon": {"priorityClassName": "high"}}, {"CD_DAEMON_PRIORITY_CLASS_NAME": "high"}),

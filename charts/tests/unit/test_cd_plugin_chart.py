@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from nvdra_cd_plugin.settings import Settings
 from nvdra_runtime.settings import flags, loader
-from nvdra_testing import yaml_documents
+from nvdra_testing import charts, yaml_documents
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -128,7 +128,7 @@ def test_the_pod_has_the_same_mounts_as_the_gpu_plugins(render: Render) -> None:
 
     assert container["name"] == "compute-domains"
     assert container["command"] == ["nvdra-cd-plugin"]
-    assert container["image"] == "nvdra/nvdra-cd-plugin:0.1.0"
+    assert container["image"] == charts.image("nvdra-cd-plugin")
     assert container["ports"] == [{"name": "http", "containerPort": 8081}]
     assert container["volumeMounts"] == other["volumeMounts"]
     assert mine["volumes"] == gpus["volumes"]

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from nvdra_gpu_plugin.__about__ import __version__
 from nvdra_gpu_plugin.settings import Settings
 from nvdra_runtime.settings import flags, loader
+from nvdra_testing import charts
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -42,7 +42,7 @@ DEFAULTS = {
     "DEVICE_TAINT_EFFECT": "NoSchedule",
     "CONSUMABLE_SHARES": "disabled",
     "NAMESPACE": "metadata.namespace",
-    "IMAGE_NAME": f"nvdra/nvdra-gpu-plugin:{__version__}",
+    "IMAGE_NAME": charts.image("nvdra-gpu-plugin"),
     "IMAGE_PULL_POLICY": "IfNotPresent",
     "SERVICE_ACCOUNT_NAME": "nvdra-nvdra-gpu-plugin",
     "MPS_DAEMON_PRIORITY_CLASS_NAME": "system-node-critical",

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nvdra_testing import charts
 
 Json = dict[str, Any]
 Render = Callable[..., list[Json]]
@@ -45,7 +46,7 @@ def test_what_is_not_installed_is_not_checked(render_test: Render) -> None:
 @pytest.mark.parametrize("chart", COMPONENTS)
 def test_a_component_alone_has_a_test_of_its_own_image(render_test: Render, chart: str) -> None:
     (container,) = pod(render_test(chart))["spec"]["containers"]
-    assert container["image"] == f"nvdra/{chart}:0.1.0"
+    assert container["image"] == charts.image(chart)
 
 
 def test_it_needs_no_privilege_and_everything_is_deleted_after_a_success(

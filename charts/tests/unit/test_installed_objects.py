@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nvdra_testing import charts
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -227,9 +228,9 @@ def test_every_object_is_labelled_with_chart_and_release(render: Render) -> None
                     "app.kubernetes.io/name": chart,
                     "app.kubernetes.io/instance": "nvdra",
                     "app.kubernetes.io/part-of": "nvdra",
-                    "app.kubernetes.io/version": "0.1.0",
+                    "app.kubernetes.io/version": charts.version(chart),
                     "app.kubernetes.io/managed-by": "Helm",
-                    "helm.sh/chart": f"{chart}-0.1.0",
+                    "helm.sh/chart": f"{chart}-{charts.version(chart)}",
                 }, kind
 
 

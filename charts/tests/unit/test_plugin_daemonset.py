@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nvdra_testing import charts
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 
@@ -147,16 +148,22 @@ def test_of_the_image_nothing_can_be_written_but_tmp(render: Render, chart: str)
 @pytest.mark.parametrize(
     ("values", "image"),
     [
-        ({}, "nvdra/nvdra-gpu-plugin:0.1.0"),
+        ({}, charts.image("nvdra-gpu-plugin")),
         (
             {"global": {"imageRegistry": "registry.example.com/mirror"}},
-            "registry.example.com/mirror/nvdra/nvdra-gpu-plugin:0.1.0",
+            f"registry.example.com/mirror/nvdra/nvdra-gpu-plugin:{charts.version()}",
         ),
         (
             {"global": {"imageRegistry": "registry.example.com/"}},
-            "registry.example.com/nvdra/nvdra-gpu-plugin:0.1.0",
+            charts.image("nvdra-gpu-plugin"),
         ),
-        ({"image": {"repository": "ghcr.io/me/x", "tag": "dev"}}, "ghcr.io/me/x:dev"),
+        (
+            {
+                "global": {"imageRegistry": ""},
+                "image": {"repository": "ghcr.io/me/x", "tag": "dev"},
+            },
+            "ghcr.io/me/x:dev",
+        ),
     ],
 )
 def test_the_image_is_registry_repository_and_tag(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from nvdra_api import gates
 from nvdra_testing import yaml_documents
-from nvdra_testing.charts import folder
+from nvdra_testing.charts import folder, version
 
 Render = Callable[..., dict[str, dict[str, Any]]]
 Template = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,7 +33,7 @@ COMMON: dict[str, Any] = {
     "global.featureGates": {"DynamicMIG": True},
     "global.logVerbosity": "2",
     "global.loggingFormat": "text",
-    "global.imageRegistry": "registry.example.com",
+    "global.imageRegistry": "other.example.com",
     "global.imagePullPolicy": "Always",
     "global.imagePullSecrets": [{"name": "pull"}],
     "global.resourceApiVersion": "resource.k8s.io/v1beta1",
@@ -388,7 +388,7 @@ def test_a_packaged_umbrella_contains_its_component_charts(
     argv = [helm, "package", str(charts / "nvdra"), "--destination", str(tmp_path)]
     subprocess.run(argv, capture_output=True, check=True)
     # An absolute path replaces the charts' folder in front of it.
-    assert render(str(tmp_path / "nvdra-0.1.0.tgz")) == render("nvdra")
+    assert render(str(tmp_path / f"nvdra-{version()}.tgz")) == render("nvdra")
 
 
 def test_global_values_of_a_parent_chart_are_allowed(

@@ -16,9 +16,9 @@ from nvdra_testing.cluster.cluster_snapshot import ClusterSnapshot
 from nvdra_testing.cluster.installation import (
     CHART,
     GPU_PLUGIN,
+    LAB_SETTINGS,
     NAMESPACE,
     RELEASE,
-    SIMULATED_ROOTS,
     Cluster,
 )
 from nvdra_testing.cluster.kubectl import Kubectl
@@ -92,7 +92,7 @@ def installed(
         before = ClusterSnapshot.take(cluster)
         collector = stack.enter_context(otlp_receiver.receiver(cluster.host_address, OTLP_PORT))
         settings = [
-            *(f"global.{name}={path}" for name, path in SIMULATED_ROOTS.items()),
+            *(f"global.{name}={value}" for name, value in LAB_SETTINGS.items()),
             *(f"global.featureGates.{gate}=true" for gate in GATES),
             f"nvdra-cd-controller.controller.maxNodesPerImexDomain={len(cluster.nodes())}",
             f"global.otlp.endpoint={collector.endpoint}",

@@ -49,7 +49,8 @@ def test_channels_gpus_and_definitions_of_both_reference_drivers_are_taken_over(
         rack.kubectl.run("annotate", definition, *OWNERSHIP)
         rack.kubectl.run("label", definition, "app.kubernetes.io/managed-by-")
 
-    refused = rack.lab.run("helm", "install", RELEASE, str(CHART), "--namespace", NAMESPACE)
+    install = ("helm", "install", RELEASE, str(CHART), "--namespace", NAMESPACE)
+    refused = rack.lab.run(*install, "--set=global.imagePullPolicy=Never")
     assert "invalid ownership metadata" in refused.stderr
     for _ in range(2):
         rack.install(*rack_settings, "--take-ownership")

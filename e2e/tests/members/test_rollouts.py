@@ -149,6 +149,7 @@ def test_nothing_changes_while_the_image_of_the_next_release_cannot_be_pulled(
     former = revision(rack)
     with observed(rack, team) as seen:
         images = [f"--set-string={each.name}.image.tag=none" for each in PLUGINS]
+        images.append("--set=global.imagePullPolicy=IfNotPresent")
         rack.helm("upgrade", RELEASE, str(CHART), "-n", NAMESPACE, "--reuse-values", *images)
         rack.driver_namespace.wait(partial(not_waiting, rack), "images to be missing", 60)
         time.sleep(LONG_PULL_S)

@@ -1,10 +1,26 @@
 """Where the charts of this repository are."""
 
+import re
 from pathlib import Path
 
 CHARTS = Path(__file__).parents[3] / "charts"
 UMBRELLA = "nvdra"
+REGISTRY = "registry.example.com"
+FROM_REGISTRY = f"--set=global.imageRegistry={REGISTRY}"
+"""Nothing is installed with images that this project has not published."""
 COMPONENTS = ("nvdra-gpu-plugin", "nvdra-cd-plugin", "nvdra-cd-controller", "nvdra-webhook")
+
+
+def version(name: str = UMBRELLA) -> str:
+    """The version of a chart of this tree, which is also the tag of its images."""
+    found = re.search(r"^version: (.*)$", (folder(name) / "Chart.yaml").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def image(package: str, chart: str = "") -> str:
+    """The image of a component of this tree in `REGISTRY`."""
+    return f"{REGISTRY}/nvdra/{package}:{version(chart or package)}"
 
 
 def folder(name: str, charts: Path = CHARTS) -> Path:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import yaml
-from nvdra_testing.cluster.installation import SIMULATED_ROOTS
+from nvdra_testing.cluster.installation import LAB_SETTINGS
 
 VALUES = Path(__file__).parents[3] / "e2e/cluster/chart-values.yaml"
 
 
 def test_they_are_those_of_the_end_to_end_tests() -> None:
-    assert yaml.safe_load(VALUES.read_text()) == {"global": {**SIMULATED_ROOTS, "devRoot": "/dev"}}
+    assert yaml.safe_load(VALUES.read_text()) == {"global": {**LAB_SETTINGS, "devRoot": "/dev"}}

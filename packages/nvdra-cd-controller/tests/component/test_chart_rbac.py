@@ -34,7 +34,7 @@ def helm(server: ApiServer, *argv: str) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     where = ("--namespace", DRIVER, "--create-namespace")
     with apiserver.run_apiserver(tmp_path_factory.mktemp("installed")) as server:
-        helm(server, "install", "nvdra", str(CHART), *where)
+        helm(server, "install", "nvdra", str(CHART), *where, charts.FROM_REGISTRY)
         for plural in ("computedomains", "computedomaincliques"):
             domain_objects.wait_served(server, plural)
         yield server
@@ -196,4 +196,4 @@ def test_an_upgrade_updates_the_crds_and_an_uninstall_keeps_them(
     assert (
         installed.request("GET", path)["metadata"]["name"] == "computedomains.resource.nvidia.com"
     )
-    helm(installed, "install", "nvdra", str(CHART), "--namespace", DRIVER)
+    helm(installed, "install", "nvdra", str(CHART), "--namespace", DRIVER, charts.FROM_REGISTRY)

@@ -64,6 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         command = [program("helm-*/helm"), "--kubeconfig", str(running.kubeconfig), "install"]
         where = ["nvdra", str(CHART), "--namespace", DRIVER, "--create-namespace"]
         values = (
+            charts.FROM_REGISTRY,
             "--set=tls.mode=self-managed",
             "--set=warnings.timeoutSeconds=30",
             "--set=timeoutSeconds=30",

@@ -32,6 +32,8 @@ SIMULATED_ROOTS = {
     "sysRoot": "/run/nvidia/sys",
 }
 """The simulated hardware is at these paths on every node of a lab; `devRoot` stays /dev."""
+LAB_SETTINGS = {**SIMULATED_ROOTS, "imagePullPolicy": "Never"}
+"""Values under `global` in a lab, whose nodes have the images: `lab image load` imports them."""
 
 API_SERVER = "kube-apiserver"
 DEBUG_PORT = 6060
@@ -122,10 +124,10 @@ class Cluster:
             *helm_flags: More flags of helm, such as `--set-json=…`.
             wait_s: How long helm waits.
         """
-        roots = [f"--set-string=global.{name}={path}" for name, path in SIMULATED_ROOTS.items()]
+        settings = [f"--set-string=global.{name}={value}" for name, value in LAB_SETTINGS.items()]
         where = ["--namespace", NAMESPACE, "--create-namespace"]
         how = ["--wait", f"--timeout={wait_s}s"]
-        self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *roots, *helm_flags)
+        self.helm("upgrade", "--install", RELEASE, str(CHART), *where, *how, *settings, *helm_flags)
         chosen = ("deployment", "-l", f"app.kubernetes.io/instance={RELEASE}")
         limit = (f"--timeout={wait_s}s",)
         self.driver_namespace.run("rollout", "status", *chosen, *limit, timeout_s=wait_s + 10)

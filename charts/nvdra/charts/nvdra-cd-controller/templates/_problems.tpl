@@ -125,3 +125,43 @@ that has one.
 {{- end -}}
 {{- toJson $problems -}}
 {{- end -}}
+
+{{/* As JSON: the repositories of a component that are in docker.io/nvdra, where this project publishes nothing. */}}
+{{- define "nvdra.unownedImages" -}}
+{{- $unowned := list -}}
+{{- if ne .Values.global.imagePullPolicy "Never" -}}
+{{- range $image := list .Values.image (.Values.daemon | default dict).image | compact -}}
+{{- $repository := include "nvdra.repository" (dict "root" $ "image" $image) -}}
+{{- if regexMatch "^((index[.]|registry-1[.])?docker[.]io/)?nvdra/" $repository -}}
+{{- $unowned = append $unowned $repository -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $unowned -}}
+{{- end -}}
+
+{{/* An installation is refused. A release that has such images already goes on: see the note. */}}
+{{- define "nvdra.imageProblems" -}}
+{{- $problems := list -}}
+{{- if and (not .Release.IsUpgrade) (include "nvdra.unownedImages" . | fromJsonArray) -}}
+{{- $problems = append $problems "global.imageRegistry: the images would come from docker.io/nvdra, where this project publishes none, so that whoever takes that name decides what runs as root on the nodes: set it to the registry that you pushed the images to, or set the repository of each image, or global.imagePullPolicy=Never if the nodes have the images" -}}
+{{- end -}}
+{{- toJson $problems -}}
+{{- end -}}
+
+{{/* Argument: a list of images; empty without any. */}}
+{{- define "nvdra.imageNote" -}}
+{{- with . -}}
+- The images {{ join ", " . }} come from docker.io, where this project publishes none: whoever takes the name nvdra there decides what runs as root on the nodes. Push them to a registry of your own, and set global.imageRegistry
+{{- end -}}
+{{- end -}}
+
+{{/* The note of a component that is installed alone. */}}
+{{- define "nvdra.ownImageNote" -}}
+{{- with include "nvdra.imageNote" (include "nvdra.unownedImages" . | fromJsonArray) }}
+
+LOOK AT THIS:
+
+{{ . }}
+{{- end }}
+{{- end -}}

@@ -4,6 +4,7 @@
 {{- concat
     (include "nvdra.globalProblems" (dict "root" . "known" (list "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "allowDefaultNamespace" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray)
     (include "nvdra.gateProblems" . | fromJsonArray)
+    (include "nvdra.imageProblems" . | fromJsonArray)
     (include "nvdra.installationProblems" (dict "root" . "rights" "may write claim templates everywhere") | fromJsonArray)
     (include "nvdra.domainProblems" . | fromJsonArray)
     (include "nvdra.portProblems" (dict "setting" "controller.metrics.httpEndpoint" "address" .Values.controller.metrics.httpEndpoint "env" .Values.controller.env) | fromJsonArray)

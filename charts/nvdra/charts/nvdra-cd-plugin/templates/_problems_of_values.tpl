@@ -4,6 +4,7 @@
 {{- concat
     (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp" "imex" "additionalNamespaces")) | fromJsonArray)
     (include "nvdra.gateProblems" . | fromJsonArray)
+    (include "nvdra.imageProblems" . | fromJsonArray)
     (include "nvdra.nodeProblems" . | fromJsonArray)
     (include "nvdra.domainProblems" . | fromJsonArray)
     (include "nvdra.portProblems" (dict "setting" "kubeletPlugin.metrics.computeDomainHttpEndpoint" "address" $plugin.metrics.computeDomainHttpEndpoint "env" $plugin.containers.computeDomains.env) | fromJsonArray)

@@ -4,6 +4,7 @@
 {{- concat
     (include "nvdra.globalProblems" (dict "root" . "known" (list "nvidiaDriverRoot" "nvidiaCDIHookPath" "procRoot" "sysRoot" "devRoot" "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "resourceApiVersion" "allowDefaultNamespace" "podMonitors" "otlp")) | fromJsonArray)
     (include "nvdra.gateProblems" . | fromJsonArray)
+    (include "nvdra.imageProblems" . | fromJsonArray)
     (include "nvdra.nodeProblems" . | fromJsonArray)
     (include "nvdra-gpu-plugin.shareProblems" . | fromJsonArray)
     (include "nvdra-gpu-plugin.migProblems" . | fromJsonArray)

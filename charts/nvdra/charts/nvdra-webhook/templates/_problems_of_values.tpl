@@ -2,6 +2,7 @@
 {{- define "nvdra-webhook.problems" -}}
 {{- $problems := include "nvdra.globalProblems" (dict "root" . "known" (list "featureGates" "logVerbosity" "loggingFormat" "imageRegistry" "imagePullPolicy" "imagePullSecrets" "allowDefaultNamespace" "podMonitors" "otlp")) | fromJsonArray -}}
 {{- $problems = include "nvdra.gateProblems" . | fromJsonArray | concat $problems -}}
+{{- $problems = include "nvdra.imageProblems" . | fromJsonArray | concat $problems -}}
 {{- $mode := dig "mode" "" (.Values.tls | default dict) -}}
 {{- $certManager := dig "certManager" dict (.Values.tls | default dict) | default dict -}}
 {{- $secret := dig "secret" dict (.Values.tls | default dict) | default dict -}}
