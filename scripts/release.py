@@ -1,13 +1,17 @@
-"""Release one package: version, changelog, commit, tag, wheel, image and chart.
+"""Release packages: version, changelog, commit, tag, wheel, image and chart of each.
 
     python scripts/release.py nvdra-cdi minor
-    python scripts/release.py nvdra-gpu-plugin 0.1.0 --artifacts wheel,image,chart
+    python scripts/release.py nvdra-api nvdra-cdi nvdra-gpu-plugin minor --artifacts wheel,image
 
-The release takes two commits. The first sets the version in `__about__.py` and in the package's
-chart, folds `changes.d/` into CHANGELOG.md and widens the ranges of packages that depend on this
-one; it is tagged `<package>-v<version>`. The second adds its row to docs/releases.md, which names
-the commit, because tags do not travel with every copy of the repository. `nvdra` releases the
-umbrella chart, which names the charts that were tested together.
+Between releases the tree has the next version with `-dev`: 0.3.0-dev in charts and as the tag of
+images, 0.3.0.dev0 in wheels, so that nothing that is built from it looks like a release.
+
+Each package takes one commit, which sets the version in `__about__.py` and in the package's chart,
+folds `changes.d/` into CHANGELOG.md and moves the ranges of packages that depend on this one; it is
+tagged `<package>-v<version>`. A last commit adds their rows to docs/releases.md, which names the
+commits, because tags do not travel with every copy of the repository, and opens the next versions.
+What a package depends on is released with it. `nvdra` releases the umbrella chart, which names the
+charts that were tested together.
 
 The artifacts are built from a checkout of the tag and written to dist/.
 """
@@ -19,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -41,28 +46,58 @@ The commit of each version. Each package has its own versions; `nvdra` is the um
 
 
 class Version(NamedTuple):
-    """A version by SemVer, without pre-releases."""
+    """A version, or what comes before it: 0.2.0-dev, which is less than 0.2.0."""
 
     major: int
     minor: int
     patch: int
+    is_final: bool = True
 
     def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.{self.patch}"
+        """As SemVer writes it, for charts and the tags of images."""
+        return self._written("-dev")
+
+    @property
+    def of_wheel(self) -> str:
+        """As PEP 440 writes it."""
+        return self._written(".dev0")
+
+    def _written(self, suffix: str) -> str:
+        number = f"{self.major}.{self.minor}.{self.patch}"
+        return number if self.is_final else f"{number}{suffix}"
 
     @classmethod
     def parse(cls, text: str) -> "Version":
-        """Read `1.2.3`.
+        """Read `1.2.3`, `1.2.3-dev` or `1.2.3.dev0`.
 
         Raises:
             ReleaseError: It is no such version.
         """
-        if not re.fullmatch(r"\d+\.\d+\.\d+", text):
+        found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(-dev|\.dev0)?", text)
+        if found is None:
             raise ReleaseError(f"{text!r} is no version such as 1.2.3")
-        return cls(*map(int, text.split(".")))
+        return cls(int(found[1]), int(found[2]), int(found[3]), is_final=not found[4])
+
+    @property
+    def final(self) -> "Version":
+        """What it comes before."""
+        return self._replace(is_final=True)
 
     def bumped(self, part: str) -> "Version":
-        """Return the next version that `part` asks for: major, minor or patch."""
+        """Return the next version that `part` asks for: major, minor or patch.
+
+        Raises:
+            ReleaseError: The tree is on its way to a version with more.
+        """
+        if not self.is_final:
+            if part == "patch" and self.patch == 0:
+                raise ReleaseError(
+                    f"the tree is {self}: release a patch from a branch of the tag of the release"
+                )
+            if self.patch == 0 and (part != "major" or self.minor == 0):
+                return self.final
+            if part == "patch":
+                return self.final
         if part == "major":
             return Version(self.major + 1, 0, 0)
         if part == "minor":
@@ -70,39 +105,47 @@ class Version(NamedTuple):
         return Version(self.major, self.minor, self.patch + 1)
 
     @property
+    def opened(self) -> "Version":
+        """What the tree has after its release."""
+        return self.bumped("minor")._replace(is_final=False)
+
+    @property
     def compatible_range(self) -> str:
         """The range for packages that depend on it; before 1.0 a minor version may break."""
         above = Version(0, self.minor + 1, 0) if self.major == 0 else Version(self.major + 1, 0, 0)
         upper = f"{above.major}.{above.minor}" if above.major == 0 else f"{above.major}"
-        return f">={self.major}.{self.minor},<{upper}"
+        # A range takes versions before a release only if it names one.
+        lower = f"{self.major}.{self.minor}" if self.is_final else self.of_wheel
+        return f">={lower},<{upper}"
 
 
 class ReleaseError(Exception):
     """The release cannot be made; the text says why and what to do."""
 
 
-def next_version(current: Version, is_released: bool, wanted: str) -> Version:
+def next_version(current: Version, wanted: str) -> Version:
     """Return the version to release.
 
     Args:
         current: The version in the tree.
-        is_released: Whether docs/releases.md has it.
         wanted: `major`, `minor`, `patch` or a version.
 
     Raises:
-        ReleaseError: The version was released before, or is older than the current one.
+        ReleaseError: It is not newer than the current one.
     """
     version = (
         current.bumped(wanted) if wanted in ("major", "minor", "patch") else Version.parse(wanted)
     )
-    if version < current or (version == current and is_released):
-        raise ReleaseError(f"{version} is not newer than {current}, which is released")
+    if version <= current:
+        raise ReleaseError(f"{version} is not newer than {current}, which the tree has")
+    if not version.is_final:
+        raise ReleaseError(f"{version} is what comes before a release: leave out what is after it")
     return version
 
 
 def widened(pyproject: str, package: str, version: Version) -> str:
     """Return a pyproject.toml whose range of `package` admits `version`."""
-    pattern = re.compile(rf'("{re.escape(package)}(?:\[[^\]]*\])?)>=[\d.]+,<[\d.]+')
+    pattern = re.compile(rf'("{re.escape(package)}(?:\[[^\]]*\])?)>=[\w.]+,<[\w.]+')
     return pattern.sub(lambda match: match[1] + version.compatible_range, pyproject)
 
 
@@ -124,39 +167,84 @@ def annotated(chart: str, package: str, version: Version) -> str:
     return re.sub(pattern, lambda match: f"{match[1]}{version}", chart, flags=re.MULTILINE)
 
 
-def release(package: str, wanted: str, artifacts: list[str], repository: Path) -> Version:
-    """Make the release.
+def release(
+    packages: Sequence[str], wanted: str, artifacts: list[str], repository: Path
+) -> dict[str, Version]:
+    """Make the releases, in the order of the dependencies; package → version.
 
     Raises:
         ReleaseError: Nothing was changed.
     """
     check_clean(repository)
-    about = _about(package, repository)
-    current = current_version(package, repository)
-    released = rows(repository)
-    version = next_version(current, (package, str(current)) in released, wanted)
-    if (package, str(version)) in released:
-        raise ReleaseError(f"{package} {version} is in {RELEASES} already")
-    if about is not None:
-        check_fragments(package, repository)
-    _write_version(package, about, version, repository)
-    if about is not None:
-        _fold_changelog(package, version, repository)
-        _widen_ranges(package, version, repository)
-    tag = f"{package}-v{version}"
+    versions = planned(packages, wanted, repository)
+    commits: dict[str, str] = {}
+    for package, version in versions.items():
+        write_version(package, version, repository)
+        if package != UMBRELLA:
+            _fold_changelog(package, version, repository)
+        _git(repository, "add", "--all")
+        _git(repository, "commit", "--quiet", "-m", f"Release {package} {version}")
+        _git(repository, "tag", f"{package}-v{version}")
+        commits[package] = _git(repository, "rev-parse", "HEAD").strip()
+    for package, version in versions.items():
+        _add_row(package, version, commits[package], repository)
+        write_version(package, version.opened, repository)
     _git(repository, "add", "--all")
-    # Nothing differs when the tree has the version and the changelog has the entry already.
-    _git(repository, "commit", "--quiet", "--allow-empty", "-m", f"Release {package} {version}")
-    _git(repository, "tag", tag)
-    commit = _git(repository, "rev-parse", "HEAD").strip()
-    _add_row(package, version, commit, repository)
-    _git(repository, "add", str(RELEASES))
-    message = f"docs/releases.md names the commit of {package} {version}"
+    names = ", ".join(f"{package} {version}" for package, version in versions.items())
+    message = f"docs/releases.md names the commits of releases\n\n{names}"
     _git(repository, "commit", "--quiet", "-m", message)
-    print(f"✓ {tag} is {commit[:10]}", flush=True)
-    if artifacts:
-        build(package, version, tag, artifacts, repository)
-    return version
+    for package, version in versions.items():
+        tag = f"{package}-v{version}"
+        print(f"✓ {tag} is {commits[package][:10]}", flush=True)
+        if artifacts:
+            build(package, version, tag, artifacts, repository)
+    return versions
+
+
+def planned(packages: Sequence[str], wanted: str, repository: Path) -> dict[str, Version]:
+    """The version of each package, in the order of the dependencies.
+
+    Raises:
+        ReleaseError: One cannot be released, or needs another one that is not.
+    """
+    released = rows(repository)
+    versions: dict[str, Version] = {}
+    needed: set[str] = set()
+    for package in packages:
+        versions[package] = next_version(current_version(package, repository), wanted)
+        if (package, str(versions[package])) in released:
+            raise ReleaseError(f"{package} {versions[package]} is in {RELEASES} already")
+        needed.update(siblings(package, repository))
+    for package in packages:
+        for sibling in siblings(package, repository):
+            there = current_version(sibling, repository)
+            if sibling not in versions and not there.is_final:
+                raise ReleaseError(
+                    f"{package} depends on {sibling}, of which the tree has {there}: release "
+                    "both in one command"
+                )
+        if package != UMBRELLA:
+            check_fragments(package, repository, may_be_none=package in needed)
+    ordered = sorted(versions, key=lambda package: _place(package, repository))
+    return {package: versions[package] for package in ordered}
+
+
+def _place(package: str, repository: Path) -> tuple[int, str]:
+    """What others need comes first, and the umbrella last."""
+    below = siblings(package, repository)
+    return max((_place(each, repository)[0] + 1 for each in below), default=0), package
+
+
+def siblings(package: str, repository: Path) -> set[str]:
+    """The packages of ours that a package depends on, or that its chart names."""
+    found: set[str] = set()
+    pyproject = repository / "packages" / package / "pyproject.toml"
+    if pyproject.exists():
+        found |= set(re.findall(r'"(nvdra-[a-z-]+)(?:\[[^\]]*\])?>=', pyproject.read_text()))
+    chart = _chart(package, repository) / "Chart.yaml"
+    if chart.exists():
+        found |= set(re.findall(r"^  (?:- name: )?(nvdra-[a-z-]+)", chart.read_text(), re.M))
+    return found
 
 
 def build(
@@ -259,8 +347,13 @@ def current_version(package: str, repository: Path) -> Version:
     return Version.parse(match[1])
 
 
-def check_fragments(package: str, repository: Path) -> None:
+def check_fragments(package: str, repository: Path, *, may_be_none: bool = False) -> None:
     """Check that a package has fragments of a changelog, and that none would be dropped.
+
+    Args:
+        package: Its name.
+        repository: Where it is.
+        may_be_none: Another package that is released needs it.
 
     Raises:
         ReleaseError: It has none, or one has another name.
@@ -273,17 +366,20 @@ def check_fragments(package: str, repository: Path) -> None:
             f"{', '.join(wrong)} in {folder.relative_to(repository)} would be dropped in silence: "
             "name it <issue>.<added|changed|deprecated|removed|fixed|security>.md"
         )
-    if not names:
+    if not names and not may_be_none:
         raise ReleaseError(
             f"{folder.relative_to(repository)} is empty: write what the person who upgrades notices"
         )
 
 
-def _write_version(package: str, about: Path | None, version: Version, repository: Path) -> None:
+def write_version(package: str, version: Version, repository: Path) -> None:
+    """Write a version in the package, its chart and what depends on them."""
+    about = _about(package, repository)
     if about is not None:
-        about.write_text(_ABOUT.sub(f'__version__ = "{version}"', about.read_text()))
+        about.write_text(_ABOUT.sub(f'__version__ = "{version.of_wheel}"', about.read_text()))
         for file in _chart(UMBRELLA, repository).rglob("Chart.yaml"):
             file.write_text(annotated(file.read_text(), package, version))
+        _widen_ranges(package, version, repository)
     chart = _chart(package, repository) / "Chart.yaml"
     if not chart.exists():
         return
@@ -346,10 +442,15 @@ def run(argv: list[str], folder: Path, environment: dict[str, str] | None = None
 def main() -> int:
     """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(
-        description="Release one package: version, changelog, commit, tag, wheel, image, chart.",
+        description="Release packages: version, changelog, commit, tag, wheel, image, chart.",
         epilog="example: python scripts/release.py nvdra-cdi minor --artifacts wheel",
     )
-    parser.add_argument("package", help="a package such as nvdra-cdi, or nvdra: the umbrella chart")
+    parser.add_argument(
+        "packages",
+        nargs="+",
+        metavar="package",
+        help="a package such as nvdra-cdi, or nvdra: the umbrella chart",
+    )
     parser.add_argument("version", help="major, minor, patch, or the version itself")
     parser.add_argument(
         "--artifacts",
@@ -362,7 +463,7 @@ def main() -> int:
     if unknown:
         parser.error(f"--artifacts: {', '.join(unknown)} is none of {', '.join(ARTIFACTS)}")
     try:
-        release(arguments.package, arguments.version, artifacts, REPOSITORY)
+        release(arguments.packages, arguments.version, artifacts, REPOSITORY)
     except ReleaseError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

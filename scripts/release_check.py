@@ -43,6 +43,7 @@ def tree_problems(repository: Path) -> list[str]:
     """What in the tree does not agree, each with what to do."""
     return [
         *_version_problems(repository),
+        *_development_problems(repository),
         *_annotation_problems(repository),
         *_changelog_problems(repository),
         *_row_problems(repository),
@@ -68,7 +69,7 @@ def known_versions(repository: Path) -> dict[str, list[str]]:
     for package, version in release.rows(repository):
         found.setdefault(package, set()).add(version)
     for package in release_rehearsal.packages(repository):
-        there = str(release.current_version(package, repository))
+        there = release.current_version(package, repository).of_wheel
         found.setdefault(package, set()).add(there)
     return {package: sorted(versions) for package, versions in found.items()}
 
@@ -102,6 +103,18 @@ def _version_problems(repository: Path) -> Iterator[str]:
             yield (
                 f"{UMBRELLA}: it depends on {each['name']} {each['version']}, and the tree has "
                 f"{wanted}: set it in charts/{UMBRELLA}/Chart.yaml"
+            )
+
+
+def _development_problems(repository: Path) -> Iterator[str]:
+    """A tree that has more than a release does not call itself that release."""
+    released = release.rows(repository)
+    for package in (*release_rehearsal.packages(repository), UMBRELLA):
+        there = release.current_version(package, repository)
+        if (package, str(there)) in released:
+            yield (
+                f"{package}: {there} is released, and this tree has more: set {there.opened} in "
+                f"its Chart.yaml, and {there.opened.of_wheel} in its __about__.py"
             )
 
 
@@ -169,9 +182,12 @@ def rehearsal() -> tuple[dict[str, str], list[str]]:
             clone, made = release_rehearsal.rehearse(Path(folder))
         except ReleaseError as error:
             return {}, [f"the rehearsal: {error}"]
+        released = [*tree_problems(clone), *matrix_problems(clone)]
+        release_rehearsal.checkout_next(clone)
         after = [*tree_problems(clone), *matrix_problems(clone)]
     versions = {package: str(version) for package, version in made.items()}
-    return versions, [f"after the release: {each}" for each in after]
+    problems = [f"at the release: {each}" for each in released]
+    return versions, problems + [f"after the release: {each}" for each in after]
 
 
 def build(next_versions: Mapping[str, str]) -> list[Artifact]:
@@ -220,9 +236,9 @@ def missing(artifacts: Sequence[Artifact], repository: Path) -> Iterator[str]:
 
 def table(artifacts: list[Artifact]) -> str:
     """The artifacts as lines of a table, and how many there are of each kind."""
-    lines = [f"{'KIND':6} {'NAME':20} {'VERSION':8} {'NEXT':8} {'MiB':>7}"]
+    lines = [f"{'KIND':6} {'NAME':20} {'VERSION':10} {'NEXT':8} {'MiB':>7}"]
     lines += [
-        f"{each.kind:6} {each.name:20} {each.version:8} {each.next_version or '-':8} "
+        f"{each.kind:6} {each.name:20} {each.version:10} {each.next_version or '-':8} "
         f"{each.bytes / MIB:7.2f}"
         for each in artifacts
     ]

@@ -76,7 +76,7 @@ def notes(package: str, version: str, repository: Path) -> str:
 
 
 def _version(text: str) -> str:
-    found = re.search(r"^(?:__version__ = \"|version: )([\d.]+)", text, re.MULTILINE)
+    found = re.search(r"^(?:__version__ = \"|version: )([\w.-]+)", text, re.MULTILINE)
     return found[1] if found else ""
 
 

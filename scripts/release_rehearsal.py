@@ -1,13 +1,13 @@
 """Releases this state of every package in a clone that is thrown away, to see what comes of it.
 
-A package with fragments in changes.d is released: as a minor version if it has additions, changes
-or removals, as a patch otherwise, and at its own version if it never was. Then the umbrella is.
-What the ranges of the released packages admit is what `sibling_matrix` tries out.
+All are released as the version that the tree is on its way to, and the umbrella with them. What the
+ranges of the released packages admit is what `sibling_matrix` tries out.
 """
 
 import contextlib
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from scripts import release, release_plan
@@ -20,7 +20,7 @@ DEPENDENCIES_FIRST = ("nvdra-api", "nvdra-cdi")
 def rehearse(folder: Path, repository: Path = REPOSITORY) -> tuple[Path, dict[str, Version]]:
     """Release what waits to be released, in a clone.
 
-    Returns: The clone, and package → version, the umbrella's included.
+    Returns: The clone at the last tag, and package → version, the umbrella's included.
 
     Raises:
         ReleaseError: A release cannot be made; the text names the package.
@@ -29,37 +29,32 @@ def rehearse(folder: Path, repository: Path = REPOSITORY) -> tuple[Path, dict[st
     _git(repository, "clone", "--quiet", "--no-tags", str(repository), str(clone))
     for key, value in AUTHOR:
         _git(clone, "config", key, value)
-    made: dict[str, Version] = {}
-    for package in (*packages(clone), release.UMBRELLA):
+    everything = (*packages(clone), release.UMBRELLA)
+    with contextlib.redirect_stdout(sys.stderr):
+        made = release.release(everything, "minor", [], clone)
+    checkout(clone, made)
+    for package, version in made.items():
         try:
-            part = next_part(package, clone)
-            if part:
-                with contextlib.redirect_stdout(sys.stderr):
-                    made[package] = release.release(package, part, [], clone)
-                release_plan.plan(f"{package}-v{made[package]}", clone)
-        except (ReleaseError, release_plan.TagError) as error:
+            release_plan.plan(f"{package}-v{version}", clone)
+        except release_plan.TagError as error:
             raise ReleaseError(f"{package}: {error}") from error
     return clone, made
+
+
+def checkout(clone: Path, made: Mapping[str, Version]) -> None:
+    """Check out the state in which everything is released; the branch has one commit more."""
+    _git(clone, "checkout", "--quiet", f"{release.UMBRELLA}-v{made[release.UMBRELLA]}")
+
+
+def checkout_next(clone: Path) -> None:
+    """Check out what a developer has after the release."""
+    _git(clone, "checkout", "--quiet", "-")
 
 
 def packages(repository: Path) -> list[str]:
     """All packages, with those first that others depend on."""
     found = sorted(path.parent.name for path in (repository / "packages").glob("*/pyproject.toml"))
     return [*DEPENDENCIES_FIRST, *(each for each in found if each not in DEPENDENCIES_FIRST)]
-
-
-def next_part(package: str, repository: Path) -> str:
-    """What the next release of a package is: minor, patch, its first version; empty for none."""
-    current = str(release.current_version(package, repository))
-    if (package, current) not in release.rows(repository):
-        return current
-    if package == release.UMBRELLA:
-        return "minor"
-    names = [path.name for path in (repository / "packages" / package / "changes.d").glob("*.md")]
-    if not names:
-        return ""
-    is_fix = all(name.split(".")[1] in ("fixed", "security") for name in names if "." in name)
-    return "patch" if is_fix else "minor"
 
 
 def _git(folder: Path, *arguments: str) -> None:

@@ -11,6 +11,9 @@ from nvdra_testing import charts, releases
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 PACKAGE = "nvdra-cdi"
+ABOUT = f"packages/{PACKAGE}/src/nvdra_cdi/__about__.py"
+GPU_PLUGIN = ("nvdra-api", "nvdra-cdi", "nvdra-gpu-plugin")
+"""The plugin, and what is released with it because it needs it."""
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def about(clone: Path) -> str:
-    return (clone / "packages" / PACKAGE / "src" / "nvdra_cdi" / "__about__.py").read_text()
+    return (clone / ABOUT).read_text()
 
 
 def test_a_release_has_a_changelog_entry_a_tag_a_row_and_a_wheel(clone: Path, release: Run) -> None:
@@ -57,7 +60,8 @@ def test_a_release_has_a_changelog_entry_a_tag_a_row_and_a_wheel(clone: Path, re
     done = release(PACKAGE, "9.9.9", "--artifacts", "wheel")
     assert done.returncode == 0, done.stderr
 
-    assert '"9.9.9"' in about(clone)
+    assert '"9.9.9"' in git(clone, "show", f"{PACKAGE}-v9.9.9:{ABOUT}")
+    assert '"9.10.0.dev0"' in about(clone)
     changelog = (clone / "packages" / PACKAGE / "CHANGELOG.md").read_text()
     assert "## 9.9.9" in changelog
     assert "It does more." in changelog
@@ -77,9 +81,11 @@ def test_a_release_widens_the_ranges_of_packages_that_depend_on_it(
 ) -> None:
     add_change(clone)
     assert release(PACKAGE, "9.9.9").returncode == 0
-    pyproject = (clone / "packages" / "nvdra-gpu-plugin" / "pyproject.toml").read_text()
-    assert '"nvdra-cdi>=9.9,<10"' in pyproject
-    assert '"nvdra-api[plugin]>=0.' in pyproject
+    path = "packages/nvdra-gpu-plugin/pyproject.toml"
+    assert '"nvdra-cdi>=9.9,<10"' in git(clone, "show", f"{PACKAGE}-v9.9.9:{path}")
+    now = (clone / path).read_text()
+    assert '"nvdra-cdi>=9.10.0.dev0,<10"' in now
+    assert '"nvdra-api[plugin]>=0.' in now
 
 
 def test_a_release_of_a_component_sets_its_chart_and_the_umbrellas_dependency(
@@ -90,14 +96,24 @@ def test_a_release_of_a_component_sets_its_chart_and_the_umbrellas_dependency(
     (folder / "7.fixed.md").write_text("It works.\n")
     git(clone, "add", "--all")
     git(clone, "commit", "--quiet", "-m", "A change that users notice")
-    done = release("nvdra-gpu-plugin", "9.9.9", "--artifacts", "chart")
+    done = release(*GPU_PLUGIN, "9.9.9", "--artifacts", "chart")
     assert done.returncode == 0, done.stderr
-    chart = (charts.folder("nvdra-gpu-plugin", clone / "charts") / "Chart.yaml").read_text()
-    assert "version: 9.9.9\nappVersion: 9.9.9\n" in chart
-    umbrella = (clone / "charts" / "nvdra" / "Chart.yaml").read_text()
-    assert "- name: nvdra-gpu-plugin\n    version: 9.9.9\n" in umbrella
-    assert "version: 9.9.9" not in umbrella.split("dependencies:")[0]
+    place = charts.folder("nvdra-gpu-plugin", Path("charts"))
+    for version, commit in (("9.9.9", "nvdra-gpu-plugin-v9.9.9"), ("9.10.0-dev", "HEAD")):
+        chart = git(clone, "show", f"{commit}:{place}/Chart.yaml")
+        assert f"version: {version}\nappVersion: {version}\n" in chart
+        umbrella = git(clone, "show", f"{commit}:charts/nvdra/Chart.yaml")
+        assert f"- name: nvdra-gpu-plugin\n    version: {version}\n" in umbrella
+        assert f"version: {version}" not in umbrella.split("dependencies:")[0]
     assert (clone / "dist" / "nvdra-gpu-plugin-9.9.9.tgz").exists()
+
+
+def test_a_package_is_released_with_what_it_needs(clone: Path, release: Run) -> None:
+    before = git(clone, "rev-parse", "HEAD")
+    done = release("nvdra-gpu-plugin", "nvdra-cdi", "minor")
+    assert done.returncode == 1
+    assert "nvdra-gpu-plugin depends on nvdra-api, of which the tree has 0." in done.stderr
+    assert git(clone, "rev-parse", "HEAD") == before
 
 
 def test_a_version_is_released_once(clone: Path, release: Run) -> None:
@@ -106,7 +122,7 @@ def test_a_version_is_released_once(clone: Path, release: Run) -> None:
     add_change(clone, "8.fixed.md", "It works.")
     again = release(PACKAGE, "9.9.9")
     assert again.returncode == 1
-    assert "9.9.9 is not newer than 9.9.9, which is released" in again.stderr
+    assert "9.9.9 is not newer than 9.10.0-dev, which the tree has" in again.stderr
 
 
 @pytest.mark.parametrize(

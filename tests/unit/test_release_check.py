@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from scripts import release_check, release_rehearsal, sibling_matrix
+from scripts import release, release_check, release_rehearsal, sibling_matrix
 from scripts.release_check import Artifact
 from scripts.sibling_matrix import Combination, NothingAdmittedError
 
@@ -93,35 +93,27 @@ def test_a_release_of_another_commit_is_named(tree: Path) -> None:
 
 
 def test_a_range_that_admits_nothing_is_named(tree: Path) -> None:
-    edit(tree, "packages/nvdra-webhook/pyproject.toml", ">=0.1,<0.2", ">=7,<8")
+    admitted = release.current_version("nvdra-api", tree).compatible_range
+    edit(tree, "packages/nvdra-webhook/pyproject.toml", admitted, ">=7,<8")
     (problem,) = release_check.matrix_problems(tree)
     assert "nvdra-webhook needs nvdra-api<8,>=7, and there are only" in problem
 
 
-@pytest.mark.parametrize(
-    ("fragments", "part"),
-    [
-        (["1.fixed.md", "2.security.3.md"], "patch"),
-        (["1.fixed.md", "2.added.md"], "minor"),
-        (["1.removed.md"], "minor"),
-        ([], ""),
-    ],
-)
-def test_the_next_version_follows_from_what_has_changed(
-    tree: Path, fragments: list[str], part: str
-) -> None:
-    folder = tree / "packages/nvdra-cdi/changes.d"
-    shutil.rmtree(folder)
-    folder.mkdir()
-    for name in fragments:
-        (folder / name).touch()
-    assert release_rehearsal.next_part("nvdra-cdi", tree) == part
-
-
-def test_what_was_never_released_gets_the_version_that_it_has(tree: Path) -> None:
+def test_a_tree_that_calls_itself_a_release_is_named(tree: Path) -> None:
+    version = str(release.current_version("nvdra-cdi", tree).final)
     page = tree / "docs/releases.md"
-    page.write_text(re.sub(r"\| nvdra-cdi .*\n", "", page.read_text()))
-    assert release_rehearsal.next_part("nvdra-cdi", tree) == "0.1.0"
+    page.write_text(f"{page.read_text()}| nvdra-cdi | {version} | 2026-01-01 | {'0' * 40} |\n")
+    changelog = tree / "packages/nvdra-cdi/CHANGELOG.md"
+    changelog.write_text(changelog.read_text() + f"\n## {version} (2026-01-01)\n")
+    assert problems(tree) == []
+    release.write_version("nvdra-cdi", release.current_version("nvdra-cdi", tree).final, tree)
+    (problem,) = problems(tree)
+    assert problem.startswith(f"nvdra-cdi: {version} is released, and this tree has more: set ")
+
+
+def test_nothing_in_the_tree_has_the_version_of_a_release() -> None:
+    for package in (*release_rehearsal.packages(ROOT), "nvdra"):
+        assert not release.current_version(package, ROOT).is_final
 
 
 KNOWN = {"nvdra-api": ["0.2.0", "0.10.0", "0.3.1", "0.3.0"], "nvdra-cdi": ["0.1.0"]}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from scripts import release_plan
+from scripts import release, release_plan
+from scripts.release import Version
 from scripts.release_plan import TagError
 
 ROOT = Path(__file__).parents[2]
@@ -88,10 +89,17 @@ def test_its_make_targets_exist(path: Path) -> None:
     ],
 )
 def test_a_tag_publishes_what_its_package_has(
-    package: str, wheel: bool, image: bool, chart: str
+    package: str, wheel: bool, image: bool, chart: str, tmp_path: Path
 ) -> None:
-    version = tree_version(package)
-    assert release_plan.plan(f"{package}-v{version}", ROOT) == {
+    files = ("packages/*/*", "packages/*/src/*/__about__.py", "charts/nvdra/**/Chart.yaml")
+    for source in (file for pattern in files for file in ROOT.glob(pattern) if file.is_file()):
+        copy = tmp_path / source.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copy)
+    release.write_version(package, Version(9, 8, 7), tmp_path)
+    version = tree_version(package, tmp_path)
+    assert version == "9.8.7"
+    assert release_plan.plan(f"{package}-v{version}", tmp_path) == {
         "package": package,
         "version": version,
         "wheel": str(wheel).lower(),
@@ -127,7 +135,7 @@ def test_the_notes_of_a_release_are_the_entry_of_its_changelog_alone(tmp_path: P
 
 
 def test_the_notes_of_the_umbrella_chart_name_its_parts() -> None:
-    parts = release_plan.notes("nvdra", tree_version("nvdra"), ROOT).splitlines()
+    parts = release_plan.notes("nvdra", tree_version("nvdra", ROOT), ROOT).splitlines()
     assert {part.split()[1] for part in parts} == {
         "nvdra-gpu-plugin",
         "nvdra-cd-plugin",
@@ -136,10 +144,18 @@ def test_the_notes_of_the_umbrella_chart_name_its_parts() -> None:
     }
 
 
-def tree_version(package: str) -> str:
+@pytest.mark.parametrize("package", ["nvdra-gpu-plugin", "nvdra-imex-daemon", "nvdra"])
+def test_no_tag_publishes_a_tree_between_releases(package: str) -> None:
+    version = tree_version(package, ROOT)
+    for tag in (version, version.removesuffix("-dev").removesuffix(".dev0")):
+        with pytest.raises(TagError):
+            release_plan.plan(f"{package}-v{tag}", ROOT)
+
+
+def tree_version(package: str, tree: Path) -> str:
     """The version in the tree, read in another way than the script does."""
-    abouts = [*(ROOT / "packages" / package).glob("src/*/__about__.py")]
+    abouts = [*(tree / "packages" / package).glob("src/*/__about__.py")]
     if abouts:
         return abouts[0].read_text().split('"')[-2]
-    chart: dict[str, str] = yaml.safe_load((ROOT / "charts" / package / "Chart.yaml").read_text())
+    chart: dict[str, str] = yaml.safe_load((tree / "charts" / package / "Chart.yaml").read_text())
     return chart["version"]

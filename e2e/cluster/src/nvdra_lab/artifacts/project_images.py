@@ -27,7 +27,13 @@ UNPUBLISHED = "unpublished"
 
 @dataclasses.dataclass(frozen=True)
 class Project:
-    """A package that becomes an image of the same name and version."""
+    """A package that becomes an image of the same name and version.
+
+    Attributes:
+        name: The package's name.
+        version: As charts write it, with `-dev` for a tree that was not released.
+        folder: Where the package is.
+    """
 
     name: str
     version: str
@@ -116,10 +122,10 @@ def _save_base(environment: Environment, buildah: Buildah, base: str, progress: 
 
 
 def version_in(text: str) -> str:
-    """The version of an `__about__.py`."""
+    """The version of an `__about__.py` as charts write it: "1.2.3.dev0" is 1.2.3-dev."""
     match = re.search(r'__version__ = "([^"]+)"', text)
     assert match is not None, text
-    return match[1]
+    return re.sub(r"\.dev\d+$", "-dev", match[1])
 
 
 def _project(folder: Path) -> Project:

@@ -31,4 +31,5 @@ def test_a_checkout_that_nodes_would_hide_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_version_of_an_image_is_that_of_its_package() -> None:
-    assert project_images.version_in('"""x"""\n\n__version__ = "1.2.3rc1"\n') == "1.2.3rc1"
+    assert project_images.version_in('"""x"""\n\n__version__ = "1.2.3"\n') == "1.2.3"
+    assert project_images.version_in('__version__ = "1.2.3.dev0"\n') == "1.2.3-dev"
