@@ -408,9 +408,15 @@ def rows(repository: Path) -> set[tuple[str, str]]:
     return {(package, version) for package, version in found}
 
 
+def waiting_row(package: str) -> str:
+    """The row of a package that has no release."""
+    return f"| {package} | - | not released yet | - |\n"
+
+
 def _add_row(package: str, version: Version, commit: str, repository: Path) -> None:
     path = repository / RELEASES
     text = path.read_text() if path.exists() else _FIRST_LINES
+    text = text.replace(waiting_row(package), "")
     today = datetime.now(UTC).date().isoformat()
     path.write_text(f"{text}| {package} | {version} | {today} | {commit} |\n")
 

@@ -157,6 +157,10 @@ def _row_problems(repository: Path) -> Iterator[str]:
     rows = re.findall(r"^\| ([\w-]+) \| (\S+) \| \S+ \| ([0-9a-f]{40}) \|$", text, re.MULTILINE)
     if len(rows) != len(release.rows(repository)):
         yield f"{release.RELEASES}: a row has no date or no whole commit: write them"
+    for package in (*release_rehearsal.packages(repository), UMBRELLA):
+        is_released = any(package == name for name, _ in release.rows(repository))
+        if is_released == (release.waiting_row(package) in text):
+            yield f"{release.RELEASES}: name the releases of {package}, or say that there is none"
     for package, version, commit in rows:
         if package == UMBRELLA:
             continue

@@ -111,6 +111,16 @@ def test_a_tree_that_calls_itself_a_release_is_named(tree: Path) -> None:
     assert problem.startswith(f"nvdra-cdi: {version} is released, and this tree has more: set ")
 
 
+@pytest.mark.parametrize("package", ["nvdra-webhook", "nvdra-cdi"])
+def test_the_page_says_which_packages_have_no_release(tree: Path, package: str) -> None:
+    page = tree / "docs/releases.md"
+    row = release.waiting_row(package)
+    is_there = row in page.read_text()
+    page.write_text(page.read_text().replace(row, "") if is_there else page.read_text() + row)
+    (problem,) = problems(tree)
+    assert problem.endswith(f"name the releases of {package}, or say that there is none")
+
+
 def test_nothing_in_the_tree_has_the_version_of_a_release() -> None:
     for package in (*release_rehearsal.packages(ROOT), "nvdra"):
         assert not release.current_version(package, ROOT).is_final
