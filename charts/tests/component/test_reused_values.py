@@ -58,7 +58,7 @@ def test_an_upgrade_takes_the_values_of_the_former_charts(
     done = helm("upgrade", "nvdra", str(folder(chart)), *WHERE, how, GATE)
     assert done.returncode == 0, done.stderr
     # It was installed when the charts accepted that.
-    assert "come from docker.io, where this project publishes none" in done.stdout
+    assert "come from docker.io/nvdra, a name that this project does not own" in done.stdout
     assert "Push them to a registry of your own, and set global.imageRegistry" in done.stdout
     manifest = helm("get", "manifest", "nvdra", *WHERE).stdout
     items = [item for item in yaml_documents.load_all(manifest) if item]

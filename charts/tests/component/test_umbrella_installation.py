@@ -89,6 +89,15 @@ def test_the_api_server_accepts_every_object(installed: Cluster) -> None:
     )
 
 
+@pytest.mark.parametrize("command", [("install",), ("upgrade", "--install")])
+def test_a_new_release_needs_a_registry(installed: Cluster, command: tuple[str, ...]) -> None:
+    where = ("other", str(folder("nvdra")), "-n", "others", "--create-namespace")
+    done = installed.helm(*command, *where, GPUS_ALONE)
+    assert done.returncode != 0
+    assert "global.imageRegistry: the images would come from docker.io/nvdra" in done.stderr
+    assert "other" not in installed.helm("list", "-A", "--all", "--short").stdout.split()
+
+
 def test_the_api_server_accepts_a_class_for_each_mig_profile(installed: Cluster) -> None:
     profiles = ["1g.10gb", "1g.10gb+me", "1g.10gb-me", "2g.48gb+me.all", "1c.3g.40gb"]
     setting = f"deviceClasses.migExtendedResources={json.dumps(profiles)}"

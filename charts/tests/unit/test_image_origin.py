@@ -18,13 +18,13 @@ REMEDY = (
 EVERYTHING: Values = {"webhook": {"enabled": True}}
 OWN: Values = {"image": {"repository": "team/driver"}}
 OWN_DAEMON: Values = {"daemon": {"image": {"repository": "registry.example.com/daemon"}}}
-NOBODYS = ["", "docker.io", "docker.io/", "index.docker.io", "registry-1.docker.io"]
+NOT_OWNED = ["", "docker.io", "docker.io/", "index.docker.io", "registry-1.docker.io"]
 
 
 @pytest.mark.parametrize("chart", [UMBRELLA, *COMPONENTS])
-@pytest.mark.parametrize("registry", NOBODYS)
+@pytest.mark.parametrize("registry", NOT_OWNED)
 @pytest.mark.parametrize("policy", ["IfNotPresent", "Always"])
-def test_an_installation_from_a_place_that_nobody_owns_is_refused(
+def test_an_installation_from_a_name_that_the_project_does_not_own_is_refused(
     refusal: Refusal, chart: str, registry: str, policy: str
 ) -> None:
     told = refusal(chart, {"global": {"imageRegistry": registry, "imagePullPolicy": policy}})
@@ -42,7 +42,7 @@ def test_an_installation_from_a_place_that_nobody_owns_is_refused(
     ],
     ids=["a-registry", "a-place-in-docker.io", "in-the-nodes"],
 )
-def test_an_installation_from_a_place_of_the_users_is_not(
+def test_an_installation_from_a_registry_of_the_users_is_not(
     render: Render, chart: str, values: Values
 ) -> None:
     assert render(chart, values)

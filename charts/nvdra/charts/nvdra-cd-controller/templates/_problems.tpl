@@ -126,7 +126,7 @@ that has one.
 {{- toJson $problems -}}
 {{- end -}}
 
-{{/* As JSON: the repositories of a component that are in docker.io/nvdra, where this project publishes nothing. */}}
+{{/* As JSON: the repositories of a component that are in docker.io/nvdra, a name that this project does not own. */}}
 {{- define "nvdra.unownedImages" -}}
 {{- $unowned := list -}}
 {{- if ne .Values.global.imagePullPolicy "Never" -}}
@@ -144,7 +144,7 @@ that has one.
 {{- define "nvdra.imageProblems" -}}
 {{- $problems := list -}}
 {{- if and (not .Release.IsUpgrade) (include "nvdra.unownedImages" . | fromJsonArray) -}}
-{{- $problems = append $problems "global.imageRegistry: the images would come from docker.io/nvdra, where this project publishes none, so that whoever takes that name decides what runs as root on the nodes: set it to the registry that you pushed the images to, or set the repository of each image, or global.imagePullPolicy=Never if the nodes have the images" -}}
+{{- $problems = append $problems "global.imageRegistry: the images would come from docker.io/nvdra, a name that this project does not own, and run as root on the nodes: set it to the registry that you pushed the images to, or set the repository of each image, or global.imagePullPolicy=Never if the nodes have the images" -}}
 {{- end -}}
 {{- toJson $problems -}}
 {{- end -}}
@@ -152,7 +152,7 @@ that has one.
 {{/* Argument: a list of images; empty without any. */}}
 {{- define "nvdra.imageNote" -}}
 {{- with . -}}
-- The images {{ join ", " . }} come from docker.io, where this project publishes none: whoever takes the name nvdra there decides what runs as root on the nodes. Push them to a registry of your own, and set global.imageRegistry
+- The images {{ join ", " . }} come from docker.io/nvdra, a name that this project does not own, and run as root on the nodes. Push them to a registry of your own, and set global.imageRegistry
 {{- end -}}
 {{- end -}}
 
