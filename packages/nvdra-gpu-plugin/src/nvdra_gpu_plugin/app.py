@@ -23,6 +23,7 @@ from nvdra_runtime.kubeletplugin.plugin_context import PluginContext, Program
 from nvdra_runtime.kubeletplugin.wiring import Driver
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.clock import SystemClock
+from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.settings import loader as process_settings
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.logs import ConfiguredLogging
@@ -182,11 +183,13 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         replanner = Replanner(gpus, prepared_claims, metadata)
         claim_specs = ClaimSpecFiles(settings.cdi_root, context.host)
         daemon_settings = _daemon_settings(settings, gates)
+        removals = await enter(Worker("mps-removals"))
         collector = DeploymentCollector(
             api,
             daemon_settings,
             settings.plugin_dir,
             context.files,
+            removals,
             prepared_claims,
             lists_at_start=gates.is_enabled(Feature.MPS),
         )
@@ -195,7 +198,9 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             daemon_settings,
             settings.plugin_dir,
             context.host,
+            gpus,
             context.files,
+            removals,
             telemetry,
         )
         gpu_steps = GpuSteps(

@@ -11,9 +11,11 @@ import pytest
 import pytest_asyncio
 import yaml
 from nvdra_cdi.cache import Cache
+from nvdra_gpu_plugin.mps import mounts
+from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
 from nvdra_testing.hardware import driver_installation, gpu_modes
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
-from nvdra_testing.node import mps_pods, plugin
+from nvdra_testing.node import directories, mps_pods, plugin
 from nvdra_testing.node.mps_pods import MpsPods
 from nvdra_testing.node.rig import Rig, cdi_edits, cdi_names
 
@@ -57,6 +59,10 @@ async def test_a_claim_has_a_daemon_with_its_settings_and_its_containers_reach_i
     assert {each["containerPath"]: each["hostPath"] for each in edits["mounts"]} == {
         "/dev/shm": f"{directory.path}/shm",
         "/tmp/nvidia-mps": f"{directory.path}/pipe",
+    }
+    assert {each["containerPath"]: each["options"] for each in edits["mounts"]} == {
+        "/dev/shm": ["rw", "nosuid", "nodev", "bind"],
+        "/tmp/nvidia-mps": ["ro", "nosuid", "nodev", "noexec", "bind"],
     }
     assert [compute_mode(rig, index) for index in (0, 1, 2)] == [
         "Default",
@@ -354,6 +360,38 @@ async def test_a_deployment_whose_directory_is_gone_is_deleted_at_the_start(
         file.unlink()
     await rig.start(*FLAGS)
     await rig.wait_until(lambda: not pods.deployments(), "the Deployment to be gone")
+
+
+@pytest.mark.parametrize("links", [10_000, pytest.param(200_000, marks=pytest.mark.soak)])
+async def test_what_a_claim_has_left_delays_no_other_claim_however_much_it_is(
+    rig: Rig, pods: MpsPods, links: int
+) -> None:
+    """As a container of it can leave it that an earlier version of the plugin has given the files.
+
+    A directory that cannot be removed does not keep the others either.
+    """
+    left = DaemonDirectory(rig.plugin_dir / "mps" / f"{uuid4()}-abcde")
+    pipe = left.path / "pipe"
+    (pipe / "wide").mkdir(parents=True)
+    (pipe / "first").touch()
+    for number in range(links):
+        (pipe / "wide" / str(number)).hardlink_to(pipe / "first")
+    directories.nest(pipe, 3_000)
+    stuck = DaemonDirectory(rig.plugin_dir / "mps" / f"{uuid4()}-00000")
+    (stuck.path / "pipe/mounted").mkdir(parents=True)
+    mounts.mount_pipe(stuck.path / "pipe/mounted")
+    try:
+        await rig.start(*FLAGS)
+        claim = rig.create_claim("gpu-0", config=plugin.shared_by_mps())
+        assert not (await rig.dra.prepare([claim]))[claim.uid].error
+        await rig.dra.unprepare([claim])
+        await rig.wait_until(
+            lambda: pods.directories() == [stuck], "all others to be gone", timeout_s=120
+        )
+        assert stuck.is_forbidden
+    finally:
+        mounts.unmount(stuck.path / "pipe/mounted")
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone", timeout_s=30)
 
 
 @pytest.mark.soak

@@ -189,7 +189,7 @@ class Plugin:
         )
         nobody: Any = None  # claims of this node have no MPS daemons
         settings = DaemonSettings(NODE, "nvdra-system")
-        daemons = MpsDaemons(nobody, settings, node.root, Host(), files, telemetry)
+        daemons = MpsDaemons(nobody, settings, node.root, Host(), gpus, files, files, telemetry)
         gpu_steps = GpuSteps(Host(), GpuChanges(self.monitor), self.prepared, self.index, telemetry)
         self.steps = ClaimSteps(
             gpus, gpu_steps, specs, metadata, files, self.prepared, daemons, telemetry

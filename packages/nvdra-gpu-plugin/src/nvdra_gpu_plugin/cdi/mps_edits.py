@@ -11,7 +11,11 @@ from nvdra_cdi.model import ContainerEdits, Mount
 from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 
-_OPTIONS: Final = ("rw", "nosuid", "nodev", "bind")
+_SHM_OPTIONS: Final = ("rw", "nosuid", "nodev", "bind")
+_PIPE_OPTIONS: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
+"""A socket and a FIFO are used on a read-only mount as on any other. Who could write there could
+have NVIDIA's daemon, which is root on the node, open files of the node.
+"""
 
 
 def for_client(record: GpuClaimRecord, device: GpuDeviceRecord) -> ContainerEdits:
@@ -25,12 +29,12 @@ def for_client(record: GpuClaimRecord, device: GpuDeviceRecord) -> ContainerEdit
             return ContainerEdits(
                 env=(f"CUDA_MPS_PIPE_DIRECTORY={mps_layout.CLIENT_PIPE}",),
                 mounts=(
-                    _mount(step.directory, mps_layout.SHM, mps_layout.CLIENT_SHM),
-                    _mount(step.directory, mps_layout.PIPE, mps_layout.CLIENT_PIPE),
+                    _mount(step.directory, mps_layout.SHM, mps_layout.CLIENT_SHM, _SHM_OPTIONS),
+                    _mount(step.directory, mps_layout.PIPE, mps_layout.CLIENT_PIPE, _PIPE_OPTIONS),
                 ),
             )
     raise DiscoveryError(f"{device.device} of claim {record.ref} has no MPS control daemon")
 
 
-def _mount(directory: str, name: str, container_path: str) -> Mount:
-    return Mount(f"{directory}/{name}", container_path, _OPTIONS)
+def _mount(directory: str, name: str, container_path: str, options: tuple[str, ...]) -> Mount:
+    return Mount(f"{directory}/{name}", container_path, options)

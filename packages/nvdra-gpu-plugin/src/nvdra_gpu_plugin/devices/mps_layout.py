@@ -12,9 +12,10 @@ FOLDER: Final = "mps"
 """Below the plugin's directory: one directory for each daemon, named by its ID."""
 
 PIPE: Final = "pipe"
+"""A small tmpfs, which clients get read-only."""
 SHM: Final = "shm"
-"""A tmpfs, as large as half of the node's memory. It is gone after a reboot, and the daemon does
-not start before the plugin has mounted it again."""
+"""A tmpfs. It is gone after a reboot, and the daemon does not start before the plugin has mounted
+it again, which is after it has mounted `PIPE`."""
 LOG: Final = "log"
 LOCK: Final = "lock"
 """Locked as long as the daemon, or its server, runs."""

@@ -50,8 +50,12 @@ class NodeGpus:
         """Whether the snapshot has every GPU of the node, so that any other name is unknown."""
         if self.snapshot is None:
             return False
-        expected = sum(probe.is_compute for probe in self._monitor.probes)
-        return len(self.snapshot.inventory.gpus) >= expected
+        return len(self.snapshot.inventory.gpus) >= self.count
+
+    @property
+    def count(self) -> int:
+        """How many GPUs that can compute NVML reports."""
+        return sum(probe.is_compute for probe in self._monitor.probes)
 
     @property
     def recent_generations(self) -> Collection[str]:

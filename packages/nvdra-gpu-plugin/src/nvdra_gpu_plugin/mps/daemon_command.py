@@ -12,17 +12,20 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from nvdra_runtime.node import open_file_lock
 from nvdra_runtime.process import output
 
 from nvdra_gpu_plugin.devices import mps_layout
+from nvdra_gpu_plugin.mps import mounts
 
 _CONTROL: Final = "nvidia-cuda-mps-control"
 _INTERVAL_S: Final = 0.25
@@ -31,6 +34,11 @@ _ANSWER_TIMEOUT_S: Final = 10.0
 _START_TIMEOUT_S: Final = 20.0
 _END_TIMEOUT_S: Final = 3.0
 """For each of `quit`, SIGTERM and SIGKILL. Together they take less than the grace of a pod."""
+_OUTPUT_TIMEOUT_S: Final = 1.0
+"""For the last lines of a daemon that has ended. Its servers may still hold its output open."""
+_LINE_BYTES: Final = 4096
+_MAX_LEFT: Final = 64
+"""What a killed daemon can have left in its pipe directory, which has so many inodes."""
 _PERMISSION: Final = "the plugin allows this daemon to run"
 _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _PROGRAM_DIRS: Final = ("usr/bin", "bin", "usr/local/bin")
@@ -115,6 +123,7 @@ class Supervisor:
         self._daemon = daemon
         self._environment = daemon.environment(environ)
         self._is_ending = False
+        self._output = _Output(None)
 
     def end(self) -> None:
         """Have `run` end the daemon and return. May be called from a signal's handler."""
@@ -163,19 +172,22 @@ class Supervisor:
 
     def _run(self, lock: int) -> None:
         self._unready()
-        for left in self._daemon.pipe_directory.iterdir():  # by one that was killed
-            left.unlink(missing_ok=True)
+        self._restrict_pipe()
+        _remove_leftovers(self._daemon.pipe_directory)
         arguments = [_CONTROL, "-f", *(("-M",) if self._daemon.is_multi_user else ())]
         try:
             process = subprocess.Popen(
                 [*self._daemon.prefix, *arguments],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 pass_fds=(lock,),  # it is held as long as one of its processes lives
                 start_new_session=True,
             )
         except OSError as error:
             raise DaemonError(f"{_CONTROL} cannot be started: {error}") from error
+        self._output = _Output(process.stdout)
         try:
             if self._wait_answering(process):
                 self._configure()
@@ -187,7 +199,9 @@ class Supervisor:
                 _say("The MPS control daemon is ready")
             while self._is_wanted:
                 if (code := process.poll()) is not None:
-                    raise DaemonError(f"{_CONTROL} has ended with {code}: {self._last_words()}")
+                    raise DaemonError(
+                        f"{_CONTROL} has ended with {code}: {self._output.last_line()}"
+                    )
                 time.sleep(_INTERVAL_S)  # noqa: TID251 - as in `run`
         finally:
             self._unready()
@@ -212,7 +226,7 @@ class Supervisor:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while self._is_wanted:
             if (code := process.poll()) is not None:
-                raise DaemonError(f"{_CONTROL} has ended with {code}: {self._last_words()}")
+                raise DaemonError(f"{_CONTROL} has ended with {code}: {self._output.last_line()}")
             try:
                 self._ask("get_server_list")
             except DaemonError as error:
@@ -279,6 +293,28 @@ class Supervisor:
             raise DaemonError(f"{command}: {said or f'it ended with {done.returncode}'}")
         return said
 
+    def _restrict_pipe(self) -> None:
+        """Let no symbolic link in the pipe directory be followed: the program runs as root.
+
+        Raises:
+            DaemonError: The kernel cannot do it, and clients can write there.
+        """
+        pipe = self._daemon.pipe_directory
+        try:
+            if mounts.restrict_pipe(pipe):
+                return
+        except OSError as error:
+            raise DaemonError(f"the pipe directory cannot be restricted: {error}") from error
+        if not (self._daemon.directory / mps_layout.PIPE).is_mount():
+            raise DaemonError(
+                "the claim was prepared by an earlier version of the driver, and its containers "
+                "can write in the pipe directory; delete the claim's pods"
+            )
+        _say(
+            "The kernel is older than 5.10: it follows links in the pipe directory, where clients "
+            "cannot write"
+        )
+
     def _stop(self, process: subprocess.Popen[bytes]) -> None:
         """End the daemon and its server, with more and more force."""
         if process.poll() is None:
@@ -293,13 +329,46 @@ class Supervisor:
                 if not _has_group(process.pid):
                     return
 
-    def _last_words(self) -> str:
-        """The last line of the daemon's log."""
-        try:
-            lines = (self._daemon.log_directory / "control.log").read_text(errors="replace")
-        except OSError as error:
-            return f"its log cannot be read: {error}"
-        return next((line for line in reversed(lines.splitlines()) if line.strip()), "no log")
+
+class _Output:
+    """Passes on what the daemon and its servers say, and keeps the last line.
+
+    In the foreground NVIDIA's daemon writes no log file.
+    """
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        self._last = b""
+        self._thread = threading.Thread(target=self._pass_on, args=(stream,), daemon=True)
+        self._thread.start()
+
+    def last_line(self) -> str:
+        """The last line of a daemon that has ended."""
+        self._thread.join(_OUTPUT_TIMEOUT_S)
+        return self._last.decode(errors="replace").strip() or "it has said nothing"
+
+    def _pass_on(self, stream: IO[bytes] | None) -> None:
+        while stream and (line := stream.readline(_LINE_BYTES)):
+            self._last = line if line.strip() else self._last
+            with suppress(OSError):  # the daemon must not wait for a reader of the log
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+
+
+def _remove_leftovers(pipe_directory: Path) -> None:
+    """Remove what a daemon that was killed has left.
+
+    Raises:
+        DaemonError: There is what no daemon leaves: clients of a claim that an earlier version of
+            the driver has prepared can write there.
+    """
+    for count, left in enumerate(pipe_directory.iterdir()):
+        if count >= _MAX_LEFT or left.is_symlink() or left.is_dir():
+            raise DaemonError(
+                f"the pipe directory of the claim holds what no MPS daemon makes, such as "
+                f"{left.name!a}: a container of the claim has written there; delete the claim's "
+                "pods"
+            )
+        left.unlink()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,10 +6,8 @@ the API server nor the kubelet. These calls block: they run on the thread for fi
 Source: docs/decisions/gpu-plugin.md, "How does the plugin know whether an MPS daemon runs?".
 """
 
-import ctypes
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,13 +20,9 @@ from nvdra_runtime.node.files import fsync_directory, write_atomic
 
 from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.devices.steps import ShareByMps
+from nvdra_gpu_plugin.mps import directory_removal, mounts
 
 _MODE: Final = 0o755
-_MOUNT_FLAGS: Final = 0x2 | 0x4 | 0x8 | 0x200000
-"""MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_RELATIME."""
-_MNT_DETACH: Final = 2
-_SMALLEST_SHM: Final = 65536
-"""In KiB, if the node does not say how much memory it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +35,39 @@ class DaemonDirectory:
 
     path: Path
 
-    def allow(self, run: str, step: str, memory_kib: int) -> None:
+    def allow(self, run: str, step: str, shm_kib: int) -> None:
         """Let this run of the daemon start, and no other one.
 
         Args:
             run: What the command of the daemon names.
             step: The step of the claim's record, as JSON.
-            memory_kib: The node's memory; half of it is for shared memory.
+            shm_kib: How much shared memory its clients may have.
 
         Raises:
-            OSError: A file cannot be written, or the tmpfs cannot be mounted.
+            OSError: A file cannot be written, or a tmpfs cannot be mounted.
         """
         for name in (mps_layout.PIPE, mps_layout.SHM, mps_layout.LOG):
             (self.path / name).mkdir(_MODE, parents=True, exist_ok=True)
-        shm = self.path / mps_layout.SHM
-        if not shm.is_mount():  # a second one would hide the first from clients
-            _mount_tmpfs(shm, memory_kib // 2 or _SMALLEST_SHM)
+        self._mount(shm_kib)
         if self._read(mps_layout.STEP) != step:
             write_atomic(self.path / mps_layout.STEP, step.encode())
         if self._read(mps_layout.RUN) != run:
             write_atomic(self.path / mps_layout.RUN, run.encode())
         (self.path / mps_layout.STOP).unlink(missing_ok=True)
+
+    def _mount(self, shm_kib: int) -> None:
+        """Mount what is not mounted. A second mount would hide the first one from clients.
+
+        An earlier version of the plugin mounts no `pipe`: where `shm` is mounted, clients and a
+        daemon of that version may use the directory itself, and keep it until the claim ends or
+        the node boots.
+        """
+        pipe, shm = self.path / mps_layout.PIPE, self.path / mps_layout.SHM
+        if shm.is_mount():
+            return
+        if not pipe.is_mount():
+            mounts.mount_pipe(pipe)
+        mounts.mount_shm(shm, shm_kib)  # last: the daemon waits for it
 
     def forbid(self) -> None:
         """Let no daemon run here. One that runs ends soon; it is on the disk when this returns.
@@ -109,25 +115,31 @@ class DaemonDirectory:
         return isinstance(said, dict) and said.get("run") == run and self.is_locked
 
     def unmount(self) -> None:
-        """Unmount the shared memory. Whoever still uses it keeps it.
+        """Unmount what is in memory. Whoever still uses it keeps it.
 
         Raises:
-            OSError: It is still mounted.
+            OSError: Something is still mounted.
         """
-        shm = self.path / mps_layout.SHM
-        while shm.is_mount():
-            _check(_libc().umount2(os.fsencode(shm), _MNT_DETACH), shm)
+        for name in (mps_layout.SHM, mps_layout.PIPE):
+            mounts.unmount(self.path / name)
 
-    def remove(self) -> None:
-        """Remove it. No daemon may be able to start here any more.
+    def remove(self) -> bool:
+        """Remove some of it, or all. No daemon may be able to start here any more.
+
+        It takes a second at most, but for what unmounting takes.
+
+        Returns:
+            Whether it is gone.
 
         Raises:
             OSError: It cannot be removed.
         """
         self.unmount()
         (self.path / mps_layout.RUN).unlink(missing_ok=True)  # before the tombstone
-        shutil.rmtree(self.path)
+        if not directory_removal.remove(self.path, last=mps_layout.STOP):
+            return False
         fsync_directory(self.path.parent)
+        return True
 
     def step(self) -> str:
         """The step of the claim's record, as JSON; empty if it is not known."""
@@ -185,19 +197,3 @@ def memory_kib(proc: Path) -> int:
     except (OSError, ValueError, IndexError):
         pass
     return 0
-
-
-def _mount_tmpfs(path: Path, kib: int) -> None:
-    options = f"size={kib}k".encode()
-    libc = _libc()
-    _check(libc.mount(b"shm", os.fsencode(path), b"tmpfs", _MOUNT_FLAGS, options), path)
-
-
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, path: Path) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(path))

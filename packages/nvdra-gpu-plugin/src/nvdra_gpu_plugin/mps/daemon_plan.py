@@ -23,6 +23,10 @@ from nvdra_gpu_plugin.devices.steps import ShareByMps
 _DIGITS: Final = 5
 _MULTI_USER_SINCE: Final = (7, 0)
 """Volta. Before, one user at a time has the MPS server."""
+_MIG_DEVICES: Final = 7
+"""How many a GPU has at most."""
+_SMALLEST_SHM_KIB: Final = 65536
+"""What container runtimes give a container that nobody has configured."""
 
 
 def mps_config(entry: ConfiguredResult) -> MpsConfig | None:
@@ -78,6 +82,24 @@ def memory_limits(
             "devices, or their indices in this order, and create a new claim",
             claim=str(claim),
         ) from error
+
+
+def shm_kib(memory_kib: int, gpu_count: int, device_count: int, *, is_mig: bool) -> int:
+    """How much shared memory the clients of a daemon may have together, in KiB.
+
+    Half of the node's memory, as with the reference driver, but for all daemons of the node: each
+    has the part of its GPUs, or of its MIG device. What is written there stays until the claim
+    ends.
+
+    Args:
+        memory_kib: The node's memory; 0 if it is not known.
+        gpu_count: How many GPUs the node has.
+        device_count: How many devices the daemon has.
+        is_mig: Whether they are MIG devices.
+    """
+    of_a_gpu = memory_kib // 2 // max(gpu_count, 1)
+    of_a_device = of_a_gpu // _MIG_DEVICES if is_mig else of_a_gpu
+    return max(of_a_device * device_count, _SMALLEST_SHM_KIB)
 
 
 def daemon_id(claim: ClaimUID, uuids: Iterable[DeviceUUID]) -> str:

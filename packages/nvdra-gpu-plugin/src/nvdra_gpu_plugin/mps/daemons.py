@@ -27,6 +27,7 @@ from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import ShareByMps
+from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.mps import daemon_files, daemon_plan, daemon_pods, deployment
 from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
 from nvdra_gpu_plugin.mps.deployment import DaemonSettings
@@ -49,7 +50,7 @@ _REASON_TIMEOUT_S: Final = 3.0
 
 _REMEDY: Final = (
     "wait, if the daemon's image is still being pulled; otherwise look at the pod and its log in "
-    "the driver's namespace, and at the log directory of the daemon on the node"
+    "the driver's namespace"
 )
 
 
@@ -88,7 +89,9 @@ class MpsDaemons:
         settings: DaemonSettings,
         plugin_dir: Path,
         host: Host,
+        gpus: NodeGpus,
         files: Worker,
+        unmounts: Worker,
         telemetry: Telemetry,
     ) -> None:
         """Create it without any call.
@@ -98,7 +101,9 @@ class MpsDaemons:
             settings: What all daemons have in common.
             plugin_dir: The plugin's directory: the same here and on the node.
             host: Where the node's memory is described.
+            gpus: The node's GPUs, which share its memory.
             files: The thread for files.
+            unmounts: The thread for what may take long, because it frees memory.
             telemetry: Of the node.
         """
         self.locks: KeyedLocks[ClaimUID] = KeyedLocks()
@@ -107,7 +112,9 @@ class MpsDaemons:
         self._settings = settings
         self._plugin_dir = plugin_dir
         self._host = host
+        self._gpus = gpus
         self._files = files
+        self._unmounts = unmounts
         self._telemetry = telemetry
         self._ends_by: dict[Path, float] = {}
 
@@ -183,7 +190,7 @@ class MpsDaemons:
         with self._telemetry.step("stop mps"):
             for each in directories:
                 await self._wait_ended(record, each)
-                await self._run(record.ref, each.unmount)
+                await self._run_on(self._unmounts, record.ref, each.unmount)
                 self._ends_by.pop(each.path, None)
         self.stopped.set()
 
@@ -217,10 +224,20 @@ class MpsDaemons:
         limits = daemon_plan.memory_limits(step, record.ref, uuids)
         directory = DaemonDirectory(Path(step.directory))
         self._ends_by.pop(directory.path, None)
-        memory = daemon_files.memory_kib(self._host.proc)
-        await self._run(record.ref, directory.allow, step.run, step.model_dump_json(), memory)
+        await self._run(
+            record.ref,
+            directory.allow,
+            step.run,
+            step.model_dump_json(),
+            self._shm_kib(record, step),
+        )
         if not await self._run(record.ref, directory.is_ready, step.run):
             await self._create(record, deployment.manifest(step, uuids, limits, self._settings))
+
+    def _shm_kib(self, record: GpuClaimRecord, step: ShareByMps) -> int:
+        is_mig = any(each.kind == "mig" for each in record.devices if each.device in step.devices)
+        memory_kib = daemon_files.memory_kib(self._host.proc)
+        return daemon_plan.shm_kib(memory_kib, self._gpus.count, len(step.devices), is_mig=is_mig)
 
     async def _create(self, record: GpuClaimRecord, wanted: JsonObject) -> None:
         """Create a Deployment, unless it exists. One of an earlier run is replaced."""
@@ -291,14 +308,19 @@ class MpsDaemons:
         Raises:
             RetryableError: `MpsNotReady`.
         """
+        return await self._run_on(self._files, claim, function, *arguments)
+
+    async def _run_on(
+        self, worker: Worker, claim: ClaimRef, function: Callable[[*Ts], T], *arguments: *Ts
+    ) -> T:
         deadline = asyncio.get_running_loop().time() + _FILES_TIMEOUT_S
         try:
-            return await self._files.run(function, *arguments, deadline=deadline)
+            return await worker.run(function, *arguments, deadline=deadline)
         except (OSError, TimeoutError) as error:
             raise RetryableError(
                 Reason.MPS_NOT_READY,
                 f"the files of the MPS control daemon of claim {claim} cannot be read or changed: "
-                f"{error or 'the disk does not respond'}",
+                f"{str(error) or 'the disk does not respond'}",  # a TimeoutError has no text
                 f"check the disk of {self._plugin_dir}, and that the plugin may mount a tmpfs "
                 "there",
                 claim=str(claim),

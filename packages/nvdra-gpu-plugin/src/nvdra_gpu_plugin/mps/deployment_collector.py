@@ -47,6 +47,7 @@ class DeploymentCollector:
         settings: DaemonSettings,
         plugin_dir: Path,
         files: Worker,
+        removals: Worker,
         prepared_claims: PreparedClaims[GpuClaimRecord],
         *,
         lists_at_start: bool,
@@ -58,6 +59,7 @@ class DeploymentCollector:
             settings: The namespace of the Deployments, and the node.
             plugin_dir: The plugin's directory.
             files: The thread for files.
+            removals: The thread for removing directories, however much is in them.
             prepared_claims: What they have is kept.
             lists_at_start: Whether to look for Deployments whose directory is gone, too.
         """
@@ -66,9 +68,11 @@ class DeploymentCollector:
         self._node = deployment.node_value(settings.node)
         self._plugin_dir = plugin_dir
         self._files = files
+        self._removals = removals
         self._prepared_claims = prepared_claims
         self._is_listed = not lists_at_start
-        self._reported = ""
+        self._reported: dict[str, str] = {}
+        self._large: set[str] = set()
 
     async def run(self, daemons: MpsDaemons, recovery: RecordRecovery[GpuClaimRecord]) -> None:
         """Collect whenever something is left. Run until cancelled.
@@ -88,20 +92,48 @@ class DeploymentCollector:
 
     async def _try_collect(self, daemons: MpsDaemons) -> float | None:
         """Returns in how many seconds to try again; None if nothing is left."""
+        pauses_s: list[float | None] = []
         try:
-            left = [await self._collect(each, daemons) for each in await self._directories()]
+            directories = await self._directories()
+            self._forget(directories)
+            pauses_s += [await self._try_collect_one(each, daemons) for each in directories]
             if not self._is_listed:
                 await self._delete_others()
                 self._is_listed = True
+            self._reported.pop("", None)
         except (DriverError, OSError) as error:
-            if str(error) != self._reported:
-                LOG.warning(
-                    "What is left of an MPS control daemon cannot be deleted yet", error=str(error)
-                )
-            self._reported = str(error)
+            self._report("", error)
+            pauses_s.append(_RETRY_S)
+        return min((each for each in pauses_s if each is not None), default=None)
+
+    async def _try_collect_one(
+        self, directory: DaemonDirectory, daemons: MpsDaemons
+    ) -> float | None:
+        """As `_try_collect`. What one claim has left keeps nothing of another."""
+        try:
+            is_left = await self._collect(directory, daemons)
+        except (DriverError, OSError) as error:
+            self._report(directory.path.name, error)
             return _RETRY_S
-        self._reported = ""
-        return _UNDER_WAY_S if any(left) else None
+        self._reported.pop(directory.path.name, None)
+        return _UNDER_WAY_S if is_left else None
+
+    def _report(self, daemon: str, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        if self._reported.get(daemon) != text:
+            LOG.warning(
+                "What is left of an MPS control daemon cannot be deleted yet",
+                daemon=daemon,
+                error=text,
+            )
+        self._reported[daemon] = text
+
+    def _forget(self, directories: list[DaemonDirectory]) -> None:
+        """Forget what was reported of directories that are gone."""
+        names = {each.path.name for each in directories}
+        self._large &= names
+        for name in self._reported.keys() - names - {""}:
+            del self._reported[name]
 
     async def _directories(self) -> list[DaemonDirectory]:
         return await self._files.run(lambda: list(daemon_files.all_of(self._plugin_dir)))
@@ -119,9 +151,20 @@ class DeploymentCollector:
             if await self._files.run(lambda: directory.is_locked):
                 return True
             await self._delete(deployment.name(directory.path.name), deadline)
-            await self._files.run(directory.remove)
+            is_gone = await self._removals.run(directory.remove)
+        if not is_gone:
+            self._report_large(directory)
+            return True
         LOG.info("MPS control daemon deleted", daemon=directory.path.name)
         return False
+
+    def _report_large(self, directory: DaemonDirectory) -> None:
+        if directory.path.name not in self._large:
+            LOG.info(
+                "The directory of an MPS control daemon holds so much that removing it takes long",
+                directory=str(directory.path),
+            )
+        self._large.add(directory.path.name)
 
     def _is_kept(self, uid: ClaimUID) -> bool:
         return uid in self._prepared_claims or uid in self._prepared_claims.unreadable

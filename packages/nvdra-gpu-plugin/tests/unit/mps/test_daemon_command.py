@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_gpu_plugin.devices import mps_layout
+from nvdra_gpu_plugin.mps import mounts
 from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a tmpfs is mounted")
@@ -22,7 +23,8 @@ PROGRAM = f'''#!{sys.executable}
 """As nvidia-cuda-mps-control: a daemon with -f, otherwise commands of the standard input."""
 import os, signal, socket, sys
 path = os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control"
-log = os.environ["CUDA_MPS_LOG_DIRECTORY"] + "/control.log"
+def say(text):
+    print(text, flush=True)
 if "-f" not in sys.argv:
     with socket.socket(socket.AF_UNIX) as peer:
         try:
@@ -36,8 +38,10 @@ if "-f" not in sys.argv:
 if os.environ.get("STUBBORN"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.environ.get("BROKEN"):
-    open(log, "a").write("no device\\n")
+    say("no device")
     sys.exit(1)
+for name in ("log", "control_lock"):  # NVIDIA's follows links
+    open(os.path.join(os.path.dirname(path), name), "a").write("opened")
 settings = {{"arguments": sys.argv[1:]}}
 if os.path.exists(path):
     os.unlink(path)
@@ -45,7 +49,7 @@ listener = socket.socket(socket.AF_UNIX)
 listener.bind(path)
 listener.listen()
 gpus = os.environ["CUDA_VISIBLE_DEVICES"]
-open(log, "a").write(f"started {{sys.argv[1:]}} {{gpus}}\\n")
+say(f"started {{sys.argv[1:]}} {{gpus}}")
 while True:
     peer, _ = listener.accept()
     command, *words = peer.makefile().read().split()
@@ -61,13 +65,15 @@ while True:
     elif command == "get_server_list" and os.environ.get("EARLY"):
         said = "7\\n8\\n"
     elif command == "shutdown_server":
-        open(log, "a").write(f"ended {{words}} {{settings}}\\n")
+        say(f"ended {{words}} {{settings}}")
     elif command == "quit" and not os.environ.get("STUBBORN"):
         sys.exit()
     peer.sendall(said.encode())
     peer.close()
 '''
 STEP, RUN = "{}", "run-1"
+LINKED = ("log", "control_lock")
+FOLLOWS_NO_LINKS = tuple(map(int, os.uname().release.split(".")[:2])) >= (5, 10)
 
 
 class Pod:
@@ -113,8 +119,9 @@ class Pod:
 
     @property
     def log(self) -> str:
-        path = self.directory.path / mps_layout.LOG / "control.log"
-        return path.read_text() if path.exists() else ""
+        """What the control programs have said."""
+        lines = self.output.read_text().splitlines() if self.output.exists() else []
+        return "\n".join(each for each in lines if each.startswith(("started", "ended")))
 
     def failure(self, process: subprocess.Popen[bytes]) -> str:
         """What the container of a pod that fails says last."""
@@ -317,5 +324,61 @@ def test_shared_memory_is_mounted_once_and_goes_with_the_directory(pod: Pod) -> 
     (pod.directory.path / mps_layout.SHM / "of-a-client").touch()
     pod.allow()
     assert (pod.directory.path / mps_layout.SHM / "of-a-client").exists()
-    pod.directory.remove()
+    assert pod.directory.remove()
     assert not pod.directory.path.exists()
+
+
+def test_what_no_daemon_leaves_is_refused_by_its_name(pod: Pod) -> None:
+    pod.allow()
+    pipe = pod.directory.path / mps_layout.PIPE
+    (pipe / "a\x1b[31m").mkdir()
+    said = pod.failure(pod.start())
+    assert "holds what no MPS daemon makes, such as 'a\\x1b[31m'" in said
+    assert "delete the claim's pods" in said
+    (pipe / "a\x1b[31m").rmdir()
+    (pipe / "log").symlink_to(pod.root / "shadow")
+    assert "such as 'log'" in pod.failure(pod.start())
+    assert not (pod.root / "shadow").exists()
+
+
+@pytest.mark.skipif(not FOLLOWS_NO_LINKS, reason="the kernel is older than 5.10")
+def test_who_can_write_in_the_pipe_directory_cannot_have_the_daemon_open_files_of_the_node(
+    pod: Pod,
+) -> None:
+    """The links come when the command has looked, and before the program does."""
+    pod.allow()
+    pipe, target = pod.directory.path / mps_layout.PIPE, pod.root / "ld.so.preload"
+    program = pod.driver_root / "usr/bin/nvidia-cuda-mps-control"
+    links = "".join(f"os.symlink({str(target)!r}, {str(pipe / name)!r})\n" for name in LINKED)
+    program.write_text(f"#!{sys.executable}\nimport os\n{links}{PROGRAM.partition(chr(10))[2]}")
+    process = pod.start()
+    assert process.wait(30) == 1
+    assert "Too many levels of symbolic links" in pod.output.read_text()
+    assert not target.exists()
+
+
+def test_a_daemon_whose_clients_can_write_there_runs_again_and_follows_no_link(pod: Pod) -> None:
+    """A plugin of an earlier version mounts no pipe directory, and gives it to clients as it is."""
+    pod.allow()
+    pipe = pod.directory.path / mps_layout.PIPE
+    mounts.unmount(pipe)
+    assert "the pipe directory cannot be restricted" in pod.failure(pod.start())
+    subprocess.run(["mount", "--bind", pipe, pipe], check=True)  # as in a container
+    try:
+        process = pod.start()
+        pod.wait_ready()
+        (pipe / "link").symlink_to(pod.output)
+        if FOLLOWS_NO_LINKS:
+            with pytest.raises(OSError, match="symbolic links"):
+                (pipe / "link").read_text()
+        process.terminate()
+        process.wait(30)
+    finally:
+        subprocess.run(["umount", "--lazy", pipe], check=True)
+
+
+def test_what_a_daemon_says_is_in_the_log_of_its_pod(pod: Pod) -> None:
+    pod.allow()
+    pod.start()
+    pod.wait_ready()
+    assert "started ['-f'] GPU-0" in pod.output.read_text()

@@ -129,6 +129,22 @@ def test_a_mig_device_that_is_made_for_the_claim_is_shared_when_it_exists() -> N
     assert daemon.gpu == "GPU-2"
 
 
+@pytest.mark.parametrize(
+    ("gpus", "devices", "is_mig", "gib"),
+    [(1, 1, False, 64), (8, 1, False, 8), (8, 8, False, 64), (8, 1, True, 8 / 7)],
+)
+def test_shared_memory_of_all_daemons_is_half_of_the_nodes(
+    gpus: int, devices: int, is_mig: bool, gib: float
+) -> None:
+    found = daemon_plan.shm_kib(128 << 20, gpus, devices, is_mig=is_mig)
+    assert found == int(gib * (1 << 20))
+
+
+@pytest.mark.parametrize("memory_kib", [0, 1 << 20])
+def test_shared_memory_is_never_less_than_that_of_any_container(memory_kib: int) -> None:
+    assert daemon_plan.shm_kib(memory_kib, 0, 1, is_mig=True) == max(memory_kib // 14, 64 << 10)
+
+
 def test_who_only_monitors_a_gpu_is_no_client() -> None:
     record = planned(None, "gpu-0", "gpu-1", admin="gpu-1")
     (daemon,) = record.daemons
