@@ -9,12 +9,10 @@
 #include "mps.h"
 
 static int log_file = -1;
-static bool shows;
 
-void log_open(int file, bool also_on_stdout)
+void log_open(int file)
 {
     log_file = file;
-    shows = also_on_stdout;
 }
 
 void log_line(const char *part, const char *format, ...)
@@ -33,6 +31,4 @@ void log_line(const char *part, const char *format, ...)
     /* One write a line, so that lines of several processes do not mix. A full disk loses lines, not the daemon. */
     if (log_file >= 0 && write(log_file, line, (size_t)length) < 0)
         return;
-    if (shows && write(STDOUT_FILENO, line, (size_t)length) < 0)
-        shows = false;
 }

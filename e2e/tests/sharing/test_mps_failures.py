@@ -65,14 +65,12 @@ def test_a_client_that_comes_before_a_restarted_daemon_has_its_settings_does_not
     pods.apply(mps_daemons.python_pod(workloads.pod("p", claims=["shared"])))
     pods.wait_running("p")
     (old,) = mps_daemons.daemon_pods(with_all_gates)
-    (name,) = mps_daemons.directories(with_all_gates, NODE)
-    before = greetings(with_all_gates, name)
     with with_all_gates.slow_function(NODE, f"mps:{GREETING}", 4000):
         with_all_gates.driver_namespace.run(
             "delete", "pod", old["metadata"]["name"], "--wait=false"
         )
         with_all_gates.kubectl.wait(
-            lambda: None if greetings(with_all_gates, name) > before else "none",
+            lambda: None if is_greeted(with_all_gates, old["metadata"]["uid"]) else "none",
             "a daemon that starts",
         )
         mps_daemons.cuda_view(pods, "p")
@@ -164,7 +162,11 @@ def wait_ready_daemon(cluster: Cluster, former: str) -> None:
     cluster.kubectl.wait(missing, "another daemon's pod to be ready", timeout_s=120)
 
 
-def greetings(cluster: Cluster, daemon: str) -> int:
-    """How often a daemon of the node has been asked what it is asked first, in all its lives."""
-    log = f"{mps_daemons.DIRECTORY}/{daemon}/log/control.log"
-    return cluster.exec_on_node(NODE, "cat", log).count(f"Cmd:{GREETING}")
+def is_greeted(cluster: Cluster, former: str) -> bool:
+    """Whether a daemon in another pod than the former one has been asked what it is asked first."""
+    logs = [
+        cluster.driver_namespace.run_unchecked("logs", pod["metadata"]["name"]).stdout
+        for pod in mps_daemons.daemon_pods(cluster)
+        if pod["metadata"]["uid"] != former
+    ]
+    return any(f"Cmd:{GREETING}" in log for log in logs)

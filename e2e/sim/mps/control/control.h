@@ -26,8 +26,8 @@ struct files {
 };
 
 /* Takes the directories; false: why is on standard output. */
-bool files_open(struct files *files);
-/* Removes what the daemon has made, except for what the next one shares. */
+bool files_open(struct files *files, const struct options *options);
+/* Removes what the real daemon removes: sockets and lock stay. */
 void files_close(const struct files *files);
 /* Leaves the terminal; the caller's process ends with 0 once daemon_is_ready is called, or with 1. */
 void daemon_detach(void);

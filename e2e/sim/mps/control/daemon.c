@@ -41,8 +41,6 @@ static int block_signals(void)
 {
     sigset_t signals;
     sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     return signalfd(-1, &signals, SFD_CLOEXEC);
@@ -51,9 +49,8 @@ static int block_signals(void)
 static void react_to_signal(int signals)
 {
     struct signalfd_siginfo info;
-    if (read(signals, &info, sizeof info) == sizeof info && info.ssi_signo != SIGCHLD)
-        daemon_quit(0);
-    servers_reap();
+    if (read(signals, &info, sizeof info) == sizeof info)
+        servers_reap();
 }
 
 /* ---- front ends -------------------------------------------------------------------------------------------- */
@@ -153,7 +150,7 @@ static void turn(const struct files *files, int signals)
 int daemon_run(const struct files *files, const struct options *options)
 {
     int signals = block_signals();
-    log_open(files->control_log, options->is_foreground);
+    log_open(files->control_log);
     servers_open(files, options);
     log_line("Control", "Starting control daemon using socket %s/%s", files->directory, CLIENT_SOCKET);
     log_line("Control", "To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=%s",

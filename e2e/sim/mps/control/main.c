@@ -10,7 +10,7 @@ static const char USAGE[] =
     "    (no option)             Take commands from standard input; `help` lists them.\n"
     "    -d                      Start the daemon in the background.\n"
     "    -f                      Start the daemon in the foreground.\n"
-    "    -M, --multiuser-server  With -d or -f: one server for all users.\n"
+    "    -M, --multiuser-server  After -d or -f: one server for all users.\n"
     "    -h, --help              Show this text.\n";
 
 static int run_daemon(const struct options *options)
@@ -18,7 +18,7 @@ static int run_daemon(const struct options *options)
     struct files files;
     if (options->is_daemon)
         daemon_detach();
-    if (!files_open(&files)) {
+    if (!files_open(&files, options)) {
         fflush(stdout);
         return EXIT_FAILURE;
     }
@@ -26,26 +26,20 @@ static int run_daemon(const struct options *options)
     return daemon_run(&files, options);
 }
 
+/* As the real program does: whatever it does not know makes it the front end. */
 int main(int count, char **arguments)
 {
     struct options options = {.is_daemon = false};
-    for (int place = 1; place < count; place++) {
-        const char *argument = arguments[place];
-        if (strcmp(argument, "-d") == 0)
-            options.is_daemon = true;
-        else if (strcmp(argument, "-f") == 0)
-            options.is_foreground = true;
-        else if (strcmp(argument, "-M") == 0 || strcmp(argument, "--multiuser-server") == 0)
-            options.is_multi_user = true;
-        else {
-            bool is_help = strcmp(argument, "-h") == 0 || strcmp(argument, "--help") == 0;
-            fputs(USAGE, is_help ? stdout : stderr);
-            return is_help ? EXIT_SUCCESS : EXIT_FAILURE;
-        }
+    const char *first = count > 1 ? arguments[1] : "", *second = count > 2 ? arguments[2] : "-M";
+    if (strcmp(first, "-h") == 0 || strcmp(first, "--help") == 0) {
+        fputs(USAGE, stdout);
+        return EXIT_SUCCESS;
     }
-    if (options.is_daemon && options.is_foreground) {
-        fputs(USAGE, stderr);
-        return EXIT_FAILURE;
-    }
+    bool is_multi_user = strcmp(second, "-M") == 0 || strcmp(second, "--multiuser-server") == 0;
+    if (count > 3 || !is_multi_user)
+        return front_end();
+    options.is_multi_user = count == 3;
+    options.is_daemon = strcmp(first, "-d") == 0;
+    options.is_foreground = strcmp(first, "-f") == 0;
     return options.is_daemon || options.is_foreground ? run_daemon(&options) : front_end();
 }

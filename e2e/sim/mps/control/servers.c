@@ -66,7 +66,7 @@ static _Noreturn void become_server(int socket, uid_t uid, gid_t gid)
     close(log);
     if (uid != geteuid())
         ready = ready && setgroups(0, NULL) == 0 && setgid(gid) == 0 && setuid(uid) == 0;
-    char *arguments[] = {SERVER_PROGRAM, options->is_foreground ? "-f" : NULL, NULL};
+    char *arguments[] = {SERVER_PROGRAM, NULL};
     if (ready)
         execv(path, arguments);
     _exit(EXIT_FAILURE);

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,29 +11,21 @@
 
 enum { PATH_SIZE = 4096 };
 
+static const char LOG_PIPE[] = "log", PID_FILE[] = "nvidia-cuda-mps-control.pid";
+
 static int told = -1; /* tells the process that started the daemon that it is ready */
 
-static bool refuse(const char *what, const char *path)
+static bool make_directory(const char *path, mode_t mode)
 {
-    printf("Failed to open %s %s: %s\n", what, path, strerror(errno));
-    return false;
+    return mkdir(path, mode) == 0 || (errno == EEXIST && access(path, R_OK | W_OK) == 0);
 }
 
-static bool make_directory(const char *path)
-{
-    if (mkdir(path, 0755) == 0 || (errno == EEXIST && access(path, W_OK | X_OK) == 0))
-        return true;
-    return refuse("the directory", path);
-}
-
+/* As the real one does, it follows links: the directory is the daemon's alone. */
 static int open_in(const char *directory, const char *name, int flags, mode_t mode)
 {
     char path[PATH_SIZE];
     snprintf(path, sizeof path, "%s/%s", directory, name);
-    int file = open(path, flags | O_CLOEXEC, mode);
-    if (file < 0)
-        refuse("the file", path);
-    return file;
+    return open(path, flags | O_CLOEXEC, mode);
 }
 
 static void remove_in(const char *directory, const char *name)
@@ -46,49 +37,84 @@ static void remove_in(const char *directory, const char *name)
 
 static void write_pid(const char *directory)
 {
-    int file = open_in(directory, "nvidia-cuda-mps-control.pid", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    int file = open_in(directory, PID_FILE, O_WRONLY | O_CREAT, 0666);
     if (file < 0)
         return;
-    dprintf(file, "%d\n", getpid());
+    dprintf(file, "%d", getpid());
     close(file);
 }
 
 /* The lock lasts as long as its process, so that the files of one that was killed are taken over. */
 static bool take_lock(const char *directory)
 {
-    int lock = open_in(directory, "control_lock", O_RDWR | O_CREAT, 0600);
-    if (lock < 0)
-        return false;
-    if (flock(lock, LOCK_EX | LOCK_NB) == 0)
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int lock = open_in(directory, "control_lock", O_WRONLY | O_CREAT, 0666);
+    if (lock >= 0 && fcntl(lock, F_SETLK, &whole) == 0)
         return true;
-    printf("An instance of this daemon is already running\n");
+    if (lock >= 0)
+        printf("An instance of this daemon is already running\n");
+    else
+        printf("Cannot access CUDA_MPS_PIPE_DIRECTORY=%s\n", directory);
     return false;
+}
+
+static bool make_pipe(const char *directory)
+{
+    char path[PATH_SIZE];
+    snprintf(path, sizeof path, "%s/%s", directory, LOG_PIPE);
+    unlink(path);
+    return mkfifo(path, 0777) == 0 && open(path, O_RDWR | O_CLOEXEC) >= 0;
+}
+
+/* In the foreground all lines go to standard output, and no file is written. */
+static void open_logs(struct files *files, const struct options *options)
+{
+    const char *logs = mps_directory("CUDA_MPS_LOG_DIRECTORY", DEFAULT_LOG_DIRECTORY);
+    bool has_directory = make_directory(logs, 0700);
+    if (!has_directory)
+        printf("Warning: Failed writing log files to directory [%s]. No logs will be available.\n", logs);
+    fflush(stdout);
+    files->control_log = options->is_foreground ? STDOUT_FILENO : -1;
+    files->server_log = STDOUT_FILENO;
+    if (has_directory && options->is_daemon) {
+        files->control_log = open_in(logs, "control.log", O_WRONLY | O_CREAT | O_APPEND, 0644);
+        files->server_log = open_in(logs, "server.log", O_WRONLY | O_CREAT | O_APPEND, 0644);
+    }
 }
 
 static bool open_sockets(struct files *files)
 {
     files->client_socket = mps_listen(files->directory, CLIENT_SOCKET, 0666);
-    files->command_socket = mps_listen(files->directory, COMMAND_SOCKET, 0600);
+    files->command_socket = mps_listen(files->directory, COMMAND_SOCKET, 0755);
     if (files->client_socket >= 0 && files->command_socket >= 0)
         return true;
     printf("Cannot find MPS control daemon process\n");
     return false;
 }
 
-bool files_open(struct files *files)
+bool files_open(struct files *files, const struct options *options)
 {
-    const char *logs = mps_directory("CUDA_MPS_LOG_DIRECTORY", DEFAULT_LOG_DIRECTORY);
+    umask(0);
     files->directory = mps_directory("CUDA_MPS_PIPE_DIRECTORY", DEFAULT_PIPE_DIRECTORY);
-    if (!make_directory(files->directory) || !make_directory(logs) || !take_lock(files->directory))
+    open_logs(files, options);
+    /* If something is there that can be written to, a reader of the pipe or not, lines go there. */
+    int earlier = open_in(files->directory, LOG_PIPE, O_WRONLY | O_NONBLOCK, 0);
+    if (earlier >= 0)
+        files->control_log = earlier;
+    if (!make_directory(files->directory, 0777)) {
+        printf("Cannot access CUDA_MPS_PIPE_DIRECTORY=%s\n", files->directory);
         return false;
-    files->control_log = open_in(logs, "control.log", O_WRONLY | O_CREAT | O_APPEND, 0644);
-    files->server_log = open_in(logs, "server.log", O_WRONLY | O_CREAT | O_APPEND, 0644);
-    if (files->control_log < 0 || files->server_log < 0 || !open_sockets(files))
+    }
+    if (!take_lock(files->directory))
         return false;
-    char path[PATH_SIZE];
-    snprintf(path, sizeof path, "%s/log", files->directory);
-    mkfifo(path, 0600);
+    if (!make_pipe(files->directory)) {
+        printf("Cannot access CUDA_MPS_PIPE_DIRECTORY=%s\n", files->directory);
+        return false;
+    }
+    if (!open_sockets(files))
+        return false;
     write_pid(files->directory);
+    umask(022);
     bool starts = command_is_allowed("start");
     if (!starts) {
         printf("Failed to start the daemon\n");
@@ -99,9 +125,8 @@ bool files_open(struct files *files)
 
 void files_close(const struct files *files)
 {
-    static const char *const OWN[] = {CLIENT_SOCKET, COMMAND_SOCKET, "log", "nvidia-cuda-mps-control.pid"};
-    for (size_t i = 0; i < sizeof OWN / sizeof *OWN; i++)
-        remove_in(files->directory, OWN[i]);
+    remove_in(files->directory, LOG_PIPE);
+    remove_in(files->directory, PID_FILE);
 }
 
 void daemon_detach(void)

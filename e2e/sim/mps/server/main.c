@@ -94,6 +94,7 @@ static int serve(void)
 
 int main(int count, char **arguments)
 {
+    (void)count;
     char version[TEXT_SIZE];
     struct stat info;
     if (fstat(CONTROL, &info) != 0 || !S_ISSOCK(info.st_mode)) {
@@ -102,7 +103,7 @@ int main(int count, char **arguments)
     }
     fcntl(CONTROL, F_SETFD, FD_CLOEXEC);
     fcntl(LOG, F_SETFD, FD_CLOEXEC);
-    log_open(LOG, count > 1 && strcmp(arguments[1], "-f") == 0);
+    log_open(LOG);
     log_line("Other", "Startup");
     log_line("Other", "Connecting to control daemon on socket: %s/%s",
              mps_directory("CUDA_MPS_PIPE_DIRECTORY", DEFAULT_PIPE_DIRECTORY), CLIENT_SOCKET);

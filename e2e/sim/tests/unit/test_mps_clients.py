@@ -157,7 +157,7 @@ def test_the_logs_name_a_client_and_its_server(mps: Mps, daemon: MpsDaemon) -> N
     assert any(line.startswith(new_client) for line in daemon.log())
     assert f"Starting new server {pid} for user {os.getuid()}" in daemon.log()
     assert f"NEW SERVER {pid}: Ready" in daemon.log()
-    assert "Server has started" in daemon.log("server.log")
+    assert "Server has started" in daemon.log()
 
 
 # What the daemon's devices are

@@ -16,6 +16,15 @@ from nvdra_sim.testing.mps_fixtures import Mps, MpsDaemon, wait_until
 from nvdra_sim.testing.node_fixtures import MakeNode, SimulatedNode
 
 FOUND_NONE = (1, "Cannot find MPS control daemon process\n", "")
+MODES = {
+    "control": "srw-rw-rw-",
+    "control_privileged": "srwxr-xr-x",
+    "control_lock": "-rw-rw-rw-",
+    "log": "prwxrwxrwx",
+    "nvidia-cuda-mps-control.pid": "-rw-rw-rw-",
+}
+"""Of the driver 550; that of 535 has no pid file."""
+LEFT = ["control", "control_lock", "control_privileged"]
 
 
 @pytest.fixture
@@ -42,15 +51,10 @@ def test_a_daemon_says_where_it_listens_and_leaves_its_files_there(daemon: MpsDa
         f"To connect CUDA applications to this daemon, set env "
         f"CUDA_MPS_PIPE_DIRECTORY={daemon.pipes}",
     ]
-    kinds = {path.name: stat.S_IFMT(path.stat().st_mode) for path in daemon.pipes.iterdir()}
-    assert kinds == {
-        "control": stat.S_IFSOCK,
-        "control_privileged": stat.S_IFSOCK,
-        "control_lock": stat.S_IFREG,
-        "log": stat.S_IFIFO,
-        "nvidia-cuda-mps-control.pid": stat.S_IFREG,
-    }
-    assert sorted(path.name for path in daemon.logs.iterdir()) == ["control.log", "server.log"]
+    modes = {path.name: stat.filemode(path.stat().st_mode) for path in daemon.pipes.iterdir()}
+    assert modes == MODES
+    assert list(daemon.logs.iterdir()) == [], "in the foreground"
+    assert stat.filemode(daemon.pipes.stat().st_mode) == "drwxrwxrwx"
 
 
 def test_a_daemon_in_the_background_answers_as_soon_as_its_starter_has_ended(
@@ -59,6 +63,17 @@ def test_a_daemon_in_the_background_answers_as_soon_as_its_starter_has_ended(
     daemon = mps.directories(node)
     assert (daemon.run("-d").returncode, daemon.command("get_server_list")) == (0, [])
     assert Path(f"/proc/{daemon.pid}").exists()
+    assert sorted(path.name for path in daemon.logs.iterdir()) == ["control.log", "server.log"]
+
+
+@pytest.mark.parametrize("option", ["-x", "-v"])
+def test_whatever_it_does_not_know_makes_the_program_the_front_end(
+    mps: Mps, node: SimulatedNode, daemon: MpsDaemon, option: str
+) -> None:
+    done = mps.directories(node).run(option)
+    assert (done.returncode, done.stdout, done.stderr) == FOUND_NONE
+    assert daemon.run(option, text="get_default_active_thread_percentage\n").stdout == "100.0\n"
+    assert daemon.run("--help").returncode == 0
 
 
 @pytest.mark.parametrize("option", ["-d", "-f"])
@@ -85,11 +100,37 @@ def test_a_path_that_is_too_long_for_a_socket_has_no_daemon(
     assert (done.returncode, done.stdout, done.stderr) == FOUND_NONE
 
 
-def test_a_daemon_needs_its_directories(mps: Mps, node: SimulatedNode) -> None:
+def test_a_daemon_needs_its_pipe_directory_and_says_that_it_has_no_logs(
+    mps: Mps, node: SimulatedNode
+) -> None:
     daemon = mps.directories(node)
-    daemon.environment["CUDA_MPS_LOG_DIRECTORY"] = str(daemon.logs / "in" / "nothing")
+    nothing = str(daemon.logs / "in" / "nothing")
+    daemon.environment["CUDA_MPS_LOG_DIRECTORY"] = nothing
     done = daemon.run("-d")
-    assert (done.returncode, str(daemon.logs / "in" / "nothing") in done.stdout) == (1, True)
+    assert done.stdout == (
+        f"Warning: Failed writing log files to directory [{nothing}]. No logs will be available.\n"
+    )
+    assert daemon.command("get_server_list") == []
+    other = mps.directories(node)
+    other.environment["CUDA_MPS_PIPE_DIRECTORY"] = nothing
+    done = other.run("-f")
+    assert (done.returncode, done.stdout) == (
+        1,
+        f"Cannot access CUDA_MPS_PIPE_DIRECTORY={nothing}\n",
+    )
+
+
+def test_a_daemon_follows_links_in_its_pipe_directory(mps: Mps, node: SimulatedNode) -> None:
+    """Which is why nobody else may write there."""
+    daemon = mps.directories(node)
+    daemon.pipes.mkdir()
+    target, made = daemon.pipes.parent / "target", daemon.pipes.parent / "made"
+    target.write_text("")
+    (daemon.pipes / "log").symlink_to(target)
+    (daemon.pipes / "control_lock").symlink_to(made)
+    daemon.start()
+    assert "Starting control daemon using socket" in target.read_text()
+    assert stat.filemode(made.stat().st_mode) == "-rw-rw-rw-"
 
 
 def test_the_environment_of_a_daemon_gives_defaults(mps: Mps, node: SimulatedNode) -> None:
@@ -182,15 +223,15 @@ def test_the_log_has_every_command_and_its_answer(daemon: MpsDaemon) -> None:
 def test_quit_returns_when_the_daemon_has_ended(daemon: MpsDaemon) -> None:
     assert daemon.command("quit") == []
     assert daemon.wait() == 0
-    assert [path.name for path in daemon.pipes.iterdir()] == ["control_lock"]
+    assert sorted(path.name for path in daemon.pipes.iterdir()) == LEFT
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_daemon_and_removes_its_files(
+def test_a_signal_ends_a_daemon_and_its_files_stay(
     daemon: MpsDaemon, number: signal.Signals
 ) -> None:
-    assert daemon.signal(number) == 0
-    assert [path.name for path in daemon.pipes.iterdir()] == ["control_lock"]
+    assert daemon.signal(number) == -number
+    assert sorted(path.name for path in daemon.pipes.iterdir()) == sorted(MODES)
 
 
 def test_the_files_of_a_killed_daemon_are_taken_over(daemon: MpsDaemon) -> None:
@@ -230,7 +271,7 @@ def test_a_rule_keeps_a_daemon_from_starting(sim_node: MakeNode, mps: Mps, optio
     daemon = mps.directories(node)
     fail_once(node, "mps:start")
     assert daemon.run(option).returncode == 1
-    assert [path.name for path in daemon.pipes.iterdir()] == ["control_lock"]
+    assert sorted(path.name for path in daemon.pipes.iterdir()) == LEFT
     assert daemon.run("-d").returncode == 0
 
 

@@ -117,6 +117,7 @@ class MpsDaemon:
     Attributes:
         pipes: The pipe directory. Its path is short, because a socket's path is at most 107 bytes.
         logs: The log directory.
+        output: What a daemon in the foreground, and its servers, say.
         environment: What commands and clients of the daemon need.
     """
 
@@ -126,6 +127,7 @@ class MpsDaemon:
         self.node = node
         self.pipes = directory / "pipe"
         self.logs = directory / "log"
+        self.output = directory / "output"
         self.environment = {
             "PATH": os.defpath,
             **node.environment,
@@ -156,12 +158,13 @@ class MpsDaemon:
 
     def start(self, *arguments: str) -> None:
         """Starts it in the foreground, and waits until it answers."""
-        self._process = subprocess.Popen(
-            [self.node.mps_control, "-f", *arguments],
-            env={**self.environment, **self._own},
-            stdout=subprocess.DEVNULL,
-            text=True,
-        )
+        with self.output.open("w") as output:
+            self._process = subprocess.Popen(
+                [self.node.mps_control, "-f", *arguments],
+                env={**self.environment, **self._own},
+                stdout=output,
+                text=True,
+            )
         wait_until(lambda: self.run(text="help\n").returncode == 0)
 
     @property
@@ -180,10 +183,10 @@ class MpsDaemon:
         assert self._process is not None
         return self._process.wait(TIMEOUT_S)
 
-    def log(self, name: str = "control.log") -> list[str]:
-        """The lines of a log, without time and process."""
-        lines = (self.logs / name).read_text().splitlines()
-        return [line.partition("] ")[2] for line in lines]
+    def log(self) -> list[str]:
+        """The lines of its log, and of its servers', without time and process."""
+        path = self.logs / "control.log" if self._process is None else self.output
+        return [line.partition("] ")[2] for line in path.read_text().splitlines()]
 
     def end(self) -> None:
         """Kills it and, because they live with their daemon, its servers."""
@@ -191,8 +194,9 @@ class MpsDaemon:
             self._process.kill()
             self._process.wait(TIMEOUT_S)
         elif (self.pipes / "nvidia-cuda-mps-control.pid").exists():
-            os.kill(self.pid, signal.SIGTERM)
-            wait_until(lambda: not (self.pipes / "control").exists())
+            pid = self.pid
+            os.kill(pid, signal.SIGTERM)
+            wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 class Mps:

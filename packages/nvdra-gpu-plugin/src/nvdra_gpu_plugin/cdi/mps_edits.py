@@ -12,7 +12,7 @@ from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 
 _SHM_OPTIONS: Final = ("rw", "nosuid", "nodev", "bind")
-_PIPE_OPTIONS: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
+PIPE_OPTIONS: Final = ("ro", "nosuid", "nodev", "noexec", "bind")
 """A socket and a FIFO are used on a read-only mount as on any other. Who could write there could
 have NVIDIA's daemon, which is root on the node, open files of the node.
 """
@@ -30,7 +30,7 @@ def for_client(record: GpuClaimRecord, device: GpuDeviceRecord) -> ContainerEdit
                 env=(f"CUDA_MPS_PIPE_DIRECTORY={mps_layout.CLIENT_PIPE}",),
                 mounts=(
                     _mount(step.directory, mps_layout.SHM, mps_layout.CLIENT_SHM, _SHM_OPTIONS),
-                    _mount(step.directory, mps_layout.PIPE, mps_layout.CLIENT_PIPE, _PIPE_OPTIONS),
+                    _mount(step.directory, mps_layout.PIPE, mps_layout.CLIENT_PIPE, PIPE_OPTIONS),
                 ),
             )
     raise DiscoveryError(f"{device.device} of claim {record.ref} has no MPS control daemon")
