@@ -262,9 +262,12 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 "repeats the prepare, which goes on where it was.",
                 "If the pod cannot be created: the message has the API server's error. The "
                 "driver's namespace must allow privileged pods, and have room in its quota.",
-                "If the daemon ends or refuses a setting: the message has its last words. Its log "
-                "is below the kubelet's root, in `plugins/gpu.nvidia.com/mps/CLAIM_UID-*/log`. "
-                "nvidia-cuda-mps-control must be in the driver root.",
+                "If the daemon ends or refuses a setting: the message has its last line, and the "
+                "log of its pod the others (`kubectl logs --previous`). nvidia-cuda-mps-control "
+                "must be in the driver root.",
+                "If the pipe directory of the claim holds what no MPS daemon makes: a container "
+                "that an earlier version of the driver has prepared has written there. Delete the "
+                "claim's pods; the directory goes with them.",
             ),
             alert="On every one that lasts five minutes: a workload waits.",
         ),

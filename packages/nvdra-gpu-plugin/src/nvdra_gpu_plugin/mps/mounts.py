@@ -50,7 +50,7 @@ def mount_shm(path: Path, kib: int) -> None:
 def restrict_pipe(path: Path) -> bool:
     """Set the flags of a mounted `pipe` again, for this mount namespace.
 
-    The container runtime drops some when it mounts the directory into a container.
+    A container runtime may drop some when it mounts the directory into a container.
 
     Returns:
         Whether symbolic links are not followed. The kernel may be too old.
