@@ -165,6 +165,18 @@ def compute_mode(cluster: Cluster, node: str, gpu: str) -> str:
     return str(mode)
 
 
+def wait_started(cluster: Cluster, restarts: int) -> None:
+    """Wait until the one daemon's container has been restarted so often, and is ready."""
+
+    def missing() -> str | None:
+        (pod,) = daemon_pods(cluster)
+        (status,) = pod["status"]["containerStatuses"]
+        is_so = status["restartCount"] == restarts and status["started"]
+        return None if is_so else str(status)
+
+    cluster.kubectl.wait(missing, "the daemon's container to be restarted", timeout_s=120)
+
+
 def wait_log(pods: Kubectl, pod: str, word: str) -> None:
     """Wait until a pod has said something."""
     pods.wait(lambda: None if word in pods.logs(pod) else pods.logs(pod), f"{word!r} of pod {pod}")

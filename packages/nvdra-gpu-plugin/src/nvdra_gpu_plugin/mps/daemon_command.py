@@ -37,6 +37,7 @@ _END_TIMEOUT_S: Final = 3.0
 _OUTPUT_TIMEOUT_S: Final = 1.0
 """For the last lines of a daemon that has ended. Its servers may still hold its output open."""
 _LINE_BYTES: Final = 4096
+"""What the kernel writes to a pipe as a whole."""
 _MAX_LEFT: Final = 64
 """What a killed daemon can have left in its pipe directory, which has so many inodes."""
 _PERMISSION: Final = "the plugin allows this daemon to run"
@@ -349,9 +350,8 @@ class _Output:
     def _pass_on(self, stream: IO[bytes] | None) -> None:
         while stream and (line := stream.readline(_LINE_BYTES)):
             self._last = line if line.strip() else self._last
-            with suppress(OSError):  # the daemon must not wait for a reader of the log
-                sys.stderr.buffer.write(line)
-                sys.stderr.buffer.flush()
+            with suppress(OSError):  # the daemon goes on although nothing reads the log
+                os.write(sys.stderr.fileno(), line)
 
 
 def _remove_leftovers(pipe_directory: Path) -> None:
