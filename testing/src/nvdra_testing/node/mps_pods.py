@@ -9,8 +9,10 @@ import hashlib
 import signal
 import subprocess
 import threading
+import urllib.error
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +83,11 @@ class MpsPods:
         for each in self.directories():
             each.unmount()
         for name in [each["metadata"]["name"] for each in self.deployments().values()]:
-            self._server.request("DELETE", f"{PATH}/{name}")
+            try:
+                self._server.request("DELETE", f"{PATH}/{name}")
+            except urllib.error.HTTPError as error:
+                if error.code != HTTPStatus.NOT_FOUND:  # the plugin has deleted it meanwhile
+                    raise
 
     async def _run(self) -> None:
         while True:
