@@ -1,6 +1,7 @@
 """A real API server with etcd: it validates every object and enforces the admission policies.
 
-Of the controllers, only the one that checks the types in admission policies.
+Of the controllers, only the one that checks the types in admission policies. `server` has none, and
+is of any release that the tests know.
 """
 
 import json
@@ -18,11 +19,16 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from nvdra_lab import versions
 from nvdra_testing import ports, yaml_documents
 from nvdra_testing.charts import FROM_REGISTRY, folder
-from nvdra_testing.control_plane import apiserver
+from nvdra_testing.control_plane import apiserver, installation
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.control_plane.installation import Installation
 
 READY_TIMEOUT_S = 60.0
+RELEASES = ("1.32.13", "1.34.4", "1.36.3", "1.37.1")
+"""A usual run asks the release of all other tests, a soak every one."""
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 
 
@@ -96,6 +102,36 @@ def serving(helm: str, charts: Path, tmp_path_factory: pytest.TempPathFactory) -
             return Cluster(kubeconfig, helm, Path(programs["kubectl"]), charts)
 
         yield start
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(each, marks=() if each == versions.DEFAULT else pytest.mark.soak)
+        for each in RELEASES
+    ],
+)
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiServer]:
+    release = str(request.param)
+    gates = versions.gates(release, {})
+    served = ",".join(f"{each}=true" for each in versions.runtime_config(release, gates))
+    directory = tmp_path_factory.mktemp("api")
+    with apiserver.run_apiserver(
+        directory,
+        kubernetes=release,
+        runtime_config=served,
+        feature_gates=versions.as_text(gates),
+    ) as running:
+        running.create("/api/v1/namespaces", {"metadata": {"name": installation.NAMESPACE}})
+        yield running
+
+
+@pytest.fixture(scope="module")
+def installed(server: ApiServer, helm: str) -> Installation:
+    """The admission policies of the charts, with every gate, on such a server."""
+    return installation.install(server, helm)
 
 
 @contextmanager

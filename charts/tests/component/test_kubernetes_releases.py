@@ -6,19 +6,16 @@ was to be stored. A usual run asks the release of all other tests, a soak every 
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nvdra_lab import versions
 from nvdra_testing import yaml_documents
 from nvdra_testing.charts import FROM_REGISTRY, folder
 from nvdra_testing.control_plane import apiserver
 from nvdra_testing.control_plane.apiserver import ApiServer
 
 NAMESPACE = "nvdra-system"
-RELEASES = ("1.32.13", "1.34.4", "1.36.3", "1.37.1")
 WEBHOOK = ("webhook.enabled=true", "webhook.replicas=2")
 VALUES: dict[str, tuple[str, ...]] = {
     "as it comes": (),
@@ -50,30 +47,6 @@ VALUES: dict[str, tuple[str, ...]] = {
 }
 
 EXTENDED_RESOURCES = "nvdra-gpu-plugin.deviceClasses.migExtendedResources={1g.10gb,1g.10gb+me}"
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(each, marks=() if each == versions.DEFAULT else pytest.mark.soak)
-        for each in RELEASES
-    ],
-)
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApiServer]:
-    release = str(request.param)
-    gates = versions.gates(release, {})
-    served = ",".join(f"{each}=true" for each in versions.runtime_config(release, gates))
-    directory = tmp_path_factory.mktemp("api")
-    with apiserver.run_apiserver(
-        directory,
-        kubernetes=release,
-        runtime_config=served,
-        feature_gates=versions.as_text(gates),
-    ) as running:
-        running.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        yield running
 
 
 @pytest.mark.parametrize("values", VALUES)

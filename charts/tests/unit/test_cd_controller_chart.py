@@ -163,7 +163,9 @@ def test_policies_restrict_pods_entries_and_labels(render: Render) -> None:
     objects = render(CHART)
 
     policies = objects["ValidatingAdmissionPolicy"]
-    assert set(policies) == {f"{NAME}-nodes", f"{NAME}-daemons", f"{NAME}-cliques"}
+    of_the_controller = ("nodes", "daemonsets", "templates", "domains")
+    parts = (*of_the_controller, "daemons", "cliques")
+    assert set(policies) == {f"{NAME}-{part}" for part in parts}
     for name, policy in policies.items():
         assert policy["spec"]["failurePolicy"] == "Fail"
         binding = objects["ValidatingAdmissionPolicyBinding"][name]["spec"]
@@ -227,7 +229,7 @@ def test_where_the_hosts_run_imex_there_are_no_objects_for_daemons(render: Rende
 
     assert set(objects["ServiceAccount"]) == {NAME}
     assert set(objects["Role"]) == {f"{NAME}-lease"}
-    assert "ValidatingAdmissionPolicy" not in objects
+    assert set(objects["ValidatingAdmissionPolicy"]) == {f"{NAME}-templates", f"{NAME}-domains"}
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,12 @@ def test_policy_role_and_pods_name_the_same_account(
     objects = render(chart, under_it if umbrella else values, release=release)
     namespace, name = account_of_the_pods(objects)
 
-    (policy,) = objects["ValidatingAdmissionPolicy"].values()
-    (condition,) = policy["spec"]["matchConditions"]
-    assert condition["expression"] == (
-        f"request.userInfo.username == 'system:serviceaccount:{namespace}:{name}'"
-    )
+    assert len(objects["ValidatingAdmissionPolicy"]) == 3
+    for policy in objects["ValidatingAdmissionPolicy"].values():
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == (
+            f"request.userInfo.username == 'system:serviceaccount:{namespace}:{name}'"
+        )
     (binding,) = objects["ClusterRoleBinding"].values()
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]
     for account in objects.get("ServiceAccount", {}).values():
@@ -78,7 +79,7 @@ def test_annotations_of_the_account_are_the_users(render: Render) -> None:
 
 def test_slices_are_restricted_in_every_api_version(render: Render) -> None:
     objects = render("nvdra-gpu-plugin")
-    (policy,) = objects["ValidatingAdmissionPolicy"].values()
+    policy = objects["ValidatingAdmissionPolicy"]["nvdra-nvdra-gpu-plugin"]
     (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
     assert policy["spec"]["failurePolicy"] == "Fail"
     assert rule == {
@@ -87,11 +88,36 @@ def test_slices_are_restricted_in_every_api_version(render: Render) -> None:
         "operations": ["CREATE", "UPDATE", "DELETE"],
         "resources": ["resourceslices"],
     }
-    (binding,) = objects["ValidatingAdmissionPolicyBinding"].values()
-    assert binding["spec"] == {
-        "policyName": policy["metadata"]["name"],
-        "validationActions": ["Deny"],
+
+
+def test_every_policy_is_in_force(render: Render) -> None:
+    objects = render("nvdra-gpu-plugin")
+    for name, policy in objects["ValidatingAdmissionPolicy"].items():
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        assert objects["ValidatingAdmissionPolicyBinding"][name]["spec"] == {
+            "policyName": name,
+            "validationActions": ["Deny"],
+        }
+
+
+def test_mps_daemons_are_restricted_whether_or_not_the_gate_is_on(render: Render) -> None:
+    found = [
+        render("nvdra-gpu-plugin", {"global": {"featureGates": {"MPSSupport": is_on}}})
+        for is_on in (False, True)
+    ]
+    off, on = (each["ValidatingAdmissionPolicy"]["nvdra-nvdra-gpu-plugin-mps"] for each in found)
+    assert off == on
+
+
+def test_directories_of_the_node_are_those_of_the_values(render: Render) -> None:
+    values = {
+        "global": {"nvidiaDriverRoot": "/run/nvidia/driver/"},
+        "kubeletPlugin": {"kubeletPluginsDirectoryPath": "/data/kubelet/plugins/"},
     }
+    policy = render("nvdra-gpu-plugin", values)["ValidatingAdmissionPolicy"]
+    text = str(policy["nvdra-nvdra-gpu-plugin-mps"])
+    assert "'/data/kubelet/plugins/gpu.nvidia.com/mps/'" in text
+    assert "'/run/nvidia/driver'" in text
 
 
 def test_openshift_allows_privileged_pods(render: Render) -> None:

@@ -37,8 +37,8 @@ def test_gpus_alone_need_only_the_other_driver_disabled(render: Render) -> None:
         "ServiceAccount": [NAME],
         "ClusterRole": [NAME],
         "ClusterRoleBinding": [NAME],
-        "ValidatingAdmissionPolicy": [NAME],
-        "ValidatingAdmissionPolicyBinding": [NAME],
+        "ValidatingAdmissionPolicy": [NAME, f"{NAME}-claims", f"{NAME}-mps"],
+        "ValidatingAdmissionPolicyBinding": [NAME, f"{NAME}-claims", f"{NAME}-mps"],
         "DeviceClass": ["gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"],
     }
 
@@ -50,7 +50,10 @@ def test_compute_domains_alone_are_a_plugin_a_controller_and_the_crds(
     policies = [
         f"{controller}-cliques",
         f"{controller}-daemons",
+        f"{controller}-daemonsets",
+        f"{controller}-domains",
         f"{controller}-nodes",
+        f"{controller}-templates",
         plugin,
         f"{plugin}-daemon-class",
         f"{plugin}-nodes",
@@ -203,7 +206,8 @@ def test_every_object_but_the_classes_has_the_full_name(
 ) -> None:
     objects = render(*where(values), release=release)
     classes = objects.pop("DeviceClass")
-    assert {named for kind in objects.values() for named in kind} == {name}
+    named = {each for kind in objects.values() for each in kind}
+    assert named == {name, f"{name}-claims", f"{name}-mps"}
     assert sorted(classes) == ["gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"]
 
 

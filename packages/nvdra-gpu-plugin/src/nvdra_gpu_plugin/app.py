@@ -182,7 +182,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         metadata = ClaimMetadata(gates, metadata_files, context.files, prepared_claims, telemetry)
         replanner = Replanner(gpus, prepared_claims, metadata)
         claim_specs = ClaimSpecFiles(settings.cdi_root, context.host)
-        daemon_settings = _daemon_settings(settings, gates)
+        daemon_settings = mps_daemon_settings(settings, gates)
         removals = await enter(Worker("mps-removals"))
         collector = DeploymentCollector(
             api,
@@ -330,7 +330,7 @@ async def _health_monitor(
     return health
 
 
-def _daemon_settings(settings: Settings, gates: FeatureGates) -> DaemonSettings:
+def mps_daemon_settings(settings: Settings, gates: FeatureGates) -> DaemonSettings:
     """What the MPS control daemons of this node have in common."""
     return DaemonSettings(
         node=NodeName(settings.node_name),

@@ -1,4 +1,4 @@
-{{/* Definitions for the permissions of the daemons. */}}
+{{/* Definitions for the daemons: their image, and their permissions. */}}
 
 {{/* Whether daemons are listed in the domain's status and not in cliques, according to the feature gates. */}}
 {{- define "nvdra-cd-controller.isStatusMode" -}}
@@ -14,4 +14,15 @@
 {{- $users = append $users (printf "system:serviceaccount:%s:compute-domain-daemon-service-account" .) -}}
 {{- end -}}
 {{- toJson $users -}}
+{{- end -}}
+
+{{/* The daemons' image. Its tag is that of the release with which the chart was tested. */}}
+{{- define "nvdra-cd-controller.daemonImage" -}}
+{{- $tag := default (index .Chart.Annotations "nvdra-imex-daemon") .Values.daemon.image.tag -}}
+{{- include "nvdra.image" (dict "root" . "image" (dict "repository" .Values.daemon.image.repository "tag" $tag)) -}}
+{{- end -}}
+
+{{/* A regular expression of the environment variables that the controller gives to daemons. */}}
+{{- define "nvdra-cd-controller.daemonVariables" -}}
+{{- list "NODE_NAME" "POD_(IP|UID|NAME|NAMESPACE)" "LOG_VERBOSITY" "MAX_NODES_PER_IMEX_DOMAIN" "CLIQUE_WRITER" "NVIDIA_VISIBLE_DEVICES" "FEATURE_GATES" "LOGGING_FORMAT" "HTTP_ENDPOINT" "OTEL_[A-Z_]+" | join "|" -}}
 {{- end -}}

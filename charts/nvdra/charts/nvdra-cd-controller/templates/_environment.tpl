@@ -19,7 +19,7 @@
 - name: NAMESPACE
   value: {{ include "nvdra.namespace" . | quote }}
 - name: IMAGE_NAME
-  value: {{ include "nvdra.image" (dict "root" . "image" (dict "repository" .Values.daemon.image.repository "tag" (default (index .Chart.Annotations "nvdra-imex-daemon") .Values.daemon.image.tag))) | quote }}
+  value: {{ include "nvdra-cd-controller.daemonImage" . | quote }}
 - name: CD_DAEMON_IMAGE_PULL_POLICY
   value: {{ .Values.global.imagePullPolicy | quote }}
 {{- with .Values.daemon.priorityClassName }}

@@ -1,0 +1,276 @@
+"""What an API server answers to somebody who has the token of the controller of ComputeDomains.
+
+The account has all rights here: what is refused, an admission policy refuses.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from nvdra_api import names
+from nvdra_cd_controller import children
+from nvdra_testing.control_plane import domain_values, installation, pod_changes
+from nvdra_testing.control_plane.installation import (
+    CONTROLLER,
+    DAEMONSETS,
+    GPU_PLUGIN,
+    NAMESPACE,
+    TENANT,
+    Installation,
+)
+from nvdra_testing.control_plane.pod_changes import (
+    Change,
+    changed,
+    container_of,
+    in_container,
+    in_pod,
+    in_template,
+    pod_of,
+    with_argument,
+    with_host_path,
+    with_variable,
+    with_volume,
+)
+from nvdra_testing.control_plane.pod_tokens import Answer
+
+UID = domain_values.UID
+LABEL = names.DOMAIN_LABEL
+DOMAINS = f"/apis/resource.nvidia.com/v1beta1/namespaces/{TENANT}/computedomains"
+NOTHING = "no volumes, and nothing of its node"
+NAME = "is called computedomain-daemon-UID, and is for nodes with the label"
+LABELS = f"has the label {LABEL} alone, and no annotations"
+COMMAND = "runs the command compute-domain-daemon with its variables, and nothing of Secrets"
+NO_PRIVILEGES = "has no privileges, host ports"
+SECRET = {"secretKeyRef": {"name": "nvdra-nvdra-webhook-cert", "key": "tls.key"}}
+
+ATTACKS: Mapping[str, tuple[Change, str]] = {
+    "another name": (pod_changes.named(GPU_PLUGIN), NAME),
+    "all nodes": (in_pod(nodeSelector={}), NAME),
+    "other nodes": (in_pod(nodeSelector={"a": "b"}), NAME),
+    "no label": (lambda obj: obj["metadata"].update(labels={}), NAME),
+    "labels of a Service": (
+        lambda obj: obj["spec"]["template"]["metadata"]["labels"].update(a="b"),
+        LABELS,
+    ),
+    "annotations": (in_template(annotations={"a": "b"}), LABELS),
+    "two containers": (pod_changes.with_container(), "has one container"),
+    "affinity": (in_pod(affinity={"nodeAffinity": {}}), NOTHING),
+    "the node's processes": (in_pod(hostPID=True), NOTHING),
+    "the pod's processes": (in_pod(shareProcessNamespace=True), NOTHING),
+    "no users of its own": (in_pod(hostUsers=False), NOTHING),
+    "another user": (in_pod(securityContext={"runAsUser": 0}), NOTHING),
+    "its token": (in_pod(automountServiceAccountToken=False), NOTHING),
+    **pod_changes.every_field(NOTHING, NO_PRIVILEGES),
+    # Not beside the sysctl of an IMEX daemon, as the API server itself says.
+    "pod's hostNetwork": (in_pod(hostNetwork=True, securityContext={}), NOTHING),
+    "another account": (pod_changes.with_account(GPU_PLUGIN), "has the service account compute-"),
+    "another claim": (
+        in_pod(
+            resourceClaims=[{"name": "compute-domain-daemon", "resourceClaimName": "of-a-tenant"}]
+        ),
+        "has the claim of its ComputeDomain, and no other",
+    ),
+    "another priority": (in_pod(priorityClassName="system-cluster-critical"), "priority class"),
+    "another pull secret": (in_pod(imagePullSecrets=[{"name": "x"}]), "image pull secrets"),
+    "another image": (in_container(image="busybox"), "an IMEX daemon runs in the image"),
+    "another command": (in_container(command=["sh"]), COMMAND),
+    "arguments": (with_argument("--x"), COMMAND),
+    "a variable": (with_variable(name="LD_PRELOAD", value="x"), COMMAND),
+    "a Secret in a variable": (
+        with_variable(name="OTEL_EXPORTER_OTLP_HEADERS", valueFrom=SECRET),
+        COMMAND,
+    ),
+    "a startup probe": (in_container(startupProbe=pod_changes.COMMAND), NO_PRIVILEGES),
+    "privileges": (in_container(securityContext={"privileged": True}), NO_PRIVILEGES),
+    "capabilities": (
+        in_container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+        NO_PRIVILEGES,
+    ),
+    "host ports": (in_container(ports=[{"containerPort": 443, "hostPort": 443}]), NO_PRIVILEGES),
+    "the node's root": (with_host_path("/"), NOTHING),
+    "a Secret": (with_volume({"secret": {"secretName": "nvdra-nvdra-webhook-cert"}}), NOTHING),
+}
+
+
+@pytest.fixture
+def daemonset(installed: Installation) -> Iterator[str]:
+    """The path of a DaemonSet that the controller has made."""
+    wanted = installed.daemonset()
+    path = f"{DAEMONSETS}/{wanted['metadata']['name']}"
+    made = installed.controller.create(DAEMONSETS, wanted)
+    assert made.status == 201, made
+    yield path
+    installed.admin.merge(path, {"metadata": {"finalizers": None}})
+    installed.admin.send("DELETE", path)
+
+
+def assert_refused(answer: Answer, policy: str, words: str) -> None:
+    assert answer.status == 403, answer
+    assert f"ValidatingAdmissionPolicy '{CONTROLLER}-{policy}'" in answer.text
+    assert words in answer.text
+
+
+def test_the_controller_corrects_a_daemonset_and_keeps_what_an_administrator_has_added(
+    installed: Installation, daemonset: str
+) -> None:
+    stored = installed.admin.send("GET", daemonset).body
+    container_of(stored).update(command=["sh"], securityContext={"runAsUser": 0})
+    more = {"hostAliases": [{"ip": "192.0.2.1", "hostnames": ["x"]}]}
+    pod_of(stored).update(more)
+    stored["metadata"]["labels"] = {}
+    edited = installed.admin.send("PUT", daemonset, stored)
+    assert edited.status == 200, edited
+    wanted = children.daemonset(UID, NAMESPACE, installed.child_config)
+    corrected = children.corrected(edited.body, wanted)
+    assert corrected is not None
+    answer = installed.controller.send("PUT", daemonset, corrected)
+    assert answer.status == 200, answer
+    assert container_of(answer.body)["command"][0] == "compute-domain-daemon"
+    assert container_of(answer.body)["securityContext"] == {"runAsUser": 0}
+    assert pod_of(answer.body).items() >= more.items()
+
+
+def test_the_controller_deletes_a_daemonset_that_is_not_as_it_should_be(
+    installed: Installation, daemonset: str
+) -> None:
+    stored = installed.admin.send("GET", daemonset).body
+    container_of(stored)["command"] = ["sh"]
+    assert installed.admin.send("PUT", daemonset, stored).status == 200
+    controller = installed.controller
+    for answer in (
+        controller.merge(daemonset, {"metadata": {"annotations": {"a": "b"}}}),
+        controller.send("DELETE", daemonset),
+        controller.merge(daemonset, {"metadata": {"finalizers": None}}),
+    ):
+        assert answer.status == 200, answer
+    assert installed.admin.send("GET", daemonset).status == 404
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_stolen_token_makes_no_other_pod(installed: Installation, attack: str) -> None:
+    change, words = ATTACKS[attack]
+    obj = changed(installed.daemonset(), change)
+    assert_refused(installed.controller.try_create(DAEMONSETS, obj), "daemonsets", words)
+
+
+@pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "another name"])
+def test_a_stolen_token_changes_no_daemonset_into_another(
+    installed: Installation, daemonset: str, attack: str
+) -> None:
+    change, words = ATTACKS[attack]
+    obj = changed(installed.daemonset(), change)
+    container_of(obj)["terminationMessagePolicy"] = "FallbackToLogsOnError"  # the spec is another
+    answer = installed.controller.send("PUT", f"{daemonset}?dryRun=All", obj)
+    assert_refused(answer, "daemonsets", words)
+
+
+def test_a_stolen_token_touches_no_other_daemonset(installed: Installation) -> None:
+    stored = installed.admin.create(DAEMONSETS, installation.stranger("DaemonSet")).body
+    path, controller = f"{DAEMONSETS}/stranger", installed.controller
+    for answer in (
+        controller.send("DELETE", path),
+        controller.send("DELETE", DAEMONSETS),
+        controller.send("PUT", path, stored),
+        controller.merge(path, {"spec": {"template": {"spec": {"hostPID": True}}}}),
+        controller.merge(path, {"metadata": {"labels": {LABEL: UID}}}),
+        controller.merge(path, {"metadata": {"finalizers": ["a.example.com/b"]}}),
+    ):
+        assert_refused(answer, "daemonsets", "may change and delete no daemonsets but those of")
+    answer = controller.merge(f"{path}/status", {"status": {"numberReady": 9}})
+    assert_refused(answer, "daemonsets", "may not write the status of daemonsets")
+    assert installed.admin.send("DELETE", path).status == 200, "it is there"
+
+
+@pytest.mark.parametrize("is_of_daemons", [False, True])
+def test_the_controller_makes_corrects_and_deletes_templates_of_domains(
+    installed: Installation, is_of_daemons: bool
+) -> None:
+    wanted = installed.template(is_of_daemons=is_of_daemons)
+    collection = installed.resource_path("resourceclaimtemplates", wanted["metadata"]["namespace"])
+    path, controller = f"{collection}/{wanted['metadata']['name']}", installed.controller
+    made = controller.create(collection, wanted)
+    assert made.status == 201, made
+    lost = installed.admin.merge(path, {"metadata": {"labels": None, "finalizers": None}})
+    assert lost.status == 200, lost
+    metadata = {key: wanted["metadata"][key] for key in ("labels", "finalizers")}
+    for answer in (
+        controller.merge(path, {"metadata": metadata}),
+        controller.merge(path, {"metadata": {"annotations": {"a": "b"}}}),
+        controller.send("DELETE", path),
+        controller.merge(path, {"metadata": {"finalizers": None}}),
+    ):
+        assert answer.status == 200, answer
+    assert installed.admin.send("GET", path).status == 404
+
+
+@pytest.mark.parametrize("what", ["a tenant's", "with a label", "another's", "without a label"])
+def test_a_stolen_token_makes_no_other_template(installed: Installation, what: str) -> None:
+    of_another, unlabelled = installed.template(), installed.template()
+    of_another["metadata"]["labels"][LABEL] = "another"
+    del unlabelled["metadata"]["labels"]
+    obj = {
+        "a tenant's": installed.template_of_a_tenant(),
+        "with a label": installed.template_of_a_tenant(**{LABEL: UID}),
+        "another's": of_another,
+        "without a label": unlabelled,
+    }[what]
+    path = installed.resource_path("resourceclaimtemplates")
+    words = "asks for a channel or a daemon of the ComputeDomain that its label"
+    assert_refused(installed.controller.try_create(path, obj), "templates", words)
+
+
+def test_a_stolen_token_touches_no_template_of_a_tenant(installed: Installation) -> None:
+    collection = installed.resource_path("resourceclaimtemplates")
+    assert installed.admin.create(collection, installed.template_of_a_tenant()).status == 201
+    path, controller = f"{collection}/of-a-tenant", installed.controller
+    for answer in (
+        controller.send("DELETE", path),
+        controller.send("DELETE", collection),
+        controller.merge(path, {"metadata": {"labels": {LABEL: UID}}}),
+    ):
+        assert_refused(answer, "templates", "claim template")
+    assert installed.admin.send("DELETE", path).status == 200, "it is there"
+
+
+@pytest.fixture
+def domain(installed: Installation) -> Iterator[str]:
+    """The path of a tenant's domain, on which somebody else has a finalizer."""
+    body = domain_values.domain_json()
+    body["metadata"] = {"name": "ring", "namespace": TENANT, "finalizers": ["a.example.com/b"]}
+    made = installed.admin.create(DOMAINS, body)
+    assert made.status == 201, made
+    yield f"{DOMAINS}/ring"
+    installed.admin.merge(f"{DOMAINS}/ring", {"metadata": {"finalizers": None}})
+    installed.admin.send("DELETE", f"{DOMAINS}/ring")
+
+
+def test_the_controller_writes_its_finalizer_and_the_settings_of_a_domain(
+    installed: Installation, domain: str
+) -> None:
+    for metadata in (
+        {"finalizers": ["a.example.com/b", names.DOMAIN_FINALIZER]},
+        {"annotations": {names.DOMAIN_SETTINGS_ANNOTATION: "{}"}},
+        {"finalizers": ["a.example.com/b"]},
+    ):
+        answer = installed.controller.merge(domain, {"metadata": metadata})
+        assert answer.status == 200, answer
+    status = installed.admin.send("GET", domain).body | {"status": {"status": "NotReady"}}
+    answer = installed.controller.send("PUT", f"{domain}/status", status)
+    assert answer.status == 200, answer
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"finalizers": None},
+        {"finalizers": ["a.example.com/b", "c.example.com/d"]},
+        # What has an owner that does not exist, the garbage collector deletes.
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "gone"}]},
+        {"labels": {"a": "b"}},
+        {"annotations": {"a": "b"}},
+    ],
+)
+def test_a_stolen_token_writes_nothing_else_of_a_domain(
+    installed: Installation, domain: str, metadata: dict[str, object]
+) -> None:
+    answer = installed.controller.merge(domain, {"metadata": metadata})
+    assert_refused(answer, "domains", "may change nothing of a ComputeDomain but its finalizer")
