@@ -217,3 +217,16 @@ def test_the_umbrella_takes_the_reference_drivers_values(render: Render) -> None
 def test_a_value_in_the_subcharts_own_name_is_an_error(template: Template) -> None:
     done = template("nvdra", {"nvdra-webhook": {"replicas": 2}})
     assert "nvdra-webhook: set as webhook" in done.stderr
+
+
+def test_a_policy_keeps_the_registration_where_the_webhook_may_change_it(render: Render) -> None:
+    objects = render(CHART, MANAGED)
+    policy = objects["ValidatingAdmissionPolicy"][f"{NAME}-config"]["spec"]
+    (condition,) = policy["matchConditions"]
+    account = pod(objects)["serviceAccountName"]
+    assert condition["expression"] == (
+        f"request.userInfo.username == 'system:serviceaccount:nvdra-system:{account}'"
+    )
+    binding = objects["ValidatingAdmissionPolicyBinding"][f"{NAME}-config"]["spec"]
+    assert binding == {"policyName": f"{NAME}-config", "validationActions": ["Deny"]}
+    assert "ValidatingAdmissionPolicy" not in render(CHART, SECRET)

@@ -1,11 +1,15 @@
-"""The accounts of plugin, controller and daemons: requests that no role allows are denied."""
+"""The accounts of plugins, controller and daemons, with every gate that gives them rights.
 
+Requests that no role allows are denied, and so is what an admission policy takes away from them.
+"""
+
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from nvdra_api import names
-from nvdra_testing.cluster import compute_domains, rbac, workloads
+from nvdra_testing.cluster import compute_domains, mps_daemons, rbac, workloads
 from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import CD_PLUGIN, GPU_PLUGIN, NAMESPACE, RELEASE, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
@@ -13,6 +17,7 @@ from nvdra_testing.cluster.rbac import Account
 from nvdra_testing.control_plane import domain_objects
 
 PLUGIN = Account(NAMESPACE, f"{RELEASE}-{CD_PLUGIN.name}")
+GPUS = Account(NAMESPACE, f"{RELEASE}-{GPU_PLUGIN.name}")
 CONTROLLER = Account(NAMESPACE, compute_domains.CONTROLLER_NAME)
 DAEMON = Account(NAMESPACE, "compute-domain-daemon-service-account")
 READING = ("get", "list", "watch")
@@ -20,10 +25,20 @@ NODE, OTHER = "node-1", "node-2"
 NOBODYS = "00000000-0000-4000-8000-000000000000"
 """The UID of a domain that does not exist."""
 LABELLED = {"labels": {"a": "b"}}
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+DAEMONSETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 
-@pytest.mark.parametrize("account", [PLUGIN, CONTROLLER, DAEMON], ids=lambda each: each.name)
+@pytest.fixture(scope="module", autouse=True)
+def with_all_gates(rack: Cluster, rack_settings: list[str]) -> Iterator[None]:
+    """The rack, while the GPU plugin does all that it can."""
+    rack.install(*rack_settings, *mps_daemons.ALL_GATES)
+    yield
+    rack.install(*rack_settings)
+
+
+@pytest.mark.parametrize("account", [PLUGIN, GPUS, CONTROLLER, DAEMON], ids=lambda each: each.name)
 def test_every_verb_that_is_not_granted_is_forbidden(
     rack: Cluster, team: Kubectl, account: Account
 ) -> None:
@@ -88,7 +103,14 @@ def test_the_gpu_plugins_own_token_opens_no_other_node_slice_and_claim(
     made = {"generateName": "mine-"}
     taken = {**theirs, "metadata": made}
     ours = {**taken, "spec": {**theirs["spec"], "nodeName": NODE, "driver": CD_PLUGIN.driver}}
+    controller = f"{DEPLOYMENTS}/{CONTROLLER.name}"
     told = {
+        "run a pod on it": rbac.send_request(stolen, "POST", DEPLOYMENTS, root_on(OTHER)),
+        "run another pod on the own node": rbac.send_request(
+            stolen, "POST", DEPLOYMENTS, root_on(NODE)
+        ),
+        "delete the controller": rbac.send_request(stolen, "DELETE", controller, {}),
+        "delete all Deployments": rbac.send_request(stolen, "DELETE", DEPLOYMENTS, {}),
         "delete its slice": rbac.send_request(stolen, "DELETE", path, {}),
         "change its slice": rbac.send_request(stolen, "PUT", path, theirs),
         "make a slice for it": rbac.send_request(stolen, "POST", f"{base}/resourceslices", taken),
@@ -106,6 +128,9 @@ def test_the_gpu_plugins_own_token_opens_no_other_node_slice_and_claim(
         "run a pod": refused(stolen, "run", "x", "--image=x"),
     }
     words = {
+        "run a pod on it": "may only make and delete MPS control daemons of that node",
+        "run another pod on the own node": f"ValidatingAdmissionPolicy '{GPUS.name}-mps'",
+        "delete the controller": "may only make and delete MPS control daemons of that node",
         "delete its slice": f"running on node '{NODE}' may not modify cluster or node",
         "change its slice": f"running on node '{NODE}' may not modify cluster or node",
         "make a slice for it": f"running on node '{NODE}' may not modify cluster or node",
@@ -113,17 +138,46 @@ def test_the_gpu_plugins_own_token_opens_no_other_node_slice_and_claim(
         "make a token": "cannot create resource",
         "run a pod": "cannot create resource",
     }
-    if rack.release >= (1, 36):
-        status = f"{base}/namespaces/{team.namespace}/resourceclaims/{claim_name(claim)}/status"
-        results = claim["status"]["allocation"]["devices"]["results"]
-        entry = {key: results[0][key] for key in ("driver", "pool", "device")}
-        change = {"status": {"devices": [{**entry, "data": {"stolen": True}}]}}
-        told["say how its claim's device is"] = rbac.send_request(stolen, "PATCH", status, change)
-        words["say how its claim's device is"] = "cannot arbitrary-node:patch"
+    status = f"{base}/namespaces/{team.namespace}/resourceclaims/{claim_name(claim)}/status"
+    results = claim["status"]["allocation"]["devices"]["results"]
+    entry = {key: results[0][key] for key in ("driver", "pool", "device")}
+    change: workloads.Manifest = {"status": {"devices": [{**entry, "data": {"stolen": True}}]}}
+    told["say how its claim's device is"] = rbac.send_request(stolen, "PATCH", status, change)
+    words["say how its claim's device is"] = (
+        "cannot arbitrary-node:patch"
+        if rack.release >= (1, 36)
+        else "may not say how devices of another node or driver are"
+    )
+    change = {"status": {"reservedFor": None}}
+    told["take its claim from its pod"] = rbac.send_request(stolen, "PATCH", status, change)
+    words["take its claim from its pod"] = "may change nothing of a claim but how its devices are"
     for what, said in told.items():
         print(f"{what}: {said.strip()}")
         assert words.get(what, "cannot ") in said, what
     team.delete("pod", "holder")
+
+
+def root_on(node: str) -> workloads.Manifest:
+    """A Deployment that is called an MPS control daemon, and is root on a node."""
+    labels = {"app": "mps-control-daemon-x"}
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    pod = {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+        "serviceAccountName": CONTROLLER.name,
+        "hostPID": True,
+        "containers": [{"name": "x", "image": "x", "securityContext": {"privileged": True}}],
+        "volumes": [{"name": "root", "hostPath": {"path": "/"}}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "mps-control-daemon-x", "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
 
 
 def claim_name(claim: workloads.Manifest) -> str:
@@ -187,6 +241,25 @@ def test_the_controllers_own_token_makes_no_pod_and_reads_no_secret(
         assert words in refused(controller, *command)
     said = rbac.send_request(controller, "PATCH", f"/api/v1/nodes/{OTHER}", {"metadata": LABELLED})
     assert "this user may do nothing with labels of a node but take" in said
+    made = {**root_on(NODE), "kind": "DaemonSet"}
+    said = rbac.send_request(controller, "POST", DAEMONSETS, made)
+    assert f"ValidatingAdmissionPolicy '{CONTROLLER.name}-daemonsets'" in said
+    gpus = f"{DAEMONSETS}/{GPUS.name}"
+    for method, change in (("DELETE", {}), ("PATCH", {"metadata": LABELLED})):
+        said = rbac.send_request(controller, method, gpus, change)
+        assert "may change and delete no daemonsets but those of ComputeDomains" in said
+
+
+def test_a_claim_template_of_a_tenant_stays_whoever_has_the_controllers_token(
+    rack: Cluster, team: Kubectl, tmp_path: Path
+) -> None:
+    team.apply(workloads.template("theirs", workloads.gpus()))
+    controller = as_pod(rack, compute_domains.wait_leader(rack), tmp_path)
+    said = refused(
+        controller.in_namespace(team.namespace), "delete", "resourceclaimtemplate", "theirs"
+    )
+    assert "may delete no claim templates but those with the label" in said
+    assert team.get("resourceclaimtemplate", "theirs")
 
 
 def as_pod(rack: Cluster, pod: str, directory: Path) -> Kubectl:

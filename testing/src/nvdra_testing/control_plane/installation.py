@@ -38,12 +38,14 @@ TENANT: Final = "team-a"
 """The namespace of a tenant."""
 GPU_PLUGIN: Final = "nvdra-nvdra-gpu-plugin"
 CONTROLLER: Final = "nvdra-nvdra-cd-controller"
+WEBHOOK: Final = "nvdra-webhook"
 """Names of accounts, of the charts' objects, and the beginnings of those of policies."""
 NODE: Final = "node-1"
 OTHER_NODE: Final = "node-2"
 DAEMON_ID: Final = "9a0d4a54-1a3b-4d0c-b6a4-54a1f0f0c001-a8cac"
 DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 DAEMONSETS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
 VALUES: Final = {
     "global": {
@@ -54,6 +56,7 @@ VALUES: Final = {
         "nvidiaDriverRoot": "/run/nvidia/driver",
         "otlp": {"endpoint": "http://collector.monitoring:4318"},
     },
+    "webhook": {"enabled": True, "tls": {"mode": "self-managed"}},
     "nvdra-cd-controller": {
         "daemon": {
             "priorityClassName": "system-node-critical",
@@ -70,6 +73,7 @@ _PATHS: Final = {
     "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/"
     "validatingadmissionpolicybindings",
+    "ValidatingWebhookConfiguration": WEBHOOKS,
 }
 """What is installed; of the rest nothing matters here."""
 
@@ -83,6 +87,7 @@ class Installation:
         admin: An administrator.
         plugin: Who has the token of the GPU plugin on `NODE`.
         controller: Who has the token of the controller.
+        webhook: Who has that of the webhook.
         objects: What helm has rendered, by kind and name.
         resource_api: Path of the newest version of resource.k8s.io.
     """
@@ -91,6 +96,7 @@ class Installation:
     admin: User
     plugin: User
     controller: User
+    webhook: User
     objects: Mapping[tuple[str, str], Json]
     resource_api: str
 
@@ -178,16 +184,11 @@ def install(server: ApiServer, helm: str) -> Installation:
         if kind in _PATHS:
             made = admin.create(_PATHS[kind], obj)
             assert made.status == 201, made.text
-    accounts = (GPU_PLUGIN, CONTROLLER)
-    plugin, controller = (
-        User(server, pod_tokens.token(server, NAMESPACE, name, node))
-        for name, node in zip(accounts, (NODE, OTHER_NODE), strict=True)
-    )
+    accounts = (GPU_PLUGIN, CONTROLLER, WEBHOOK)
+    users = [User(server, pod_tokens.token(server, NAMESPACE, name, NODE)) for name in accounts]
     _grant_everything(server, accounts)
     preferred = server.request("GET", "/apis/resource.k8s.io")["preferredVersion"]
-    found = Installation(
-        server, admin, plugin, controller, objects, f"/apis/{preferred['groupVersion']}"
-    )
+    found = Installation(server, admin, *users, objects, f"/apis/{preferred['groupVersion']}")
     _wait_enforced(found)
     return found
 
@@ -302,6 +303,7 @@ def _wait_enforced(found: Installation) -> None:
         lambda: found.controller.merge(
             f"{domains}/ring{dry}", {"metadata": {"labels": {"a": "b"}}}
         ),
+        lambda: found.webhook.merge(f"{WEBHOOKS}/{WEBHOOK}-config{dry}", {"webhooks": []}),
     ]
     for ask in asked:
         while "ValidatingAdmissionPolicy" not in (answer := ask()).text:

@@ -1,0 +1,79 @@
+{{/*
+What admission policies have in common: who asks, from which node and pod, and how a policy is put in
+force. What a token says of pod and node is signed by the API server (ServiceAccountTokenPodNodeInfo).
+*/}}
+
+{{/* The request comes from the service account of the chart's own pods. */}}
+{{- define "nvdra.isTheAccount" -}}
+request.userInfo.username == 'system:serviceaccount:{{ include "nvdra.namespace" . }}:{{ include "nvdra.serviceAccountName" . }}'
+{{- end -}}
+
+{{/* The node of the requesting pod, from its token. */}}
+{{- define "nvdra.userNodeName" -}}
+request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
+{{- end -}}
+
+{{/* The requesting pod's `name` or `uid`, from its token. */}}
+{{- define "nvdra.userPod" -}}
+request.userInfo.?extra[?'authentication.kubernetes.io/pod-{{ . }}'][0].orValue('')
+{{- end -}}
+
+{{/* Only labels of the object are changed. Which ones may be changed is checked separately. */}}
+{{- define "nvdra.nothingButLabels" -}}
+{{ include "nvdra.nothingButLabelsAndAnnotations" . }}
+&& object.metadata.?annotations.orValue({}) == oldObject.metadata.?annotations.orValue({})
+{{- end -}}
+
+{{- define "nvdra.nothingButLabelsAndAnnotations" -}}
+object.spec == oldObject.spec
+&& object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([])
+&& object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])
+{{- end -}}
+
+{{/*
+Fields of an object are after a request what they were before: what nobody has set, the requester cannot set.
+Arguments: `after` and `before`, expressions of the type dyn, of which the latter is {} on CREATE; `fields`.
+*/}}
+{{- define "nvdra.unchanged" -}}
+{{- range $index, $field := .fields }}{{ if $index }}
+&& {{ end }}{{ $.after }}.?{{ $field }}.orValue(null) == {{ $.before }}.?{{ $field }}.orValue(null){{ end }}
+{{- end -}}
+
+{{/* The fields of a pod that no pod of the driver's programs has, and that its accounts therefore cannot set. */}}
+{{- define "nvdra.unsetOfPods" -}}
+{{- list "activeDeadlineSeconds" "dnsConfig" "enableServiceLinks" "ephemeralContainers" "hostAliases" "hostIPC" "hostNetwork" "hostUsers" "hostname" "hostnameOverride" "initContainers" "nodeName" "os" "overhead" "preemptionPolicy" "priority" "readinessGates" "resources" "runtimeClassName" "schedulingGates" "schedulingGroup" "setHostnameAsFQDN" "shareProcessNamespace" "subdomain" "topologySpreadConstraints" "workloadRef" | toJson -}}
+{{- end -}}
+
+{{- define "nvdra.unsetOfContainers" -}}
+{{- list "envFrom" "lifecycle" "resizePolicy" "restartPolicy" "restartPolicyRules" "stdin" "stdinOnce" "tty" "volumeDevices" "workingDir" | toJson -}}
+{{- end -}}
+
+{{/*
+The container's image is of this repository, with any tag: while a rollout is under way there are two releases.
+Arguments: `image`, with its tag, and `container`, an expression.
+*/}}
+{{- define "nvdra.isOfTheRepository" -}}
+{{- $repository := regexReplaceAll "(@[^@]*|:[^:/]*)$" .image "" -}}
+{{ .container }}.image.startsWith('{{ $repository }}')
+&& {{ .container }}.image.substring({{ len $repository }}).matches('^(:[0-9A-Za-z_][0-9A-Za-z_.-]*)?(@sha256:[0-9a-f]+)?$')
+{{- end -}}
+
+{{/* As a list of CEL: the image pull secrets of the release, as pods name them. */}}
+{{- define "nvdra.pullSecrets" -}}
+{{- $secrets := list -}}
+{{- range .Values.global.imagePullSecrets }}{{ $secrets = append $secrets (dict "name" .name) }}{{ end -}}
+{{- toJson $secrets -}}
+{{- end -}}
+
+{{/* Arguments: the root context and the policy's `name`. */}}
+{{- define "nvdra.policyBinding" -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ .name }}
+  labels:
+    {{- include "nvdra.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ .name }}
+  validationActions: [Deny]
+{{- end -}}
