@@ -116,6 +116,7 @@ def test_the_controller_corrects_a_daemonset_and_keeps_what_an_administrator_has
     container_of(stored).update(command=["sh"], securityContext={"runAsUser": 0})
     more = {"hostAliases": [{"ip": "192.0.2.1", "hostnames": ["x"]}]}
     pod_of(stored).update(more)
+    pod_of(stored)["securityContext"]["fsGroup"] = 7
     stored["metadata"]["labels"] = {}
     edited = installed.admin.send("PUT", daemonset, stored)
     assert edited.status == 200, edited
@@ -127,6 +128,7 @@ def test_the_controller_corrects_a_daemonset_and_keeps_what_an_administrator_has
     assert container_of(answer.body)["command"][0] == "compute-domain-daemon"
     assert container_of(answer.body)["securityContext"] == {"runAsUser": 0}
     assert pod_of(answer.body).items() >= more.items()
+    assert pod_of(answer.body)["securityContext"]["fsGroup"] == 7
 
 
 def test_the_controller_deletes_a_daemonset_that_is_not_as_it_should_be(

@@ -166,11 +166,6 @@ class Installation:
     def resource_path(self, resource: str, namespace: str = TENANT) -> str:
         return f"{self.resource_api}/namespaces/{namespace}/{resource}"
 
-    def policy(self, name: str) -> str:
-        """All expressions of a policy."""
-        spec = self.objects["ValidatingAdmissionPolicy", name]["spec"]
-        return "\n".join(each["expression"] for each in spec["validations"])
-
 
 def install(server: ApiServer, helm: str) -> Installation:
     """Install the charts, and wait until their policies are enforced."""
@@ -181,6 +176,8 @@ def install(server: ApiServer, helm: str) -> Installation:
         server.create("/api/v1/nodes", {"metadata": {"name": name}})
     objects = _rendered(server, helm)
     for (kind, _), obj in objects.items():
+        for hook in obj.get("webhooks", ()):  # nobody answers them here
+            hook["objectSelector"] = {"matchLabels": {"is-asked-about": "true"}}
         if kind in _PATHS:
             made = admin.create(_PATHS[kind], obj)
             assert made.status == 201, made.text

@@ -31,21 +31,13 @@ object.spec == oldObject.spec
 {{- end -}}
 
 {{/*
-Fields of an object are after a request what they were before: what nobody has set, the requester cannot set.
+No other fields of an object than these are there, or are changed: also none that a later Kubernetes adds.
 Arguments: `after` and `before`, expressions of the type dyn, of which the latter is {} on CREATE; `fields`.
 */}}
-{{- define "nvdra.unchanged" -}}
-{{- range $index, $field := .fields }}{{ if $index }}
-&& {{ end }}{{ $.after }}.?{{ $field }}.orValue(null) == {{ $.before }}.?{{ $field }}.orValue(null){{ end }}
-{{- end -}}
-
-{{/* The fields of a pod that no pod of the driver's programs has, and that its accounts therefore cannot set. */}}
-{{- define "nvdra.unsetOfPods" -}}
-{{- list "activeDeadlineSeconds" "dnsConfig" "enableServiceLinks" "ephemeralContainers" "hostAliases" "hostIPC" "hostNetwork" "hostUsers" "hostname" "hostnameOverride" "initContainers" "nodeName" "os" "overhead" "preemptionPolicy" "priority" "readinessGates" "resources" "runtimeClassName" "schedulingGates" "schedulingGroup" "setHostnameAsFQDN" "shareProcessNamespace" "subdomain" "topologySpreadConstraints" "workloadRef" | toJson -}}
-{{- end -}}
-
-{{- define "nvdra.unsetOfContainers" -}}
-{{- list "envFrom" "lifecycle" "resizePolicy" "restartPolicy" "restartPolicyRules" "stdin" "stdinOnce" "tty" "volumeDevices" "workingDir" | toJson -}}
+{{- define "nvdra.onlyFields" -}}
+{{- $fields := toJson .fields -}}
+{{ .after }}.all(field, field in {{ $fields }} || {{ .after }}[field] == {{ .before }}[?field].orValue(null))
+&& {{ .before }}.all(field, field in {{ $fields }} || field in {{ .after }})
 {{- end -}}
 
 {{/*

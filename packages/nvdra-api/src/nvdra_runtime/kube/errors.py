@@ -129,7 +129,8 @@ _UNREACHABLE_ADVICE = (
 
 _ADVICE_BY_STATUS = {
     401: "check the credentials in the kubeconfig or the pod's service account token",
-    403: "grant the driver's service account this verb on this resource",
+    403: "grant the driver's service account this verb on this resource; if the message names an "
+    "admission policy, look at what it says",
 }
 
 
