@@ -182,10 +182,13 @@ def install(server: ApiServer, helm: str) -> Installation:
             made = admin.create(_PATHS[kind], obj)
             assert made.status == 201, made.text
     accounts = (GPU_PLUGIN, CONTROLLER, WEBHOOK)
-    users = [User(server, pod_tokens.token(server, NAMESPACE, name, NODE)) for name in accounts]
+    plugin, controller, webhook = (
+        User(server, pod_tokens.token(server, NAMESPACE, name, NODE)) for name in accounts
+    )
     _grant_everything(server, accounts)
     preferred = server.request("GET", "/apis/resource.k8s.io")["preferredVersion"]
-    found = Installation(server, admin, *users, objects, f"/apis/{preferred['groupVersion']}")
+    version = preferred["groupVersion"]
+    found = Installation(server, admin, plugin, controller, webhook, objects, f"/apis/{version}")
     _wait_enforced(found)
     return found
 
