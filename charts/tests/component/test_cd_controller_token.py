@@ -204,18 +204,25 @@ def test_the_controller_makes_corrects_and_deletes_templates_of_domains(
     assert installed.admin.send("GET", path).status == 404
 
 
-@pytest.mark.parametrize("what", ["a tenant's", "with a label", "another's", "without a label"])
+@pytest.mark.parametrize(
+    "what",
+    ["a tenant's", "with a label", "another's", "without a label", "with admin access"],
+)
 def test_a_stolen_token_makes_no_other_template(installed: Installation, what: str) -> None:
-    of_another, unlabelled = installed.template(), installed.template()
+    of_another, unlabelled, admins = (installed.template() for _ in range(3))
     of_another["metadata"]["labels"][LABEL] = "another"
     del unlabelled["metadata"]["labels"]
+    admins["metadata"]["namespace"] = "admins"
+    (request,) = admins["spec"]["spec"]["devices"]["requests"]
+    request.get("exactly", request)["adminAccess"] = True
     obj = {
         "a tenant's": installed.template_of_a_tenant(),
         "with a label": installed.template_of_a_tenant(**{LABEL: UID}),
         "another's": of_another,
         "without a label": unlabelled,
+        "with admin access": admins,
     }[what]
-    path = installed.resource_path("resourceclaimtemplates")
+    path = installed.resource_path("resourceclaimtemplates", obj["metadata"]["namespace"])
     words = "asks for a channel or a daemon of the ComputeDomain that its label"
     assert_refused(installed.controller.try_create(path, obj), "templates", words)
 

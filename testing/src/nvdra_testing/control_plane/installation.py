@@ -172,6 +172,8 @@ def install(server: ApiServer, helm: str) -> Installation:
     admin = User(server, server.token)
     for name in (NAMESPACE, TENANT, "old"):
         admin.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    is_admins = {"resource.kubernetes.io/admin-access": "true"}
+    admin.create("/api/v1/namespaces", {"metadata": {"name": "admins", "labels": is_admins}})
     for name in (NODE, OTHER_NODE):
         server.create("/api/v1/nodes", {"metadata": {"name": name}})
     objects = _rendered(server, helm)
