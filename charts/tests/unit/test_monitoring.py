@@ -27,7 +27,19 @@ ON = {
         "dashboard": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
     },
 }
-OF_PROMQL = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "and", "on", "unless"}
+OF_PROMQL = {
+    "or",
+    "offset",
+    "sum",
+    "max",
+    "by",
+    "rate",
+    "increase",
+    "histogram_quantile",
+    "and",
+    "on",
+    "unless",
+}
 OF_A_SCRAPE = {"node", "pod", "namespace"}
 """Labels that the PodMonitors add to every series, besides `le` of histograms."""
 
@@ -44,6 +56,11 @@ FIRING = {
         'outcome="internal",reason="Internal"}',
         "0 1x100",
         "30m",
+    ),
+    "NvdraTaskFails": (
+        'nvdra_task_failures_total{node="a",pod="p",task="events"}',
+        "_ 1x100",
+        "5m",
     ),
     "NvdraStateNotWritable": (
         'nvdra_claim_operation_seconds_count{driver="gpu.nvidia.com",node="a",operation="prepare",'
@@ -98,6 +115,7 @@ QUIET = {
     'nvdra_nvml_released{driver="gpu.nvidia.com",node="a"}': "0x200",
     'nvdra_compute_domain_members{namespace="n",state="lacking"}': "0x200",
     'nvdra_workqueue_failing{namespace="n"}': "0x200",
+    'nvdra_task_failures_total{node="a",pod="p",task="events"}': "1x200",
     'nvdra_imex_restarts_total{node="a",reason="exit"}': "1x200",
 }
 

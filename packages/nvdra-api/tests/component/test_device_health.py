@@ -160,7 +160,7 @@ async def test_an_instance_that_stands_by_says_what_the_active_one_says(kubelet_
     async with (
         kubelet(kubelet_root, asks_first=True) as (_, cache),
         serving(kubelet_root, standby, "dra-b"),
-        background_tasks.running(peer=peer.run()),
+        background_tasks.running(peer=peer.run),
     ):
         assert peer.devices is None
         async with serving(kubelet_root, active, "dra-a"):

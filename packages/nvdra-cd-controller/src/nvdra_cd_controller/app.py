@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError
@@ -92,7 +93,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         writer = ObjectWriter(api, informers)
         reconciler = Reconciler(informers, writer, child_config(settings), events, telemetry, clock)
-        report = StatusReport(informers, queue, lease)
+        report = StatusReport(informers, queue, lease, telemetry.task_failures)
         metrics.register_gauges(report.domain_statuses, report.queue_counts)
         await enter(
             servers.serve_public(
@@ -141,22 +142,29 @@ async def _hold_lease(
         await event.wait()
         is_over.set()
 
-    async with leader_election.hold(lease), asyncio.TaskGroup() as group:
-        watchers = [group.create_task(set_after(event)) for event in (stop, lease.lost)]
-        try:
-            yield is_over
-        finally:
-            for watcher in watchers:
-                watcher.cancel()
+    async with (
+        leader_election.hold(lease),
+        background_tasks.running(
+            end_of_process=partial(set_after, stop), end_of_lease=partial(set_after, lease.lost)
+        ),
+    ):
+        yield is_over
 
 
 async def _wait_synced(informers: DomainInformers, is_over: asyncio.Event) -> bool:
     """Wait until the informers have synced. Returns False if the controller must stop first."""
-    async with asyncio.TaskGroup() as group:
-        tasks = {group.create_task(informers.wait_synced()), group.create_task(is_over.wait())}
-        _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
+    is_decided = asyncio.Event()
+
+    async def wait_synced() -> None:
+        await informers.wait_synced()
+        is_decided.set()
+
+    async def wait_over() -> None:
+        await is_over.wait()
+        is_decided.set()
+
+    async with background_tasks.running(sync=wait_synced, end_of_sync=wait_over):
+        await is_decided.wait()
     return not is_over.is_set()
 
 
@@ -171,7 +179,7 @@ async def _resync_periodically(
             for uid in informers.domain_uids():
                 queue.add(uid)
 
-    async with background_tasks.running(resync=resync()):
+    async with background_tasks.running(resync=resync):
         yield
 
 

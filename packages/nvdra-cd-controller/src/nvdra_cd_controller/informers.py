@@ -19,6 +19,7 @@ from nvdra_runtime.computedomain import daemon_pods
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.informer import FindPath, Informer, fixed_path
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.backoff import Backoff
 
 from nvdra_cd_controller import api_paths
@@ -83,20 +84,25 @@ class IndexedInformer:
     def _update_index(self, keys: frozenset[str]) -> None:
         changed: set[DomainUID] = set()
         for key in keys:
-            before = self._uids.pop(key, None)
-            if before is not None:
-                changed.add(before)
-                self._keys[before].discard(key)
-                if not self._keys[before]:
-                    del self._keys[before]
-            obj = self.informer.get(key)
-            uid = DomainUID("" if obj is None else self._uid_of(obj))
-            if uid:
-                self._uids[key] = uid
-                self._keys[uid].add(key)
-                changed.add(uid)
+            with background_tasks.contain("An object cannot be indexed", object=key):
+                self._update_key(key, changed)
         for uid in changed:
-            self._enqueue(uid)
+            with background_tasks.contain("A domain cannot be queued", uid=uid):
+                self._enqueue(uid)
+
+    def _update_key(self, key: str, changed: set[DomainUID]) -> None:
+        before = self._uids.pop(key, None)
+        if before is not None:
+            changed.add(before)
+            self._keys[before].discard(key)
+            if not self._keys[before]:
+                del self._keys[before]
+        obj = self.informer.get(key)
+        uid = DomainUID("" if obj is None else self._uid_of(obj))
+        if uid:
+            self._uids[key] = uid
+            self._keys[uid].add(key)
+            changed.add(uid)
 
 
 class DomainInformers:

@@ -69,6 +69,10 @@ class DomainMetrics:
         """Count spans that were not exported."""
         self.process.spans_dropped(reason, count)
 
+    def task_failed(self, task: str) -> None:
+        """Count an unexpected failure of a background task, which goes on."""
+        self.process.task_failed(task)
+
     def observe_formation(self, seconds: float) -> None:
         """Record how long after its creation a domain was Ready with its nodes."""
         self._formation.observe(seconds)

@@ -9,6 +9,7 @@ from nvdra_api.v1beta1.compute_domain import ComputeDomainStatus
 from nvdra_runtime.http import probes
 from nvdra_runtime.kube.leader_election import LeaderElector
 from nvdra_runtime.kube.workqueue import WorkQueue
+from nvdra_runtime.process.task_failures import TaskFailures
 
 from nvdra_cd_controller.informers import DomainInformers
 
@@ -21,21 +22,26 @@ class StatusReport:
     """
 
     def __init__(
-        self, informers: DomainInformers, queue: WorkQueue[DomainUID], lease: LeaderElector | None
+        self,
+        informers: DomainInformers,
+        queue: WorkQueue[DomainUID],
+        lease: LeaderElector | None,
+        task_failures: TaskFailures,
     ) -> None:
         self.lease = lease
         self._informers = informers
         self._queue = queue
+        self._task_failures = task_failures
 
     def checks(self) -> Mapping[str, probes.Check]:
-        """The readiness check. A standby replica is ready: it can take over."""
+        """The readiness checks. A standby replica is ready: it can take over."""
 
         def check_informers() -> str | None:
             if self.lease is not None and not self.lease.is_leader:
                 return probes.PassingRemark(f"stand-by; {self.lease.holder or 'nobody'} leads")
             return self._informers.problem or None
 
-        return {"api": check_informers}
+        return {"api": check_informers, "tasks": probes.tasks_check(self._task_failures)}
 
     def domain_statuses(self) -> Iterator[ComputeDomainStatus]:
         """The statuses of all domains."""

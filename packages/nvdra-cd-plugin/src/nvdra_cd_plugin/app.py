@@ -83,7 +83,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             partial(_read_release, settings, context),
             stop,
         )
-        await enter(background_tasks.running(fabric=fabric.run()))
+        await enter(background_tasks.running(fabric=fabric.run))
         publisher = await enter(slice_publisher.create_publisher(context).running())
         labels = NodeLabels(context.node, context.api)
         pool_updater = PoolUpdater(
@@ -152,13 +152,13 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         if not settings.is_host_managed:
             watch = LabelWatch(context.node, context.api, membership, context.metrics.watch_restart)
-            await enter(background_tasks.running(label_watch=watch.run()))
+            await enter(background_tasks.running(label_watch=watch.run))
         await enter(
             background_tasks.running(
-                pool_updater=pool_updater.run(),
-                clique_label=pool_updater.run_clique_label(),
-                cleanup=cleanup.run(),
-                reference_checkpoint=cleanup.remove_reference_checkpoint(),
+                pool_updater=pool_updater.run,
+                clique_label=pool_updater.run_clique_label,
+                cleanup=cleanup.run,
+                reference_checkpoint=cleanup.remove_reference_checkpoint,
             )
         )
         driver = Driver(

@@ -267,28 +267,28 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         )
         await enter(
             background_tasks.running(
-                pool_updater=updater.run(),
-                device_plugin=device_plugin.run(),
-                replanner=replanner.run(),
-                step_recovery=step_recovery.run(recovery),
-                spec_cleanup=specs.run_cleanup(recovery),
-                metadata=metadata.run(recovery),
-                mps_collector=collector.run(daemons, recovery),
-                foreign_claims=foreign_claims.run(recovery),
-                nvml_release=release.run(),
-                status_writer=StatusWriter(api, prepared_claims).run(),
+                pool_updater=updater.run,
+                device_plugin=device_plugin.run,
+                replanner=replanner.run,
+                step_recovery=partial(step_recovery.run, recovery),
+                spec_cleanup=partial(specs.run_cleanup, recovery),
+                metadata=partial(metadata.run, recovery),
+                mps_collector=partial(collector.run, daemons, recovery),
+                foreign_claims=partial(foreign_claims.run, recovery),
+                nvml_release=release.run,
+                status_writer=StatusWriter(api, prepared_claims).run,
             )
         )
         if health is not None and report is not None:
             await enter(
                 background_tasks.running(
-                    health=health.run(monitor),
-                    health_report=report.run(),
-                    taint_support=support.run(api),
+                    health=partial(health.run, monitor),
+                    health_report=report.run,
+                    taint_support=partial(support.run, api),
                 )
             )
         for each in supports:
-            await enter(background_tasks.running(field_support=each.run(api)))
+            await enter(background_tasks.running(field_support=partial(each.run, api)))
         driver = Driver(
             prepared_claims=prepared_claims,
             recovery=recovery,

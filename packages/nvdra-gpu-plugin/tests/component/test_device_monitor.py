@@ -134,17 +134,13 @@ async def _surveyed(watched: Watched) -> AsyncIterator[Watched]:
     roots, clock = watched.node.roots, watched.clock
     host = Host(proc=roots.proc, sys=roots.sys, dev=roots.dev, driver_root=roots.driver)
     specs = SpecFiles(watched.node.cdi, clock)
-    async with WorkerGroup() as threads, asyncio.TaskGroup() as group:
+    async with WorkerGroup() as threads:
         sessions = NvmlSessions(threads.start_worker("nvml"), watched.nvml_called)
         describer = SpecUpdater(host, watched.options, specs, clock)
         files = threads.start_worker("files")
         watched.survey = DeviceMonitor(host, describer, clock, sessions, files, threads)
-        task = group.create_task(watched.survey.run())
-        try:
+        async with watched.survey.running():
             yield watched
-        finally:
-            task.cancel()
-            await watched.survey.close()
 
 
 async def test_a_board_that_is_lost_has_nvml_opened_anew_after_a_minute_then_ever_later(

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from functools import partial
 
 import pytest
 from nvdra_runtime.kubeletplugin import registration
@@ -142,8 +143,9 @@ async def test_in_a_rollout_the_kubelet_is_told_the_same_by_both_instances(
     await told(rig, cache)
     second = await start_next(rig, GATE)
     newest = HealthCache(asks_first=asks_first)
+    channel = rig.kubelet.instances[rig.driver][-1].channel
     async with background_tasks.running(
-        newest=newest.watch(rig.driver, rig.kubelet.instances[rig.driver][-1].channel, ALL_SERVICES)
+        newest=partial(newest.watch, rig.driver, channel, ALL_SERVICES)
     ):
         await told(rig, newest)
         rig.node.simctl("xid", "3", "48")

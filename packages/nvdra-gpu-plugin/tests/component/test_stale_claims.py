@@ -222,7 +222,7 @@ async def looking_after(
         evidence, turns = KubeletCheckpoint(rig.node.kubelet), DeviceWaitQueue(held.wait_removed)
         working = StaleClaimCleanup(plugin.DRIVER, api, held, turns, evidence, release, round_s)
         async with background_tasks.running(
-            round=working.run_periodically(), at_once=working.check_blocking_claims()
+            round=working.run_periodically, at_once=working.check_blocking_claims
         ):
             yield held
 

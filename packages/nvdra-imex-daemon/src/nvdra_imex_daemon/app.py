@@ -105,7 +105,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         await enter(
             servers.serve_public(
                 settings.http_endpoint,
-                {"imex": check},
+                {"imex": check, "tasks": probes.tasks_check(telemetry.task_failures)},
                 metrics.registry,
                 settings.metrics_path,
                 metrics.connection_dropped,

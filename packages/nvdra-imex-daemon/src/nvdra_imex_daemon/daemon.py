@@ -12,9 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.timeouts import wait_for_event
@@ -95,20 +97,15 @@ class Daemon:
     async def running(self) -> AsyncIterator["Daemon"]:
         """Be a member for the block. At its end leave the clique and stop IMEX, both at once."""
         began = self._clock.now()
-        async with asyncio.TaskGroup() as group:
-            tasks = {
-                group.create_task(self._watch_members(), name="members"),
-                group.create_task(self._reconcile_loop(began), name="membership"),
-            }
-            try:
+        try:
+            async with background_tasks.running(
+                members=self._watch_members, membership=partial(self._reconcile_loop, began)
+            ):
                 yield self
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
-                async with asyncio.TaskGroup() as shutdown:
-                    shutdown.create_task(self._leave(began), name="leave")
-                    shutdown.create_task(self._supervisor.stop(), name="end of nvidia-imex")
+        finally:
+            async with asyncio.TaskGroup() as shutdown:
+                shutdown.create_task(self._leave(began), name="leave")
+                shutdown.create_task(self._supervisor.stop(), name="end of nvidia-imex")
 
     async def _watch_members(self) -> None:
         serial = 0

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from nvdra_api.gates import UNAVAILABLE_FEATURES
 from nvdra_api.ids import NodeName
-from nvdra_runtime.http import servers
+from nvdra_runtime.http import probes, servers
 from nvdra_runtime.kube import client as kube
 from nvdra_runtime.kube import request_observer
 from nvdra_runtime.kube.client import Client
@@ -44,7 +44,6 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     clock, metrics = SystemClock(), WebhookMetrics()
     tls = TlsKeyPair(settings.tls_min_version, _now)
     metrics.register_certificate(tls.not_after_s)
-    ready = {"certificate": tls.problem, "draining": lambda: _draining(stop)}
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
         telemetry = await enter(
@@ -57,6 +56,11 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 metrics=metrics.process,
             )
         )
+        ready = {
+            "certificate": tls.problem,
+            "draining": lambda: _draining(stop),
+            "tasks": probes.tasks_check(telemetry.task_failures),
+        }
         await enter(
             servers.serve_public(
                 settings.http_endpoint,
@@ -77,7 +81,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             if settings.cluster_lookup_interval:
                 look = ClusterLook(api, settings.cluster_lookup_interval)
                 names = look.names
-                await enter(background_tasks.running(cluster_look=look.repeat()))
+                await enter(background_tasks.running(cluster_look=look.repeat))
             if settings.tls_secret_name:
                 await enter(_managed(settings, api, tls, metrics))
         if not settings.tls_secret_name:
@@ -122,7 +126,7 @@ async def _managed(
         settings.dns_names,
     )
     pairs = ManagedKeyPairs(api, places, tls, _now, metrics.certificate_failure)
-    async with background_tasks.running(certificates=pairs.follow()):
+    async with background_tasks.running(certificates=pairs.follow):
         yield
 
 
@@ -137,7 +141,7 @@ async def _files(
         _now,
         metrics.certificate_failure,
     )
-    async with background_tasks.running(certificates=pairs.follow()):
+    async with background_tasks.running(certificates=pairs.follow):
         yield
 
 

@@ -3,9 +3,10 @@
 import contextlib
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from nvdra_testing import ports, programs
 
@@ -45,7 +46,12 @@ class WebhookProcess:
 
 
 @contextlib.contextmanager
-def run_webhook(directory: Path, *flags: str, name: str = "webhook") -> Iterator[WebhookProcess]:
+def run_webhook(
+    directory: Path,
+    *flags: str,
+    name: str = "webhook",
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[WebhookProcess]:
     """Run a webhook; it is killed at the end."""
     port, http = ports.free_ports(2)
     log = directory / f"{name}.log"
@@ -54,7 +60,8 @@ def run_webhook(directory: Path, *flags: str, name: str = "webhook") -> Iterator
         *(f"--http-endpoint=127.0.0.1:{http}", "--debug-endpoint=", "-v=2", *flags),
     ]
     with log.open("ab") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=out, env={"PATH": "/usr/bin:/bin"})
+        environ = {"PATH": "/usr/bin:/bin", **variables}
+        process = subprocess.Popen(argv, stdout=out, stderr=out, env=environ)
     try:
         yield WebhookProcess(process, log, port, f"127.0.0.1:{http}")
     finally:

@@ -69,7 +69,7 @@ class MpsPods:
     async def serving(self) -> AsyncIterator["MpsPods"]:
         """Run what the Deployments want while the block runs; leave nothing."""
         try:
-            async with background_tasks.running(kubelet=self._run()):
+            async with background_tasks.running(kubelet=self._run):
                 yield self
         finally:
             for process in self.processes.values():

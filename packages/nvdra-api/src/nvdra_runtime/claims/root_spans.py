@@ -41,6 +41,9 @@ _LOOKUP_INTERVAL_S = 0.025
 """Between two pods, so that a burst of claims does not cause a burst of requests."""
 
 
+_LOST = "A trace lacks spans, because they cannot be written"
+
+
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """The first attempt to prepare a claim on this node.
@@ -102,34 +105,42 @@ class RootSpanWriter:
         """Write the root spans of the attempts. Run until cancelled."""
         while True:
             attempt = await self._queue.get()
-            if self._write_root(attempt) and not self._queue_pod_lookup(attempt):
-                self._write_schedule(attempt, None)
+            with background_tasks.contain(_LOST, claim=str(attempt.ref)):
+                if self._write_root(attempt) and not self._queue_pod_lookup(attempt):
+                    self._write_schedule(attempt, None)
 
     async def run_pod_lookup(self) -> None:
         """Read the pods of these claims one after the other. Run until cancelled."""
         while True:
             attempt = await self._pod_lookups.get()
-            pod: JsonObject | None = None
-            try:
-                pod = await self._get_pod(attempt)
-            except DriverError as error:
-                LOG.info(
-                    "A trace lacks a span because a pod could not be read",
-                    claim=str(attempt.ref),
-                    error=str(error),
-                )
-            finally:  # also if the process stops meanwhile, then without the pod
-                self._write_schedule(attempt, pod)
+            with background_tasks.contain(_LOST, claim=str(attempt.ref)):
+                await self._look_up_pod(attempt)
             await asyncio.sleep(_LOOKUP_INTERVAL_S)
 
     def flush(self) -> None:
         """Write what still waits, without reading pods."""
         while not self._queue.empty():
             attempt = self._queue.get_nowait()
-            if self._write_root(attempt):
-                self._write_schedule(attempt, None)
+            with background_tasks.contain(_LOST, claim=str(attempt.ref)):
+                if self._write_root(attempt):
+                    self._write_schedule(attempt, None)
         while not self._pod_lookups.empty():
-            self._write_schedule(self._pod_lookups.get_nowait(), None)
+            attempt = self._pod_lookups.get_nowait()
+            with background_tasks.contain(_LOST, claim=str(attempt.ref)):
+                self._write_schedule(attempt, None)
+
+    async def _look_up_pod(self, attempt: _Attempt) -> None:
+        pod: JsonObject | None = None
+        try:
+            pod = await self._get_pod(attempt)
+        except DriverError as error:
+            LOG.info(
+                "A trace lacks a span because a pod could not be read",
+                claim=str(attempt.ref),
+                error=str(error),
+            )
+        finally:  # also if the process stops meanwhile, then without the pod
+            self._write_schedule(attempt, pod)
 
     def _write_root(self, attempt: _Attempt) -> bool:
         """Write the root span. Returns False if that has been done before."""
@@ -208,7 +219,7 @@ async def running(
     """Write root spans while the block runs, and at its end those that still wait."""
     writer = RootSpanWriter(node, api, store, telemetry)
     async with background_tasks.running(
-        root_spans=writer.run_writer(), pods_of_root_spans=writer.run_pod_lookup()
+        root_spans=writer.run_writer, pods_of_root_spans=writer.run_pod_lookup
     ):
         yield writer
     writer.flush()

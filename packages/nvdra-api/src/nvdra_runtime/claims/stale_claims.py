@@ -22,6 +22,8 @@ from nvdra_runtime.claims.kubelet_checkpoint import CheckpointUnreadable, Kubele
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import PreparedClaimRecord, RecordT
 from nvdra_runtime.kube.client import Client
+from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
@@ -71,16 +73,17 @@ class StaleClaimCleanup(Generic[RecordT]):
             for position, uid in enumerate(uids):
                 share = (position + random.random()) / len(uids)  # noqa: S311 - spreads load
                 await asyncio.sleep(started + share * self._period_s - loop.time())
-                await self._check(uid)
+                with background_tasks.contain("A prepared claim cannot be checked", claim=uid):
+                    await self._check(uid)
             await asyncio.sleep(started + self._period_s - loop.time())
 
     async def check_blocking_claims(self) -> None:
         """Check each claim that another claim waits for. Run until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        async with BackgroundTasks() as tasks:
             while True:
                 uid = await self._wait_queue.blocking_claims.get()
                 if uid not in self._checking:
-                    group.create_task(self._check(uid), name=f"check {uid}")
+                    tasks.start_once("stale claims", self._check(uid), uid)
 
     async def _claims_unknown_to_kubelet(self) -> list[ClaimUID]:
         """The prepared claims that the kubelet's record does not name; none if it is unreadable."""

@@ -8,7 +8,6 @@ import asyncio
 import errno
 import socket
 import ssl
-from asyncio import TaskGroup
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Final, Generic
 
 from nvdra_runtime.http.connections import C, Connections, Dropped
 from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.telemetry import logs
 
 LOG: Final = logs.logger(__name__)
@@ -59,9 +59,9 @@ async def accept(
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     hosts = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
     with _listening(hosts, port) as sockets:
-        async with TaskGroup() as handshakes:
+        async with BackgroundTasks() as handshakes:
             acceptor = _Acceptor(make, connections, context, handshakes)
-            async with background_tasks.running(late_connections=connections.close_late()):
+            async with background_tasks.running(late_connections=connections.close_late):
                 for listening in sockets:
                     loop.add_reader(listening, acceptor.accept, listening)
                 try:
@@ -79,7 +79,7 @@ class _Acceptor(Generic[C]):
         make: Callable[[], C],
         connections: Connections[C],
         context: ssl.SSLContext | None,
-        handshakes: TaskGroup,
+        handshakes: BackgroundTasks,
     ) -> None:
         self._make = make
         self._connections = connections
@@ -109,7 +109,7 @@ class _Acceptor(Generic[C]):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             client = self._make()
             self._not_begun[client] = accepted
-            client.handshake = self._handshakes.create_task(self._connect(client), name="handshake")
+            client.handshake = self._handshakes.start_once("handshake", self._connect(client))
             client.handshake.add_done_callback(partial(self._end, client))
             self._connections.add(client)
 

@@ -23,7 +23,7 @@ from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import NotFound
 from nvdra_runtime.kube.event_aggregation import INTERVAL_S, EventAggregator, EventSeries
-from nvdra_runtime.process import log_records
+from nvdra_runtime.process import background_tasks, log_records
 
 LOG = log_records.logger(__name__)
 
@@ -177,14 +177,12 @@ class EventRecorder:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["EventRecorder"]:
         """Write Events while the block runs. The due ones are written at its end, within 2 s."""
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self._run(), name="events")
+        async with background_tasks.running(events=self._run):
             try:
                 yield self
             finally:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._is_idle.wait(), _CLOSE_TIMEOUT_S)
-                task.cancel()
 
     def _enqueue(self, key: _Key, occurrence: _Occurrence) -> None:
         try:
@@ -200,7 +198,14 @@ class EventRecorder:
                 self._aggregate(*self._queue.get_nowait())
             due = self._aggregator.due(loop.time())
             if due is not None:
-                await self._write_due(*due)
+                key, series = due
+                with background_tasks.contain(
+                    "An event cannot be written", reason=key.reason
+                ) as contained:
+                    await self._write_due(key, series)
+                if contained.error is not None:  # it would fail again, before all others
+                    self._aggregator.discard(key)
+                    self.dropped += 1
                 continue
             self._is_idle.set()
             with suppress(TimeoutError):

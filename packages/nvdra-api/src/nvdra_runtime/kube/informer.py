@@ -44,6 +44,8 @@ _BACKOFF_RESET_S = 10.0
 """A copy that was up to date for so many of the longest delays, and for so long, begins with the
 first one again. A watch that hangs before it fails takes less."""
 
+_REPEATED: Final = "listing and watching has failed unexpectedly, and is begun again"
+
 _MISSING_API_RETRY_S = 30.0
 """Time between two discoveries of an API that the cluster does not serve."""
 
@@ -101,7 +103,7 @@ class Informer:
                 writes, before `wait_for_change` returns. After a time without the API server it is
                 called with all keys, because whatever failed meanwhile can succeed now.
             transform: Returns the part of an object to keep: at least name, namespace, UID and
-                resourceVersion.
+                resourceVersion. An object of which it fails unexpectedly is skipped and counted.
             backoff: Delays between attempts to list.
             pause_after_change: Called after each list or event that changed the copy. Returns for
                 how many seconds nothing is received; then the collection is listed again, so that
@@ -120,7 +122,8 @@ class Informer:
         self._paused_until = -math.inf
         self._page_size = page_size
         self._has_watched = False
-        self._cache = informer_cache.InformerCache(transform)
+        self._transform = transform
+        self._cache = informer_cache.InformerCache(self._part_to_keep)
         self._changed = asyncio.Condition()
         self._is_path_missing = False
         self.change_count = 0
@@ -175,13 +178,15 @@ class Informer:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Informer"]:
         """List and watch while the block runs."""
-        async with background_tasks.running(reflector=self._list_and_watch()):
+        async with background_tasks.running(informer=self._list_and_watch):
             yield self
 
     async def _list_and_watch(self) -> None:
         clock = asyncio.get_running_loop().time
         failures, current_since = 0, math.inf
         reset_s = max(_BACKOFF_RESET_S, _BACKOFF_RESET_CEILINGS * self._backoff.ceiling_s)
+        if self.change_count:  # what was not received before is received as after an outage
+            await self._wake_waiters(_REPEATED)
         while True:
             try:
                 path = await self._list()
@@ -196,6 +201,12 @@ class Informer:
                 delay = self._log_failure(error, failures)
                 await self._wake_waiters(str(error))
                 await asyncio.sleep(delay)
+
+    def _part_to_keep(self, obj: JsonObject) -> JsonObject | None:
+        key = informer_cache.object_key(obj)
+        with background_tasks.contain("An object cannot be read and is skipped", object=key):
+            return self._transform(obj)
+        return None
 
     async def _list(self) -> str:
         deadline = asyncio.get_running_loop().time() + _LIST_TIMEOUT_S

@@ -29,12 +29,14 @@ def keep_whole_object(obj: JsonObject) -> JsonObject:
 class InformerCache:
     """The objects of one collection by key (`<namespace>/<name>` or `<name>`)."""
 
-    def __init__(self, transform: Callable[[JsonObject], JsonObject] = keep_whole_object) -> None:
+    def __init__(
+        self, transform: Callable[[JsonObject], JsonObject | None] = keep_whole_object
+    ) -> None:
         """Create an empty cache.
 
         Args:
             transform: Returns the part of an object to keep: at least name, namespace, UID and
-                resourceVersion.
+                resourceVersion; None if it cannot be read. Then what is known of it stays.
         """
         self._transform = transform
         self._changed_keys: set[str] = set()
@@ -67,7 +69,8 @@ class InformerCache:
 
     def kept(self, document: Mapping[str, Any]) -> dict[str, JsonObject]:
         """What the cache would keep of the objects in a list, by key."""
-        return {object_key(each): self._transform(each) for each in _items_with_kind(document)}
+        found = {object_key(each): self._part_of(each) for each in _items_with_kind(document)}
+        return {key: part for key, part in found.items() if part is not None}
 
     def replace(
         self, document: Mapping[str, Any], earlier_pages: Mapping[str, JsonObject] | None = None
@@ -101,7 +104,8 @@ class InformerCache:
         kind, obj = event.get("type"), event.get("object") or {}
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
             return WatchResult.RELIST
-        changed = self._apply(kind, self._transform(obj)) if kind != "BOOKMARK" else False
+        part = None if kind == "BOOKMARK" else self._part_of(obj)
+        changed = part is not None and self._apply(kind, part)
         if changed:
             self._changed_keys.add(object_key(obj))
         self._resume_from(obj.get("metadata") or {})
@@ -110,13 +114,20 @@ class InformerCache:
     def record_write(self, obj: JsonObject) -> None:
         """Apply the server's answer to our create or replace."""
         if not _is_newer(self.resource_version, obj["metadata"]["resourceVersion"], or_equal=True):
-            self._written[object_key(obj)] = self._transform(obj)
-            self._changed_keys.add(object_key(obj))
+            part = self._part_of(obj)
+            if part is not None:
+                self._written[object_key(obj)] = part
+                self._changed_keys.add(object_key(obj))
 
     def record_delete(self, obj: JsonObject) -> None:
         """Hide an object that we deleted until the watch reports it."""
         self._deleted.add(obj["metadata"].get("uid", ""))
         self._changed_keys.add(object_key(obj))
+
+    def _part_of(self, obj: JsonObject) -> JsonObject | None:
+        """The part to keep of an object; of one that cannot be read the known one, if any."""
+        part = self._transform(obj)
+        return self._observed.get(object_key(obj)) if part is None else part
 
     def _apply(self, kind: str, obj: JsonObject) -> bool:
         name = object_key(obj)

@@ -20,7 +20,7 @@ from nvdra_runtime.kube import lease_record
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, NotFound, Overloaded
 from nvdra_runtime.kube.lease_record import ObservedLease
-from nvdra_runtime.process import log_records, timeouts
+from nvdra_runtime.process import background_tasks, log_records, timeouts
 
 LOG = log_records.logger(__name__)
 
@@ -207,10 +207,8 @@ class LeaderElector:
 @asynccontextmanager
 async def hold(elector: LeaderElector) -> AsyncIterator[LeaderElector]:
     """Renew an acquired lease while the block runs, and release it afterwards."""
-    async with asyncio.TaskGroup() as group:
-        keeper = group.create_task(elector.renew(), name="lease")
-        try:
+    try:
+        async with background_tasks.running(lease=elector.renew):
             yield elector
-        finally:
-            keeper.cancel()
-            await elector.release()
+    finally:
+        await elector.release()

@@ -14,7 +14,8 @@ from typing import Final, Generic, TypeVar
 
 from nvdra_api.errors import DriverError
 
-from nvdra_runtime.process import timeouts
+from nvdra_runtime.process import background_tasks, timeouts
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.backoff import Backoff
 
 K = TypeVar("K", bound=str)
@@ -51,7 +52,7 @@ class WorkQueue(Generic[K]):
 
     `reconcile` returns None, or the seconds after which to process the key again at the latest. A
     `DriverError` is retried after a delay that doubles; adding the key shortens the delay, but not
-    below the first one. Any other exception ends the block.
+    below the first one. So is any other exception, which is logged and counted first.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class WorkQueue(Generic[K]):
         self._drain_timeout_s = DRAIN_TIMEOUT_S
         self._slots = asyncio.Semaphore(max_concurrent)
         self._keys: dict[K, _KeyState] = {}
-        self._group: asyncio.TaskGroup | None = None
+        self._group: BackgroundTasks | None = None
 
     @property
     def depth(self) -> int:
@@ -106,7 +107,7 @@ class WorkQueue(Generic[K]):
     @asynccontextmanager
     async def running(self) -> AsyncIterator["WorkQueue[K]"]:
         """Process keys while the block runs. Tasks in progress get 4 s to finish at its end."""
-        async with asyncio.TaskGroup() as group:
+        async with BackgroundTasks() as group:
             self._group = group
             for key, known in self._keys.items():
                 self._start_task(key, known)
@@ -119,7 +120,7 @@ class WorkQueue(Generic[K]):
     def _start_task(self, key: K, known: _KeyState) -> None:
         """Start the key's task, which ends when the key is up to date."""
         if self._group is not None:
-            known.task = self._group.create_task(self._process(key, known), name=f"work {key}")
+            known.task = self._group.start_once("workqueue", self._process(key, known), key)
 
     async def _process(self, key: K, known: _KeyState) -> None:
         try:
@@ -146,17 +147,23 @@ class WorkQueue(Generic[K]):
         async with self._slots:
             known.is_processing = True
             try:
-                again_s = await self._reconcile(key)
+                with background_tasks.contain("A key cannot be processed", key=key) as contained:
+                    again_s = await self._reconcile(key)
             except DriverError as error:
-                known.failures += 1
-                chance = random.random()  # noqa: S311 - spreads load
-                delay = self._backoff.delay(known.failures, chance)
+                delay = self._count_failure(known)
                 self._on_failure(key, error, delay)
                 return delay
             finally:
                 known.is_processing = False
+        if contained.error is not None:
+            return self._count_failure(known)
         known.failures = 0
         return again_s
+
+    def _count_failure(self, known: _KeyState) -> float:
+        """Returns the seconds until the key is processed again."""
+        known.failures += 1
+        return self._backoff.delay(known.failures, random.random())  # noqa: S311 - spreads load
 
     async def _drain(self) -> None:
         """Cancel waiting tasks at once, and tasks in progress after the drain timeout."""

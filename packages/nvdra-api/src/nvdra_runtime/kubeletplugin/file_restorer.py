@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
@@ -50,8 +51,9 @@ class FileRestorer:
             self.problem = problem
 
     async def _run_check(self, check: FileCheck) -> str:
-        try:
-            await self._files.run(check)
-        except self._failures as error:
-            return str(error)
-        return ""
+        with background_tasks.contain("A file of the plugin cannot be checked") as contained:
+            try:
+                await self._files.run(check)
+            except self._failures as error:
+                return str(error)
+        return "" if contained.error is None else f"a bug: {type(contained.error).__name__}"

@@ -1,7 +1,7 @@
 """Resources shared by all kubelet plugins: directory, API server, telemetry, Events."""
 
 import os
-from asyncio import Event, TaskGroup
+from asyncio import Event
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from nvdra_runtime.node import instance_lock
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver
 from nvdra_runtime.node.record_store import RecordStore
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.clock import Clock, SystemClock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
 from nvdra_runtime.telemetry import instrumentation
@@ -157,7 +158,7 @@ async def open_context(
                 )
             )
         )
-        tasks = await enter(TaskGroup())
+        tasks = await enter(BackgroundTasks())
         observe_nvml = partial(_record_nvml_call, telemetry)
         health = HealthService() if program.reports_health else None
         standby = Standby(
@@ -170,6 +171,7 @@ async def open_context(
             tasks,
             AsyncExitStack(),
             clock,
+            telemetry.task_failures,
             health,
         )
         stack.callback(standby.end_warm_up)

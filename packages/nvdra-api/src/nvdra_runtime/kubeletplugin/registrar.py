@@ -11,6 +11,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ import grpc
 from nvdra_runtime._generated.pluginregistration.v1 import api_pb2
 from nvdra_runtime.kubeletplugin import registration, socket_server
 from nvdra_runtime.kubeletplugin.socket_server import SocketServer
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.telemetry import logs
 
@@ -69,18 +71,13 @@ class Registrar:
         """Serve on the registration socket while the block runs."""
         await self._endpoint.open()
         try:
-            async with asyncio.TaskGroup() as group:
-                tasks = (
-                    group.create_task(self._retry_rejected_registration(), name="registration"),
-                    group.create_task(
-                        socket_server.run_restore_loop(self._endpoint, check_interval_s, _GRACE_S)
-                    ),
-                )
-                try:
-                    yield
-                finally:
-                    for task in tasks:
-                        task.cancel()
+            async with background_tasks.running(
+                registration=self._retry_rejected_registration,
+                registration_socket=partial(
+                    socket_server.run_restore_loop, self._endpoint, check_interval_s, _GRACE_S
+                ),
+            ):
+                yield
         finally:
             await self._endpoint.close(_GRACE_S)
 

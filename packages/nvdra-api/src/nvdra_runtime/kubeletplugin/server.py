@@ -4,9 +4,9 @@ Source: docs/reference/kubelet-plugin.md, "Registration sequence", "Process life
 files".
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -20,6 +20,7 @@ from nvdra_runtime.kubeletplugin.grpc_service import (
 )
 from nvdra_runtime.kubeletplugin.registrar import Registrar, RegistrationStatus
 from nvdra_runtime.kubeletplugin.socket_server import SocketServer
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.telemetry import logs
 
 LOG = logs.logger(__name__)
@@ -104,12 +105,15 @@ async def serve_on(
     status = KubeletStatus(registrar, service)
     await service.open()
     try:
-        async with registrar.listening(check_interval_s), asyncio.TaskGroup() as group:
+        restore = partial(
+            socket_server.run_restore_loop, service, check_interval_s, DEFAULT_TIMEOUT_S
+        )
+        async with (
+            registrar.listening(check_interval_s),
+            BackgroundTasks() as tasks,
+        ):
+            check = tasks.start("socket", restore)
             LOG.info("Serving the kubelet", socket=paths.dra, registration=paths.registration)
-            check = group.create_task(
-                socket_server.run_restore_loop(service, check_interval_s, DEFAULT_TIMEOUT_S),
-                name="socket check",
-            )
             try:
                 yield status
             finally:

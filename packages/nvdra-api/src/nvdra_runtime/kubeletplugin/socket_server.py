@@ -17,6 +17,7 @@ import grpc
 
 from nvdra_runtime.kubeletplugin import sockets
 from nvdra_runtime.kubeletplugin.prompt_server import PromptServer
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.telemetry import logs
 
 LOG = logs.logger(__name__)
@@ -151,9 +152,9 @@ class SocketServer:
 
 async def run_restore_loop(server: SocketServer, interval_s: float, grace_s: float) -> None:
     """Restore the socket whenever it is removed. Former servers get `grace_s` for their calls."""
-    async with asyncio.TaskGroup() as group:
+    async with BackgroundTasks() as tasks:
         while True:
             await asyncio.sleep(interval_s)
             former = await server.restore()
             if former is not None:
-                group.create_task(former.stop(grace_s), name="former server")
+                tasks.start_once("former socket", former.stop(grace_s))

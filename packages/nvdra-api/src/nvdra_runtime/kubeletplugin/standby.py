@@ -9,11 +9,13 @@ updates".
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from nvdra_api.errors import DriverError
 
+from nvdra_runtime.http import probes
 from nvdra_runtime.http.probes import Check, PassingRemark
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
@@ -36,7 +38,9 @@ from nvdra_runtime.kubeletplugin.status_report import Document, Instance
 from nvdra_runtime.node import instance_lock, record_database
 from nvdra_runtime.node.instance_lock import InstanceLock
 from nvdra_runtime.process import background_tasks, timeouts
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.clock import Clock
+from nvdra_runtime.process.task_failures import TaskFailures
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
@@ -117,9 +121,10 @@ class Standby:
         pages: HttpPages,
         metrics: PluginMetrics,
         warm_up: WarmUp | None,
-        tasks: asyncio.TaskGroup,
+        tasks: BackgroundTasks,
         sockets: AsyncExitStack,
         clock: Clock,
+        task_failures: TaskFailures,
         health: HealthService | None = None,
     ) -> None:
         """Create it without standing by.
@@ -134,6 +139,7 @@ class Standby:
             tasks: The tasks of the process, which outlive the standby.
             sockets: Closes this instance's sockets when the process ends.
             clock: For the duration of the phases.
+            task_failures: What tasks have failed of.
             health: Streams the health of devices; None if the driver does not report it.
         """
         self.router = CallRouter(self._active_socket)
@@ -152,6 +158,7 @@ class Standby:
         self._warming: asyncio.Task[None] | None = None
         self._tasks = tasks
         self._clock = clock
+        self._task_failures = task_failures
         self._began = clock.monotonic()
         self._holder: Mapping[str, str] = {}
         self._paths: SocketPaths | None = None
@@ -174,17 +181,17 @@ class Standby:
         self._metrics.set_active(False)
         LOG.info("Standing by for another instance of this driver", holder=self._holder_text)
         if self._warm_up is not None and self._warming is None:
-            self._warming = self._tasks.create_task(self._warm_up.run(), name="warm-up")
+            self._warming = self._tasks.start("warm-up", self._warm_up.run)
         await self._pages.show(self._checks(), self._status)
         async with (
             Worker("standby") as files,
             background_tasks.running(
-                kubelet_version=self._read_kubelet_version(),
-                slices=self._see_slices(),
-                state_file=self._read_state_file(files),
-                reminder=self._remind(),
-                dead_sockets=self.siblings.run(),
-                peer_health=peer_health.report(self.health, self._active_socket),
+                kubelet_version=self._read_kubelet_version,
+                slices=self._see_slices,
+                state_file=partial(self._read_state_file, files),
+                reminder=self._remind,
+                dead_sockets=self.siblings.run,
+                peer_health=partial(peer_health.report, self.health, self._active_socket),
             ),
         ):
             return await self._wait_acquired(lock, files, stop)
@@ -264,6 +271,7 @@ class Standby:
             "slices": self._slices_check,
             "state": lambda: self._state_problem or None,
             "kubelet": self._kubelet_check,
+            "tasks": probes.tasks_check(self._task_failures),
         }
 
     @property

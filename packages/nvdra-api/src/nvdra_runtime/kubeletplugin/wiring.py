@@ -89,10 +89,12 @@ async def serve(
     """
     prepared_claims, wait_queue = driver.prepared_claims, driver.wait_queue
     failures = FailureRecorder(context.node, context.events, context.telemetry, context.clock)
+    lock_keeper = FileRestorer(
+        context.files, (context.state_dir.lock.reacquire_if_replaced,), (OSError,)
+    )
     file_restorer = FileRestorer(
         context.files,
         (
-            context.state_dir.lock.reacquire_if_replaced,
             partial(cdi_hook.restore, settings.nvidia_cdi_hook_path, settings.plugin_dir),
             driver.restore_files,
         ),
@@ -125,10 +127,11 @@ async def serve(
         )
         await enter(
             background_tasks.running(
-                file_restorer=file_restorer.run(),
-                record_recovery=driver.recovery.run(),
-                stale_claims=stale_claims.run_periodically(),
-                blocking_claims=stale_claims.check_blocking_claims(),
+                file_restorer=file_restorer.run,
+                instance_lock=lock_keeper.run,
+                record_recovery=driver.recovery.run,
+                stale_claims=stale_claims.run_periodically,
+                blocking_claims=stale_claims.check_blocking_claims,
             )
         )
         standby = context.standby
@@ -138,8 +141,9 @@ async def serve(
             **driver.readiness_checks,
             "slices": readiness_checks.slices_check(driver.publisher),
             "state": readiness_checks.state_check(context.store, prepared_claims),
-            "files": lambda: file_restorer.problem or None,
+            "files": lambda: lock_keeper.problem or file_restorer.problem or None,
             "kubelet": readiness_checks.registration_check(kubelet),
+            "tasks": probes.tasks_check(context.telemetry.task_failures),
         }
         status = StatusReport(
             context.driver,
@@ -154,9 +158,9 @@ async def serve(
         await context.pages.show(checks, status.document, driver.debug_actions)
         await enter(
             background_tasks.running(
-                dead_sockets=standby.siblings.run(),
-                takeover=standby.log_takeover(kubelet),
-                warm_up=_end_warm_up(standby, driver.readiness_checks),
+                dead_sockets=standby.siblings.run,
+                takeover=partial(standby.log_takeover, kubelet),
+                end_of_warm_up=partial(_end_warm_up, standby, driver.readiness_checks),
             )
         )
         try:

@@ -12,6 +12,8 @@ from typing import Any, Generic, Self, TypeVar
 
 from nvdra_api.errors import Reason, RetryableError
 
+from nvdra_runtime.process.background_tasks import BackgroundTasks
+
 K = TypeVar("K", bound=str)
 T = TypeVar("T")
 
@@ -110,10 +112,10 @@ class SingleFlight(Generic[K]):
     def __init__(self) -> None:
         self._queues: dict[K, deque[Operation[Any]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._group = asyncio.TaskGroup()
+        self._background = BackgroundTasks()
 
     async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
+        await self._background.__aenter__()
         return self
 
     async def __aexit__(
@@ -123,10 +125,8 @@ class SingleFlight(Generic[K]):
         traceback: TracebackType | None,
     ) -> None:
         if self._tasks:
-            _, unfinished = await asyncio.wait(self._tasks, timeout=SHUTDOWN_TIMEOUT_S)
-            for task in unfinished:
-                task.cancel()
-        await self._group.__aexit__(kind, error, traceback)
+            await asyncio.wait(self._tasks, timeout=SHUTDOWN_TIMEOUT_S)
+        await self._background.__aexit__(kind, error, traceback)
 
     def find(self, key: K, kind: str) -> Operation[Any] | None:
         """The operation that a call may join: the last one of its key, if it is of the same kind.
@@ -145,7 +145,7 @@ class SingleFlight(Generic[K]):
             queue.append(operation)
             return operation
         self._queues[key] = deque((operation,))
-        task = self._group.create_task(self._run_queue(key), name=f"{kind} {key}")
+        task = self._background.start_once(kind, self._run_queue(key), key)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return operation

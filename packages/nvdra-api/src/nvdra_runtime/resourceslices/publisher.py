@@ -160,7 +160,7 @@ class Publisher:
         """Keep the pool up to date until the block is left."""
         async with (
             self._informer.running(),
-            background_tasks.running(slices_changed=self._watch_slices(), publisher=self._run()),
+            background_tasks.running(slices_changed=self._watch_slices, publisher=self._run),
         ):
             yield self
 

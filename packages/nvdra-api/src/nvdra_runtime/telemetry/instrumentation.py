@@ -18,6 +18,7 @@ from nvdra_api.resource.claims import ClaimRef
 from typing_extensions import TypeVar
 
 from nvdra_runtime.process.clock import Clock
+from nvdra_runtime.process.task_failures import TASK_FAILURES, TaskFailures
 from nvdra_runtime.settings import loader
 from nvdra_runtime.telemetry import keys, logs, trace_ids
 from nvdra_runtime.telemetry.active_span import CURRENT_SPAN, ActiveSpan, SpanClock, failure_of
@@ -95,6 +96,7 @@ class Telemetry(Generic[M]):
     Attributes:
         metrics: The component's metrics, for facts that are not steps.
         recorder: The component's most recent traces.
+        task_failures: What background tasks have failed of.
     """
 
     def __init__(
@@ -103,9 +105,11 @@ class Telemetry(Generic[M]):
         metrics: M,
         recorder: TraceRecorder,
         span_queue: "SpanExportQueue | None" = None,
+        task_failures: TaskFailures | None = None,
     ) -> None:
         self.metrics = metrics
         self.recorder = recorder
+        self.task_failures = task_failures or TaskFailures(metrics.task_failed, clock.monotonic)
         self._clock = clock
         self._span_queue = span_queue
         self._repeated = RepeatedFailures()
@@ -318,6 +322,8 @@ async def running(
     """
     for problem in settings.problems:
         LOG.warning("Ignored a telemetry setting", problem=problem)
+    task_failures = TaskFailures(metrics.task_failed, clock.monotonic)
+    TASK_FAILURES.set(task_failures)  # of all tasks that the caller starts from here
     exports: list[Export] = []
     span_queue = _span_export(settings, resource, metrics)
     if span_queue is not None:
@@ -327,7 +333,7 @@ async def running(
 
         exports.append(PeriodicMetricExport(settings.metrics, resource, metrics.registry, clock))
     async with bounded_shutdown.shut_down_on_exit(exports):
-        yield Telemetry(clock, metrics, TraceRecorder(), span_queue)
+        yield Telemetry(clock, metrics, TraceRecorder(), span_queue, task_failures)
 
 
 def _span_export(

@@ -149,7 +149,7 @@ def opened(tmp_path: Path) -> Open:
 
 async def checked_twice(setting: Setting, name: str) -> None:
     """Let the cleanup check a claim to the end and begin again."""
-    async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
+    async with background_tasks.running(cleanup=setting.cleanup.run_periodically):
         await setting.api.wait_read(name, 2)
 
 
@@ -169,7 +169,7 @@ async def test_a_claim_that_no_longer_has_its_devices_is_unprepared(
 ) -> None:
     async with opened() as setting:
         await setting.prepare("a", "port-1", answer)
-        async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
+        async with background_tasks.running(cleanup=setting.cleanup.run_periodically):
             await setting.prepared.wait_removed(ref("a").uid)
         assert setting.unprepared == [ref("a")]
 
@@ -207,7 +207,7 @@ async def test_a_claim_that_a_pod_may_use_stays_prepared_and_is_not_asked_for(
             case _:
                 setting.kubelet.path.write_text("damaged")
         async with background_tasks.running(
-            rounds=setting.cleanup.run_periodically(), other=setting.cleanup.check_blocking_claims()
+            rounds=setting.cleanup.run_periodically, other=setting.cleanup.check_blocking_claims
         ):
             setting.wait_queue.blocking_claims.put_nowait(ref("a").uid)
             await asyncio.sleep(0.2)  # many rounds
@@ -235,7 +235,7 @@ async def test_a_claim_that_the_kubelet_names_while_it_is_asked_for_stays_prepar
     async with opened() as setting:
         await setting.prepare("a", "port-1", gone("a"))
         setting.api.answering.clear()
-        async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
+        async with background_tasks.running(cleanup=setting.cleanup.run_periodically):
             await setting.api.wait_read("a", 1)
             setting.kubelet.add_claim(ref("a"), pods=(POD,))
             setting.api.answering.set()
@@ -248,7 +248,7 @@ async def test_each_claim_is_checked_whatever_happened_to_the_others(opened: Ope
         await setting.prepare("used", "port-1", claim("used", "port-1"))
         await setting.prepare("unknown", "port-2", RetryableError(Reason.API_UNAVAILABLE, "no"))
         await setting.prepare("gone", "port-3", gone("gone"))
-        async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
+        async with background_tasks.running(cleanup=setting.cleanup.run_periodically):
             await setting.prepared.wait_removed(ref("gone").uid)
         assert set(setting.prepared) == {ref("used").uid, ref("unknown").uid}
 
@@ -258,7 +258,7 @@ async def test_an_unreadable_record_is_removed_with_its_claim(opened: Open) -> N
         for name, answer in (("gone", gone("gone")), ("there", claim("there", "port-1"))):
             setting.prepared.unreadable[ref(name).uid] = ref(name)
             setting.api.answers[ref(name).uid] = answer
-        async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
+        async with background_tasks.running(cleanup=setting.cleanup.run_periodically):
             await setting.prepared.wait_removed(ref("gone").uid)
             await setting.api.wait_read("there", 2)
         assert setting.prepared.unreadable == {ref("there").uid: ref("there")}
@@ -272,7 +272,7 @@ async def test_a_claim_that_cannot_be_unprepared_is_tried_again(opened: Open) ->
         assert ref("a") in setting.unprepared
         assert set(setting.prepared) == {ref("a").uid}
         setting.failure = None
-        async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
+        async with background_tasks.running(cleanup=setting.cleanup.run_periodically):
             await setting.prepared.wait_removed(ref("a").uid)
 
 
@@ -280,7 +280,7 @@ async def test_a_claim_that_blocks_another_is_checked_at_once(opened: Open) -> N
     async with opened() as setting:
         await setting.prepare("a", "port-1", gone("a"))
         await setting.prepare("b", "port-2", gone("b"))
-        async with background_tasks.running(cleanup=setting.cleanup.check_blocking_claims()):
+        async with background_tasks.running(cleanup=setting.cleanup.check_blocking_claims):
             setting.wait_queue.blocking_claims.put_nowait(ref("not prepared").uid)
             setting.wait_queue.blocking_claims.put_nowait(ref("a").uid)
             await setting.prepared.wait_removed(ref("a").uid)
@@ -293,7 +293,7 @@ async def test_blocking_claims_are_checked_at_the_same_time_and_each_once(opened
         setting.api.answering.clear()
         await setting.prepare("a", "port-1", gone("a"))
         await setting.prepare("b", "port-2", gone("b"))
-        async with background_tasks.running(cleanup=setting.cleanup.check_blocking_claims()):
+        async with background_tasks.running(cleanup=setting.cleanup.check_blocking_claims):
             for name in ("a", "a", "b", "a"):
                 setting.wait_queue.blocking_claims.put_nowait(ref(name).uid)
                 await setting.api.wait_read(name, 1)
@@ -309,9 +309,9 @@ async def test_a_claim_is_not_checked_twice_at_the_same_time(opened: Open) -> No
         setting.api.answering.clear()
         await setting.prepare("a", "port-1", gone("a"))
         setting.wait_queue.blocking_claims.put_nowait(ref("a").uid)
-        async with background_tasks.running(blocking=setting.cleanup.check_blocking_claims()):
+        async with background_tasks.running(blocking=setting.cleanup.check_blocking_claims):
             await setting.api.wait_read("a", 1)
-            async with background_tasks.running(cleanup=setting.cleanup.run_periodically()):
+            async with background_tasks.running(cleanup=setting.cleanup.run_periodically):
                 await asyncio.sleep(0.2)  # the cleanup comes to the claim again and again
             setting.api.answering.set()
             await setting.prepared.wait_removed(ref("a").uid)

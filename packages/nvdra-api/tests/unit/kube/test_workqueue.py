@@ -201,18 +201,30 @@ def test_leaving_finishes_nothing_that_somebody_else_has_now() -> None:
     virtual_time.run_with_virtual_time(main)
 
 
-def test_what_is_no_known_failure_ends_the_block() -> None:
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, ZeroDivisionError])
+def test_a_key_that_fails_unexpectedly_is_retried_with_back_off_and_others_are_processed(
+    error: type[Exception],
+) -> None:
     async def main() -> None:
-        async def work(_: str) -> float | None:
-            raise ZeroDivisionError
+        processed: list[str] = []
+
+        async def work(key: str) -> float | None:
+            processed.append(key)
+            if key == "poisoned":
+                raise error
+            return None
 
         worker = Worker(work)
-        worker.queue.add("a")
+        worker.queue.add("poisoned")
         async with worker.queue.running():
             await asyncio.sleep(10)
+            worker.queue.add("other")
+            await asyncio.sleep(1)
+            assert "other" in processed
+            assert 3 <= processed.count("poisoned") <= 8  # 0.25, 0.5, 1, 2, 4 s with jitter
+            assert worker.queue.failing_count == 1
 
-    with pytest.raises(ExceptionGroup):
-        virtual_time.run_with_virtual_time(main)
+    virtual_time.run_with_virtual_time(main)
 
 
 def test_what_changes_shortly_after_a_look_waits_for_calm_and_is_one_look() -> None:

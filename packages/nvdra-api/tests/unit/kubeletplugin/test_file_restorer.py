@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from nvdra_api.errors import PermanentError, Reason
 from nvdra_runtime.kubeletplugin.file_restorer import FileRestorer
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
@@ -36,7 +37,7 @@ class Loop(asyncio.SelectorEventLoop):
         return self.skipped.seconds
 
 
-class EndOfTest(Exception):
+class EndOfTest(BaseException):
     """The scripted rounds are over. The restorer does not expect it, so it ends."""
 
 
@@ -56,7 +57,7 @@ class File:
         self.seconds.append(round(self.loop.time(), 1))
         self.problems.append(self.restorer.problem)
         outcome = self.rounds.pop(0) if self.rounds else EndOfTest()
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             raise outcome
         if outcome:
             raise OSError(outcome)
@@ -123,8 +124,14 @@ def test_a_problem_that_lasts_is_logged_once_and_another_one_again(log: io.Strin
     assert told == ["no lock", "no hook", "no hook"]
 
 
-def test_an_error_that_no_check_may_raise_ends_the_restorer_with_it() -> None:
-    file = File("", ValueError("a bug"), "")
-    with pytest.raises(ValueError, match="a bug"):
-        run(file)
-    assert file.rounds == [""]
+def test_an_error_that_no_check_may_raise_is_a_problem_of_its_own_and_others_are_checked() -> None:
+    first, second = File("", ValueError("a bug"), "", ""), File("", "no spec", "")
+    with pytest.raises(EndOfTest):
+        run(first, second)
+    assert first.problems == ["", "", "a bug: ValueError; no spec", ""]
+
+
+def test_another_instance_that_has_the_lock_ends_the_loop() -> None:
+    error = PermanentError(Reason.LOCK_TIMEOUT, "another instance runs")
+    with pytest.raises(PermanentError, match="another instance"):
+        run(File("", error))

@@ -13,6 +13,7 @@ from typing import Final
 from nvdra_api.errors import DriverError
 from nvdra_api.ids import ClaimUID, DomainUID
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.telemetry import logs
 
 from nvdra_cd_plugin.cdi.spec_files import SpecFiles
@@ -99,7 +100,8 @@ class PeriodicCleanup:
         """Carry out every task; one that fails does not prevent the others."""
         for task in (self._remove_specs, self._remove_directories, self._correct_label):
             try:
-                await task(deadline)
+                with background_tasks.contain("Cleanup failed and will be repeated"):
+                    await task(deadline)
             except DriverError as error:
                 LOG.warning("Cleanup failed and will be repeated", error=str(error))
 

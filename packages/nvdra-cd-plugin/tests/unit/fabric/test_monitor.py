@@ -119,7 +119,7 @@ async def test_nothing_is_queried_while_nvml_is_released(
         watch = monitor(tmp_path, worker, read_release=a_release)
         if clique is not None:
             known_clique(tmp_path).write(clique)
-        async with background_tasks.running(fabric=watch.run()):
+        async with background_tasks.running(fabric=watch.run):
             await watch.wait_for_change(0)
     assert watch.status == FabricStatus(clique, RELEASED)
     assert not worker.is_busy

@@ -8,6 +8,7 @@ a reboot, has them written again here.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
@@ -17,6 +18,7 @@ from nvdra_api.resource.claims import ResourceClaim
 from nvdra_cdi.errors import CDIError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
@@ -181,18 +183,22 @@ class ClaimMetadata:
 
     async def run(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
         """Keep the files as the records say. Run until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._write_changes())
-            try:
-                await self._files.run(self._metadata_files.restore)
-            except OSError as error:  # the file restorer tries again
-                LOG.warning("Device metadata cannot be written", error=str(error))
-            await recovery.done.wait()
-            kept = tuple(self._prepared_claims.values())
-            try:
-                await self._files.run(self._metadata_files.remove_others, kept)
-            except OSError as error:
-                LOG.warning("Device metadata cannot be removed", error=str(error))
+        await background_tasks.run_all(
+            metadata=self._write_changes, metadata_start=partial(self._clean_up, recovery)
+        )
+
+    async def _clean_up(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
+        """Write what is missing; remove what no claim has, once records are complete."""
+        try:
+            await self._files.run(self._metadata_files.restore)
+        except OSError as error:  # the file restorer tries again
+            LOG.warning("Device metadata cannot be written", error=str(error))
+        await recovery.done.wait()
+        kept = tuple(self._prepared_claims.values())
+        try:
+            await self._files.run(self._metadata_files.remove_others, kept)
+        except OSError as error:
+            LOG.warning("Device metadata cannot be removed", error=str(error))
 
     def _note(self, uid: ClaimUID) -> None:
         """Have the files written again if a record was changed by others than those who write."""
@@ -203,18 +209,21 @@ class ClaimMetadata:
 
     async def _write_changes(self) -> None:
         while True:
-            await self._woken.wait()
-            self._woken.clear()
-            while self._waiting:
-                uid = next(iter(self._waiting))
-                del self._waiting[uid]
-                record = self._prepared_claims.get(uid)
-                if record is None or self._prepared_claims.is_started(uid):
-                    continue
-                try:
+            while not self._waiting:
+                self._woken.clear()
+                await self._woken.wait()
+            uid = next(iter(self._waiting))
+            del self._waiting[uid]
+            record = self._prepared_claims.get(uid)
+            if record is None or self._prepared_claims.is_started(uid):
+                continue
+            try:  # the file restorer tries again
+                with background_tasks.contain(
+                    "Device metadata cannot be written", claim=str(record.ref)
+                ):
                     await self.write(record)
-                except DriverError as error:  # the file restorer tries again
-                    LOG.warning(error.message, claim=str(record.ref))
+            except DriverError as error:
+                LOG.warning(error.message, claim=str(record.ref))
 
 
 def prepared_earlier(prepared_claims: PreparedClaims[GpuClaimRecord]) -> list[GpuClaimRecord]:

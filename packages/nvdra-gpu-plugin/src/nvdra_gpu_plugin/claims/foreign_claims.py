@@ -12,6 +12,7 @@ from nvdra_api.errors import Reason, RetryableError
 from nvdra_cdi.errors import CDIError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
@@ -64,9 +65,10 @@ class ForeignClaims:
         while True:
             records = [each for each in self._prepared_claims.values() if each.is_foreign]
             for record in records:
-                problem = await self._restore(record)
-                if problem:
-                    LOG.v(2, "A spec is missing", claim=str(record.ref), error=problem)
+                with background_tasks.contain("A spec is missing", claim=str(record.ref)):
+                    problem = await self._restore(record)
+                    if problem:
+                        LOG.v(2, "A spec is missing", claim=str(record.ref), error=problem)
             if await self._remove_others(records) and not records:
                 return
             await asyncio.sleep(_INTERVAL_S)

@@ -17,6 +17,7 @@ from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, Invalid
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.telemetry import logs
 
@@ -42,6 +43,7 @@ _FAILED: Final = (
     "Cannot write into a claim's status which devices it has got, and try again; pods are not "
     "affected"
 )
+_UNWRITABLE: Final = "The status of a claim cannot be written, and stays as it is"
 _REFUSED: Final = (
     "The API server refuses to be told which devices claims have got; pods are not affected. Check "
     "the rules for resourceclaims/status and resourceclaims/driver in the plugin's role"
@@ -100,19 +102,20 @@ class StatusWriter:
             if uid is None:
                 continue
             del self._waiting[uid]
-            try:
-                await self._write(uid)
-            except _NotTakenError as error:
-                self._waiting.setdefault(uid)
-                LOG.info(str(error), again_in_s=_NOT_TAKEN_S)
-                await asyncio.sleep(_NOT_TAKEN_S)
-            except DriverError as error:
-                failures += 1
-                self._waiting.setdefault(uid)
-                if failures == 1:
-                    LOG.info(_FAILED, claim=uid, error=str(error))
-            else:
-                failures = 0
+            with background_tasks.contain(_UNWRITABLE, claim=uid):  # the others go on
+                try:
+                    await self._write(uid)
+                except _NotTakenError as error:
+                    self._waiting.setdefault(uid)
+                    LOG.info(str(error), again_in_s=_NOT_TAKEN_S)
+                    await asyncio.sleep(_NOT_TAKEN_S)
+                except DriverError as error:
+                    failures += 1
+                    self._waiting.setdefault(uid)
+                    if failures == 1:
+                        LOG.info(_FAILED, claim=uid, error=str(error))
+                else:
+                    failures = 0
 
     async def _write(self, uid: ClaimUID) -> None:
         """Apply the claim's entries, unless they are written already.

@@ -10,6 +10,7 @@ too, and the claim and its pods are told: what runs has lost it.
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason
@@ -18,6 +19,8 @@ from nvdra_cdi.errors import CDIError
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
+from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.locks import KeyedLocks
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
@@ -111,12 +114,11 @@ class StepRecovery:
 
     async def run(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
         """Recover claims as soon as the hardware is known or changes. Run until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._recover_repeatedly())
-            group.create_task(self._await_daemons())
-            await recovery.done.wait()
-            await self._remove_other_specs()
-            self._is_complete = False  # records may have been added
+        await background_tasks.run_all(
+            step_recovery=self._recover_repeatedly,
+            mps_daemons=self._await_daemons,
+            claim_specs=partial(self._remove_other_specs, recovery),
+        )
 
     async def _recover_repeatedly(self) -> None:
         serial = 0
@@ -145,7 +147,10 @@ class StepRecovery:
         ]
         return [*prepared, *(record.uid for record in self._steps.left_over)]
 
-    async def _remove_other_specs(self) -> None:
+    async def _remove_other_specs(self, recovery: RecordRecovery[GpuClaimRecord]) -> None:
+        """Remove the specs of claims without a record, once records are complete."""
+        await recovery.done.wait()
+        self._is_complete = False  # records may have been added
         kept = {uid for uid, record in self._prepared_claims.items() if record.has_own_spec}
         try:
             await self._files.run(self._specs.remove_others, kept)
@@ -171,12 +176,14 @@ class StepRecovery:
         record = self._prepared_claims.get(uid)
         if record is None:
             return True
+        failed_text = "A claim cannot be recovered"
         try:
-            async with self._locked(record, deadline):
-                with self._gate.passed() as may_use_gpus:
-                    if not may_use_gpus:
-                        return False
-                    await self._recover_one(uid)
+            with background_tasks.contain(failed_text, claim=str(record.ref)) as contained:
+                async with self._locked(record, deadline):
+                    with self._gate.passed() as may_use_gpus:
+                        if not may_use_gpus:
+                            return False
+                        await self._recover_one(uid)
         except DaemonStartingError as starting:
             if uid not in self._awaited:
                 self._awaited.add(uid)
@@ -186,15 +193,18 @@ class StepRecovery:
             if error.reason is not Reason.LOCK_TIMEOUT:  # somebody works on it
                 self._report(record, error)
             return False
+        if contained.error is not None:
+            return False
         self._reported.pop(uid, None)
         self._destroyed.pop(uid, None)
         return True
 
     async def _await_daemons(self) -> None:
         """Wait for the daemons of each claim by itself, while other claims are recovered."""
-        async with asyncio.TaskGroup() as group:
+        async with BackgroundTasks() as tasks:
             while True:
-                group.create_task(self._wait_for_daemons(await self._starting.get()))
+                starting = await self._starting.get()
+                tasks.start_once("mps daemons", self._wait_for_daemons(starting), starting.uid)
 
     async def _wait_for_daemons(self, starting: DaemonStartingError) -> None:
         """Wait for a claim's daemons without a lock, and do what is to be done after them."""
@@ -208,9 +218,10 @@ class StepRecovery:
         else:
             self._awaited.discard(uid)
             is_done = await self._try_recover(uid, now() + _LOCK_TIMEOUT_S)
-        self._awaited.discard(uid)
-        if not is_done:
-            self._is_complete = False
+        finally:
+            self._awaited.discard(uid)
+            if not is_done:
+                self._is_complete = False
 
     @asynccontextmanager
     async def _locked(self, record: GpuClaimRecord, deadline: float) -> AsyncIterator[None]:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import Reason
@@ -16,7 +17,8 @@ from nvdra_cdi.errors import CDIError
 from nvdra_cdi.nvidia.options import Options
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import CallObserver
-from nvdra_runtime.process import background_tasks, timeouts
+from nvdra_runtime.process import timeouts
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker, WorkerGroup
 
@@ -100,6 +102,7 @@ class DeviceMonitor:
         self._made_for_claims = made_for_claims
         self._finds_partitions = finds_partitions
         self._workers: dict[int, Worker] = {}
+        self._tasks = BackgroundTasks()
         self._session_tasks: list[asyncio.Task[None]] = []
         self._reopen_policy = NvmlReopenPolicy()
         self._opening_since = 0.0
@@ -135,20 +138,29 @@ class DeviceMonitor:
             await self._changed.wait_for(lambda: self.serial > serial)
             return self.serial
 
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["DeviceMonitor"]:
+        """Inspect the node while the block runs, and close the NVML session at its end."""
+        try:
+            async with self._tasks:
+                self._tasks.start("device monitor", self.run)
+                yield self
+        finally:
+            await self._close_session()
+
     async def run(self) -> None:
         """Inspect the node every few seconds and when woken. Run until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                must_release = self._must_release
-                if must_release:
-                    await self._give_up_nvml()
-                else:
-                    await self._set_state(await self._inspect_or_explain(group))
-                    self._is_inspected.set()
-                if self._must_release == must_release:
-                    interval_s = None if must_release else _INTERVAL_S
-                    await timeouts.wait_for_event(self._woken, interval_s)
-                self._woken.clear()
+        while True:
+            must_release = self._must_release
+            if must_release:
+                await self._give_up_nvml()
+            else:
+                await self._set_state(await self._inspect_or_explain())
+                self._is_inspected.set()
+            if self._must_release == must_release:
+                interval_s = None if must_release else _INTERVAL_S
+                await timeouts.wait_for_event(self._woken, interval_s)
+            self._woken.clear()
 
     async def release(self) -> bool:
         """Close the NVML session, and leave the GPUs alone until `resume`.
@@ -170,10 +182,6 @@ class DeviceMonitor:
         self._woken.set()
         await self._is_inspected.wait()
 
-    async def close(self) -> None:
-        """Close the NVML session, unless NVML hangs."""
-        await self._close_session()
-
     async def _give_up_nvml(self) -> None:
         """Close the session. What is known of the GPUs stays as it is."""
         await self._close_session(_RELEASE_TIMEOUT_S)
@@ -181,10 +189,10 @@ class DeviceMonitor:
         await self._set_state(replace(known, is_released=True))
         self._is_released.set()
 
-    async def _inspect_or_explain(self, group: asyncio.TaskGroup) -> DeviceState:
+    async def _inspect_or_explain(self) -> DeviceState:
         """What is on the node, or why the GPUs cannot be used."""
         try:
-            state = await self._inspect(group)
+            state = await self._inspect()
         except DriverUnavailable as error:
             if self._is_opening_in_time:
                 # Claims wait for the session, and nobody is told that the GPUs are gone.
@@ -199,7 +207,7 @@ class DeviceMonitor:
         self.is_usable.set()
         return state
 
-    async def _inspect(self, group: asyncio.TaskGroup) -> DeviceState:
+    async def _inspect(self) -> DeviceState:
         """Find out what is on the node.
 
         Raises:
@@ -215,12 +223,12 @@ class DeviceMonitor:
         is_due = self._reopen_policy.is_due(session, self.probes, found, now)
         if is_due and (must_open(session, found) or await self._are_calls_done(_IDLE_TIMEOUT_S)):
             self._reopen_policy.begin()
-            await self._reopen_nvml(found, group)
+            await self._reopen_nvml(found)
             await self._wait_first_answers()
         self._spec_state, self._must_rebuild_spec = await self._update_spec(found), False
         return device_state.derive(self.probes, self._spec_state)
 
-    async def _reopen_nvml(self, found: DriverInstallation, group: asyncio.TaskGroup) -> None:
+    async def _reopen_nvml(self, found: DriverInstallation) -> None:
         """Open NVML again and start probes for its GPUs.
 
         Raises:
@@ -243,12 +251,12 @@ class DeviceMonitor:
         )
         self._reopen_policy.opened_at, self._must_rebuild_spec = self._clock.monotonic(), True
         self._session_tasks = [
-            group.create_task(probe.run(self._note_change), name=f"gpu {index}")
+            self._tasks.start("gpu", partial(probe.run, self._note_change), str(index))
             for index, probe in enumerate(self.probes)
         ]
         if self._events is not None:
-            watching = self._events.run(session, self.probes)
-            self._session_tasks.append(group.create_task(watching, name="gpu events"))
+            watch = partial(self._events.run, session, self.probes)
+            self._session_tasks.append(self._tasks.start("gpu events", watch))
 
     async def _check_mig_instances(self) -> None:
         """Query GPUs at once whose MIG instances somebody has made or destroyed."""
@@ -403,11 +411,8 @@ async def running(
         made_for_claims,
         finds_partitions,
     )
-    try:
-        async with background_tasks.running(device_monitor=monitor.run()):
-            yield monitor
-    finally:
-        await monitor.close()
+    async with monitor.running():
+        yield monitor
 
 
 def _do_nothing() -> None:

@@ -64,6 +64,7 @@ class EventWatcher:
         self._threads = threads
         self._report = report
         self._report_unmonitored = report_unmonitored
+        self._session: NvmlSession | None = None
         self._worker: Worker | None = None
         self._changed = asyncio.Event()
         self._interrupt = threading.Event()
@@ -79,18 +80,31 @@ class EventWatcher:
 
     async def run(self, session: NvmlSession, probes: Sequence[GpuProbe]) -> None:
         """Report the events of a session's GPUs. Run until cancelled; then call `close`."""
-        if self._worker is None or self._worker.is_busy:
-            self._worker = self._threads.start_worker("nvml-events")
-        self._current, self._sets, failures = None, [], 0
+        if session is not self._session:
+            if self._worker is None or self._worker.is_busy:
+                self._worker = self._threads.start_worker("nvml-events")
+            self._session, self._sets = session, []
+        assert self._worker is not None
+        self._current = None
+        try:
+            await self._watch(session, probes, self._worker)
+        finally:
+            self._interrupt.set()  # the thread is free if this is run again
+
+    async def _watch(
+        self, session: NvmlSession, probes: Sequence[GpuProbe], worker: Worker
+    ) -> None:
+        failures = 0
+        await worker.run(_do_nothing)  # an earlier run's wait has ended
         while True:
             self._changed.clear()
             self._interrupt.clear()
             try:
-                events = await self._registered_set(self._worker, session.nvml, probes)
+                events = await self._registered_set(worker, session.nvml, probes)
                 if events is None:
                     await timeouts.wait_for_event(self._changed, _REGISTER_AGAIN_S)
                     continue
-                found = await self._worker.run(_wait, events, self._interrupt)
+                found = await worker.run(_wait, events, self._interrupt)
             except NvmlError as error:
                 # A lost GPU is told apart by its own probe, so that only this one is withdrawn.
                 LOG.v(2, "Events of GPUs cannot be waited for", error=str(error))
@@ -193,6 +207,10 @@ async def _register(probe: GpuProbe, handle: DeviceHandle, events: EventSet) -> 
     if EventType.XID in types:
         return _Registration(is_registered=True)
     return _Registration(is_registered=False, problem="it does not report XIDs")
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _create(nvml: Nvml, sets: list[EventSet]) -> EventSet:

@@ -5,6 +5,7 @@ The result are the taints of each GPU. They are kept in a file, so that they sur
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from nvdra_api.resource.slices import DeviceTaint
 from nvdra_runtime.node.nvml import FabricInfo, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_events import Event, EventType
 from nvdra_runtime.node.nvml_fields import Field
-from nvdra_runtime.process import timeouts
+from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
@@ -87,6 +88,7 @@ class HealthMonitor:
         self._boot_id = ""
         self._written: Mapping[GpuUUID, GpuHealth] = {}
         self._write_error = ""
+        self._was_released = False
         self._attentive_looks = 0
         self._fabric: Mapping[GpuUUID, str] = {}
         self._fabric_due_at = 0.0
@@ -149,19 +151,22 @@ class HealthMonitor:
 
     async def run(self, monitor: DeviceMonitor) -> None:
         """Look at the GPUs, again and again. Run until cancelled."""
-        was_released = False
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._wake_when_changed(monitor), name="health wake-ups")
-            while True:
-                self._woken.clear()
-                is_released = monitor.state.is_released
-                if was_released and not is_released:
-                    self._forget_causes()
-                was_released = is_released
-                if not is_released and monitor.is_usable.is_set():
-                    await self._look(monitor.probes)
-                await self._write()  # also what events have said while nobody looks
-                await timeouts.wait_for_event(self._woken, self._interval())
+        await background_tasks.run_all(
+            health=partial(self._look_repeatedly, monitor),
+            health_wake_ups=partial(self._wake_when_changed, monitor),
+        )
+
+    async def _look_repeatedly(self, monitor: DeviceMonitor) -> None:
+        while True:
+            self._woken.clear()
+            is_released = monitor.state.is_released
+            if self._was_released and not is_released:
+                self._forget_causes()
+            self._was_released = is_released
+            if not is_released and monitor.is_usable.is_set():
+                await self._look(monitor.probes)
+            await self._write()  # also what events have said while nobody looks
+            await timeouts.wait_for_event(self._woken, self._interval())
 
     async def _wake_when_changed(self, monitor: DeviceMonitor) -> None:
         serial = 0
@@ -281,14 +286,16 @@ async def _look_at(probe: GpuProbe, fabric: str | None) -> Look | None:
     if probe.is_lost:
         return Look(is_lost=True)
     deadline = asyncio.get_running_loop().time() + _LOOK_TIMEOUT_S
-    try:
-        if fabric is None:
-            fabric = await _ask_fabric(probe, deadline)
-        return _look(await probe.ask(probe.field_values, deadline=deadline), fabric)
-    except NvmlError as error:
-        if error.code != ReturnCode.GPU_IS_LOST:
+    with background_tasks.contain("A GPU cannot be looked at"):
+        try:
+            if fabric is None:
+                fabric = await _ask_fabric(probe, deadline)
+            return _look(await probe.ask(probe.field_values, deadline=deadline), fabric)
+        except NvmlError as error:
+            if error.code != ReturnCode.GPU_IS_LOST:
+                return None
+            probe.wake()
+            return Look(is_lost=True)
+        except TimeoutError:
             return None
-        probe.wake()
-        return Look(is_lost=True)
-    except TimeoutError:
-        return None
+    return None

@@ -17,6 +17,7 @@ from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import NotFound
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
@@ -110,13 +111,16 @@ class DeploymentCollector:
         self, directory: DaemonDirectory, daemons: MpsDaemons
     ) -> float | None:
         """As `_try_collect`. What one claim has left keeps nothing of another."""
-        try:
-            is_left = await self._collect(directory, daemons)
-        except (DriverError, OSError) as error:
-            self._report(directory.path.name, error)
-            return _RETRY_S
-        self._reported.pop(directory.path.name, None)
-        return _UNDER_WAY_S if is_left else None
+        name = directory.path.name
+        with background_tasks.contain("An MPS control daemon cannot be deleted", daemon=name):
+            try:
+                is_left = await self._collect(directory, daemons)
+            except (DriverError, OSError) as error:
+                self._report(name, error)
+                return _RETRY_S
+            self._reported.pop(name, None)
+            return _UNDER_WAY_S if is_left else None
+        return _RETRY_S
 
     def _report(self, daemon: str, error: Exception) -> None:
         text = str(error) or type(error).__name__

@@ -255,7 +255,7 @@ class NvmlRelease:
     async def _wait_for_cause(self) -> None:
         """Wait until there may be something to do."""
         is_pending = self._state.release is not None or self._refusal
-        async with background_tasks.running(blocking_claim=self._wake_when_unblocked()):
+        async with background_tasks.running(blocking_claim=self._wake_when_unblocked):
             await timeouts.wait_for_event(self._woken, self._wait_s if is_pending else None)
 
     async def _wake_when_unblocked(self) -> None:

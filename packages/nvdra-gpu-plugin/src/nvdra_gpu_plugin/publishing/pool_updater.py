@@ -15,6 +15,7 @@ from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, NodeName
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.resourceslices.pool import Pool, Slice
 from nvdra_runtime.resourceslices.publisher import Publisher
 from nvdra_runtime.telemetry import logs
@@ -95,10 +96,11 @@ class PoolUpdater:
 
     async def run(self) -> None:
         """Publish and report the GPUs now and whenever they change. Run until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._publish_changes(), name="pool changes")
-            group.create_task(self._report_changes(), name="device reports")
-            group.create_task(self._note_changes(), name="device changes")
+        await background_tasks.run_all(
+            pool_changes=self._publish_changes,
+            device_reports=self._report_changes,
+            device_changes=self._note_changes,
+        )
 
     async def _publish_changes(self) -> None:
         """Publish, once it is known which devices an earlier process has published."""

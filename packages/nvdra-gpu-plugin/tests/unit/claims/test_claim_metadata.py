@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ async def test_a_start_restores_what_is_missing_and_removes_what_nobody_has(
 
 def running(plugin: Plugin) -> Any:
     recovery: Any = Recovered()
-    return background_tasks.running(metadata=plugin.metadata.run(recovery))
+    return background_tasks.running(metadata=partial(plugin.metadata.run, recovery))
 
 
 async def test_the_metadata_of_a_device_that_is_made_again_is_there_before_it_and_after(

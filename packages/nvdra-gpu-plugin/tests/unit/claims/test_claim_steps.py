@@ -414,7 +414,7 @@ async def test_at_the_start_all_claims_are_as_they_should_be(node: DivisibleNode
         await reason_of(plugin.unprepare(NEXT_UID))
     node.gpus[0].instances.clear()
     async with node.opened() as plugin:
-        async with background_tasks.running(recovery=plugin.recovery._recover_repeatedly()):
+        async with background_tasks.running(recovery=plugin.recovery._recover_repeatedly):
             await polling.wait_until(
                 lambda: set(plugin.prepared) == {UID} and node.places == [(2, 4, 1)]
             )

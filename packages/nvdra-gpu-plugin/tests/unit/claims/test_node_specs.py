@@ -1,6 +1,7 @@
 """No CDI spec is removed before it is known which ones prepared claims refer to."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +40,7 @@ async def test_specs_stay_until_the_records_are_as_complete_as_they_can_be(tmp_p
         prepared = PreparedClaims(store, GpuClaimRecord, lambda *_: None)
         specs = NodeSpecs(NodeGpus(monitor), SpecFiles(tmp_path, SystemClock()), files, prepared)
         recovery: Any = SimpleNamespace(done=asyncio.Event())
-        async with background_tasks.running(cleanup=specs.run_cleanup(recovery)):
+        async with background_tasks.running(cleanup=partial(specs.run_cleanup, recovery)):
             await specs.remove_unused()
             assert old.exists()
             recovery.done.set()

@@ -117,9 +117,8 @@ async def test_a_session_of_use_is_closed_although_a_call_takes_long_before_nvml
     setting.worker.submit(may_return.wait, 20)
     asyncio.get_running_loop().call_later(1.5, may_return.set)
     found = setting.sessions.current.installation._replace(gpus=())
-    async with asyncio.TaskGroup() as group:
-        with pytest.raises(DriverUnavailable):  # there is no library to be opened
-            await setting.monitor._reopen_nvml(found, group)
+    with pytest.raises(DriverUnavailable):  # there is no library to be opened
+        await setting.monitor._reopen_nvml(found)
     assert setting.nvml.is_closed
     assert not setting.sessions.has_abandoned
 

@@ -5,6 +5,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def asked(cluster: Cluster, main: Main) -> None:
             list[SliceLimits | None](),
         )
         support.on_change(lambda: changes.append(support.limits))
-        async with events.running(), background_tasks.running(support=support.run(api)):
+        async with events.running(), background_tasks.running(support=partial(support.run, api)):
             await asyncio.sleep(60)
             assert api.requests == [], "nobody needs to know"
             await support.wait_known()
@@ -205,7 +206,7 @@ def test_whether_devices_can_be_shared_is_asked_in_the_version_that_is_served(
         api = RecordedApi(answer, version=served)
         events = EventRecorder(api, "gpu.nvidia.com", NODE, lambda: datetime.now(UTC))
         support = FieldSupport(field_support.SHARES, NODE, events)
-        async with background_tasks.running(support=support.run(api)):
+        async with background_tasks.running(support=partial(support.run, api)):
             await support.wait_known()
         assert support.is_kept == is_kept
         assert ("DRAConsumableCapacity" in (support.remark or "")) == (not is_kept)
@@ -224,7 +225,7 @@ def test_nothing_is_known_before_the_api_server_answers() -> None:
         api = RecordedApi(cluster.answer)
         events = EventRecorder(api, "gpu.nvidia.com", NODE, lambda: datetime.now(UTC))
         support = FieldSupport(field_support.COUNTERS, NODE, events)
-        async with background_tasks.running(support=support.run(api)):
+        async with background_tasks.running(support=partial(support.run, api)):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(300):
                     await support.wait_known()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from nvdra_api.ids import NodeName
@@ -51,7 +52,7 @@ def asked(cluster: Cluster, main: Callable[[TaintSupport, RecordedApi], Awaitabl
         api, support = RecordedApi(cluster.answer), TaintSupport(NodeName("node-a"))
         assert support.is_served
         assert not support.is_known
-        async with background_tasks.running(support=support.run(api)):
+        async with background_tasks.running(support=partial(support.run, api)):
             await asyncio.sleep(1)
             await main(support, api)
 

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 from nvdra_api import names
@@ -43,8 +44,8 @@ async def set_in_background(
         clique: The label's value.
         links_annotation: What the pod's annotation about connections is to say at that time.
     """
-    setting = _set_until_done(api, namespace, pod, clique, links_annotation)
-    async with background_tasks.running(label=setting):
+    set_label = partial(_set_until_done, api, namespace, pod, clique, links_annotation)
+    async with background_tasks.running(label=set_label):
         yield
 
 

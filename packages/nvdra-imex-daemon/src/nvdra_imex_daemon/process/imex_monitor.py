@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason, RetryableError
@@ -64,7 +65,7 @@ class ImexMonitor:
     @asynccontextmanager
     async def running(self, supervisor: Supervisor) -> AsyncIterator["ImexMonitor"]:
         """Monitor IMEX for the block."""
-        async with background_tasks.running(nvidia_imex_ctl=self._run(supervisor)):
+        async with background_tasks.running(nvidia_imex_ctl=partial(self._run, supervisor)):
             yield self
 
     async def _run(self, supervisor: Supervisor) -> None:

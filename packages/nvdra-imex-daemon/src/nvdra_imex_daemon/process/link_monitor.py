@@ -71,7 +71,7 @@ class LinkMonitor:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["LinkMonitor"]:
         """Look at the connections for the block."""
-        async with background_tasks.running(imex_links=self._run()):
+        async with background_tasks.running(imex_links=self._run):
             yield self
 
     async def _run(self) -> None:

@@ -15,9 +15,11 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_runtime.process.background_tasks import BackgroundTasks
 from nvdra_runtime.process.backoff import Backoff
 from nvdra_runtime.process.timeouts import wait_for_event
 from nvdra_runtime.process.worker import Worker
@@ -104,15 +106,15 @@ class Supervisor:
         self._signalled_at = -math.inf
         self._signal_attempts = 0
         self._output = Worker("imex-output")
-        self._group = asyncio.TaskGroup()
+        self._tasks = BackgroundTasks()
         self._task: asyncio.Task[None]
         self.state = ChildState()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Supervisor"]:
         """Supervise for the block. At its end the child is terminated, and killed if needed."""
-        async with self._output, self._group:
-            self._task = self._group.create_task(self._supervise(), name="nvidia-imex")
+        async with self._output, self._tasks:
+            self._task = self._tasks.start("nvidia-imex", self._supervise)
             try:
                 yield self
             finally:
@@ -164,7 +166,7 @@ class Supervisor:
             while not (self._is_stopping and self._lifecycle.phase is Phase.DOWN):
                 self._changed.clear()
                 await self._step(asyncio.get_running_loop().time())
-        finally:
+        finally:  # a failure too ends the child, so that the next run begins without one
             if self._child is not None:
                 await self._child.close()
 
@@ -206,19 +208,21 @@ class Supervisor:
         state = ChildState(
             Phase.UP, self.state.run + 1, child.pid, self._lifecycle.since, self.state.failure
         )
-        self._group.create_task(self._relay_until_ended(child), name=f"nvidia-imex {child.pid}")
+        self._tasks.start(
+            "nvidia-imex child", partial(self._relay_until_ended, child), str(child.pid)
+        )
         self._set_state(state)
 
     async def _relay_until_ended(self, child: ChildProcess) -> None:
         """Relay the child's output until the child has ended."""
-        async with asyncio.TaskGroup() as group:
-            relay = group.create_task(self._relay_output(child))
+        async with BackgroundTasks() as tasks:
+            relay = tasks.start("nvidia-imex output", partial(self._relay_output, child))
             code = await child.wait_ended()
             await asyncio.wait((relay,), timeout=_DRAIN_TIMEOUT_S)
-            relay.cancel()
-        await child.close()
-        self._child = None
-        self._handle_end(code)
+        if self._child is child:  # it is another one if this is repeated late
+            await child.close()
+            self._handle_end(code)
+            self._child = None
 
     def _handle_end(self, code: int) -> None:
         is_expected = self._lifecycle.phase is Phase.ENDING

@@ -5,6 +5,7 @@ is ours; the exporter is the SDK's. Importing this module imports the exporter, 
 200 ms; only a process with an endpoint imports it. Source: docs/reference/tracing.md, "Metrics".
 """
 
+import contextvars
 import logging
 import threading
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from prometheus_client import CollectorRegistry
 
+from nvdra_runtime.process import task_failures
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.export.otel_settings import MetricExportSettings
@@ -47,6 +49,7 @@ class PeriodicMetricExport:
         self._clock = clock
         self._resource = create_resource(attributes)
         self._started_ns = self._now_ns()
+        self._context = contextvars.copy_context()  # says where failures are counted
         self._is_closed = threading.Event()
         self._is_abandoned = False
         self._is_failing = False
@@ -69,12 +72,20 @@ class PeriodicMetricExport:
         _LIBRARY_LOG.addFilter(self._is_first_failure)
         try:
             while not self._is_closed.wait(self._settings.interval_s):
-                self._log_result(self._send())
-            self._send()
+                self._log_result(self._context.run(self._try_send))
+            self._context.run(self._try_send)
         finally:
             _LIBRARY_LOG.removeFilter(self._is_first_failure)
             if not self._is_abandoned:
                 self._exporter.shutdown()
+
+    def _try_send(self) -> bool:
+        """Send, and note an unexpected failure: the thread has the next values to send."""
+        try:
+            return self._send()
+        except Exception as error:  # noqa: BLE001 - at the top of a thread
+            task_failures.note("metric export", "Cannot export metrics", error)
+            return False
 
     def _send(self) -> bool:
         """Send everything as it is now. Returns whether the collector accepted it."""

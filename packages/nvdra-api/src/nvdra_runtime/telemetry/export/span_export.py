@@ -9,6 +9,7 @@ and 4 MiB; only a process with an endpoint imports it. Source: docs/reference/tr
 (Export).
 """
 
+import contextvars
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
@@ -20,6 +21,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
+from nvdra_runtime.process import task_failures
 from nvdra_runtime.telemetry import logs, trace_ids
 from nvdra_runtime.telemetry.export.otel_settings import SpanExportSettings
 from nvdra_runtime.telemetry.export.otlp_spans import to_otel_span
@@ -60,6 +62,7 @@ class SpanExportQueue:
         self._ratio = ratio
         self._metrics = metrics
         self._resource = create_resource(attributes)
+        self._context = contextvars.copy_context()  # says where failures are counted
         self._lock = Lock()
         self._waiting = 0
         self._is_closed = False
@@ -110,7 +113,7 @@ class SpanExportQueue:
             if self._is_abandoned:
                 return SpanExportResult.FAILURE
             self._waiting -= len(spans)
-        result = self._exporter.export([to_otel_span(span, self._resource) for span in spans])
+        result = self._context.run(self._send, spans)
         is_sent = result is SpanExportResult.SUCCESS
         if not is_sent:
             self._metrics.spans_dropped("export_failed", len(spans))
@@ -119,6 +122,14 @@ class SpanExportQueue:
             message = "Traces reach the collector again" if is_sent else "Cannot export traces"
             LOG.info(message, endpoint=self._settings.endpoint)
         return result
+
+    def _send(self, spans: Sequence[Span]) -> SpanExportResult:
+        """Send the spans, and note an unexpected failure: they are lost, and counted as such."""
+        try:
+            return self._exporter.export([to_otel_span(span, self._resource) for span in spans])
+        except Exception as error:  # noqa: BLE001 - at the top of a thread
+            task_failures.note("trace export", "Cannot export traces", error, spans=len(spans))
+            return SpanExportResult.FAILURE
 
     def _shut_down_exporter(self) -> None:
         with self._lock:

@@ -124,6 +124,10 @@ class PluginMetrics:
         """Spans were dropped before export: queue_full, export_failed, shutdown."""
         self._process.spans_dropped(reason, count)
 
+    def task_failed(self, task: str) -> None:
+        """A background task has failed unexpectedly and goes on."""
+        self._process.task_failed(task)
+
     def _define_operations(self) -> None:
         self._operations = self._histogram(
             keys.CLAIM_OPERATION_SECONDS,

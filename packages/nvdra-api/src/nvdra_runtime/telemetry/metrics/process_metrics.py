@@ -1,4 +1,4 @@
-"""The metrics that every component has: operations, steps, API requests, watches, dropped spans.
+"""The metrics that every component has: operations, steps, API requests, watches, spans, tasks.
 
 A component with more metrics has one `ProcessMetrics` and adds its own to the same registry.
 Source: docs/reference/tracing.md, "Metrics".
@@ -52,6 +52,10 @@ class OperationMetrics(Protocol):
         """Spans were dropped before export: queue_full, export_failed, shutdown."""
         ...
 
+    def task_failed(self, task: str) -> None:
+        """A background task has failed unexpectedly and goes on."""
+        ...
+
 
 class ProcessMetrics:
     """The metrics of one component. There is one method per fact."""
@@ -98,6 +102,11 @@ class ProcessMetrics:
             keys.LABEL_SERVER,
             keys.LABEL_REASON,
         )
+        self._task_failures = self._counter(
+            keys.TASK_FAILURES,
+            "Unexpected failures of background tasks, which are bugs. The task goes on.",
+            keys.LABEL_TASK,
+        )
         ProcessCollector(registry=self._registry)
 
     @property
@@ -137,6 +146,10 @@ class ProcessMetrics:
     def connection_dropped(self, server: str, reason: str) -> None:
         """A server closed a connection: connections, bytes, open_files, time."""
         self._connections_dropped(server, reason).inc()
+
+    def task_failed(self, task: str) -> None:
+        """A background task has failed unexpectedly and goes on."""
+        self._task_failures(task).inc()
 
     def _histogram(
         self, name: str, text: str, *labels: str, buckets: tuple[float, ...]

@@ -11,6 +11,7 @@ def test_operations_steps_requests_and_watches_are_counted() -> None:
     metrics.api_request("GET", "200", 0.1)
     metrics.watch_restart("pods")
     metrics.spans_dropped("queue_full", 3)
+    metrics.task_failed("events")
 
     value = metrics.registry.get_sample_value
     in_flight = "nvdra_operations_in_flight"
@@ -22,5 +23,6 @@ def test_operations_steps_requests_and_watches_are_counted() -> None:
     assert value("nvdra_api_requests_seconds_count", requests) == 1
     assert value("nvdra_watch_restarts_total", {"resource": "pods"}) == 1
     assert value("nvdra_spans_dropped_total", {"reason": "queue_full"}) == 3
+    assert value("nvdra_task_failures_total", {"task": "events"}) == 1
     metrics.operation_ended("reconcile")
     assert value(in_flight, {"driver": "d", "operation": "reconcile"}) == 0
