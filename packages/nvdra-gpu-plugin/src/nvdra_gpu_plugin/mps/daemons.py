@@ -317,14 +317,18 @@ class MpsDaemons:
         try:
             return await worker.run(function, *arguments, deadline=deadline)
         except (OSError, TimeoutError) as error:
-            raise RetryableError(
-                Reason.MPS_NOT_READY,
-                f"the files of the MPS control daemon of claim {claim} cannot be read or changed: "
-                f"{str(error) or 'the disk does not respond'}",  # a TimeoutError has no text
-                f"check the disk of {self._plugin_dir}, and that the plugin may mount a tmpfs "
-                "there",
-                claim=str(claim),
-            ) from error
+            raise files_error(claim, error, self._plugin_dir) from error
+
+
+def files_error(claim: ClaimRef, error: OSError | TimeoutError, plugin_dir: Path) -> RetryableError:
+    """Why the files of a claim's daemon cannot be used. A timeout of asyncio has no text."""
+    return RetryableError(
+        Reason.MPS_NOT_READY,
+        f"the files of the MPS control daemon of claim {claim} cannot be read or changed: "
+        f"{str(error) or 'the disk does not respond'}",
+        f"check the disk of {plugin_dir}, and that the plugin may mount a tmpfs there",
+        claim=str(claim),
+    )
 
 
 def _is_locked(directory: DaemonDirectory) -> bool:
