@@ -578,10 +578,34 @@ _CLAIMS: Final = (
 
 _TYPES: Final = (
     Mutant(
+        "json text: what exceeds a bound in one object refuses the list",
+        f"{_API}/json_text.py",
+        "        return _parse_repaired(_valid(data))\n",
+        "        raise\n",
+        "One user's object takes the list of all objects from the controller.",
+        (f"{_UNIT}/test_json_text.py",),
+    ),
+    Mutant(
+        "json text: a short text with escaped surrogates is not looked at",
+        f"{_API}/json_text.py",
+        'if not is_shallow or b"\\\\u" in data:',
+        "if not is_shallow:",
+        "A lone surrogate in a config ends the plugin.",
+        (f"{_UNIT}/test_decoding.py",),
+    ),
+    Mutant(
+        "errors: a text is as it was found",
+        f"{_API}/errors.py",
+        "    return texts.encodable(texts.shortened(text, MAX_MESSAGE))\n",
+        "    return text\n",
+        "An Event or an answer that quotes a file's name cannot be sent.",
+        (f"{_UNIT}/test_errors.py",),
+    ),
+    Mutant(
         "quantity: a binary suffix counts in thousands",
         f"{_API}/quantity.py",
-        "return cls(number * 1024 ** _BINARY[suffix], is_binary=True)",
-        "return cls(number * 1000 ** _BINARY[suffix], is_binary=True)",
+        "            nano = digits * 1024 ** _BINARY[suffix] * _NANO\n",
+        "            nano = digits * 1000 ** _BINARY[suffix] * _NANO\n",
         "The memory of a GPU is compared wrongly.",
         (f"{_UNIT}/test_quantity.py",),
     ),

@@ -2,7 +2,8 @@
 
 Strict decoding refuses unknown and duplicate fields, because in a document from a user they are
 mistakes. Tolerant decoding ignores them, because a stored document may have been written by a newer
-release. Neither validates values; see `problems` of each kind for that.
+release. Neither validates values; see `problems` of each kind for that. `json_text` has the bounds
+of a document; an error quotes some hundred characters of it.
 Source: docs/reference/api-types.md, "Decoding".
 """
 
@@ -11,11 +12,14 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar, get_args
+from itertools import islice
+from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from nvdra_api import json_text, texts
+from nvdra_api.json_text import OutOfBoundsError
 from nvdra_api.meta import ApiModel, WireModel
 from nvdra_api.names import NVIDIA_API_VERSION, NVIDIA_GROUP
 from nvdra_api.quantity import TOLERANT
@@ -29,7 +33,12 @@ from nvdra_api.validation import Problem
 
 MAX_REPORTED_FIELDS: Final = 100
 """How many unknown and duplicate fields one error names."""
+_MAX_QUOTED: Final = 200
+"""How many characters of a document, or of a path in it, an error quotes at once."""
+_MAX_FIELD_NAME: Final = 64
+"""The longest unknown field that is compared with the known ones, which takes quadratic time."""
 
+_QUANTITY_REMEDY: Final = "write a quantity such as 512Mi or 10G"
 _EXPECTED: Final = {
     "int_type": "integer",
     "bool_type": "boolean",
@@ -48,6 +57,8 @@ _JSON_TYPES: Final = (
 )
 
 KindT = TypeVar("KindT", bound=WireModel)
+_Location: TypeAlias = tuple[int | str, ...]
+"""The names and indices on the way from the document to a part of it."""
 
 
 class DecodeError(ValueError):
@@ -85,9 +96,14 @@ def parse(text: str | bytes) -> Any:
     """Parse JSON such that strict decoding of a part of it notices fields that are duplicate.
 
     Raises:
-        ValueError: The text is not JSON.
+        OutOfBoundsError: The text exceeds a bound.
+        JsonTextError: The text is not JSON.
     """
-    return _DECODER.decode(text.decode() if isinstance(text, bytes) else text)
+    checked = json_text.check(text)
+    try:
+        return _DECODER.decode(checked)
+    except ValueError as error:
+        raise json_text.refusal(checked) from error
 
 
 def _refuse_constant(name: str) -> None:
@@ -95,7 +111,9 @@ def _refuse_constant(name: str) -> None:
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_Object.from_pairs, parse_constant=_refuse_constant
+    object_pairs_hook=_Object.from_pairs,
+    parse_float=json_text.finite,
+    parse_constant=_refuse_constant,
 )
 
 
@@ -113,24 +131,19 @@ class Scheme(Generic[KindT]):
         """
         try:
             value = parse(text)
-            return self._decode(value, text, strict=strict)
-        except RecursionError as error:
-            raise _unreadable("nested too deeply") from error
-        except DecodeError:
-            raise
+        except OutOfBoundsError as error:
+            raise _out_of_bounds(error) from error
         except ValueError as error:
             raise _unreadable(str(error)) from error
+        return self._decode(value, text, strict=strict)
 
     def decode_value(self, value: Any, *, strict: bool) -> KindT:
-        """Decode parsed JSON, such as a part of an object from the API server.
+        """Decode JSON that `parse` has returned, such as a part of an object from the API server.
 
         Raises:
             DecodeError: The value is not a document of one of the kinds.
         """
-        try:
-            return self._decode(value, None, strict=strict)
-        except RecursionError as error:
-            raise _unreadable("nested too deeply") from error
+        return self._decode(value, None, strict=strict)
 
     def _decode(self, value: Any, raw: str | bytes | None, *, strict: bool) -> KindT:
         kind = self._kind(value, raw)
@@ -138,23 +151,23 @@ class Scheme(Generic[KindT]):
             decoded = _validate(kind, value, strict=strict)
         except ValidationError as error:
             details = error.errors(include_url=False)
-            if wrong := [_wrong_type(detail) for detail in details if not _is_unknown(detail)]:
-                texts = "; ".join(problem.text for problem in wrong)
-                raise DecodeError(texts, wrong) from error
-            unknown = [_path(detail["loc"]) for detail in details]
+            if wrong := [detail for detail in details if not _is_unknown(detail)]:
+                problems = [_wrong_type(detail) for detail in wrong[:MAX_REPORTED_FIELDS]]
+                text = "; ".join(problem.text for problem in problems)
+                raise DecodeError(text, problems) from error
+            unknown = [detail["loc"] for detail in details]
         else:
             unknown = []
         if strict and (unknown or _has_duplicates(value)):
-            order = list(_paths(value)) if unknown else []
             entries = [
-                Problem(path, f'unknown field "{path}"', remedy=_known_field(kind, path))
-                for path in sorted(unknown, key=order.index)
+                _unknown_field(kind, location)
+                for location in islice(_in_order(value, unknown), MAX_REPORTED_FIELDS)
             ]
+            duplicates = map(_path, _duplicates(value))
             entries += [
                 Problem(path, f'duplicate field "{path}"', remedy="write it once")
-                for path in _duplicates(value)
+                for path in islice(duplicates, MAX_REPORTED_FIELDS - len(entries))
             ]
-            del entries[MAX_REPORTED_FIELDS:]
             shown = ", ".join(problem.text for problem in entries)
             raise DecodeError(f"strict decoding error: {shown}", entries)
         return decoded
@@ -172,10 +185,11 @@ class Scheme(Generic[KindT]):
         if not version:
             raise DecodeError(f"Object 'apiVersion' is missing in '{_shown(value, raw)}'")
         if version.count("/") > 1:
-            raise DecodeError(f"unexpected GroupVersion string: {version}")
+            raise DecodeError(f"unexpected GroupVersion string: {_quoted(version)}")
         if version != NVIDIA_API_VERSION or kind not in self._kinds:
             raise DecodeError(
-                f'no kind "{kind}" is registered for version "{version}" in scheme "{NVIDIA_GROUP}"'
+                f'no kind "{_quoted(kind)}" is registered for version "{_quoted(version)}" in '
+                f'scheme "{NVIDIA_GROUP}"'
             )
         return self._kinds[kind]
 
@@ -194,11 +208,15 @@ def decode_config(driver: str, parameters: str | bytes) -> DeviceConfig:
     Raises:
         DecodeError: The parameters are no config of this driver.
     """
+    if len(parameters) > json_text.MAX_CONFIG_BYTES:
+        raise DecodeError(
+            f"the parameters have {len(parameters)} bytes, more than {json_text.MAX_CONFIG_BYTES}"
+        )
     return _accepted(driver, CONFIGS.decode(parameters, strict=True))
 
 
 def decode_config_value(driver: str, parameters: Any) -> DeviceConfig:
-    """Decode opaque parameters that are parsed already.
+    """Decode opaque parameters that `parse` has returned.
 
     Raises:
         DecodeError: The parameters are no config of this driver.
@@ -245,16 +263,23 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _shown(value: Any, raw: str | bytes | None) -> str:
-    """The JSON text of a document, as it was given if it was."""
+    """The beginning of the JSON text of a document, as it was given if it was."""
     if raw is None:
-        return json.dumps(value, separators=(",", ":"))
-    return raw.decode() if isinstance(raw, bytes) else raw
+        encoder = json.JSONEncoder(separators=(",", ":"))
+        raw = "".join(islice(encoder.iterencode(value), _MAX_QUOTED))
+    return _quoted(raw.decode() if isinstance(raw, bytes) else raw)
+
+
+def _quoted(text: str) -> str:
+    return texts.shortened(text, _MAX_QUOTED)
 
 
 def _wrong_type(detail: ErrorDetails) -> Problem:
     path = _path(detail["loc"])
     if detail["type"] == "quantity":
-        return Problem(path, detail["msg"], remedy="write a quantity such as 512Mi or 10G")
+        return Problem(path, detail["msg"], remedy=_QUANTITY_REMEDY)
+    if detail["type"] == "quantity_bound":
+        return Problem(path, f"{path}: {detail['msg']}", remedy=_QUANTITY_REMEDY)
     if detail["type"] == "missing":
         return Problem(path, f'missing required field "{path}"')
     expected = _EXPECTED.get(detail["type"], detail["type"])
@@ -262,10 +287,17 @@ def _wrong_type(detail: ErrorDetails) -> Problem:
     return Problem(path, f'cannot decode {given} into field "{path}": expected {expected}')
 
 
+def _unknown_field(kind: type[BaseModel], location: _Location) -> Problem:
+    path = _path(location)
+    *parents, name = map(str, location)
+    is_short = len(name) <= _MAX_FIELD_NAME
+    remedy = _known_field(kind, tuple(parents), name if is_short else "")
+    return Problem(path, f'unknown field "{path}"', remedy=remedy)
+
+
 @functools.lru_cache(maxsize=256)
-def _known_field(kind: type[BaseModel], path: str) -> str:
+def _known_field(kind: type[BaseModel], parents: tuple[str, ...], name: str) -> str:
     """Say which field may be meant by an unknown one, from those of its object."""
-    *parents, name = path.split(".")
     model: type[BaseModel] = kind
     for parent in parents:
         found = _models_by_field(model).get(parent)
@@ -295,24 +327,37 @@ def _is_unknown(detail: ErrorDetails) -> bool:
     return detail["type"] == "extra_forbidden"
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return "".join(parts).removeprefix(".")
+def _path(location: _Location) -> str:
+    parts = (
+        f"[{part}]" if isinstance(part, int) else f".{texts.shortened(part, _MAX_FIELD_NAME)}"
+        for part in location
+    )
+    return _quoted("".join(parts).removeprefix("."))
 
 
-def _children(value: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of each field of an object and of each element of an array."""
-    if isinstance(value, Mapping):
-        yield from ((f"{prefix}.{name}" if prefix else name, each) for name, each in value.items())
-    elif isinstance(value, list):
-        yield from ((f"{prefix}[{index}]", each) for index, each in enumerate(value))
+def _in_order(value: Any, fields: Iterable[_Location]) -> Iterator[_Location]:
+    """Yield these fields in the order of the document."""
+    left = dict.fromkeys(fields)
+    for location, _ in _parts(value):
+        if location in left:
+            del left[location]
+            yield location
+        if not left:
+            return
 
 
-def _paths(value: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the path of every field, in the order of the document."""
-    for path, child in _children(value, prefix):
-        yield path
-        yield from _paths(child, path)
+def _parts(value: Any) -> Iterator[tuple[_Location, Any]]:
+    """Yield every object, array and value with its location, in the order of the document."""
+    rest: list[tuple[_Location, Any]] = [((), value)]
+    while rest:
+        location, part = rest.pop()
+        yield location, part
+        names: Iterable[int | str] = ()
+        if isinstance(part, Mapping):
+            names = reversed(part)
+        elif isinstance(part, list):
+            names = reversed(range(len(part)))
+        rest += (((*location, name), part[name]) for name in names)
 
 
 def _has_duplicates(value: Any) -> bool:
@@ -330,12 +375,11 @@ def _has_duplicates(value: Any) -> bool:
     return False
 
 
-def _duplicates(value: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the path of every field that occurs more than once in its object."""
-    if isinstance(value, _Object):
-        yield from (f"{prefix}.{name}" if prefix else name for name in value.duplicates)
-    for path, child in _children(value, prefix):
-        yield from _duplicates(child, path)
+def _duplicates(value: Any) -> Iterator[_Location]:
+    """Yield every field that occurs more than once in its object."""
+    for location, part in _parts(value):
+        if isinstance(part, _Object):
+            yield from ((*location, name) for name in part.duplicates)
 
 
 def _json_type(value: Any) -> str:
@@ -344,3 +388,7 @@ def _json_type(value: Any) -> str:
 
 def _unreadable(why: str) -> DecodeError:
     return DecodeError(f"couldn't get version/kind; json parse error: {why}")
+
+
+def _out_of_bounds(error: OutOfBoundsError) -> DecodeError:
+    return DecodeError(str(error), [Problem(error.path, error.why, remedy="shorten or correct it")])

@@ -7,8 +7,13 @@ Source: docs/reference/tracing.md, "Reason codes".
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Final
 
+from nvdra_api import texts
 from nvdra_api.ids import TraceID
+
+MAX_MESSAGE: Final = 8192
+"""The longest message in characters; it can quote a config of some KiB."""
 
 
 class Reason(StrEnum):
@@ -45,7 +50,7 @@ class Reason(StrEnum):
 
 
 class DriverError(Exception):
-    """A failure that the driver can explain.
+    """A failure that the driver can explain. Its texts are bounded, and can be encoded.
 
     Attributes:
         reason: The stable reason.
@@ -71,13 +76,14 @@ class DriverError(Exception):
         operator_message: str = "",
         **facts: str,
     ) -> None:
+        message = _bounded(message)
         super().__init__(message)
         self.reason = reason
         self.message = message
-        self.operator_message = operator_message or message
-        self.remedy = remedy
+        self.operator_message = _bounded(operator_message) or message
+        self.remedy = _bounded(remedy)
         self.since = since
-        self.facts = facts
+        self.facts = {name: _bounded(fact) for name, fact in facts.items()}
 
     def __str__(self) -> str:
         """Return `<reason>: <message>; <remedy>`."""
@@ -116,6 +122,10 @@ class PermanentError(DriverError):
 
 class RetryableError(DriverError):
     """The same call can succeed later without any change by a person."""
+
+
+def _bounded(text: str) -> str:
+    return texts.encodable(texts.shortened(text, MAX_MESSAGE))
 
 
 def _rfc3339(time: datetime) -> str:

@@ -1,10 +1,12 @@
 """Strict and tolerant decoding of configs and custom resources."""
 
 import json
+import time
 
 import pytest
 from nvdra_api import decoding
 from nvdra_api.decoding import DecodeError
+from nvdra_api.names import GPU_DRIVER
 from nvdra_api.quantity import Quantity
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique, GpuConfig
 from nvdra_api.v1beta1.gpu_config import GpuSharing
@@ -206,7 +208,7 @@ def test_a_text_that_is_no_json_object_is_refused(text: str) -> None:
 
 def test_deep_nesting_is_refused() -> None:
     deep = gpu(',"x":' + '{"x":' * 100_000 + "1" + "}" * 100_000)
-    assert "nested too deeply" in refused(deep)
+    assert "nested more than 200 levels deep" in refused(deep)
 
 
 def test_parsed_json_is_decoded() -> None:
@@ -327,3 +329,62 @@ def test_a_field_that_is_duplicate_in_a_parsed_document_is_noticed() -> None:
     document = decoding.parse("[" + gpu(',"sharing":null,"sharing":null') + "]")
     with pytest.raises(DecodeError, match='duplicate field "sharing"'):
         decoding.decode_config_value("gpu.nvidia.com", document[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "says"),
+    [
+        (limit('"1e999999999"'), "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit", "exponent"),
+        (limit(f'"{"1" * 5000}x"'), "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit", "256 char"),
+        (limit("9" * 5000), "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit", "4300 digits"),
+        (limit("1e400"), "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit", "64-bit floats"),
+        (gpu(r',"sharing":{"strategy":"\ud800"}'), "sharing.strategy", "surrogate"),
+        (gpu(r',"\ud800":1'), r"\ud800", "surrogate"),
+        (r'{"kind":"\udfff"}', "kind", "surrogate"),
+    ],
+)
+def test_what_exceeds_a_bound_is_refused_with_its_field(text: str, field: str, says: str) -> None:
+    for decode in (
+        lambda: decoding.decode_config(GPU_DRIVER, text),
+        lambda: decoding.decode_config(GPU_DRIVER, text.encode()),
+    ):
+        with pytest.raises(DecodeError) as refused:
+            decode()
+        assert refused.value.problems[0].field == field
+        assert field in str(refused.value)
+        assert says in str(refused.value)
+        assert str(refused.value).encode()
+
+
+def test_an_error_quotes_little_of_a_long_document() -> None:
+    long = "k" * 15_000
+    for text in (
+        f'{{"{long}":1}}',
+        f'{{"kind":"{long}","apiVersion":"{long}"}}',
+        f'{{"kind":"x","apiVersion":"{long}/{long[:100]}/"}}',
+        gpu(f',"{long}":1'),
+        gpu(f',"{long}":1,"{long}":2'),
+        gpu(f',"sharing":{{"{long}":{{"{long[:900]}":1}}}}'),
+        limit(f'"{long}"'),
+    ):
+        with pytest.raises(DecodeError) as refused:
+            decoding.decode_config(GPU_DRIVER, text)
+        assert len(str(refused.value)) < 1000
+        assert all(len(problem.field) < 500 for problem in refused.value.problems)
+
+
+def test_many_wrong_fields_are_refused_in_time_that_grows_with_their_number() -> None:
+    fields = ",".join(f'"k{number}":1' for number in range(20_000))
+    limits = ",".join(f'"k{number}":"x"' for number in range(20_000))
+    mps_config = f'{{"defaultPerDevicePinnedMemoryLimit":{{{limits}}}}}'
+    for text in (gpu(f",{fields}"), gpu(f',"sharing":{{"mpsConfig":{mps_config}}}')):
+        started = time.process_time()
+        with pytest.raises(DecodeError) as refused:
+            decoding.decode_config_value(GPU_DRIVER, decoding.parse(text))
+        assert len(refused.value.problems) <= decoding.MAX_REPORTED_FIELDS
+        assert time.process_time() - started < 5
+
+
+def test_parameters_that_are_too_long_are_refused_unread() -> None:
+    with pytest.raises(DecodeError, match="bytes, more than 16384"):
+        decoding.decode_config(GPU_DRIVER, gpu("," + " " * 20_000))

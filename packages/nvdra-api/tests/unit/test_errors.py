@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from nvdra_api.errors import PermanentError, Reason, RetryableError
+from nvdra_api.errors import MAX_MESSAGE, PermanentError, Reason, RetryableError
 from nvdra_api.ids import TraceID
 
 
@@ -33,3 +33,13 @@ def test_what_operators_read_may_name_more() -> None:
     error = RetryableError(Reason.LOCK_TIMEOUT, "it is locked", "wait", operator_message="by a/b")
     assert (error.event_text, error.operator_text) == ("it is locked; wait", "by a/b; wait")
     assert RetryableError(Reason.INTERNAL, "a", "b").operator_text == "a; b"
+
+
+def test_every_text_of_an_error_is_bounded_and_can_be_encoded() -> None:
+    text = "\ud800" * 3_000_000
+    error = PermanentError(
+        Reason.INTERNAL, text, text, operator_message=f"by {text}", holder=text, field="a"
+    )
+    for shown in (str(error), error.event_text, error.operator_text, *error.facts.values()):
+        assert len(shown.encode()) < 20 * MAX_MESSAGE
+    assert error.facts["field"] == "a"

@@ -33,6 +33,8 @@ class InvalidLimitError(ValueError):
     """A memory limit is below what the MPS control daemon accepts."""
 
 
+MAX_DEVICE_LIMITS: Final = 32
+"""How many devices the API server allows in one claim."""
 _DEVICE_KEY: Final = re.compile(r"0|[1-9][0-9]*|(GPU|MIG)-.+")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _MAX_VALUE: Final = 2**63 - 1
@@ -84,7 +86,15 @@ class MpsConfig(ConfigModel):
                 f"{path}.defaultPinnedDeviceMemoryLimit",
                 f"invalid limit: default value set too low: {limit}, the minimum is 1Mi",
             )
-        for key, limit in (self.default_per_device_pinned_memory_limit or {}).items():
+        per_device = self.default_per_device_pinned_memory_limit or {}
+        if len(per_device) > MAX_DEVICE_LIMITS:
+            yield Problem(
+                f"{path}.defaultPerDevicePinnedMemoryLimit",
+                f"there are limits for {len(per_device)} devices, a claim has at most "
+                f"{MAX_DEVICE_LIMITS}",
+            )
+            return
+        for key, limit in per_device.items():
             at = f"{path}.defaultPerDevicePinnedMemoryLimit.{key}"
             if not _DEVICE_KEY.fullmatch(key):
                 text = f'invalid device: "{key}" is neither an index nor a UUID'
