@@ -368,6 +368,80 @@ async def test_an_answer_that_is_no_json_is_no_answer(tmp_path: Path) -> None:
         assert raised.value.reason is Reason.API_UNAVAILABLE
 
 
+DEEP = "[" * 4000 + "]" * 4000
+
+
+def hostile_claim(parameters: str) -> str:
+    """A claim with these opaque parameters, as a canned answer."""
+    config = f'{{"opaque":{{"driver":"gpu.nvidia.com","parameters":{parameters}}}}}'
+    text = f'{{"metadata":{{"uid":"u"}},"spec":{{"devices":{{"config":[{config}]}}}}}}'
+    return http_response("200 OK", text)
+
+
+GROUP = http_response("200 OK", json.dumps({"versions": [{"version": "v1"}]}))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        (r'{"a":"\ud800"}', ".a"),
+        (f'{{"a":{DEEP}}}', ".a" + "[0]" * 9 + "…"),
+        (f'{{"a":{"9" * 5000}}}', ".a"),
+        ('{"a":[1,1e999]}', ".a[1]"),
+    ],
+)
+async def test_a_claim_that_exceeds_a_bound_is_an_invalid_config(
+    tmp_path: Path, parameters: str, field: str
+) -> None:
+    async with (
+        serve_responses(tmp_path, GROUP, hostile_claim(parameters)) as port,
+        connected(port) as api,
+    ):
+        with pytest.raises(PermanentError) as raised:
+            await api.get_claim(ClaimRef("default", "c", ClaimUID("u")), soon())
+    assert raised.value.reason is Reason.INVALID_CONFIG
+    assert raised.value.facts["field"] == f"spec.devices.config[0].opaque.parameters{field}"
+    assert raised.value.facts["field"] in raised.value.message
+
+
+async def test_a_quantity_beyond_the_bounds_is_an_invalid_config_too(tmp_path: Path) -> None:
+    request = {"name": "a", "exactly": {"capacity": {"requests": {"memory": "1e999999999"}}}}
+    claim = {"metadata": {"uid": "u"}, "spec": {"devices": {"requests": [request]}}}
+    async with (
+        serve_responses(tmp_path, GROUP, http_response("200 OK", json.dumps(claim))) as port,
+        connected(port) as api,
+    ):
+        with pytest.raises(PermanentError, match=r"requests\.0\.exactly\.capacity\.") as raised:
+            await api.get_claim(ClaimRef("default", "c", ClaimUID("u")), soon())
+    assert raised.value.reason is Reason.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("body", ["[" * 5000, "[]", "1", "null", "9" * 5000, r'"\ud800"', ""])
+async def test_an_answer_that_is_no_object_is_no_answer(tmp_path: Path, body: str) -> None:
+    answers = (http_response("200 OK", body), GROUP, http_response("200 OK", body))
+    async with serve_responses(tmp_path, *answers) as port, connected(port) as api:
+        with pytest.raises(RetryableError, match="is not valid"):
+            await api.get("/api/v1/nodes", soon())
+        with pytest.raises((RetryableError, PermanentError), match="claim"):
+            await api.get_claim(ClaimRef("default", "c", ClaimUID("u")), soon())
+
+
+async def test_of_a_long_answer_only_the_beginning_is_read(tmp_path: Path) -> None:
+    """The server of the second and third is done before all of it is sent."""
+    failure = http_response("500 Internal Server Error", "x" * (9 << 20))
+    endless = http_response("200 OK", "x" * (65 << 20))
+    line = http_response("200 OK", '{"type":"' + "x" * (9 << 20))
+    async with serve_responses(tmp_path, failure, endless, line) as port, connected(port) as api:
+        with pytest.raises(RetryableError) as raised:
+            await api.get("/api/v1/nodes", soon(60))
+        assert len(str(raised.value)) < 3000
+        with pytest.raises(RetryableError, match="more than 67108864 bytes"):
+            await api.get("/api/v1/nodes", soon(60))
+        with pytest.raises(RetryableError, match="more than 8388608 bytes"):
+            async for _ in api.watch("/api/v1/nodes", {}, soon(60)):
+                pass
+
+
 async def test_a_server_that_is_not_there_is_named_with_its_address(tmp_path: Path) -> None:
     async with serve_responses(tmp_path) as port:
         pass

@@ -183,3 +183,13 @@ async def test_a_long_message_is_cut_between_characters(
         reports.emit(subjects, "Warning", "Internal", "é" * 2000)
     (event,) = written(server, "wordy")
     assert event["message"] == "é" * 510 + "…"
+
+
+async def test_a_message_with_a_lone_surrogate_is_written(
+    server: apiserver.ApiServer, api: Client
+) -> None:
+    async with reporter(api).running() as reports:
+        subjects = event_recorder.claim_and_pod_references(claim("odd"))
+        reports.emit(subjects, "Warning", "Internal", "a file \udcff.json")
+    (event,) = written(server, "odd")
+    assert event["message"] == r"a file \udcff.json"

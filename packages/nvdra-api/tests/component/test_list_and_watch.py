@@ -147,3 +147,21 @@ async def test_what_moved_is_told_before_anybody_is_woken(tmp_path: Path) -> Non
         assert told[-1] == {"c"}
         assert found.get("c") == obj("c", 8)
         assert found.get("a") is None
+
+
+async def test_an_object_that_exceeds_a_bound_takes_no_list_or_watch_from_the_others(
+    tmp_path: Path,
+) -> None:
+    """Whoever may create an object with our label could stop who lists it."""
+    deep = "[" * 5000 + "]" * 5000
+    good = json.dumps(obj("a", 1))
+    for extreme in (deep, r'"\ud800"', "9" * 5000, "1e999"):
+        bad = f'{{"metadata":{{"name":"b","resourceVersion":"2"}},"spec":{extreme}}}'
+        listed = f'{{"metadata":{{"resourceVersion":"5"}},"items":[{bad},{good}]}}'
+        watched = bad.replace('"b"', '"c"').replace('"2"', '"6"')
+        answers = (
+            http_response("200 OK", listed),
+            http_response("200 OK", f'{{"type":"ADDED","object":{watched}}}\n'),
+        )
+        async with serve_responses(tmp_path, *answers) as port, reflecting(port) as reflector:
+            await wait_until(lambda reflector=reflector: names(reflector) == {"a", "b", "c"})

@@ -6,11 +6,12 @@ controller"), except the rate limits of the API client: with 5 requests per seco
 domains would wait for a minute.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
+from nvdra_api import json_text
 from nvdra_api.gates import FeatureGates
+from nvdra_api.json_text import JsonTextError
 from nvdra_api.quantity import Quantity
 from nvdra_runtime.computedomain import imex_settings
 from nvdra_runtime.settings import addresses, durations, fields
@@ -31,12 +32,12 @@ def _resources(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        parsed = json.loads(value or "{}")
+        parsed = json_text.parse(value or "{}")
         normalized = {
             kind: {name: str(Quantity.parse(str(amount))) for name, amount in amounts.items()}
             for kind, amounts in parsed.items()
         }
-    except (AttributeError, json.JSONDecodeError) as error:
+    except (AttributeError, JsonTextError) as error:
         raise ValueError('must be JSON like {"limits": {"memory": "200Mi"}}') from error
     if unknown := normalized.keys() - {"requests", "limits"}:
         raise ValueError(f"may contain requests and limits, not {', '.join(sorted(unknown))}")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
+from nvdra_api import json_text
 from nvdra_runtime.kubeletplugin import debug_client
 from nvdra_runtime.kubeletplugin.debug_client import Unreachable
 from nvdra_runtime.process import output
@@ -126,5 +127,5 @@ def _ask(endpoint: str, path: str, document: Mapping[str, Any]) -> int:
     if answer.code != HTTPStatus.OK:
         output.print_error(f"Error: {text.rstrip()}")
         return 1
-    output.print_or_exit(f"{json.loads(text)['text']}\n")
+    output.print_or_exit(f"{json_text.parse(text)['text']}\n")
     return 0

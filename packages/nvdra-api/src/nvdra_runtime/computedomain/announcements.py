@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from nvdra_api import names
+from nvdra_api import json_text, names
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ def annotation(announcement: Announcement) -> str:
 def from_annotations(annotations: Mapping[str, str]) -> Announcement | None:
     """What the daemon of a pod says; None if it says nothing that can be read."""
     try:
-        said = json.loads(annotations.get(names.DAEMON_ANNOTATION, ""))
-    except (ValueError, RecursionError):  # the latter from a value of brackets only
+        said = json_text.parse(annotations.get(names.DAEMON_ANNOTATION, ""))
+    except ValueError:
         return None
     if not isinstance(said, dict) or not isinstance(said.get("ip"), str) or not said["ip"]:
         return None

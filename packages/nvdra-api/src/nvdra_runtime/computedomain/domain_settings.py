@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from nvdra_api import names
+from nvdra_api import json_text, names
 from nvdra_api.gates import FeatureGateError, FeatureGates
 
 MAX_NODES_LIMIT: Final = 10_000
@@ -55,7 +55,7 @@ def _parsed(max_nodes: int | str, gates: str) -> DomainSettings | None:
 def from_annotations(annotations: Mapping[str, str]) -> DomainSettings | None:
     """The settings that a domain was made with; None if it does not say them."""
     try:
-        stored = json.loads(annotations.get(names.DOMAIN_SETTINGS_ANNOTATION, ""))
+        stored = json_text.parse(annotations.get(names.DOMAIN_SETTINGS_ANNOTATION, ""))
     except ValueError:
         return None
     if not isinstance(stored, dict):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nvdra_api import json_text
 from nvdra_api.ids import NodeName
 
 NODES_TIMEOUT_S: Final = 20.0
@@ -82,10 +83,7 @@ def read_answer(
         if own["status"] == _READY:
             return ImexLinks(broken)
         return ImexLinks(failure=f"nvidia-imex-ctl -N says {str(own['status'])[:_MAX_WORD]} of it")
-    except (
-        *(ValueError, KeyError, AttributeError, TypeError, StopIteration),
-        RecursionError,  # of an answer of brackets only
-    ) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, StopIteration) as error:
         raise UnreadableAnswerError(
             f"nvidia-imex-ctl -N -j printed something else: {error!r}"
         ) from error
@@ -93,7 +91,7 @@ def read_answer(
 
 def _parse(output: bytes) -> Mapping[str, Mapping[str, Any]]:
     start = output.index(b"{")
-    answer: Mapping[str, Any] = json.loads(output[start:])
+    answer: Mapping[str, Any] = json_text.parse(output[start:])
     nodes: Mapping[str, Mapping[str, Any]] = answer["nodes"]
     return nodes
 
@@ -128,11 +126,11 @@ def decode(value: str | None) -> ImexLinks:
     if not value:
         return WELL
     try:
-        read: Mapping[str, Any] = json.loads(value)
+        read: Mapping[str, Any] = json_text.parse(value)
         broken = {
             NodeName(str(node)): str(word)[:_MAX_WORD]
             for node, word in dict(read.get("broken") or {}).items()
         }
         return ImexLinks(broken, int(read.get("others") or 0), str(read.get("failure") or ""))
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         return WELL

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
+from nvdra_api import json_text
 from nvdra_api.errors import DriverError
 
 from nvdra_runtime.http import responses
@@ -112,7 +113,7 @@ def _action_route(actions: Mapping[str, Action]) -> web.RouteDef:
             )
             return responses.of_text(text, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
         try:
-            document = dict(json.loads(await request.text() or "{}"))
+            document = dict(json_text.parse(await request.read() or b"{}"))
             return responses.of_document(await action(document))
         except (TypeError, ValueError) as error:
             return responses.of_text(f"{error}\n", HTTPStatus.BAD_REQUEST)

@@ -12,21 +12,24 @@ docs/design.md, "Settled".
 """
 
 import asyncio
-import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
-from nvdra_api import decoding
-from nvdra_api.errors import PermanentError, Reason
+from nvdra_api import decoding, json_text
+from nvdra_api.errors import PermanentError, Reason, RetryableError
+from nvdra_api.json_text import MAX_OBJECT_BYTES, OutOfBoundsError
 from nvdra_api.meta import JsonObject
 from nvdra_api.resource.claims import ClaimRef, ResourceClaim
+from pydantic import ValidationError
 
 from nvdra_runtime.kube import apiversions
 from nvdra_runtime.kube.connection import YAML_CONTENT_TYPE, Connection, KubeSettings
 from nvdra_runtime.kube.errors import (
+    MAX_ERROR_BYTES,
     TLS_ERRORS,
     DraDisabled,
     NotFound,
@@ -49,6 +52,9 @@ __all__ = ["Client", "FinishedRequest", "KubeSettings", "RequestObserver", "conn
 LOG = log_records.logger(__name__)
 
 _MAX_RETRIES: Final = 5
+_SECONDS: Final = re.compile("[0-9]{1,9}")
+_MAX_LIST_BYTES: Final = 64 << 20
+"""The longest answer. A list of 1,000 nodes, or of 500 domains with all their members, has 10."""
 
 
 class Client:
@@ -160,7 +166,7 @@ class Client:
         """Read the claim that the kubelet refers to, never another claim of the same name.
 
         Raises:
-            PermanentError: ClaimNotFound, ClaimUIDChanged.
+            PermanentError: ClaimNotFound, ClaimUIDChanged, InvalidConfig.
             RetryableError: ApiUnavailable.
         """
         try:
@@ -173,13 +179,7 @@ class Client:
                 "delete the pod",
                 claim=str(ref),
             ) from error
-        with invalid_response("GET", f"claim {ref}"):
-            # The strict decoder of configs is to see the fields that a user wrote twice.
-            claim = (
-                ResourceClaim.model_validate(decoding.parse(body))
-                if b'"opaque"' in body
-                else ResourceClaim.model_validate_json(body)
-            )
+        claim = _decode_claim(ref, body)
         if claim.metadata.uid != ref.uid:
             raise PermanentError(
                 Reason.CLAIM_UID_CHANGED,
@@ -241,13 +241,19 @@ class Client:
         response = await self._send_with_retries(
             "WATCH", path, deadline, {**params, "watch": "true"}
         )
-        rest = b""
+        parts: list[bytes] = []
+        size = 0
         try:
             # The timeout is around each read: around a yield it would cancel the consumer.
             while chunk := await self._read_chunk(response, path, deadline):
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, rest = chunk.split(b"\n")
                 for line in lines:
-                    yield line
+                    yield b"".join((*parts, line))
+                    parts, size = [], 0
+                parts.append(rest)
+                size += len(rest)
+                if size > MAX_OBJECT_BYTES:
+                    raise _too_long("WATCH", path, MAX_OBJECT_BYTES)
         finally:
             response.close()
 
@@ -271,9 +277,12 @@ class Client:
         with translate_errors(verb, path, self.host):
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await response.read()
+                    answer = await _read(response, _MAX_LIST_BYTES)
             finally:
                 response.release()
+        if len(answer) > _MAX_LIST_BYTES:
+            raise _too_long(verb, path, _MAX_LIST_BYTES)
+        return answer
 
     async def _send_with_retries(
         self,
@@ -308,7 +317,7 @@ class Client:
                         continue
                     if response.status < 300:
                         return response
-                    text = await response.read()
+                    text = (await _read(response, MAX_ERROR_BYTES))[:MAX_ERROR_BYTES]
             if response.status == 401 and not is_reloaded:
                 is_reloaded = True
                 if await self._connection.reload_credentials(generation):
@@ -366,13 +375,70 @@ async def connect(
         await connection.close()
 
 
+async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """Read a body. Of one that is too long only the beginning is read, more than `max_bytes`."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > max_bytes:
+            response.close()  # the rest would be read before the connection is used again
+            break
+    return b"".join(parts)
+
+
+def _too_long(verb: str, path: str, max_bytes: int) -> RetryableError:
+    return RetryableError(
+        Reason.API_UNAVAILABLE,
+        f"{verb} {path}: the answer has more than {max_bytes} bytes",
+        "check whether a proxy answers for the API server",
+    )
+
+
 def _decode_object(verb: str, path: str, body: bytes) -> JsonObject:
     with invalid_response(verb, path):
-        document: JsonObject = json.loads(body)
+        document = json_text.parse_objects(body, _MAX_LIST_BYTES)
+        if not isinstance(document, dict):
+            raise ValueError("it is not a JSON object")  # noqa: TRY004 - as the parser
     return document
+
+
+def _decode_claim(ref: ClaimRef, body: bytes) -> ResourceClaim:
+    """Decode a claim, of which only the opaque parameters are as a user wrote them.
+
+    Raises:
+        PermanentError: InvalidConfig: Something in it exceeds a bound.
+        RetryableError: ApiUnavailable: It is no claim.
+    """
+    with invalid_response("GET", f"claim {ref}"):
+        try:
+            if b'"opaque"' not in body:  # pydantic's parser has the same bounds
+                return ResourceClaim.model_validate_json(body)
+            # The strict decoder of configs is to see the fields that a user wrote twice.
+            return ResourceClaim.model_validate(decoding.parse(body))
+        except OutOfBoundsError as error:
+            raise _unusable(ref, error.path, str(error)) from error
+        except ValidationError as error:
+            for detail in error.errors(include_url=False, include_input=False):
+                if detail["type"] == "quantity_bound":
+                    field = ".".join(map(str, detail["loc"]))
+                    raise _unusable(ref, field, f"{field}: {detail['msg']}") from error
+            raise
+
+
+def _unusable(ref: ClaimRef, field: str, text: str) -> PermanentError:
+    return PermanentError(
+        Reason.INVALID_CONFIG,
+        f"claim {ref} cannot be read: {text}",
+        "correct the field, in the ResourceClaimTemplate if the claim was made from one, and "
+        "create the claim anew",
+        claim=str(ref),
+        field=field,
+    )
 
 
 def _retry_after_s(response: aiohttp.ClientResponse) -> float | None:
     """The Retry-After header in seconds. The API server never sends a date."""
     text = response.headers.get("Retry-After", "")
-    return float(text) if text.isdecimal() else None
+    return float(text) if _SECONDS.fullmatch(text) else None

@@ -14,15 +14,17 @@
 All have the reason ApiUnavailable. A caller that knows what the request was for replaces it.
 """
 
-import json
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
+from nvdra_api import json_text, texts
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 
+MAX_ERROR_BYTES = 64 * 1024
+"""How much of an answer other than 2xx is read. A Status is shorter."""
 _MAX_TEXT_LENGTH = 2000
 
 TLS_ERRORS = (aiohttp.ClientSSLError, aiohttp.ClientConnectorCertificateError, ssl.SSLError)
@@ -163,16 +165,17 @@ def invalid_response(verb: str, what: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
+        text = texts.shortened(str(error), _MAX_TEXT_LENGTH)
         raise RetryableError(
             Reason.API_UNAVAILABLE,
-            f"{verb} {what}: the answer is not valid: {error}",
+            f"{verb} {what}: the answer is not valid: {text}",
             "check whether a proxy answers for the API server",
         ) from error
 
 
 def _parse_status(body: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(body)
+        document = json_text.parse(body)
     except ValueError:
         return {}
     return document if isinstance(document, dict) and document.get("kind") == "Status" else {}
@@ -180,4 +183,4 @@ def _parse_status(body: bytes) -> dict[str, Any]:
 
 def _message(document: dict[str, Any], body: bytes) -> str:
     text = str(document.get("message", "")) or body.decode(errors="replace").strip()
-    return text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_TEXT_LENGTH]}…"
+    return texts.shortened(text, _MAX_TEXT_LENGTH)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
+from nvdra_api import texts
 from nvdra_api.errors import DriverError, PermanentError
 from nvdra_api.ids import NodeName, TraceID
 from nvdra_api.meta import JsonObject
@@ -307,6 +308,7 @@ def _timestamp(now: datetime) -> str:
 
 
 def _truncate(message: str) -> str:
+    message = texts.encodable(message)
     encoded = message.encode()
     if len(encoded) <= _MAX_MESSAGE_BYTES:
         return message

@@ -6,10 +6,10 @@ pool"; docs/reference/api-server.md, "List and watch".
 """
 
 import enum
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from nvdra_api import json_text
 from nvdra_api.meta import JsonObject
 
 
@@ -98,8 +98,10 @@ class InformerCache:
         and after any line that is not a valid event.
         """
         try:
-            event = json.loads(line)
+            event = json_text.parse_objects(line, json_text.MAX_OBJECT_BYTES)
         except ValueError:
+            return WatchResult.RELIST
+        if not isinstance(event, dict):
             return WatchResult.RELIST
         kind, obj = event.get("type"), event.get("object") or {}
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
@@ -172,5 +174,7 @@ def object_key(obj: JsonObject) -> str:
 def _is_newer(version: str, than: str, *, or_equal: bool = False) -> bool:
     """Compare resourceVersions of one collection. If they are not numbers, only for equality."""
     if version.isdecimal() and than.isdecimal():
-        return int(version) > int(than) or (or_equal and int(version) == int(than))
+        # As texts: numbers of thousands of digits take quadratic time.
+        left, right = ((len(each), each) for each in (version.lstrip("0"), than.lstrip("0")))
+        return left > right or (or_equal and left == right)
     return or_equal and version == than

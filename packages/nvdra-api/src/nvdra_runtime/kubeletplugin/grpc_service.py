@@ -111,10 +111,11 @@ class DraPluginService:
             results = await self._handler.prepare(
                 claims, deadline_of(context), _traceparent(context)
             )
+            response = messages.prepare_response(claims, results, with_share_ids=with_share_ids)
         except Exception as error:  # noqa: BLE001 - grpc.aio would send its text to the caller
             text = _log_crash(call, claims, error)
             results = dict.fromkeys((claim.uid for claim in claims), text)
-        response = messages.prepare_response(claims, results, with_share_ids=with_share_ids)
+            response = messages.prepare_response(claims, results, with_share_ids=with_share_ids)
         _log_answer(call, response)
         return response
 
@@ -129,10 +130,11 @@ class DraPluginService:
             errors = await self._handler.unprepare(
                 claims, deadline_of(context), _traceparent(context)
             )
+            response = messages.unprepare_response(claims, errors)
         except Exception as error:  # noqa: BLE001 - grpc.aio would send its text to the caller
             text = _log_crash(call, claims, error)
             errors = dict.fromkeys((claim.uid for claim in claims), text)
-        response = messages.unprepare_response(claims, errors)
+            response = messages.unprepare_response(claims, errors)
         _log_answer(call, response)
         return response
 

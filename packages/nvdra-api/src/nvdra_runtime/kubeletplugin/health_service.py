@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from nvdra_api import texts
 
 from nvdra_runtime._generated.drahealth.v1 import api_pb2
 from nvdra_runtime.kubeletplugin import registration
@@ -111,6 +112,7 @@ def _message(health: DeviceHealth) -> api_pb2.DeviceHealth:
 
 def shortened(text: str) -> str:
     """The text, or as much of it as the kubelet accepts."""
+    text = texts.encodable(text)
     data = text.encode()
     if len(data) <= _MESSAGE_BYTES:
         return text

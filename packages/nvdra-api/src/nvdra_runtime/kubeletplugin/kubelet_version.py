@@ -23,5 +23,5 @@ def registers_several_instances(version: str) -> bool:
 
 def release(version: str) -> tuple[int, int]:
     """The release in the version of a component of Kubernetes; (0, 0) if it cannot be read."""
-    found = re.match(r"v?(\d+)\.(\d+)(?:\.|$)", version)
+    found = re.match(r"v?([0-9]{1,9})\.([0-9]{1,9})(?:\.|$)", version)
     return (0, 0) if found is None else (int(found[1]), int(found[2]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from nvdra_api import texts
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
 
@@ -32,7 +33,7 @@ def prepare_response(
         result = results.get(claim.uid, _NO_RESULT)
         entry = response.claims[claim.uid]  # creates the entry
         if isinstance(result, str):
-            entry.error = result
+            entry.error = texts.encodable(result)
         else:
             entry.devices.extend(_device(each, with_share_ids) for each in result.devices)
     return response
@@ -44,7 +45,8 @@ def unprepare_response(
     """The response with the error of every claim; empty for success."""
     response = api_pb2.NodeUnprepareResourcesResponse()
     for claim in claims:
-        response.claims[claim.uid].error = errors.get(claim.uid, _NO_RESULT) or ""
+        error = errors.get(claim.uid, _NO_RESULT) or ""
+        response.claims[claim.uid].error = texts.encodable(error)
     return response
 
 

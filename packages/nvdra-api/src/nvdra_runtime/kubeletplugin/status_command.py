@@ -10,7 +10,7 @@ from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any, Literal, NamedTuple
 
-from nvdra_api import terminal_text
+from nvdra_api import json_text, terminal_text
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from nvdra_runtime.kubeletplugin import debug_client
@@ -100,7 +100,7 @@ def fetch_status(program: str, endpoint: str, timeout_s: float = _TIMEOUT_S) -> 
 
 def _decoded(endpoint: str, code: int, text: bytes) -> Mapping[str, Any]:
     try:
-        status: Mapping[str, Any] = json.loads(text) if code == HTTPStatus.OK else {}
+        status: Mapping[str, Any] = json_text.parse(text) if code == HTTPStatus.OK else {}
     except ValueError:
         status = {}
     if "devices" not in status:

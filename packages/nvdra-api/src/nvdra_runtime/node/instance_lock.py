@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from nvdra_api import json_text
 from nvdra_api.errors import PermanentError, Reason
 
 SOCKET: Final = "socket"
@@ -76,7 +77,7 @@ class InstanceLock:
     def read_holder(self) -> Mapping[str, str]:
         """Who holds the lock, or held it last. Empty if the file does not say."""
         with suppress(OSError, ValueError):  # empty or incomplete: the holder has just started
-            content = json.loads(self.path.read_text())
+            content = json_text.parse(self.path.read_bytes(), json_text.MAX_FILE_BYTES)
             if isinstance(content, dict):
                 return {key: str(value) for key, value in content.items()}
         return {}

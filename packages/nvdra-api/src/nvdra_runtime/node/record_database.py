@@ -15,6 +15,7 @@ from sqlite3 import Connection
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
+from nvdra_api import json_text
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
@@ -434,7 +435,7 @@ def _read_recovery_marker(path: Path, boot_id: str) -> RecoveryMarker | None:
     """Read the marker. One of an earlier boot is removed, because that boot's pods are gone."""
     marker = _recovery_marker_path(path)
     try:
-        content = json.loads(marker.read_bytes())
+        content = json_text.parse(marker.read_bytes(), json_text.MAX_FILE_BYTES)
         found = RecoveryMarker(marker, Path(content["file"]), str(content["boot_id"]))
     except FileNotFoundError:
         return None

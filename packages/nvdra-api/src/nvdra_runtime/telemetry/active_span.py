@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Final
 
-from nvdra_api.errors import DriverError, PermanentError, Reason
+from nvdra_api import texts
+from nvdra_api.errors import MAX_MESSAGE, DriverError, PermanentError, Reason
 from nvdra_api.ids import SpanID, TraceID
 
 from nvdra_runtime.process.clock import Clock
@@ -208,7 +209,8 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, asyncio.CancelledError):
         return Failure(keys.Outcome.CANCELLED, CANCELLED, "interrupted")
     text = "".join(traceback.format_exception_only(error)).strip()
-    return Failure(keys.Outcome.INTERNAL, Reason.INTERNAL.value, text)
+    message = texts.encodable(texts.shortened(text, MAX_MESSAGE))
+    return Failure(keys.Outcome.INTERNAL, Reason.INTERNAL.value, message)
 
 
 def _outcome_of(error: DriverError) -> keys.Outcome:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from os import urandom
 from typing import NamedTuple
 
+from nvdra_api import texts
 from nvdra_api.ids import SpanID, TraceID
 
 from nvdra_runtime.telemetry.keys import ERROR_TYPE, Outcome
@@ -73,9 +74,21 @@ class Span(NamedTuple):
     @property
     def exported_attributes(self) -> dict[str, AttributeValue]:
         """The attributes as backends and debug pages show them, with the reason of a failure."""
-        if self.failure is None:
-            return dict(self.attributes)
-        return {**self.attributes, ERROR_TYPE: self.failure.reason}
+        attributes = encodable_attributes(self.attributes)
+        if self.failure is not None:
+            attributes[ERROR_TYPE] = self.failure.reason
+        return attributes
+
+
+def encodable_attributes(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """The attributes with texts that exporters and pages can encode."""
+    return {key: _encodable(value) for key, value in attributes.items()}
+
+
+def _encodable(value: AttributeValue) -> AttributeValue:
+    if isinstance(value, str):
+        return texts.encodable(value)
+    return tuple(map(texts.encodable, value)) if isinstance(value, tuple) else value
 
 
 def random_span_id() -> SpanID:

@@ -222,3 +222,20 @@ def test_of_each_object_only_what_is_wanted_is_kept() -> None:
 
     assert all(set(each) == {"metadata"} for each in collection.objects().values())
     assert set(collection.objects()) == {"a", "b", "c"}
+
+
+def test_a_line_that_is_no_event_leads_to_a_new_list() -> None:
+    for line in (b"", b"[]", b"1", b"null", b"[" * 100_000, b'"\\ud800"', b"\xff", b"9" * 10_000):
+        assert listed(5, obj("a", 1)).apply_watch_line(line) is WatchResult.RELIST
+
+
+def test_versions_of_many_digits_are_compared() -> None:
+    """Python converts no text of 4,300 digits."""
+    version = "1" * 5000
+    written = obj("a", 1, value=1)
+    written["metadata"]["resourceVersion"] = version
+    cache = listed(5, obj("a", 1))
+    cache.record_write(written)
+    assert cache.objects()["a"] == written
+    assert cache.apply_watch_line(event("MODIFIED", written)) is WatchResult.UNCHANGED
+    assert cache.resource_version == version

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,3 +169,17 @@ def test_a_stack_trace_does_not_control_a_terminal(configured: Configured) -> No
     _, stream = configured(0, LogFormat.TEXT)
     LOG.failure("Could not", RuntimeError("\x1b[31m\x9b2J\u202e\ud800"))
     assert all(line.isprintable() for line in stream.getvalue().split("\n"))
+
+
+@pytest.mark.parametrize("format_", LogFormat)
+def test_a_fact_with_a_lone_surrogate_is_written(tmp_path: Path, format_: LogFormat) -> None:
+    path = tmp_path / "log"
+    with path.open("w", encoding="utf-8") as stream:
+        configured = logs.configure(format_, 0, "test", stream)
+        try:
+            logs.logger("nvdra_test").info("A file is odd", file="x \udcff")
+            logs.logger("nvdra_test").failure("It failed", ValueError("y \ud800"))
+        finally:
+            configured.close()
+    assert "udcff" in path.read_text()
+    assert "ud800" in path.read_text()

@@ -8,11 +8,11 @@ The functions block: call them on the thread for files.
 Source: docs/reference/compute-domain.md, "Checkpoint".
 """
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+from nvdra_api import json_text
 from nvdra_api.ids import ClaimUID
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.telemetry import logs
@@ -51,7 +51,7 @@ class ReferenceCheckpoint:
 def _claims(content: bytes) -> set[str] | None:
     """The UIDs of the claims in a checkpoint; None if it is not one of the known versions."""
     try:
-        document: JsonObject = json.loads(content)
+        document: JsonObject = json_text.parse(content)
         versions = [document[version] for version in ("v1", "v2") if version in document]
         found = {uid for version in versions for uid in version.get("preparedClaims", {})}
     except (ValueError, TypeError, AttributeError):

@@ -6,7 +6,6 @@ the API server nor the kubelet. These calls block: they run on the thread for fi
 Source: docs/decisions/gpu-plugin.md, "How does the plugin know whether an MPS daemon runs?".
 """
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from nvdra_api import json_text
 from nvdra_api.ids import ClaimUID
 from nvdra_runtime.node import open_file_lock
 from nvdra_runtime.node.files import fsync_directory, write_atomic
@@ -109,7 +109,7 @@ class DaemonDirectory:
         if self.is_forbidden or not (self.path / mps_layout.SHM).is_mount():
             return False
         try:
-            said: Any = json.loads(self._read(mps_layout.READY) or "null")
+            said: Any = json_text.parse(self._read(mps_layout.READY) or "null")
         except ValueError:
             return False
         return isinstance(said, dict) and said.get("run") == run and self.is_locked

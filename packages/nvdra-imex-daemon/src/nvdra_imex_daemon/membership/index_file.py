@@ -9,6 +9,7 @@ Source: docs/reference/imex.md, "DNS names": indexes are stable.
 import json
 from pathlib import Path
 
+from nvdra_api import json_text
 from nvdra_api.ids import CliqueID
 from nvdra_runtime.node.files import write_atomic
 from nvdra_runtime.telemetry import logs
@@ -29,7 +30,7 @@ class IndexFile:
         The index may be used by another node by now.
         """
         try:
-            stored = json.loads(self._path.read_bytes())
+            stored = json_text.parse(self._path.read_bytes(), json_text.MAX_FILE_BYTES)
         except (OSError, ValueError):
             return None
         if not isinstance(stored, dict) or stored.get("cliqueID") != self._clique:

@@ -14,7 +14,7 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from nvdra_runtime.telemetry import keys
 from nvdra_runtime.telemetry.export.resource import SCOPE
-from nvdra_runtime.telemetry.spans import Span
+from nvdra_runtime.telemetry.spans import Span, encodable_attributes
 from nvdra_runtime.telemetry.trace_ids import Link
 
 # Only the sampled flag is set: the IDs are derived, so W3C's random flag (0x02) would be wrong.
@@ -30,7 +30,10 @@ def to_otel_span(span: Span, resource: Resource) -> ReadableSpan:
         parent=parent,
         resource=resource,
         attributes=span.exported_attributes,
-        events=[Event(event.name, event.attributes, event.at_ns) for event in span.events],
+        events=[
+            Event(event.name, encodable_attributes(event.attributes), event.at_ns)
+            for event in span.events
+        ],
         links=[_link(link) for link in span.links],
         status=_status(span),
         start_time=span.start_ns,

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 
+from nvdra_api import texts
 from nvdra_api.ids import SpanID
 
 from nvdra_runtime.telemetry import keys, trace_ids
 from nvdra_runtime.telemetry.recent_traces.recorder import Trace
-from nvdra_runtime.telemetry.spans import AttributeValue, Failure, Span, SpanEvent
+from nvdra_runtime.telemetry.spans import (
+    AttributeValue,
+    Failure,
+    Span,
+    SpanEvent,
+    encodable_attributes,
+)
 
 _CLAIM, _DOMAIN, _MEMBER = "claim", "compute domain", "member"
 
@@ -300,7 +307,7 @@ def _span_document(node: SpanNode, start_ns: int) -> dict[str, object]:
             {
                 "name": event.name,
                 "offset_ms": _ms(event.at_ns - start_ns),
-                "attributes": dict(event.attributes),
+                "attributes": encodable_attributes(event.attributes),
             }
             for event in span.events
         ],
@@ -338,7 +345,7 @@ def _common_value(spans: Iterable[Span], key: str) -> str:
 
 def format_value(value: AttributeValue) -> str:
     """Format the value of an attribute."""
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return texts.encodable(",".join(value) if isinstance(value, tuple) else str(value))
 
 
 def _ms(ns: float) -> float:

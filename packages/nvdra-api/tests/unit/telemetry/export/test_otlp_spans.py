@@ -2,6 +2,7 @@
 
 from nvdra_api.ids import SpanID, TraceID
 from nvdra_runtime.telemetry import keys
+from nvdra_runtime.telemetry.active_span import failure_of
 from nvdra_runtime.telemetry.export.otlp_spans import to_otel_span
 from nvdra_runtime.telemetry.export.resource import SCOPE, create_resource
 from nvdra_runtime.telemetry.spans import Failure, Span, SpanEvent
@@ -51,3 +52,28 @@ def test_a_root_has_no_parent_and_no_status() -> None:
     converted = to_otel_span(root, RESOURCE)
     assert converted.parent is None
     assert converted.status.status_code is StatusCode.UNSET
+
+
+def test_texts_with_lone_surrogates_are_exported() -> None:
+    """The exporter would lose the whole batch."""
+    odd, shown = "a \ud800", r"a \ud800"
+    span = Span(
+        "claim",
+        TRACE,
+        SpanID("a" * 16),
+        None,
+        SpanID("a" * 16),
+        1,
+        2,
+        {keys.HOLDER: odd, keys.DEVICES: (odd,)},
+        (SpanEvent("asked", 1, {keys.HOLDER: odd}),),
+        failure=failure_of(ValueError(odd)),
+    )
+    converted = to_otel_span(span, RESOURCE)
+    assert converted.attributes is not None
+    assert (converted.attributes[keys.HOLDER], converted.attributes[keys.DEVICES]) == (
+        shown,
+        (shown,),
+    )
+    assert dict(converted.events[0].attributes or {}) == {keys.HOLDER: shown}
+    assert converted.status.description == rf"ValueError: {shown}"
