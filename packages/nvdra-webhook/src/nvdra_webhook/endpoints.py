@@ -12,10 +12,10 @@ from nvdra_runtime.http import probes
 from nvdra_runtime.http.probes import Check
 from nvdra_runtime.telemetry import logs
 
-from nvdra_webhook.admission import review
+from nvdra_webhook.admission import decision, review
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.admission.decision import Examiner
-from nvdra_webhook.admission.review import Request, ReviewError, Verdict
+from nvdra_webhook.admission.review import RefusedReviewError, Request, ReviewError, Verdict
 from nvdra_webhook.metrics import WebhookMetrics
 from nvdra_webhook.serving.exchange import JSON, TEXT, HttpRequest, HttpResponse
 
@@ -80,10 +80,12 @@ class Endpoints:
             return HttpResponse.of_text(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
         try:
             asked = review.decode(request.body)
+            verdict = self._examiner.decide(asked, self._cluster())
+        except RefusedReviewError as error:
+            asked, verdict = Request(error.uid), decision.bad_request(str(error))
         except ReviewError as error:
             text = f"failed to read AdmissionReview from request body: {error}"
             return HttpResponse.of_text(HTTPStatus.BAD_REQUEST, text)
-        verdict = self._examiner.decide(asked, self._cluster())
         if request.path == WARN_PATH:
             verdict = Verdict(warnings=verdict.warnings)
         body = review.encode(asked.uid, verdict)

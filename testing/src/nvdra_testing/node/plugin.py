@@ -24,7 +24,7 @@ from nvdra_sim.simctl import main as simctl
 
 from nvdra_testing import ports, preloaded
 from nvdra_testing.certificates import NO_SYSTEM_CERTIFICATES
-from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.control_plane.apiserver import ApiServer, RawJson
 
 DRIVER = "gpu.nvidia.com"
 PROFILE = "dgx-h100"
@@ -317,15 +317,16 @@ def create_allocated_claim(
         },
         "reservedFor": [{"resource": "pods", "name": pod, "uid": pod_uid or str(uuid4())}],
     }
-    server.request("PUT", f"{path}/{name}/status", claim)
+    server.send("PUT", f"{path}/{name}/status", claim)
     return ClaimRef(namespace, name, ClaimUID(claim["metadata"]["uid"]))
 
 
 def opaque_config(
-    parameters: Mapping[str, Any], source: str = "FromClaim", driver: str = DRIVER
+    parameters: Mapping[str, Any] | RawJson, source: str = "FromClaim", driver: str = DRIVER
 ) -> dict[str, Any]:
     """An opaque entry of an allocation's config, for one of our drivers."""
-    return {"source": source, "opaque": {"driver": driver, "parameters": dict(parameters)}}
+    value = parameters if isinstance(parameters, RawJson) else dict(parameters)
+    return {"source": source, "opaque": {"driver": driver, "parameters": value}}
 
 
 def shared_by_time(interval: str = "") -> list[dict[str, Any]]:

@@ -15,6 +15,8 @@ from nvdra_webhook.admission import review
 
 CLAIM: Final = "ResourceClaim"
 TEMPLATE: Final = "ResourceClaimTemplate"
+MAX_ENTRIES: Final = 32
+"""How many requests, configs, selectors and names in a config the API server allows."""
 
 
 class CelSelector(Struct, frozen=True):
@@ -95,15 +97,15 @@ class ConfigEntry(Struct, frozen=True):
         """Whether it is for the request, or its alternative, of this name, or for all."""
         return not self.requests or not {name, name.partition("/")[0]}.isdisjoint(self.requests)
 
-    def is_same(self, other: "ConfigEntry") -> bool:
-        """Whether both say the same, however it is written."""
-        return (
-            self.requests == other.requests
-            and self.opaque is not None
-            and other.opaque is not None
-            and self.opaque.driver == other.opaque.driver
-            and _is_same_json(self.opaque.parameters, other.opaque.parameters)
-        )
+    def content(self) -> object:
+        """What it says, however it is written: equal to that of another one that says the same."""
+        if self.opaque is None:
+            return None
+        try:
+            parameters = msgspec.json.decode(self.opaque.parameters)
+        except review.UNDECODABLE:
+            parameters = bytes(self.opaque.parameters)  # its own check says what is wrong
+        return self.requests, self.opaque.driver, parameters
 
 
 class Devices(Struct, frozen=True):
@@ -111,6 +113,26 @@ class Devices(Struct, frozen=True):
 
     requests: tuple[DeviceRequest, ...] | None = None
     config: tuple[ConfigEntry, ...] | None = None
+
+    def excess(self) -> str:
+        """What exceeds the API server's limits; empty if nothing does.
+
+        The API server checks them before it asks, but others can reach the port.
+        """
+        config, requests = self.config or (), self.requests or ()
+        for name, count in (("config", len(config)), ("requests", len(requests))):
+            if count > MAX_ENTRIES:
+                return f"{name}: more than {MAX_ENTRIES}"
+        for index, entry in enumerate(config):
+            if entry.requests and len(entry.requests) > MAX_ENTRIES:
+                return f"config[{index}].requests: more than {MAX_ENTRIES}"
+        for index, request in enumerate(requests):
+            if request.first_available and len(request.first_available) > MAX_ENTRIES:
+                return f"requests[{index}].firstAvailable: more than {MAX_ENTRIES}"
+            for below, asked in request.asked():
+                if asked.selectors and len(asked.selectors) > MAX_ENTRIES:
+                    return f"requests[{index}]{below}.selectors: more than {MAX_ENTRIES}"
+        return ""
 
 
 class _Metadata(Struct, rename="camel", frozen=True):
@@ -175,12 +197,3 @@ def decode(json: Raw) -> Claim:
         msgspec.MsgspecError: The JSON has another form.
     """
     return _CLAIM.decode(json)
-
-
-def _is_same_json(one: Raw, other: Raw) -> bool:
-    if bytes(one) == bytes(other):
-        return True
-    try:
-        return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
-    except msgspec.MsgspecError:
-        return False

@@ -9,8 +9,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-from nvdra_api import decoding
+from nvdra_api import decoding, json_text
 from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
 from nvdra_api.names import RESOURCE_GROUP
@@ -18,7 +17,7 @@ from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER
 from nvdra_api.validation import Problem
 
 from nvdra_webhook.admission import claim, review, warnings
-from nvdra_webhook.admission.claim import Claim
+from nvdra_webhook.admission.claim import MAX_ENTRIES, Claim
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.admission.review import Cause, Details, Request, Status, Verdict
 
@@ -75,7 +74,7 @@ class Examiner:
         resource = request.resource
         kind = KINDS.get(resource.resource)
         if resource.group != RESOURCE_GROUP or resource.version not in VERSIONS or kind is None:
-            return _bad_request(
+            return bad_request(
                 "expected resource to be one of the supported versions for resourceclaims or "
                 f"resourceclaimtemplates, got {resource}"
             )
@@ -84,7 +83,7 @@ class Examiner:
         try:
             new = claim.decode(request.object)
             if problem := _disagreement(request, new, kind):
-                return _bad_request(problem)
+                return bad_request(problem)
             if new.is_being_deleted:
                 return _ALLOWED
             old = None
@@ -93,15 +92,19 @@ class Examiner:
                 if bytes(old.spec) == bytes(new.spec):
                     return _ALLOWED
             return self._examine(request, new, old, kind, cluster)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return _bad_request(f"object could not be decoded: {error}")
+        except review.UNDECODABLE as error:
+            found = json_text.find_excess(bytes(request.object))
+            return bad_request(f"object could not be decoded: {found or error}")
 
     def _examine(
         self, request: Request, new: Claim, old: Claim | None, kind: str, cluster: ClusterNames
     ) -> Verdict:
         devices = new.devices(kind)
-        before = (old.devices(kind).config if old else None) or ()
         path = _PREFIXES[kind]
+        if excess := devices.excess():
+            return bad_request(f"object could not be examined: {path}.{excess}")
+        stored = (old.devices(kind).config if old else None) or ()
+        before = [entry.content() for entry in stored[:MAX_ENTRIES]]
         texts: list[str] = []
         causes: list[Cause] = []
         wrong_kinds: list[str] = []
@@ -111,7 +114,7 @@ class Examiner:
             opaque = entry.opaque
             if opaque is None or opaque.driver not in CONFIGS_BY_DRIVER:
                 continue
-            if before and any(map(entry.is_same, before)):
+            if before and entry.content() in before:
                 continue
             where = f"{path}.config[{index}].opaque.parameters"
             parameters = bytes(opaque.parameters)
@@ -192,5 +195,6 @@ def _disagreement(request: Request, new: Claim, kind: str) -> str:
     return ""
 
 
-def _bad_request(message: str) -> Verdict:
+def bad_request(message: str) -> Verdict:
+    """Refuse a request that cannot be examined."""
     return Verdict(Status(status="Failure", message=message, reason="BadRequest", code=400))

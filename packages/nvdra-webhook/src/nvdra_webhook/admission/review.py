@@ -5,20 +5,41 @@ own decoder, stay JSON text (`msgspec.Raw`).
 Source: docs/reference/webhook.md, "Request handling".
 """
 
+import re
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
+from nvdra_api import json_text
 
 API_VERSION: Final = "admission.k8s.io/v1"
 KIND: Final = "AdmissionReview"
 
 ABSENT: Final = (b"", b"null")
 """JSON of a part that is not there."""
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for JSON of another form, for bytes that are not UTF-8, and for JSON that is
+nested more deeply than Python allows, which it does not exceed."""
+
+_UID: Final = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([0-9A-Za-z-]{1,64})"')
+_UID_WITHIN: Final = 1024
+"""Where the API server writes the UID: it is the first field of the request."""
 
 
 class ReviewError(ValueError):
     """A request body is no AdmissionReview that can be answered."""
+
+
+class RefusedReviewError(ReviewError):
+    """A request can be answered, but something in it exceeds a bound of `json_text`.
+
+    Attributes:
+        uid: Of the request.
+    """
+
+    def __init__(self, uid: str, message: str) -> None:
+        super().__init__(message)
+        self.uid = uid
 
 
 class GroupVersionResource(Struct, frozen=True):
@@ -139,11 +160,17 @@ def decode(body: bytes) -> Request:
     """Return the request of an AdmissionReview.
 
     Raises:
+        RefusedReviewError: The object has what Go's parser lets through, and none of ours does.
         ReviewError: The body is something else.
     """
     try:
         review = _DECODER.decode(body or b"{}")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
+        found, uid = json_text.find_excess(body), _UID.search(body, 0, _UID_WITHIN)
+        if found is not None and uid is not None:
+            field = found.path.removeprefix("request.object.")
+            message = f"object could not be decoded: {field}: {found.why}"
+            raise RefusedReviewError(uid[1].decode(), message) from error
         raise ReviewError(
             f"request could not be decoded: couldn't get version/kind; json parse error: {error}"
         ) from error

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
-from nvdra_api import names
+from nvdra_api import names, texts
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import is_uid
 from nvdra_api.v1beta1 import (
@@ -30,6 +30,10 @@ MAX_WARNINGS: Final = 16
 """The API server cuts all warnings of an answer at 4096 characters."""
 _MAX_SHOWN: Final = 60
 """Characters of a user's text in a warning; the API server cuts each at 256."""
+_MAX_NAME: Final = 253
+"""The longest name of a class in Kubernetes. Comparing longer texts takes quadratic time."""
+_MAX_EXPRESSION: Final = 10 * 1024
+"""The longest expression that the API server allows."""
 
 _KIND_BY_CLASS: Final = {
     "gpu.nvidia.com": GpuConfig.kind,
@@ -142,7 +146,7 @@ def _of_profiles(
     """Yield the MIG profiles that an expression asks for and that no node offers."""
     offered = ", ".join(sorted(known)) or "none"
     for selector in selectors:
-        expression = selector.cel.expression if selector.cel else ""
+        expression = selector.cel.expression[:_MAX_EXPRESSION] if selector.cel else ""
         wanted = [[profile] for profile in _PROFILE.findall(expression)]
         wanted += [_TEXT.findall(each) for each in _ONE_OF_PROFILES.findall(expression)]
         for profiles in wanted:
@@ -156,7 +160,7 @@ def _of_profiles(
 
 def _similar(name: str, known: Set[str]) -> str:
     """Say which of the charts' classes may be meant. Of all classes that could take seconds."""
-    close = difflib.get_close_matches(name, sorted(known & _KIND_BY_CLASS.keys()), n=1)
+    close = difflib.get_close_matches(name[:_MAX_NAME], sorted(known & _KIND_BY_CLASS.keys()), n=1)
     return f'did you mean "{close[0]}"?' if close else "kubectl get deviceclasses lists them"
 
 
@@ -175,7 +179,7 @@ def _unknown_requests(
             if name not in known:
                 yield (
                     f"{path}.config[{index}].requests: there is no request {_shown(name)}, so the "
-                    f"config does not apply to it; requests: {', '.join(known) or 'none'}"
+                    f"config does not apply to it; requests: {_listed(known)}"
                 )
 
 
@@ -267,6 +271,9 @@ def _overridden(path: str, own: Sequence[tuple[int, ConfigEntry]]) -> Iterator[s
             last[key] = index
 
 
+def _listed(requests: Sequence[str]) -> str:
+    return ", ".join(texts.shortened(name, _MAX_SHOWN) for name in requests) or "none"
+
+
 def _shown(text: str) -> str:
-    cut = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-    return f'"{cut}"'
+    return f'"{texts.shortened(text, _MAX_SHOWN)}"'

@@ -1,17 +1,24 @@
 """Verdicts that the reference driver does not have: unchanged objects, causes, warnings."""
 
 import json
+import time
+from http import HTTPStatus
 from typing import Any
 
 import pytest
 from nvdra_api import names
 from nvdra_api.gates import FeatureGates
+from nvdra_testing import extreme_json
 from nvdra_testing.admission import reviews
 from nvdra_webhook.admission import review
+from nvdra_webhook.admission.claim import MAX_ENTRIES
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.admission.decision import LONGEST_KEPT, Examiner
 from nvdra_webhook.admission.review import Verdict
 from nvdra_webhook.admission.warnings import MAX_WARNINGS
+from nvdra_webhook.endpoints import VALIDATE_PATH, Endpoints
+from nvdra_webhook.metrics import WebhookMetrics
+from nvdra_webhook.serving.exchange import HttpRequest
 
 GATES = FeatureGates.parse("MPSSupport=true,TimeSlicingSettings=true")
 HEAD = '"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig"'
@@ -196,7 +203,7 @@ def test_a_config_of_another_kind_that_a_later_one_overrides_is_none_of_these(
 def test_a_claim_of_many_unknown_classes_costs_no_more_than_what_is_shown() -> None:
     """Whoever may create a claim could keep the webhook busy for seconds."""
     classes = frozenset(f"class-{number}.example.com" for number in range(5000))
-    many = [class_request(f"r{number}", f"x{number}" * 40) for number in range(256)]
+    many = [class_request(f"r{number}", f"x{number}" * 40) for number in range(MAX_ENTRIES)]
     verdict = decide(reviews.claim_text([], requests=many), cluster=ClusterNames(classes))
     assert len(verdict.warnings) == MAX_WARNINGS
 
@@ -246,3 +253,68 @@ def test_a_profile_on_no_node_is_explained_by_the_gate_only_if_that_is_off() -> 
 
 def test_nothing_is_said_of_a_cluster_that_is_not_known() -> None:
     assert decide(text(GOOD)).warnings == ()
+
+
+@pytest.mark.parametrize("what", extreme_json.PARAMETERS)
+@pytest.mark.parametrize("resource", [reviews.CLAIMS, reviews.TEMPLATES])
+def test_a_config_beyond_a_bound_is_refused_with_a_sentence(what: str, resource: str) -> None:
+    parameters, says = extreme_json.PARAMETERS[what]
+    answer = asked(
+        reviews.review(text(parameters, resource=resource), resource=resource, uid="u-1")
+    )
+    assert answer["uid"] == "u-1"
+    assert not answer["allowed"]
+    message = answer["status"]["message"]
+    assert "spec.devices.config[0].opaque.parameters" in message
+    assert says in message
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (r'"metadata":{"name":"\ud800"}', "metadata.name: the text has a lone surrogate"),
+        (f'"metadata":{"[" * 5000}{"]" * 5000}', "nested more than 200 levels"),
+        (f'"unknown":{"[" * 5000}{"]" * 5000}', "nested more than 200 levels"),
+        (r'"spec":{"devices":{"requests":[{"name":"\udfff"}]}}', "spec.devices.requests[0].name"),
+    ],
+)
+def test_an_object_beyond_a_bound_is_refused_with_its_field(part: str, says: str) -> None:
+    answer = asked(reviews.review(f"{{{part}}}"))
+    assert not answer["allowed"]
+    assert says in answer["status"]["message"]
+
+
+def test_more_entries_than_the_api_server_allows_are_refused_unread() -> None:
+    """They do not come from the API server, and each pair of them would be compared."""
+    many = [str(number) for number in range(MAX_ENTRIES + 1)]
+    requests = [class_request(name, "gpu.nvidia.com") for name in many]
+    alternatives = [{"name": name, "deviceClassName": "gpu.nvidia.com"} for name in many]
+    selectors = [{"cel": {"expression": "true"}} for _ in many]
+    for claim in (
+        text(*[GOOD for _ in many]),
+        text(GOOD, requests=requests),
+        reviews.claim_text([reviews.entry(GOOD, requests=many)]),
+        text(GOOD, requests=[{"name": "a", "firstAvailable": alternatives}]),
+        text(GOOD, requests=[{"name": "a", "exactly": {"selectors": selectors}}]),
+    ):
+        verdict = decide(claim)
+        assert verdict.status is not None
+        assert f"more than {MAX_ENTRIES}" in verdict.status.message
+
+
+def test_a_long_name_of_a_class_costs_little() -> None:
+    started = time.process_time()
+    wrong = class_request("a", "gpu.nvidia.com" * 200_000)
+    cluster = ClusterNames(frozenset(["gpu.nvidia.com", "mig.nvidia.com"]))
+    verdict = decide(text(GOOD, requests=[wrong]), cluster=cluster)
+    assert verdict.warnings
+    assert all(len(warning) < 1000 for warning in verdict.warnings)
+    assert time.process_time() - started < 2
+
+
+def asked(body: bytes) -> Any:
+    """The response that the HTTPS port gives."""
+    endpoints = Endpoints(GATES, ClusterNames, {}, WebhookMetrics(), time.monotonic)
+    answer = endpoints.respond(HttpRequest("POST", VALIDATE_PATH, "", "application/json", body))
+    assert answer.status is HTTPStatus.OK
+    return json.loads(answer.body)["response"]
