@@ -4,17 +4,16 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import yaml
 from nvdra_api import terminal_text
 
-from nvdra_migrate import migration, report
+from nvdra_migrate import migration, report, values_file
 from nvdra_migrate.__about__ import __version__
+from nvdra_migrate.values_file import STANDARD_INPUT, ValuesFileError
 
 EXIT_COMPLETE, EXIT_INCOMPLETE, EXIT_USAGE = 0, 1, 2
-STANDARD_INPUT: Final = "-"
 
 _ABOUT = """\
 Move an installation of the driver dra-driver-nvidia-gpu to nvdra.
@@ -57,8 +56,8 @@ def run(argv: Sequence[str]) -> int:
     """Run the command, and return its exit status."""
     given = _parser().parse_args(argv)
     try:
-        values = _read(given.file)
-    except (OSError, TypeError, UnicodeError, yaml.YAMLError) as error:
+        values = values_file.read(given.file)
+    except (OSError, ValuesFileError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         name = "standard input" if given.file == STANDARD_INPUT else given.file
         _print_error(f"error: {name}: {' '.join(str(reason).split())}\n")
@@ -82,24 +81,6 @@ def _yaml(values: Mapping[str, Any]) -> str:
     if terminal_text.lines(text) == text:
         return text
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=False)
-
-
-def _read(file: str) -> dict[str, Any]:
-    """Parse a values file.
-
-    Raises:
-        OSError: It cannot be read.
-        TypeError: It holds something else than a map.
-        UnicodeError: It is not UTF-8.
-        yaml.YAMLError: It is not YAML.
-    """
-    text = sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_text()
-    values = yaml.safe_load(text)
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise TypeError(f"a values file is a map, not {type(values).__name__}")
-    return values
 
 
 def _parser() -> argparse.ArgumentParser:

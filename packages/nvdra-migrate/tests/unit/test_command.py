@@ -52,7 +52,32 @@ def test_programs_get_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     ]
 
 
-@pytest.mark.parametrize("text", ["- a list\n", "a: [\n", "\x07"])
+ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{number + 1}: &a{number + 1} [{', '.join([f'*a{number}'] * 10)}]\n" for number in range(9)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a list\n",
+        "a: [\n",
+        "\x07",
+        ALIASES,
+        ALIASES.replace("[*", "{<<: [*").replace("]", "]}").replace("{<<: [x", "[x"),
+        "a: &a [*a]\n",
+        "a: " + "[" * 5000 + "]" * 5000,
+        "a: " + "{b: " * 5000 + "}" * 5000,
+        "a:\n" + "".join(f"{' ' * depth}- \n" for depth in range(200)),
+        "a: " + "9" * 5000,
+        "a: 0x" + "f" * 500_000,
+        "a: 2026-13-45\n",
+        'a: "\\ud800"\n',
+        '"\\udfff": 1\n',
+        "a: !!python/object/apply:os.system [ls]\n",
+        "x" * (2 << 20),
+    ],
+)
 def test_a_file_that_holds_no_values_is_an_error_of_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
