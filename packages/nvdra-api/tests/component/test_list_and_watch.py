@@ -165,3 +165,16 @@ async def test_an_object_that_exceeds_a_bound_takes_no_list_or_watch_from_the_ot
         )
         async with serve_responses(tmp_path, *answers) as port, reflecting(port) as reflector:
             await wait_until(lambda reflector=reflector: names(reflector) == {"a", "b", "c"})
+
+
+async def test_a_list_of_something_else_is_no_list(tmp_path: Path) -> None:
+    lists = ([1], [{"metadata": []}], [{"metadata": {"name": 1}}], {"a": 1}, ["a"])
+    for items in lists:
+        wrong = http_response("200 OK", json.dumps({"metadata": {}, "items": items}))
+        right = (listing(5, obj("a", 1)), watching(("ADDED", {"metadata": {}})))
+        async with (
+            serve_responses(tmp_path, wrong, *right, listing(9, obj("b", 8))) as port,
+            reflecting(port) as reflector,
+        ):
+            await wait_until(lambda reflector=reflector: "is not valid" in reflector.error)
+            await wait_until(lambda reflector=reflector: names(reflector) == {"b"})

@@ -20,7 +20,7 @@ from nvdra_api.meta import JsonObject
 
 from nvdra_runtime.kube import informer_cache
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.errors import DraDisabled, Gone, NotServed
+from nvdra_runtime.kube.errors import DraDisabled, Gone, NotServed, invalid_response
 from nvdra_runtime.kube.informer_cache import WatchResult
 from nvdra_runtime.process import background_tasks, log_records
 from nvdra_runtime.process.backoff import Backoff
@@ -228,10 +228,11 @@ class Informer:
         params = {**self._params, **({"limit": str(self._page_size)} if self._page_size else {})}
         kept: dict[str, JsonObject] = {}
         page = await self._api.get(path, deadline, params)
-        while token := (page.get("metadata") or {}).get("continue"):
-            kept |= self._cache.kept(page)
-            page = await self._api.get(path, deadline, {**params, "continue": token})
-        return self._cache.replace(page, kept)
+        with invalid_response("GET", path):
+            while token := (page.get("metadata") or {}).get("continue"):
+                kept |= self._cache.kept(page)
+                page = await self._api.get(path, deadline, {**params, "continue": token})
+            return self._cache.replace(page, kept)
 
     async def _watch_until_relist(self, path: str) -> None:
         """Watch, and resume where each watch ended, until a list is necessary.

@@ -7,10 +7,12 @@ pool"; docs/reference/api-server.md, "List and watch".
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from nvdra_api import json_text
 from nvdra_api.meta import JsonObject
+
+_TEXTS: Final = ("name", "namespace", "uid", "resourceVersion")
 
 
 class WatchResult(enum.Enum):
@@ -68,7 +70,11 @@ class InformerCache:
         return taken
 
     def kept(self, document: Mapping[str, Any]) -> dict[str, JsonObject]:
-        """What the cache would keep of the objects in a list, by key."""
+        """What the cache would keep of the objects in a list, by key.
+
+        Raises:
+            ValueError: It is no list of objects.
+        """
         found = {object_key(each): self._part_of(each) for each in _items_with_kind(document)}
         return {key: part for key, part in found.items() if part is not None}
 
@@ -105,6 +111,8 @@ class InformerCache:
             return WatchResult.RELIST
         kind, obj = event.get("type"), event.get("object") or {}
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+            return WatchResult.RELIST
+        if not _is_object(obj, has_name=kind != "BOOKMARK"):
             return WatchResult.RELIST
         part = None if kind == "BOOKMARK" else self._part_of(obj)
         changed = part is not None and self._apply(kind, part)
@@ -161,7 +169,17 @@ def _items_with_kind(document: Mapping[str, Any]) -> Iterator[JsonObject]:
     kind = str(document.get("kind") or "").removesuffix("List")
     said = {"apiVersion": document.get("apiVersion"), "kind": kind} if kind else {}
     for each in document.get("items") or ():
+        if not _is_object(each):
+            raise ValueError("an item of the list is not an object with a name")
         yield {**said, **each}
+
+
+def _is_object(value: Any, *, has_name: bool = True) -> bool:
+    """Whether it has metadata of the types that every object has. A bookmark has no name."""
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    if not isinstance(metadata, dict) or (has_name and "name" not in metadata):
+        return False
+    return all(isinstance(metadata.get(name, ""), str) for name in _TEXTS)
 
 
 def object_key(obj: JsonObject) -> str:
