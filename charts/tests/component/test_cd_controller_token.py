@@ -1,4 +1,4 @@
-"""What an API server answers to somebody who has the token of the controller of ComputeDomains.
+"""What an API server answers to a thief of the controller's token.
 
 The account has all rights here: what is refused, an admission policy refuses.
 """
@@ -154,7 +154,7 @@ def test_a_stolen_token_makes_no_other_pod(installed: Installation, attack: str)
     assert_refused(installed.controller.try_create(DAEMONSETS, obj), "daemonsets", words)
 
 
-@pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "another name"])
+@pytest.mark.parametrize("attack", [name for name in ATTACKS if name != "another name"])
 def test_a_stolen_token_changes_no_daemonset_into_another(
     installed: Installation, daemonset: str, attack: str
 ) -> None:
@@ -242,7 +242,7 @@ def test_a_stolen_token_touches_no_template_of_a_tenant(installed: Installation)
 
 @pytest.fixture
 def domain(installed: Installation) -> Iterator[str]:
-    """The path of a tenant's domain, on which somebody else has a finalizer."""
+    """The path of a tenant's domain, on which another controller has a finalizer."""
     body = domain_values.domain_json()
     body["metadata"] = {"name": "ring", "namespace": TENANT, "finalizers": ["a.example.com/b"]}
     made = installed.admin.create(DOMAINS, body)

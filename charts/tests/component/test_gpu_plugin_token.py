@@ -1,4 +1,4 @@
-"""What an API server answers to somebody who has the GPU plugin's token of a node.
+"""What an API server answers to a thief of the GPU plugin's token on a node.
 
 The account has all rights here: what is refused, an admission policy refuses.
 """
@@ -175,7 +175,7 @@ def test_a_stolen_token_makes_no_other_pod(installed: Installation, attack: str)
     assert_refused(installed.plugin.try_create(DEPLOYMENTS, obj), MPS, words)
 
 
-@pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "another name"])
+@pytest.mark.parametrize("attack", [name for name in ATTACKS if name != "another name"])
 def test_a_stolen_token_changes_no_daemon_into_another_pod(
     installed: Installation, daemon: str, attack: str
 ) -> None:

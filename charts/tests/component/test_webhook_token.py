@@ -1,4 +1,4 @@
-"""What an API server answers to somebody who has the token of the webhook.
+"""What an API server answers to a thief of the webhook's token.
 
 The account has all rights here: what is refused, an admission policy refuses.
 """
@@ -50,11 +50,11 @@ def assert_refused(answer: Answer) -> None:
 def test_the_webhook_publishes_its_ca(installed: Installation) -> None:
     stored = installed.admin.send("GET", PATH).body
     hooks = [
-        {"name": each["name"], "clientConfig": {"caBundle": "Y2E="}} for each in stored["webhooks"]
+        {"name": hook["name"], "clientConfig": {"caBundle": "Y2E="}} for hook in stored["webhooks"]
     ]
     answer = installed.webhook.send("PATCH", f"{PATH}?dryRun=All", {"webhooks": hooks}, STRATEGIC)
     assert answer.status == 200, answer
-    assert {each["clientConfig"]["caBundle"] for each in answer.body["webhooks"]} == {"Y2E="}
+    assert {hook["clientConfig"]["caBundle"] for hook in answer.body["webhooks"]} == {"Y2E="}
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -105,7 +105,9 @@ def test_mps_daemons_are_restricted_whether_or_not_the_gate_is_on(render: Render
         render("nvdra-gpu-plugin", {"global": {"featureGates": {"MPSSupport": is_on}}})
         for is_on in (False, True)
     ]
-    off, on = (each["ValidatingAdmissionPolicy"]["nvdra-nvdra-gpu-plugin-mps"] for each in found)
+    off, on = (
+        objects["ValidatingAdmissionPolicy"]["nvdra-nvdra-gpu-plugin-mps"] for objects in found
+    )
     assert off == on
 
 

@@ -206,8 +206,8 @@ def test_every_object_but_the_classes_has_the_full_name(
 ) -> None:
     objects = render(*where(values), release=release)
     classes = objects.pop("DeviceClass")
-    named = {each for kind in objects.values() for each in kind}
-    assert named == {name, f"{name}-claims", f"{name}-mps"}
+    full_names = {full_name for kind in objects.values() for full_name in kind}
+    assert full_names == {name, f"{name}-claims", f"{name}-mps"}
     assert sorted(classes) == ["gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"]
 
 

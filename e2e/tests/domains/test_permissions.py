@@ -254,7 +254,7 @@ def test_the_controllers_own_token_makes_no_pod_and_reads_no_secret(
         assert "may change and delete no daemonsets but those of ComputeDomains" in said
 
 
-def test_a_claim_template_of_a_tenant_stays_whoever_has_the_controllers_token(
+def test_the_controllers_own_token_deletes_no_claim_template_of_a_tenant(
     rack: Cluster, team: Kubectl, tmp_path: Path
 ) -> None:
     team.apply(workloads.template("theirs", workloads.gpus()))

@@ -64,7 +64,7 @@ VALUES: Final = {
         }
     },
 }
-_UUIDS: Final = [GpuUUID(f"GPU-7277883e-ce1e-3b6e-6cc1-6d52e80cdb8{each}") for each in range(2)]
+_UUIDS: Final = [GpuUUID(f"GPU-7277883e-ce1e-3b6e-6cc1-6d52e80cdb8{index}") for index in range(2)]
 _ENFORCED_S: Final = 60.0
 """A policy takes effect a second or two after its creation."""
 _PATHS: Final = {
@@ -105,8 +105,8 @@ class Installation:
         (container,) = self.objects[kind, name]["spec"]["template"]["spec"]["containers"]
         fields = {"POD_NAME": "x", "POD_UID": "u", "NODE_NAME": node, "NAMESPACE": NAMESPACE}
         return {
-            each["name"]: each.get("value", fields.get(each["name"], ""))
-            for each in container["env"]
+            variable["name"]: variable.get("value", fields.get(variable["name"], ""))
+            for variable in container["env"]
         }
 
     def mps_daemon(self, node: str = NODE) -> Json:
@@ -178,7 +178,7 @@ def install(server: ApiServer, helm: str) -> Installation:
         server.create("/api/v1/nodes", {"metadata": {"name": name}})
     objects = _rendered(server, helm)
     for (kind, _), obj in objects.items():
-        for hook in obj.get("webhooks", ()):  # nobody answers them here
+        for hook in obj.get("webhooks", ()):  # no process answers them here
             hook["objectSelector"] = {"matchLabels": {"is-asked-about": "true"}}
         if kind in _PATHS:
             made = admin.create(_PATHS[kind], obj)
@@ -268,8 +268,8 @@ def _rendered(server: ApiServer, helm: str) -> dict[tuple[str, str], Json]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = [each for each in yaml_documents.load_all(done.stdout) if each]
-    return {(each["kind"], each["metadata"]["name"]): each for each in found}
+    found = filter(None, yaml_documents.load_all(done.stdout))
+    return {(obj["kind"], obj["metadata"]["name"]): obj for obj in found}
 
 
 def _grant_everything(server: ApiServer, accounts: tuple[str, ...]) -> None:

@@ -127,7 +127,7 @@ def with_volume(source: Json, path: str = "/mps") -> Change:
     def change(obj: Json) -> None:
         pod_of(obj).setdefault("volumes", []).append({"name": "more", **source})
         mounts = container_of(obj).setdefault("volumeMounts", [])
-        mounts[:] = [each for each in mounts if each["mountPath"] != path]
+        mounts[:] = [mount for mount in mounts if mount["mountPath"] != path]
         mounts.append({"name": "more", "mountPath": path})
 
     return change
@@ -142,7 +142,7 @@ def with_mount(path: str, **fields: Any) -> Change:
 
     def change(obj: Json) -> None:
         mounts = container_of(obj)["volumeMounts"]
-        next(each for each in mounts if each["mountPath"] == path).update(fields)
+        next(mount for mount in mounts if mount["mountPath"] == path).update(fields)
 
     return change
 

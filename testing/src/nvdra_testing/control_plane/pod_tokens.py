@@ -1,4 +1,4 @@
-"""Tokens of pods, as the kubelet gets them, and requests by who has one."""
+"""Tokens of pods, as the kubelet gets them, and requests with one."""
 
 import json
 import urllib.error
@@ -28,7 +28,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class User:
-    """Somebody with a token."""
+    """A user who has a token, and no other credential."""
 
     server: ApiServer
     token: str
