@@ -16,6 +16,10 @@ KUBE ?= 1.36
 T ?=
 PEER ?=
 SOAK ?=
+# Of `make fuzz`: for all targets together. A soak draws new cases, all others draw the same again.
+SECONDS ?= 60
+SEED ?= 1
+TARGET ?=
 # Programs and servers are shared by the tests of a file: a random order tells little and costs time.
 IN_ORDER := -p no:randomly --durations=12 --durations-min=10
 # Tests wait more than they work: on two cores, four files at a time. More would now and then be too slow for a test.
@@ -53,7 +57,7 @@ rack: setup ## a rack of 18 nodes, one ComputeDomain over all of them, what to t
 .PHONY: test
 test: setup ## everything: check, component tests, end to end (root)
 	@setsid nice -n 19 scripts/ahead.sh $(SERVERS) & ahead=$$!; trap "kill -- -$$ahead 2> /dev/null || true" EXIT; \
-	$(MAKE) check component; \
+	$(MAKE) check component fuzz; \
 	wait $$ahead || true; trap - EXIT; \
 	$(MAKE) e2e
 	@echo "✓ all tests passed"
@@ -68,6 +72,11 @@ component: setup ## components against a real API server and the simulated GPU; 
 	@lab binaries $(SERVERS)
 	@$(FRUGAL) pytest $(IN_ORDER) $(AT_ONCE) $(SOAK) $(COMPONENT_TESTS)
 	@$(FRUGAL) pytest $(IN_ORDER) $(SOAK) $(OWN_PROCESS)
+
+.PHONY: fuzz
+fuzz: setup ## generated and mutated bytes for whatever reads those of others, SECONDS=60 together; SEED=, TARGET=name
+	@lab binaries $(SERVERS)
+	@$(FRUGAL) python -m nvdra_testing.fuzzing --seconds=$(SECONDS) $(SEED:%=--seed=%) $(TARGET:%=--target=%)
 
 .PHONY: e2e
 e2e: setup ## end to end on a real cluster (root); T=words selects tests, PEER=archive the reference's image

@@ -41,7 +41,7 @@ class Fault:
 
     match: str
     status: int = 0
-    body: str = ""
+    body: str | bytes = ""
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     closes_connection: bool = False
@@ -76,7 +76,7 @@ class FaultyProxy:
         match: str,
         *,
         status: int = 0,
-        body: str = "",
+        body: str | bytes = "",
         headers: dict[str, str] | None = None,
         delay_s: float = 0.0,
         closes_connection: bool = False,
@@ -132,6 +132,8 @@ class FaultyProxy:
             return web.Response()
         if not fault.status:
             return await self._forward(request)
+        if isinstance(fault.body, bytes):
+            return web.Response(status=fault.status, body=fault.body, headers=fault.headers)
         return web.Response(status=fault.status, text=fault.body, headers=fault.headers)
 
     async def _forward(self, request: web.BaseRequest) -> web.StreamResponse:

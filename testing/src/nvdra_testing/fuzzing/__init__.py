@@ -1,0 +1,1 @@
+"""Generated and mutated bytes for whatever reads those of others: `make fuzz`."""

@@ -1,0 +1,198 @@
+"""Runs targets for a time, and keeps what they have shown."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from nvdra_testing.fuzzing import case_stream
+from nvdra_testing.fuzzing.faults import Fault, Kind, Problem
+from nvdra_testing.fuzzing.target import Program, Target
+from nvdra_testing.fuzzing.verdict import START_CPU_S, Judge
+
+_RECENT: Final = 6
+"""A task beside may end the process some cases later."""
+_ENDING: Final = (Kind.DIED, Kind.HANG, Kind.OTHERS)
+"""After these the program has ended."""
+_SETTLE_S: Final = 3.0
+"""What such a task may need."""
+_SHRINK_SHARE: Final = 0.1
+"""Of the time of a target, for making an input smaller."""
+
+
+class BadSampleError(Exception):
+    """A valid case is not answered well: the target itself is wrong."""
+
+
+@dataclass
+class TargetResult:
+    """What a target has shown."""
+
+    target: str
+    seed: int
+    cases: int = 0
+    seconds: float = 0.0
+    restarts: int = 0
+    faults: list[Fault] = field(default_factory=list)
+
+
+class TargetRun:
+    """One target for a time."""
+
+    def __init__(self, target: Target, seed: int, say: Callable[[str], None]) -> None:
+        self.result = TargetResult(target.name, seed)
+        self._target = target
+        self._say = say
+        self._recent: deque[bytes] = deque(maxlen=_RECENT)
+        self._batch = 0
+        self._began = time.monotonic()
+
+    def run(self, seconds: float, most_faults: int | None = None) -> TargetResult:
+        """Try cases until the time is over, or so many faults are found.
+
+        Raises:
+            BadSampleError: The target does not work.
+        """
+        until = self._began + seconds
+        with ExitStack() as self._stack, Judge().watching() as self._judge:
+            self._program = self._opened()
+
+            def is_over() -> bool:
+                return time.monotonic() > until or len(self.result.faults) == most_faults
+
+            def visit(case: bytes) -> None:
+                if not is_over():
+                    self._try(case, seconds)
+
+            while not is_over():
+                name = f"{self._target.name}-{self.result.seed}-{self._batch}"
+                case_stream.visit_batch(self._target.cases, name, visit)
+                self._batch += 1
+        self.result.seconds = time.monotonic() - self._began
+        return self.result
+
+    def shows(self, fault: Fault) -> bool:
+        """Whether a new process shows a fault again."""
+        with ExitStack() as self._stack, Judge().watching() as self._judge:
+            self._program = self._opened()
+            return self._shows(fault.problem, fault.case)
+
+    def _opened(self) -> Program:
+        program = self._stack.enter_context(self._target.open())
+        for sample in self._target.samples:
+            problem = self._judge.judge(program, sample, START_CPU_S)
+            if problem is not None and problem.kind not in (Kind.MEMORY, Kind.SLOW):  # imports
+                raise BadSampleError(f"{self._target.name}: {sample[:200]!r}: {problem}")
+        return program
+
+    def _reopen(self) -> None:
+        self._stack.close()
+        self.result.restarts += 1
+        self._program = self._opened()
+
+    def _try(self, case: bytes, seconds: float) -> None:
+        self.result.cases += 1
+        problem = self._judge.judge(self._program, case)
+        self._recent.append(case)
+        if problem is None:
+            return
+        known = {fault.problem.signature: fault for fault in self.result.faults}
+        found = known.get(problem.signature)
+        if problem.kind in _ENDING:
+            self._reopen()
+        if found is not None:
+            found.count += 1
+            self._recent.clear()
+            return
+        passed = time.monotonic() - self._began
+        if problem.kind is Kind.DIED:
+            case = self._culprit(problem) or case
+        fault = Fault(self._target.name, self.result.seed, self._batch, passed, problem, case)
+        self.result.faults.append(fault)
+        self._recent.clear()
+        self._say(
+            f"  ✗ {self._target.name} after {passed:.1f} s, case {self.result.cases}: "
+            f"{problem.kind}: {problem.place}"
+        )
+        if problem.kind not in _ENDING:  # each try would take a start of the program
+            fault.case = self._smaller(fault, seconds * _SHRINK_SHARE)
+
+    def _culprit(self, problem: Problem) -> bytes | None:
+        """Which of the last cases ends the process; None if none does alone."""
+        for case in reversed(list(self._recent)):
+            if self._shows(problem, case):
+                return case
+        return None
+
+    def _shows(self, problem: Problem, case: bytes) -> bool:
+        """Whether a case shows the problem. The program runs afterwards."""
+        again = self._judge.judge(self._program, case)
+        if again is None and problem.kind is Kind.DIED:
+            time.sleep(_SETTLE_S)
+            again = self._judge.judge(self._program, self._target.samples[0])
+        if again is not None and again.kind in _ENDING:
+            self._reopen()
+        return again is not None and again.signature == problem.signature
+
+    def _smaller(self, fault: Fault, seconds: float) -> bytes:
+        """The smallest input that is found in a time and shows the fault."""
+        until, case = time.monotonic() + seconds, fault.case
+        size = len(case) // 2
+        while size and time.monotonic() < until:
+            for start in range(0, len(case), size):
+                candidate = case[:start] + case[start + size :]
+                if time.monotonic() > until:
+                    break
+                if candidate and self._shows(fault.problem, candidate):
+                    case = candidate
+                    break
+            else:
+                size //= 2
+            size = min(size, len(case) // 2)
+        return case
+
+
+def run(
+    targets: Sequence[Target],
+    seed: int,
+    seconds: float,
+    directory: Path,
+    say: Callable[[str], None] = print,
+) -> list[TargetResult]:
+    """Run targets one after the other; together they take about so many seconds.
+
+    Raises:
+        BadSampleError: A target does not work.
+    """
+    results: list[TargetResult] = []
+    until = time.monotonic() + seconds
+    for index, target in enumerate(targets):
+        share = target.weight / sum(each.weight for each in targets[index:])
+        result = TargetRun(target, seed, say).run(max(1.0, (until - time.monotonic()) * share))
+        results.append(result)
+        for number, fault in enumerate(result.faults, 1):
+            fault.write(directory, number)
+        say(
+            f"  {target.name}: {result.cases} cases in {result.seconds:.0f} s, "
+            f"{len(result.faults) or 'no'} faults"
+        )
+    return results
+
+
+def table(results: Sequence[TargetResult]) -> Iterator[str]:
+    """The lines of a table of what was run, and of what was found."""
+    yield f"{'target':24} {'cases':>8} {'seconds':>8} {'seed':>8} {'restarts':>8} {'faults':>6}"
+    for each in results:
+        yield (
+            f"{each.target:24} {each.cases:8} {each.seconds:8.0f} {each.seed:8} {each.restarts:8} "
+            f"{len(each.faults):6}"
+        )
+    for each in results:
+        for fault in each.faults:
+            yield (
+                f"✗ {each.target}: {fault.problem.kind} ({fault.count} times, first after "
+                f"{fault.seconds:.1f} s): {fault.problem.place}"
+            )

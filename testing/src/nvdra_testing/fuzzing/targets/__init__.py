@@ -1,0 +1,1 @@
+"""The targets, one module for each program or kind of file."""

@@ -1,0 +1,56 @@
+"""The values file that `nvdra-migrate` reads."""
+
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+from nvdra_migrate import command
+from nvdra_migrate.reference_values import REFERENCE_VALUES
+
+from nvdra_testing.fuzzing import documents, function_target
+
+
+def _defaults() -> dict[str, Any]:
+    """Every value of the reference's chart, with its default."""
+    values: dict[str, Any] = {}
+    for path, known in REFERENCE_VALUES.items():
+        *parents, name = path.split(".")
+        place = values
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[name] = known.default
+    return values
+
+
+def migrated_values(case: bytes) -> None:
+    """The command, with each form of its output."""
+    path = Path("values.yaml")
+    path.write_bytes(case)
+    for flags in (("--json",), ("--all",)):
+        output, errors = StringIO(), StringIO()
+        with redirect_stdout(output), redirect_stderr(errors):
+            code = command.run(["values", *flags, str(path)])
+        assert code in (0, 1, 2)
+        output.getvalue().encode()
+        errors.getvalue().encode(errors=sys.stderr.errors or "strict")
+
+
+_VALUES: Final = _defaults()
+_SMALL: Final = {
+    "gpuResourcesEnabledOverride": True,
+    "featureGates": {"MPSSupport": True},
+    "logVerbosity": "6",
+    "webhook": {"enabled": True, "replicas": 2},
+    "kubeletPlugin": {"containers": {"gpus": {"env": [{"name": "A", "value": "b"}]}}},
+}
+
+TARGETS: Final = (
+    function_target.target(
+        migrated_values,
+        documents.yaml_texts([_SMALL, _SMALL, _VALUES]),
+        [json.dumps(_VALUES).encode(), json.dumps(_SMALL).encode()],
+    ),
+)
