@@ -4,6 +4,7 @@ Each reading is a process of its own: pynvml keeps the first library it loads.
 """
 
 import json
+import mmap
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 from nvdra_runtime.node.nvml import Nvml, NvmlError, ReturnCode
 from nvdra_sim import incidents
 from nvdra_sim.description import Fault
-from nvdra_sim.state_file import state
+from nvdra_sim.state_file import layout, state
 from nvdra_sim.testing.node_fixtures import installed
 
 PROLOGUE = """
@@ -119,6 +120,26 @@ def test_everything_there_is_to_know_of_a_board_is_read(make_node: Any, profile:
         }
         for gpu in node.description.gpus
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "question"),
+    [("driver_version", "nvml.driver_version"), ("name", "nvml.name, nvml.handle_by_index(0)")],
+)
+def test_a_text_that_is_not_utf8_is_an_error_of_nvml(
+    make_node: Any, field: str, question: str
+) -> None:
+    node = make_node("dgx-a100")
+    with node.state.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        start, kind = layout.REGIONS["description"]
+        described = kind.from_buffer(mapped, start)
+        holder = described if field == "driver_version" else described.gpus[0]
+        setattr(holder, field, b"58\xff\xfe")
+        del holder, described  # else the file stays mapped
+    shown = read(node, f"nvml = load()\nshow(told({question}))\nnvml.close()")
+    assert shown["code"] == ReturnCode.UNKNOWN
+    assert "not UTF-8" in shown["text"]
+    assert shown["device"] == ("" if field == "driver_version" else node.description.gpus[0].uuid)
 
 
 def test_a_node_without_gpus_is_no_error(make_node: Any) -> None:

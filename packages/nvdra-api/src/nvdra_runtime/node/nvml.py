@@ -48,6 +48,7 @@ class ReturnCode(IntEnum):
     LIB_RM_VERSION_MISMATCH = 18
     IN_USE = 19
     INSUFFICIENT_RESOURCES = 23
+    UNKNOWN = 999
 
 
 class NvmlError(Exception):
@@ -329,7 +330,8 @@ class Nvml:
             is_observed: False for a call that waits by design.
 
         Raises:
-            NvmlError: It fails. pynvml's own error, which cannot be compared, is translated.
+            NvmlError: It fails, or returns a text that is none. pynvml's own error, which cannot be
+                compared, is translated.
         """
         started = time.monotonic()
         failure: NvmlError | None = None
@@ -337,6 +339,9 @@ class Nvml:
             result = getattr(self._pynvml, function)(*arguments)
         except self._pynvml.NVMLError as error:
             failure = NvmlError(int(error.value), function, device, str(error))
+        except UnicodeDecodeError as error:  # of a library that has overwritten its memory
+            text = f"it returned a text that is not UTF-8: {error.object!r}"
+            failure = NvmlError(ReturnCode.UNKNOWN, function, device, text)
         is_answered = failure is None or failure.is_unsupported
         if is_observed:
             self._observe(function, time.monotonic() - started, is_answered)
