@@ -63,9 +63,9 @@ class TargetRun:
             def is_over() -> bool:
                 return time.monotonic() > until or len(self.result.faults) == most_faults
 
-            def visit(case: bytes) -> None:
-                if not is_over():
-                    self._try(case, seconds)
+            def visit(case: bytes) -> bool:
+                self._try(case, seconds)
+                return not is_over()
 
             while not is_over():
                 name = f"{self._target.name}-{self.result.seed}-{self._batch}"

@@ -10,13 +10,19 @@ BATCH = 200
 """Cases of one run of Hypothesis. It remembers them, so many short runs need less memory."""
 
 
-def visit_batch(strategy: SearchStrategy[bytes], seed: str, visit: Callable[[bytes], None]) -> None:
-    """Call `visit` with the cases of a batch, until it raises.
+class _End(BaseException):
+    """Ends a batch. Hypothesis would try a case again that has raised an Exception."""
+
+
+def visit_batch(
+    strategy: SearchStrategy[bytes], seed: str, visit: Callable[[bytes], bool | None]
+) -> None:
+    """Call `visit` with the cases of a batch, until it returns False or raises.
 
     Args:
         strategy: What to draw.
         seed: Names the batch.
-        visit: Gets the cases. Hypothesis does not see what it raises: it would try again.
+        visit: Gets the cases.
     """
     raised: list[Exception] = []
 
@@ -33,11 +39,15 @@ def visit_batch(strategy: SearchStrategy[bytes], seed: str, visit: Callable[[byt
     @hypothesis.given(strategy)
     def batch(case: bytes) -> None:
         try:
-            if not raised:
-                visit(case)
-        except Exception as error:  # noqa: BLE001 - it is raised below
+            goes_on = visit(case)
+        except Exception as error:
             raised.append(error)
+            raise _End from error
+        if goes_on is False:
+            raise _End
 
-    batch()
-    if raised:
-        raise raised[0]
+    try:
+        batch()
+    except _End:
+        if raised:
+            raise raised[0] from None
