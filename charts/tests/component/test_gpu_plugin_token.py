@@ -157,6 +157,14 @@ def test_the_plugin_makes_and_deletes_daemons_of_its_node(
     assert gone.status == 200, gone
 
 
+def test_the_plugin_makes_daemons_whose_programs_run_in_the_drivers_root(
+    installed: Installation,
+) -> None:
+    shm = with_mount("/dev/shm", mountPath="/driver-root/dev/shm")
+    answer = installed.plugin.try_create(DEPLOYMENTS, changed(installed.mps_daemon(), shm))
+    assert answer.status == 201, answer
+
+
 @pytest.mark.parametrize("tag", [":0.0.1", "", f"@sha256:{'a' * 64}", f":0.0.1@sha256:{'a' * 64}"])
 def test_plugins_of_two_releases_make_daemons_while_one_replaces_the_other(
     installed: Installation, tag: str
