@@ -9,6 +9,63 @@ _API: Final = "packages/nvdra-api/src/nvdra_api"
 _UNIT: Final = "packages/nvdra-api/tests/unit"
 _COMPONENT: Final = "packages/nvdra-api/tests/component"
 
+_TASKS: Final = (
+    Mutant(
+        "tasks: a failure ends the process",
+        f"{_RUNTIME}/process/background_tasks.py",
+        "            if name in ENDS_PROCESS:\n                raise\n",
+        "            raise\n",
+        "An object of a tenant restarts a component for as long as it exists.",
+        (f"{_UNIT}/process/test_background_tasks.py",),
+    ),
+    Mutant(
+        "tasks: a lost lease is repeated",
+        f"{_RUNTIME}/process/background_tasks.py",
+        "            if name in ENDS_PROCESS:\n                raise\n",
+        "",
+        "Two controllers lead, or two plugins prepare claims on one node.",
+        (f"{_UNIT}/process/test_background_tasks.py",),
+    ),
+    Mutant(
+        "tasks: a library's cancellation ends a task in silence",
+        f"{_RUNTIME}/process/background_tasks.py",
+        "            if _is_cancelled():\n                raise\n",
+        "            raise\n",
+        "What the task does is never done again, and nothing says so.",
+        (f"{_UNIT}/process/test_background_tasks.py",),
+    ),
+    Mutant(
+        "workqueue: a key that fails unexpectedly counts as done",
+        f"{_RUNTIME}/kube/workqueue.py",
+        "        if contained.error is not None:\n            return self._count_failure(known)\n",
+        "",
+        "A domain stays as it is after a bug until something changes.",
+        (f"{_UNIT}/kube/test_workqueue.py",),
+    ),
+    Mutant(
+        "events: an Event that cannot be written is tried for ever",
+        f"{_RUNTIME}/kube/event_recorder.py",
+        "would fail again, before all others\n                    self._aggregator.discard(key)\n",
+        "would fail again, before all others\n",
+        "A tenant's text keeps all other Events of the node from being written.",
+        component=(
+            f"{_COMPONENT}/test_poisoned_objects.py"
+            "::test_an_event_that_cannot_be_written_is_dropped_and_others_are_written",
+        ),
+    ),
+    Mutant(
+        "informer: who missed a change by a failure never gets it",
+        f"{_RUNTIME}/kube/informer.py",
+        "            await self._wake_waiters(_REPEATED)\n",
+        "            pass\n",
+        "What has changed while a watch failed is not acted on.",
+        component=(
+            f"{_COMPONENT}/test_poisoned_objects.py"
+            "::test_who_misses_a_change_by_a_failure_gets_it_when_the_informer_runs_again",
+        ),
+    ),
+)
+
 _KUBE: Final = (
     Mutant(
         "lease: a conflict counts as won",
@@ -627,4 +684,4 @@ _TYPES: Final = (
     ),
 )
 
-MUTANTS: Final = (*_KUBE, *_STATE, *_CLAIMS, *_TYPES)
+MUTANTS: Final = (*_TASKS, *_KUBE, *_STATE, *_CLAIMS, *_TYPES)
