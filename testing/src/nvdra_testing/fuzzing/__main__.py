@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     print(f"▸ fuzz: {len(targets)} targets, {given.seconds:.0f} s, seed {seed}", flush=True)
     results = campaign.run(targets, seed, given.seconds, DIRECTORY, _say)
     print("\n".join(campaign.table(results)))
-    count = sum(len(each.faults) for each in results)
+    count = sum(len(each.faults) + bool(each.failure) for each in results)
     print(f"✗ {count} faults, see {DIRECTORY}" if count else "✓ no faults")
     return 1 if count else 0
 

@@ -19,6 +19,8 @@ _ENDING: Final = (Kind.DIED, Kind.HANG, Kind.OTHERS)
 """After these the program has ended."""
 _SETTLE_S: Final = 3.0
 """What such a task may need."""
+_LEAST_SHARE: Final = 0.5
+"""Of the time of a target, for cases, however long its program took to start."""
 _SHRINK_SHARE: Final = 0.1
 """Of the time of a target, for making an input smaller."""
 
@@ -29,13 +31,18 @@ class BadSampleError(Exception):
 
 @dataclass
 class TargetResult:
-    """What a target has shown."""
+    """What a target has shown.
+
+    Attributes:
+        failure: Why it could not be tried to the end; empty if it could.
+    """
 
     target: str
     seed: int
     cases: int = 0
     seconds: float = 0.0
     restarts: int = 0
+    failure: str = ""
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -51,28 +58,29 @@ class TargetRun:
         self._began = time.monotonic()
 
     def run(self, seconds: float, most_faults: int | None = None) -> TargetResult:
-        """Try cases until the time is over, or so many faults are found.
-
-        Raises:
-            BadSampleError: The target does not work.
-        """
-        until = self._began + seconds
+        """Try cases until the time is over, or so many faults are found."""
         with ExitStack() as self._stack, Judge().watching() as self._judge:
-            self._program = self._opened()
-
-            def is_over() -> bool:
-                return time.monotonic() > until or len(self.result.faults) == most_faults
-
-            def visit(case: bytes) -> bool:
-                self._try(case, seconds)
-                return not is_over()
-
-            while not is_over():
-                name = f"{self._target.name}-{self.result.seed}-{self._batch}"
-                case_stream.visit_batch(self._target.cases, name, visit)
-                self._batch += 1
+            try:
+                self._program = self._opened()
+                until = max(self._began + seconds, time.monotonic() + seconds * _LEAST_SHARE)
+                self._try_until(until, seconds, most_faults)
+            except BadSampleError as error:
+                self.result.failure = str(error)
         self.result.seconds = time.monotonic() - self._began
         return self.result
+
+    def _try_until(self, until: float, seconds: float, most_faults: int | None) -> None:
+        def is_over() -> bool:
+            return time.monotonic() > until or len(self.result.faults) == most_faults
+
+        def visit(case: bytes) -> bool:
+            self._try(case, seconds)
+            return not is_over()
+
+        while not is_over():
+            name = f"{self._target.name}-{self.result.seed}-{self._batch}"
+            case_stream.visit_batch(self._target.cases, name, visit)
+            self._batch += 1
 
     def shows(self, fault: Fault) -> bool:
         """Whether a new process shows a fault again."""
@@ -162,11 +170,7 @@ def run(
     directory: Path,
     say: Callable[[str], None] = print,
 ) -> list[TargetResult]:
-    """Run targets one after the other; together they take about so many seconds.
-
-    Raises:
-        BadSampleError: A target does not work.
-    """
+    """Run targets one after the other; together they take about so many seconds."""
     results: list[TargetResult] = []
     until = time.monotonic() + seconds
     for index, target in enumerate(targets):
@@ -191,6 +195,8 @@ def table(results: Sequence[TargetResult]) -> Iterator[str]:
             f"{len(each.faults):6}"
         )
     for each in results:
+        if each.failure:
+            yield f"✗ {each.target} does not work: {each.failure}"
         for fault in each.faults:
             yield (
                 f"✗ {each.target}: {fault.problem.kind} ({fault.count} times, first after "
