@@ -1,7 +1,7 @@
 """What was carried and what not: a table for people, JSON for programs. Pure."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nvdra_migrate.migration import Migration
@@ -75,7 +75,7 @@ def _summary(migration: Migration, *, shows_all: bool) -> str:
 def document(migration: Migration) -> dict[str, Any]:
     """The same for programs: `values` and `outcomes`."""
     return {
-        "values": migration.values,
+        "values": _plain(migration.values),
         "complete": migration.is_complete,
         "outcomes": [
             {
@@ -88,3 +88,12 @@ def document(migration: Migration) -> dict[str, Any]:
             for each in migration.outcomes
         ],
     }
+
+
+def _plain(value: Any) -> Any:
+    """The value with texts in place of what YAML has and JSON does not, such as dates."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | None) else str(value)

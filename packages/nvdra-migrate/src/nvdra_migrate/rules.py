@@ -228,7 +228,7 @@ def environment(place: str, own: Set[str], moved: Mapping[str, Rule] | None = No
             own_path = f"{path}[{at_index if name is None else name}]"
             if isinstance(name, str) and name in rules and "value" in each:
                 outcomes += rules[name](own_path, each["value"], values)
-            elif name in own:
+            elif isinstance(name, str) and name in own:
                 outcomes.append(
                     not_carried(
                         own_path,

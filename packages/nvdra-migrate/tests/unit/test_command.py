@@ -90,6 +90,26 @@ def test_a_file_that_holds_no_values_is_an_error_of_one_line(
     assert err.count("\n") == 1
 
 
+def test_what_json_does_not_have_is_a_text_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old.yaml"
+    old.write_text("resourceApiVersion: 2026-01-01\nselector: {2026-01-02: {x}}\n")
+    assert run(["values", "--json", str(old)]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["values"] == {"global": {"resourceApiVersion": "2026-01-01"}}
+
+
+def test_a_variable_whose_name_is_no_text_is_carried_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old.yaml"
+    old.write_text("kubeletPlugin: {containers: {gpus: {env: [{name: [a]}, {name: {b: c}}]}}}\n")
+    assert run(["values", str(old)]) == 0
+    place = yaml.safe_load(capsys.readouterr().out)["nvdra-gpu-plugin"]["kubeletPlugin"]
+    assert place == {"containers": {"gpus": {"env": [{"name": ["a"]}, {"name": {"b": "c"}}]}}}
+
+
 def test_a_missing_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["values", str(tmp_path / "x")]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path / 'x'}: No such file or directory\n"
