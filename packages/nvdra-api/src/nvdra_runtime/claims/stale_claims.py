@@ -11,6 +11,7 @@ differs".
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Generic
 
 from nvdra_api.errors import DriverError, PermanentError, Reason
@@ -83,7 +84,7 @@ class StaleClaimCleanup(Generic[RecordT]):
             while True:
                 uid = await self._wait_queue.blocking_claims.get()
                 if uid not in self._checking:
-                    tasks.start_once("stale claims", self._check(uid), uid)
+                    tasks.start_once("stale claims", partial(self._check, uid), uid)
 
     async def _claims_unknown_to_kubelet(self) -> list[ClaimUID]:
         """The prepared claims that the kubelet's record does not name; none if it is unreadable."""

@@ -109,7 +109,9 @@ class _Acceptor(Generic[C]):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             client = self._make()
             self._not_begun[client] = accepted
-            client.handshake = self._handshakes.start_once("handshake", self._connect(client))
+            client.handshake = self._handshakes.start_once(
+                "handshake", partial(self._connect, client)
+            )
             client.handshake.add_done_callback(partial(self._end, client))
             self._connections.add(client)
 

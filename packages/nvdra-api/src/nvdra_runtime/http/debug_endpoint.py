@@ -5,7 +5,6 @@ It is served on the loopback only, because traces name other tenants' claims (do
 Source: docs/reference/tracing.md, "Spans", "Logs".
 """
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from types import MappingProxyType

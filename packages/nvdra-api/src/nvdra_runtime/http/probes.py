@@ -11,7 +11,6 @@ from aiohttp.typedefs import Handler
 from nvdra_api import terminal_text
 
 from nvdra_runtime.http import responses
-
 from nvdra_runtime.process.task_failures import TaskFailures
 
 

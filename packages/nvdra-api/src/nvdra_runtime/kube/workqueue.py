@@ -10,6 +10,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from nvdra_api.errors import DriverError
@@ -120,7 +121,9 @@ class WorkQueue(Generic[K]):
     def _start_task(self, key: K, known: _KeyState) -> None:
         """Start the key's task, which ends when the key is up to date."""
         if self._group is not None:
-            known.task = self._group.start_once("workqueue", self._process(key, known), key)
+            known.task = self._group.start_once(
+                "workqueue", partial(self._process, key, known), key
+            )
 
     async def _process(self, key: K, known: _KeyState) -> None:
         try:

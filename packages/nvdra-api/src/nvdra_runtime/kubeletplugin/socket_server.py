@@ -11,6 +11,7 @@ import errno
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -157,4 +158,4 @@ async def run_restore_loop(server: SocketServer, interval_s: float, grace_s: flo
             await asyncio.sleep(interval_s)
             former = await server.restore()
             if former is not None:
-                tasks.start_once("former socket", former.stop(grace_s))
+                tasks.start_once("former socket", partial(former.stop, grace_s))

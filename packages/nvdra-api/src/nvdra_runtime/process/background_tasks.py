@@ -81,14 +81,12 @@ class BackgroundTasks:
         """
         return self._start(_repeat(name, run), name, of)
 
-    def start_once(
-        self, name: str, work: Coroutine[Any, Any, None], of: str = ""
-    ) -> asyncio.Task[None]:
+    def start_once(self, name: str, run: Run, of: str = "") -> asyncio.Task[None]:
         """Start a task for one object, which is not repeated: the caller's loop comes back to it.
 
-        Its failure is logged and counted.
+        Its failure is logged and counted. `run` is not called if the task is cancelled before.
         """
-        return self._start(_run_once(name, work), name, of)
+        return self._start(_run_once(name, run), name, of)
 
     def _start(
         self, work: Coroutine[Any, Any, None], name: str, of: str = ""
@@ -182,10 +180,10 @@ async def _repeat(name: str, run: Run) -> None:
         await _back_off(delay_s)
 
 
-async def _run_once(name: str, work: Coroutine[Any, Any, None]) -> None:
+async def _run_once(name: str, run: Run) -> None:
     _NAME.set(name)
     try:
-        await work
+        await run()
     except Exception as error:  # noqa: BLE001 - noted, and the others go on
         task_failures.note(name, "A task for one object has failed unexpectedly", error)
 

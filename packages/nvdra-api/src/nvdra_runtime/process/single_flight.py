@@ -7,6 +7,7 @@ continues, and the next call for the same key waits for the same operation.
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -145,7 +146,7 @@ class SingleFlight(Generic[K]):
             queue.append(operation)
             return operation
         self._queues[key] = deque((operation,))
-        task = self._background.start_once(kind, self._run_queue(key), key)
+        task = self._background.start_once(kind, partial(self._run_queue, key), key)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return operation

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 from nvdra_api.errors import Reason, RetryableError
@@ -137,12 +138,23 @@ async def test_work_for_one_object_that_fails_is_counted_and_not_repeated() -> N
         done.set()
 
     async with BackgroundTasks() as tasks:
-        failed = tasks.start_once("stale claims", check("poisoned"), "poisoned")
-        tasks.start_once("stale claims", check("other"), "other")
+        failed = tasks.start_once("stale claims", partial(check, "poisoned"), "poisoned")
+        tasks.start_once("stale claims", partial(check, "other"), "other")
         await asyncio.wait([failed])
         await done.wait()
         assert failed.get_name() == "stale claims poisoned"
     assert counted.tasks == ["stale claims"]
+
+
+async def test_work_that_is_cancelled_before_it_begins_is_not_called() -> None:
+    calls: list[str] = []
+
+    async def check() -> None:
+        calls.append("checked")
+
+    async with BackgroundTasks() as tasks:
+        tasks.start_once("stale claims", check).cancel()
+    assert not calls
 
 
 async def test_several_tasks_run_until_all_have_returned_or_one_is_cancelled() -> None:

@@ -204,7 +204,9 @@ class StepRecovery:
         async with BackgroundTasks() as tasks:
             while True:
                 starting = await self._starting.get()
-                tasks.start_once("mps daemons", self._wait_for_daemons(starting), starting.uid)
+                tasks.start_once(
+                    "mps daemons", partial(self._wait_for_daemons, starting), starting.uid
+                )
 
     async def _wait_for_daemons(self, starting: DaemonStartingError) -> None:
         """Wait for a claim's daemons without a lock, and do what is to be done after them."""

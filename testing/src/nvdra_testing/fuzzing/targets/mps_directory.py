@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 from nvdra_api.ids import ClaimUID
 from nvdra_gpu_plugin.devices import mps_layout
-from nvdra_gpu_plugin.mps import daemon_files
-from nvdra_gpu_plugin.mps.daemon_command import Daemon, DaemonError, Supervisor
+from nvdra_gpu_plugin.mps import daemon_command, daemon_files
+from nvdra_gpu_plugin.mps.daemon_command import DaemonError
 
 from nvdra_testing.fuzzing import documents, function_target
 
@@ -121,19 +121,8 @@ def mps_directory(case: bytes) -> None:
                 daemon_files.steps_of(plugin_dir, _CLAIM)
             with suppress(OSError):
                 found.forbid()
-            daemon = Daemon(
-                Path("/nowhere"),
-                root,
-                root / mps_layout.PIPE,
-                root / mps_layout.LOG,
-                Path("ready").absolute(),
-                "r",
-                is_multi_user=False,
-                thread_percentage=None,
-                memory_limits=(),
-            )
             with suppress(OSError, DaemonError):
-                Supervisor(daemon, {})._last_words()
+                daemon_command._remove_leftovers(root / mps_layout.PIPE)
             with suppress(OSError):
                 found.remove()
     finally:
