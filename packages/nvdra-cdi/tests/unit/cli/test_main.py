@@ -439,7 +439,7 @@ def test_the_schema_is_printed_for_editors(command: Command) -> None:
 
 
 def test_the_version_is_the_packages(command: Command) -> None:
-    assert command("--version")[1] == "nvdra-cdi 0.1.0\n"
+    assert command("--version")[1] == f"nvdra-cdi {__version__}\n"
 
 
 def test_a_reader_that_leaves_early_is_no_error_to_show(specs: Path) -> None:

@@ -32,7 +32,6 @@ _OURS: Final = tuple(
         mps_layout.READY,
         mps_layout.STEP,
         mps_layout.LOCK,
-        f"{mps_layout.LOG}/control.log",
     )
 )
 _KINDS: Final = ("directory", "file", "link", "fifo", "socket", "many")
@@ -106,7 +105,7 @@ def _make_entry(kind: str, path: bytes, content: bytes) -> None:
 
 
 def mps_directory(case: bytes) -> None:
-    """What the plugin and the daemon's command do with a directory that clients have filled."""
+    """What the plugin does with a directory that clients have filled."""
     plugin_dir = Path("plugin").absolute()
     root = plugin_dir / mps_layout.FOLDER / f"{_CLAIM}-abc12"
     if plugin_dir.exists():  # of a case in which the process was ended
@@ -124,7 +123,8 @@ def mps_directory(case: bytes) -> None:
             with suppress(OSError, DaemonError):
                 daemon_command._remove_leftovers(root / mps_layout.PIPE)
             with suppress(OSError):
-                found.remove()
+                while not found.remove():
+                    pass
     finally:
         if plugin_dir.exists():
             subprocess.run(["rm", "-rf", str(plugin_dir)], check=True)
