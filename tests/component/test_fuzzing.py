@@ -22,7 +22,7 @@ from nvdra_testing.fuzzing.target import Target
 
 SEED = 1
 LONG_ENOUGH_S = 60
-KINDS = {
+KINDS: dict[Callable[[bytes], None], set[Kind]] = {
     planted.computes_what_a_text_says: {Kind.HANG, Kind.SLOW},
     planted.recurses: {Kind.UNEXPECTED},
     planted.encodes_what_it_has_read: {Kind.UNEXPECTED},
