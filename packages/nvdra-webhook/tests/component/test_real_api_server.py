@@ -337,7 +337,13 @@ async def test_an_authority_is_replaced_while_claims_are_created(server: ApiServ
     async with (
         kube.connect(KubeSettings(str(server.kubeconfig))) as api,
         https.serve(
-            "127.0.0.1", port, tls.context, endpoints.respond, Limits(1 << 20), lambda: None
+            "127.0.0.1",
+            port,
+            tls.context,
+            endpoints.respond,
+            Limits(1 << 20),
+            on_failure=lambda: None,
+            on_dropped=metrics.process.connection_dropped,
         ),
     ):
         pairs = ManagedKeyPairs(api, PLACES, tls, lambda: now, lambda: None)
