@@ -18,17 +18,6 @@ _RELEASE_STATE: Final = f"{_UNIT}/nvml_release/test_release_state.py"
 
 MUTANTS: Final = (
     Mutant(
-        "mps: a directory that cannot be deleted keeps others from it",
-        "packages/nvdra-gpu-plugin/src/nvdra_gpu_plugin/mps/deployment_collector.py",
-        "            return await self._collect(directory, daemons)\n        return True\n",
-        "            pass\n        return await self._collect(directory, daemons)\n",
-        "What one client leaves in its directory keeps the daemons of all claims that ended.",
-        component=(
-            f"{_COMPONENT}/test_left_over_mps_directories.py"
-            "::test_a_directory_that_is_nested_deeply_ends_nothing_and_delays_no_other",
-        ),
-    ),
-    Mutant(
         "plan: any admin access lifts the doubt",
         f"{_PLUGIN}/claims/plan.py",
         "all(device.is_admin for device in record.devices)",

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from nvdra_cdi import codec, files, json_schema, transforms
+from nvdra_cdi.__about__ import __version__
 from nvdra_cdi.cli import arguments
 from nvdra_cdi.cli.main import main
 from nvdra_cdi.model import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec
