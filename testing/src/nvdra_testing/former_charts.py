@@ -8,7 +8,7 @@ from nvdra_testing.charts import COMPONENTS, UMBRELLA
 
 
 class FormerState(NamedTuple):
-    """A commit whose charts somebody may have installed.
+    """A commit whose charts may be installed.
 
     Attributes:
         name: For instance `0.1.0`.

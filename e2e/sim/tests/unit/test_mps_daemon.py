@@ -121,7 +121,7 @@ def test_a_daemon_needs_its_pipe_directory_and_says_that_it_has_no_logs(
 
 
 def test_a_daemon_follows_links_in_its_pipe_directory(mps: Mps, node: SimulatedNode) -> None:
-    """Which is why nobody else may write there."""
+    """This is why no other user may write there."""
     daemon = mps.directories(node)
     daemon.pipes.mkdir()
     target, made = daemon.pipes.parent / "target", daemon.pipes.parent / "made"

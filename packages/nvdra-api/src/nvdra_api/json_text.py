@@ -1,7 +1,7 @@
 r"""The parser of all JSON that others write, and the bounds that it has.
 
-A user writes claims, templates and annotations, a container writes files, and whoever reaches a
-port sends bodies. The API server keeps opaque parameters byte for byte, so an answer of it can hold
+A user writes claims, templates and annotations, a container writes files, and a pod that
+reaches a port sends bodies. The API server keeps opaque parameters byte for byte, so an answer of it can hold
 what no parser of ours should meet: a million brackets, `"\ud800"`, a number of a million digits.
 Nothing is computed from a text before it has passed `parse`, `parse_objects` or `check`.
 

@@ -1,4 +1,4 @@
-"""Text that a terminal shows as it is, whoever wrote parts of it. Standard library only.
+"""Text that a terminal shows as it is, also where others wrote parts of it. Standard library only.
 
 A tenant's text in an error can hold sequences that rename a window, move the cursor or reverse what
 follows. Every text that a command, a page or a log writes passes here, at the place that writes it.

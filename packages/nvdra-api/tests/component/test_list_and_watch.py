@@ -152,7 +152,7 @@ async def test_what_moved_is_told_before_anybody_is_woken(tmp_path: Path) -> Non
 async def test_an_object_that_exceeds_a_bound_takes_no_list_or_watch_from_the_others(
     tmp_path: Path,
 ) -> None:
-    """Whoever may create an object with our label could stop who lists it."""
+    """A user who may create an object with our label could stop its readers."""
     deep = "[" * 5000 + "]" * 5000
     good = json.dumps(obj("a", 1))
     for extreme in (deep, r'"\ud800"', "9" * 5000, "1e999"):

@@ -1,6 +1,6 @@
 """NVIDIA's own MPS control daemon, which runs without a GPU, in the place of the simulated one.
 
-What the command `mps-daemon` needs of it, what the simulator says of it, and what somebody can do
+What the command `mps-daemon` needs of it, what the simulator says of it, and what an attacker can do
 to it who reaches its pipe directory.
 """
 
@@ -52,7 +52,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 
 class Program:
-    """The control program with directories of its own, as anybody starts it."""
+    """The control program with directories of its own, as an administrator starts it."""
 
     def __init__(self, root: Path, directory: Path) -> None:
         self.program = root / CONTROL
@@ -244,7 +244,7 @@ def test_another_user_reaches_the_socket_of_clients_over_a_read_only_mount(
 def test_links_that_come_before_the_program_starts_lead_it_to_no_file_of_the_node(
     daemon: Daemon,
 ) -> None:
-    """Somebody who can write in the directory, as a client of earlier versions could."""
+    """A process that can write in the directory, as a client of earlier versions could."""
     if not mounts.restrict_pipe(daemon.pipe):
         pytest.skip("the kernel is older than 5.10")
     shadow, preload = daemon.place / "shadow", daemon.place / "ld.so.preload"

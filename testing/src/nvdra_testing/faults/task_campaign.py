@@ -18,7 +18,7 @@ _SETTLED_S: Final = 1.0
 
 
 def unsupervised(tasks: Sequence[RunningTask]) -> list[str]:
-    """The tasks of ours whose failure would reach the main function, or nobody.
+    """The tasks of ours whose failure would reach the main function, or be lost.
 
     A task that another one than the main function starts fails in that one.
     """

@@ -19,7 +19,7 @@ from nvdra_testing.fuzzing.watched_process import Usage
 MAX_CPU_S: Final = 1.0
 """Processor time of the program for one case, what it does beside included."""
 HANG_CPU_S: Final = 3.0
-"""After so much processor time without an answer nobody waits any longer."""
+"""After so much processor time without an answer its clients have given up."""
 START_CPU_S: Final = 60.0
 """As HANG_CPU_S, for the first cases of a program, which may still be at its start."""
 HARD_STOP_S: Final = 30.0

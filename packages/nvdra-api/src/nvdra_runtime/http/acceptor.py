@@ -1,6 +1,6 @@
 """Accepts the connections of an address, each of which counts from its first packet on.
 
-asyncio's own servers show a connection to nobody before its TLS handshake is done, and write a
+asyncio's own servers do not show a connection before its TLS handshake is done, and write a
 stack trace for each that they cannot accept.
 """
 

@@ -63,7 +63,7 @@ def routes(
 
 
 def refuse_other_hosts(host: str | None) -> Middleware:
-    """Refuse requests that a browser was brought to send by a name of somebody else's.
+    """Refuse requests that a browser sends because a foreign name resolves to the loopback.
 
     A page can let its own name resolve to the loopback, and then reads what is served there.
     kubectl port-forward, curl and our own commands say localhost or a loopback address.

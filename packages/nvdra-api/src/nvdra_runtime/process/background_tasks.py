@@ -167,7 +167,7 @@ async def _repeat(name: str, run: Run) -> None:
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
-            cause: BaseException = error  # a library's: nobody has cancelled this task
+            cause: BaseException = error  # a library's: this task was not cancelled
         except Exception as error:
             if name in ENDS_PROCESS:
                 raise

@@ -99,7 +99,7 @@ async def test_a_failure_that_cannot_be_printed_is_counted_all_the_same() -> Non
     assert counted.tasks == ["events"]
 
 
-async def test_a_cancellation_that_nobody_asked_for_does_not_end_a_task() -> None:
+async def test_a_cancellation_that_was_not_requested_does_not_end_a_task() -> None:
     counted, is_repeated = Counted(), asyncio.Event()
     run = failing([asyncio.CancelledError()], is_repeated)  # as grpc.aio raises for a lost server
     async with background_tasks.running(peer_health=run):

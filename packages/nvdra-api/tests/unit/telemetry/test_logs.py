@@ -158,7 +158,7 @@ def test_a_tenants_text_neither_controls_a_terminal_nor_begins_a_line(
 ) -> None:
     _, stream = configured(0, format_)
     hostile = "\x1b[31m\x9b2J\u202e\ud800\tx\nE0101 ready"
-    LOG.warning(f"Refused {hostile}", reason=hostile)  # noqa: G004 - a text of somebody else's
+    LOG.warning(f"Refused {hostile}", reason=hostile)  # noqa: G004 - a foreign text
     (line,) = stream.getvalue().splitlines()
     assert line.isprintable()
     if format_ is LogFormat.JSON:

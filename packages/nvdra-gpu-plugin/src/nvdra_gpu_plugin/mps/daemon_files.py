@@ -115,7 +115,7 @@ class DaemonDirectory:
         return isinstance(said, dict) and said.get("run") == run and self.is_locked
 
     def unmount(self) -> None:
-        """Unmount what is in memory. Whoever still uses it keeps it.
+        """Unmount what is in memory. A process that still uses it keeps it.
 
         Raises:
             OSError: Something is still mounted.

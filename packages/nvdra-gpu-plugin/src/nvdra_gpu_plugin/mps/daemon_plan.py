@@ -26,7 +26,7 @@ _MULTI_USER_SINCE: Final = (7, 0)
 _MIG_DEVICES: Final = 7
 """How many a GPU has at most."""
 _SMALLEST_SHM_KIB: Final = 65536
-"""What container runtimes give a container that nobody has configured."""
+"""What container runtimes give a container by default."""
 
 
 def mps_config(entry: ConfiguredResult) -> MpsConfig | None:

@@ -1,6 +1,6 @@
 """The file systems in memory of an MPS control daemon. These calls block.
 
-`pipe` has its limits because whoever shares the daemon must not fill the node's disk by it, and
+`pipe` has its limits because the clients of a daemon must not fill the node's disk by it, and
 follows no symbolic link because NVIDIA's daemon, which runs as root in the node's root directory,
 opens its files there by their names. `shm` belongs to the clients.
 Source: docs/decisions/gpu-plugin.md, "What may a client of MPS do to its directories?".
@@ -63,7 +63,7 @@ def restrict_pipe(path: Path) -> bool:
 
 
 def unmount(path: Path) -> None:
-    """Unmount what is mounted at a path. Whoever still uses it keeps it.
+    """Unmount what is mounted at a path. A process that still uses it keeps it.
 
     Raises:
         OSError: It is still mounted.

@@ -1,4 +1,4 @@
-"""What a client can do to the directories of its daemon is bounded, and hurts nobody else."""
+"""What a client can do to the directories of its daemon is bounded, and harms no other claim."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a claim is told of its daemon's files."""
+"""The failure of a claim whose daemon's files cannot be used."""
 
 from pathlib import Path
 

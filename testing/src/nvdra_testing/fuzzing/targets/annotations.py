@@ -30,7 +30,7 @@ def daemon_annotation(case: bytes) -> None:
 
 
 def domain_annotation(case: bytes) -> None:
-    """The settings of a domain, which whoever may write the domain may write."""
+    """The settings of a domain, which each user who may write the domain may write."""
     text = case.decode(errors="surrogatepass") if _is_text(case) else ""
     found = domain_settings.from_annotations({names.DOMAIN_SETTINGS_ANNOTATION: text})
     if found is not None:
