@@ -33,7 +33,7 @@ _SENT: Final = {SILENT: b"", IDLE: b"", HALF: _HEAD + b"a" * _HALF_BYTES, BEGUN:
 _NICENESS: Final = 5
 _AT_ONCE: Final = 100
 _BETWEEN_S: Final = 0.1
-"""Together at most 1,000 connections a second, so that no client is pushed out within milliseconds."""
+"""Together at most 1,000 connections a second, so that no client goes within milliseconds."""
 
 
 class Crowd(NamedTuple):

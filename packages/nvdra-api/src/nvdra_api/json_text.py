@@ -1,9 +1,10 @@
 r"""The parser of all JSON that others write, and the bounds that it has.
 
 A user writes claims, templates and annotations, a container writes files, and a pod that
-reaches a port sends bodies. The API server keeps opaque parameters byte for byte, so an answer of it can hold
-what no parser of ours should meet: a million brackets, `"\ud800"`, a number of a million digits.
-Nothing is computed from a text before it has passed `parse`, `parse_objects` or `check`.
+reaches a port sends bodies. The API server keeps opaque parameters byte for byte, so an answer of
+it can hold what no parser of ours should meet: a million brackets, `"\ud800"`, a number of a
+million digits. Nothing is computed from a text before it has passed `parse`, `parse_objects` or
+`check`.
 
 pydantic's parser does the work. It needs none of Python's stack and its time grows with the length
 only. Where it refuses a text, `_Scanner` finds the field and what exceeds which bound.

@@ -3,6 +3,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from nvdra_api.meta import JsonObject
@@ -47,6 +48,14 @@ async def reflecting(
 
 def names(reflector: Informer) -> set[str]:
     return set(reflector.snapshot())
+
+
+def has_names(reflector: Informer, expected: set[str]) -> bool:
+    return names(reflector) == expected
+
+
+def says_not_valid(reflector: Informer) -> bool:
+    return "is not valid" in reflector.error
 
 
 async def test_a_watch_resumes_where_the_last_one_ended(tmp_path: Path) -> None:
@@ -164,17 +173,16 @@ async def test_an_object_that_exceeds_a_bound_takes_no_list_or_watch_from_the_ot
             http_response("200 OK", f'{{"type":"ADDED","object":{watched}}}\n'),
         )
         async with serve_responses(tmp_path, *answers) as port, reflecting(port) as reflector:
-            await wait_until(lambda reflector=reflector: names(reflector) == {"a", "b", "c"})
+            await wait_until(partial(has_names, reflector, {"a", "b", "c"}))
 
 
 async def test_a_list_of_something_else_is_no_list(tmp_path: Path) -> None:
-    lists = ([1], [{"metadata": []}], [{"metadata": {"name": 1}}], {"a": 1}, ["a"])
-    for items in lists:
-        wrong = http_response("200 OK", json.dumps({"metadata": {}, "items": items}))
+    for items in ("[1]", '[{"metadata":[]}]', '[{"metadata":{"name":1}}]', '{"a":1}', '["a"]'):
+        wrong = http_response("200 OK", f'{{"metadata":{{}},"items":{items}}}')
         right = (listing(5, obj("a", 1)), watching(("ADDED", {"metadata": {}})))
         async with (
             serve_responses(tmp_path, wrong, *right, listing(9, obj("b", 8))) as port,
             reflecting(port) as reflector,
         ):
-            await wait_until(lambda reflector=reflector: "is not valid" in reflector.error)
-            await wait_until(lambda reflector=reflector: names(reflector) == {"b"})
+            await wait_until(partial(says_not_valid, reflector))
+            await wait_until(partial(has_names, reflector, {"b"}))

@@ -28,7 +28,7 @@ class Poison(str):
 
     __slots__ = ()
 
-    def encode(self, *_: str) -> bytes:  # type: ignore[override]
+    def encode(self, *_: str) -> bytes:
         raise RecursionError("poisoned")
 
 

@@ -1,7 +1,7 @@
 """NVIDIA's own MPS control daemon, which runs without a GPU, in the place of the simulated one.
 
-What the command `mps-daemon` needs of it, what the simulator says of it, and what an attacker can do
-to it who reaches its pipe directory.
+What the command `mps-daemon` needs of it, what the simulator says of it, and what an
+attacker can do to it who reaches its pipe directory.
 """
 
 import os

@@ -228,8 +228,13 @@ def test_a_line_that_is_no_event_leads_to_a_new_list() -> None:
     for line in (b"", b"[]", b"1", b"null", b"[" * 100_000, b'"\\ud800"', b"\xff", b"9" * 10_000):
         assert listed(5, obj("a", 1)).apply_watch_line(line) is WatchResult.RELIST
     for kind in ("ADDED", "DELETED", "BOOKMARK"):
-        for each in ([], 1, {"metadata": []}, {"metadata": {"name": "a", "resourceVersion": 7}}):
-            line = json.dumps({"type": kind, "object": each}).encode()
+        for wrong in (
+            "[]",
+            "1",
+            '{"metadata":[]}',
+            '{"metadata":{"name":"a","resourceVersion":7}}',
+        ):
+            line = f'{{"type":"{kind}","object":{wrong}}}'.encode()
             assert listed(5, obj("a", 1)).apply_watch_line(line) is WatchResult.RELIST
 
 

@@ -12,20 +12,19 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from nvdra_runtime.node import open_file_lock
 from nvdra_runtime.process import output
 
 from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.mps import mounts
+from nvdra_gpu_plugin.mps.daemon_output import DaemonOutput
 
 _CONTROL: Final = "nvidia-cuda-mps-control"
 _INTERVAL_S: Final = 0.25
@@ -34,10 +33,6 @@ _ANSWER_TIMEOUT_S: Final = 10.0
 _START_TIMEOUT_S: Final = 20.0
 _END_TIMEOUT_S: Final = 3.0
 """For each of `quit`, SIGTERM and SIGKILL. Together they take less than the grace of a pod."""
-_OUTPUT_TIMEOUT_S: Final = 1.0
-"""For the last lines of a daemon that has ended. Its servers may still hold its output open."""
-_LINE_BYTES: Final = 4096
-"""What the kernel writes to a pipe as a whole."""
 _MAX_LEFT: Final = 64
 """What a killed daemon can have left in its pipe directory, which has so many inodes."""
 _PERMISSION: Final = "the plugin allows this daemon to run"
@@ -124,7 +119,7 @@ class Supervisor:
         self._daemon = daemon
         self._environment = daemon.environment(environ)
         self._is_ending = False
-        self._output = _Output(None)
+        self._output = DaemonOutput(None)
 
     def end(self) -> None:
         """Have `run` end the daemon and return. May be called from a signal's handler."""
@@ -174,7 +169,7 @@ class Supervisor:
     def _run(self, lock: int) -> None:
         self._unready()
         self._restrict_pipe()
-        _remove_leftovers(self._daemon.pipe_directory)
+        remove_leftovers(self._daemon.pipe_directory)
         arguments = [_CONTROL, "-f", *(("-M",) if self._daemon.is_multi_user else ())]
         try:
             process = subprocess.Popen(
@@ -188,7 +183,7 @@ class Supervisor:
             )
         except OSError as error:
             raise DaemonError(f"{_CONTROL} cannot be started: {error}") from error
-        self._output = _Output(process.stdout)
+        self._output = DaemonOutput(process.stdout)
         try:
             if self._wait_answering(process):
                 self._configure()
@@ -331,30 +326,7 @@ class Supervisor:
                     return
 
 
-class _Output:
-    """Passes on what the daemon and its servers say, and keeps the last line.
-
-    In the foreground NVIDIA's daemon writes no log file.
-    """
-
-    def __init__(self, stream: IO[bytes] | None) -> None:
-        self._last = b""
-        self._thread = threading.Thread(target=self._pass_on, args=(stream,), daemon=True)
-        self._thread.start()
-
-    def last_line(self) -> str:
-        """The last line of a daemon that has ended."""
-        self._thread.join(_OUTPUT_TIMEOUT_S)
-        return self._last.decode(errors="replace").strip() or "it has said nothing"
-
-    def _pass_on(self, stream: IO[bytes] | None) -> None:
-        while stream and (line := stream.readline(_LINE_BYTES)):
-            self._last = line if line.strip() else self._last
-            with suppress(OSError):  # the daemon goes on although nothing reads the log
-                os.write(sys.stderr.fileno(), line)
-
-
-def _remove_leftovers(pipe_directory: Path) -> None:
+def remove_leftovers(pipe_directory: Path) -> None:
     """Remove what a daemon that was killed has left.
 
     Raises:

@@ -121,7 +121,7 @@ def mps_directory(case: bytes) -> None:
             with suppress(OSError):
                 found.forbid()
             with suppress(OSError, DaemonError):
-                daemon_command._remove_leftovers(root / mps_layout.PIPE)
+                daemon_command.remove_leftovers(root / mps_layout.PIPE)
             with suppress(OSError):
                 while not found.remove():
                     pass
