@@ -35,6 +35,17 @@ KEPT_OUT = {
     "kubeletPlugin.containers.gpus.securityContext.readOnlyRootFilesystem",
     "kubeletPlugin.containers.computeDomains.securityContext.readOnlyRootFilesystem",
     "kubeletPlugin.updateStrategy.rollingUpdate.maxSurge",
+    # A reused `resources` has no limit of memory, which can be a choice.
+    "containers.webhook.resources.limits",
+    "containers.webhook.resources.requests",
+    "controller.resources.limits",
+    "controller.resources.requests",
+    "daemon.resources.limits",
+    "daemon.resources.requests",
+    "kubeletPlugin.containers.computeDomains.resources.limits",
+    "kubeletPlugin.containers.computeDomains.resources.requests",
+    "kubeletPlugin.containers.gpus.resources.limits",
+    "kubeletPlugin.containers.gpus.resources.requests",
 }
 """New values without which the objects differ."""
 

@@ -57,6 +57,13 @@ def token(server: ApiServer, account: str, pod: dict[str, Any] | None = None) ->
     return str(server.create(path, {"spec": spec})["status"]["token"])
 
 
+def chart_variables(server: ApiServer) -> dict[str, str]:
+    """The variables of the controller, as the chart sets them."""
+    deployment = server.request("GET", f"/apis/apps/v1/namespaces/{DRIVER}/deployments/{NAME}")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
 def asked(server: ApiServer, token_: str, verb: str, path: str, body: Any = None) -> int:
     """The HTTP status of a request with the token."""
     request = urllib.request.Request(
@@ -83,14 +90,18 @@ async def test_the_controller_works_with_the_charts_permissions(
 ) -> None:
     server = world.server
     kubeconfig = server.write_token_kubeconfig(token(server, NAME), "controller")
-    election = (
+    given = chart_variables(server)
+    flags = (
         "--leader-election-enabled",
         f"--leader-election-lease-lock-namespace={DRIVER}",
         f"--leader-election-lease-lock-name={NAME}",
+        # The admission policy knows the daemons that these describe.
+        f"--image-name={given['IMAGE_NAME']}",
+        f"--log-verbosity-cd-daemon={given['LOG_VERBOSITY_CD_DAEMON']}",
     )
     theirs = {"metadata": {"name": "taken"}, "spec": {"spec": {"devices": {}}}}
     server.create(world.templates_path(world.user_namespace), theirs)
-    with world.run_controller(*election, kubeconfig=kubeconfig) as controller:
+    with world.run_controller(*flags, kubeconfig=kubeconfig, variables=given) as controller:
         world.create_domain()
         world.create_domain("second", template="taken")
         uid = await world.wait_children_ready()

@@ -14,6 +14,8 @@ EXPECTED: Final = frozenset({"OSError", "UnicodeEncodeError"})
 """Some loops expect these of what they await, which is then no unexpected failure."""
 
 _WAIT_S: Final = 60.0
+_ALL_AGAIN_S: Final = 180.0
+"""A child process that has ended several times is started again after a minute, and its tasks."""
 _SETTLED_S: Final = 1.0
 
 
@@ -66,7 +68,7 @@ class Campaign:
 
     def run(self, errors: Collection[str] = tuple(task_faults.ERRORS)) -> set[str]:
         """Throw each of these into each task. Returns the names of the tasks."""
-        names = Counter(_label(task) for task in self.settled() if task.is_repeated)
+        names = self._repeated()
         for error in errors:
             tasks = self.settled()
             assert not unsupervised(tasks)
@@ -74,9 +76,17 @@ class Campaign:
             for task in reversed(tasks):
                 if task.is_repeated and _label(task) not in ENDS_PROCESS:
                     self._throw(task, error)
-            again = Counter(_label(task) for task in self.settled() if task.is_repeated)
-            assert again == names, f"after {error}: {again} and not {names}"
+            self._wait_again(names, error)
         return set(names)
+
+    def _wait_again(self, names: Counter[str], error: str) -> None:
+        """Wait until the same tasks run as before this was thrown."""
+        until = time.monotonic() + _ALL_AGAIN_S
+        while (again := self._repeated()) != names:
+            assert time.monotonic() < until, f"after {error}: {again} and not {names}"
+
+    def _repeated(self) -> Counter[str]:
+        return Counter(_label(task) for task in self.settled() if task.is_repeated)
 
     def _throw(self, task: RunningTask, error: str) -> None:
         before, counted = self._connection.tasks(), self.failures()[_label(task)]
