@@ -36,14 +36,16 @@ class Limits:
         header_s: From the first byte of a request to the end of its headers.
         body_s: From there to the end of its body.
         write_s: How long a client may leave a response unread.
-        idle_s: Between two requests.
+        idle_s: From the TLS handshake to the first request, and between two requests. An API server
+            closes a connection that it has not used for 90 s. It must be the first to do so: it
+            repeats no POST that meets the end of a connection, and the user's request fails.
     """
 
     max_body_bytes: int
     header_s: float = 5.0
     body_s: float = 10.0
     write_s: float = 10.0
-    idle_s: float = 60.0
+    idle_s: float = 120.0
 
 
 class Connection(BoundedConnection):
@@ -80,8 +82,9 @@ class Connection(BoundedConnection):
         self._reset()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The TLS handshake is done."""
+        """The TLS handshake is done. Go's client keeps a connection that it does not need yet."""
         self.transport = cast("asyncio.Transport", transport)
+        self.deadline = self._clock() + self._limits.idle_s
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""

@@ -19,6 +19,8 @@ from nvdra_webhook.serving.exchange import HttpRequest, HttpResponse, Respond
 
 LIMITS = Limits(max_body_bytes=100_000)
 MAX_BYTES = 150_000
+API_SERVER_IDLE_S = 90
+"""`IdleConnTimeout` of its clients, which is that of Go's default transport."""
 
 
 def some_connections() -> Connections[Connection]:
@@ -243,7 +245,14 @@ def test_a_request_that_does_not_arrive_is_answered_after_its_time() -> None:
     assert client.wire.is_closed
 
 
-def test_an_idle_connection_is_kept_for_a_minute_and_then_closed_silently() -> None:
+@pytest.mark.parametrize("requests", [0, 1])
+def test_an_api_server_is_the_first_to_close_an_idle_connection(requests: int) -> None:
+    client = Client()
+    client.send(post(GOOD) * requests)
+    assert client.connection.deadline > API_SERVER_IDLE_S
+
+
+def test_an_idle_connection_is_closed_silently() -> None:
     client = Client()
     client.send(post(GOOD))
     sent = client.wire.sent
