@@ -27,6 +27,8 @@ RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 read at once. By itself the kernel goes up to 6 MiB, which counts as memory of the pod."""
 HANDSHAKE_S: Final = 5.0
 _TLS_END_S: Final = 2.0
+_PAUSE_S: Final = 1.0
+"""After a client could not be accepted, and none could be closed for it."""
 _ACCEPTED_AT_ONCE: Final = 8
 """How many newcomers are accepted before those that are there already have their turn again."""
 
@@ -69,7 +71,7 @@ async def accept(
                     yield name[0], name[1]
                 finally:
                     for listening in sockets:
-                        loop.remove_reader(listening)
+                        acceptor.stop(listening)
                     acceptor.cancel_handshakes()
 
 
@@ -94,6 +96,7 @@ class _Acceptor(Generic[C]):
         )
         self._handshakes = handshakes
         self._not_begun: dict[C, socket.socket] = {}
+        self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
 
     def accept(self, listening: socket.socket) -> None:
         """Accept some of the connections that wait."""
@@ -103,7 +106,8 @@ class _Acceptor(Generic[C]):
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:  # too many open files, or no memory for another
-                self._connections.drop_one(Dropped.OPEN_FILES)
+                if not self._connections.drop_one(Dropped.OPEN_FILES):
+                    self._pause(listening)
                 return
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -114,6 +118,20 @@ class _Acceptor(Generic[C]):
             )
             client.handshake.add_done_callback(partial(self._end, client))
             self._connections.add(client)
+
+    def stop(self, listening: socket.socket) -> None:
+        """Accept no more connections of this address."""
+        asyncio.get_running_loop().remove_reader(listening)
+        if pause := self._pauses.pop(listening, None):
+            pause.cancel()
+
+    def _pause(self, listening: socket.socket) -> None:
+        """Leave clients to the kernel for a moment. The loop would find them again at once."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listening)
+        self._pauses[listening] = loop.call_later(
+            _PAUSE_S, loop.add_reader, listening, self.accept, listening
+        )
 
     def cancel_handshakes(self) -> None:
         """Close those that have not finished theirs."""

@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
+import resource
 import socket
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -160,3 +163,31 @@ async def test_a_newcomer_is_answered_although_many_are_connected(ask: Ask) -> N
             assert (await ask(address, "/healthz")).text == "ok"
             with contextlib.suppress(ConnectionResetError):
                 assert await asyncio.to_thread(many[0].recv, 1) == b""
+
+
+@contextlib.contextmanager
+def no_more_open_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    next_one = os.dup(0)
+    os.close(next_one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_a_client_that_cannot_be_accepted_costs_no_processor_time() -> None:
+    loop = asyncio.get_running_loop()
+    async with listener.listen(LOOPBACK, probes.routes(alive={}, ready={})) as address:
+        host, port = address.split(":")
+        with socket.socket() as client:
+            client.setblocking(False)
+            with no_more_open_files():
+                client.connect_ex((host, int(port)))
+                began = time.process_time()
+                await asyncio.sleep(1)
+                assert time.process_time() - began < 0.1
+            async with asyncio.timeout(20):
+                await loop.sock_sendall(client, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert (await loop.sock_recv(client, 1000)).startswith(b"HTTP/1.1 200")
