@@ -8,6 +8,7 @@ Source: docs/decisions/gpu-plugin.md, "What may a client of MPS do to its direct
 
 import ctypes
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ _SHM_FLAGS: Final = _NOSUID | _NODEV | _NOEXEC | _RELATIME
 _PIPE_FLAGS: Final = _SHM_FLAGS | _NOSYMFOLLOW
 _MNT_DETACH: Final = 2
 _ST_NOSYMFOLLOW: Final = 0x2000
+_LABEL: Final = "security.selinux"
 
 _PIPE_OPTIONS: Final = "size=1m,nr_inodes=64,mode=755"
 """NVIDIA's daemon makes two sockets, a FIFO, a lock and a file with its process."""
@@ -73,8 +75,16 @@ def unmount(path: Path) -> None:
 
 
 def _mount(source: str, path: Path, flags: int, options: str) -> None:
+    label = b""
+    with suppress(OSError):  # there is none, or no SELinux
+        label = os.getxattr(path, _LABEL)
     done = _libc().mount(source.encode(), os.fsencode(path), b"tmpfs", flags, options.encode())
     _check(done, path)
+    if label:
+        # The kubelet labels its plugins' directory for containers, and what is made below inherits
+        # that. A new file system has a label of its own, which containers may not use.
+        with suppress(OSError):  # the node's policy has its own rules
+            os.setxattr(path, _LABEL, label)
 
 
 def _libc() -> Any:

@@ -15,6 +15,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a tmpfs is mounted")
 SHM_KIB = 1024
 DEEP = 3_000
 MIB = 1 << 20
+LABEL = b"system_u:object_r:container_file_t:s0\0"
+"""The kubelet's label of its plugins' directory, which the files below inherit."""
 
 
 @pytest.fixture
@@ -42,6 +44,20 @@ def test_each_directory_of_clients_is_a_file_system_of_its_own(daemon: DaemonDir
     assert shm(daemon).is_mount()
     assert pipe(daemon).stat().st_mode & 0o777 == 0o755
     assert shm(daemon).stat().st_mode & 0o7777 == 0o1777
+
+
+def test_clients_may_use_each_directory_where_selinux_is_enforced(tmp_path: Path) -> None:
+    for name in (mps_layout.PIPE, mps_layout.SHM):
+        (tmp_path / name).mkdir()
+        os.setxattr(tmp_path / name, "security.selinux", LABEL)
+    daemon = DaemonDirectory(tmp_path)
+    try:
+        daemon.allow("run", "{}", SHM_KIB)
+        for path in (pipe(daemon), shm(daemon)):
+            assert path.is_mount()
+            assert os.getxattr(path, "security.selinux") == LABEL
+    finally:
+        daemon.unmount()
 
 
 def fill(file: Path, mebibytes: int) -> None:
