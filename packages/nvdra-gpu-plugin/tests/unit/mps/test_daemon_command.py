@@ -349,8 +349,10 @@ def test_who_can_write_in_the_pipe_directory_cannot_have_the_daemon_open_files_o
     pod.allow()
     pipe, target = pod.directory.path / mps_layout.PIPE, pod.root / "ld.so.preload"
     program = pod.driver_root / "usr/bin/nvidia-cuda-mps-control"
-    links = "".join(f"os.symlink({str(target)!r}, {str(pipe / name)!r})\n" for name in LINKED)
-    program.write_text(f"#!{sys.executable}\nimport os\n{links}{PROGRAM.partition(chr(10))[2]}")
+    links = "; ".join(f"os.symlink({str(target)!r}, {str(pipe / name)!r})" for name in LINKED)
+    # The daemon has the flag. The command runs the program again, beside it, to ask it.
+    head = f"#!{sys.executable}\nimport os, sys\nif '-f' in sys.argv: {links}\n"
+    program.write_text(f"{head}{PROGRAM.partition(chr(10))[2]}")
     process = pod.start()
     assert process.wait(30) == 1
     assert "Too many levels of symbolic links" in pod.output.read_text()
