@@ -20,7 +20,7 @@ DEFAULTS = {
     "IMAGE_NAME": charts.image("nvdra-imex-daemon", CHART),
     "CD_DAEMON_IMAGE_PULL_POLICY": "IfNotPresent",
     "CD_DAEMON_HTTP_ENDPOINT": ":8080",
-    "CD_DAEMON_RESOURCES": '{"limits":{"memory":"1Gi"},"requests":{"memory":"128Mi"}}',
+    "CD_DAEMON_RESOURCES": '{"requests":{"memory":"128Mi"}}',
     "LOG_VERBOSITY_CD_DAEMON": "4",
     "MAX_NODES_PER_IMEX_DOMAIN": "18",
     "IMEX_MODE": "driverManaged",

@@ -1,6 +1,5 @@
 """The objects of an installation and their names."""
 
-import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -344,6 +343,3 @@ def test_every_container_has_a_limit_of_memory(render: Render) -> None:
             assert set(resources) == {"requests", "limits"}, container["name"]
             assert "memory" in resources["requests"]
             assert "memory" in resources["limits"]
-            variables = {each["name"]: each.get("value", "") for each in container["env"]}
-            if "CD_DAEMON_IMAGE" in variables:
-                assert "memory" in json.loads(variables["CD_DAEMON_RESOURCES"])["limits"]
