@@ -168,7 +168,8 @@ class Connection(BoundedConnection):
         elif lower == b"expect":
             self._expects_continue = value.lower() == b"100-continue"
         elif lower == b"content-length":
-            self._announced = int(value) if value.isdigit() else 0
+            # The parser refuses what exceeds 64 bits, and lets any number of zeros through.
+            self._announced = int(value.lstrip(b"0") or b"0") if value.isdigit() else 0
 
     def on_headers_complete(self) -> None:
         """The body begins."""
@@ -184,7 +185,7 @@ class Connection(BoundedConnection):
         if self._received > self._limits.max_body_bytes:
             self._refuse_body()
         elif not self._is_closing:
-            self._body.append(body)
+            self._body += body
 
     def on_message_complete(self) -> None:
         """The request is complete: answer it."""
@@ -193,7 +194,7 @@ class Connection(BoundedConnection):
         method = self._parser.get_method().decode("latin-1")
         keep = self._parser.should_keep_alive() and not self._is_draining
         path, _, query = self._target.decode("latin-1").partition("?")
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        body = bytes(self._body)
         content_type = self._content_type.decode("latin-1")
         self._reset()
         try:
@@ -216,7 +217,8 @@ class Connection(BoundedConnection):
         self._announced = 0
         self._received = 0
         self._header_bytes = 0
-        self._body: list[bytes] = []
+        # Not a list: a client may send a byte at a time, and each object takes fifty.
+        self._body = bytearray()
 
     def _wait_for_request(self) -> None:
         self.is_idle = True

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from typing import Any
 
 import httptools
@@ -309,6 +310,29 @@ def test_bodies_that_are_too_large_together_cost_the_one_that_has_waited_longest
     assert first.connection.held_bytes == 0
     assert not second.wire.sent
     assert not third.wire.sent
+
+
+@pytest.mark.parametrize("size", [1, 2, 16])
+def test_a_body_in_small_chunks_takes_no_more_memory_than_its_bytes(size: int) -> None:
+    client = Client()
+    chunk = b"%x\r\n%s\r\n" % (size, b" " * size)
+    client.send(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    tracemalloc.start()
+    try:
+        client.send(chunk * (LIMITS.max_body_bytes // size))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * LIMITS.max_body_bytes
+
+
+@pytest.mark.parametrize("length", ["0" * 5000, "0" * 5000 + "2"])
+def test_a_length_may_have_any_number_of_zeros(length: str) -> None:
+    client = Client()
+    ((status, _),) = client.send(
+        f"GET / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{{}}".encode()
+    )[:1]
+    assert (status, client.failures) == (404, 0)
 
 
 def test_a_review_is_answered_however_much_waits() -> None:
