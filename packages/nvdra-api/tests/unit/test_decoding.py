@@ -83,9 +83,9 @@ def test_a_mig_config_has_no_time_slicing_settings() -> None:
     assert refused(text) == 'strict decoding error: unknown field "sharing.timeSlicingConfig"'
 
 
-def test_an_error_names_at_most_a_hundred_fields() -> None:
+def test_an_error_names_at_most_ten_fields() -> None:
     body = "".join(f',"f{number}":1' for number in range(150))
-    assert refused(gpu(body)).count("unknown field") == 100
+    assert refused(gpu(body)).count("unknown field") == 10
 
 
 def test_tolerant_decoding_ignores_unknown_and_duplicate_fields() -> None:

@@ -5,11 +5,13 @@ others have in `exactly`. Other fields are not decoded, so a newer API server ma
 Source: docs/reference/webhook.md, "Evaluation".
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
+from nvdra_api import json_text
 
 from nvdra_webhook.admission import review
 
@@ -97,14 +99,17 @@ class ConfigEntry(Struct, frozen=True):
         """Whether it is for the request, or its alternative, of this name, or for all."""
         return not self.requests or not {name, name.partition("/")[0]}.isdisjoint(self.requests)
 
-    def content(self) -> object:
-        """What it says, however it is written: equal to that of another one that says the same."""
+    def content(self) -> Hashable:
+        """What it says, however it is written: equal to that of another one that says the same.
+
+        As bytes with a hash, since values that are equal up to their end take long to compare.
+        """
         if self.opaque is None:
             return None
-        try:
-            parameters = msgspec.json.decode(self.opaque.parameters)
-        except review.UNDECODABLE:
-            parameters = bytes(self.opaque.parameters)  # its own check says what is wrong
+        parameters = bytes(self.opaque.parameters)
+        if len(parameters) <= json_text.MAX_CONFIG_BYTES:
+            with suppress(*review.UNDECODABLE):  # its own check says what is wrong
+                parameters = _SORTED.encode(msgspec.json.decode(parameters))
         return self.requests, self.opaque.driver, parameters
 
 
@@ -185,6 +190,7 @@ class Claim(Struct, rename="camel", frozen=True):
         return _SPEC.decode(self.spec).devices or Devices()
 
 
+_SORTED: Final = msgspec.json.Encoder(order="sorted")
 _CLAIM: Final = msgspec.json.Decoder(Claim)
 _SPEC: Final = msgspec.json.Decoder(_Spec)
 _TEMPLATE_SPEC: Final = msgspec.json.Decoder(_TemplateSpec)

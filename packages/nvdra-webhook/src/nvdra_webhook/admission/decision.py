@@ -104,7 +104,7 @@ class Examiner:
         if excess := devices.excess():
             return bad_request(f"object could not be examined: {path}.{excess}")
         stored = (old.devices(kind).config if old else None) or ()
-        before = [entry.content() for entry in stored[:MAX_ENTRIES]]
+        before = {entry.content() for entry in stored[:MAX_ENTRIES]}
         texts: list[str] = []
         causes: list[Cause] = []
         wrong_kinds: list[str] = []

@@ -1,6 +1,7 @@
 """Verdicts that the reference driver does not have: unchanged objects, causes, warnings."""
 
 import json
+import random
 import time
 from http import HTTPStatus
 from typing import Any
@@ -56,6 +57,35 @@ def test_of_a_changed_spec_only_what_is_new_is_examined() -> None:
     assert changed.status is not None
     assert changed.status.message.startswith("1 configs failed to validate: object at spec.devices")
     assert "config[1]" in changed.status.message
+
+
+def long_lists(last: int) -> str:
+    lists = ",".join([f"{'[' * 50}{']' * 50}"] * 1_180)
+    return text(*(f"[{lists},{last + each}]" for each in range(MAX_ENTRIES)))
+
+
+def similar_fields() -> str:
+    letters = "defaultPerDevicePinnedMemoryLimitdefaultActiveThreadPercentage"
+    shuffled = random.Random(1)
+    configs = []
+    for _ in range(MAX_ENTRIES):
+        made = ("".join(shuffled.sample(letters, len(letters))) for _ in range(100))
+        fields = ",".join(f'"{each}":0' for each in made)
+        configs.append(f'{{{HEAD},"sharing":{{"mpsConfig":{{{fields}}}}}}}')
+    return text(*configs)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [(long_lists(1000), long_lists(2000)), (similar_fields(), None)],
+    ids=["configs that differ at their end", "fields that resemble known ones"],
+)
+def test_the_costliest_objects_keep_others_waiting_for_less_than_a_second(
+    new: str, old: str | None
+) -> None:
+    started = time.process_time()
+    assert not decide(new, old).is_allowed
+    assert time.process_time() - started < 0.8
 
 
 def test_a_subresource_is_admitted() -> None:
