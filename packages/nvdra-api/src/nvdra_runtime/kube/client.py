@@ -31,6 +31,7 @@ from nvdra_runtime.kube.connection import YAML_CONTENT_TYPE, Connection, KubeSet
 from nvdra_runtime.kube.errors import (
     MAX_ERROR_BYTES,
     TLS_ERRORS,
+    AnswerTooLong,
     DraDisabled,
     NotFound,
     NotServed,
@@ -389,7 +390,7 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
 
 
 def _too_long(verb: str, path: str, max_bytes: int) -> RetryableError:
-    return RetryableError(
+    return AnswerTooLong(
         Reason.API_UNAVAILABLE,
         f"{verb} {path}: the answer has more than {max_bytes} bytes",
         "check whether a proxy answers for the API server",

@@ -8,6 +8,7 @@
     ├── Gone (retryable)         410: the resourceVersion is too old; list again
     ├── Overloaded (retryable)   429, and 503 with Retry-After: not before `retry_after_s`
     ├── DraDisabled (retryable)  the cluster serves no version of resource.k8s.io that we support
+    ├── AnswerTooLong (retryable) it has more bytes than are read
     ├── Refused (retryable)      400, 403: a right is missing, or an admission webhook refuses
     └── RetryableError           401, 5xx, no connection, no answer in time
 
@@ -78,6 +79,10 @@ class Overloaded(RetryableError):
             Reason.API_UNAVAILABLE, message, "the API server is overloaded; it is retried"
         )
         self.retry_after_s = retry_after_s
+
+
+class AnswerTooLong(RetryableError):
+    """The answer has more bytes than are read; of a list, the caller may ask for fewer objects."""
 
 
 class Refused(RetryableError):

@@ -20,7 +20,13 @@ from nvdra_api.meta import JsonObject
 
 from nvdra_runtime.kube import informer_cache
 from nvdra_runtime.kube.client import Client
-from nvdra_runtime.kube.errors import DraDisabled, Gone, NotServed, invalid_response
+from nvdra_runtime.kube.errors import (
+    AnswerTooLong,
+    DraDisabled,
+    Gone,
+    NotServed,
+    invalid_response,
+)
 from nvdra_runtime.kube.informer_cache import WatchResult
 from nvdra_runtime.process import background_tasks, log_records
 from nvdra_runtime.process.backoff import Backoff
@@ -43,6 +49,11 @@ _BACKOFF_RESET_CEILINGS = 2.0
 _BACKOFF_RESET_S = 10.0
 """A copy that was up to date for so many of the longest delays, and for so long, begins with the
 first one again. A watch that hangs before it fails takes less."""
+
+_PAGE_SIZE: Final = 500
+_SMALLER: Final = 10
+"""How many objects to list at once, and how many times fewer, where an answer would be too long:
+whoever may create objects of 1.5 MB keeps nothing of others from being listed."""
 
 _REPEATED: Final = "listing and watching has failed unexpectedly, and is begun again"
 
@@ -225,14 +236,25 @@ class Informer:
 
     async def _list_pages(self, path: str, deadline: float) -> bool:
         """List page by page, so that the whole objects are never there at once."""
-        params = {**self._params, **({"limit": str(self._page_size)} if self._page_size else {})}
         kept: dict[str, JsonObject] = {}
-        page = await self._api.get(path, deadline, params)
+        page = await self._page(path, deadline, {})
         with invalid_response("GET", path):
             while token := (page.get("metadata") or {}).get("continue"):
                 kept |= self._cache.kept(page)
-                page = await self._api.get(path, deadline, {**params, "continue": token})
+                page = await self._page(path, deadline, {"continue": token})
             return self._cache.replace(page, kept)
+
+    async def _page(self, path: str, deadline: float, more: Mapping[str, str]) -> JsonObject:
+        """One page: a smaller one where objects are so long that an answer cannot have as many."""
+        size = self._page_size
+        while True:
+            limit = {"limit": str(size)} if size else {}
+            try:
+                return await self._api.get(path, deadline, {**self._params, **limit, **more})
+            except AnswerTooLong:
+                if size == 1:
+                    raise
+                size = max(1, (size or _PAGE_SIZE) // _SMALLER)
 
     async def _watch_until_relist(self, path: str) -> None:
         """Watch, and resume where each watch ended, until a list is necessary.

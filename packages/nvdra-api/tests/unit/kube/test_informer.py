@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from nvdra_api.errors import Reason
 from nvdra_api.meta import JsonObject
+from nvdra_runtime.kube.errors import AnswerTooLong
 from nvdra_runtime.kube.informer import PROMPT_BACKOFF, Informer, fixed_path
 from nvdra_testing import virtual_time
 from nvdra_testing.faults import recorded_api
@@ -163,6 +165,25 @@ def test_a_large_collection_is_listed_in_pages() -> None:
         assert {each["labelSelector"] for each in asked} == {"a"}
 
     watched(answers, main, page_size=2)
+
+
+@pytest.mark.parametrize("page_size", [None, 250])
+def test_objects_that_are_too_long_together_are_listed_in_smaller_pages(
+    page_size: int | None,
+) -> None:
+    def answer(request: Request) -> Answer:
+        if request.line != GET:
+            return OPEN
+        if int(request.params.get("limit", "1000")) > 9:
+            raise AnswerTooLong(Reason.API_UNAVAILABLE, "the answer is too long")
+        token = "" if "continue" in request.params else "rest"
+        found = [obj("b", 2)] if "continue" in request.params else [obj("a", 1)]
+        return 200, {"metadata": {"resourceVersion": "5", "continue": token}, "items": found}
+
+    async def main(api: RecordedApi, informer: Informer) -> None:
+        await names_are(informer, "a", "b")
+
+    watched(answer, main, page_size=page_size)
 
 
 def test_after_a_pause_all_that_has_changed_is_read_once() -> None:
