@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, TextIO
 
-from nvdra_api import terminal_text
+from nvdra_api import terminal_text, texts
 
 from nvdra_runtime.process.log_records import FIELDS_ATTRIBUTE, Logger, logger
 from nvdra_runtime.telemetry import keys
@@ -34,6 +34,11 @@ __all__ = [
 
 MAX_VERBOSITY: Final = 9
 """Higher values are reduced to this one: at level 10 other libraries log whole requests."""
+
+MAX_TEXT: Final = 8192
+"""The longest text in a record: whoever sends a name of megabytes writes none in the log. A message
+for all 32 configs of a claim may have some KiB."""
+_MAX_STACK: Final = 32_768
 
 _OWN_LOGGERS_PREFIX: Final = "nvdra_"
 _STANDARD_ATTRIBUTES: Final = frozenset(
@@ -116,7 +121,8 @@ class JsonFormatter(logging.Formatter):
         if record.levelno < logging.INFO:
             fixed["v"] = logging.INFO - record.levelno
         if record.exc_info:
-            fixed["stack"] = self.formatException(record.exc_info)
+            stack = self.formatException(record.exc_info)
+            fixed["stack"] = texts.shortened(stack, _MAX_STACK)
         # `fixed` comes first for the order in the line, and last so that no field can replace it.
         return terminal_text.line(_encode({**fixed, **_span_fields(), **_fields(record), **fixed}))
 
@@ -132,7 +138,8 @@ class TextFormatter(logging.Formatter):
         line = " ".join([head, *(f"{key}={_encode(value)}" for key, value in fields.items())])
         line = terminal_text.line(line)
         if record.exc_info:
-            line = f"{line}\n{terminal_text.lines(self.formatException(record.exc_info))}"
+            stack = texts.shortened(self.formatException(record.exc_info), _MAX_STACK)
+            line = f"{line}\n{terminal_text.lines(stack)}"
         return line
 
 
@@ -151,9 +158,13 @@ def _level(record: logging.LogRecord) -> str:
 def _fields(record: logging.LogRecord) -> Mapping[str, object]:
     """The fields of a record: those of our `Logger`, or those of `extra`."""
     fields: Mapping[str, object] | None = getattr(record, FIELDS_ATTRIBUTE, None)
-    if fields is not None:
-        return fields
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
+    if fields is None:
+        given = vars(record).items()
+        fields = {key: value for key, value in given if key not in _STANDARD_ATTRIBUTES}
+    return {
+        key: texts.shortened(value, MAX_TEXT) if isinstance(value, str) else value
+        for key, value in fields.items()
+    }
 
 
 def _span_fields() -> dict[str, object]:

@@ -52,6 +52,15 @@ def test_text_is_klogs_header_a_sentence_and_quoted_facts(configured: Configured
     assert rest == ('Cannot reach the API server server="https://\\"x\\"" tries=3 since=null\n')
 
 
+@pytest.mark.parametrize("format_", LogFormat)
+def test_a_text_of_others_has_a_bound(configured: Configured, format_: LogFormat) -> None:
+    _, stream = configured(0, format_)
+    long = "\u0085" * 1_000_000
+    LOG.info("Answered", name=long)
+    LOG.failure("Failed", ValueError(long))
+    assert len(stream.getvalue()) < 6 * (logs.MAX_TEXT + 33_000) + 2_000
+
+
 def test_a_record_inside_a_step_names_the_span_and_the_claim(
     configured: Configured, telemetry: Telemetry, ref: ClaimRef
 ) -> None:
