@@ -32,6 +32,7 @@ MAX_DEPTH: Final = 64
 
 _NUMBER: Final = re.compile("[-+]?[0-9][0-9a-zA-Z_.:]*")
 """How the numbers of YAML 1.1 look, in all their bases."""
+_NUMBER_TAGS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is 10 times faster
 
 
@@ -119,7 +120,10 @@ def _check_size(events: Iterator[Event]) -> None:
 def _check_scalar(scalar: ScalarEvent) -> None:
     if texts.encodable(scalar.value) != scalar.value:
         raise ValuesFileError("a text has a lone surrogate, which is no character")
-    if not scalar.style and len(scalar.value) > MAX_DIGITS and _NUMBER.fullmatch(scalar.value):
+    is_number = scalar.tag in _NUMBER_TAGS or (
+        not scalar.style and _NUMBER.fullmatch(scalar.value) is not None
+    )
+    if is_number and len(scalar.value) > MAX_DIGITS:
         raise ValuesFileError(f"a number has more than {MAX_DIGITS} digits")
 
 
