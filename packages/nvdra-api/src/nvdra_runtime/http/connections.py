@@ -46,6 +46,7 @@ class BoundedConnection(asyncio.Protocol, abc.ABC):
         since: When it was accepted, or its request began, or its last request was answered.
         deadline: When it ends by itself.
         is_idle: Whether no byte of a request has arrived.
+        is_known: Whether a request of it has been answered.
         held_bytes: Bytes of its request that wait for the rest. `Connections.hold` sets it.
         handshake: What waits for the end of the TLS handshake.
         transport: From the end of the handshake to the end of the connection.
@@ -55,6 +56,7 @@ class BoundedConnection(asyncio.Protocol, abc.ABC):
         self.since = since
         self.deadline = deadline
         self.is_idle = True
+        self.is_known = False
         self.held_bytes = 0
         self.handshake: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport | None = None
@@ -126,10 +128,16 @@ class Connections(Generic[C]):
         return tuple(self._clients)
 
     def drop_one(self, why: Dropped) -> bool:
-        """Close the connection that has waited longest. False if there is none."""
+        """Close the connection that has waited longest. False if there is none.
+
+        As long as most have never sent a request, it is one of these: a flood of connections does
+        not close those that API servers keep, which would lose the review that is on its way.
+        """
         if not self._clients:
             return False
-        client = min(self._clients, key=_since)
+        unknown = [client for client in self._clients if not client.is_known]
+        are_most = 2 * len(unknown) > len(self._clients)
+        client = min(unknown if are_most else self._clients, key=_since)
         self.discard(client)
         self._count(why)
         client.abort()

@@ -158,6 +158,7 @@ class _HttpConnection(BoundedConnection):
         """A request is answered, and the client may send another."""
         self._begin(_IDLE_S)
         self.is_idle = True
+        self.is_known = True
 
     def _begin(self, seconds: float) -> None:
         self.is_idle = False

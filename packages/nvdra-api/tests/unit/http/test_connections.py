@@ -51,6 +51,25 @@ def test_the_longest_waiting_makes_room_and_not_the_newcomer() -> None:
     assert server.dropped == {("http", "connections"): 2}
 
 
+def test_newcomers_that_send_nothing_do_not_push_out_a_client_that_was_answered() -> None:
+    server = Counted(max_connections=4)
+    (answered,) = server.open(1.0)
+    answered.is_known = True
+    flood = server.open(*(float(at) for at in range(2, 100)))
+    assert answered.end == ""
+    assert [client.end for client in flood[-3:]] == ["", "", ""]
+
+
+def test_clients_that_were_answered_and_send_nothing_more_make_room_for_newcomers() -> None:
+    server = Counted(max_connections=4)
+    kept = server.open(1.0, 2.0, 3.0, 4.0)
+    for client in kept:
+        client.is_known = True
+    newcomers = server.open(5.0, 6.0)
+    assert [client.end for client in kept] == ["aborted", "aborted", "", ""]
+    assert [client.end for client in newcomers] == ["", ""]
+
+
 def test_a_client_that_begins_a_request_waits_from_then_on() -> None:
     server = Counted()
     first, second, _ = server.open(1.0, 2.0, 3.0)

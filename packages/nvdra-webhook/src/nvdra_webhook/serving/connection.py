@@ -257,6 +257,7 @@ class Connection(BoundedConnection):
         for name, value in response.headers:
             head += f"{name}: {value}\r\n"
         head += "\r\n" if keep else "Connection: close\r\n\r\n"
+        self.is_known = True
         self._write(head.encode("latin-1") + response.body if with_body else head.encode())
         if not keep:
             self._close()
