@@ -25,6 +25,8 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 
 _INTERNAL: Final = "internal error; the log of the webhook has its cause"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_PART_BYTES: Final = 16 * 1024
+"""Parts of a body are kept together up to this, without the room that a longer one would take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ class Connection(BoundedConnection):
         if self._received > self._limits.max_body_bytes:
             self._refuse_body()
         elif not self._is_closing:
-            self._body += body
+            self._add(body)
 
     def on_message_complete(self) -> None:
         """The request is complete: answer it."""
@@ -194,7 +196,7 @@ class Connection(BoundedConnection):
         method = self._parser.get_method().decode("latin-1")
         keep = self._parser.should_keep_alive() and not self._is_draining
         path, _, query = self._target.decode("latin-1").partition("?")
-        body = bytes(self._body)
+        body = b"".join(self._body)
         content_type = self._content_type.decode("latin-1")
         self._reset()
         try:
@@ -205,6 +207,16 @@ class Connection(BoundedConnection):
         self._send(response, keep=keep, with_body=method != "HEAD")
         if keep and not self._is_paused:
             self._wait_for_request()
+
+    def _add(self, body: bytes) -> None:
+        """Keep a part of the body: a small one with the last, as an object takes fifty bytes."""
+        last = self._body[-1] if self._body else None
+        if last is None or len(last) + len(body) > _PART_BYTES:
+            self._body.append(body)
+        elif isinstance(last, bytearray):
+            last += body
+        else:
+            self._body[-1] = bytearray(last + body)
 
     def _fail(self, error: Exception) -> None:
         LOG.failure("Could not answer a request", error)
@@ -217,8 +229,7 @@ class Connection(BoundedConnection):
         self._announced = 0
         self._received = 0
         self._header_bytes = 0
-        # Not a list: a client may send a byte at a time, and each object takes fifty.
-        self._body = bytearray()
+        self._body: list[bytes | bytearray] = []
 
     def _wait_for_request(self) -> None:
         self.is_idle = True
