@@ -430,16 +430,42 @@ async def test_of_a_long_answer_only_the_beginning_is_read(tmp_path: Path) -> No
     """The server of the second and third is done before all of it is sent."""
     failure = http_response("500 Internal Server Error", "x" * (9 << 20))
     endless = http_response("200 OK", "x" * (65 << 20))
-    line = http_response("200 OK", '{"type":"' + "x" * (9 << 20))
+    line = http_response("200 OK", '{"type":"' + "x" * (17 << 20))
     async with serve_responses(tmp_path, failure, endless, line) as port, connected(port) as api:
         with pytest.raises(RetryableError) as raised:
             await api.get("/api/v1/nodes", soon(60))
         assert len(str(raised.value)) < 3000
         with pytest.raises(RetryableError, match="more than 67108864 bytes"):
             await api.get("/api/v1/nodes", soon(60))
-        with pytest.raises(RetryableError, match="more than 8388608 bytes"):
+        with pytest.raises(RetryableError, match="more than 16777216 bytes"):
             async for _ in api.watch("/api/v1/nodes", {}, soon(60)):
                 pass
+
+
+async def test_the_loop_goes_on_while_a_list_that_exceeds_a_bound_is_parsed(
+    tmp_path: Path,
+) -> None:
+    deep = "[" * 201 + "]" * 201
+    body = f'{{"items":[{",".join([deep] * 3_000)}]}}'
+    ticks = 0
+
+    async def count_ticks() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.001)
+            ticks += 1
+
+    async with (
+        serve_responses(tmp_path, http_response("200 OK", body)) as port,
+        connected(port) as api,
+        asyncio.TaskGroup() as group,
+    ):
+        counting = group.create_task(count_ticks())
+        found = await api.get("/api/v1/nodes", soon(120))
+        counting.cancel()
+    assert len(found["items"]) == 3_000
+    # It takes seconds, in which a loop that waits for it ticks a few times, for the bytes.
+    assert ticks > 30
 
 
 async def test_a_server_that_is_not_there_is_named_with_its_address(tmp_path: Path) -> None:
