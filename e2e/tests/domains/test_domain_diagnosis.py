@@ -9,7 +9,7 @@ from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 
-NO_IMAGE = "registry.invalid/nobody/has-it:1"
+NO_TAG = "not-built"
 PATIENCE_S = 15
 """After this time the plugin reports what a claim waits for; most domains form earlier."""
 
@@ -23,38 +23,39 @@ def dumb(rack: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture
-def no_image(rack: Cluster) -> Iterator[Callable[[], None]]:
-    """A function that gives new daemons an image that cannot be pulled."""
+def no_image(rack: Cluster) -> Iterator[Callable[[], str]]:
+    """A function that gives new daemons an image that no node has, of the daemon's repository."""
     (container,) = compute_domains.controller_deployment(rack)["spec"]["template"]["spec"][
         "containers"
     ]
     image = next(each["value"] for each in container["env"] if each["name"] == "IMAGE_NAME")
 
-    def becomes(name: str) -> None:
+    def becomes(name: str) -> str:
         compute_domains.set_controller_env(rack, f"IMAGE_NAME={name}")
         compute_domains.wait_leader(rack)  # until then the old leader may still create daemons
+        return name
 
-    yield lambda: becomes(NO_IMAGE)
+    yield lambda: becomes(f"{image.rpartition(':')[0]}:{NO_TAG}")
     becomes(image)
 
 
 def test_domains_that_do_not_form_say_why_and_deleted_meanwhile_they_leave_nothing(
-    rack: Cluster, team: Kubectl, dumb: None, no_image: Callable[[], None]
+    rack: Cluster, team: Kubectl, dumb: None, no_image: Callable[[], str]
 ) -> None:
     first = Domain(rack, compute_domains.create_domain(team, "first", nodes=1))
     team.apply(
         compute_domains.channel_pod("on-1", compute_domains.template_name("first"), "node-1")
     )
     team.wait(lambda: None if first.daemons() else "none", "a daemon that does not get ready")
-    no_image()
+    absent = no_image()
     second = Domain(rack, compute_domains.create_domain(team, "second", nodes=1))
     team.apply(
         compute_domains.channel_pod("on-2", compute_domains.template_name("second"), "node-2")
     )
     wait_told(team, "computedomain", "first", "DaemonsNotReady", "INIT_GPU")
-    wait_told(team, "computedomain", "second", "DaemonPodsFailing", NO_IMAGE)
+    wait_told(team, "computedomain", "second", "DaemonPodsFailing", absent)
     assert compute_domains.status(team, "second")["status"] == "NotReady"
-    for pod, words in (("on-1", "INIT_GPU"), ("on-2", NO_IMAGE)):
+    for pod, words in (("on-1", "INIT_GPU"), ("on-2", absent)):
         wait_told(team, "pod", pod, "DaemonNotReady", words, timeout_s=PATIENCE_S + 60)
 
     team.run("delete", "computedomain", "first", "second", "--wait=false")
