@@ -89,18 +89,21 @@ class Campaign:
         return Counter(_label(task) for task in self.settled() if task.is_repeated)
 
     def _throw(self, task: RunningTask, error: str) -> None:
-        before, counted = self._connection.tasks(), self.failures()[_label(task)]
+        before, failures = self._connection.tasks(), self.failures()
         if task.id not in {each.id for each in before if not each.is_backing_off}:
             return  # it has ended, or has not begun again since an earlier failure
         assert self._connection.throw(task, error)
         until = time.monotonic() + _WAIT_S
-        while error not in EXPECTED and self.failures()[_label(task)] == counted:
+        while error not in EXPECTED and self.failures()[_label(task)] == failures[_label(task)]:
             assert time.monotonic() < until, f"{error} in {task} is not counted"
-        ended = {each.id for each in before} - {each.id for each in self._connection.tasks()}
+        # A task that has ended without a failure was done; `run` waits for those that never are.
+        now, failures_now = {other.id for other in self._connection.tasks()}, self.failures()
         lost = [
-            each
-            for each in before
-            if each.id in ended and each.is_repeated and not _is_below(each, task, before)
+            other
+            for other in before
+            if other.id not in now
+            and failures_now[_label(other)] > failures[_label(other)]
+            and not _is_below(other, task, before)
         ]
         assert not lost, f"{error} in {task} has ended {lost}"
 
