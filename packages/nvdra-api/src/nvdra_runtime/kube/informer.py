@@ -53,7 +53,7 @@ first one again. A watch that hangs before it fails takes less."""
 _PAGE_SIZE: Final = 500
 _SMALLER: Final = 10
 """How many objects to list at once, and how many times fewer, where an answer would be too long:
-whoever may create objects of 1.5 MB keeps nothing of others from being listed."""
+a user who creates objects of 1.5 MB keeps no object of others from being listed."""
 
 _REPEATED: Final = "listing and watching has failed unexpectedly, and is begun again"
 
@@ -237,20 +237,22 @@ class Informer:
     async def _list_pages(self, path: str, deadline: float) -> bool:
         """List page by page, so that the whole objects are never there at once."""
         kept: dict[str, JsonObject] = {}
-        page = await self._page(path, deadline, {})
+        page, size = await self._page(path, deadline, {}, self._page_size)
         with invalid_response("GET", path):
             while token := (page.get("metadata") or {}).get("continue"):
                 kept |= self._cache.kept(page)
-                page = await self._page(path, deadline, {"continue": token})
+                page, size = await self._page(path, deadline, {"continue": token}, size)
             return self._cache.replace(page, kept)
 
-    async def _page(self, path: str, deadline: float, more: Mapping[str, str]) -> JsonObject:
-        """One page: a smaller one where objects are so long that an answer cannot have as many."""
-        size = self._page_size
+    async def _page(
+        self, path: str, deadline: float, more: Mapping[str, str], size: int | None
+    ) -> tuple[JsonObject, int | None]:
+        """One page and its size: a smaller one where an answer cannot have as many long objects."""
         while True:
             limit = {"limit": str(size)} if size else {}
             try:
-                return await self._api.get(path, deadline, {**self._params, **limit, **more})
+                params = {**self._params, **limit, **more}
+                return await self._api.get(path, deadline, params), size
             except AnswerTooLong:
                 if size == 1:
                     raise
