@@ -100,7 +100,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("get", "nodes", PLUGINS)
     ],
     "nvdra_runtime.kubeletplugin.standby:Standby._see_slices get": [("list", SLICES, PLUGINS)],
-    "nvdra_runtime.kube.informer:Informer._list_pages get": [],  # counted where it is created
+    "nvdra_runtime.kube.informer:Informer._page get": [],  # counted where it is created
     # GET /version, which the API server's own role system:discovery allows to every account.
     "nvdra_gpu_plugin.publishing.kept_fields:KeptFields.ask get": [],
     "nvdra_gpu_plugin.publishing.kept_fields:KeptFields._would_keep create": [
