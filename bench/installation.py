@@ -9,6 +9,7 @@ from nvdra_lab import subprocesses
 from nvdra_lab.artifacts import image_context
 from nvdra_lab.environment import Environment
 from nvdra_testing import releases
+from nvdra_testing.releases import Release
 
 PACKAGES = ("nvdra-api", "nvdra-cdi", "nvdra-gpu-plugin")
 
@@ -29,8 +30,21 @@ def released_program(environment: Environment) -> tuple[Path, str]:
         LabError: A program failed; the message has its output.
     """
     release = releases.latest("nvdra-gpu-plugin")
+    return _install_commit(environment, release), release.version
+
+
+def program_of(environment: Environment, commit: str) -> Path:
+    """Install the plugin of an earlier commit. Returns the path of its program.
+
+    Raises:
+        LabError: A program failed; the message has its output.
+    """
+    return _install_commit(environment, Release("nvdra-gpu-plugin", commit, commit))
+
+
+def _install_commit(environment: Environment, release: Release) -> Path:
     with tempfile.TemporaryDirectory() as folder, releases.checkout(release, Path(folder)) as tree:
-        return _install(environment, tree, release.version), release.version
+        return _install(environment, tree, release.version)
 
 
 def _install(environment: Environment, tree: Path, label: str) -> Path:

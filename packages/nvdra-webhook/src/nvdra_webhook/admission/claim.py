@@ -7,10 +7,10 @@ Source: docs/reference/webhook.md, "Evaluation".
 
 from collections.abc import Hashable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 from nvdra_api import json_text
 
 from nvdra_webhook.admission import review
@@ -18,7 +18,11 @@ from nvdra_webhook.admission import review
 CLAIM: Final = "ResourceClaim"
 TEMPLATE: Final = "ResourceClaimTemplate"
 MAX_ENTRIES: Final = 32
-"""How many requests, configs, selectors and names in a config the API server allows."""
+"""How many requests, configs, selectors and names in a config the API server allows. It checks them
+before it asks, but others can reach the port."""
+
+_T = TypeVar("_T")
+Entries = Annotated[tuple[_T, ...], Meta(max_length=MAX_ENTRIES)]
 
 
 class CelSelector(Struct, frozen=True):
@@ -37,7 +41,7 @@ class Exact(Struct, rename="camel", frozen=True):
     """What a request asks for."""
 
     device_class_name: str = ""
-    selectors: tuple[Selector, ...] | None = None
+    selectors: Entries[Selector] | None = None
     capacity: Raw = Raw()
 
 
@@ -52,7 +56,7 @@ class DeviceRequest(Exact, rename="camel", frozen=True, kw_only=True):
 
     name: str = ""
     exactly: Exact | None = None
-    first_available: tuple[SubRequest, ...] | None = None
+    first_available: Entries[SubRequest] | None = None
 
     def asked(self) -> Iterator[tuple[str, Exact]]:
         """What is asked for, each with its path below the request."""
@@ -88,7 +92,7 @@ class Opaque(Struct, frozen=True):
 class ConfigEntry(Struct, frozen=True):
     """One entry of `devices.config`."""
 
-    requests: tuple[str, ...] | None = None
+    requests: Entries[str] | None = None
     opaque: Opaque | None = None
 
     def is_for(self, driver: str) -> bool:
@@ -116,28 +120,8 @@ class ConfigEntry(Struct, frozen=True):
 class Devices(Struct, frozen=True):
     """`devices` of the spec."""
 
-    requests: tuple[DeviceRequest, ...] | None = None
-    config: tuple[ConfigEntry, ...] | None = None
-
-    def excess(self) -> str:
-        """What exceeds the API server's limits; empty if nothing does.
-
-        The API server checks them before it asks, but others can reach the port.
-        """
-        config, requests = self.config or (), self.requests or ()
-        for name, count in (("config", len(config)), ("requests", len(requests))):
-            if count > MAX_ENTRIES:
-                return f"{name}: more than {MAX_ENTRIES}"
-        for index, entry in enumerate(config):
-            if entry.requests and len(entry.requests) > MAX_ENTRIES:
-                return f"config[{index}].requests: more than {MAX_ENTRIES}"
-        for index, request in enumerate(requests):
-            if request.first_available and len(request.first_available) > MAX_ENTRIES:
-                return f"requests[{index}].firstAvailable: more than {MAX_ENTRIES}"
-            for below, asked in request.asked():
-                if asked.selectors and len(asked.selectors) > MAX_ENTRIES:
-                    return f"requests[{index}]{below}.selectors: more than {MAX_ENTRIES}"
-        return ""
+    requests: Entries[DeviceRequest] | None = None
+    config: Entries[ConfigEntry] | None = None
 
 
 class _Metadata(Struct, rename="camel", frozen=True):

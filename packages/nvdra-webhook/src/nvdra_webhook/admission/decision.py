@@ -17,7 +17,7 @@ from nvdra_api.v1beta1 import CONFIGS_BY_DRIVER
 from nvdra_api.validation import Problem
 
 from nvdra_webhook.admission import claim, review, warnings
-from nvdra_webhook.admission.claim import MAX_ENTRIES, Claim
+from nvdra_webhook.admission.claim import Claim
 from nvdra_webhook.admission.cluster_names import ClusterNames
 from nvdra_webhook.admission.review import Cause, Details, Request, Status, Verdict
 
@@ -101,10 +101,8 @@ class Examiner:
     ) -> Verdict:
         devices = new.devices(kind)
         path = _PREFIXES[kind]
-        if excess := devices.excess():
-            return bad_request(f"object could not be examined: {path}.{excess}")
         stored = (old.devices(kind).config if old else None) or ()
-        before = {entry.content() for entry in stored[:MAX_ENTRIES]}
+        before = {entry.content() for entry in stored}
         texts: list[str] = []
         causes: list[Cause] = []
         wrong_kinds: list[str] = []

@@ -329,7 +329,7 @@ def test_more_entries_than_the_api_server_allows_are_refused_unread() -> None:
     ):
         verdict = decide(claim)
         assert verdict.status is not None
-        assert f"more than {MAX_ENTRIES}" in verdict.status.message
+        assert f"of length <= {MAX_ENTRIES}" in verdict.status.message
 
 
 def test_a_long_name_of_a_class_costs_little() -> None:
