@@ -144,10 +144,6 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_controller.object_writer:ObjectWriter._create_clique replace": [
         ("update", CLIQUES, (MANAGES_DAEMONS,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter.annotate patch": [
-        ("patch", DAEMONSETS, (MANAGES_DAEMONS,)),
-        ("patch", TEMPLATES, (CONTROLLER,)),
-    ],
     "nvdra_cd_controller.object_writer:ObjectWriter.is_deleted get": [
         ("list", DOMAINS, (CONTROLLER,))
     ],
@@ -159,8 +155,12 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("get", DAEMONSETS, (MANAGES_DAEMONS,)),
         ("get", TEMPLATES, (CONTROLLER,)),
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter._correct patch": [
-        ("patch", TEMPLATES, (CONTROLLER,))
+    "nvdra_cd_controller.object_writer:ObjectWriter._whole_template get": [
+        ("get", TEMPLATES, (CONTROLLER,))
+    ],
+    "nvdra_cd_controller.object_writer:ObjectWriter._patch patch": [
+        ("patch", DAEMONSETS, (MANAGES_DAEMONS,)),
+        ("patch", TEMPLATES, (CONTROLLER,)),
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._correct replace": [
         ("update", DAEMONSETS, (MANAGES_DAEMONS,))
@@ -172,10 +172,11 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_cd_controller.object_writer:ObjectWriter._remove_node_label patch": [
         ("patch", "nodes", (CONTROLLER,))
     ],
-    "nvdra_cd_controller.object_writer:ObjectWriter._set_finalizers patch": [
-        ("patch", DOMAINS, (CONTROLLER,)),
-        ("patch", DAEMONSETS, (MANAGES_DAEMONS,)),
-        ("patch", TEMPLATES, (CONTROLLER,)),
+    "nvdra_cd_controller.object_writer:ObjectWriter._has_label get": [
+        ("list", "nodes", (CONTROLLER,))
+    ],
+    "nvdra_cd_controller.object_writer:ObjectWriter._remove_domain_finalizer patch": [
+        ("patch", DOMAINS, (CONTROLLER,))
     ],
     "nvdra_cd_plugin.daemon.pod_admission:PodAdmission._pod get": [("get", "pods", (CD_PLUGIN,))],
     "nvdra_cd_plugin.daemon.readiness_watch:EntrySource.__init__ Informer": [

@@ -9,6 +9,7 @@ KW-8).
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Final
 
 from nvdra_api import names
@@ -28,6 +29,7 @@ from nvdra_cd_controller.shared_parts import SharedParts
 
 EnqueueDomain = Callable[[DomainUID], None]
 
+_TEMPLATE: Final = "ResourceClaimTemplate"
 _HAS_DOMAIN_LABEL: Final = {"labelSelector": names.DOMAIN_LABEL}
 _DROPPED_METADATA: Final = frozenset({"managedFields"})
 """A third of an object's size, and nothing here reads it."""
@@ -54,6 +56,7 @@ class IndexedInformer:
         *,
         uid_of: Callable[[JsonObject], str],
         trim: Callable[[JsonObject], JsonObject],
+        metadata_only: bool,
     ) -> None:
         self._uid_of = uid_of
         self._enqueue = enqueue
@@ -68,6 +71,7 @@ class IndexedInformer:
             transform=SharedParts(trim),
             backoff=_BACKOFF,
             page_size=_PAGE_SIZE,
+            metadata_only=metadata_only,
         )
 
     def objects_of(self, uid: DomainUID) -> Iterator[JsonObject]:
@@ -110,11 +114,11 @@ class DomainInformers:
 
     Attributes:
         domains: All ComputeDomains.
-        templates: The claim templates with a domain's label, in all namespaces.
+        templates: The metadata of claim templates with a domain's label, in all namespaces.
         daemonsets: One informer per managed namespace, by the namespace's name.
         cliques: One informer per managed namespace, by the namespace's name.
         pods: One informer per managed namespace, by the namespace's name.
-        nodes: The nodes with a domain's label; None where the host runs IMEX.
+        nodes: The metadata of nodes with a domain's label; None where the host runs IMEX.
     """
 
     def __init__(
@@ -130,7 +134,6 @@ class DomainInformers:
         self._enqueue = enqueue
         self._domains_by_template: dict[str, set[DomainUID]] = defaultdict(set)
         self._template_by_domain: dict[DomainUID, str] = {}
-        self._version = ""
         self._parsed: dict[DomainUID, tuple[JsonObject, ComputeDomain]] = {}
 
         def informer(
@@ -139,9 +142,18 @@ class DomainInformers:
             uid_of: Callable[[JsonObject], str] = _uid_from_label,
             trim: Callable[[JsonObject], JsonObject] = _trim_metadata,
             on_change: EnqueueDomain = enqueue,
+            kind: str = "",
         ) -> IndexedInformer:
+            """An informer; if `kind` is given, of the metadata of objects of this kind."""
             return IndexedInformer(
-                api, locate, params, on_change, observe_restart, uid_of=uid_of, trim=trim
+                api,
+                locate,
+                params,
+                on_change,
+                observe_restart,
+                uid_of=uid_of,
+                trim=partial(_trim_to_metadata, kind) if kind else trim,
+                metadata_only=bool(kind),
             )
 
         self.domains = informer(
@@ -150,7 +162,9 @@ class DomainInformers:
             _uid_from_metadata,
             on_change=self._domain_changed,
         )
-        self.templates = informer(self._templates_path, on_change=self._template_changed)
+        self.templates = informer(
+            self._templates_path, on_change=self._template_changed, kind=_TEMPLATE
+        )
         used = () if is_host_managed else namespaces
         self.daemonsets = {name: informer(fixed_path(api_paths.daemonsets(name))) for name in used}
         self.cliques = {name: informer(fixed_path(api_paths.cliques(name))) for name in used}
@@ -158,9 +172,7 @@ class DomainInformers:
             name: informer(fixed_path(api_paths.pods(name)), trim=_trim_pod) for name in used
         }
         self.nodes = (
-            None
-            if is_host_managed
-            else informer(fixed_path(api_paths.nodes()), trim=_trim_to_metadata)
+            None if is_host_managed else informer(fixed_path(api_paths.nodes()), kind="Node")
         )
 
     def all_informers(self) -> Iterator[IndexedInformer]:
@@ -196,10 +208,13 @@ class DomainInformers:
             await each.informer.wait_for_sync()
 
     def all_domains(self) -> Iterator[ComputeDomain]:
-        """Every domain, in the order of the UIDs."""
+        """Every domain that can be read, in the order of the UIDs."""
         for uid in sorted(self.domains.uids()):
             for stored in self.domains.objects_of(uid):
-                yield self._parse_domain(uid, stored)
+                with background_tasks.contain("A ComputeDomain cannot be read", uid=uid) as read:
+                    domain = self._parse_domain(uid, stored)
+                if read.error is None:
+                    yield domain
 
     def snapshot(self, uid: DomainUID) -> DomainSnapshot:
         """Everything that carries a domain's UID, as it is now.
@@ -209,7 +224,7 @@ class DomainInformers:
         """
         stored = next(self.domains.objects_of(uid), None)
         namespace = stored["metadata"]["namespace"] if stored else ""
-        templates = [self._template(each) for each in self.templates.objects_of(uid)]
+        templates = [Child(_TEMPLATE, each) for each in self.templates.objects_of(uid)]
         cliques = [each for informer in self.cliques.values() for each in informer.objects_of(uid)]
         return DomainSnapshot(
             uid=uid,
@@ -267,7 +282,7 @@ class DomainInformers:
         kind, namespace = obj["kind"], obj["metadata"].get("namespace", "")
         if kind == names.DOMAIN_KIND:
             return self.domains
-        if kind == "ResourceClaimTemplate":
+        if kind == _TEMPLATE:
             return self.templates
         by_kind = {"DaemonSet": self.daemonsets, names.CLIQUE_KIND: self.cliques}
         if kind in by_kind:
@@ -284,11 +299,8 @@ class DomainInformers:
 
     async def _templates_path(self, deadline: float, is_lost: bool) -> str:
         stale = await self._api.dra_api_version(deadline) if is_lost else ""
-        self._version = await self._api.dra_api_version(deadline, stale=stale)
-        return apiversions.templates_path(self._version)
-
-    def _template(self, obj: JsonObject) -> Child:
-        return Child("ResourceClaimTemplate", apiversions.template_from_version(self._version, obj))
+        version = await self._api.dra_api_version(deadline, stale=stale)
+        return apiversions.templates_path(version)
 
     def _domain_changed(self, uid: DomainUID) -> None:
         """Enqueue the domain, and update which domains use which template name."""
@@ -341,10 +353,9 @@ def _trim_metadata(obj: JsonObject) -> JsonObject:
     return {**obj, "metadata": metadata}
 
 
-def _trim_to_metadata(obj: JsonObject) -> JsonObject:
-    """Keep only the metadata of a node: its status changes all the time and is not needed."""
-    trimmed = _trim_metadata(obj)
-    return {key: trimmed[key] for key in ("apiVersion", "kind", "metadata") if key in trimmed}
+def _trim_to_metadata(kind: str, obj: JsonObject) -> JsonObject:
+    """The metadata of an object, which may have come without the rest of it and without kind."""
+    return {"kind": kind, "metadata": _trim_metadata(obj)["metadata"]}
 
 
 def _trim_pod(obj: JsonObject) -> JsonObject:
@@ -353,7 +364,7 @@ def _trim_pod(obj: JsonObject) -> JsonObject:
     spec_fields = ("nodeName", "affinity", "containers")
     status_fields = ("phase", "podIP", "conditions", "containerStatuses")
     return {
-        **_trim_to_metadata(obj),
+        **_trim_to_metadata("Pod", obj),
         "spec": {key: spec[key] for key in spec_fields if key in spec},
         "status": {key: status[key] for key in status_fields if key in status},
     }

@@ -11,9 +11,9 @@ from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import PermanentError, Reason
-from nvdra_api.ids import NodeName
+from nvdra_api.ids import DomainUID, NodeName
 from nvdra_api.meta import JsonObject
-from nvdra_runtime.kube import apiversions
+from nvdra_runtime.kube import apiversions, connection
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
 
@@ -27,6 +27,7 @@ from nvdra_cd_controller.teardown import (
     RemoveFinalizer,
     RemoveNodeLabel,
 )
+from nvdra_cd_controller.template_specs import TemplateSpecs
 
 CALL_TIMEOUT_S: Final = 10.0
 """Limit of one call, including the wait for the client's rate limiter."""
@@ -38,6 +39,7 @@ class ObjectWriter:
     def __init__(self, api: Client, informers: DomainInformers) -> None:
         self._api = api
         self._informers = informers
+        self._specs = TemplateSpecs(informers.templates.informer.get)
 
     async def prepare_domain(self, snapshot: DomainSnapshot, annotations: dict[str, str]) -> bool:
         """Add our finalizer, so that a domain is not deleted before its children, and annotations.
@@ -81,6 +83,8 @@ class ObjectWriter:
             return True
         if child.is_terminating:
             return await self._release_terminating(child)
+        if kind == _TEMPLATE:
+            child = await self._whole_template(child)
         return await self._correct(child, desired)
 
     async def update_status(self, snapshot: DomainSnapshot, status: JsonObject) -> JsonObject:
@@ -125,10 +129,7 @@ class ObjectWriter:
 
     async def annotate(self, child: Child, key: str, value: str) -> None:
         """Set an annotation of a child."""
-        body = {"metadata": {"annotations": {key: value}}}
-        self._informers.record_write(
-            await self._api.patch(await self._path(child), body, _deadline())
-        )
+        await self._patch(child, {"annotations": {key: value}})
 
     async def perform(self, snapshot: DomainSnapshot, action: Action) -> None:
         """Perform one action of a teardown."""
@@ -144,7 +145,9 @@ class ObjectWriter:
 
     async def is_deleted(self, snapshot: DomainSnapshot) -> bool:
         """Ask the API server whether a domain that is missing in the cache is really deleted."""
-        listed = await self._api.get(api_paths.ALL_DOMAINS, _deadline())
+        listed = await self._api.get(
+            api_paths.ALL_DOMAINS, _deadline(), accept=connection.METADATA_LIST
+        )
         return all(each["metadata"]["uid"] != snapshot.uid for each in listed.get("items") or ())
 
     async def _create(self, kind: Kind, desired: JsonObject) -> None:
@@ -164,12 +167,25 @@ class ObjectWriter:
             ) from error
         else:
             self._informers.record_write(stored)
+            if kind == _TEMPLATE:
+                self._specs.record(await self._as_v1(kind, stored))
+
+    async def _whole_template(self, template: Child) -> Child:
+        """A template with its spec."""
+        metadata = template.object
+        spec = self._specs.get(metadata)
+        if spec is None:
+            stored = await self._api.get(await self._path(template), _deadline())
+            metadata = await self._as_v1(template.kind, stored)
+            self._specs.record(metadata)
+            spec = metadata["spec"]
+        version = apiversions.group_version("v1")
+        return Child(template.kind, {**metadata, "apiVersion": version, "spec": spec})
 
     async def _adopt(self, child: Child, desired: JsonObject) -> None:
         """Take over an object of the child's name that lacks the domain's label, if it is ours."""
         stored = await self._api.get(await self._path(child), _deadline())
-        version = await self._api.dra_api_version(_deadline())
-        found = Child(child.kind, _as_v1(child.kind, version, stored))
+        found = Child(child.kind, await self._as_v1(child.kind, stored))
         if not children.belongs_to_domain(found.object, desired):
             label = (found.object["metadata"].get("labels") or {}).get(names.DOMAIN_LABEL)
             owner = f"the ComputeDomain with the UID {label}" if label else "somebody else"
@@ -186,18 +202,22 @@ class ObjectWriter:
         corrected = children.corrected(child.object, desired)
         if corrected is None:
             return False
-        if child.kind == "ResourceClaimTemplate" and children.differs_in_spec(
-            child.object, desired
-        ):
+        if child.kind == _TEMPLATE and children.differs_in_spec(child.object, desired):
             await self._delete(child)  # the spec is immutable; the next reconcile creates it again
             return True
-        path = await self._path(child)
-        if child.kind == "ResourceClaimTemplate":
-            stored = await self._api.patch(path, {"metadata": corrected["metadata"]}, _deadline())
+        if child.kind == _TEMPLATE:
+            await self._patch(child, corrected["metadata"])
         else:
+            path = await self._path(child)
             stored = await self._api.replace(path, corrected, _deadline())
-        self._informers.record_write(stored)
+            self._informers.record_write(stored)
         return True
+
+    async def _patch(self, child: Child, metadata: JsonObject) -> None:
+        stored = await self._api.patch(
+            await self._path(child), {"metadata": metadata}, _deadline(), accept=_accepted(child)
+        )
+        self._informers.record_write({**stored, "kind": child.kind})
 
     async def _release_terminating(self, child: Child) -> bool:
         """Let a child go that somebody deleted while the domain lives, to create it again."""
@@ -209,18 +229,18 @@ class ObjectWriter:
     async def _delete(self, child: Child) -> None:
         path, uid = await self._path(child), child.object["metadata"]["uid"]
         try:
-            answer = await self._api.delete(path, _deadline(), uid=uid)
+            answer = await self._api.delete(path, _deadline(), uid=uid, accept=_accepted(child))
         except NotFound:
             answer = {}
         if (answer.get("metadata") or {}).get("finalizers"):
-            self._informers.record_write(answer)
+            self._informers.record_write({**answer, "kind": child.kind})
         else:
             self._record_deletion(child)
 
     async def _remove_finalizer(self, child: Child) -> None:
         remaining = [name for name in child.finalizers if name != names.DOMAIN_FINALIZER]
         try:
-            await self._set_finalizers(await self._path(child), child.object, remaining)
+            await self._patch(child, _finalizers_metadata(child.object, remaining))
         except NotFound:
             self._record_deletion(child)
 
@@ -229,7 +249,9 @@ class ObjectWriter:
             name for name in _finalizers(snapshot.stored) if name != names.DOMAIN_FINALIZER
         ]
         try:
-            await self._set_finalizers(_domain_path(snapshot), snapshot.stored, remaining)
+            body = {"metadata": _finalizers_metadata(snapshot.stored, remaining)}
+            stored = await self._api.patch(_domain_path(snapshot), body, _deadline())
+            self._informers.record_write(stored)
         except NotFound:
             self._informers.record_deletion({**snapshot.stored, **_DOMAIN})
 
@@ -247,17 +269,25 @@ class ObjectWriter:
                 body,
                 _deadline(),
                 content_type="application/json-patch+json",
+                accept=connection.METADATA,
             )
-        except Invalid:
-            return  # the label has another domain's UID; the watch reports it
         except NotFound:
             return  # the node is gone; the watch reports it
-        self._informers.record_write(stored)
+        except Invalid:  # the test fails, or the API server refuses the change
+            if await self._has_label(node, snapshot.uid):
+                raise
+            return  # the label has another domain's UID; the watch reports it
+        self._informers.record_write({**stored, "kind": "Node"})
 
-    async def _set_finalizers(self, path: str, obj: JsonObject, finalizers: list[str]) -> None:
-        version = obj["metadata"]["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version, "finalizers": finalizers or None}}
-        self._informers.record_write(await self._api.patch(path, body, _deadline()))
+    async def _has_label(self, node: NodeName, uid: DomainUID) -> bool:
+        selectors = {
+            "fieldSelector": f"metadata.name={node}",
+            "labelSelector": f"{names.DOMAIN_LABEL}={uid}",
+        }
+        found = await self._api.get(
+            api_paths.nodes(), _deadline(), selectors, connection.METADATA_LIST
+        )
+        return bool(found.get("items"))
 
     def _record_deletion(self, child: Child) -> None:
         self._informers.record_deletion({**child.object, "kind": child.kind})
@@ -275,13 +305,26 @@ class ObjectWriter:
         version = await self._api.dra_api_version(_deadline())
         return apiversions.template_to_version(version, child.object)
 
+    async def _as_v1(self, kind: Kind, stored: JsonObject) -> JsonObject:
+        if kind != _TEMPLATE:
+            return stored
+        version = await self._api.dra_api_version(_deadline())
+        return apiversions.template_from_version(version, stored)
 
+
+_TEMPLATE: Final = "ResourceClaimTemplate"
 _CLIQUE: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.CLIQUE_KIND}
 _DOMAIN: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.DOMAIN_KIND}
 
 
-def _as_v1(kind: Kind, version: str, stored: JsonObject) -> JsonObject:
-    return apiversions.template_from_version(version, stored) if kind != "DaemonSet" else stored
+def _accepted(child: Child) -> str:
+    """The media type of answers: a template that is found by its label may hold any spec."""
+    return connection.METADATA if child.kind == _TEMPLATE else connection.JSON
+
+
+def _finalizers_metadata(obj: JsonObject, finalizers: list[str]) -> JsonObject:
+    version = obj["metadata"]["resourceVersion"]
+    return {"resourceVersion": version, "finalizers": finalizers or None}
 
 
 def _domain_path(snapshot: DomainSnapshot) -> str:

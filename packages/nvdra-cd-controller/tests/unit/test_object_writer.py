@@ -18,7 +18,7 @@ from nvdra_cd_controller.teardown import (
     RemoveFinalizer,
     RemoveNodeLabel,
 )
-from nvdra_runtime.kube.errors import Conflict
+from nvdra_runtime.kube.errors import Conflict, Invalid
 from nvdra_testing import virtual_time
 from nvdra_testing.control_plane import domain_values
 from nvdra_testing.control_plane.domain_values import CHILD_CONFIG, UID
@@ -52,6 +52,11 @@ def stored(wanted: JsonObject, version: str = "5", **metadata: Any) -> JsonObjec
 
 def child(obj: JsonObject) -> Child:
     return Child(obj["kind"], obj)
+
+
+def metadata_of(obj: JsonObject) -> Child:
+    """A template as the informer keeps it."""
+    return Child(obj["kind"], {"kind": obj["kind"], "metadata": obj["metadata"]})
 
 
 def run(
@@ -143,12 +148,30 @@ def test_a_nodes_label_is_removed_only_while_it_is_this_domains() -> None:
     ]
 
 
-@pytest.mark.parametrize("answer", [recorded_api.status(422, "Invalid"), GONE])
-def test_a_node_that_is_gone_or_in_another_domain_is_left_alone(answer: Answer) -> None:
+def refused(*nodes: JsonObject) -> Callable[[Request], Answer]:
+    """An API server that refuses to change a node, and finds these with the domain's label."""
+    refusal = recorded_api.status(422, "Invalid")
+    return lambda asked: refusal if asked.line.startswith("PATCH") else (200, {"items": [*nodes]})
+
+
+@pytest.mark.parametrize("answer", [refused(), always(GONE)])
+def test_a_node_that_is_gone_or_in_another_domain_is_left_alone(
+    answer: Callable[[Request], Answer],
+) -> None:
     action = RemoveNodeLabel(NodeName("a"))
-    result, api = run(always(answer), lambda writer: writer.perform(SNAPSHOT, action))
+    result, api = run(answer, lambda writer: writer.perform(SNAPSHOT, action))
     assert result is None
-    assert len(api.requests) == 1
+    assert api.lines("PATCH") == ["PATCH /api/v1/nodes/a"]
+
+
+def test_a_label_that_the_api_server_does_not_let_go_is_not_taken_for_anothers() -> None:
+    action = RemoveNodeLabel(NodeName("a"))
+    result, api = run(refused({}), lambda writer: writer.perform(SNAPSHOT, action))
+    assert isinstance(result, Invalid)
+    assert api.sent("GET /api/v1/nodes").params == {
+        "fieldSelector": "metadata.name=a",
+        "labelSelector": f"{names.DOMAIN_LABEL}={UID}",
+    }
 
 
 def test_a_conflict_is_told_so_that_the_domain_is_looked_at_again() -> None:
@@ -206,12 +229,37 @@ def test_a_template_with_another_spec_is_deleted_because_it_cannot_be_changed() 
     other = stored(wanted)
     other["spec"] = {"spec": {"devices": {"requests": []}}}
     is_written, api = run(
-        always((200, {})),
-        lambda writer: writer.ensure("ResourceClaimTemplate", wanted, (child(other),)),
+        always((200, other)),
+        lambda writer: writer.ensure("ResourceClaimTemplate", wanted, (metadata_of(other),)),
     )
     assert is_written is True
-    assert api.lines() == [f"DELETE {TEMPLATE}"]
-    assert api.requests[0].body["preconditions"] == {"uid": "uid-ResourceClaimTemplate"}
+    assert api.lines() == [f"GET {TEMPLATE}", f"DELETE {TEMPLATE}"]
+    assert api.requests[1].body["preconditions"] == {"uid": "uid-ResourceClaimTemplate"}
+
+
+def test_the_spec_of_a_template_is_read_once() -> None:
+    wanted = wanted_template()
+    known = metadata_of(stored(wanted))
+
+    async def twice(writer: ObjectWriter) -> list[bool]:
+        return [await writer.ensure("ResourceClaimTemplate", wanted, (known,)) for _ in range(2)]
+
+    written, api = run(always((200, stored(wanted))), twice)
+    assert written == [False, False]
+    assert api.lines() == [f"GET {TEMPLATE}"]
+
+
+def test_the_spec_of_a_template_that_the_controller_created_is_known() -> None:
+    wanted = wanted_template()
+
+    async def created_and_seen(writer: ObjectWriter) -> bool:
+        await writer.ensure("ResourceClaimTemplate", wanted, ())
+        known = metadata_of(stored(wanted))
+        return await writer.ensure("ResourceClaimTemplate", wanted, (known,))
+
+    written, api = run(always((201, stored(wanted))), created_and_seen)
+    assert written is False
+    assert api.lines() == [f"POST {TEMPLATES}"]
 
 
 def test_a_child_as_it_should_be_is_not_written() -> None:

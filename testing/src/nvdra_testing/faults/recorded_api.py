@@ -13,6 +13,7 @@ from typing import Any
 
 from nvdra_api.meta import JsonObject
 from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.connection import JSON
 from nvdra_runtime.kube.errors import error_for_status, translate_errors
 
 
@@ -26,6 +27,7 @@ class Request:
         params: The query's parameters.
         content_type: The type of the body.
         time: When it was sent, by the loop's clock.
+        accept: The media type of the answer.
     """
 
     line: str
@@ -33,6 +35,7 @@ class Request:
     params: Mapping[str, str]
     content_type: str
     time: float
+    accept: str = JSON
 
 
 Answer = tuple[int, JsonObject]
@@ -74,10 +77,10 @@ class RecordedApi(Client):
         return found
 
     async def watch(
-        self, path: str, params: Mapping[str, str], deadline: float
+        self, path: str, params: Mapping[str, str], deadline: float, accept: str = JSON
     ) -> AsyncGenerator[bytes]:
         """The answer's `events`, which end the watch; without any, those that the test pushes."""
-        document = json.loads(await self._call("WATCH", path, deadline, params))
+        document = json.loads(await self._call("WATCH", path, deadline, params, accept=accept))
         for event in document.get("events", ()):
             yield json.dumps(event).encode()
         if "events" in document:
@@ -100,13 +103,14 @@ class RecordedApi(Client):
         deadline: float,
         params: Mapping[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
         now = asyncio.get_running_loop().time()
         with translate_errors(verb, path, self.host):
             if deadline <= now:
                 raise TimeoutError
-        request = Request(f"{verb} {path}", body, dict(params or {}), content_type, now)
+        request = Request(f"{verb} {path}", body, dict(params or {}), content_type, now, accept)
         self.requests.append(request)
         await asyncio.sleep(0)  # others may run while a request is on its way
         code, document = self._answer(request)

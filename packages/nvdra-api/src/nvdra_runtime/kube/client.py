@@ -27,7 +27,7 @@ from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from pydantic import ValidationError
 
 from nvdra_runtime.kube import apiversions
-from nvdra_runtime.kube.connection import YAML_CONTENT_TYPE, Connection, KubeSettings
+from nvdra_runtime.kube.connection import JSON, YAML, Connection, KubeSettings
 from nvdra_runtime.kube.errors import (
     MAX_ERROR_BYTES,
     TLS_ERRORS,
@@ -78,7 +78,11 @@ class Client:
         return self._connection.host
 
     async def get(
-        self, path: str, deadline: float, params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        deadline: float,
+        params: Mapping[str, str] | None = None,
+        accept: str = JSON,
     ) -> JsonObject:
         """Read an object or a list.
 
@@ -86,12 +90,13 @@ class Client:
             path: Starts with `/api` or `/apis`.
             deadline: Monotonic seconds of the loop's clock.
             params: Query parameters, not encoded.
+            accept: Media type of the answer, such as `connection.METADATA_LIST`.
 
         Raises:
             NotFound: The object does not exist.
             RetryableError: Any other error, or no answer by the deadline.
         """
-        body = await self._call("GET", path, deadline, params)
+        body = await self._call("GET", path, deadline, params, accept=accept)
         if len(body) > _LONG_BYTES:
             return await asyncio.to_thread(_decode_object, "GET", path, body)
         return _decode_object("GET", path, body)
@@ -122,7 +127,7 @@ class Client:
                 deadline,
                 None,
                 body,
-                YAML_CONTENT_TYPE if normalized else "application/json",
+                YAML if normalized else JSON,
             ),
         )
 
@@ -137,13 +142,20 @@ class Client:
         deadline: float,
         content_type: str = "application/merge-patch+json",
         params: Mapping[str, str] | None = None,
+        accept: str = JSON,
     ) -> JsonObject:
-        """Patch an object. Returns the stored object."""
-        answer = await self._call("PATCH", path, deadline, params, body, content_type)
+        """Patch an object. Returns the stored object, or what `accept` leaves of it."""
+        answer = await self._call("PATCH", path, deadline, params, body, content_type, accept)
         return _decode_object("PATCH", path, answer)
 
     async def delete(
-        self, path: str, deadline: float, *, uid: str = "", resource_version: str = ""
+        self,
+        path: str,
+        deadline: float,
+        *,
+        uid: str = "",
+        resource_version: str = "",
+        accept: str = JSON,
     ) -> JsonObject:
         """Delete an object.
 
@@ -152,6 +164,7 @@ class Client:
             deadline: Monotonic seconds of the loop's clock.
             uid: Delete it only if it has this UID.
             resource_version: Delete it only if it has this resourceVersion.
+            accept: Media type of the answer.
 
         Returns:
             The object, if finalizers keep it. If it is gone: its last state, or a Status, depending
@@ -167,7 +180,8 @@ class Client:
             "kind": "DeleteOptions",
             "preconditions": {key: value for key, value in conditions.items() if value},
         }
-        return _decode_object("DELETE", path, await self._call("DELETE", path, deadline, body=body))
+        answer = await self._call("DELETE", path, deadline, body=body, accept=accept)
+        return _decode_object("DELETE", path, answer)
 
     async def get_claim(self, ref: ClaimRef, deadline: float) -> ResourceClaim:
         """Read the claim that the kubelet refers to, never another claim of the same name.
@@ -229,7 +243,7 @@ class Client:
         return self._dra_api_version
 
     async def watch(
-        self, path: str, params: Mapping[str, str], deadline: float
+        self, path: str, params: Mapping[str, str], deadline: float, accept: str = JSON
     ) -> AsyncGenerator[bytes]:
         """Watch a collection. Yields the server's JSON lines until the server ends the watch.
 
@@ -239,6 +253,7 @@ class Client:
             path: Path of the collection.
             params: Selectors, resourceVersion and timeoutSeconds; `watch` is added.
             deadline: When to end a watch that the server does not end.
+            accept: Media type of the answer, such as `connection.METADATA`.
 
         Raises:
             Gone: The resourceVersion is too old.
@@ -246,7 +261,7 @@ class Client:
             RetryableError: The connection broke, or the deadline passed.
         """
         response = await self._send_with_retries(
-            "WATCH", path, deadline, {**params, "watch": "true"}
+            "WATCH", path, deadline, {**params, "watch": "true"}, accept=accept
         )
         parts: list[bytes] = []
         size = 0
@@ -278,9 +293,12 @@ class Client:
         deadline: float,
         params: Mapping[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
-        response = await self._send_with_retries(verb, path, deadline, params, body, content_type)
+        response = await self._send_with_retries(
+            verb, path, deadline, params, body, content_type, accept
+        )
         with translate_errors(verb, path, self.host):
             try:
                 async with asyncio.timeout_at(deadline):
@@ -298,7 +316,8 @@ class Client:
         deadline: float,
         params: Mapping[str, str] | None = None,
         body: Any = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> aiohttp.ClientResponse:
         """Send a request until it is answered with 2xx. The body is not read yet.
 
@@ -314,7 +333,7 @@ class Client:
                 async with asyncio.timeout_at(deadline):
                     try:
                         response = await self._send_once(
-                            verb, method, target, deadline, body, content_type
+                            verb, method, target, deadline, body, content_type, accept
                         )
                     except TLS_ERRORS:
                         # The cluster's CA may have been rotated since it was read.
@@ -346,13 +365,14 @@ class Client:
         deadline: float,
         body: Any,
         content_type: str,
+        accept: str,
     ) -> aiohttp.ClientResponse:
         await self._rate_limiter.acquire(deadline)
         loop = asyncio.get_running_loop()
         started = loop.time()
         status = 0
         try:
-            response = await self._connection.request(method, target, body, content_type)
+            response = await self._connection.request(method, target, body, content_type, accept)
             status = response.status
             return response
         finally:

@@ -17,7 +17,7 @@ import urllib.request
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import aiohttp
 import yaml
@@ -25,7 +25,11 @@ from nvdra_api.errors import Reason, RetryableError
 
 from nvdra_runtime.kube import kubernetes_package
 
-YAML_CONTENT_TYPE = "application/yaml"
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+METADATA: Final = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST: Final = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Media types of answers with only the metadata of an object, or of those in a list."""
 
 _KEEP_ALIVE_S = 75.0
 """How long an idle connection is kept: less than the API server's 90 s, so that we close it first.
@@ -156,7 +160,12 @@ class Connection:
         return made
 
     async def request(
-        self, verb: str, target: str, body: Any = None, content_type: str = "application/json"
+        self,
+        verb: str,
+        target: str,
+        body: Any = None,
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> aiohttp.ClientResponse:
         """Send one request. The caller reads and releases the response.
 
@@ -165,10 +174,11 @@ class Connection:
             target: Path and query, encoded.
             body: A JSON value, or None.
             content_type: Content type of the body. YAML is written as JSON, which is valid YAML.
+            accept: Media type of the answer.
         """
-        if content_type == YAML_CONTENT_TYPE:
+        if content_type == YAML:
             body = json.dumps(body)  # the kubernetes package writes JSON only
-        headers = {"Content-Type": content_type}
+        headers = {"Content-Type": content_type, "Accept": accept}
         with _translate_configuration_errors(self._settings):  # it may read the token's file
             token = await self._configuration.get_api_key_with_prefix("BearerToken")
         if token:
@@ -253,7 +263,7 @@ def _create_transport(
     configuration.client_session_kwargs = {
         "connector": connector,
         "cookie_jar": aiohttp.DummyCookieJar(),
-        "headers": {"Accept": "application/json", "User-Agent": user_agent},
+        "headers": {"User-Agent": user_agent},
         "trust_env": False,
     }
     return rest, connector

@@ -18,7 +18,7 @@ from typing import Final
 from nvdra_api.errors import DriverError
 from nvdra_api.meta import JsonObject
 
-from nvdra_runtime.kube import informer_cache
+from nvdra_runtime.kube import connection, informer_cache
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import (
     AnswerTooLong,
@@ -100,6 +100,7 @@ class Informer:
         backoff: Backoff = LIST_BACKOFF,
         pause_after_change: Callable[[], float] = _never_pause,
         page_size: int | None = None,
+        metadata_only: bool = False,
     ) -> None:
         """Create an informer. `running` lists and watches.
 
@@ -122,6 +123,8 @@ class Informer:
             page_size: How many objects to list at once; None for all. Pages need less memory here,
                 if `transform` keeps little, and more work in the server, which has to read them
                 from etcd: they are for a few clients of a large collection.
+            metadata_only: Receive nothing but `metadata`. The objects are of the kind
+                PartialObjectMetadata.
         """
         self._api = api
         self._backoff = backoff
@@ -132,6 +135,11 @@ class Informer:
         self._pause_after_change = pause_after_change
         self._paused_until = -math.inf
         self._page_size = page_size
+        self._list_type, self._event_type = (
+            (connection.METADATA_LIST, connection.METADATA)
+            if metadata_only
+            else (connection.JSON, connection.JSON)
+        )
         self._has_watched = False
         self._transform = transform
         self._cache = informer_cache.InformerCache(self._part_to_keep)
@@ -252,7 +260,7 @@ class Informer:
             limit = {"limit": str(size)} if size else {}
             try:
                 params = {**self._params, **limit, **more}
-                return await self._api.get(path, deadline, params), size
+                return await self._api.get(path, deadline, params, self._list_type), size
             except AnswerTooLong:
                 if size == 1:
                     raise
@@ -299,7 +307,8 @@ class Informer:
         }
         deadline = asyncio.get_running_loop().time() + timeout_s + _WATCH_GRACE_S
         LOG.v(3, "Watching", path=path, timeout_s=int(timeout_s))
-        async with contextlib.aclosing(self._api.watch(path, params, deadline)) as lines:
+        events = self._api.watch(path, params, deadline, self._event_type)
+        async with contextlib.aclosing(events) as lines:
             async for line in lines:
                 outcome = self._cache.apply_watch_line(line)
                 if outcome is WatchResult.RELIST:

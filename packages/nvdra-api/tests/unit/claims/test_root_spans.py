@@ -16,7 +16,7 @@ from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from nvdra_runtime.claims import root_spans
 from nvdra_runtime.claims.root_spans import RootSpanWriter
 from nvdra_runtime.kube.client import Client, KubeSettings
-from nvdra_runtime.kube.connection import Connection
+from nvdra_runtime.kube.connection import JSON, Connection
 from nvdra_runtime.kube.errors import NotFound
 from nvdra_runtime.kube.rate_limiter import RateLimiter
 from nvdra_runtime.kube.request_observer import ignore_request
@@ -86,7 +86,11 @@ class Api(Client):
         self.waits_s: list[float] = []
 
     async def get(
-        self, path: str, deadline: float, params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        deadline: float,
+        params: Mapping[str, str] | None = None,
+        accept: str = JSON,
     ) -> JsonObject:
         self.read.append(path)
         self.waits_s.append(deadline - asyncio.get_running_loop().time())

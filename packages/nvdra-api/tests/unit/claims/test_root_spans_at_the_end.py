@@ -10,6 +10,7 @@ from nvdra_api.meta import JsonObject
 from nvdra_api.resource.claims import ClaimRef, ResourceClaim
 from nvdra_runtime.claims import root_spans
 from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.connection import JSON
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.telemetry import trace_ids
 from nvdra_runtime.telemetry.export.otel_settings import SpanExportSettings
@@ -38,7 +39,11 @@ class SilentApi(Client):
         self.is_asked = asyncio.Event()
 
     async def get(
-        self, path: str, deadline: float, params: Mapping[str, str] | None = None
+        self,
+        path: str,
+        deadline: float,
+        params: Mapping[str, str] | None = None,
+        accept: str = JSON,
     ) -> JsonObject:
         self.asked.append(path)
         self.is_asked.set()

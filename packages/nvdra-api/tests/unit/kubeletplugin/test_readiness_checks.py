@@ -1,19 +1,14 @@
 """What keeps a plugin from being ready: the kubelet, the slices, the state file."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 from nvdra_api.ids import DeviceName, NodeName, PoolName
-from nvdra_api.meta import JsonObject
 from nvdra_api.resource.slices import Device
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import PreparedClaimRecord
-from nvdra_runtime.kube.client import Client, KubeSettings
-from nvdra_runtime.kube.connection import Connection
-from nvdra_runtime.kube.rate_limiter import RateLimiter
-from nvdra_runtime.kube.request_observer import ignore_request
 from nvdra_runtime.kubeletplugin import readiness_checks, registration, socket_server
 from nvdra_runtime.kubeletplugin.registrar import Registrar, RegistrationStatus
 from nvdra_runtime.kubeletplugin.server import KubeletStatus
@@ -22,6 +17,7 @@ from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process.clock import SystemClock
 from nvdra_runtime.resourceslices.pool import Pool, Slice
 from nvdra_runtime.resourceslices.publisher import Publisher
+from nvdra_testing.faults.recorded_api import Answer, RecordedApi, Request
 
 NODE = NodeName("node-a")
 EMPTY = Pool(PoolName(NODE), ())
@@ -62,28 +58,14 @@ async def test_a_registered_plugin_without_its_socket_is_not_ready() -> None:
     assert kubelet.check() == "/p/dra.sock: read-only file system"
 
 
-class Api(Client):
-    """An API server without slices, on which nothing changes."""
-
-    def __init__(self) -> None:
-        super().__init__(Connection(KubeSettings()), RateLimiter(1, 1), ignore_request)
-
-    async def get(
-        self, path: str, deadline: float, params: Mapping[str, str] | None = None
-    ) -> JsonObject:
-        if path.endswith("/resourceslices"):
-            return {"metadata": {"resourceVersion": "1"}, "items": []}
-        return {"versions": [{"version": "v1"}], "preferredVersion": {"version": "v1"}}
-
-    async def watch(
-        self, path: str, params: Mapping[str, str], deadline: float
-    ) -> AsyncGenerator[bytes]:
-        await asyncio.Event().wait()
-        yield b""
+def no_slices(request: Request) -> Answer:
+    if request.line.endswith("/resourceslices"):
+        return 200, {"metadata": {"resourceVersion": "1"}, "items": []}
+    return 200, {"versions": [{"version": "v1"}], "preferredVersion": {"version": "v1"}}
 
 
 async def test_slices_that_are_not_written_yet_are_waited_for_and_then_there() -> None:
-    publisher = Publisher(Api(), "d.example", NODE)
+    publisher = Publisher(RecordedApi(no_slices), "d.example", NODE)
     check = readiness_checks.slices_check(publisher)
     publisher.publish(EMPTY)
     assert check() == "the slices are being written"
@@ -94,7 +76,7 @@ async def test_slices_that_are_not_written_yet_are_waited_for_and_then_there() -
 
 
 async def test_slices_that_cannot_be_written_are_told_with_the_reason() -> None:
-    publisher = Publisher(Api(), "d.example", NODE)
+    publisher = Publisher(RecordedApi(no_slices), "d.example", NODE)
     publisher.publish(TWICE)
     problem = readiness_checks.slices_check(publisher)()
     assert problem == publisher.state.error != ""

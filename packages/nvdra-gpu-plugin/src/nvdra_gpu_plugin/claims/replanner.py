@@ -12,6 +12,7 @@ from typing import Final
 from nvdra_api.errors import DriverError
 from nvdra_api.ids import ClaimUID
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.locks import KeyedLocks
 from nvdra_runtime.telemetry import logs
 
@@ -69,7 +70,10 @@ class Replanner:
         if snapshot is None or snapshot is self._completed:
             return
         for record in tuple(self._prepared_claims.values()):
-            await self._plan_again(record.uid, snapshot, deadline)
+            with background_tasks.contain(
+                "A record cannot be planned again", claim=str(record.ref)
+            ):  # other claims do not depend on it
+                await self._plan_again(record.uid, snapshot, deadline)
         self._completed = snapshot
 
     async def run(self) -> None:
