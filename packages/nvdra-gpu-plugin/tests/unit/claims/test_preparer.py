@@ -15,6 +15,7 @@ from nvdra_api.gates import FeatureGates
 from nvdra_api.ids import GpuUUID, NodeName
 from nvdra_api.resource.claims import ResourceClaim
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
+from nvdra_gpu_plugin.claims import record_checks
 from nvdra_gpu_plugin.claims.preparer import Preparer
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
@@ -112,6 +113,7 @@ class Node:
             waits,
         )
         named = {"node": NODE, "gates": FeatureGates(), "cdi_root": root, "plugin_dir": root}
+        named |= {"prepared": list(self.prepared.values())}
         # No test here has anything to report, or an MPS daemon.
         named |= dict.fromkeys(("events", "api", "settings"))
         self.preparer: Preparer = assembled(Preparer, list(parts), named)
@@ -138,11 +140,11 @@ class Node:
 
 
 @asynccontextmanager
-async def opened(root: Path) -> AsyncIterator[Node]:
+async def opened(root: Path, boot: str = "boot") -> AsyncIterator[Node]:
     (root / SPEC).touch()
     clock = Clock()
     async with (
-        RecordStore.open(root / "state.sqlite", "boot", clock) as store,
+        RecordStore.open(root / "state.sqlite", boot, clock) as store,
         WorkerGroup() as threads,
     ):
         yield Node(root, store, threads, clock)
@@ -262,3 +264,23 @@ async def test_a_claim_holds_its_gpu_over_a_restart(node: Node, tmp_path: Path) 
         assert dict(again) == {held.uid: held}
         (device,) = held.devices
         assert index.conflicting_claim(device, claim(2).ref.uid) == held
+
+
+async def test_a_record_that_cannot_be_planned_again_after_a_reboot_concerns_its_claim_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as before:
+        await before.prepare(claim(1, "gpu-0"))
+    plan = record_checks.planned_again
+
+    def fail(record: GpuClaimRecord, *node: Any) -> GpuClaimRecord:
+        if record.uid == claim(1).ref.uid:
+            raise KeyError("gpu-0")
+        return plan(record, *node)
+
+    monkeypatch.setattr(record_checks, "planned_again", fail)
+    async with opened(tmp_path, "the next boot") as now:
+        await now.prepare(claim(2, "gpu-1"))
+        error = await refusal(now.prepare(claim(3, "gpu-0")))
+        assert isinstance(error, DeviceInUseError)
+        assert error.holder.uid == claim(1).ref.uid
