@@ -45,7 +45,7 @@ DEFAULTS = {
     "IMAGE_NAME": charts.image("nvdra-gpu-plugin"),
     "IMAGE_PULL_POLICY": "IfNotPresent",
     "SERVICE_ACCOUNT_NAME": "nvdra-nvdra-gpu-plugin",
-    "MPS_DAEMON_PRIORITY_CLASS_NAME": "system-node-critical",
+    "MPS_DAEMON_PRIORITY_CLASS_NAME": "nvdra-nvdra-gpu-plugin-mps-daemon",
     "LOGGING_FORMAT": "json",
     "V": "4",
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -116,6 +116,18 @@ def test_a_value_of_the_plugin_is_its_setting(
 ) -> None:
     objects = render("nvdra-gpu-plugin", {"kubeletPlugin": values})
     assert environment(objects) == DEFAULTS | changed
+
+
+def test_a_daemon_of_mps_is_not_preempted_and_preempts_no_pod(render: Render) -> None:
+    """With the class of the plugin it ends, on a full node, the pod whose claim it is for."""
+    gate = {"featureGates": {"MPSSupport": True}}
+    objects = render("nvdra-gpu-plugin", {"global": gate})
+    ((name, found),) = objects["PriorityClass"].items()
+    assert environment(objects)["MPS_DAEMON_PRIORITY_CLASS_NAME"] == name
+    assert (found["value"], found["preemptionPolicy"]) == (10**9, "Never")
+    assert f"'{name}'" in str(objects["ValidatingAdmissionPolicy"])
+    for values in ({}, {"global": gate, "kubeletPlugin": {"priorityClassName": ""}}):
+        assert "PriorityClass" not in render("nvdra-gpu-plugin", values)
 
 
 GATE = {"featureGates": {"ConsumableShares": True}}

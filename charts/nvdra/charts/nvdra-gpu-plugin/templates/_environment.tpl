@@ -33,8 +33,7 @@
 {{- end }}
 - name: SERVICE_ACCOUNT_NAME
   value: {{ include "nvdra.serviceAccountName" . }}
-{{- with .Values.kubeletPlugin.priorityClassName }}
-# When a node runs out of memory, clients of a daemon die with it.
+{{- with include "nvdra-gpu-plugin.mpsPriorityClass" . }}
 - name: MPS_DAEMON_PRIORITY_CLASS_NAME
   value: {{ . }}
 {{- end }}

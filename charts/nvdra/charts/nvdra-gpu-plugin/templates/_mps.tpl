@@ -3,3 +3,8 @@
 {{- $flags := list "driver-root=/driver-root" "directory=/mps" "pipe-directory=/driver-root/run/nvidia-mps" "log-directory=/driver-root/var/log/nvidia-mps" "ready-file=/run/nvidia-mps-ready" "run=[0-9a-f-]+" "multi-user" "thread-percentage=[0-9]+" "memory-limit=[0-9]+=[0-9]+M" -}}
 {{- join "|" $flags -}}
 {{- end -}}
+
+{{/* The priority class of MPS control daemons; empty where the plugin itself has none. */}}
+{{- define "nvdra-gpu-plugin.mpsPriorityClass" -}}
+{{- if .Values.kubeletPlugin.priorityClassName -}}{{ include "nvdra.fullname" . }}-mps-daemon{{- end -}}
+{{- end -}}

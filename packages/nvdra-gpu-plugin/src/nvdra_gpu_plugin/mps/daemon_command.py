@@ -33,6 +33,8 @@ _ANSWER_TIMEOUT_S: Final = 10.0
 _START_TIMEOUT_S: Final = 20.0
 _END_TIMEOUT_S: Final = 3.0
 """For each of `quit`, SIGTERM and SIGKILL. Together they take less than the grace of a pod."""
+_OOM_SCORE_ADJ: Final = "-997"
+"""As the kubelet sets it for pods that are critical for their node."""
 _MAX_LEFT: Final = 64
 """What a killed daemon can have left in its pipe directory, which has so many inodes."""
 _PERMISSION: Final = "the plugin allows this daemon to run"
@@ -346,6 +348,7 @@ def remove_leftovers(pipe_directory: Path) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run the command. Returns its exit code."""
     supervisor = Supervisor(_parse(arguments), os.environ)  # noqa: TID251 - handed on
+    spare_from_oom_killer(Path("/proc/self"))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: supervisor.end())
     try:
@@ -354,6 +357,18 @@ def main(arguments: Sequence[str]) -> int:
         _say(f"Error: {error}")
         return 1
     return 0
+
+
+def spare_from_oom_killer(process: Path) -> None:
+    """Have the kernel end clients, which need more memory, before a daemon and its servers.
+
+    The kubelet does so for pods of a system class only, and those preempt others.
+
+    Args:
+        process: Its directory in /proc.
+    """
+    with suppress(PermissionError):  # the daemon runs all the same
+        (process / "oom_score_adj").write_text(_OOM_SCORE_ADJ)
 
 
 def _parse(arguments: Sequence[str]) -> Daemon:

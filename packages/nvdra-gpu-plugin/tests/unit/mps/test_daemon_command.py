@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from nvdra_gpu_plugin.devices import mps_layout
-from nvdra_gpu_plugin.mps import mounts
+from nvdra_gpu_plugin.mps import daemon_command, mounts
 from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a tmpfs is mounted")
@@ -384,3 +384,9 @@ def test_what_a_daemon_says_is_in_the_log_of_its_pod(pod: Pod) -> None:
     pod.start()
     pod.wait_ready()
     assert "started ['-f'] GPU-0" in pod.output.read_text()
+
+
+def test_a_daemon_is_ended_by_the_kernel_after_its_clients(tmp_path: Path) -> None:
+    (tmp_path / "oom_score_adj").write_text("1000")
+    daemon_command.spare_from_oom_killer(tmp_path)
+    assert (tmp_path / "oom_score_adj").read_text() == "-997"
