@@ -332,6 +332,14 @@ MUTANTS: Final = (
         (f"{_UNIT}/publishing/test_partition_oracle.py",),
     ),
     Mutant(
+        "order: a place is listed by what it takes, not by what it keeps from others",
+        f"{_PLUGIN}/publishing/placement_order.py",
+        "key=lambda pair: (blocked[pair[0]], pair[0], pair[1].name),",
+        "key=lambda pair: (sum(pair[0]), pair[1].name),",
+        "A small MIG device stands where the only place of a large one is.",
+        (f"{_UNIT}/publishing/test_partition_oracle.py",),
+    ),
+    Mutant(
         "partitions: they are published although counters are not kept",
         f"{_PLUGIN}/publishing/layout.py",
         "replace(gpu, partitions=()) for gpu in inventory.gpus",

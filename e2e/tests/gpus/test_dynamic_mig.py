@@ -75,6 +75,24 @@ def test_four_pods_have_a_slice_each_of_one_gpu_and_see_their_own_only(
     dividing.wait_no_mig_devices(NODE)
 
 
+def test_two_small_slices_leave_room_for_the_largest_beside_them(
+    dividing: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    """4g.40gb can only begin at slice 0, and the scheduler takes the first place that is listed."""
+    if dividing.release < api_versions.PARTITIONS_SINCE:
+        check_told_without_partitions(dividing)
+        return
+    parent = dividing.device(NODE, "gpu-4").uuid
+    for name, profile in (("small", "1g.10gb"), ("large", "4g.40gb")):
+        pods.apply(workloads.template(name, workloads.mig_device_of(parent, profile)))
+    for pod, template in (("a", "small"), ("b", "small"), ("c", "large")):
+        pods.apply(workloads.pod(pod, templates=[template]))
+        pods.wait_running(pod)
+    for pod in ("a", "b", "c"):
+        pods.delete("pod", pod)
+    dividing.wait_no_mig_devices(NODE)
+
+
 def test_four_slices_of_one_gpu_are_made_for_one_pod(
     dividing: Cluster, idle: Cluster, pods: Kubectl
 ) -> None:

@@ -18,7 +18,7 @@ from nvdra_runtime.resourceslices.pool import Pool, Slice
 
 from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.inventory import Gpu, Inventory
-from nvdra_gpu_plugin.publishing import attributes, partitions, shares
+from nvdra_gpu_plugin.publishing import attributes, partitions, placement_order, shares
 from nvdra_gpu_plugin.share_policy import SharePolicy
 
 Taints = Mapping[GpuUUID, Sequence[DeviceTaint]]
@@ -36,7 +36,7 @@ def pool(
     limits: SliceLimits | None = None,
     policy: SharePolicy | None = None,
 ) -> Pool:
-    """The pool, named after the node, with its devices in the order of PCI addresses and names.
+    """The pool, named after the node, with its GPUs in the order of their PCI addresses.
 
     A pool without devices has one empty slice. A GPU in MIG mode is not published, but its MIG
     devices are; so are the partitions of a GPU that has some, with the counters that they share.
@@ -58,11 +58,12 @@ def pool(
     made = chain.from_iterable(_devices(gpu, numa_as_list=as_list) for gpu in inventory.gpus)
     sets = [partitions.counter_set(gpu) for gpu in inventory.gpus if gpu.partitions]
     by_name = {each.name: each for each in (*awaited.shared_counters, *sets)}
-    ordered = sorted([*made, *_consistent(awaited.devices, by_name)], key=_place)
-    groups = [
-        _group([shares.shared(_tainted(each, taints), policy) for each in devices], by_name)
-        for _, devices in groupby(ordered, key=_pci)
-    ]
+    found = sorted([*made, *_consistent(awaited.devices, by_name)], key=_pci)
+    groups = []
+    for _, of_gpu in groupby(found, key=_pci):
+        ordered = placement_order.ordered(list(of_gpu), by_name)
+        devices = [shares.shared(_tainted(each, taints), policy) for each in ordered]
+        groups.append(_group(devices, by_name))
     return Pool(PoolName(node), arrangement.arrange(groups, limits))
 
 
@@ -100,10 +101,6 @@ def gpus_among(published: Slice, uuids: Container[GpuUUID]) -> frozenset[DeviceN
 def _tainted(device: Device, taints: Taints) -> Device:
     found = tuple(taints.get(_gpu_uuid(device), ()))
     return device if device.taints == found else device.model_copy(update={"taints": found})
-
-
-def _place(device: Device) -> tuple[str, str]:
-    return _pci(device), device.name
 
 
 def _pci(device: Device) -> str:

@@ -171,3 +171,42 @@ def test_what_is_not_published_could_not_be_made(describe: Callable[..., Gpu], m
         pool = pool_of(with_bare_instance(empty, made))
         alone = CounterAllocator(pool).devices
         assert set(alone) == set(names) - {str(empty.name), str(made.name)}
+
+
+@pytest.mark.parametrize("model", mig_oracle.gpus())
+def test_the_placement_that_is_listed_first_leaves_most_to_each_other_profile(
+    describe: Callable[..., Gpu], model: str
+) -> None:
+    """The scheduler takes the first that fits."""
+    oracle, gpu = MigOracle.of(model), gpu_of(describe, model)
+    places = {str(each.name): place_of(each) for each in gpu.partitions}
+    listed = [places[each.name] for each in pool_of(gpu).content.devices if each.name in places]
+    assert set(listed) == set(places.values())
+
+    def left(made: Place, profile: str) -> int:
+        others = [each for each in oracle.places if each.profile == profile]
+        return sum(oracle.has_room([made], each) for each in others)
+
+    for first in oracle.profiles:
+        candidates = [each for each in listed if each.profile == first]
+        for other in oracle.profiles:
+            counts = [left(each, other) for each in candidates]
+            assert counts[0] == max(counts), (candidates, other, counts)
+
+
+def test_two_small_devices_of_an_h100_leave_room_for_its_only_4g(
+    describe: Callable[..., Gpu],
+) -> None:
+    gpu = gpu_of(describe, "h100")
+    allocator = CounterAllocator(pool_of(gpu))
+    profiles = {str(each.name): each.profile.name for each in gpu.partitions}
+
+    def allocate(profile: str) -> bool:
+        """Allocate the first device that fits, as the scheduler does."""
+        for name in allocator.devices:
+            if profiles.get(name) == profile and allocator.is_free(name):
+                allocator.allocate(name)
+                return True
+        return False
+
+    assert [allocate(each) for each in ("1g.10gb", "1g.10gb", "4g.40gb")] == [True] * 3

@@ -51,7 +51,8 @@ def pool(*found: Gpu, limits: SliceLimits | None = SPLIT, awaited: Slice = layou
 
 
 def names(made: Pool) -> list[str]:
-    return [str(each.name) for each in made.content.devices]
+    """Sorted: `test_partition_oracle` is about the order."""
+    return sorted(str(each.name) for each in made.content.devices)
 
 
 def left(made: Pool) -> dict[str, int]:
@@ -204,7 +205,7 @@ def test_the_taints_of_a_gpu_are_those_of_its_parts() -> None:
     taints = {h100(0).uuid: (taint,)}
     inventory = Inventory((parted(h100(0)), parted(h100(1))))
     made = layout.pool(inventory, FeatureGates(), NODE, taints=taints, limits=SPLIT)
-    tainted = [str(each.name) for each in made.content.devices if each.taints]
+    tainted = sorted(str(each.name) for each in made.content.devices if each.taints)
     assert tainted == ["gpu-0", *PARTS]
 
 
