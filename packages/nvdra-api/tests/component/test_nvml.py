@@ -342,9 +342,9 @@ def test_mig_devices_are_read_with_their_places_and_a_gpu_instance_alone_is_none
 ) -> None:
     node = make_node("dgx-h100", overrides=CUT, node={"visibility": "all"})
     assert read(node, DESCRIBE_MIG) == [
-        ["3g.40gb", 2, 0, 9, 4, 4, 0, 3, 2, 32, 40448 << 20],
-        ["3g.40gb", 2, 1, 9, 4, 4, 2, 3, 1, 16, 40448 << 20],
-        ["1g.10gb+me", 7, 0, 20, 0, 1, 0, 1, 1, 16, 9984 << 20],
+        ["3g.40gb", 2, 0, 9, 4, 4, 0, 9, 3, 2, 32, 40448 << 20],
+        ["3g.40gb", 2, 1, 9, 4, 4, 2, 9, 3, 1, 16, 40448 << 20],
+        ["1g.10gb+me", 7, 0, 20, 0, 1, 0, 20, 1, 1, 16, 9984 << 20],
     ]
 
 

@@ -363,3 +363,49 @@ async def test_a_gpu_that_hangs_stops_the_claims_of_its_own_mig_devices_only(rig
     rig.node.simctl("fault", "rm", "all")
     await rig.wait_until(lambda: name in rig.devices(), "the MIG device to be offered again")
     assert not (await rig.dra.prepare([stuck]))[stuck.uid].error
+
+
+EQUAL_TO_THE_EYE = {
+    "a100-40": (("1g.5gb+me", "1g.5gb"), ("1g.5gb", "1g.5gb+me")),
+    "rtx-pro-6000": (
+        ("1g.24gb", "1g.24gb+gfx"),
+        ("1g.24gb+gfx", "1g.24gb+me"),
+        ("1g.24gb+me", "1g.24gb+me.all"),
+        ("1g.24gb+me.all", "1g.24gb-me"),
+        ("1g.24gb-me", "1g.24gb"),
+    ),
+}
+"""Profiles of the same slices, multiprocessors and memory, so with the same UUID at a place."""
+
+
+@pytest.mark.parametrize(
+    ("rig", "before", "after"),
+    [
+        pytest.param(
+            (None, {"gpus": [{"model": model, "bus_id": "0000:10:00.0", "mig": {"mode": True}}]}),
+            *pair,
+            id=f"{model} {' '.join(pair)}",
+        )
+        for model, pairs in EQUAL_TO_THE_EYE.items()
+        for pair in pairs
+    ],
+    indirect=["rig"],
+)
+async def test_a_device_of_a_profile_that_looks_the_same_is_another_device(
+    rig: Rig, before: str, after: str
+) -> None:
+    def profiles() -> dict[str, str]:
+        found = rig.devices().items()
+        return {name: each["attributes"]["profile"]["string"] for name, each in found}
+
+    rig.node.make_mig_device(0, before, 0)
+    await rig.start()
+    (former,) = profiles()
+    (made,) = json.loads(rig.node.simctl("mig", "list", "--json"))
+    rig.node.destroy_mig_device(0, made["gpu_instance"])
+    rig.node.make_mig_device(0, after, 0)
+    (now,) = json.loads(rig.node.simctl("mig", "list", "--json"))
+    assert now["uuid"] == made["uuid"]
+    await rig.wait_until(lambda: list(profiles().values()) == [after], f"{after} to be offered")
+    _, answer = await prepare(rig, former)
+    assert answer.error.startswith("UnknownDevice")

@@ -42,12 +42,15 @@ class MigAttributes(NamedTuple):
     """What a MIG device has, in compute slices and bytes (`nvmlDeviceAttributes_t`).
 
     Attributes:
+        profile_id: Of its GPU instance. `1g.5gb` and `1g.5gb+me` have the same slices, memory and
+            UUID, and `1g.24gb+gfx` the same engines as `1g.24gb`.
         gpu_instance_slices: Of its GPU instance.
         compute_instance_slices: Of its compute instance; fewer if this does not cover the former.
         multiprocessors: Of the compute instance.
         memory_bytes: Of the GPU instance, whose compute instances share it.
     """
 
+    profile_id: int
     gpu_instance_slices: int
     compute_instance_slices: int
     multiprocessors: int
@@ -133,11 +136,13 @@ def list_devices(nvml: Nvml, gpu: DeviceHandle) -> Mapping[MigHandle, MigAttribu
             pointer = nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu.uuid, gpu.pointer, index)
             uuid = MigUUID(str(nvml.call("nvmlDeviceGetUUID", gpu.uuid, pointer)))
             attributes = nvml.call("nvmlDeviceGetAttributes_v2", uuid, pointer)
+            _, info = _gpu_instance(nvml, gpu, MigHandle(uuid, pointer))
         except NvmlError as error:
             if is_gone(error):  # indices have holes, and a device may be destroyed meanwhile
                 continue
             raise
         found[MigHandle(uuid, pointer)] = MigAttributes(
+            profile_id=int(info.profileId),
             gpu_instance_slices=int(attributes.gpuInstanceSliceCount),
             compute_instance_slices=int(attributes.computeInstanceSliceCount),
             multiprocessors=int(attributes.multiprocessorCount),
@@ -154,9 +159,7 @@ def locate(nvml: Nvml, gpu: DeviceHandle, device: MigHandle) -> MigInstance | No
     """
     call = nvml.call
     try:
-        instance_id = int(call("nvmlDeviceGetGpuInstanceId", device.uuid, device.pointer))
-        instance = call("nvmlDeviceGetGpuInstanceById", device.uuid, gpu.pointer, instance_id)
-        info = call("nvmlGpuInstanceGetInfo", device.uuid, instance)
+        instance, info = _gpu_instance(nvml, gpu, device)
         compute_id = int(call("nvmlDeviceGetComputeInstanceId", device.uuid, device.pointer))
         compute = call("nvmlGpuInstanceGetComputeInstanceById", device.uuid, instance, compute_id)
         compute_info = call("nvmlComputeInstanceGetInfo_v2", device.uuid, compute)
@@ -165,7 +168,7 @@ def locate(nvml: Nvml, gpu: DeviceHandle, device: MigHandle) -> MigInstance | No
             return None
         raise
     return MigInstance(
-        gpu_instance=instance_id,
+        gpu_instance=int(info.id),
         compute_instance=compute_id,
         profile_id=int(info.profileId),
         start=int(info.placement.start),
@@ -251,6 +254,13 @@ def verify_alive(nvml: Nvml, device: MigHandle) -> None:
     except NvmlError as error:
         if not error.is_unsupported:
             raise
+
+
+def _gpu_instance(nvml: Nvml, gpu: DeviceHandle, device: MigHandle) -> tuple[Any, Any]:
+    """The handle of a MIG device's GPU instance, and `nvmlGpuInstanceInfo_t` of it."""
+    number = int(nvml.call("nvmlDeviceGetGpuInstanceId", device.uuid, device.pointer))
+    instance = nvml.call("nvmlDeviceGetGpuInstanceById", device.uuid, gpu.pointer, number)
+    return instance, nvml.call("nvmlGpuInstanceGetInfo", device.uuid, instance)
 
 
 def _profile_info(nvml: Nvml, gpu: DeviceHandle, index: int) -> Any:
