@@ -103,6 +103,36 @@ async def test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_aga
     assert rig.node_label() == ""
 
 
+async def test_after_a_reboot_into_another_clique_the_daemon_joins_the_one_of_now(
+    rig: DomainRig, tmp_path: Path
+) -> None:
+    """A tray that is moved to another rack, which its domain outlives."""
+    domain, daemon, rack = await started(rig, tmp_path)
+    claim = rig.create_channel_claim(domain)
+    before = [cdi_names(await rig.prepare(each)) for each in (daemon, claim)]
+    await killed(rig, rack.pods[0])
+    await rebooted(rig, "--clique", "9")
+
+    waiting = rig.start_prepare(claim)
+    assert cdi_names(await rig.prepare(daemon)) == before[0]
+    assert rig.claim_environment(daemon)["CLIQUE_ID"].endswith(".9")
+    rig.run_daemon(rack, daemon)
+    assert cdi_names(await waiting) == before[1]
+
+
+async def test_a_daemon_whose_gpus_are_in_another_clique_now_is_named_with_what_to_do(
+    rig: DomainRig, tmp_path: Path
+) -> None:
+    domain, _, _ = await started(rig, tmp_path)
+    await rig.stop()
+    rig.node.simctl("fabric", "all", "--clique", "9")
+    await rig.start()
+    await rig.poll_until(lambda: ".9" in rig.process.log.read_text(), "the clique")
+    said = await rig.refusal(rig.create_channel_claim(domain))
+    assert f"it was started in the clique {rig.clique}, and the GPUs of this node are in " in said
+    assert "delete the daemon's pod" in said
+
+
 async def test_a_held_channel_of_a_domain_that_is_gone_is_refused_after_a_reboot(
     rig: DomainRig,
 ) -> None:
@@ -165,10 +195,17 @@ async def test_the_lock_of_an_earlier_pod_says_nothing_of_a_daemon_without_one(
     assert not (await rig.prepare(rig.create_channel_claim(domain))).error
 
 
-async def rebooted(rig: DomainRig) -> None:
-    """Cut the power, and wait until the plugin of the next boot serves."""
+async def rebooted(rig: DomainRig, *fabric: str) -> None:
+    """Cut the power, and wait until the plugin of the next boot serves.
+
+    Args:
+        rig: The node.
+        fabric: Flags of `nvdra-simctl fabric all`, for another fabric than before.
+    """
     await rig.stop(signal.SIGKILL)
     driver_installation.reboot(rig.node, profile="gb200-nvl72")
+    if fabric:
+        rig.node.simctl("fabric", "all", *fabric)
     for socket in rig.kubelet.registry_dir.iterdir():
         socket.unlink()  # a kubelet that finds the new one under the old name registers it twice
     await rig.start()

@@ -265,9 +265,13 @@ class DomainRig(Rig):
         return rack
 
     def run_daemon(self, rack: Rack, daemon: ClaimRef) -> DaemonPod:
-        """Start the container of a daemon claim's pod, for the first time or again."""
-        pod = self._consumer(daemon)
-        return rack.run_daemon(self.node.name, pod["name"], pod["uid"], clique=self.clique)
+        """Start the container of a daemon claim's pod, for the first time or again.
+
+        It is in the clique that the claim's CDI spec says.
+        """
+        pod, given = self._consumer(daemon), self.claim_environment(daemon)
+        clique = given["CLIQUE_ID"]
+        return rack.run_daemon(self.node.name, pod["name"], pod["uid"], clique=clique)
 
     def domain_span_names(self, domain: Json) -> list[str]:
         """The names of the spans that this plugin's process has written into the domain's trace."""
@@ -298,6 +302,11 @@ class DomainRig(Rig):
         path = self.node.cdi / f"k8s.compute-domain.nvidia.com-claim_{claim.uid}.yaml"
         found: Json = yaml_documents.load(path.read_text()) if path.exists() else {}
         return found
+
+    def claim_environment(self, claim: ClaimRef) -> dict[str, str]:
+        """The variables that the claim's own CDI spec sets."""
+        (device,) = self.claim_cdi_spec(claim)["devices"]
+        return dict(each.split("=", 1) for each in device["containerEdits"]["env"])
 
     async def poll_until(
         self, is_so: Callable[[], Any], what: str, timeout_s: float = WAIT_S

@@ -71,18 +71,20 @@ class DomainDaemonStrategy:
             return await self._give(claim, record, domain, deadline)
 
     async def prepare_again(self, record: DomainClaimRecord, deadline: float) -> PrepareResult:
-        """Restore what the daemon has; it needs neither the API server nor the fabric.
+        """Restore what the daemon has, in one boot without the API server and the fabric.
 
-        A record of another boot is written again: the daemon may start from now on.
+        A record of another boot is written again with the clique of this one, as the node may be
+        in another rack: the daemon may start from now on.
 
         Raises:
-            DriverError: `DriverMismatch`, `DeviceNodeMissing`, `StateUnavailable` and others.
+            DriverError: `DriverMismatch`, `DeviceNodeMissing`, `StateUnavailable`, and in another
+                boot `FabricError` and others.
         """
         with self._telemetry.step("write cdi"):
-            restored = await self._specs.restore(record, deadline)
-        if self._records.is_of_this_boot(record):
-            return restored.prepare_result()
-        return await self._records.add(restored)
+            if self._records.is_of_this_boot(record):
+                return (await self._specs.restore(record, deadline)).prepare_result()
+            clique = await self._fabric.wait_clique_for_claim(record.ref, self._waits, deadline)
+            return await self._records.add(await self._specs.write(record, clique, deadline))
 
     async def unprepare(self, record: DomainClaimRecord, deadline: float) -> None:
         """Remove the claim's spec and record.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason, RetryableError
-from nvdra_api.ids import NodeName, PodUID
+from nvdra_api.ids import CliqueID, NodeName, PodUID
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_api.v1beta1.compute_domain import Readiness
@@ -178,6 +178,19 @@ def outdated(readiness: DaemonReadiness, reason: str) -> DaemonReadiness:
     return replace(readiness, missing=reason, is_outdated=True)
 
 
+def in_other_clique(
+    readiness: DaemonReadiness, of_daemon: CliqueID, of_node: CliqueID
+) -> DaemonReadiness:
+    """The same state of a daemon that was started before the node's GPUs changed their clique."""
+    where = f"are in {of_node} now" if of_node else "have no NVLink fabric any more"
+    return replace(
+        readiness,
+        missing=f"it was started in the clique {of_daemon}, and the GPUs of this node {where}",
+        has_reported=True,
+        remedy="delete the daemon's pod: the next one joins the clique of the node",
+    )
+
+
 def explain(
     readiness: DaemonReadiness,
     found: PodLookupResult | None,
@@ -268,7 +281,7 @@ def _pod_state(pod: DaemonPod) -> str:
         return f"is not running: {pod.problem}"
     if pod.is_finished:
         return "has ended"
-    return "is starting"
+    return "runs and has not joined the domain yet" if pod.is_ready else "is starting"
 
 
 def _absent_peers_text(absent: Sequence[NodeName]) -> str:

@@ -176,7 +176,7 @@ class ReadinessWatch:
         error: DriverError | None = None
         async with self._watch_entries(domain, clique) as (sources, changed):
             try:
-                await self._wait(ref, domain, sources, changed, deadline, span, notify)
+                await self._wait(ref, domain, clique, sources, changed, deadline, span, notify)
             except DriverError as over:
                 error = over
         # Raised outside the block: the task group in it would wrap the error in a group.
@@ -187,6 +187,7 @@ class ReadinessWatch:
         self,
         ref: ClaimRef,
         domain: Domain,
+        clique: CliqueID,
         sources: Sequence[EntrySource],
         changed: asyncio.Event,
         deadline: float,
@@ -208,7 +209,7 @@ class ReadinessWatch:
         liveness = self._check_liveness(domain.uid)
 
         async def assess() -> DaemonReadiness:
-            return await self._assess(sources, domain, found, liveness, deadline)
+            return await self._assess(sources, domain, clique, found, liveness, deadline)
 
         while True:
             changed.clear()
@@ -281,6 +282,7 @@ class ReadinessWatch:
         self,
         sources: Sequence[EntrySource],
         domain: Domain,
+        clique: CliqueID,
         found: PodLookupResult | None,
         liveness: LivenessCheck,
         deadline: float,
@@ -301,6 +303,8 @@ class ReadinessWatch:
         if state.is_ready and daemon is not None:
             reason = await liveness.death_reason(daemon, deadline)
             state = readiness.outdated(state, reason) if reason else state
+        elif daemon is not None and daemon.clique and daemon.clique != clique:
+            state = readiness.in_other_clique(state, daemon.clique, clique)
         failure = self._failures.get(domain.uid)
         return readiness.explain(state, found, self._node, failure, domain.namespace)
 
