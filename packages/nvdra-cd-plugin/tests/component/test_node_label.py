@@ -60,6 +60,23 @@ async def test_a_claim_of_a_deleted_domain_keeps_its_channel_and_the_node_until_
     assert not (await waiting).devices
 
 
+async def test_a_claim_that_waits_for_a_daemon_is_answered_when_its_domain_is_deleted(
+    rig: DomainRig,
+) -> None:
+    """The kubelet lets a pod go only after the call for it has ended, which may take 45 s."""
+    await rig.start()
+    domain = rig.create_domain()
+    uid, namespace = domain["metadata"]["uid"], domain["metadata"]["namespace"]
+    waiting = rig.start_prepare(rig.create_channel_claim(domain))
+    await rig.poll_until(lambda: rig.node_label() == uid, "the label")
+    began = asyncio.get_running_loop().time()
+    rig.server.request("DELETE", domain_objects.domains_path(namespace, "ring"))
+    rig.set_node_label(None)  # as the controller does it
+    error = (await waiting).error
+    assert error.startswith("DomainNotFound: "), error
+    assert asyncio.get_running_loop().time() - began < 20
+
+
 async def test_a_label_that_somebody_else_set_is_not_overwritten(rig: DomainRig) -> None:
     await rig.start()
     domain, other = rig.create_domain(), rig.create_domain()

@@ -43,6 +43,7 @@ class DeviceWaitQueue:
         self.device_locks: KeyedLocks[str] = KeyedLocks()
         self._waits: dict[ClaimUID, asyncio.Timeout] = {}
         self._cancelled: set[ClaimUID] = set()
+        self._ends: dict[ClaimUID, DriverError] = {}
         self._is_closing = False
 
     def join(self, ref: ClaimRef, deadline: float, notify: NotifyWaiting) -> "DeviceWait":
@@ -69,9 +70,15 @@ class DeviceWaitQueue:
         Each wait raises the error that it was started with, and so do new ones until `resume`.
         """
         self._cancelled.add(uid)
-        wait = self._waits.get(uid)
-        if wait is not None and not wait.expired():
-            wait.reschedule(asyncio.get_running_loop().time())
+        self._end(uid)
+
+    def fail(self, uid: ClaimUID, error: DriverError) -> None:
+        """End the present wait of a claim with this error, because it waits for nothing any more.
+
+        A claim that does not wait is not concerned.
+        """
+        if self._end(uid):
+            self._ends[uid] = error
 
     def resume(self, uid: ClaimUID) -> None:
         """Let the claim wait again."""
@@ -87,7 +94,10 @@ class DeviceWaitQueue:
     async def wait_until(
         self, ref: ClaimRef, error: DriverError, deadline: float
     ) -> AsyncGenerator[None]:
-        """Raise `error` in the block at the deadline, or when `cancel` or `close` is called."""
+        """Raise `error` in the block at the deadline, or when `cancel` or `close` is called.
+
+        If `fail` is called, its error is raised instead.
+        """
         is_cancelled = self._is_closing or ref.uid in self._cancelled
         try:
             async with asyncio.timeout_at(0 if is_cancelled else deadline) as wait:
@@ -97,7 +107,16 @@ class DeviceWaitQueue:
                 finally:
                     del self._waits[ref.uid]
         except TimeoutError:
-            raise error from None
+            raise self._ends.get(ref.uid, error) from None
+        finally:
+            self._ends.pop(ref.uid, None)
+
+    def _end(self, uid: ClaimUID) -> bool:
+        wait = self._waits.get(uid)
+        if wait is None or wait.expired():
+            return False
+        wait.reschedule(asyncio.get_running_loop().time())
+        return True
 
 
 class DeviceWait:

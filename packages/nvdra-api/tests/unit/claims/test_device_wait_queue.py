@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 import pytest
-from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.resource.claims import ClaimRef
 from nvdra_runtime.claims.device_wait_queue import NOTIFY_AFTER_S, DeviceWaitQueue
@@ -112,6 +112,21 @@ async def test_a_wait_that_is_ended_fails_with_what_it_met(ending: str) -> None:
         turns.close()
     with pytest.raises(DeviceInUseError, match="a is held by claim ml/first"):
         await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_wait_for_what_never_comes_fails_with_the_reason_and_only_that_wait() -> None:
+    queue = DeviceWaitQueue(Books().released)
+    waits_for = RetryableError(Reason.DAEMON_NOT_READY, "it is starting", "wait")
+    gone = PermanentError(Reason.DOMAIN_NOT_FOUND, "it is gone", "nothing to do")
+    queue.fail(ref("a").uid, gone)  # it does not wait yet
+    waiting = asyncio.get_running_loop().create_task(queue.pause(ref("a"), waits_for, 60))
+    await asyncio.sleep(0.01)
+    queue.fail(ref("b").uid, waits_for)
+    queue.fail(ref("a").uid, gone)
+    with pytest.raises(PermanentError, match="it is gone"):
+        await asyncio.wait_for(waiting, 1)
+    with pytest.raises(RetryableError, match="it is starting"):
+        await queue.pause(ref("a"), waits_for, -1)
 
 
 async def test_a_claim_that_is_not_wanted_waits_for_nothing_until_it_is_wanted_again() -> None:

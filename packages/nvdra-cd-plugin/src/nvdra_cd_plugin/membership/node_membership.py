@@ -91,6 +91,7 @@ class NodeMembership:
         """Correct the label if somebody changed it; return False if the right one is unknown.
 
         The label of a domain that is being deleted is not restored: the controller removed it.
+        Claims that wait for the daemon of such a domain are answered.
 
         Raises:
             RetryableError: `ApiUnavailable`.
@@ -100,7 +101,8 @@ class NodeMembership:
                 return False
             try:
                 await self._domains.find(record, deadline)
-            except PermanentError:
+            except PermanentError as error:
+                self._waits.fail(record.uid, error)
                 return False
         await self._labels.reconcile_domain_label(self._desired_label, deadline)
         return True
