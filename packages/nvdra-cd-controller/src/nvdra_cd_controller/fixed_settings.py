@@ -3,6 +3,7 @@
 Source: docs/decisions/cd-controller.md, "What of a domain never changes?".
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nvdra_api import names
@@ -23,7 +24,7 @@ def of_domain(snapshot: DomainSnapshot, child_config: ChildConfig) -> DomainSett
     running = (_of_daemonset(child.object) for child in snapshot.daemonsets)
     found = next((each for each in running if each is not None), None)
     if found is None and snapshot.domain is not None:
-        found = domain_settings.from_annotations(snapshot.domain.metadata.annotations)
+        found = domain_settings.from_annotations(_annotations(snapshot), snapshot.uid)
     return found or DomainSettings(child_config.max_nodes, child_config.gates)
 
 
@@ -33,11 +34,14 @@ def applied(child_config: ChildConfig, settings: DomainSettings) -> ChildConfig:
 
 
 def missing_annotation(snapshot: DomainSnapshot, settings: DomainSettings) -> dict[str, str]:
-    """The annotation to set on the domain; empty if it has one."""
-    annotations = snapshot.stored["metadata"].get("annotations") or {}
-    if domain_settings.from_annotations(annotations) is not None:
-        return {}
-    return {names.DOMAIN_SETTINGS_ANNOTATION: domain_settings.annotation(settings)}
+    """The annotation to set on the domain; empty if it has it."""
+    value = domain_settings.annotation(settings, snapshot.uid)
+    has_it = _annotations(snapshot).get(names.DOMAIN_SETTINGS_ANNOTATION) == value
+    return {} if has_it else {names.DOMAIN_SETTINGS_ANNOTATION: value}
+
+
+def _annotations(snapshot: DomainSnapshot) -> Mapping[str, str]:
+    return snapshot.stored["metadata"].get("annotations") or {}
 
 
 def _of_daemonset(daemonset: JsonObject) -> DomainSettings | None:

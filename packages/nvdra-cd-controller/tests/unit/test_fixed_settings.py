@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from nvdra_api import names
 from nvdra_api.gates import Feature, FeatureGates
+from nvdra_api.ids import DomainUID
 from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_cd_controller import children, fixed_settings
@@ -55,9 +56,32 @@ def test_an_older_domain_keeps_what_its_daemonset_runs_with() -> None:
 
 
 def test_the_running_daemonset_counts_more_than_the_annotation() -> None:
-    other = domain_settings.annotation(DomainSettings(9, FeatureGates()))
+    other = domain_settings.annotation(DomainSettings(9, FeatureGates()), UID)
     both = snapshot(other, daemonset(BEFORE))
-    assert texts(fixed_settings.of_domain(both, NOW)) == texts(BEFORE)
+    found = fixed_settings.of_domain(both, NOW)
+    assert texts(found) == texts(BEFORE)
+    assert fixed_settings.missing_annotation(both, found), "a tenant may have written it"
+
+
+def test_an_annotation_that_was_copied_with_a_manifest_says_nothing() -> None:
+    of_other = domain_settings.annotation(BEFORE, DomainUID("another"))
+    for copied in (of_other, json.dumps({**json.loads(of_other), "uid": None})):
+        found = fixed_settings.of_domain(snapshot(copied), NOW)
+        assert texts(found) == (36, NOW.gates.full_text())
+        assert fixed_settings.missing_annotation(snapshot(copied), found)
+
+
+def test_the_annotation_of_an_earlier_release_counts_by_the_daemonset_that_runs() -> None:
+    stored = json.loads(domain_settings.annotation(BEFORE, UID))
+    del stored["uid"]
+    earlier = snapshot(json.dumps(stored), daemonset(BEFORE))
+    found = fixed_settings.of_domain(earlier, NOW)
+    assert texts(found) == texts(BEFORE)
+    written = fixed_settings.missing_annotation(earlier, found)
+    kept = snapshot(written[names.DOMAIN_SETTINGS_ANNOTATION])
+    assert texts(fixed_settings.of_domain(kept, NOW)) == texts(BEFORE)
+    alone = snapshot(json.dumps(stored))
+    assert texts(fixed_settings.of_domain(alone, NOW)) == (36, NOW.gates.full_text())
 
 
 def test_only_the_image_of_a_running_domain_follows_the_controller() -> None:
@@ -87,10 +111,10 @@ def test_gates_of_another_release_are_left_out() -> None:
     [
         "18",
         "{",
-        '{"maxNodesPerImexDomain": 0, "featureGates": ""}',
-        '{"maxNodesPerImexDomain": 10001, "featureGates": ""}',
-        '{"maxNodesPerImexDomain": 4}',
-        '{"maxNodesPerImexDomain": 4, "featureGates": "ComputeDomainCliques=perhaps"}',
+        f'{{"maxNodesPerImexDomain": 0, "featureGates": "", "uid": "{UID}"}}',
+        f'{{"maxNodesPerImexDomain": 10001, "featureGates": "", "uid": "{UID}"}}',
+        f'{{"maxNodesPerImexDomain": 4, "uid": "{UID}"}}',
+        f'{{"maxNodesPerImexDomain": 4, "featureGates": "A=perhaps", "uid": "{UID}"}}',
     ],
 )
 def test_an_annotation_that_says_nothing_useful_is_written_again(annotation: str) -> None:

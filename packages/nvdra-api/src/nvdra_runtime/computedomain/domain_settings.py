@@ -14,6 +14,7 @@ from typing import Final
 
 from nvdra_api import json_text, names
 from nvdra_api.gates import FeatureGateError, FeatureGates
+from nvdra_api.ids import DomainUID
 
 MAX_NODES_LIMIT: Final = 10_000
 """The highest number of nodes that a daemon accepts; DNS names have four digits."""
@@ -52,23 +53,33 @@ def _parsed(max_nodes: int | str, gates: str) -> DomainSettings | None:
     return settings if 0 < settings.max_nodes <= MAX_NODES_LIMIT else None
 
 
-def from_annotations(annotations: Mapping[str, str]) -> DomainSettings | None:
-    """The settings that a domain was made with; None if it does not say them."""
+def from_annotations(
+    annotations: Mapping[str, str], uid: DomainUID, *, needs_uid: bool = True
+) -> DomainSettings | None:
+    """The settings that a domain was made with; None if it does not say them.
+
+    Args:
+        annotations: The domain's.
+        uid: The domain's. An annotation of another one has come with a copy of its manifest.
+        needs_uid: Whether an annotation without a UID, of an earlier release, says nothing: it may
+            have been copied as well.
+    """
     try:
         stored = json_text.parse(annotations.get(names.DOMAIN_SETTINGS_ANNOTATION, ""))
     except ValueError:
         return None
-    if not isinstance(stored, dict):
+    if not isinstance(stored, dict) or stored.get("uid", None if needs_uid else uid) != uid:
         return None
     return parsed(stored.get("maxNodesPerImexDomain"), stored.get("featureGates"))
 
 
-def annotation(settings: DomainSettings) -> str:
-    """The annotation's value."""
+def annotation(settings: DomainSettings, uid: DomainUID) -> str:
+    """The annotation's value for a domain."""
     return json.dumps(
         {
             "maxNodesPerImexDomain": settings.max_nodes,
             "featureGates": settings.gates.full_text(),
+            "uid": uid,
         },
         separators=(",", ":"),
     )

@@ -52,6 +52,9 @@ def domain_of(obj: ComputeDomain) -> Domain:
         name=obj.metadata.name,
         allows_all_channels=channel is not None and channel.allocation_mode == AllocationMode.ALL,
         num_nodes=obj.spec.num_nodes,
-        settings=domain_settings.from_annotations(obj.metadata.annotations),
+        # Without a UID it is believed here: the controller, which may be older, has written it.
+        settings=domain_settings.from_annotations(
+            obj.metadata.annotations, obj.uid, needs_uid=False
+        ),
         has_member_traces=members > MAX_MEMBERS_IN_ONE_TRACE,
     )

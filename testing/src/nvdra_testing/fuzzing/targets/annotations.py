@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from nvdra_api import names
+from nvdra_api.ids import DomainUID
 from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_runtime.computedomain import (
     announcements,
@@ -32,9 +33,10 @@ def daemon_annotation(case: bytes) -> None:
 def domain_annotation(case: bytes) -> None:
     """The settings of a domain, which each user who may write the domain may write."""
     text = case.decode(errors="surrogatepass") if _is_text(case) else ""
-    found = domain_settings.from_annotations({names.DOMAIN_SETTINGS_ANNOTATION: text})
+    annotations, uid = {names.DOMAIN_SETTINGS_ANNOTATION: text}, DomainUID("u")
+    found = domain_settings.from_annotations(annotations, uid, needs_uid=False)
     if found is not None:
-        domain_settings.annotation(found)
+        domain_settings.annotation(found, uid)
 
 
 def claim_annotation(case: bytes) -> None:
