@@ -15,6 +15,41 @@ _TEARDOWN: Final = f"{_UNIT}/test_teardown.py"
 
 MUTANTS: Final = (
     Mutant(
+        "templates: they are received with their specs",
+        f"{_CONTROLLER}/informers.py",
+        "                metadata_only=bool(kind),",
+        "                metadata_only=False,",
+        "A tenant's templates keep the controller busy for minutes.",
+        component=(
+            "packages/nvdra-cd-controller/tests/component/test_large_objects.py::"
+            "test_templates_of_a_tenant_with_a_domains_label",
+        ),
+    ),
+    Mutant(
+        "templates: the spec of the one before",
+        f"{_CONTROLLER}/template_specs.py",
+        'return known.spec if known and known.uid == template["metadata"]["uid"] else None',
+        "return known.spec if known else None",
+        "A template that was created again with another spec is taken for the domain's.",
+        (f"{_UNIT}/test_template_specs.py",),
+    ),
+    Mutant(
+        "unlabel: every refusal is another domain's label",
+        f"{_CONTROLLER}/object_writer.py",
+        "            if await self._has_label(node, snapshot.uid):\n                raise\n",
+        "",
+        "A node keeps the label of a domain that is gone.",
+        (_WRITER,),
+    ),
+    Mutant(
+        "settings: a copied annotation counts",
+        "packages/nvdra-api/src/nvdra_runtime/computedomain/domain_settings.py",
+        ' or stored.get("uid", None if needs_uid else uid) != uid',
+        "",
+        "A domain that is restored from a backup has the limit of another one.",
+        (f"{_UNIT}/test_fixed_settings.py",),
+    ),
+    Mutant(
         "unlabel: without `test`",
         f"{_CONTROLLER}/object_writer.py",
         '            {"op": "test", "path": path, "value": snapshot.uid},\n',

@@ -19,6 +19,37 @@ _DEAD: Final = f"{_COMPONENT}/test_dead_daemons.py"
 
 MUTANTS: Final = (
     Mutant(
+        "daemon: the clique of another boot",
+        f"{_PLUGIN}/claims/domain_daemon.py",
+        "            if self._records.is_of_this_boot(record):",
+        "            if True:",
+        "A tray that was moved to another rack joins the clique of the former one, for ever.",
+        component=(
+            f"{_DEAD}::test_after_a_reboot_into_another_clique_the_daemon_joins_the_one_of_now",
+        ),
+    ),
+    Mutant(
+        "readiness: a daemon in another clique is starting",
+        f"{_PLUGIN}/daemon/readiness_watch.py",
+        "        elif daemon is not None and daemon.clique and daemon.clique != clique:",
+        "        elif False:",
+        "A pod waits for ever, and nothing says that its daemon is in another clique.",
+        component=(
+            f"{_DEAD}::test_a_daemon_whose_gpus_are_in_another_clique_now_is_named_with_what_to_do",
+        ),
+    ),
+    Mutant(
+        "label: a claim waits for a domain that is gone",
+        f"{_PLUGIN}/membership/node_membership.py",
+        "                self._waits.fail(record.uid, error)\n",
+        "",
+        "A pod of a deleted domain is Terminating for 43 s.",
+        component=(
+            f"{_COMPONENT}/test_node_label.py::"
+            "test_a_claim_that_waits_for_a_daemon_is_answered_when_its_domain_is_deleted",
+        ),
+    ),
+    Mutant(
         "label: written without a resourceVersion",
         f"{_PLUGIN}/membership/node_labels.py",
         'change = {"metadata": {"labels": labels, "resourceVersion": version}}',

@@ -18,6 +18,27 @@ _RELEASE_STATE: Final = f"{_UNIT}/nvml_release/test_release_state.py"
 
 MUTANTS: Final = (
     Mutant(
+        "mig: profiles that look the same are the same",
+        "packages/nvdra-api/src/nvdra_runtime/node/nvml_mig.py",
+        "            profile_id=int(info.profileId),\n            gpu_instance_slices=",
+        "            profile_id=0,\n            gpu_instance_slices=",
+        "A claim of 1g.5gb+me gets a 1g.5gb, which has no engines.",
+        component=(
+            f"{_COMPONENT}/test_static_mig.py::"
+            "test_a_device_of_a_profile_that_looks_the_same_is_another_device",
+        ),
+    ),
+    Mutant(
+        "replanner: one record keeps all claims from being prepared",
+        f"{_PLUGIN}/claims/replanner.py",
+        "            with background_tasks.contain(\n"
+        '                "A record cannot be planned again", claim=str(record.ref)\n'
+        "            ):  # other claims do not depend on it\n",
+        "            if True:\n",
+        "After a reboot every prepare of the node is Internal.",
+        (_PREPARER,),
+    ),
+    Mutant(
         "plan: any admin access lifts the doubt",
         f"{_PLUGIN}/claims/plan.py",
         "all(device.is_admin for device in record.devices)",
