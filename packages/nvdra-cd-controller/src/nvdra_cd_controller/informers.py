@@ -362,7 +362,7 @@ def _trim_pod(obj: JsonObject) -> JsonObject:
     """Keep the fields of a pod that `daemon_pods.read` needs."""
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     spec_fields = ("nodeName", "affinity", "containers")
-    status_fields = ("phase", "podIP", "conditions", "containerStatuses")
+    status_fields = ("phase", "reason", "message", "podIP", "conditions", "containerStatuses")
     return {
         **_trim_to_metadata("Pod", obj),
         "spec": {key: spec[key] for key in spec_fields if key in spec},

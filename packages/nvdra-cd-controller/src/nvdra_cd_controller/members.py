@@ -62,14 +62,22 @@ def current(
         labelled: The nodes that carry the domain's label, which have a workload of the domain.
         listed: `status.nodes` as stored, where daemons that do not use cliques keep their entries.
     """
-    node_pods = pods_by_node(pods)
+    pods = tuple(pods)
+    node_pods, ended = pods_by_node(pods), _ended_by_node(pods)
     entries: dict[NodeName, list[ComputeDomainDaemonInfo]] = defaultdict(list)
     for clique in cliques:
         for entry in clique.daemons:
             entries[entry.node_name].append(entry)
     in_status = {each.name: each for each in listed if each.clique_id != NO_CLIQUE}
     members = (
-        _member(node, entries.get(node, ()), node_pods.get(node, ()), in_status.get(node), labelled)
+        _member(
+            node,
+            entries.get(node, ()),
+            node_pods.get(node, ()),
+            ended.get(node),
+            in_status.get(node),
+            labelled,
+        )
         for node in sorted({*entries, *node_pods, *labelled})
     )
     return tuple(member for member in members if member is not None)
@@ -120,6 +128,12 @@ def pods_by_node(pods: Iterable[DaemonPod]) -> Mapping[NodeName, Sequence[Daemon
     return grouped
 
 
+def _ended_by_node(pods: Iterable[DaemonPod]) -> Mapping[NodeName, DaemonPod]:
+    """The last pod that has finished, by node."""
+    finished = (each for each in pods if each.is_finished)
+    return {pod.node: pod for pod in sorted(finished, key=lambda pod: (pod.created, pod.uid))}
+
+
 def _is_written_by(entry: ComputeDomainDaemonInfo, pod: DaemonPod) -> bool:
     """Whether this pod wrote the entry. The reference driver's entries have only an IP address.
 
@@ -134,6 +148,7 @@ def _member(
     node: NodeName,
     entries: Sequence[ComputeDomainDaemonInfo],
     pods: Sequence[DaemonPod],
+    ended: DaemonPod | None,
     listed: ComputeDomainNode | None,
     labelled: Collection[NodeName],
 ) -> Member | None:
@@ -141,9 +156,7 @@ def _member(
     if entries and (pod or node in labelled):
         return _member_with_entry(_current_entry(entries, pods), pods)
     if pod is None:
-        return (
-            Member(node, is_listed=False, not_ready_because=_NO_POD) if node in labelled else None
-        )
+        return _without_pod(node, ended) if node in labelled else None
     if pod.clique == NO_CLIQUE:
         return _member_without_fabric(pod)
     if pod.writes_status and listed is not None and pod.ip and listed.ip_address == pod.ip:
@@ -169,6 +182,13 @@ def _member(
         not_ready_because=pod.problem or _NOT_JOINED,
         pod_problem=pod.problem,
     )
+
+
+def _without_pod(node: NodeName, ended: DaemonPod | None) -> Member:
+    """A member whose DaemonSet has made no pod yet, or none since the last one has ended."""
+    problem = "" if ended is None else ended.problem
+    reason = f"its daemon's pod {ended.name} has ended: {problem}" if ended and problem else _NO_POD
+    return Member(node, is_listed=False, not_ready_because=reason, pod_problem=problem)
 
 
 _NO_POD = "it has no daemon pod yet"

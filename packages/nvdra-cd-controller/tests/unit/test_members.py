@@ -57,6 +57,17 @@ def test_a_labelled_node_without_a_pod_is_a_member_that_has_not_joined() -> None
     assert member.not_ready_because == "it has no daemon pod yet"
 
 
+def test_a_pod_that_was_evicted_is_why_a_node_has_none() -> None:
+    why = "Evicted: The node was low on resource: memory."
+    earlier = daemon_pod(A, created="1", is_finished=True, problem="OutOfpods: too many pods")
+    last = daemon_pod(A, created="2", is_finished=True, problem=why)
+
+    for pods in ([earlier, last], [last, earlier]):
+        member = only(members.current([], pods, {A}))
+        assert member.not_ready_because == f"its daemon's pod {last.name} has ended: {why}"
+        assert member.pod_problem == why
+
+
 def test_a_pod_that_cannot_start_is_why_the_member_is_not_ready() -> None:
     trouble = "ImagePullBackOff: Back-off pulling image"
 

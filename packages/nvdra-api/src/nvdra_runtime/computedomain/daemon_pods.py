@@ -42,7 +42,8 @@ class DaemonPod:
             writes to the domain's status.
         announcement: What the daemon says of itself on its pod; None if it writes to the clique
             itself, or has not started yet.
-        problem: Why the pod does not start or does not stay up; empty if there is no problem.
+        problem: Why the pod does not start, does not stay up, or was ended, such as by an eviction;
+            empty if there is no problem.
         links: What is wrong with the connections of its IMEX, as the daemon has written it.
     """
 
@@ -152,6 +153,8 @@ def _was_started(container: JsonObject) -> bool:
 
 
 def _problem(status: JsonObject) -> str:
+    if status.get("phase") == "Failed":
+        return _reason_and_message(status)
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         return _reason_and_message(scheduled)

@@ -98,6 +98,11 @@ def test_an_unscheduled_pod_belongs_to_the_node_for_which_it_was_made() -> None:
             "Unschedulable: 0/3 nodes",
         ),
         ({}, ""),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            "Evicted: low on memory",
+        ),
+        ({"phase": "Succeeded"}, ""),
     ],
 )
 def test_the_problem_says_why_a_pod_does_not_run(status: dict[str, Any], problem: str) -> None:
