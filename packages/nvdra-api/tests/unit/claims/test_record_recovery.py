@@ -18,6 +18,7 @@ from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.record_recovery import RecordRecovery
 from nvdra_runtime.claims.records import DeviceRecord, PreparedClaimRecord
 from nvdra_runtime.kube.client import Client
+from nvdra_runtime.kube.connection import JSON
 from nvdra_runtime.kube.event_recorder import EventRecorder
 from nvdra_runtime.node.record_store import RecordStore
 from nvdra_runtime.process.clock import SystemClock
@@ -91,6 +92,7 @@ class ApiServer(Client):
         deadline: float,
         content_type: str = "application/merge-patch+json",
         params: Mapping[str, str] | None = None,
+        accept: str = JSON,
     ) -> JsonObject:
         del path, deadline, content_type, params
         self.events.append(body)
