@@ -86,7 +86,9 @@ BATCH = 10
 SHORT_S = 2.0
 """A caller's patience for what must be refused: it is answered in half of this."""
 LONG_S = 20.0
-TOO_LATE = ("DeadlineExceeded", "ApiUnavailable", "LockTimeout", "MpsNotReady")
+API_TOO_LATE = "ApiUnavailable"
+"""Here the API server is never away: it is slow, on a machine with much else to do."""
+TOO_LATE = ("DeadlineExceeded", API_TOO_LATE, "LockTimeout", "MpsNotReady")
 """Answers that say nothing of who holds what."""
 WAIT_S = 0.1
 """How long the holder of a GPU lets a new claim wait; either order of the two calls is right."""
@@ -188,7 +190,9 @@ class Node(RuleBasedStateMachine):
                 each
                 for each in claims
                 if each.ref.uid not in answers
-                or (each not in doubtful and answers[each.ref.uid].error.startswith(TOO_LATE))
+                or answers[each.ref.uid].error.startswith(
+                    API_TOO_LATE if each in doubtful else TOO_LATE
+                )
             ]
             if late:
                 self.done["asked again"] += 1

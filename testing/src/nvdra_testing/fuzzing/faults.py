@@ -39,7 +39,10 @@ class Problem:
 
     @property
     def place(self) -> str:
-        """The innermost line of ours in the text, with the error's type; or its beginning."""
+        """The innermost line of ours in the text, with the error's type; or its end.
+
+        Of a process that died it is the exit code: a caller may notice it in several ways.
+        """
         errors = _ERROR.findall(self.text)
         frames = _FRAME.findall(self.text)
         if self.kind not in (Kind.HANG, Kind.OTHERS):  # faulthandler prints the innermost first
@@ -47,7 +50,9 @@ class Problem:
         for file, line in frames:
             if (own := _OWN.search(file)) and "fuzzing" not in own[1]:
                 return f"{errors[-1] if errors else ''} {own[2]}:{line}".strip()
-        return errors[-1] if errors else re.sub(r"[0-9a-f]{6,}|\d+", "N", self.text)[-160:]
+        if errors or self.kind is Kind.DIED:
+            return errors[-1] if errors else self.text.rpartition("\n")[2]
+        return re.sub(r"[0-9a-f]{6,}|\d+", "N", self.text)[-160:]
 
     @property
     def signature(self) -> tuple[Kind, str]:

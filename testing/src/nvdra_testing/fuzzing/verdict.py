@@ -123,4 +123,4 @@ def _died(program: Program, why: str = "") -> Problem | None:
     with program.log.open("rb") as log:
         log.seek(max(0, log.seek(0, 2) - _LOG_BYTES))
         tail = log.read().decode(errors="replace")
-    return Problem(Kind.DIED, f"{tail}\nexit code {code}; {why}")
+    return Problem(Kind.DIED, f"{why}\n{tail}\nexit code {code}")
