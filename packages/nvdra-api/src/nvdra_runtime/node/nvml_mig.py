@@ -138,8 +138,7 @@ def list_devices(nvml: Nvml, gpu: DeviceHandle) -> Mapping[MigHandle, MigAttribu
             attributes = nvml.call("nvmlDeviceGetAttributes_v2", uuid, pointer)
             _, info = _gpu_instance(nvml, gpu, MigHandle(uuid, pointer))
         except NvmlError as error:
-            # Indices have holes, and devices may be destroyed, and the mode switched, meanwhile.
-            if is_gone(error) or error.is_unsupported:
+            if is_gone(error):  # indices have holes, and a device may be destroyed meanwhile
                 continue
             raise
         found[MigHandle(uuid, pointer)] = MigAttributes(
