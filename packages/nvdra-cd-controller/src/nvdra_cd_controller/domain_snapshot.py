@@ -5,7 +5,7 @@ is written back.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from nvdra_api.ids import DomainUID, NodeName
 from nvdra_api.meta import JsonObject
@@ -13,6 +13,7 @@ from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
 
 Kind = Literal["ResourceClaimTemplate", "DaemonSet"]
+TEMPLATE: Final = "ResourceClaimTemplate"
 
 
 class Child(NamedTuple):

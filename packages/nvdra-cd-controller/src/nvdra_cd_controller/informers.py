@@ -24,12 +24,11 @@ from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.backoff import Backoff
 
 from nvdra_cd_controller import api_paths
-from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
+from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot
 from nvdra_cd_controller.shared_parts import SharedParts
 
 EnqueueDomain = Callable[[DomainUID], None]
 
-_TEMPLATE: Final = "ResourceClaimTemplate"
 _HAS_DOMAIN_LABEL: Final = {"labelSelector": names.DOMAIN_LABEL}
 _DROPPED_METADATA: Final = frozenset({"managedFields"})
 """A third of an object's size, and nothing here reads it."""
@@ -163,7 +162,7 @@ class DomainInformers:
             on_change=self._domain_changed,
         )
         self.templates = informer(
-            self._templates_path, on_change=self._template_changed, kind=_TEMPLATE
+            self._templates_path, on_change=self._template_changed, kind=TEMPLATE
         )
         used = () if is_host_managed else namespaces
         self.daemonsets = {name: informer(fixed_path(api_paths.daemonsets(name))) for name in used}
@@ -224,7 +223,7 @@ class DomainInformers:
         """
         stored = next(self.domains.objects_of(uid), None)
         namespace = stored["metadata"]["namespace"] if stored else ""
-        templates = [Child(_TEMPLATE, each) for each in self.templates.objects_of(uid)]
+        templates = [Child(TEMPLATE, each) for each in self.templates.objects_of(uid)]
         cliques = [each for informer in self.cliques.values() for each in informer.objects_of(uid)]
         return DomainSnapshot(
             uid=uid,
@@ -282,7 +281,7 @@ class DomainInformers:
         kind, namespace = obj["kind"], obj["metadata"].get("namespace", "")
         if kind == names.DOMAIN_KIND:
             return self.domains
-        if kind == _TEMPLATE:
+        if kind == TEMPLATE:
             return self.templates
         by_kind = {"DaemonSet": self.daemonsets, names.CLIQUE_KIND: self.cliques}
         if kind in by_kind:

@@ -18,7 +18,7 @@ from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
 
 from nvdra_cd_controller import api_paths, children
-from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot, Kind
+from nvdra_cd_controller.domain_snapshot import TEMPLATE, Child, DomainSnapshot, Kind
 from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.teardown import (
     Action,
@@ -83,7 +83,7 @@ class ObjectWriter:
             return True
         if child.is_terminating:
             return await self._release_terminating(child)
-        if kind == _TEMPLATE:
+        if kind == TEMPLATE:
             child = await self._whole_template(child)
         return await self._correct(child, desired)
 
@@ -167,7 +167,7 @@ class ObjectWriter:
             ) from error
         else:
             self._informers.record_write(stored)
-            if kind == _TEMPLATE:
+            if kind == TEMPLATE:
                 self._specs.record(await self._as_v1(kind, stored))
 
     async def _whole_template(self, template: Child) -> Child:
@@ -202,10 +202,10 @@ class ObjectWriter:
         corrected = children.corrected(child.object, desired)
         if corrected is None:
             return False
-        if child.kind == _TEMPLATE and children.differs_in_spec(child.object, desired):
+        if child.kind == TEMPLATE and children.differs_in_spec(child.object, desired):
             await self._delete(child)  # the spec is immutable; the next reconcile creates it again
             return True
-        if child.kind == _TEMPLATE:
+        if child.kind == TEMPLATE:
             await self._patch(child, corrected["metadata"])
         else:
             path = await self._path(child)
@@ -306,20 +306,19 @@ class ObjectWriter:
         return apiversions.template_to_version(version, child.object)
 
     async def _as_v1(self, kind: Kind, stored: JsonObject) -> JsonObject:
-        if kind != _TEMPLATE:
+        if kind != TEMPLATE:
             return stored
         version = await self._api.dra_api_version(_deadline())
         return apiversions.template_from_version(version, stored)
 
 
-_TEMPLATE: Final = "ResourceClaimTemplate"
 _CLIQUE: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.CLIQUE_KIND}
 _DOMAIN: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.DOMAIN_KIND}
 
 
 def _accepted(child: Child) -> str:
     """The media type of answers: a template that is found by its label may hold any spec."""
-    return connection.METADATA if child.kind == _TEMPLATE else connection.JSON
+    return connection.METADATA if child.kind == TEMPLATE else connection.JSON
 
 
 def _finalizers_metadata(obj: JsonObject, finalizers: list[str]) -> JsonObject:

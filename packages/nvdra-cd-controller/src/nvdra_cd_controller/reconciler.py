@@ -24,7 +24,7 @@ from nvdra_cd_controller import children, fixed_settings, members, status
 from nvdra_cd_controller.children import ChildConfig
 from nvdra_cd_controller.clique_writer import CliqueWriter, CliqueWriterResult
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
-from nvdra_cd_controller.domain_snapshot import DomainSnapshot
+from nvdra_cd_controller.domain_snapshot import TEMPLATE, DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.metrics import RECONCILE, TEARDOWN, DomainMetrics
 from nvdra_cd_controller.object_writer import ObjectWriter
@@ -135,7 +135,7 @@ class Reconciler:
                 template = children.daemon_claim_template(domain, namespace)
                 daemonset = children.daemonset(domain.uid, namespace, config)
                 wrote_child = await self._writer.ensure(
-                    "ResourceClaimTemplate", template, snapshot.daemon_templates
+                    TEMPLATE, template, snapshot.daemon_templates
                 )
                 wrote_child |= await self._writer.ensure(
                     "DaemonSet", daemonset, snapshot.daemonsets
@@ -150,9 +150,7 @@ class Reconciler:
                     f"ComputeDomain {_namespaced_name(snapshot)} is not valid: {error}",
                     "delete it and create it again with a valid spec",
                 ) from error
-            wrote_child = await self._writer.ensure(
-                "ResourceClaimTemplate", template, snapshot.workload_templates
-            )
+            wrote_child = await self._writer.ensure(TEMPLATE, template, snapshot.workload_templates)
             wrote |= _discard_unless_written(step, wrote_child)
         return wrote
 

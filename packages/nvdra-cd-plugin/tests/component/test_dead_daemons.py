@@ -42,6 +42,18 @@ async def killed(rig: DomainRig, pod: DaemonPod) -> None:
     await asyncio.to_thread(pod.stop, signal.SIGKILL)
 
 
+async def held_over_a_reboot(
+    rig: DomainRig, directory: Path, *fabric: str
+) -> tuple[ClaimRef, Rack, ClaimRef, list[Any]]:
+    """The daemon's claim, its rack, a channel's claim, and how both were answered before."""
+    domain, daemon, rack = await started(rig, directory)
+    claim = rig.create_channel_claim(domain)
+    before = [cdi_names(await rig.prepare(each)) for each in (daemon, claim)]
+    await killed(rig, rack.pods[0])
+    await rebooted(rig, *fabric)
+    return daemon, rack, claim, before
+
+
 async def is_waiting(call: "asyncio.Task[Any]") -> bool:
     await asyncio.sleep(A_WHILE_S)
     return not call.done()
@@ -85,11 +97,7 @@ async def test_a_claim_that_waits_for_a_dead_daemon_is_told_so(
 async def test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_again(
     rig: DomainRig, tmp_path: Path
 ) -> None:
-    domain, daemon, rack = await started(rig, tmp_path)
-    claim = rig.create_channel_claim(domain)
-    before = [cdi_names(await rig.prepare(each)) for each in (daemon, claim)]
-    await killed(rig, rack.pods[0])
-    await rebooted(rig)
+    daemon, rack, claim, before = await held_over_a_reboot(rig, tmp_path)
 
     waiting = rig.start_prepare(claim)
     assert await is_waiting(waiting), await waiting
@@ -107,11 +115,7 @@ async def test_after_a_reboot_into_another_clique_the_daemon_joins_the_one_of_no
     rig: DomainRig, tmp_path: Path
 ) -> None:
     """A tray that is moved to another rack, which its domain outlives."""
-    domain, daemon, rack = await started(rig, tmp_path)
-    claim = rig.create_channel_claim(domain)
-    before = [cdi_names(await rig.prepare(each)) for each in (daemon, claim)]
-    await killed(rig, rack.pods[0])
-    await rebooted(rig, "--clique", "9")
+    daemon, rack, claim, before = await held_over_a_reboot(rig, tmp_path, "--clique", "9")
 
     waiting = rig.start_prepare(claim)
     assert cdi_names(await rig.prepare(daemon)) == before[0]
