@@ -13,8 +13,8 @@ from nvdra_testing.fuzzing.faults import Fault, Kind, Problem
 from nvdra_testing.fuzzing.target import Program, Target
 from nvdra_testing.fuzzing.verdict import START_CPU_S, Judge
 
-_RECENT: Final = 6
-"""A task beside may end the process some cases later."""
+_RECENT: Final = 128
+"""A task beside may end the process so many cases later: a case takes less than a millisecond."""
 _ENDING: Final = (Kind.DIED, Kind.HANG, Kind.OTHERS)
 """After these the program has ended."""
 _SETTLE_S: Final = 3.0
@@ -130,20 +130,25 @@ class TargetRun:
 
     def _culprit(self, problem: Problem) -> bytes | None:
         """Which of the last cases ends the process; None if none does alone."""
-        for case in reversed(list(self._recent)):
-            if self._shows(problem, case):
-                return case
-        return None
+        suspects = list(self._recent)
+        while len(suspects) > 1:
+            earlier, later = suspects[: len(suspects) // 2], suspects[len(suspects) // 2 :]
+            suspects = earlier if self._shows(problem, *earlier) else later
+        return suspects[0] if suspects and self._shows(problem, *suspects) else None
 
-    def _shows(self, problem: Problem, case: bytes) -> bool:
-        """Whether a case shows the problem. The program runs afterwards."""
-        again = self._judge.judge(self._program, case)
+    def _shows(self, problem: Problem, *cases: bytes) -> bool:
+        """Whether one of these cases shows the problem. The program runs afterwards."""
+        again = self._first_problem(cases)
         if again is None and problem.kind is Kind.DIED:
             time.sleep(_SETTLE_S)
-            again = self._judge.judge(self._program, self._target.samples[0])
+            again = self._first_problem(self._target.samples[:1])
         if again is not None and again.kind in _ENDING:
             self._reopen()
         return again is not None and again.signature == problem.signature
+
+    def _first_problem(self, cases: Sequence[bytes]) -> Problem | None:
+        found = (self._judge.judge(self._program, case) for case in cases)
+        return next((problem for problem in found if problem is not None), None)
 
     def _smaller(self, fault: Fault, seconds: float) -> bytes:
         """The smallest input that is found in a time and shows the fault."""

@@ -43,6 +43,7 @@ class _Child:
             return
         if self._process is not None:
             self._process.communicate()
+        self.log.write_bytes(b"")  # what it says of its end is its own
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", _PROGRAM],

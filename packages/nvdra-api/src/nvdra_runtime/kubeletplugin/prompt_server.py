@@ -13,7 +13,10 @@ from typing import Any
 import grpc
 
 _SETTLE_S = 0.2
-"""A call that has begun, and whose message or answer is on its way, gets so long."""
+"""A call whose beginning or answer is on its way gets so long."""
+
+_MESSAGE_S = 2.0
+"""A call that has begun gets so long for its message; its client may have gone away."""
 
 _SETTLE_PARTS = 4
 """A loop that was blocked uses up one part only."""
@@ -56,6 +59,7 @@ class _ActiveCalls(grpc.aio.ServerInterceptor):
 
     def __init__(self) -> None:
         self._begun = self._count = 0
+        self._without_message: dict[int, float] = {}
         self._is_idle = asyncio.Event()
         self._is_idle.set()
 
@@ -65,16 +69,20 @@ class _ActiveCalls(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """Wrap the handler of one call, which begins: its message may not have come yet."""
-        self._begun += 1
+        self._begun = number = self._begun + 1
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
+        self._forget_calls_without_message()
+        self._without_message[number] = asyncio.get_running_loop().time()
         encoding = handler.request_deserializer, handler.response_serializer
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                self._counted_stream(handler.unary_stream), *encoding
+                self._counted_stream(handler.unary_stream, number), *encoding
             )
-        return grpc.unary_unary_rpc_method_handler(self._counted(handler.unary_unary), *encoding)
+        return grpc.unary_unary_rpc_method_handler(
+            self._counted(handler.unary_unary, number), *encoding
+        )
 
     async def wait_idle(self) -> None:
         """Wait until for a moment no call has been handled and none has begun."""
@@ -83,11 +91,19 @@ class _ActiveCalls(grpc.aio.ServerInterceptor):
             begun = self._begun
             for _ in range(_SETTLE_PARTS):
                 await asyncio.sleep(_SETTLE_S / _SETTLE_PARTS)
-            if self._is_idle.is_set() and self._begun == begun:
+            self._forget_calls_without_message()
+            is_quiet = self._begun == begun and not self._without_message
+            if self._is_idle.is_set() and is_quiet:
                 return
 
+    def _forget_calls_without_message(self) -> None:
+        since = asyncio.get_running_loop().time() - _MESSAGE_S
+        for number in [each for each, began in self._without_message.items() if began < since]:
+            del self._without_message[number]
+
     @contextmanager
-    def _counting(self) -> Iterator[None]:
+    def _counting(self, number: int) -> Iterator[None]:
+        self._without_message.pop(number, None)
         self._count += 1
         self._is_idle.clear()
         try:
@@ -97,16 +113,16 @@ class _ActiveCalls(grpc.aio.ServerInterceptor):
             if not self._count:
                 self._is_idle.set()
 
-    def _counted(self, handle: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+    def _counted(self, handle: Callable[[Any, Any], Awaitable[Any]], number: int) -> Any:
         async def handle_counted(request: Any, context: Any) -> Any:
-            with self._counting():
+            with self._counting(number):
                 return await handle(request, context)
 
         return handle_counted
 
-    def _counted_stream(self, handle: Callable[[Any, Any], AsyncIterator[Any]]) -> Any:
+    def _counted_stream(self, handle: Callable[[Any, Any], AsyncIterator[Any]], number: int) -> Any:
         async def handle_counted(request: Any, context: Any) -> AsyncIterator[Any]:
-            with self._counting():
+            with self._counting(number):
                 async for response in handle(request, context):
                     yield response
 
