@@ -5,6 +5,7 @@ pytest_plugins = [
     "nvdra_testing.crash_campaigns.pytest_plugin",
     "nvdra_testing.durations",
     "nvdra_testing.failures_at_once",
+    "nvdra_testing.property_tests",
     "nvdra_testing.report_texts",
     "nvdra_testing.soaks",
 ]

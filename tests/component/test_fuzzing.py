@@ -66,7 +66,7 @@ def test_a_seed_gives_the_same_cases_again() -> None:
     assert drawn("1") != drawn("2")
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(documents.mutations([config for _, config in configs.VALID]))
 def test_what_is_storable_is_what_python_decodes_without_its_limits(case: bytes) -> None:
     try:

@@ -295,9 +295,7 @@ def test_a_stranger_on_the_port_of_the_nodes_is_hung_up_on_and_harms_nobody(tray
     assert tray.status() == "READY"
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     port=st.sampled_from(["IMEX_CMD_PORT", "SERVER_PORT"]),
     words=st.lists(st.sampled_from(WORDS) | st.binary(max_size=1500), max_size=6).map(b"".join),
@@ -308,9 +306,7 @@ def test_whatever_is_sent_to_it_the_daemon_lives(tray: Tray, port: str, words: b
     assert tray.status() == "READY"
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.lists(
         st.sampled_from([line.encode() for line in CONFIG.splitlines()])

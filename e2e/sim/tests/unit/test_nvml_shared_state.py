@@ -343,7 +343,6 @@ def changes(draw: st.DrawFn) -> tuple[str, int]:
 @given(st.lists(changes(), max_size=20))
 @settings(
     max_examples=40,
-    deadline=None,  # a transaction waits for other users of the disk
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # each example makes its node
 )
 def test_any_order_of_changes_is_what_nvml_then_says(

@@ -4,11 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from nvdra_testing.hardware.driver_tree import DriverTree, elf_file
-
-settings.register_profile("nvdra-cdi", deadline=None)  # tests also run on busy machines
-settings.load_profile("nvdra-cdi")
 
 
 @pytest.fixture

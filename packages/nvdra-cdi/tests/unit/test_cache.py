@@ -411,4 +411,4 @@ class Directories(RuleBasedStateMachine):
 
 
 TestDirectories = Directories.TestCase
-TestDirectories.settings = settings(max_examples=30, stateful_step_count=12, deadline=None)
+TestDirectories.settings = settings(max_examples=30, stateful_step_count=12)

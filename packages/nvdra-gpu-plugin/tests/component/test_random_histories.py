@@ -523,7 +523,6 @@ def run(stage: ThreadedSandbox, batches: Queue[int], done: Counter[str]) -> None
     settings = hypothesis.settings(
         max_examples=BATCH,
         stateful_step_count=STEPS,
-        deadline=None,
         database=None,
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),

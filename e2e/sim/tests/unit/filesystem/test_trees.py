@@ -3,7 +3,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from nvdra_sim.filesystem import trees
 from nvdra_sim.filesystem.trees import (
@@ -117,7 +117,6 @@ def consistent(tree: Tree) -> bool:
 
 
 @given(st.lists(st.dictionaries(NAMES, ENTRIES, max_size=4).filter(consistent), max_size=5))
-@settings(deadline=None)  # files wait for other users of the disk
 def test_whatever_follows_whatever_the_last_tree_is_there_and_then_nothing(
     sequence: list[Tree],
 ) -> None:

@@ -282,7 +282,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(operations, st.booleans())
 def test_any_order_of_changes_and_restarts_ends_with_what_was_asked_for(
     operations: Any, at_once: Any

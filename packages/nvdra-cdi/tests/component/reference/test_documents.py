@@ -100,9 +100,7 @@ def test_every_field_that_we_know_is_in_the_table() -> None:
     assert known == {(field.owner, field.key) for field in FIELDS}
 
 
-@settings(
-    derandomize=True, deadline=None, max_examples=100, suppress_health_check=list(HealthCheck)
-)
+@settings(derandomize=True, max_examples=100, suppress_health_check=list(HealthCheck))
 @given(source=st.randoms(use_true_random=False), style=st.randoms(use_true_random=False))
 def test_any_other_document_is_read_and_written_alike_too(
     reference: Oracle, source: Random, style: Random
