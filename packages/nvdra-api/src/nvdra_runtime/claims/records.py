@@ -58,6 +58,9 @@ class PreparedClaimRecord(_Frozen):
     """UIDs of the pods that the claim was reserved for when it was prepared."""
     pod_names: tuple[str, ...] = ()
     """Names of these pods, in the same order. They are in the namespace of the claim."""
+    is_released: bool = False
+    """The claim is unprepared, and what was done for it cannot be undone at present: a tombstone,
+    which is undone before anything else is done in its place, or ends with the boot."""
     devices: tuple[DeviceRecord, ...]
 
     @property

@@ -88,7 +88,8 @@ class StaleClaimCleanup(Generic[RecordT]):
 
     async def _claims_unknown_to_kubelet(self) -> list[ClaimUID]:
         """The prepared claims that the kubelet's record does not name; none if it is unreadable."""
-        uids = [*self._prepared_claims, *self._prepared_claims.unreadable]
+        held = (uid for uid, record in self._prepared_claims.items() if not record.is_released)
+        uids = [*held, *self._prepared_claims.unreadable]
         if not uids:
             return []
         try:

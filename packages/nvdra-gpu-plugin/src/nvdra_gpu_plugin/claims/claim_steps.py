@@ -36,6 +36,18 @@ _RETRY_S: Final = 180.0
 """How long a started daemon is kept for a claim whose prepare has failed, because the daemon was
 not ready. The kubelet repeats it within two minutes."""
 
+_UNDO_S: Final = 20.0
+"""How long GPUs may take to be put back. Destroying a MIG device takes about a second."""
+
+_OF_HARDWARE: Final = (
+    Reason.DEADLINE_EXCEEDED,
+    Reason.DEVICE_UNHEALTHY,
+    Reason.DRIVER_MISMATCH,
+    Reason.MIG_MODE_REQUIRES_RESET,
+    Reason.UNKNOWN_DEVICE,
+)
+"""Why a GPU cannot be put back: it is lost, needs a reset, does not answer, or is not there."""
+
 _FILES_TIMEOUT_S: Final = 10.0
 """For a spec, whatever is left of the caller's time: work that has begun is finished."""
 
@@ -249,12 +261,71 @@ class ClaimSteps:
         if not record.steps:
             return
         with self._under_way(record.uid):
-            if not self._prepared_claims.is_started(record.uid):
-                await self._prepared_claims.add_started(record.ref, record)
-            await self._daemons.stop(record)
-            await self._gpu_steps.undo(record)
-            self._waiting_until.pop(record.uid, None)
+            await self._stop(record)
+            await self._undo_gpu_steps(record)
             await self._remove_spec(record)
+
+    async def release(self, record: GpuClaimRecord, *, may_use_gpus: bool) -> bool:
+        """As `undo`, for a claim that is unprepared. Returns False if it leaves a tombstone.
+
+        What the hardware does not let be undone keeps no pod from ending: the record stays, marked
+        as released, is undone when the GPU answers again (`left_over`), and ends with the boot as
+        all changes of GPUs do.
+
+        Args:
+            record: The claim.
+            may_use_gpus: False while NVML is released.
+
+        Raises:
+            DriverError: A process still uses a device, or the record cannot be written.
+        """
+        if not record.steps:
+            return True
+        with self._under_way(record.uid):
+            await self._stop(record)
+            problem = "NVML is released"
+            if may_use_gpus:
+                try:
+                    await self._undo_gpu_steps(record)
+                    problem = ""
+                except DriverError as error:
+                    if error.reason not in _OF_HARDWARE:
+                        raise
+                    problem = str(error)
+            await self._remove_spec(record)
+            if problem:
+                LOG.warning(
+                    "A claim is unprepared, and what was done for it cannot be undone yet",
+                    claim=str(record.ref),
+                    error=problem,
+                )
+                left = record.model_copy(update={"is_released": True})
+                await self._prepared_claims.add_started(record.ref, left)
+        return not problem
+
+    async def _stop(self, record: GpuClaimRecord) -> None:
+        """End what runs for a claim, which is no answer any more."""
+        if not self._prepared_claims.is_started(record.uid):
+            await self._prepared_claims.add_started(record.ref, record)
+        await self._daemons.stop(record)
+        self._waiting_until.pop(record.uid, None)
+
+    async def _undo_gpu_steps(self, record: GpuClaimRecord) -> None:
+        """Undo what was done to GPUs. A call that has begun runs to its end on the GPU's thread.
+
+        Raises:
+            DriverError: `DeadlineExceeded`, or that of a step.
+        """
+        try:
+            async with asyncio.timeout(_UNDO_S):
+                await self._gpu_steps.undo(record)
+        except TimeoutError as error:
+            raise RetryableError(
+                Reason.DEADLINE_EXCEEDED,
+                f"a GPU of claim {record.ref} has not answered NVML for {_UNDO_S:.0f} s",
+                "look for Xid messages in the node's kernel log, reset the GPU or reboot the node",
+                claim=str(record.ref),
+            ) from error
 
     @property
     def left_over(self) -> list[GpuClaimRecord]:

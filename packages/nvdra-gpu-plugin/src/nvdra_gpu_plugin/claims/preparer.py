@@ -178,29 +178,31 @@ class Preparer:
     async def unprepare(self, record: GpuClaimRecord, deadline: float) -> None:
         """Undo what was done to hardware, and remove the record. Nothing else is needed for this.
 
+        What the hardware does not let be undone is left to `StepRecovery`, and the claim is let go.
+
         Raises:
-            DriverError: A device cannot be destroyed yet. The record keeps its place.
+            DriverError: A process still uses a device. The record keeps its place.
         """
-        while True:
-            if record.steps:
-                await self._wait_resumed(record.ref, deadline)
-            async with (
-                self._locked(record, deadline),
-                self._replanner.record_locks.hold(
-                    (record.uid,), holder=str(record.ref), deadline=deadline
-                ),
-            ):
-                with self._gate.passed() as may_use_gpus:
-                    current = self._prepared_claims.get(record.uid)
-                    if current is None:  # rolled back meanwhile; others may have its place
-                        break
-                    if current.steps and not may_use_gpus:
-                        continue
-                    await self._steps.undo(current)
-                    async with self._metadata.being_removed(current):
-                        await self._remove_record(record.uid)
-            break
+        async with (
+            self._locked(record, deadline),
+            self._replanner.record_locks.hold(
+                (record.uid,), holder=str(record.ref), deadline=deadline
+            ),
+        ):
+            current = self._prepared_claims.get(record.uid)
+            # It may have been rolled back meanwhile, and others have its place.
+            if current is not None and not current.is_released:
+                await self._release(current)
         await self._specs.remove_if_last(record)
+
+    async def _release(self, record: GpuClaimRecord) -> None:
+        with self._gate.passed() as may_use_gpus:
+            is_undone = await self._steps.release(record, may_use_gpus=may_use_gpus)
+        if is_undone:
+            async with self._metadata.being_removed(record):
+                await self._remove_record(record.uid)
+        else:
+            await self._metadata.try_remove(record)
 
     async def _verified(
         self, snapshot: Snapshot, record: GpuClaimRecord, deadline: float

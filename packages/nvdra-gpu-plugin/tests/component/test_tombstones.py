@@ -1,0 +1,59 @@
+"""A claim is let go whatever its GPU does, and what is left of it goes before its place is offered.
+
+Otherwise its pod is Terminating until the node is booted, and `kubectl drain` waits for it.
+"""
+
+import json
+
+import pytest
+from nvdra_testing.hardware.gpu_modes import time_slice
+from nvdra_testing.node import plugin
+from nvdra_testing.node.rig import Rig
+
+GATES = "--feature-gates=DynamicMIG=true,TimeSlicingSettings=true,NVMLDeviceHealthCheck=true"
+LARGE = "gpu-0-mig-3g40gb-9-4"
+ALL = ("nvmlDevice*", "nvmlGpuInstance*", "nvmlComputeInstance*")
+
+
+def broken(rig: Rig, how: str) -> None:
+    """Make GPU 0 lost, or let all its calls fail or hang."""
+    if how == "lost":
+        rig.node.simctl("gpu", "lose", "0")
+    for function in ALL:
+        if how == "hangs":
+            rig.node.simctl("slow", "-1", "--function", function, "--gpu", "0")
+        elif how != "lost":
+            rig.node.simctl("fault", "add", function, "--gpu", "0", "--result", how)
+
+
+def mended(rig: Rig, how: str) -> None:
+    if how == "lost":
+        rig.node.simctl("gpu", "restore", "0")
+    else:
+        rig.node.simctl("fault", "rm", "all")
+
+
+def is_undone(rig: Rig) -> bool:
+    made = json.loads(rig.node.simctl("mig", "list", "--json"))
+    return not made and time_slice(rig.node, 0) == "Default"
+
+
+@pytest.mark.parametrize("how", ["lost", "UNKNOWN", "RESET_REQUIRED", "hangs"])
+@pytest.mark.parametrize("sharing", ["mig", "time slices"])
+async def test_a_claim_of_a_gpu_that_is_broken_is_unprepared(
+    rig: Rig, sharing: str, how: str
+) -> None:
+    await rig.start(GATES)
+    if sharing == "mig":
+        claim = rig.create_claim(LARGE)
+    else:
+        claim = rig.create_claim("gpu-0", config=plugin.shared_by_time("Long"))
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    broken(rig, how)
+    assert not (await rig.dra.unprepare([claim], timeout_s=40))[claim.uid].error
+
+    mended(rig, how)
+    await rig.wait_until(lambda: is_undone(rig), "the rest to be undone")
+    await rig.wait_until(lambda: "gpu-0" in rig.devices(), "the GPU to be offered")
+    again = rig.create_claim("gpu-0")
+    assert not (await rig.dra.prepare([again]))[again.uid].error
