@@ -103,3 +103,18 @@ async def test_a_claim_is_unprepared_properly_after_the_gate_was_switched_off(ri
     await rig.start()
     await rig.dra.unprepare([claim])
     assert time_slice(rig.node, 6) == "Default"
+
+
+async def test_a_gpu_without_time_slices_has_the_default_and_is_let_go(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.simctl("fault", "add", "smi:compute-policy", "--result", "NOT_SUPPORTED")
+    default = rig.create_claim("gpu-0", config=plugin.shared_by_time())
+    assert not (await rig.dra.prepare([default]))[default.uid].error
+    long = rig.create_claim("gpu-1", config=plugin.shared_by_time("Long"))
+    error = (await rig.dra.prepare([long]))[long.uid].error
+    assert error.startswith("DeviceUnhealthy: "), error
+    assert "if the GPU has no time slices" in error
+    answers = await rig.dra.unprepare([default, long])
+    assert not any(answer.error for answer in answers.values())
+    plain = rig.create_claim("gpu-0", "gpu-1")
+    assert not (await rig.dra.prepare([plain]))[plain.uid].error

@@ -12,10 +12,16 @@ from nvdra_api.ids import DeviceName
 from nvdra_api.v1beta1.sharing import Interval
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
+from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices.steps import GpuSharing, SetComputeMode, ShareByTime
 from nvdra_gpu_plugin.driver import nvidia_smi
 from nvdra_gpu_plugin.driver.nvidia_smi import SmiError
+
+LOG = logs.logger(__name__)
+
+_DEFAULT: Final = "Default"
+"""The time slice that a GPU starts with."""
 
 _SHARED: Final = 0
 """`NVML_COMPUTEMODE_DEFAULT`: several processes may use the GPU."""
@@ -33,24 +39,28 @@ def current(nvml: Nvml, gpu: DeviceHandle, host: Host) -> GpuSharing:
 
 
 def share(nvml: Nvml, gpu: DeviceHandle, host: Host, step: ShareByTime) -> None:
-    """Let several processes take turns on the GPU.
+    """Let several processes take turns on the GPU. One without time slices has the default.
 
     Raises:
         PermanentError: `DeviceUnhealthy`: the time slice cannot be set.
         NvmlError: The compute mode cannot be set.
     """
-    _apply(nvml, gpu, host, step.device, GpuSharing(interval=step.interval, compute_mode=_SHARED))
+    wanted = GpuSharing(interval=step.interval, compute_mode=_SHARED)
+    _apply(nvml, gpu, host, step.device, wanted, may_lack_slices=step.interval == _DEFAULT)
 
 
 def restore(nvml: Nvml, gpu: DeviceHandle, host: Host, step: ShareByTime) -> None:
     """Share the GPU as before the step. What is not known is as the driver starts with it.
+
+    A time slice that was not known and cannot be set was not set by the step either: P4 and other
+    boards have none (kubernetes-sigs/dra-driver-nvidia-gpu#41).
 
     Raises:
         PermanentError: `DeviceUnhealthy`: the time slice cannot be set.
         NvmlError: The compute mode cannot be set.
     """
     former = step.former or GpuSharing(interval=None, compute_mode=_SHARED)
-    _apply(nvml, gpu, host, step.device, former)
+    _apply(nvml, gpu, host, step.device, former, may_lack_slices=former.interval is None)
 
 
 def is_shared(nvml: Nvml, gpu: DeviceHandle, host: Host, step: ShareByTime) -> bool:
@@ -105,21 +115,30 @@ def _set_mode(nvml: Nvml, gpu: DeviceHandle, mode: int) -> None:
 
 
 def _apply(
-    nvml: Nvml, gpu: DeviceHandle, host: Host, device: DeviceName, wanted: GpuSharing
+    nvml: Nvml,
+    gpu: DeviceHandle,
+    host: Host,
+    device: DeviceName,
+    wanted: GpuSharing,
+    *,
+    may_lack_slices: bool,
 ) -> None:
     now = current(nvml, gpu, host)
     if now.compute_mode != wanted.compute_mode:
         nvml.set_compute_mode(gpu, wanted.compute_mode)
-    interval: Interval = wanted.interval or "Default"
+    interval: Interval = wanted.interval or _DEFAULT
     if now.interval == interval:
         return
     try:
         nvidia_smi.set_time_slice(host, gpu.uuid, interval)
     except SmiError as error:
+        if now.interval is None and may_lack_slices:
+            LOG.v(2, "A GPU says no time slice and takes none", gpu=gpu.uuid, error=str(error))
+            return
         raise PermanentError(
             Reason.DEVICE_UNHEALTHY,
             f"the time slice of {device} ({gpu.uuid}) cannot be set to {interval}: {error}",
-            "check that the driver's nvidia-smi works on the node, or remove timeSlicingConfig "
-            "from the claim",
+            "remove timeSlicingConfig from the claim, if the GPU has no time slices; otherwise "
+            "check that the driver's nvidia-smi works on the node",
             device=device,
         ) from error
