@@ -19,6 +19,14 @@ from nvdra_runtime.claims.prepare_result import PreparedDevice, PrepareResult
 _MOST_PODS = 3
 """How many pods an error names. A claim can have 256 pods, and an Event has 1024 bytes."""
 
+_UNPREPARED_FIRST = (
+    "this claim gets it as soon as the kubelet unprepares the other claim, after its last pod on "
+    "this node has ended; if that pod does not end, find out why"
+)
+_UNDONE_FIRST = (
+    "the plugin tries again every few seconds; if it lasts, an administrator: see the Events of "
+    "the Node, reset the GPU or reboot the node"
+)
 _ASK_OPERATOR = "; the plugin's log and its command status on the node name that claim to operators"
 
 
@@ -125,8 +133,7 @@ class DeviceInUseError(RetryableError):
         super().__init__(
             reason,
             self.message_for(claim.namespace),
-            "this claim gets it as soon as the kubelet unprepares the other claim, after its last "
-            "pod on this node has ended; if that pod does not end, find out why"
+            (_UNDONE_FIRST if holder.is_released else _UNPREPARED_FIRST)
             + ("" if claim.namespace == holder.namespace else _ASK_OPERATOR),
             operator_message=self.named_message,
             claim=str(claim),
@@ -143,14 +150,18 @@ class DeviceInUseError(RetryableError):
     def named_message(self) -> str:
         """The message with the claim and the pods that hold the device."""
         holder = self.holder
-        return (
-            f"{self.device} is held by claim {holder.namespace}/{holder.name} "
-            f"(UID {holder.uid}) for {holder.pods_text}"
-        )
+        name = f"claim {holder.namespace}/{holder.name} (UID {holder.uid})"
+        if holder.is_released:
+            return (
+                f"what was done to {self.device} for {name}, which has ended, cannot be undone yet"
+            )
+        return f"{self.device} is held by {name} for {holder.pods_text}"
 
     @property
     def anonymous_message(self) -> str:
         """The message without any name of the holder."""
+        if self.holder.is_released:
+            return f"what was done to {self.device} for an earlier claim cannot be undone yet"
         return f"{self.device} is held by a claim of another namespace"
 
 

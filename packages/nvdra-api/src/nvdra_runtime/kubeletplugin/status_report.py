@@ -85,7 +85,7 @@ class StatusReport(Generic[RecordT]):
     def _claim(self, record: RecordT) -> Document:
         return {
             **_claim_identity(record.ref),
-            "state": "prepared",
+            "state": "left over" if record.is_released else "prepared",
             "since": _rfc3339(self._prepared_claims.prepared_at(record.uid)),
             "devices": [device.display_name for device in record.devices],
             "pods": list(record.pod_names or record.pods),

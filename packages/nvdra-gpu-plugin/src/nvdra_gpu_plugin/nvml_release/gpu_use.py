@@ -21,7 +21,7 @@ Claims = PreparedClaims[GpuClaimRecord]
 
 def blocking_claim(claims: Claims) -> ClaimUID | None:
     """One of the claims that hold GPUs; None if there are none."""
-    return next(iter((*claims, *claims.unreadable)), None)
+    return next(iter(_holding(claims)), None)
 
 
 def check_unused(claims: Claims) -> None:
@@ -33,7 +33,7 @@ def check_unused(claims: Claims) -> None:
     if blocking_claim(claims) is None:
         return
     gpus = ", ".join(_claims_by_gpu(claims)) or "GPUs that are not known"
-    count = len(claims) + len(claims.unreadable)
+    count = len(_holding(claims))
     raise PermanentError(
         Reason.DEVICE_IN_USE,
         f"NVML is not released, because {count} prepared claims hold {gpus}",
@@ -91,8 +91,16 @@ def _claims_by_gpu(claims: Claims) -> Mapping[str, list[str]]:
     return found
 
 
+def _holding(claims: Claims) -> Sequence[ClaimUID]:
+    """The claims that hold GPUs. What is left of others goes with a reset."""
+    held = (uid for uid, record in claims.items() if not record.is_released)
+    return (*held, *claims.unreadable)
+
+
 def _holders(claims: Claims) -> Iterator[tuple[str, str]]:
     for record in claims.values():
+        if record.is_released:
+            continue
         pods = ", ".join(record.pod_names) or "no pod"
         for device in record.devices:
             yield device.device, f"{record.ref} of {pods}"

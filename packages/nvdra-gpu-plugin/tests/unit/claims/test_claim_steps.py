@@ -427,13 +427,13 @@ async def test_while_nvml_is_released_nothing_is_made_or_destroyed(node: Divisib
         await plugin.prepare(LARGE)
         plugin.gate.close(RetryableError(Reason.NVML_RELEASED, "an administrator works"))
         node.pynvml.changes.clear()
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(plugin.unprepare())
-            await asyncio.sleep(0.05)
-            assert node.pynvml.changes == []
-            assert not plugin.prepared.is_started(UID)
-            plugin.gate.open()
-            await task
+        await plugin.unprepare()
+        assert node.pynvml.changes == []
+        assert plugin.prepared[UID].is_released
+        plugin.gate.open()
+        await plugin.prepare(LARGE, uid=NEXT_UID)
+        assert UID not in plugin.prepared, "what is left goes before its place is given away"
+        await plugin.unprepare(NEXT_UID)
         assert node.is_clean()
 
 
@@ -451,8 +451,9 @@ async def test_a_gpu_that_is_only_silent_is_not_taken_for_gone(node: DivisibleNo
         await plugin.prepare(OTHER)
         plugin.monitor.probes[1].answered_at = None
         plugin.monitor.probes[1].gpu = None
-        await reason_of(plugin.unprepare())
+        await plugin.unprepare()
         assert plugin.prepared.is_started(UID)
+        assert plugin.prepared[UID].is_released
 
 
 async def test_who_monitors_a_gpu_leaves_its_mig_mode_and_the_devices_of_others_alone(
