@@ -229,10 +229,8 @@ class Node(RuleBasedStateMachine):
             self._wait_for_healed(claims)
             errors = self.stage.run(self._unprepared(claims))
             for claim in claims:
-                if errors[claim.ref.uid]:
-                    self.done["unprepare put off"] += 1
-                    self.books.put_off(claim, errors[claim.ref.uid])
-                    continue
+                assert not errors[claim.ref.uid], f"{claim} could not be unprepared: {errors}"
+                self.done["left over"] += claim in self.books.prepared and self.books.is_away(claim)
                 self.books.forget(claim)
                 self._let_go(claim)
                 self.done["unprepared"] += 1

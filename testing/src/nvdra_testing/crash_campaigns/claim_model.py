@@ -101,8 +101,8 @@ class ClaimModel:
         existing: The claims in the API server.
         prepared: The claims that were prepared and not unprepared since.
         known_to_kubelet: The claims that the kubelet knows; no cleanup may remove them.
-        undoing: The claims whose unprepare has failed, because a GPU does not work. The plugin goes
-            on by itself when it does.
+        undoing: The claims that have ended, and of which something is left on a GPU that does not
+            work. The plugin undoes it by itself when it does.
         away: The GPUs that are lost or unplugged.
     """
 
@@ -166,16 +166,10 @@ class ClaimModel:
         assert not twice, f"held twice: {twice}"
 
     def forget(self, claim: ModelClaim) -> None:
-        """Note that the claim is unprepared."""
-        self.prepared.discard(claim)
-        self.undoing.discard(claim)
-
-    def put_off(self, claim: ModelClaim, error: str) -> None:
-        """Note that the claim could not be unprepared, which only a GPU can be the reason of."""
-        assert self.is_away(claim), f"{claim} could not be unprepared: {error}"
-        if claim in self.prepared:
-            self.prepared.discard(claim)
+        """Note that the claim is unprepared. Its record is left if a GPU of it does not work."""
+        if claim in self.prepared and self.is_away(claim):
             self.undoing.add(claim)
+        self.prepared.discard(claim)
 
     def check_prepare(
         self, claims: Iterable[ModelClaim], answers: Mapping[str, "PrepareAnswer"]

@@ -24,7 +24,7 @@ from nvdra_runtime.telemetry.instrumentation import Telemetry
 from nvdra_gpu_plugin.cdi.claim_spec_files import ClaimSpecFiles
 from nvdra_gpu_plugin.claims import metadata_plan, plan
 from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
-from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps
+from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps, is_of_hardware
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import MakeMigDevice, Step
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -35,18 +35,6 @@ LOG = logs.logger(__name__)
 _RETRY_S: Final = 180.0
 """How long a started daemon is kept for a claim whose prepare has failed, because the daemon was
 not ready. The kubelet repeats it within two minutes."""
-
-_UNDO_S: Final = 20.0
-"""How long GPUs may take to be put back. Destroying a MIG device takes about a second."""
-
-_OF_HARDWARE: Final = (
-    Reason.DEADLINE_EXCEEDED,
-    Reason.DEVICE_UNHEALTHY,
-    Reason.DRIVER_MISMATCH,
-    Reason.MIG_MODE_REQUIRES_RESET,
-    Reason.UNKNOWN_DEVICE,
-)
-"""Why a GPU cannot be put back: it is lost, needs a reset, does not answer, or is not there."""
 
 _FILES_TIMEOUT_S: Final = 10.0
 """For a spec, whatever is left of the caller's time: work that has begun is finished."""
@@ -262,7 +250,7 @@ class ClaimSteps:
             return
         with self._under_way(record.uid):
             await self._stop(record)
-            await self._undo_gpu_steps(record)
+            await self._gpu_steps.undo(record)
             await self._remove_spec(record)
 
     async def release(self, record: GpuClaimRecord, *, may_use_gpus: bool) -> bool:
@@ -286,10 +274,10 @@ class ClaimSteps:
             problem = "NVML is released"
             if may_use_gpus:
                 try:
-                    await self._undo_gpu_steps(record)
+                    await self._gpu_steps.undo(record)
                     problem = ""
                 except DriverError as error:
-                    if error.reason not in _OF_HARDWARE:
+                    if not is_of_hardware(error):
                         raise
                     problem = str(error)
             await self._remove_spec(record)
@@ -309,23 +297,6 @@ class ClaimSteps:
             await self._prepared_claims.add_started(record.ref, record)
         await self._daemons.stop(record)
         self._waiting_until.pop(record.uid, None)
-
-    async def _undo_gpu_steps(self, record: GpuClaimRecord) -> None:
-        """Undo what was done to GPUs. A call that has begun runs to its end on the GPU's thread.
-
-        Raises:
-            DriverError: `DeadlineExceeded`, or that of a step.
-        """
-        try:
-            async with asyncio.timeout(_UNDO_S):
-                await self._gpu_steps.undo(record)
-        except TimeoutError as error:
-            raise RetryableError(
-                Reason.DEADLINE_EXCEEDED,
-                f"a GPU of claim {record.ref} has not answered NVML for {_UNDO_S:.0f} s",
-                "look for Xid messages in the node's kernel log, reset the GPU or reboot the node",
-                claim=str(record.ref),
-            ) from error
 
     @property
     def left_over(self) -> list[GpuClaimRecord]:

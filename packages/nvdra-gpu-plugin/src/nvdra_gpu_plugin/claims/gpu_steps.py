@@ -6,9 +6,10 @@ Callers hold the locks of the GPUs, and keep the records.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 from uuid import uuid4
 
-from nvdra_api.errors import DriverError
+from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, GpuUUID
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.node.host import Host
@@ -29,6 +30,25 @@ from nvdra_gpu_plugin.hardware import mig_changes, sharing_changes
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 
 LOG = logs.logger(__name__)
+
+_UNDO_S: Final = 20.0
+"""How long a GPU may take for one step back. Destroying a MIG device takes about a second."""
+
+_OF_HARDWARE: Final = (
+    Reason.DEADLINE_EXCEEDED,
+    Reason.DEVICE_UNHEALTHY,
+    Reason.DRIVER_MISMATCH,
+    Reason.MIG_MODE_REQUIRES_RESET,
+    Reason.UNKNOWN_DEVICE,
+)
+
+
+def is_of_hardware(error: DriverError) -> bool:
+    """Whether a GPU is lost, needs a reset, does not answer, or is not there.
+
+    False if it works and a process uses it.
+    """
+    return error.reason in _OF_HARDWARE
 
 
 class GpuSteps:
@@ -75,7 +95,8 @@ class GpuSteps:
         """Undo the steps that change GPUs, the last one first; a reboot has undone them all.
 
         Raises:
-            DriverError: A step cannot be undone. What can be undone on other GPUs is.
+            DriverError: A step cannot be undone. What can be undone on other GPUs is. If a process
+                uses one GPU and another one does not work, that of the process.
         """
         if record.steps_boot == self._prepared_claims.boot_id and record.gpu_steps:
             with self._telemetry.step("undo steps"):
@@ -159,6 +180,19 @@ class GpuSteps:
                 raise AssertionError("a daemon changes no GPU")
 
     async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
+        """Undo one step. A call that has begun runs to its end on the GPU's thread."""
+        try:
+            async with asyncio.timeout(_UNDO_S):
+                return await self._undo_step_at_once(uid, step)
+        except TimeoutError as error:
+            raise RetryableError(
+                Reason.DEADLINE_EXCEEDED,
+                f"{step.gpu} of {step.device} has not answered NVML for {_UNDO_S:.0f} s",
+                "look for Xid messages in the node's kernel log, reset the GPU or reboot the node",
+                device=step.device,
+            ) from error
+
+    async def _undo_step_at_once(self, uid: ClaimUID, step: Step) -> Step:
         if isinstance(step, DisableMigMode | ShareByMps):
             return step
         if isinstance(step, ShareByTime) and self._same_step(uid, step) is not None:
@@ -209,7 +243,7 @@ async def _on_each_gpu(
         The results in the order of the steps.
 
     Raises:
-        DriverError: The first one of them.
+        DriverError: The first one that is not of the hardware, or the first one.
     """
     by_gpu: dict[GpuUUID, list[int]] = {}
     for at, step in enumerate(steps):
@@ -229,8 +263,12 @@ async def _on_each_gpu(
             tasks = [group.create_task(call_all(places)) for places in by_gpu.values()]
         results = [task.result() for task in tasks]
     done: dict[int, Step] = {}
+    errors: list[DriverError] = []
     for result in results:
         if isinstance(result, DriverError):
-            raise result
-        done |= result
+            errors.append(result)
+        else:
+            done |= result
+    if errors:
+        raise min(errors, key=is_of_hardware)
     return tuple(done[at] for at in range(len(steps)))
