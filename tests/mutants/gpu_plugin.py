@@ -603,7 +603,7 @@ MUTANTS: Final = (
     Mutant(
         "MPS: an unprepare does not end the daemon",
         f"{_PLUGIN}/claims/claim_steps.py",
-        "            await self._daemons.stop(record)\n",
+        "        await self._daemons.stop(record)\n",
         "",
         "The GPU is handed out while a daemon runs on it.",
         component=(
@@ -646,6 +646,67 @@ MUTANTS: Final = (
         "A GpuConfig for MIG devices is ignored in silence.",
         component=(
             f"{_COMPONENT}/test_static_mig.py::test_a_config_that_fits_no_device_is_told_as_an_event",
+        ),
+    ),
+    Mutant(
+        "release: a GPU that does not work keeps its claim",
+        f"{_PLUGIN}/claims/gpu_steps.py",
+        "    return error.reason in _OF_HARDWARE",
+        "    return False",
+        "Pods on a lost GPU are Terminating until the node is booted.",
+        component=(
+            f"{_COMPONENT}/test_tombstones.py::test_a_claim_of_a_gpu_that_is_broken_is_unprepared",
+        ),
+    ),
+    Mutant(
+        "release: a GPU that hangs is waited for",
+        f"{_PLUGIN}/claims/gpu_steps.py",
+        "_UNDO_S: Final = 20.0",
+        "_UNDO_S: Final = 600.0",
+        "Pods on a GPU that hangs are Terminating until the node is booted.",
+        component=(
+            f"{_COMPONENT}/test_tombstones.py::test_a_claim_of_a_gpu_that_is_broken_is_unprepared",
+        ),
+    ),
+    Mutant(
+        "release: a process on a GPU that works is overlooked beside a broken GPU",
+        f"{_PLUGIN}/claims/gpu_steps.py",
+        "        raise min(errors, key=is_of_hardware)",
+        "        raise errors[0]",
+        "A claim ends while a process of its pod still computes.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
+    Mutant(
+        "release: a process that computes in a MIG device is taken for a monitor",
+        "packages/nvdra-api/src/nvdra_runtime/node/nvml_mig_changes.py",
+        "            if each.gpuInstanceId == instance.id:",
+        "            if False:",
+        "A claim ends while a process of its pod still computes.",
+        component=(
+            f"{_COMPONENT}/test_tombstones.py"
+            "::test_a_process_in_a_mig_device_keeps_it_and_is_named",
+        ),
+    ),
+    Mutant(
+        "release: a monitor keeps a claim",
+        f"{_PLUGIN}/claims/claim_steps.py",
+        "        return now - self._used_since.setdefault(uid, now) > _UNNAMED_USE_S",
+        "        return False and bool(now)",
+        "Beside DCGM a pod with a MIG device may never end.",
+        component=(
+            f"{_COMPONENT}/test_tombstones.py"
+            "::test_a_client_that_computes_nothing_keeps_the_place_and_not_the_claim",
+        ),
+    ),
+    Mutant(
+        "MIG mode: what cannot be switched off now is switched off by the next reset",
+        f"{_PLUGIN}/hardware/mig_changes.py",
+        "        _keep_mig_mode(nvml, gpu, enabled=True)\n",
+        "        pass\n",
+        "A reset ends the MIG devices that were made since.",
+        component=(
+            f"{_COMPONENT}/test_tombstones.py"
+            "::test_a_mode_that_cannot_be_left_now_does_not_change_with_a_later_reset",
         ),
     ),
 )

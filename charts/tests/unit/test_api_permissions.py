@@ -310,6 +310,7 @@ HOST_MANAGED = {
     CD_PLUGIN: {("watch", DOMAINS), ("list", "nodes"), ("watch", "nodes"), ("patch", "nodes")},
     CONTROLLER: {("list", "nodes"), ("watch", "nodes"), ("patch", "nodes")},
 }
+WITHOUT_MPS: dict[str, set[Right]] = {RUNS_MPS: {("create", DEPLOYMENTS), ("list", "pods")}}
 NO_DAEMONS = (READS_DAEMONS, MANAGES_DAEMONS, DAEMON, DAEMON_OWN_NAMESPACE)
 
 
@@ -464,7 +465,7 @@ def test_the_test_of_an_installation_has_the_rights_that_it_uses(
 
 
 def test_the_roles_grant_exactly_what_is_used(render: Render) -> None:
-    assert granted(render("nvdra")) == needed(WITH_CLIQUES, without=(RUNS_MPS,))
+    assert granted(render("nvdra")) == needed({**WITH_CLIQUES, **WITHOUT_MPS})
 
 
 @pytest.mark.parametrize(
@@ -475,18 +476,17 @@ def test_the_roles_grant_exactly_what_is_used(render: Render) -> None:
         ({"AllAlpha": True, "MPSSupport": False}, False),
     ],
 )
-def test_only_with_its_gate_may_the_plugin_run_mps_daemons(
+def test_without_its_gate_the_plugin_may_only_end_mps_daemons(
     render: Render, gates: dict[str, bool], is_on: bool
 ) -> None:
     granted_to = granted(render("nvdra-gpu-plugin", {"global": {"featureGates": gates}}))
-    assert (RUNS_MPS in granted_to) == is_on
-    if is_on:
-        assert granted_to[RUNS_MPS] == needed({})[RUNS_MPS]
+    wanted = needed({} if is_on else WITHOUT_MPS)
+    assert granted_to[RUNS_MPS] == wanted[RUNS_MPS]
 
 
 def test_without_cliques_daemons_may_write_the_status_of_domains(render: Render) -> None:
     values = {"global": {"featureGates": {"ComputeDomainCliques": False}}}
-    assert granted(render("nvdra", values)) == needed({}, without=(RUNS_MPS,))
+    assert granted(render("nvdra", values)) == needed(WITHOUT_MPS)
 
 
 @pytest.mark.parametrize("labels_cliques", [False, True])
@@ -504,10 +504,10 @@ def test_where_the_hosts_run_imex_there_are_fewer_permissions(
             }
         },
     }
-    left_out = {role: set(rights) for role, rights in HOST_MANAGED.items()}
+    left_out = {role: set(rights) for role, rights in HOST_MANAGED.items()} | WITHOUT_MPS
     if labels_cliques:
         left_out[CD_PLUGIN].remove(("patch", "nodes"))
-    assert granted(render("nvdra", values)) == needed(left_out, without=(*NO_DAEMONS, RUNS_MPS))
+    assert granted(render("nvdra", values)) == needed(left_out, without=NO_DAEMONS)
 
 
 def test_claims_are_read_by_name_only_in_the_client(

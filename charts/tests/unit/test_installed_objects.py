@@ -36,6 +36,8 @@ def test_gpus_alone_need_only_the_other_driver_disabled(render: Render) -> None:
         "ServiceAccount": [NAME],
         "ClusterRole": [NAME],
         "ClusterRoleBinding": [NAME],
+        "Role": [f"{NAME}-mps"],
+        "RoleBinding": [f"{NAME}-mps"],
         "ValidatingAdmissionPolicy": [NAME, f"{NAME}-claims", f"{NAME}-mps"],
         "ValidatingAdmissionPolicyBinding": [NAME, f"{NAME}-claims", f"{NAME}-mps"],
         "DeviceClass": ["gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"],

@@ -92,6 +92,7 @@ class DivisiblePynvml:
         failures: Codes that the next calls of a function fail with, by its name; 0 succeeds.
         changes: The calls that have changed something, in their order.
         count: How often each function was called.
+        processes: The GPU instances with a process that computes, by UUID of the GPU and id.
     """
 
     NVMLError = NVMLError
@@ -100,6 +101,7 @@ class DivisiblePynvml:
         self.failures: defaultdict[str, list[int]] = defaultdict(list)
         self.changes: list[str] = []
         self.count: Counter[str] = Counter()
+        self.processes: set[tuple[GpuUUID, int]] = set()
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(type(self), f"_{name}")
@@ -222,6 +224,21 @@ class DivisiblePynvml:
         if instance.computes:
             raise NVMLError(ReturnCode.IN_USE)
         del instance.gpu.instances[instance.number]
+
+    def _nvmlDeviceGetComputeRunningProcesses(self, gpu: DivisibleGpu) -> list[Any]:
+        return [
+            SimpleNamespace(pid=4711, gpuInstanceId=instance)
+            for uuid, instance in sorted(self.processes)
+            if uuid == gpu.uuid
+        ]
+
+    def _nvmlDeviceGetGraphicsRunningProcesses(self, gpu: DivisibleGpu) -> list[Any]:
+        del gpu
+        return []
+
+    def _nvmlDeviceGetMPSComputeRunningProcesses(self, gpu: DivisibleGpu) -> list[Any]:
+        del gpu
+        return []
 
 
 _OBJECTS: Final[dict[int, Any]] = {}

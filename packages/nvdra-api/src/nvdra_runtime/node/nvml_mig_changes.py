@@ -18,6 +18,12 @@ _MOST_INSTANCES: Final = 64
 
 _COMPUTE_PROFILE_COUNT: Final = 9
 
+_PROCESS_LISTS: Final = (
+    "nvmlDeviceGetComputeRunningProcesses",
+    "nvmlDeviceGetGraphicsRunningProcesses",
+    "nvmlDeviceGetMPSComputeRunningProcesses",
+)
+
 _SHARED_ENGINES: Final = 0
 """`NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED`, the only one that there is."""
 
@@ -253,6 +259,22 @@ def destroy_gpu_instance(nvml: Nvml, gpu: DeviceHandle, instance: GpuInstance) -
         NvmlError: `IN_USE`: a program still uses it, which happens now and then.
     """
     nvml.call("nvmlGpuInstanceDestroy", gpu.uuid, instance.pointer)
+
+
+def processes_in(nvml: Nvml, gpu: DeviceHandle, instance: GpuInstance) -> Sequence[int]:
+    """The PIDs of those that compute or draw in a GPU instance, as NVML numbers them.
+
+    It does not list clients that only monitor, nor, perhaps, those of other PID namespaces.
+
+    Raises:
+        NvmlError: The GPU does not answer.
+    """
+    found = set[int]()
+    for function in _PROCESS_LISTS:
+        for each in nvml.call(function, gpu.uuid, gpu.pointer):
+            if each.gpuInstanceId == instance.id:
+                found.add(int(each.pid))
+    return sorted(found)
 
 
 def _profile_info(nvml: Nvml, gpu: DeviceHandle, index: int) -> Any:

@@ -27,6 +27,7 @@ from nvdra_gpu_plugin.claims.claim_metadata import ClaimMetadata
 from nvdra_gpu_plugin.claims.gpu_steps import GpuSteps, is_of_hardware
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import MakeMigDevice, Step
+from nvdra_gpu_plugin.hardware.mig_changes import UnnamedUseError
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.mps.daemons import DaemonStartingError, MpsDaemons
 
@@ -35,6 +36,9 @@ LOG = logs.logger(__name__)
 _RETRY_S: Final = 180.0
 """How long a started daemon is kept for a claim whose prepare has failed, because the daemon was
 not ready. The kubelet repeats it within two minutes."""
+
+_UNNAMED_USE_S: Final = 10.0
+"""How long a process that ends may keep a MIG device without being listed; then it is a monitor."""
 
 _FILES_TIMEOUT_S: Final = 10.0
 """For a spec, whatever is left of the caller's time: work that has begun is finished."""
@@ -67,6 +71,7 @@ class ClaimSteps:
         self._daemons = daemons
         self._telemetry = telemetry
         self._waiting_until: dict[ClaimUID, float] = {}
+        self._used_since: dict[ClaimUID, float] = {}
         self._busy: Counter[ClaimUID] = Counter()
         self._on_destroyed: list[NoteDestroyed] = []
 
@@ -277,9 +282,10 @@ class ClaimSteps:
                     await self._gpu_steps.undo(record)
                     problem = ""
                 except DriverError as error:
-                    if not is_of_hardware(error):
+                    if not self._is_let_go(record.uid, error):
                         raise
                     problem = str(error)
+            self._used_since.pop(record.uid, None)
             await self._remove_spec(record)
             if problem:
                 LOG.warning(
@@ -290,6 +296,13 @@ class ClaimSteps:
                 left = record.model_copy(update={"is_released": True})
                 await self._prepared_claims.add_started(record.ref, left)
         return not problem
+
+    def _is_let_go(self, uid: ClaimUID, error: DriverError) -> bool:
+        """Whether a claim ends although this cannot be undone."""
+        if not isinstance(error, UnnamedUseError):
+            return is_of_hardware(error)
+        now = asyncio.get_running_loop().time()
+        return now - self._used_since.setdefault(uid, now) > _UNNAMED_USE_S
 
     async def _stop(self, record: GpuClaimRecord) -> None:
         """End what runs for a claim, which is no answer any more."""

@@ -26,6 +26,13 @@ _PROFILES: Final = range(32)
 """NVML's indices of profiles: 18 at present, of which a GPU has a few."""
 
 
+class UnnamedUseError(RetryableError):
+    """`DeviceInUse`: something keeps a MIG device, and no process computes in it.
+
+    It may be a monitor outside of pods, which keeps it for good.
+    """
+
+
 def check_free(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
     """Return only if no instance of somebody else is where the MIG device is to be made.
 
@@ -48,7 +55,7 @@ def make(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> MadeInstance:
         NvmlError: Anything else. What was made until then is left for `destroy`.
     """
     if not nvml.is_mig_enabled(gpu):
-        _enable_mig_mode(nvml, gpu, step)
+        _switch_mig_mode(nvml, gpu, step.device, enabled=True)
     instance = _find(nvml, gpu, step)
     computes: Sequence[ComputeInstance] = ()
     if instance is None:
@@ -100,7 +107,8 @@ def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
     """Destroy the MIG device, as far as it was made, and leave MIG mode with the last instance.
 
     Raises:
-        RetryableError: `DeviceInUse`: a program still uses it.
+        UnnamedUseError: A client still uses it, and none computes in it.
+        RetryableError: `DeviceInUse`: processes still use it.
         NvmlError: Anything else.
     """
     made = step.made
@@ -112,7 +120,8 @@ def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
             nvml_mig_changes.destroy_gpu_instance(nvml, gpu, instance)
         except NvmlError as error:
             if error.code == ReturnCode.IN_USE:
-                raise _in_use(step.device, error) from error
+                processes = nvml_mig_changes.processes_in(nvml, gpu, instance)
+                raise _still_used(step.device, processes, error) from error
             raise
     _leave_unused_mig_mode(nvml, gpu)
 
@@ -146,24 +155,27 @@ def disable_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: DisableMigMode) -> Non
             "scheduled anew",
             device=step.device,
         )
-    with _switching(step.device, "off"):
-        _check_activation(nvml_mig_changes.set_mig_mode(nvml, gpu, enabled=False), gpu)
-    if nvml.is_mig_enabled(gpu):
-        raise _requires_reset(step.device, "off")
+    _switch_mig_mode(nvml, gpu, step.device, enabled=False)
 
 
-def _enable_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
-    if nvml.architecture(gpu) < _HOPPER:
-        raise _requires_reset(step.device, "on")
+def _switch_mig_mode(nvml: Nvml, gpu: DeviceHandle, device: str, *, enabled: bool) -> None:
+    mode = "on" if enabled else "off"
+    if enabled and nvml.architecture(gpu) < _HOPPER:
+        raise _requires_reset(device, mode)
     try:
-        with _switching(step.device, "on"):
-            _check_activation(nvml_mig_changes.set_mig_mode(nvml, gpu, enabled=True), gpu)
-        if not nvml.is_mig_enabled(gpu):
-            raise _requires_reset(step.device, "on")
+        with _switching(device, mode):
+            _check_activation(nvml_mig_changes.set_mig_mode(nvml, gpu, enabled=enabled), gpu)
+        if nvml.is_mig_enabled(gpu) != enabled:
+            raise _requires_reset(device, mode)
     except DriverError:
-        with suppress(NvmlError):  # so that the mode does not change by itself with a later reset
-            nvml_mig_changes.set_mig_mode(nvml, gpu, enabled=False)
+        _keep_mig_mode(nvml, gpu, enabled=not enabled)
         raise
+
+
+def _keep_mig_mode(nvml: Nvml, gpu: DeviceHandle, *, enabled: bool) -> None:
+    """Ask for the mode that is in force, so that it does not change with a later reset."""
+    with suppress(NvmlError):
+        nvml_mig_changes.set_mig_mode(nvml, gpu, enabled=enabled)
 
 
 def _create(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> GpuInstance:
@@ -196,10 +208,10 @@ def _leave_unused_mig_mode(nvml: Nvml, gpu: DeviceHandle) -> None:
     try:
         status = nvml_mig_changes.set_mig_mode(nvml, gpu, enabled=False)
     except NvmlError as error:
-        LOG.v(2, "A GPU stays in MIG mode without instances", gpu=gpu.uuid, error=str(error))
-        return
+        status = error.code
     if status:
-        LOG.v(2, "A GPU stays in MIG mode without instances", gpu=gpu.uuid, activation=status)
+        LOG.v(2, "A GPU stays in MIG mode without instances", gpu=gpu.uuid, status=status)
+        _keep_mig_mode(nvml, gpu, enabled=True)
 
 
 def _find(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> GpuInstance | None:
@@ -296,6 +308,24 @@ def _taken(step: MakeMigDevice, instance: GpuInstance) -> PermanentError:
         "destroy it (nvidia-smi mig -dci, then -dgi), or delete the pod so that it is scheduled "
         "anew",
         device=step.device,
+    )
+
+
+def _still_used(device: str, processes: Sequence[int], error: NvmlError) -> RetryableError:
+    if not processes:
+        return UnnamedUseError(
+            Reason.DEVICE_IN_USE,
+            f"{device} is still in use by a client of the driver that computes nothing: {error}",
+            "this is tried again; if it lasts, stop what monitors the GPU outside of pods, such as "
+            "DCGM",
+            device=device,
+        )
+    pids = ", ".join(map(str, processes))
+    return RetryableError(
+        Reason.DEVICE_IN_USE,
+        f"{device} is still in use by processes, with PIDs {pids}: {error}",
+        "this is tried again; if it lasts, find out why these processes of the pod have not ended",
+        device=device,
     )
 
 

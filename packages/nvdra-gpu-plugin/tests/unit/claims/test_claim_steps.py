@@ -456,6 +456,24 @@ async def test_a_gpu_that_is_only_silent_is_not_taken_for_gone(node: DivisibleNo
         assert plugin.prepared[UID].is_released
 
 
+@pytest.mark.parametrize(("used", "broken"), [(0, 1), (1, 0)])
+async def test_a_process_on_one_gpu_keeps_a_claim_whose_other_gpu_is_broken(
+    node: DivisibleNode, used: int, broken: int
+) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE, OTHER)
+        (instance,) = node.gpus[used].instances
+        node.pynvml.processes.add((node.gpus[used].uuid, instance))
+        plugin.monitor.probes[broken].answered_at = None
+        plugin.monitor.probes[broken].gpu = None
+        node.pynvml.failures[DESTROY] = [ReturnCode.IN_USE]
+        assert await reason_of(plugin.unprepare()) == Reason.DEVICE_IN_USE
+        assert not plugin.prepared[UID].is_released
+        node.pynvml.processes.clear()
+        await plugin.unprepare()
+        assert plugin.prepared[UID].is_released
+
+
 async def test_who_monitors_a_gpu_leaves_its_mig_mode_and_the_devices_of_others_alone(
     node: DivisibleNode,
 ) -> None:
