@@ -27,6 +27,15 @@ def test_a_listed_test_runs_ten_times_and_any_other_twice() -> None:
     assert planned.left_out == 0
 
 
+def test_what_judges_the_tests_of_its_directory_runs_with_them() -> None:
+    judge = f"{next(iter(plan.JUDGES))}::test_judge"
+    other = f"{plan.E2E}installation/test_other.py::test_other"
+    planned = plan.make([A, judge, other], {other}, DURATIONS, seconds=HOUR_S)
+    found = {each.round: each.tests for each in planned.units if judge in each.tests}
+    assert found == dict.fromkeys((1, 2), (other, judge))
+    assert rounds(planned, other) == 2
+
+
 def test_rounds_follow_one_another_and_a_file_runs_once_in_each() -> None:
     planned = plan.make([A, B, C], {A}, DURATIONS, seconds=HOUR_S)
     order = [(each.round, each.path) for each in planned.units]

@@ -21,7 +21,6 @@ KEPT_FILES = (
         for each in (
             "",
             "/clique.json",
-            "/domains",
             "/instance.lock",
             "/nvidia-cdi-hook",
             "/state.sqlite",
@@ -32,8 +31,9 @@ KEPT_FILES = (
     f"{CDI}/k8s.compute-domain.nvidia.com-device_base.yaml",
     f"{CDI}/k8s.gpu.nvidia.com-device_580.95.05.yaml",
 )
-PASSING = (f"{PLUGINS}/compute-domain.nvidia.com/domains/", f"{PLUGINS}/gpu.nvidia.com/mps")
-"""What of the last domains and MPS daemons is there until a plugin looks again, in ten minutes."""
+PASSING = (f"{PLUGINS}/compute-domain.nvidia.com/domains", f"{PLUGINS}/gpu.nvidia.com/mps")
+"""Where domains and MPS daemons were; what is in it stays until a plugin looks again, in ten
+minutes."""
 
 CLAIMS_GONE_S = 90
 """A prepare that is under way ends with the kubelet's call, after 45 s."""
