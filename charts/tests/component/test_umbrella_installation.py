@@ -83,7 +83,7 @@ def test_the_api_server_accepts_every_object(installed: Cluster) -> None:
     manifest = installed.helm("get", "manifest", "nvdra", "-n", "nvdra-system").stdout
     kinds = [item["kind"] for item in yaml_documents.load_all(manifest) if item]
     assert sorted(kinds) == sorted(
-        ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]
+        ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DaemonSet"]
         + ["DeviceClass"] * 3
         + ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"] * 3
     )
