@@ -84,6 +84,12 @@ class PreparedClaims(Mapping[ClaimUID, RecordT]):
         """ID of the current boot."""
         return self._store.boot_id
 
+    @property
+    def held(self) -> list[ClaimUID]:
+        """The claims that are not unprepared, unreadable ones included. Others left something."""
+        known = (uid for uid, record in self.items() if not record.is_released)
+        return [*known, *self.unreadable]
+
     def is_started(self, uid: ClaimUID) -> bool:
         """Whether the claim's record is not an answer: its steps are being done or undone."""
         stored = self._store.records().get(uid)

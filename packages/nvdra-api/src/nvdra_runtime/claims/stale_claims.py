@@ -88,8 +88,7 @@ class StaleClaimCleanup(Generic[RecordT]):
 
     async def _claims_unknown_to_kubelet(self) -> list[ClaimUID]:
         """The prepared claims that the kubelet's record does not name; none if it is unreadable."""
-        held = (uid for uid, record in self._prepared_claims.items() if not record.is_released)
-        uids = [*held, *self._prepared_claims.unreadable]
+        uids = self._prepared_claims.held
         if not uids:
             return []
         try:

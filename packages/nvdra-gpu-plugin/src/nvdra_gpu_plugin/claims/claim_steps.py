@@ -244,6 +244,7 @@ class ClaimSteps:
             await self.undo(record)
             await self._metadata.try_remove(record)
             await self._prepared_claims.remove(record.uid)
+            self._used_since.pop(record.uid, None)
 
     async def undo(self, record: GpuClaimRecord) -> None:
         """Undo the steps of a claim, prepared or not. Its record stays, and is no answer any more.

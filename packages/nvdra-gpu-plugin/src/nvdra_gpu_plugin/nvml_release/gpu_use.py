@@ -20,8 +20,11 @@ Claims = PreparedClaims[GpuClaimRecord]
 
 
 def blocking_claim(claims: Claims) -> ClaimUID | None:
-    """One of the claims that hold GPUs; None if there are none."""
-    return next(iter(_holding(claims)), None)
+    """One of the claims that hold GPUs; None if there are none.
+
+    What is left of claims that have ended goes with a reset.
+    """
+    return next(iter(claims.held), None)
 
 
 def check_unused(claims: Claims) -> None:
@@ -33,7 +36,7 @@ def check_unused(claims: Claims) -> None:
     if blocking_claim(claims) is None:
         return
     gpus = ", ".join(_claims_by_gpu(claims)) or "GPUs that are not known"
-    count = len(_holding(claims))
+    count = len(claims.held)
     raise PermanentError(
         Reason.DEVICE_IN_USE,
         f"NVML is not released, because {count} prepared claims hold {gpus}",
@@ -89,12 +92,6 @@ def _claims_by_gpu(claims: Claims) -> Mapping[str, list[str]]:
     for gpu, holder in sorted(_holders(claims)):
         found[gpu].append(holder)
     return found
-
-
-def _holding(claims: Claims) -> Sequence[ClaimUID]:
-    """The claims that hold GPUs. What is left of others goes with a reset."""
-    held = (uid for uid, record in claims.items() if not record.is_released)
-    return (*held, *claims.unreadable)
 
 
 def _holders(claims: Claims) -> Iterator[tuple[str, str]]:
