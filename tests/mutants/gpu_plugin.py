@@ -679,8 +679,8 @@ MUTANTS: Final = (
     Mutant(
         "release: a process that computes in a MIG device is taken for a monitor",
         "packages/nvdra-api/src/nvdra_runtime/node/nvml_mig_changes.py",
-        "            if each.gpuInstanceId == instance.id:",
-        "            if False:",
+        " if each.gpuInstanceId == instance.id)",
+        " if False)",
         "A claim ends while a process of its pod still computes.",
         component=(
             f"{_COMPONENT}/test_tombstones.py"
@@ -695,7 +695,18 @@ MUTANTS: Final = (
         "Beside DCGM a pod with a MIG device may never end.",
         component=(
             f"{_COMPONENT}/test_tombstones.py"
-            "::test_a_client_that_computes_nothing_keeps_the_place_and_not_the_claim",
+            "::test_a_client_that_no_list_names_keeps_the_place_and_not_the_claim",
+        ),
+    ),
+    Mutant(
+        "release: a driver that lacks a function with versions is an error of the plugin",
+        "packages/nvdra-api/src/nvdra_runtime/node/nvml.py",
+        "        except self._pynvml.NVMLLibraryMismatchError:",
+        "        except ZeroDivisionError:",
+        "An unprepare fails as `Internal` beside an old driver.",
+        component=(
+            f"{_COMPONENT}/test_tombstones.py"
+            "::test_a_process_in_a_mig_device_keeps_it_and_is_named",
         ),
     ),
     Mutant(

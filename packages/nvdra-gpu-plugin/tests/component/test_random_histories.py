@@ -86,10 +86,11 @@ BATCH = 10
 SHORT_S = 2.0
 """A caller's patience for what must be refused: it is answered in half of this."""
 LONG_S = 20.0
-API_TOO_LATE = "ApiUnavailable"
-"""Here the API server is never away: it is slow, on a machine with much else to do."""
-TOO_LATE = ("DeadlineExceeded", API_TOO_LATE, "LockTimeout", "MpsNotReady")
-"""Answers that say nothing of who holds what."""
+TOO_LATE = ("DeadlineExceeded", "ApiUnavailable", "LockTimeout", "MpsNotReady")
+"""Answers that say nothing of who holds what, but that the machine has much else to do: here the
+API server is never away, and no holder keeps a lock for long."""
+TOO_LATE_FOR_DOUBTFUL = tuple(set(TOO_LATE) - {*claim_model.NOT_WORKING_REASONS})
+"""Those that say nothing of a GPU that does not work, either."""
 WAIT_S = 0.1
 """How long the holder of a GPU lets a new claim wait; either order of the two calls is right."""
 RETRY_S = 0.5
@@ -191,7 +192,7 @@ class Node(RuleBasedStateMachine):
                 for each in claims
                 if each.ref.uid not in answers
                 or answers[each.ref.uid].error.startswith(
-                    API_TOO_LATE if each in doubtful else TOO_LATE
+                    TOO_LATE_FOR_DOUBTFUL if each in doubtful else TOO_LATE
                 )
             ]
             if late:
@@ -485,7 +486,7 @@ class Node(RuleBasedStateMachine):
         )
         async with asyncio.timeout(AGREED_S):
             while error := (await self.lane.dra.prepare([claim]))[claim.uid].error:
-                assert error.startswith(claim_model.NOT_WORKING_REASONS), error
+                assert error.startswith((*claim_model.NOT_WORKING_REASONS, *TOO_LATE)), error
                 await asyncio.sleep(RETRY_S)
         await self.lane.dra.unprepare([claim])
         self.lane.delete_claim(claim)

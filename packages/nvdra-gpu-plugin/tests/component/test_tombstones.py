@@ -68,7 +68,9 @@ def gpu_instance(rig: Rig) -> str:
 
 
 async def test_a_process_in_a_mig_device_keeps_it_and_is_named(rig: Rig) -> None:
+    """The driver need not have each of the three lists of processes."""
     await rig.start(GATES)
+    rig.node.simctl("fault", "add", "nvmlDeviceGetMPS*Processes*", "--result", "FUNCTION_NOT_FOUND")
     claim = rig.create_claim(LARGE)
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     rig.node.simctl("proc", "add", "0", "4711", "--gi", gpu_instance(rig), "--ci", "0")
@@ -82,11 +84,16 @@ async def test_a_process_in_a_mig_device_keeps_it_and_is_named(rig: Rig) -> None
     assert is_undone(rig)
 
 
-async def test_a_client_that_computes_nothing_keeps_the_place_and_not_the_claim(rig: Rig) -> None:
+@pytest.mark.parametrize("lists", ["empty", "NO_PERMISSION"])
+async def test_a_client_that_no_list_names_keeps_the_place_and_not_the_claim(
+    rig: Rig, lists: str
+) -> None:
     await rig.start(GATES)
     claim = rig.create_claim(LARGE)
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     rig.node.simctl("fault", "add", "nvmlGpuInstanceDestroy", "--result", "IN_USE")
+    if lists != "empty":
+        rig.node.simctl("fault", "add", "nvmlDeviceGet*RunningProcesses*", "--result", lists)
     error = (await rig.dra.unprepare([claim]))[claim.uid].error
     assert error.startswith("DeviceInUse: "), error
     assert "DCGM" in error

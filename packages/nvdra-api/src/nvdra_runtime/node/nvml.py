@@ -330,8 +330,9 @@ class Nvml:
             is_observed: False for a call that waits by design.
 
         Raises:
-            NvmlError: It fails, or returns a text that is none. pynvml's own error, which cannot be
-                compared, is translated.
+            NvmlError: It fails, or returns a text that is none. pynvml's own errors, which cannot
+                be compared, are translated; that for a function that the driver lacks is of another
+                class where the function has versions.
         """
         started = time.monotonic()
         failure: NvmlError | None = None
@@ -339,6 +340,9 @@ class Nvml:
             result = getattr(self._pynvml, function)(*arguments)
         except self._pynvml.NVMLError as error:
             failure = NvmlError(int(error.value), function, device, str(error))
+        except self._pynvml.NVMLLibraryMismatchError:
+            text = "the driver is too old for this function"
+            failure = NvmlError(ReturnCode.FUNCTION_NOT_FOUND, function, device, text)
         except UnicodeDecodeError as error:  # of a library that has overwritten its memory
             text = f"it returned a text that is not UTF-8: {error.object!r}"
             failure = NvmlError(ReturnCode.UNKNOWN, function, device, text)

@@ -4,6 +4,7 @@ Every function is one step. What follows if a step fails is the caller's busines
 block: they run on the thread of the GPU. Source: docs/reference/gpu-prepare.md, "Dynamic MIG".
 """
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -264,16 +265,15 @@ def destroy_gpu_instance(nvml: Nvml, gpu: DeviceHandle, instance: GpuInstance) -
 def processes_in(nvml: Nvml, gpu: DeviceHandle, instance: GpuInstance) -> Sequence[int]:
     """The PIDs of those that compute or draw in a GPU instance, as NVML numbers them.
 
-    It does not list clients that only monitor, nor, perhaps, those of other PID namespaces.
-
-    Raises:
-        NvmlError: The GPU does not answer.
+    It does not list clients that only monitor, nor, perhaps, those of other PID namespaces. A list
+    that NVML does not give, as it lacks the function or the permission, counts as empty: that the
+    instance is in use is known, and who uses it only helps people.
     """
     found = set[int]()
     for function in _PROCESS_LISTS:
-        for each in nvml.call(function, gpu.uuid, gpu.pointer):
-            if each.gpuInstanceId == instance.id:
-                found.add(int(each.pid))
+        with contextlib.suppress(NvmlError):
+            processes = nvml.call(function, gpu.uuid, gpu.pointer)
+            found.update(int(each.pid) for each in processes if each.gpuInstanceId == instance.id)
     return sorted(found)
 
 
