@@ -720,4 +720,20 @@ MUTANTS: Final = (
             "::test_a_mode_that_cannot_be_left_now_does_not_change_with_a_later_reset",
         ),
     ),
+    Mutant(
+        "MIG: what an administrator has made while the plugin was down is the claim's",
+        f"{_PLUGIN}/hardware/mig_changes.py",
+        "    return not nvml_mig_changes.compute_instances(nvml, gpu, instance)\n",
+        "    return True\n",
+        "After a crash an administrator's MIG device is destroyed.",
+        (f"{_UNIT}/hardware/test_mig_changes.py",),
+    ),
+    Mutant(
+        "MIG: the record of a device in the making lacks its instance",
+        f"{_PLUGIN}/claims/gpu_steps.py",
+        "                if part != step:\n                    await keep_part(part)\n",
+        "",
+        "A device whose prepare was killed is taken for an administrator's, and stays for ever.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
 )

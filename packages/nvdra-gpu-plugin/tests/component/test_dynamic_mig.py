@@ -440,6 +440,31 @@ async def test_a_plugin_that_is_killed_in_a_prepare_leaves_nothing_behind(
     assert_nothing_is_left(rig)
 
 
+@THE_KUBELET_THEN
+async def test_what_an_administrator_makes_while_the_plugin_is_down_is_left_alone(
+    rig: Rig, retries: str
+) -> None:
+    await rig.start(GATE)
+    await rig.wait_until(lambda: WHOLE in rig.devices(), "the GPU")
+    rig.node.simctl("fault", "add", "nvmlDeviceCreateGpuInstance*", "--gpu", "0", "--abort")
+    claim = rig.create_claim(LARGE)
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(broken(rig.dra.prepare([claim])))
+        await killed(rig)
+    assert call.result()
+    rig.node.make_mig_device(0, "3g.40gb", 4)
+    await start_again(rig)
+    if retries == "prepare":
+        error = (await rig.dra.prepare([claim]))[claim.uid].error
+        assert "no claim has made" in error, error
+    if retries == "nothing":
+        await rig.wait_until(lambda: not started_records(rig), "the roll-back")
+    else:
+        await unprepare(rig, claim)
+    assert not rig.recorded_claims()
+    assert gpu_instances(rig.node) == [(0, "3g.40gb", 4)]
+
+
 @pytest.mark.soak
 @THE_KUBELET_THEN
 @pytest.mark.parametrize("function", IN_UNPREPARE)

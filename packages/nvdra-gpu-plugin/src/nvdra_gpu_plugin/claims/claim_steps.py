@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
@@ -109,9 +110,10 @@ class ClaimSteps:
             started = None
         record = plan.resumed(record, started) if started else await self._gpu_steps.inspect(record)
         begun = record.begun(self._prepared_claims.boot_id)
-        await self._prepared_claims.add_started(record.ref, begun)
+        keep = partial(self._prepared_claims.add_started, record.ref)
+        await keep(begun)
         try:
-            done = await self._daemons.start(await self._gpu_steps.do(begun))
+            done = await self._daemons.start(await self._gpu_steps.do(begun, keep))
             await verify()
             await self._write_spec(done)
             await self._metadata.write(done)
@@ -120,7 +122,7 @@ class ClaimSteps:
             self._waiting_until[record.uid] = asyncio.get_running_loop().time() + _RETRY_S
             raise
         except DriverError:
-            await self.try_roll_back(begun)
+            await self.try_roll_back(self._prepared_claims[record.uid])
             raise
         with self._telemetry.step("commit state"):
             await self._prepared_claims.add(record.ref, done)
@@ -155,7 +157,7 @@ class ClaimSteps:
         if not is_done:
             gone = await self._check_destroyed(record, undone)
             try:
-                record = await self._redo(record)
+                record = await self._redo(record, gone)
             except DriverError:
                 await self._put_back(record, gone)
                 raise
@@ -208,14 +210,21 @@ class ClaimSteps:
                 2, "The record stays that of the attempt", claim=str(former.ref), error=str(error)
             )
 
-    async def _redo(self, record: GpuClaimRecord) -> GpuClaimRecord:
-        """Do the steps of a prepared claim again that change GPUs."""
+    async def _redo(self, record: GpuClaimRecord, gone: Sequence[MakeMigDevice]) -> GpuClaimRecord:
+        """Do the steps of a prepared claim again that change GPUs; `gone` have made nothing."""
         former, boot = record, self._prepared_claims.boot_id
         if record.steps_boot != boot:
             record = await self._gpu_steps.inspect(record)
+        record = record.with_steps(
+            tuple(
+                step.anew() if isinstance(step, MakeMigDevice) and step in gone else step
+                for step in record.steps
+            )
+        )
         begun = record.begun(boot)
-        await self._prepared_claims.add(record.ref, begun)
-        done = metadata_plan.with_generation(await self._gpu_steps.do(begun), former)
+        keep = partial(self._prepared_claims.add, record.ref)
+        await keep(begun)
+        done = metadata_plan.with_generation(await self._gpu_steps.do(begun, keep), former)
         await self._metadata.write(done)
         if done.daemons:  # which may take minutes, and what was made is known by now
             await self._prepared_claims.add(record.ref, done)

@@ -31,6 +31,8 @@ from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
 
 LOG = logs.logger(__name__)
 
+Keep = Callable[[GpuClaimRecord], Awaitable[None]]
+
 _UNDO_S: Final = 20.0
 """How long a GPU may take for one step back. Destroying a MIG device takes about a second."""
 
@@ -79,15 +81,33 @@ class GpuSteps:
         inspect = partial(self._inspect_step, record.uid)
         return record.with_steps(await _on_each_gpu(record.steps, inspect))
 
-    async def do(self, record: GpuClaimRecord) -> GpuClaimRecord:
+    async def do(self, record: GpuClaimRecord, keep: Keep) -> GpuClaimRecord:
         """Do the steps that change GPUs, and return the record with what they have made.
+
+        Args:
+            record: Before the first step.
+            keep: Writes the record as it is after a part of a step.
 
         Raises:
             DriverError: A step failed. What can be done on other GPUs is done.
         """
         if record.gpu_steps:
+            parts = {step.device: step for step in record.steps if isinstance(step, MakeMigDevice)}
+
+            async def keep_part(part: MakeMigDevice) -> None:
+                parts[part.device] = part
+                await keep(
+                    record.with_steps(
+                        tuple(
+                            parts[step.device] if isinstance(step, MakeMigDevice) else step
+                            for step in record.steps
+                        )
+                    )
+                )
+
             with self._telemetry.step("do steps"):
-                done = await _on_each_gpu(record.gpu_steps, self._do_step)
+                do = partial(self._do_step, keep_part)
+                done = await _on_each_gpu(record.gpu_steps, do)
             record = record.with_steps((*done, *record.daemons))
         return record
 
@@ -135,7 +155,7 @@ class GpuSteps:
         match step:
             case MakeMigDevice():
                 await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
-                return step
+                return step.anew()
             case ShareByTime() if other := self._same_step(uid, step):
                 return step.model_copy(update={"former": other.former})
             case ShareByTime():
@@ -158,11 +178,18 @@ class GpuSteps:
                 return other.time_sharing(step.gpu)
         return None
 
-    async def _do_step(self, step: Step) -> Step:
+    async def _do_step(
+        self, keep_part: Callable[[MakeMigDevice], Awaitable[None]], step: Step
+    ) -> Step:
         match step:
             case MakeMigDevice():
-                made = await self._changes.run(step.gpu, step.device, mig_changes.make, step)
-                return step.model_copy(update={"made": made})
+                run = self._changes.run
+                instance = await run(step.gpu, step.device, mig_changes.make_instance, step)
+                part = step.model_copy(update={"made_instance": instance})
+                if part != step:
+                    await keep_part(part)
+                made = await run(step.gpu, step.device, mig_changes.make_device, part)
+                return step.model_copy(update={"made_instance": None, "made": made})
             case DisableMigMode():
                 await self._changes.run(step.gpu, step.device, mig_changes.disable_mig_mode, step)
                 return step
@@ -212,7 +239,7 @@ class GpuSteps:
             await run(step.gpu, step.device, sharing_changes.restore_compute_mode, step)
             return step
         await run(step.gpu, step.device, mig_changes.destroy, step)
-        return step.model_copy(update={"made": None})
+        return step.anew()
 
     async def _is_step_done(self, step: Step) -> bool:
         match step:

@@ -25,6 +25,7 @@ from nvdra_gpu_plugin.devices.inventory import Device, Gpu, Inventory, MigPartit
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
 from nvdra_gpu_plugin.devices.steps import (
     DisableMigMode,
+    MakeMigDevice,
     SetComputeMode,
     ShareByMps,
     ShareByTime,
@@ -171,13 +172,17 @@ def resumed(record: GpuClaimRecord, started: GpuClaimRecord) -> GpuClaimRecord:
     """The record for another attempt: what an interrupted one found is restored in the end."""
     found: dict[object, dict[str, object]] = {}
     for each in started.steps:
-        if isinstance(each, ShareByTime | SetComputeMode):
+        if isinstance(each, MakeMigDevice):
+            found[each.step, each.device] = {"made_instance": each.made_instance}
+        elif isinstance(each, ShareByTime | SetComputeMode):
             found[each.step, each.gpu] = {"former": each.former}
         elif isinstance(each, ShareByMps):
             found[each.step, each.devices] = {"run": each.run}
 
     def again(step: Step) -> Step:
-        place = step.devices if isinstance(step, ShareByMps) else step.gpu
+        place: object = step.gpu if not isinstance(step, ShareByMps) else step.devices
+        if isinstance(step, MakeMigDevice):
+            place = step.device
         return step.model_copy(update=found.get((step.step, place)))
 
     return record.with_steps(tuple(map(again, record.steps)))

@@ -171,8 +171,7 @@ class GpuClaimRecord(PreparedClaimRecord):
     def begun(self, boot: str) -> "GpuClaimRecord":
         """The record before its steps are done in this boot, for the first time or again."""
         steps = tuple(
-            step.model_copy(update={"made": None}) if isinstance(step, MakeMigDevice) else step
-            for step in self.steps
+            step.begun() if isinstance(step, MakeMigDevice) else step for step in self.steps
         )
         return self.with_steps(steps).model_copy(update={"steps_boot": boot})
 

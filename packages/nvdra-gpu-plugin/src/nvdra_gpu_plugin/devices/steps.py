@@ -39,6 +39,8 @@ class MakeMigDevice(_Frozen):
     size: int
     """First memory slice of the GPU instance, and how many it has."""
     is_graphics: bool = False
+    made_instance: int | None = None
+    """The id of the GPU instance that was made for the device, while `made` is not known yet."""
     made: MadeInstance | None = None
     """What was made; None while the device is being made, in the boot that the record names."""
 
@@ -46,6 +48,15 @@ class MakeMigDevice(_Frozen):
     def placement(self) -> Placement:
         """The memory slices that it takes."""
         return Placement(self.start, self.size)
+
+    def begun(self) -> "MakeMigDevice":
+        """The step before it is done again: what it has made is its own if it is still there."""
+        instance = self.made.gpu_instance if self.made else self.made_instance
+        return self.model_copy(update={"made_instance": instance, "made": None})
+
+    def anew(self) -> "MakeMigDevice":
+        """The step as if it had made nothing."""
+        return self.model_copy(update={"made_instance": None, "made": None})
 
 
 class DisableMigMode(_Frozen):

@@ -12,7 +12,7 @@ from typing import Final
 from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_runtime.node import nvml_mig_changes
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
-from nvdra_runtime.node.nvml_mig_changes import ComputeInstance, GpuInstance
+from nvdra_runtime.node.nvml_mig_changes import GpuInstance
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices.steps import DisableMigMode, MadeInstance, MakeMigDevice
@@ -44,10 +44,8 @@ def check_free(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
         raise _taken(step, found)
 
 
-def make(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> MadeInstance:
-    """Make the MIG device, or what an interrupted attempt has left to be made of it.
-
-    Its GPU instance may exist: it is the claim's, because `check_free` came before the record.
+def make_instance(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> int:
+    """Make the GPU instance of the MIG device, unless an interrupted attempt has, and say its id.
 
     Raises:
         PermanentError: `MigModeRequiresReset`; `UnknownDevice`: another instance is in the way.
@@ -56,12 +54,30 @@ def make(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> MadeInstance:
     """
     if not nvml.is_mig_enabled(gpu):
         _switch_mig_mode(nvml, gpu, step.device, enabled=True)
+    found = _find(nvml, gpu, step)
+    if found is None:
+        return _create(nvml, gpu, step).id
+    if not _is_begun(nvml, gpu, step, found):
+        raise _taken(step, found)
+    return found.id
+
+
+def make_device(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> MadeInstance:
+    """Make the rest of the MIG device whose GPU instance the step names.
+
+    Raises:
+        RetryableError: `DeviceInUse`: the GPU instance is gone, which lasts as little as a retry.
+        NvmlError: Anything else. What was made until then is left for `destroy`.
+    """
     instance = _find(nvml, gpu, step)
-    computes: Sequence[ComputeInstance] = ()
-    if instance is None:
-        instance = _create(nvml, gpu, step)
-    else:
-        computes = nvml_mig_changes.compute_instances(nvml, gpu, instance)
+    if instance is None or instance.id != step.made_instance:
+        raise RetryableError(
+            Reason.DEVICE_IN_USE,
+            f"{step.device} is being made, and its GPU instance {step.made_instance} is gone",
+            "leave the MIG devices of this GPU to claims; this is tried again",
+            device=step.device,
+        )
+    computes = nvml_mig_changes.compute_instances(nvml, gpu, instance)
     compute = (
         computes[0]
         if computes
@@ -112,7 +128,7 @@ def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
         NvmlError: Anything else.
     """
     made = step.made
-    instance = _find(nvml, gpu, step) if made is None else _made_instance(nvml, gpu, step, made)
+    instance = _begun(nvml, gpu, step) if made is None else _made_instance(nvml, gpu, step, made)
     if instance is not None:
         try:
             for compute in nvml_mig_changes.compute_instances(nvml, gpu, instance):
@@ -216,6 +232,31 @@ def _leave_unused_mig_mode(nvml: Nvml, gpu: DeviceHandle) -> None:
 
 def _find(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> GpuInstance | None:
     return nvml_mig_changes.find_gpu_instance(nvml, gpu, step.profile_index, step.start, step.size)
+
+
+def _begun(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> GpuInstance | None:
+    """What an interrupted attempt has made; None if there is none, or it is not the claim's."""
+    found = _find(nvml, gpu, step)
+    if found is None or _is_begun(nvml, gpu, step, found):
+        return found
+    LOG.warning(
+        "A MIG device is where an interrupted claim was to have its own, and is left alone",
+        device=step.device,
+        gpu=gpu.uuid,
+        gpu_instance=found.id,
+    )
+    return None
+
+
+def _is_begun(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice, instance: GpuInstance) -> bool:
+    """Whether an instance at the step's place is what an interrupted attempt has made.
+
+    The record has its id from its creation on, before it gets a compute instance. Without the id,
+    the attempt has made it at most a moment before it was interrupted, and no compute instance.
+    """
+    if step.made_instance is not None:
+        return instance.id == step.made_instance
+    return not nvml_mig_changes.compute_instances(nvml, gpu, instance)
 
 
 def _made_instance(

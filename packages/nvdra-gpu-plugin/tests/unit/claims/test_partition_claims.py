@@ -77,7 +77,9 @@ def test_a_record_with_what_was_made_is_the_same_when_it_is_read_again() -> None
     done = claim.with_steps(steps)
     assert GpuClaimRecord.model_validate_json(done.model_dump_json()) == done
     assert [device.uuid for device in done.devices] == ["MIG-2", "GPU-2"]
-    assert done.begun("boot") == claim
+    (again,) = done.begun("boot").made
+    assert (again.made, again.made_instance) == (None, MADE.gpu_instance)
+    assert done.with_steps(tuple(each.anew() for each in done.made)) == claim
 
 
 def test_devices_exclude_each_other_if_and_only_if_their_slices_overlap() -> None:

@@ -44,10 +44,17 @@ class Bench(NamedTuple):
     pynvml: DivisiblePynvml
     nvml: Nvml
     gpu: DivisibleGpu
+    kept: dict[str, MakeMigDevice]
 
     def make(self, step: MakeMigDevice) -> MakeMigDevice:
-        made = mig_changes.make(self.nvml, self.gpu.handle, step)
+        instance = mig_changes.make_instance(self.nvml, self.gpu.handle, self.record(step))
+        part = self.kept[step.device] = step.model_copy(update={"made_instance": instance})
+        made = mig_changes.make_device(self.nvml, self.gpu.handle, part)
         return step.model_copy(update={"made": made})
+
+    def record(self, step: MakeMigDevice) -> MakeMigDevice:
+        """What the record says of an attempt that was interrupted."""
+        return self.kept.get(step.device, step)
 
     def destroy(self, step: MakeMigDevice) -> None:
         mig_changes.destroy(self.nvml, self.gpu.handle, step)
@@ -62,7 +69,7 @@ class Bench(NamedTuple):
 @pytest.fixture
 def bench() -> Bench:
     pynvml = DivisiblePynvml()
-    return Bench(pynvml, divisible_gpus.session(pynvml), DivisibleGpu())
+    return Bench(pynvml, divisible_gpus.session(pynvml), DivisibleGpu(), {})
 
 
 def test_a_device_is_made_and_destroyed_in_nvmls_order(bench: Bench) -> None:
@@ -174,9 +181,35 @@ def test_what_a_failure_leaves_is_finished_or_destroyed(
         assert bench.gpu.places == [(2, 4, 1)]
         bench.destroy(made)
     else:
-        bench.destroy(LARGE)
+        bench.destroy(bench.record(LARGE))
     assert bench.gpu.places == []
     assert not bench.gpu.mode
+
+
+def test_what_an_administrator_makes_while_the_plugin_is_away_is_not_ours(bench: Bench) -> None:
+    bench.gpu.add(2, 4)
+    bench.destroy(LARGE)
+    assert bench.gpu.places == [(2, 4, 1)]
+    with pytest.raises(DriverError) as caught:
+        bench.make(LARGE)
+    assert caught.value.reason is Reason.UNKNOWN_DEVICE
+
+
+def test_what_was_made_a_moment_before_the_end_is_ours(bench: Bench) -> None:
+    bench.gpu.add(2, 4, computes=0)
+    made = bench.make(LARGE)
+    assert bench.gpu.places == [(2, 4, 1)]
+    bench.destroy(made)
+    bench.gpu.add(2, 4, computes=0)
+    bench.destroy(LARGE)
+    assert bench.gpu.places == []
+
+
+def test_a_device_whose_instance_goes_while_it_is_made_is_made_again(bench: Bench) -> None:
+    part = LARGE.model_copy(update={"made_instance": 7})
+    with pytest.raises(DriverError, match="its GPU instance 7 is gone") as caught:
+        mig_changes.make_device(bench.nvml, bench.gpu.handle, part)
+    assert caught.value.reason is Reason.DEVICE_IN_USE
 
 
 def test_a_device_in_use_is_destroyed_later(bench: Bench) -> None:

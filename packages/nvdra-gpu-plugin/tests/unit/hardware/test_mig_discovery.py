@@ -41,7 +41,9 @@ def test_everything_that_is_listed_can_be_made_and_destroyed(
     handle = nvml.handle_by_index(0)
     for partition in gpu.partitions:
         step = device_identity.make_mig_device(partition)
-        made = step.model_copy(update={"made": mig_changes.make(nvml, handle, step)})
+        instance = mig_changes.make_instance(nvml, handle, step)
+        part = step.model_copy(update={"made_instance": instance})
+        made = part.model_copy(update={"made": mig_changes.make_device(nvml, handle, part)})
         assert mig_changes.exists(nvml, handle, made)
         mig_changes.destroy(nvml, handle, made)
         assert not mig_changes.exists(nvml, handle, made)
