@@ -736,4 +736,20 @@ MUTANTS: Final = (
         "A device whose prepare was killed is taken for an administrator's, and stays for ever.",
         (f"{_UNIT}/claims/test_claim_steps.py",),
     ),
+    Mutant(
+        "MIG mode: what an administrator has switched on goes with the last claim",
+        f"{_PLUGIN}/hardware/mig_changes.py",
+        "    if not step.keeps_mode:\n",
+        "    if True:\n",
+        "Beside DCGM the second claim of a GPU cannot switch the mode on again.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
+    Mutant(
+        "MIG mode: what a claim has switched on is taken for an administrator's",
+        f"{_PLUGIN}/claims/gpu_steps.py",
+        "                    return step.keeps_mode\n",
+        "                    pass\n",
+        "A GPU stays in MIG mode after two claims, and is not free for others.",
+        (f"{_UNIT}/claims/test_claim_steps.py",),
+    ),
 )

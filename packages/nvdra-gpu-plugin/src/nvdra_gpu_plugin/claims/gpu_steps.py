@@ -154,8 +154,10 @@ class GpuSteps:
     async def _inspect_step(self, uid: ClaimUID, step: Step) -> Step:
         match step:
             case MakeMigDevice():
-                await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
-                return step.anew()
+                is_on = await self._changes.run(step.gpu, step.device, mig_changes.check_free, step)
+                return step.anew().model_copy(
+                    update={"keeps_mode": self._keeps_mode(uid, step.gpu, is_on=is_on)}
+                )
             case ShareByTime() if other := self._same_step(uid, step):
                 return step.model_copy(update={"former": other.former})
             case ShareByTime():
@@ -170,6 +172,22 @@ class GpuSteps:
                 return step if step.run else step.model_copy(update={"run": uuid4().hex})
             case DisableMigMode():
                 return step
+
+    def _keeps_mode(self, uid: ClaimUID, gpu: GpuUUID, *, is_on: bool) -> bool:
+        """Whether MIG mode stays on after the claims of a GPU, of which one may have switched it.
+
+        Args:
+            uid: The claim that is inspected.
+            gpu: The GPU.
+            is_on: Whether it is in MIG mode now.
+        """
+        for other in self._prepared_claims.values():
+            if other.uid == uid or other.steps_boot != self._prepared_claims.boot_id:
+                continue
+            for step in other.made:
+                if step.gpu == gpu:
+                    return step.keeps_mode
+        return is_on
 
     def _same_step(self, uid: ClaimUID, step: ShareByTime) -> ShareByTime | None:
         """The step of another claim that shares the GPU, as it was begun in this boot."""

@@ -173,7 +173,10 @@ def resumed(record: GpuClaimRecord, started: GpuClaimRecord) -> GpuClaimRecord:
     found: dict[object, dict[str, object]] = {}
     for each in started.steps:
         if isinstance(each, MakeMigDevice):
-            found[each.step, each.device] = {"made_instance": each.made_instance}
+            found[each.step, each.device] = {
+                "keeps_mode": each.keeps_mode,
+                "made_instance": each.made_instance,
+            }
         elif isinstance(each, ShareByTime | SetComputeMode):
             found[each.step, each.gpu] = {"former": each.former}
         elif isinstance(each, ShareByMps):

@@ -39,6 +39,8 @@ class MakeMigDevice(_Frozen):
     size: int
     """First memory slice of the GPU instance, and how many it has."""
     is_graphics: bool = False
+    keeps_mode: bool = False
+    """MIG mode was on before the claims of this GPU, and stays on after them."""
     made_instance: int | None = None
     """The id of the GPU instance that was made for the device, while `made` is not known yet."""
     made: MadeInstance | None = None

@@ -33,15 +33,21 @@ class UnnamedUseError(RetryableError):
     """
 
 
-def check_free(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
-    """Return only if no instance of somebody else is where the MIG device is to be made.
+def check_free(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> bool:
+    """Return only if no foreign instance is where the MIG device is to be made.
+
+    Returns:
+        Whether the GPU is in MIG mode.
 
     Raises:
         PermanentError: `UnknownDevice`.
         NvmlError: The GPU does not answer.
     """
-    if nvml.is_mig_enabled(gpu) and (found := _find(nvml, gpu, step)) is not None:
+    if not nvml.is_mig_enabled(gpu):
+        return False
+    if (found := _find(nvml, gpu, step)) is not None:
         raise _taken(step, found)
+    return True
 
 
 def make_instance(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> int:
@@ -122,6 +128,8 @@ def check_place(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
 def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
     """Destroy the MIG device, as far as it was made, and leave MIG mode with the last instance.
 
+    A mode that was on before the claims of the GPU stays on.
+
     Raises:
         UnnamedUseError: A client still uses it, and none computes in it.
         RetryableError: `DeviceInUse`: processes still use it.
@@ -139,7 +147,8 @@ def destroy(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
                 processes = nvml_mig_changes.processes_in(nvml, gpu, instance)
                 raise _still_used(step.device, processes, error) from error
             raise
-    _leave_unused_mig_mode(nvml, gpu)
+    if not step.keeps_mode:
+        _leave_unused_mig_mode(nvml, gpu)
 
 
 def is_mig_mode_off(nvml: Nvml, gpu: DeviceHandle) -> bool:

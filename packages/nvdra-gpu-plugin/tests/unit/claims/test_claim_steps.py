@@ -198,6 +198,28 @@ async def test_an_instance_of_this_boot_is_not_the_one_of_an_earlier_boot(
         assert dict(plugin.prepared) == {}
 
 
+async def test_a_mode_that_an_administrator_has_switched_on_stays_on(node: DivisibleNode) -> None:
+    node.gpus[0].mode = True
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        await plugin.prepare(SMALL, uid=NEXT_UID)
+        await plugin.prepare(OTHER, uid="uid-3")
+        for uid in (UID, NEXT_UID, "uid-3"):
+            await plugin.unprepare(uid)
+        assert [gpu.mode for gpu in node.gpus[:2]] == [True, False]
+
+
+async def test_a_mode_that_a_claim_has_switched_on_is_not_an_administrators(
+    node: DivisibleNode,
+) -> None:
+    async with node.opened() as plugin:
+        await plugin.prepare(LARGE)
+        await plugin.prepare(SMALL, uid=NEXT_UID)
+        await plugin.unprepare()
+        await plugin.unprepare(NEXT_UID)
+        assert not node.gpus[0].mode
+
+
 async def test_a_device_that_somebody_destroyed_is_made_again(node: DivisibleNode) -> None:
     async with node.opened() as plugin:
         await plugin.prepare(LARGE)
