@@ -529,6 +529,22 @@ MUTANTS: Final = (
         (f"{_UNIT}/mps/test_daemon_command.py",),
     ),
     Mutant(
+        "MPS: a daemon ends as soon as its pod is deleted",
+        f"{_PLUGIN}/mps/daemon_command.py",
+        "lambda *_: supervisor.end(daemon.grace_period_s)",
+        "lambda *_: supervisor.end()",
+        "In a drain clients lose the checkpoint that they write on SIGTERM.",
+        (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
+    Mutant(
+        "MPS: a daemon waits for its claim's end until the kubelet kills it",
+        f"{_PLUGIN}/mps/daemon_command.py",
+        "max(0.0, grace_s - _END_RESERVE_S)",
+        "grace_s",
+        "Its server is killed and its files stay.",
+        (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
+    Mutant(
         "MPS: the daemon does not hold the lock",
         f"{_PLUGIN}/mps/daemon_command.py",
         "pass_fds=(lock,),",

@@ -46,6 +46,7 @@ DEFAULTS = {
     "IMAGE_PULL_POLICY": "IfNotPresent",
     "SERVICE_ACCOUNT_NAME": "nvdra-nvdra-gpu-plugin",
     "MPS_DAEMON_PRIORITY_CLASS_NAME": "nvdra-nvdra-gpu-plugin-mps-daemon",
+    "MPS_DAEMON_TERMINATION_GRACE_PERIOD_SECONDS": "3600",
     "LOGGING_FORMAT": "json",
     "V": "4",
     "NVIDIA_VISIBLE_DEVICES": "void",
@@ -103,6 +104,10 @@ def test_a_global_value_is_the_setting_of_the_same_name(
         ({"metrics": {"metricsPath": "/m"}}, {"METRICS_PATH": "/m"}),
         ({"metrics": {"enabled": False}}, {"METRICS_PATH": ""}),
         ({"deviceTaintEffect": "NoExecute"}, {"DEVICE_TAINT_EFFECT": "NoExecute"}),
+        (
+            {"mpsDaemon": {"terminationGracePeriodSeconds": 600}},
+            {"MPS_DAEMON_TERMINATION_GRACE_PERIOD_SECONDS": "600"},
+        ),
         ({"kubeletPluginsDirectoryPath": "/k/p"}, {"KUBELET_PLUGINS_DIRECTORY_PATH": "/k/p"}),
         ({"kubeletRegistrarDirectoryPath": "/k/r"}, {"KUBELET_REGISTRAR_DIRECTORY_PATH": "/k/r"}),
         (

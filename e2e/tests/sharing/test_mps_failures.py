@@ -1,5 +1,6 @@
 """MPS control daemons that are deleted, start late or not at all; an API server that is away."""
 
+import subprocess
 from typing import Any
 
 import pytest
@@ -11,10 +12,30 @@ NODE = "node-1"
 GREETING = "get_server_list"
 """What the driver asks a daemon first, before it makes the settings."""
 
+CHECKPOINT_S = 12
+"""For writing a checkpoint: longer than it takes to end a daemon."""
 ENDING = "ending"
 END_FOLDER, END_FILE = "/run/mps-test", "now"
 LINGERING = f"trap 'echo {ENDING}' TERM; until test -e /end/{END_FILE}; do sleep 0.1; done"
 """Says that it is to end, and ends when its node has the file."""
+
+TRAINING = f"""
+import ctypes, signal, sys, time
+
+cuda = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+assert [cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)] == [0, 0]
+
+def save(*_):
+    time.sleep({CHECKPOINT_S})
+    print("checkpoint", cuda.cuCtxSynchronize())
+    sys.exit()
+
+signal.signal(signal.SIGTERM, save)
+print("computing")
+while True:
+    time.sleep(1)
+"""
 
 
 @pytest.mark.timeout(240, func_only=True)
@@ -27,7 +48,7 @@ def test_a_daemons_pod_that_is_deleted_comes_back_with_its_limits(
     pods.wait_running("before")
     assert mps_daemons.cuda_view(pods, "before") == mps_daemons.HALF_OF_AN_H100
     (old,) = mps_daemons.daemon_pods(with_all_gates)
-    with_all_gates.driver_namespace.delete("pod", old["metadata"]["name"])
+    delete_now(with_all_gates, old["metadata"]["name"])
     wait_ready_daemon(with_all_gates, old["metadata"]["uid"])
     assert mps_daemons.cuda_view(pods, "before") == mps_daemons.HALF_OF_AN_H100
     pods.apply(mps_daemons.python_pod(workloads.pod("after", claims=["shared"])))
@@ -49,6 +70,8 @@ def test_a_deployment_that_somebody_deletes_is_created_again_while_its_pod_runs(
     (old,) = mps_daemons.daemon_pods(with_all_gates)
     (name,) = mps_daemons.deployments(with_all_gates)
     with_all_gates.driver_namespace.delete("deployment", name)
+    assert mps_daemons.cuda_view(pods, "p") == mps_daemons.HALF_OF_AN_H100
+    delete_now(with_all_gates, old["metadata"]["name"])
     wait_ready_daemon(with_all_gates, old["metadata"]["uid"])
     assert mps_daemons.deployments(with_all_gates) == [name]
     assert mps_daemons.cuda_view(pods, "p") == mps_daemons.HALF_OF_AN_H100
@@ -66,9 +89,7 @@ def test_a_client_that_comes_before_a_restarted_daemon_has_its_settings_does_not
     pods.wait_running("p")
     (old,) = mps_daemons.daemon_pods(with_all_gates)
     with with_all_gates.slow_function(NODE, f"mps:{GREETING}", 4000):
-        with_all_gates.driver_namespace.run(
-            "delete", "pod", old["metadata"]["name"], "--wait=false"
-        )
+        delete_now(with_all_gates, old["metadata"]["name"], "--wait=false")
         with_all_gates.kubectl.wait(
             lambda: None if is_greeted(with_all_gates, old["metadata"]["uid"]) else "none",
             "a daemon that starts",
@@ -135,6 +156,35 @@ def test_a_claim_ends_while_the_api_server_is_away_and_the_rest_goes_when_it_is_
         )
     mps_daemons.wait_gone(with_all_gates, NODE)
     with_all_gates.exec_on_node(NODE, "rm", "-r", END_FOLDER)
+
+
+@pytest.mark.timeout(240, func_only=True)
+def test_a_process_writes_its_checkpoint_while_its_node_is_drained(
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    device = with_all_gates.device(NODE, "gpu-3")
+    mps_daemons.apply_claim(pods, "shared", device.uuid)
+    manifest = mps_daemons.python_pod(workloads.pod("p", claims=["shared"]))
+    spec = manifest["spec"]
+    spec["containers"][0]["command"] = ["python3", "-u", "-c", TRAINING]
+    pods.apply({**manifest, "spec": {**spec, "terminationGracePeriodSeconds": 60}})
+    mps_daemons.wait_log(pods, "p", "computing")
+    log = subprocess.Popen([*pods.argv, "logs", "--follow", "p"], stdout=subprocess.PIPE, text=True)
+    try:
+        with_all_gates.kubectl.run(
+            *("drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--force"),
+            timeout_s=180,
+        )
+    finally:
+        with_all_gates.kubectl.run("uncordon", NODE)
+    said, _ = log.communicate(timeout=60)
+    assert said.split() == ["computing", "checkpoint", "0"]
+    mps_daemons.wait_gone(with_all_gates, NODE)
+
+
+def delete_now(cluster: Cluster, pod: str, *flags: str) -> None:
+    """Delete a daemon's pod as an administrator does who does not wait for its clients."""
+    cluster.driver_namespace.run("delete", "pod", pod, "--now", *flags, timeout_s=120)
 
 
 def lingering_pod(name: str, claim: str) -> dict[str, Any]:

@@ -100,6 +100,12 @@ class Settings(PluginSettings):
     mps_daemon_priority_class_name: str = Field(
         default="", description="Priority class of their pods; empty for none."
     )
+    mps_daemon_termination_grace_period_seconds: int = Field(
+        default=3600,
+        ge=0,
+        description="How long such a pod that is deleted, for instance in a drain, goes on until "
+        "its claim is released: longer than the grace of the pods that use it.",
+    )
 
     @model_validator(mode="after")
     def _check_image(self) -> Self:

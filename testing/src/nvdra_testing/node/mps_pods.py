@@ -27,7 +27,12 @@ from nvdra_testing.node.plugin import DRIVER, Node
 
 NAMESPACE = "default"
 PATH = deployment.PATH.format(namespace=NAMESPACE)
-FLAGS = (f"--namespace={NAMESPACE}", "--image-name=nvdra:test")
+FLAGS = (
+    f"--namespace={NAMESPACE}",
+    "--image-name=nvdra:test",
+    "--mps-daemon-termination-grace-period-seconds=0",
+)
+"""Flags of the plugin. A pod that is deleted ends at once, as with `kubectl delete --now`."""
 _INTERVAL_S = 0.1
 
 

@@ -37,6 +37,8 @@
 - name: MPS_DAEMON_PRIORITY_CLASS_NAME
   value: {{ . }}
 {{- end }}
+- name: MPS_DAEMON_TERMINATION_GRACE_PERIOD_SECONDS
+  value: {{ dig "mpsDaemon" "terminationGracePeriodSeconds" 3600 (.Values.kubeletPlugin | toJson | fromJson) | int | quote }}
 {{- end -}}
 
 {{/* "true" if the gate MPSSupport is on. */}}

@@ -7,7 +7,6 @@ processes inherit, tells the plugin whether one of them lives. It needs no API s
 beside Python's own library: one runs for each claim. Source: docs/reference/gpu-prepare.md, "MPS".
 """
 
-import argparse
 import json
 import os
 import signal
@@ -15,7 +14,6 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +21,8 @@ from nvdra_runtime.node import open_file_lock
 from nvdra_runtime.process import output
 
 from nvdra_gpu_plugin.devices import mps_layout
-from nvdra_gpu_plugin.mps import mounts
+from nvdra_gpu_plugin.mps import daemon_arguments, mounts
+from nvdra_gpu_plugin.mps.daemon_arguments import Daemon
 from nvdra_gpu_plugin.mps.daemon_output import DaemonOutput
 
 _CONTROL: Final = "nvidia-cuda-mps-control"
@@ -32,86 +31,19 @@ _INTERVAL_S: Final = 0.25
 _ANSWER_TIMEOUT_S: Final = 10.0
 _START_TIMEOUT_S: Final = 20.0
 _END_TIMEOUT_S: Final = 3.0
-"""For each of `quit`, SIGTERM and SIGKILL. Together they take less than the grace of a pod."""
+"""For each of `quit`, SIGTERM and SIGKILL."""
+_END_RESERVE_S: Final = 20.0
+"""Of a pod's grace, for ending the daemon: more than those three take."""
 _OOM_SCORE_ADJ: Final = "-997"
 """As the kubelet sets it for pods that are critical for their node."""
 _MAX_LEFT: Final = 64
 """What a killed daemon can have left in its pipe directory, which has so many inodes."""
 _PERMISSION: Final = "the plugin allows this daemon to run"
 _UNITS: Final = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
-_PROGRAM_DIRS: Final = ("usr/bin", "bin", "usr/local/bin")
-_LIBRARY_DIRS: Final = ("lib64", "lib", "usr/lib64", "usr/lib", "usr/lib/x86_64-linux-gnu")
 
 
 class DaemonError(Exception):
     """The daemon cannot run as it should; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Daemon:
-    """One daemon: the flags of the command, by their names.
-
-    Attributes:
-        driver_root: The node's driver root. If it has a shell, everything runs inside of it.
-        directory: The daemon's directory, with the files of `mps_layout`.
-        pipe_directory: `CUDA_MPS_PIPE_DIRECTORY`, below the driver root.
-        log_directory: `CUDA_MPS_LOG_DIRECTORY`, below the driver root.
-        ready_file: Exists while this daemon is ready: what the kubelet's probe reads.
-        run: Nothing starts unless the directory names the same.
-        thread_percentage: Share of the threads that each client may use; None for all.
-        memory_limits: Memory limit of each client, such as `1024M`, by the index of the device
-            among those of the daemon.
-    """
-
-    driver_root: Path
-    directory: Path
-    pipe_directory: Path
-    log_directory: Path
-    ready_file: Path
-    run: str
-    is_multi_user: bool = False
-    thread_percentage: int | None = None
-    memory_limits: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def is_allowed(self) -> bool:
-        """Whether it may run now: the plugin has prepared the claim in this boot, and keeps it."""
-        if (self.directory / mps_layout.STOP).exists():
-            return False
-        try:
-            return (self.directory / mps_layout.RUN).read_text() == self.run and (
-                self.directory / mps_layout.SHM
-            ).is_mount()
-        except OSError:
-            return False
-
-    @property
-    def prefix(self) -> tuple[str, ...]:
-        """What runs a program of the driver."""
-        is_root = any((self.driver_root / each).exists() for each in ("bin/sh", "usr/bin/sh"))
-        return ("chroot", str(self.driver_root)) if is_root else ()
-
-    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The variables of the driver's programs."""
-        if self.prefix:
-            inside = {
-                "CUDA_MPS_PIPE_DIRECTORY": self._inside(self.pipe_directory),
-                "CUDA_MPS_LOG_DIRECTORY": self._inside(self.log_directory),
-            }
-            return {**given, **inside}
-        programs = [str(self.driver_root / each) for each in _PROGRAM_DIRS]
-        libraries = [str(self.driver_root / each) for each in _LIBRARY_DIRS]
-        return {
-            **given,
-            "PATH": ":".join((*programs, given.get("PATH", os.defpath))),
-            "LD_LIBRARY_PATH": ":".join((*libraries, given.get("LD_LIBRARY_PATH", ""))).rstrip(":"),
-            "CUDA_MPS_PIPE_DIRECTORY": str(self.pipe_directory),
-            "CUDA_MPS_LOG_DIRECTORY": str(self.log_directory),
-        }
-
-    def _inside(self, path: Path) -> str:
-        """A path as programs see it whose root is the driver root."""
-        return f"/{path.relative_to(self.driver_root)}"
 
 
 class Supervisor:
@@ -120,12 +52,19 @@ class Supervisor:
     def __init__(self, daemon: Daemon, environ: Mapping[str, str]) -> None:
         self._daemon = daemon
         self._environment = daemon.environment(environ)
-        self._is_ending = False
+        self._ends_at: float | None = None
         self._output = DaemonOutput(None)
 
-    def end(self) -> None:
-        """Have `run` end the daemon and return. May be called from a signal's handler."""
-        self._is_ending = True
+    def end(self, grace_s: float = 0.0) -> None:
+        """Have `run` end the daemon and return. May be called from a signal's handler.
+
+        Args:
+            grace_s: How long a daemon that runs may go on, if the plugin allows it. In a drain, the
+                clients get SIGTERM when the daemon's pod does, and need the daemon until they have
+                ended, for instance to write a checkpoint. Then the plugin forbids it.
+        """
+        ends_at = time.monotonic() + max(0.0, grace_s - _END_RESERVE_S)
+        self._ends_at = ends_at if self._ends_at is None else min(self._ends_at, ends_at)
 
     def run(self) -> None:
         """Run the daemon while it is allowed, until `end` is called.
@@ -134,7 +73,7 @@ class Supervisor:
             DaemonError: It ended by itself, or does not do what it should.
         """
         was_waiting = ""
-        while not self._is_ending:
+        while self._ends_at is None:
             was_forbidden = was_waiting == _PERMISSION
             if was_forbidden and not self._daemon.prefix and self._daemon.is_allowed:
                 # A container's /dev is filled when it is created: before the driver was loaded,
@@ -217,7 +156,8 @@ class Supervisor:
 
     @property
     def _is_wanted(self) -> bool:
-        return not self._is_ending and self._daemon.is_allowed
+        is_over = self._ends_at is not None and time.monotonic() >= self._ends_at
+        return not is_over and self._daemon.is_allowed
 
     def _wait_answering(self, process: subprocess.Popen[bytes]) -> bool:
         """Wait until it answers. Returns False if it is to end before."""
@@ -347,10 +287,11 @@ def remove_leftovers(pipe_directory: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command. Returns its exit code."""
-    supervisor = Supervisor(_parse(arguments), os.environ)  # noqa: TID251 - handed on
+    daemon = daemon_arguments.parse(arguments)
+    supervisor = Supervisor(daemon, os.environ)  # noqa: TID251 - handed on
     spare_from_oom_killer(Path("/proc/self"))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.end())
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.end(daemon.grace_period_s))
+    signal.signal(signal.SIGINT, lambda *_: supervisor.end())
     try:
         supervisor.run()
     except (DaemonError, OSError) as error:
@@ -369,31 +310,6 @@ def spare_from_oom_killer(process: Path) -> None:
     """
     with suppress(PermissionError):  # the daemon runs all the same
         (process / "oom_score_adj").write_text(_OOM_SCORE_ADJ)
-
-
-def _parse(arguments: Sequence[str]) -> Daemon:
-    parser = argparse.ArgumentParser(
-        prog="nvdra-gpu-plugin mps-daemon",
-        description="Runs an MPS control daemon for a claim. The plugin creates its Deployment.",
-    )
-    for flag in ("driver-root", "directory", "pipe-directory", "log-directory", "ready-file"):
-        parser.add_argument(f"--{flag}", type=Path, required=True)
-    parser.add_argument("--run", required=True)
-    parser.add_argument("--multi-user", action="store_true")
-    parser.add_argument("--thread-percentage", type=int)
-    parser.add_argument("--memory-limit", action="append", default=[], metavar="INDEX=LIMIT")
-    found = parser.parse_args(arguments)
-    return Daemon(
-        found.driver_root,
-        found.directory,
-        found.pipe_directory,
-        found.log_directory,
-        found.ready_file,
-        found.run,
-        found.multi_user,
-        found.thread_percentage,
-        tuple((index, limit) for index, _, limit in (e.partition("=") for e in found.memory_limit)),
-    )
 
 
 def _has_group(group: int) -> bool:

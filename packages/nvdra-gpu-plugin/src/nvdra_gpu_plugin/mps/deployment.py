@@ -39,6 +39,7 @@ class DaemonSettings:
         namespace: The driver's namespace.
         image: The plugin's image.
         driver_root: Root of the driver's files on the node.
+        grace_period_s: How long a daemon whose pod is deleted may wait for the end of its clients.
         has_shm: Whether the driver root has `/dev/shm`, so that programs run inside of it.
     """
 
@@ -49,6 +50,7 @@ class DaemonSettings:
     pull_secrets: tuple[str, ...] = ()
     service_account: str = ""
     priority_class: str = ""
+    grace_period_s: int = 3600
     driver_root: Path = Path("/")
     has_shm: bool = True
     feature_gates: str = ""
@@ -129,7 +131,7 @@ def _pod(
         "image": settings.image,
         "securityContext": {"privileged": True},
         "command": ["nvdra-gpu-plugin", "mps-daemon"],
-        "args": _arguments(step, uuids, limits),
+        "args": _arguments(step, uuids, limits, settings),
         "env": [{"name": key, "value": value} for key, value in environment.items()],
         "startupProbe": {
             "exec": {"command": ["cat", str(mps_layout.POD_READY)]},
@@ -153,6 +155,7 @@ def _pod(
         "affinity": _affinity(settings.node),
         "hostPID": True,
         "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": settings.grace_period_s,
         "tolerations": [{"operator": "Exists"}],
         "containers": [container],
         "volumes": [
@@ -177,7 +180,10 @@ def _affinity(node: NodeName) -> JsonObject:
 
 
 def _arguments(
-    step: ShareByMps, uuids: Sequence[DeviceUUID], limits: Mapping[str, int]
+    step: ShareByMps,
+    uuids: Sequence[DeviceUUID],
+    limits: Mapping[str, int],
+    settings: DaemonSettings,
 ) -> list[str]:
     """The flags of the command. The daemon counts its devices as CUDA_VISIBLE_DEVICES does."""
     found = [
@@ -187,6 +193,7 @@ def _arguments(
         f"--log-directory={mps_layout.DAEMON_LOG}",
         f"--ready-file={mps_layout.POD_READY}",
         f"--run={step.run}",
+        f"--grace-period={settings.grace_period_s}",
     ]
     if step.is_multi_user:
         found.append("--multi-user")

@@ -211,6 +211,39 @@ def test_a_tombstone_ends_it_and_a_restarted_container_heeds_it(pod: Pod) -> Non
     assert pod.log.count("started") == 1
 
 
+def test_in_a_drain_it_goes_on_until_its_clients_have_ended(pod: Pod) -> None:
+    """Their pods and its own get SIGTERM at once. The plugin forbids it when they have ended."""
+    pod.allow()
+    process = pod.start("--grace-period=3600")
+    pod.wait_ready()
+    process.terminate()
+    time.sleep(1)  # noqa: TID251 - nothing is to happen
+    assert pod.directory.is_ready(RUN), "clients that start now find it"
+    pod.directory.forbid()
+    assert process.wait(15) == 0
+    assert not pod.directory.is_locked
+
+
+def test_it_ends_before_the_kubelet_kills_its_pod(pod: Pod) -> None:
+    pod.allow()
+    process = pod.start("--grace-period=22")
+    pod.wait_ready()
+    process.terminate()
+    begin = time.monotonic()
+    assert process.wait(15) == 0
+    assert time.monotonic() - begin > 1.5
+    assert not pod.directory.is_locked
+
+
+def test_a_pod_that_is_deleted_while_its_daemon_does_not_run_ends_at_once(pod: Pod) -> None:
+    pod.allow()
+    pod.directory.forbid()
+    process = pod.start("--grace-period=3600")
+    pod.wait_waiting(1)
+    process.terminate()
+    assert process.wait(5) == 0
+
+
 def test_a_daemon_that_does_not_want_to_end_is_killed(pod: Pod) -> None:
     pod.allow()
     pod.start(STUBBORN="1")

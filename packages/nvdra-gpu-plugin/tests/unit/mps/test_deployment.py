@@ -29,6 +29,7 @@ SETTINGS = DaemonSettings(
     pull_secrets=("regcred",),
     service_account="nvdra-kubeletplugin",
     priority_class="system-node-critical",
+    grace_period_s=600,
     feature_gates="MPSSupport=true,",
 )
 
@@ -58,6 +59,7 @@ def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
     }
     assert pod["priorityClassName"] == "system-node-critical"
     assert pod["hostPID"]
+    assert pod["terminationGracePeriodSeconds"] == 600
     assert pod["serviceAccountName"] == "nvdra-kubeletplugin"
     assert pod["imagePullSecrets"] == [{"name": "regcred"}]
     assert not pod["automountServiceAccountToken"]
@@ -78,8 +80,9 @@ def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
     assert probe == ["cat", "/run/nvidia-mps-ready"], "its own, whatever the daemon's directory has"
     assert f"--ready-file={probe[1]}" in container["args"]
     assert found["spec"]["strategy"] == {"type": "Recreate"}
-    assert container["args"][-4:] == [
+    assert container["args"][-5:] == [
         "--run=r1",
+        "--grace-period=600",
         "--multi-user",
         "--thread-percentage=50",
         "--memory-limit=0=10240M",
@@ -111,7 +114,7 @@ def test_without_settings_the_defaults_of_kubernetes_and_of_the_daemon_hold() ->
     settings = DaemonSettings(NodeName("node-a"), "nvdra-system", "image")
     pod = deployment.manifest(plain, [UUID], {}, settings)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert container["args"][-1] == "--run=r1"
+    assert container["args"][-2:] == ["--run=r1", "--grace-period=3600"]
     assert not {"serviceAccountName", "priorityClassName", "imagePullSecrets"} & pod.keys()
     assert "imagePullPolicy" not in container
 
