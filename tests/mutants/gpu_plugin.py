@@ -522,7 +522,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "MPS: the tombstone is not heeded",
-        f"{_PLUGIN}/mps/daemon_command.py",
+        f"{_PLUGIN}/mps/daemon_arguments.py",
         "        if (self.directory / mps_layout.STOP).exists():",
         "        if False:",
         "A pod stays Terminating for as long as the API server is away.",
@@ -543,6 +543,19 @@ MUTANTS: Final = (
         "grace_s",
         "Its server is killed and its files stay.",
         (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
+    Mutant(
+        "MPS: a daemon has no owner",
+        f"{_PLUGIN}/mps/daemons.py",
+        "        wanted = pool_diff.with_node_owner(\n"
+        "            wanted, self._settings.node, await self._node_uid(deadline)\n"
+        "        )\n",
+        "",
+        "The daemons of a node that is gone stay Pending for good.",
+        component=(
+            "packages/nvdra-gpu-plugin/tests/component/test_mps.py"
+            "::test_a_claim_has_a_daemon_with_its_settings_and_its_containers_reach_it",
+        ),
     ),
     Mutant(
         "MPS: the daemon does not hold the lock",

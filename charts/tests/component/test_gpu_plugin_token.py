@@ -60,6 +60,16 @@ def terms_of(obj: Json) -> list[Json]:
     return terms
 
 
+def owned(**changes: object) -> Change:
+    """With an owner that differs from the Node of the daemon."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "u", "controller": True}
+
+    def change(obj: Json) -> None:
+        obj["metadata"]["ownerReferences"] = [{**owner, **changes}]
+
+    return change
+
+
 ATTACKS: Mapping[str, tuple[Change, str]] = {
     "another name": (pod_changes.named("nvdra-nvdra-webhook"), ONLY_ITS_OWN),
     "another node": (
@@ -73,6 +83,9 @@ ATTACKS: Mapping[str, tuple[Change, str]] = {
         ),
         ONLY_ITS_OWN,
     ),
+    "another owner": (owned(kind="Pod"), "no other owner than its Node"),
+    "another node's": (owned(name=OTHER_NODE), "no other owner than its Node"),
+    "an owner that waits for it": (owned(blockOwnerDeletion=True), "does not delay its deletion"),
     "a thousand pods": (lambda obj: obj["spec"].update(replicas=1000), "and there is one"),
     "labels of a Service": (in_template(labels=LABELS), "has the labels app and"),
     "annotations": (in_template(annotations={"a": "b"}), "and no annotations"),

@@ -206,6 +206,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("patch", f"{CLAIMS}/status", (GPU_PLUGIN,)),
         ("associated-node:patch", f"{CLAIMS}/driver", (GPU_PLUGIN,)),
     ],
+    "nvdra_gpu_plugin.mps.daemons:MpsDaemons._node_uid get": [("get", "nodes", (GPU_PLUGIN,))],
     "nvdra_gpu_plugin.mps.daemons:MpsDaemons._create_or_replace create": [
         ("create", DEPLOYMENTS, (RUNS_MPS,))
     ],

@@ -70,6 +70,9 @@ async def test_a_claim_has_a_daemon_with_its_settings_and_its_containers_reach_i
         "Exclusive_Process",
     ]
     (wanted,) = pods.deployments().values()
+    node = rig.server.request("GET", f"/api/v1/nodes/{rig.node.name}")["metadata"]
+    (owner,) = wanted["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Node", node["name"], node["uid"])
     arguments = wanted["spec"]["template"]["spec"]["containers"][0]["args"]
     assert sum(each.endswith("=10240M") for each in arguments) == 2
     assert (await rig.dra.prepare([claim]))[claim.uid] == answer

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nvdra_api.gates import FeatureGates
-from nvdra_api.ids import DeviceName, DomainUID, GpuUUID
+from nvdra_api.ids import DeviceName, DomainUID, GpuUUID, NodeName
 from nvdra_cd_controller import app as controller_app
 from nvdra_cd_controller import children
 from nvdra_cd_controller.children import ChildConfig
@@ -23,6 +23,7 @@ from nvdra_gpu_plugin.devices.steps import ShareByMps
 from nvdra_gpu_plugin.mps import deployment
 from nvdra_gpu_plugin.settings import Settings as PluginSettings
 from nvdra_runtime.kube import apiversions
+from nvdra_runtime.resourceslices import pool_diff
 from nvdra_runtime.settings import loader
 
 from nvdra_testing import yaml_documents
@@ -123,7 +124,8 @@ class Installation:
             directory=str(settings.plugin_dir / mps_layout.FOLDER / DAEMON_ID),
         )
         common = plugin_app.mps_daemon_settings(settings, FeatureGates.parse("MPSSupport=true"))
-        return deployment.manifest(step, _UUIDS, dict.fromkeys(_UUIDS, 10240), common)
+        made = deployment.manifest(step, _UUIDS, dict.fromkeys(_UUIDS, 10240), common)
+        return pool_diff.with_node_owner(made, NodeName(node), "its-uid")
 
     @property
     def child_config(self) -> ChildConfig:

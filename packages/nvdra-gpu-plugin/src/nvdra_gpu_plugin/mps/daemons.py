@@ -21,6 +21,7 @@ from nvdra_runtime.kube.errors import Conflict, Invalid, NotFound
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.process.locks import KeyedLocks
 from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.resourceslices import pool_diff
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
@@ -243,6 +244,9 @@ class MpsDaemons:
         """Create a Deployment, unless it exists. One of an earlier run is replaced."""
         path = deployment.PATH.format(namespace=self._settings.namespace)
         deadline = asyncio.get_running_loop().time() + _CALL_TIMEOUT_S
+        wanted = pool_diff.with_node_owner(
+            wanted, self._settings.node, await self._node_uid(deadline)
+        )
         try:
             await self._create_or_replace(path, wanted, deadline)
         except (Invalid, NotFound) as error:
@@ -254,6 +258,11 @@ class MpsDaemons:
                 "pods in it",
                 claim=str(record.ref),
             ) from error
+
+    async def _node_uid(self, deadline: float) -> str:
+        """Read for each Deployment, because a Node that was created again has another UID."""
+        node = await self._api.get(f"/api/v1/nodes/{self._settings.node}", deadline)
+        return str(node["metadata"]["uid"])
 
     async def _create_or_replace(self, path: str, wanted: JsonObject, deadline: float) -> None:
         for _ in range(2):
