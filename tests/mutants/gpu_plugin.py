@@ -558,6 +558,22 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "MPS: a daemon has no limits",
+        f"{_PLUGIN}/mps/deployment.py",
+        '"limits": dict(settings.limits)}',
+        '"limits": {}}',
+        "A default of a LimitRange is its limit, and the kernel ends the server of all clients.",
+        (f"{_UNIT}/mps/test_deployment.py",),
+    ),
+    Mutant(
+        "MPS: a former refusal counts",
+        f"{_PLUGIN}/mps/daemon_pods.py",
+        ' == "ReplicaFailure" and condition.get("status") == "True"',
+        ' == "ReplicaFailure"',
+        "A failure names what an administrator has mended.",
+        (f"{_UNIT}/mps/test_daemon_pods.py",),
+    ),
+    Mutant(
         "MPS: the daemon does not hold the lock",
         f"{_PLUGIN}/mps/daemon_command.py",
         "pass_fds=(lock,),",

@@ -216,6 +216,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_gpu_plugin.mps.daemons:MpsDaemons._create_or_replace delete": [
         ("delete", DEPLOYMENTS, (RUNS_MPS,))
     ],
+    "nvdra_gpu_plugin.mps.daemons:MpsDaemons._refusal get": [("get", DEPLOYMENTS, (RUNS_MPS,))],
     "nvdra_gpu_plugin.mps.daemons:MpsDaemons._problem get": [("list", "pods", (RUNS_MPS,))],
     "nvdra_gpu_plugin.mps.deployment_collector:DeploymentCollector._delete_others get": [
         ("list", DEPLOYMENTS, (RUNS_MPS,))

@@ -46,6 +46,8 @@ DEFAULTS = {
     "IMAGE_PULL_POLICY": "IfNotPresent",
     "SERVICE_ACCOUNT_NAME": "nvdra-nvdra-gpu-plugin",
     "MPS_DAEMON_PRIORITY_CLASS_NAME": "nvdra-nvdra-gpu-plugin-mps-daemon",
+    "MPS_DAEMON_REQUESTS": "cpu=50m,memory=256Mi",
+    "MPS_DAEMON_LIMITS": "cpu=16,memory=32Gi",
     "MPS_DAEMON_TERMINATION_GRACE_PERIOD_SECONDS": "3600",
     "LOGGING_FORMAT": "json",
     "V": "4",
@@ -104,6 +106,10 @@ def test_a_global_value_is_the_setting_of_the_same_name(
         ({"metrics": {"metricsPath": "/m"}}, {"METRICS_PATH": "/m"}),
         ({"metrics": {"enabled": False}}, {"METRICS_PATH": ""}),
         ({"deviceTaintEffect": "NoExecute"}, {"DEVICE_TAINT_EFFECT": "NoExecute"}),
+        (
+            {"mpsDaemon": {"resources": {"limits": {"cpu": None, "memory": 34359738368}}}},
+            {"MPS_DAEMON_LIMITS": "memory=34359738368"},
+        ),
         (
             {"mpsDaemon": {"terminationGracePeriodSeconds": 600}},
             {"MPS_DAEMON_TERMINATION_GRACE_PERIOD_SECONDS": "600"},

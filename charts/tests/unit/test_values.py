@@ -109,6 +109,7 @@ OTHER: dict[str, dict[str, Any]] = {
         "kubeletPlugin.metrics.gpuHttpEndpoint": ":9090",
         "kubeletPlugin.deviceTaintEffect": "NoExecute",
         "kubeletPlugin.consumableShares": 4,
+        "kubeletPlugin.mpsDaemon.resources": {"limits": {"memory": "2Gi"}},
         "kubeletPlugin.mpsDaemon.terminationGracePeriodSeconds": 600,
         **container("gpus"),
     },

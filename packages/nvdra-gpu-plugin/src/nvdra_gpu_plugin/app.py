@@ -340,6 +340,8 @@ def mps_daemon_settings(settings: Settings, gates: FeatureGates) -> DaemonSettin
         pull_secrets=settings.pull_secrets,
         service_account=settings.service_account_name,
         priority_class=settings.mps_daemon_priority_class_name,
+        requests=settings.mps_requests,
+        limits=settings.mps_limits,
         grace_period_s=settings.mps_daemon_termination_grace_period_seconds,
         driver_root=settings.nvidia_driver_root,
         has_shm=(settings.container_driver_root / "dev/shm").exists(),

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from nvdra_api import names
 from nvdra_api.gates import Feature
+from nvdra_api.quantity import Quantity
 from nvdra_runtime.kubeletplugin import settings
 from nvdra_runtime.kubeletplugin.settings import PluginSettings
 from nvdra_runtime.settings.flags import Flag
@@ -38,6 +39,31 @@ def _check_xids(text: str) -> str:
 def _check_shares(text: str) -> str:
     share_policy.parse(text)
     return text
+
+
+def _quantities(text: str) -> tuple[tuple[str, str], ...]:
+    """Amounts by resource, as `kubectl set resources` takes them: `cpu=50m,memory=256Mi`.
+
+    Raises:
+        ValueError: An entry is no resource with an amount.
+    """
+    found: dict[str, str] = {}
+    for entry in filter(None, (each.strip() for each in text.split(","))):
+        resource, equals, amount = entry.partition("=")
+        if not (resource and equals) or resource in found:
+            raise ValueError(f"{entry!r} is not one amount of a resource, such as memory=256Mi")
+        Quantity.parse(amount)
+        found[resource] = amount
+    return tuple(found.items())
+
+
+def _check_quantities(text: str) -> str:
+    _quantities(text)
+    return text
+
+
+Quantities = Annotated[str, AfterValidator(_check_quantities)]
+"""Amounts by resource: `cpu=50m,memory=256Mi`."""
 
 
 class Settings(PluginSettings):
@@ -100,6 +126,16 @@ class Settings(PluginSettings):
     mps_daemon_priority_class_name: str = Field(
         default="", description="Priority class of their pods; empty for none."
     )
+    mps_daemon_requests: Quantities = Field(
+        default="cpu=50m,memory=256Mi",
+        description="Requests of their container, by resource.",
+    )
+    mps_daemon_limits: Quantities = Field(
+        default="cpu=16,memory=32Gi",
+        description="Its limits. They are far more than a daemon needs: without one, a default of "
+        "a LimitRange in the namespace takes its place, and all clients of a daemon fail when the "
+        "kernel ends its server.",
+    )
     mps_daemon_termination_grace_period_seconds: int = Field(
         default=3600,
         ge=0,
@@ -130,6 +166,16 @@ class Settings(PluginSettings):
     def shares(self) -> SharePolicy | None:
         """How devices are shared; None if they are not."""
         return share_policy.parse(self.consumable_shares)
+
+    @property
+    def mps_requests(self) -> tuple[tuple[str, str], ...]:
+        """The requests of an MPS control daemon, by resource."""
+        return _quantities(self.mps_daemon_requests)
+
+    @property
+    def mps_limits(self) -> tuple[tuple[str, str], ...]:
+        """Its limits."""
+        return _quantities(self.mps_daemon_limits)
 
     @property
     def pull_secrets(self) -> tuple[str, ...]:

@@ -33,6 +33,10 @@ def read(*flags: str) -> Settings:
         ("--additional-xids-to-ignore=48,,63", "'' is not an XID"),
         ("--additional-xids-to-ignore=-1", "'-1' is not an XID"),
         ("--vmodule=a=4", "/debug/flags/v"),
+        ("--mps-daemon-limits=memory", "'memory' is not one amount of a resource"),
+        ("--mps-daemon-limits=memory=1Gi,memory=2Gi", "'memory=2Gi' is not one amount"),
+        ("--mps-daemon-requests=memory=much", "much"),
+        ("--mps-daemon-termination-grace-period-seconds=-1", "greater than or equal to 0"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(flag: str, says: str) -> None:

@@ -37,6 +37,16 @@
 - name: MPS_DAEMON_PRIORITY_CLASS_NAME
   value: {{ . }}
 {{- end }}
+{{- range $kind, $default := dict "requests" (dict "cpu" "50m" "memory" "256Mi") "limits" (dict "cpu" "16" "memory" "32Gi") }}
+{{- $amounts := list }}
+{{- range $resource, $amount := dig "mpsDaemon" "resources" $kind $default ($.Values.kubeletPlugin | toJson | fromJson) }}
+{{- if not (kindIs "invalid" $amount) }}
+{{- $amounts = append $amounts (printf "%s=%s" $resource ($amount | toJson | trimAll "\"")) }}
+{{- end }}
+{{- end }}
+- name: MPS_DAEMON_{{ upper $kind }}
+  value: {{ join "," $amounts | quote }}
+{{- end }}
 - name: MPS_DAEMON_TERMINATION_GRACE_PERIOD_SECONDS
   value: {{ dig "mpsDaemon" "terminationGracePeriodSeconds" 3600 (.Values.kubeletPlugin | toJson | fromJson) | int | quote }}
 {{- end -}}

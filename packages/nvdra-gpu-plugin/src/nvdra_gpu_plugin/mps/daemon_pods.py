@@ -9,6 +9,15 @@ _MOST_LETTERS: Final = 500
 """Of a message: a kubelet's text may contain a whole log."""
 
 
+def refusal(deployment: JsonObject) -> str:
+    """Why no pod of a Deployment can be created; empty if that is not known."""
+    status = deployment.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return f"its pod cannot be created: {_text(condition)}"
+    return ""
+
+
 def problem(pods: Iterable[JsonObject]) -> str:
     """Why the daemon is not ready, from its newest pod; never empty.
 

@@ -309,7 +309,15 @@ class MpsDaemons:
             found = await self._api.get(path, deadline, {"labelSelector": f"app={name}"})
         except DriverError as error:
             return f"its pods cannot be listed: {error.message}"
-        return daemon_pods.problem(found["items"])
+        return await self._refusal(name, deadline) or daemon_pods.problem(found["items"])
+
+    async def _refusal(self, name: str, deadline: float) -> str:
+        """Why the API server takes no pod of a Deployment; empty if it does."""
+        path = deployment.PATH.format(namespace=self._settings.namespace)
+        try:
+            return daemon_pods.refusal(await self._api.get(f"{path}/{name}", deadline))
+        except DriverError:
+            return ""  # what its pods say is known
 
     async def _run(self, claim: ClaimRef, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         """Call it on the thread for files.

@@ -40,6 +40,8 @@ class DaemonSettings:
         image: The plugin's image.
         driver_root: Root of the driver's files on the node.
         grace_period_s: How long a daemon whose pod is deleted may wait for the end of its clients.
+        requests: What the scheduler counts for a daemon's container, by resource.
+        limits: Its limits. Where it has none, a default of a LimitRange takes its place.
         has_shm: Whether the driver root has `/dev/shm`, so that programs run inside of it.
     """
 
@@ -51,6 +53,8 @@ class DaemonSettings:
     service_account: str = ""
     priority_class: str = ""
     grace_period_s: int = 3600
+    requests: tuple[tuple[str, str], ...] = ()
+    limits: tuple[tuple[str, str], ...] = ()
     driver_root: Path = Path("/")
     has_shm: bool = True
     feature_gates: str = ""
@@ -129,6 +133,7 @@ def _pod(
     container: JsonObject = {
         "name": _CONTAINER,
         "image": settings.image,
+        "resources": {"requests": dict(settings.requests), "limits": dict(settings.limits)},
         "securityContext": {"privileged": True},
         "command": ["nvdra-gpu-plugin", "mps-daemon"],
         "args": _arguments(step, uuids, limits, settings),

@@ -61,3 +61,18 @@ def test_a_log_that_is_the_message_is_cut() -> None:
     said = daemon_pods.problem([pod(status)])
     assert said.endswith("the end")
     assert len(said) < 600
+
+
+def test_a_deployment_whose_pod_is_refused_says_why() -> None:
+    """As the Deployment controller writes it: a quota, a LimitRange, the security of pods."""
+    failed = {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "reason": "FailedCreate",
+        "message": 'pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is '
+        "32Gi",
+    }
+    text = daemon_pods.refusal({"status": {"conditions": [failed]}})
+    assert text == f"its pod cannot be created: FailedCreate: {failed['message']}"
+    assert daemon_pods.refusal({"status": {"conditions": [{**failed, "status": "False"}]}}) == ""
+    assert daemon_pods.refusal({}) == ""

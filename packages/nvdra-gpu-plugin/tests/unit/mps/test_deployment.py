@@ -30,6 +30,8 @@ SETTINGS = DaemonSettings(
     service_account="nvdra-kubeletplugin",
     priority_class="system-node-critical",
     grace_period_s=600,
+    requests=(("memory", "256Mi"),),
+    limits=(("cpu", "16"), ("memory", "32Gi")),
     feature_gates="MPSSupport=true,",
 )
 
@@ -74,6 +76,10 @@ def test_it_is_that_of_the_reference_driver_but_for_its_command() -> None:
     assert container["name"] == "mps-control-daemon"
     assert container["image"] == "registry.example.com/nvdra:dev"
     assert container["imagePullPolicy"] == "IfNotPresent"
+    assert container["resources"] == {
+        "requests": {"memory": "256Mi"},
+        "limits": {"cpu": "16", "memory": "32Gi"},
+    }
     assert container["securityContext"] == {"privileged": True}
     assert container["command"] == ["nvdra-gpu-plugin", "mps-daemon"]
     probe = container["startupProbe"]["exec"]["command"]
