@@ -574,6 +574,25 @@ MUTANTS: Final = (
         (f"{_UNIT}/mps/test_daemon_pods.py",),
     ),
     Mutant(
+        "MPS: the option for several users has one name",
+        f"{_PLUGIN}/mps/multi_user.py",
+        'OPTIONS: Final = ("-M", "-multiuser-server")',
+        'OPTIONS: Final = ("-M",)',
+        "With a driver of 555 no claim with multiUser is prepared.",
+        (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
+    Mutant(
+        "MPS: a driver for one user gets claims of several",
+        f"{_PLUGIN}/claims/claim_steps.py",
+        "        await self._daemons.check_driver(record)\n",
+        "",
+        "A daemon fails again and again, and no message names the driver.",
+        component=(
+            "packages/nvdra-gpu-plugin/tests/component/test_mps.py"
+            "::test_several_users_need_a_driver_that_has_the_option",
+        ),
+    ),
+    Mutant(
         "MPS: the daemon does not hold the lock",
         f"{_PLUGIN}/mps/daemon_command.py",
         "pass_fds=(lock,),",

@@ -65,6 +65,8 @@ void settings_list(const struct settings *settings, char list[LIST_SIZE]);
 
 /* Whether it is a device that this daemon's servers would have. */
 bool device_exists(const char *id);
+/* Whether the driver is of a branch before this one, such as `555`; false without a driver. */
+bool driver_is_before(const char *branch);
 /* Whether a fault rule for `mps:<command>` lets the daemon do this; `start` is its own start. */
 bool command_is_allowed(const char *command);
 

@@ -26,6 +26,15 @@ static bool is_allowed(const char *command)
     return !devices_open(library_open()) || devices_allow(command);
 }
 
+static bool is_before(const char *branch)
+{
+    char version[TEXT_SIZE];
+    if (!devices_open(library_open()))
+        return false;
+    devices_driver_version(version);
+    return atol(version) < atol(branch);
+}
+
 static bool ask(bool (*question)(const char *), const char *argument)
 {
     int status;
@@ -38,6 +47,11 @@ static bool ask(bool (*question)(const char *), const char *argument)
 bool device_exists(const char *id)
 {
     return ask(is_listed, id);
+}
+
+bool driver_is_before(const char *branch)
+{
+    return ask(is_before, branch);
 }
 
 bool command_is_allowed(const char *command)

@@ -76,6 +76,28 @@ def test_whatever_it_does_not_know_makes_the_program_the_front_end(
     assert daemon.run("--help").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [
+        ("535.261.03", ()),
+        ("550.163.01", ()),
+        ("555.58.02", ("-multiuser-server",)),
+        ("580.95.05", ("-M", "-multiuser-server")),
+    ],
+)
+def test_which_names_of_the_option_for_several_users_it_knows_depends_on_the_driver(
+    mps: Mps, sim_node: MakeNode, version: str, known: tuple[str, ...]
+) -> None:
+    """A daemon that cannot start says so; otherwise the word is an argument it does not know."""
+    daemon = mps.directories(
+        sim_node("t4", driver={"version": version}), CUDA_MPS_PIPE_DIRECTORY="/proc/self/none"
+    )
+    alone = daemon.run("-f").stdout
+    assert "Cannot access CUDA_MPS_PIPE_DIRECTORY=/proc/self/none" in alone
+    names = ("-M", "-multiuser-server", "-x")
+    assert tuple(each for each in names if daemon.run("-f", each).stdout == alone) == known
+
+
 @pytest.mark.parametrize("option", ["-d", "-f"])
 def test_a_directory_has_one_daemon(daemon: MpsDaemon, option: str) -> None:
     done = daemon.run(option)

@@ -101,6 +101,32 @@ async def test_an_unprepare_needs_no_api_server_and_waits_for_the_daemon(
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone", timeout_s=60)
 
 
+@pytest.mark.parametrize(
+    ("rig", "is_refused"),
+    [
+        (("dgx-h100", {"driver": {"version": "550.163.01"}}), True),
+        (("dgx-h100", {"driver": {"version": "555.58.02"}}), False),
+        ("dgx-h100", False),
+    ],
+    indirect=["rig"],
+)
+async def test_several_users_need_a_driver_that_has_the_option(
+    rig: Rig, pods: MpsPods, is_refused: bool
+) -> None:
+    await rig.start(*FLAGS)
+    claim = rig.create_claim("gpu-0", config=plugin.shared_by_mps(multiUser=True))
+    text = (await rig.dra.prepare([claim]))[claim.uid].error
+    if is_refused:
+        assert text.startswith("InvalidConfig: ")
+        assert "of NVIDIA's driver 550.163.01 has no option for several users" in text
+        assert not pods.deployments()
+        assert compute_mode(rig, 0) == "Default"
+        assert rig.recorded_claims() == {}
+    else:
+        assert not text
+        await rig.dra.unprepare([claim])
+
+
 @pytest.mark.soak
 async def test_a_daemon_that_is_not_ready_is_told_with_its_pods_words_and_the_retry_finds_it(
     rig: Rig, pods: MpsPods

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from nvdra_gpu_plugin.cdi import mps_edits
 from nvdra_gpu_plugin.devices import mps_layout
-from nvdra_gpu_plugin.mps import mounts
+from nvdra_gpu_plugin.mps import mounts, multi_user
 from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
 from nvdra_sim.testing.node_fixtures import installed
 from nvdra_testing.hardware.nvidia_programs import MPS_PACKAGE, SUITES, DebianArchive
@@ -167,6 +167,13 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 def without_times(text: str, place: Path) -> list[str]:
     return [line.partition("] ")[2].replace(str(place), "") for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("branch", SUITES)
+def test_a_driver_that_cannot_serve_several_users_is_found(
+    roots: dict[str, Path], branch: str
+) -> None:
+    assert multi_user.option((str(roots[branch] / CONTROL),), {"PATH": os.defpath}) == ""
 
 
 @pytest.mark.parametrize("branch", SUITES)

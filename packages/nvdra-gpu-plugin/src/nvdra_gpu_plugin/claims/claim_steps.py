@@ -104,6 +104,7 @@ class ClaimSteps:
     async def _prepare(
         self, record: GpuClaimRecord, verify: Callable[[], Awaitable[None]]
     ) -> GpuClaimRecord:
+        await self._daemons.check_driver(record)
         started = self._started(record)
         if started is not None and not plan.is_same(record, started):
             await self.roll_back(started)

@@ -21,11 +21,11 @@ from nvdra_runtime.node import open_file_lock
 from nvdra_runtime.process import output
 
 from nvdra_gpu_plugin.devices import mps_layout
-from nvdra_gpu_plugin.mps import daemon_arguments, mounts
+from nvdra_gpu_plugin.mps import daemon_arguments, mounts, multi_user
 from nvdra_gpu_plugin.mps.daemon_arguments import Daemon
 from nvdra_gpu_plugin.mps.daemon_output import DaemonOutput
 
-_CONTROL: Final = "nvidia-cuda-mps-control"
+_CONTROL: Final = multi_user.PROGRAM
 _INTERVAL_S: Final = 0.25
 """Between two looks at the files: what an unprepare waits for. Each costs two system calls."""
 _ANSWER_TIMEOUT_S: Final = 10.0
@@ -111,7 +111,7 @@ class Supervisor:
         self._unready()
         self._restrict_pipe()
         remove_leftovers(self._daemon.pipe_directory)
-        arguments = [_CONTROL, "-f", *(("-M",) if self._daemon.is_multi_user else ())]
+        arguments = [_CONTROL, "-f", *self._multi_user_option()]
         try:
             process = subprocess.Popen(
                 [*self._daemon.prefix, *arguments],
@@ -144,6 +144,17 @@ class Supervisor:
             self._unready()
             self._stop(process)
         _say("The MPS control daemon has been ended")
+
+    def _multi_user_option(self) -> tuple[str, ...]:
+        if not self._daemon.is_multi_user:
+            return ()
+        found = multi_user.option((*self._daemon.prefix, _CONTROL), self._environment)
+        if not found:
+            raise DaemonError(
+                f"{_CONTROL} of the node's driver cannot serve several users; remove multiUser "
+                "from the claim's config, or install a newer driver"
+            )
+        return (found,)
 
     @property
     def _ready_files(self) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar, TypeVarTuple
 
-from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.errors import DriverError, PermanentError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID
 from nvdra_api.meta import JsonObject
 from nvdra_api.resource.claims import ClaimRef
@@ -29,7 +29,7 @@ from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.steps import ShareByMps
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
-from nvdra_gpu_plugin.mps import daemon_files, daemon_plan, daemon_pods, deployment
+from nvdra_gpu_plugin.mps import daemon_files, daemon_plan, daemon_pods, deployment, multi_user
 from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
 from nvdra_gpu_plugin.mps.deployment import DaemonSettings
 
@@ -104,7 +104,7 @@ class MpsDaemons:
             host: Where the node's memory is described.
             gpus: The node's GPUs, which share its memory.
             files: The thread for files.
-            unmounts: The thread for what may take long, because it frees memory.
+            unmounts: The thread for what may take long: freeing memory, running a program.
             telemetry: Of the node.
         """
         self.locks: KeyedLocks[ClaimUID] = KeyedLocks()
@@ -118,6 +118,29 @@ class MpsDaemons:
         self._unmounts = unmounts
         self._telemetry = telemetry
         self._ends_by: dict[Path, float] = {}
+
+    async def check_driver(self, record: GpuClaimRecord) -> None:
+        """Check that the node's driver can run a claim's daemons.
+
+        Raises:
+            PermanentError: `InvalidConfig`: it lets one user at a time use a GPU.
+            RetryableError: `MpsNotReady`: that cannot be found out in time.
+        """
+        if not any(step.is_multi_user for step in record.daemons):
+            return
+        if await self._run_on(self._unmounts, record.ref, multi_user.is_possible, self._host):
+            return
+        snapshot = self._gpus.snapshot
+        versions = {gpu.driver_version for gpu in snapshot.inventory.gpus} if snapshot else set()
+        raise PermanentError(
+            Reason.INVALID_CONFIG,
+            f"claim {record.ref}, mpsConfig: multiUser needs a newer driver: {multi_user.PROGRAM} "
+            f"of NVIDIA's driver {', '.join(sorted(versions))} has no option for several users",
+            "remove multiUser and give all containers of the claim the same runAsUser, or select "
+            "GPUs of nodes with a newer driver by the attribute driverVersion, and create a new "
+            "claim",
+            claim=str(record.ref),
+        )
 
     async def start(self, record: GpuClaimRecord) -> GpuClaimRecord:
         """Start a claim's daemons. Its other steps are done, so that all UUIDs are known.

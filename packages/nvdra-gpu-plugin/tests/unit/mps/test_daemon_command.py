@@ -25,7 +25,8 @@ import os, signal, socket, sys
 path = os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control"
 def say(text):
     print(text, flush=True)
-if "-f" not in sys.argv:
+known = os.environ.get("KNOWN", "-M").split()
+if "-f" not in sys.argv or set(sys.argv[2:]) - set(known):
     with socket.socket(socket.AF_UNIX) as peer:
         try:
             peer.connect(path)
@@ -39,6 +40,9 @@ if os.environ.get("STUBBORN"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.environ.get("BROKEN"):
     say("no device")
+    sys.exit(1)
+if not os.path.isdir(os.path.dirname(path)):
+    say(f"Cannot access CUDA_MPS_PIPE_DIRECTORY={{os.path.dirname(path)}}")
     sys.exit(1)
 for name in ("log", "control_lock"):  # NVIDIA's follows links
     open(os.path.join(os.path.dirname(path), name), "a").write("opened")
@@ -169,6 +173,19 @@ def test_the_daemon_has_its_settings_when_it_says_that_it_is_ready(pod: Pod) -> 
     pod.wait(pod.ready_file().exists)
     assert "started ['-f', '-M'] GPU-0" in pod.log
     assert not pod.directory.is_ready("another run")
+
+
+@pytest.mark.parametrize("known", ["-M", "-multiuser-server", "-M -multiuser-server"])
+def test_the_option_for_several_users_is_one_that_the_driver_knows(pod: Pod, known: str) -> None:
+    pod.allow()
+    pod.start("--multi-user", KNOWN=known)
+    pod.wait_ready()
+    assert f"started ['-f', '{known.split()[0]}'] GPU-0" in pod.log
+
+
+def test_a_driver_without_that_option_is_an_error_that_says_so(pod: Pod) -> None:
+    pod.allow()
+    assert "cannot serve several users" in pod.failure(pod.start("--multi-user", KNOWN="-other"))
 
 
 def test_servers_that_clients_started_before_the_settings_were_made_are_ended(pod: Pod) -> None:
