@@ -593,6 +593,33 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "MPS: users of a server for all wait for each other",
+        f"{_PLUGIN}/mps/daemon_command.py",
+        "        if self._daemon.is_multi_user:\n            return\n        found = self",
+        "        found = self",
+        "A claim with multiUser has an Event that is false.",
+        (f"{_UNIT}/mps/test_daemon_command.py",),
+    ),
+    Mutant(
+        "MPS: who waits for a server of its own user waits for another one",
+        f"{_PLUGIN}/mps/user_waits.py",
+        " and user != self._serving:",
+        ":",
+        "Each claim whose server starts slowly has an Event that is false.",
+        (f"{_UNIT}/mps/test_user_waits.py",),
+    ),
+    Mutant(
+        "MPS: a user that waits is reported to nobody",
+        f"{_PLUGIN}/mps/user_report.py",
+        "                        if step.directory:",
+        "                        if not step.directory:",
+        "The second user's processes hang in cuInit without a message.",
+        component=(
+            "packages/nvdra-gpu-plugin/tests/component/test_mps.py"
+            "::test_an_event_names_the_users_of_which_one_waits_for_the_other",
+        ),
+    ),
+    Mutant(
         "MPS: the daemon does not hold the lock",
         f"{_PLUGIN}/mps/daemon_command.py",
         "pass_fds=(lock,),",

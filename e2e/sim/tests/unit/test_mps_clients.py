@@ -384,6 +384,8 @@ def test_users_compute_one_after_another(mps: Mps) -> None:
         f"A server for user {OTHER_USER} cannot be started"
     ]
     assert (owner(server(daemon)), first.call("synchronize")) == (0, [SUCCESS])
+    waits = f"from user {OTHER_USER}: Server is not ready, push client to pending list"
+    assert any(line.endswith(waits) for line in daemon.log())
     first.end()
     assert other.answer() == [SUCCESS]
     assert owner(server(daemon)) == OTHER_USER

@@ -60,6 +60,7 @@ from nvdra_gpu_plugin.health.health_report import HealthReport
 from nvdra_gpu_plugin.mps.daemons import MpsDaemons
 from nvdra_gpu_plugin.mps.deployment import DaemonSettings
 from nvdra_gpu_plugin.mps.deployment_collector import DeploymentCollector
+from nvdra_gpu_plugin.mps.user_report import UserReport
 from nvdra_gpu_plugin.nvml_release import nvml_release
 from nvdra_gpu_plugin.nvml_release.nvml_release import NvmlRelease
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
@@ -274,6 +275,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 spec_cleanup=partial(specs.run_cleanup, recovery),
                 metadata=partial(metadata.run, recovery),
                 mps_collector=partial(collector.run, daemons, recovery),
+                mps_users=UserReport(prepared_claims, context.files, context.events).run,
                 foreign_claims=partial(foreign_claims.run, recovery),
                 nvml_release=release.run,
                 status_writer=StatusWriter(api, prepared_claims).run,

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from nvdra_cdi.cache import Cache
+from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.mps import mounts
 from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
 from nvdra_testing.hardware import driver_installation, gpu_modes
@@ -99,6 +100,23 @@ async def test_an_unprepare_needs_no_api_server_and_waits_for_the_daemon(
         (directory,) = pods.directories()
         assert directory.is_forbidden
     await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone", timeout_s=60)
+
+
+async def test_an_event_names_the_users_of_which_one_waits_for_the_other(
+    rig: Rig, pods: MpsPods
+) -> None:
+    await rig.start(*FLAGS)
+    claim = rig.create_claim("gpu-0", config=plugin.shared_by_mps())
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    (directory,) = pods.directories()
+    (directory.path / mps_layout.WAITING).write_text("2000 1000")  # as the daemon's command does
+    text = "processes of user 2000 wait on gpu-0 until those of user 1000 have ended"
+    await rig.wait_until(
+        lambda: any(each["message"].startswith(text) for each in rig.events("MpsNotReady")),
+        "the Event",
+        timeout_s=30,
+    )
+    await rig.dra.unprepare([claim])
 
 
 @pytest.mark.parametrize(

@@ -265,6 +265,8 @@ EXPLANATIONS: Final[Mapping[Reason, Explanation]] = MappingProxyType(
                 "If the daemon ends or refuses a setting: the message has its last line, and the "
                 "log of its pod the others (`kubectl logs --previous`). nvidia-cuda-mps-control "
                 "must be in the driver root.",
+                "If processes of one user wait for those of another: give all containers of the "
+                "claim the same runAsUser, or set multiUser in mpsConfig.",
                 "If the pipe directory of the claim holds what no MPS daemon makes: a container "
                 "that an earlier version of the driver has prepared has written there. Delete the "
                 "claim's pods; the directory goes with them.",

@@ -25,6 +25,8 @@ RUN: Final = "run"
 """Which run of the daemon may run: one whose command names another one never starts."""
 READY: Final = "ready"
 """What the daemon answered about its settings when they had been made."""
+WAITING: Final = "waiting"
+"""Exists while processes of a user wait for those of another one: the IDs of both users."""
 STEP: Final = "step.json"
 """The step of the claim's record, for a record that is lost."""
 

@@ -24,6 +24,7 @@ from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.mps import daemon_arguments, mounts, multi_user
 from nvdra_gpu_plugin.mps.daemon_arguments import Daemon
 from nvdra_gpu_plugin.mps.daemon_output import DaemonOutput
+from nvdra_gpu_plugin.mps.user_waits import UserWait
 
 _CONTROL: Final = multi_user.PROGRAM
 _INTERVAL_S: Final = 0.25
@@ -54,6 +55,7 @@ class Supervisor:
         self._environment = daemon.environment(environ)
         self._ends_at: float | None = None
         self._output = DaemonOutput(None)
+        self._reported: UserWait | None = None
 
     def end(self, grace_s: float = 0.0) -> None:
         """Have `run` end the daemon and return. May be called from a signal's handler.
@@ -139,6 +141,7 @@ class Supervisor:
                     raise DaemonError(
                         f"{_CONTROL} has ended with {code}: {self._output.last_line()}"
                     )
+                self._report_wait()
                 time.sleep(_INTERVAL_S)  # noqa: TID251 - as in `run`
         finally:
             self._unready()
@@ -161,7 +164,25 @@ class Supervisor:
         """What the kubelet's probe reads, and what the plugin reads, which is written last."""
         return self._daemon.ready_file, self._daemon.directory / mps_layout.READY
 
+    def _report_wait(self) -> None:
+        """Tell the plugin of a user that waits for another one."""
+        if self._daemon.is_multi_user:
+            return
+        found = self._output.users.current(time.monotonic())
+        if found == self._reported:
+            return
+        self._reported = found
+        file = self._daemon.directory / mps_layout.WAITING
+        if found is None:
+            file.unlink(missing_ok=True)
+        else:
+            temporary = file.with_name(f".{file.name}")
+            temporary.write_text(f"{found.waiting} {found.serving}")
+            temporary.replace(file)
+
     def _unready(self) -> None:
+        self._reported = None
+        (self._daemon.directory / mps_layout.WAITING).unlink(missing_ok=True)
         for each in self._ready_files:
             each.unlink(missing_ok=True)
 

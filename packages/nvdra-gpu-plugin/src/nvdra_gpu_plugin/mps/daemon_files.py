@@ -21,8 +21,11 @@ from nvdra_runtime.node.files import fsync_directory, write_atomic
 from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.devices.steps import ShareByMps
 from nvdra_gpu_plugin.mps import directory_removal, mounts
+from nvdra_gpu_plugin.mps.user_waits import UserWait
 
 _MODE: Final = 0o755
+_ID_DIGITS: Final = 10
+"""Of a user's ID, which has 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,19 @@ class DaemonDirectory:
         except ValueError:
             return False
         return isinstance(said, dict) and said.get("run") == run and self.is_locked
+
+    @property
+    def user_wait(self) -> UserWait | None:
+        """Which user waits for which, if one has waited for long.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        words = self._read(mps_layout.WAITING).split()
+        if len(words) != len(UserWait._fields) or not all(map(str.isdecimal, words)):
+            return None
+        waiting, serving = (int(word[:_ID_DIGITS]) for word in words)
+        return UserWait(waiting, serving)
 
     def unmount(self) -> None:
         """Unmount what is in memory. A process that still uses it keeps it.

@@ -16,6 +16,7 @@ import pytest
 from nvdra_gpu_plugin.devices import mps_layout
 from nvdra_gpu_plugin.mps import daemon_command, mounts
 from nvdra_gpu_plugin.mps.daemon_files import DaemonDirectory
+from nvdra_gpu_plugin.mps.user_waits import UserWait
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a tmpfs is mounted")
 
@@ -53,6 +54,8 @@ listener = socket.socket(socket.AF_UNIX)
 listener.bind(path)
 listener.listen()
 gpus = os.environ["CUDA_VISIBLE_DEVICES"]
+for line in os.environ.get("SAYS", "").splitlines():
+    say(line)
 say(f"started {{sys.argv[1:]}} {{gpus}}")
 while True:
     peer, _ = listener.accept()
@@ -76,6 +79,9 @@ while True:
     peer.close()
 '''
 STEP, RUN = "{}", "run-1"
+SECOND_USER = """Starting new server 7 for user 1000
+NEW CLIENT 8 from user 2000: Server is not ready, push client to pending list
+"""
 LINKED = ("log", "control_lock")
 FOLLOWS_NO_LINKS = tuple(map(int, os.uname().release.split(".")[:2])) >= (5, 10)
 
@@ -186,6 +192,24 @@ def test_the_option_for_several_users_is_one_that_the_driver_knows(pod: Pod, kno
 def test_a_driver_without_that_option_is_an_error_that_says_so(pod: Pod) -> None:
     pod.allow()
     assert "cannot serve several users" in pod.failure(pod.start("--multi-user", KNOWN="-other"))
+
+
+@pytest.mark.parametrize("flags", [(), ("--multi-user",)])
+def test_the_plugin_is_told_of_a_user_that_waits_for_another_one(
+    pod: Pod, flags: tuple[str, ...]
+) -> None:
+    pod.allow()
+    process = pod.start(*flags, SAYS=SECOND_USER)
+    pod.wait_ready()
+    if flags:
+        time.sleep(11)  # noqa: TID251 - nothing is to happen
+        assert pod.directory.user_wait is None
+    else:
+        assert pod.directory.user_wait is None, "it has not waited for long"
+        pod.wait(lambda: pod.directory.user_wait == UserWait(waiting=2000, serving=1000))
+    process.terminate()
+    process.wait(15)
+    assert pod.directory.user_wait is None
 
 
 def test_servers_that_clients_started_before_the_settings_were_made_are_ended(pod: Pod) -> None:
