@@ -620,6 +620,14 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "MPS: files in shared memory have the label of who makes them",
+        f"{_PLUGIN}/mps/mounts.py",
+        "    if not label:\n        return (data,)\n",
+        "    return (data,)\n",
+        "Where SELinux is enforced, one pod of a claim cannot open another one's shared memory.",
+        (f"{_UNIT}/mps/test_daemon_files.py",),
+    ),
+    Mutant(
         "MPS: the daemon does not hold the lock",
         f"{_PLUGIN}/mps/daemon_command.py",
         "pass_fds=(lock,),",

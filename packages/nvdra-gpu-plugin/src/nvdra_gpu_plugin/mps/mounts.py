@@ -74,16 +74,35 @@ def unmount(path: Path) -> None:
         _check(_libc().umount2(os.fsencode(path), _MNT_DETACH), path)
 
 
+def attempts(options: str, label: bytes) -> tuple[bytes, ...]:
+    """The options of a new file system, in the order in which they are to be tried.
+
+    Args:
+        options: What it has on every node.
+        label: The SELinux label of the directory that it covers; empty if there is none.
+    """
+    data = options.encode()
+    if not label:
+        return (data,)
+    # For all files: those that a container makes would otherwise have the categories of its pod,
+    # with which the other pods of the claim cannot open them. A kernel without SELinux does not
+    # know the option, while labels may still be on the disk.
+    return data + b',context="' + label.rstrip(b"\0") + b'"', data
+
+
 def _mount(source: str, path: Path, flags: int, options: str) -> None:
     label = b""
     with suppress(OSError):  # there is none, or no SELinux
         label = os.getxattr(path, _LABEL)
-    done = _libc().mount(source.encode(), os.fsencode(path), b"tmpfs", flags, options.encode())
+    for data in attempts(options, label):
+        done = _libc().mount(source.encode(), os.fsencode(path), b"tmpfs", flags, data)
+        if done == 0:
+            break
     _check(done, path)
     if label:
         # The kubelet labels its plugins' directory for containers, and what is made below inherits
         # that. A new file system has a label of its own, which containers may not use.
-        with suppress(OSError):  # the node's policy has its own rules
+        with suppress(OSError):  # the node's policy has its own rules, or `context` has set it
             os.setxattr(path, _LABEL, label)
 
 

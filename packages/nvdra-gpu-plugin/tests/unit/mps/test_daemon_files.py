@@ -60,6 +60,15 @@ def test_clients_may_use_each_directory_where_selinux_is_enforced(tmp_path: Path
         daemon.unmount()
 
 
+def test_all_files_of_a_claims_pods_have_one_label_where_selinux_is_enforced() -> None:
+    """No kernel of the tests has SELinux: what it would be asked for is compared."""
+    assert mounts.attempts("size=1m", LABEL) == (
+        b'size=1m,context="system_u:object_r:container_file_t:s0"',
+        b"size=1m",
+    )
+    assert mounts.attempts("size=1m", b"") == (b"size=1m",)
+
+
 def fill(file: Path, mebibytes: int) -> None:
     with file.open("wb") as opened:
         for _ in range(mebibytes):
