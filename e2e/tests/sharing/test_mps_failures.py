@@ -169,7 +169,9 @@ def test_a_process_writes_its_checkpoint_while_its_node_is_drained(
     spec["containers"][0]["command"] = ["python3", "-u", "-c", TRAINING]
     pods.apply({**manifest, "spec": {**spec, "terminationGracePeriodSeconds": 60}})
     mps_daemons.wait_log(pods, "p", "computing")
-    log = subprocess.Popen([*pods.argv, "logs", "--follow", "p"], stdout=subprocess.PIPE, text=True)
+    log = subprocess.Popen(
+        [*pods.argv(), "logs", "--follow", "p"], stdout=subprocess.PIPE, text=True
+    )
     try:
         with_all_gates.kubectl.run(
             *("drain", NODE, "--ignore-daemonsets", "--delete-emptydir-data", "--force"),
