@@ -748,6 +748,25 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "discovery: what one failed call leaves open is final",
+        f"{_PLUGIN}/hardware/mig_discovery.py",
+        "        if not (error.is_unsupported or error.code == ReturnCode.NO_PERMISSION):\n",
+        "        if False:\n",
+        "After one failed call at the start no MIG device is made on the GPU until a restart.",
+        (f"{_UNIT}/hardware/test_mig_discovery.py",),
+    ),
+    Mutant(
+        "discovery: what can be made is not asked again",
+        f"{_PLUGIN}/hardware/gpu_probe.py",
+        "                if not self.partitions_problem and self._has_same_mode(",
+        "                if self._has_same_mode(",
+        "After one failed call at the start no MIG device is made on the GPU until a restart.",
+        component=(
+            f"{_COMPONENT}/test_published_partitions.py"
+            "::test_what_can_be_made_is_asked_again_after_a_call_that_has_failed_once",
+        ),
+    ),
+    Mutant(
         "release: a GPU that does not work keeps its claim",
         f"{_PLUGIN}/claims/gpu_steps.py",
         "    return error.reason in _OF_HARDWARE",

@@ -303,7 +303,11 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 "driver": partial(_driver_problem, gpus, release),
                 "device-plugin": lambda: device_plugin.remark,
                 **({} if taints is None else {"health": lambda: taints.remark}),
-                **({} if counters is None else {"partitions": lambda: counters.remark}),
+                **(
+                    {}
+                    if counters is None
+                    else {"partitions": partial(_partitions_remark, gpus, counters)}
+                ),
                 **({} if sharing is None else {"shares": lambda: sharing[1].remark}),
             },
             restore_files=partial(_restore_specs, spec_files, claim_specs, metadata_files),
@@ -389,6 +393,12 @@ def _cdi_options(settings: Settings, hook_path: str) -> Options:
         hook_path=hook_path,
         disabled_hooks=NEW_IN_1_20,
     )
+
+
+def _partitions_remark(gpus: NodeGpus, counters: FieldSupport) -> PassingRemark | None:
+    """Why MIG devices that can be made are not offered."""
+    texts = [text for text in (counters.remark, gpus.partitions_problem) if text]
+    return PassingRemark("; ".join(texts)) if texts else None
 
 
 def _driver_problem(gpus: NodeGpus, release: NvmlRelease) -> str | None:

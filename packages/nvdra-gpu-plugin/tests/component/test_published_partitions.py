@@ -99,6 +99,27 @@ async def test_nothing_is_asked_again_while_nothing_changes(rig: Rig) -> None:
     assert rig.node.nvml_calls(function) == asked
 
 
+@pytest.mark.parametrize(
+    "function",
+    ["nvmlDeviceGetGpuInstancePossiblePlacements_v2", "nvmlDeviceGetGpuInstanceProfileInfoV"],
+)
+async def test_what_can_be_made_is_asked_again_after_a_call_that_has_failed_once(
+    rig: Rig, function: str
+) -> None:
+    rule = (function, "--result", "unknown", "--gpu", "0", "--times", "1")
+    rig.node.simctl("fault", "add", *rule)
+    await rig.start(GATE)
+    status, text = rig.process.get("/readyz?verbose")
+    assert status == 200
+    assert "can be made on gpu-0" in text
+    assert "(NVML error 999)" in text
+    await rig.wait_until(
+        lambda: len(rig.devices()) == 8 * H100_DEVICES, "what can be made on gpu-0", 30
+    )
+    text = rig.process.get("/readyz?verbose")[1]
+    assert "[+]partitions ok\n" in text
+
+
 SIXTEEN = {
     "gpus": [
         {"model": "rtx-pro-6000", "bus_id": f"0000:{number:02x}:00.0", "minor": number}

@@ -54,12 +54,14 @@ class DiscoveredGpu(NamedTuple):
     Attributes:
         mig_devices: Its MIG devices as NVML lists them, to notice that they have changed.
         instances: Its GPU instances, for the same.
+        partitions_problem: Why it is not known yet what can be made on it; empty if it is.
     """
 
     gpu: Gpu
     handle: DeviceHandle
     mig_devices: Listing
     instances: Instances = frozenset()
+    partitions_problem: str = ""
 
 
 def discover_gpu(
@@ -92,16 +94,17 @@ def discover_gpu(
     if nvml.name(handle) in _DISPLAY_GPUS:
         return None
     gpu = _describe(nvml, handle, host, versions)
+    problem = ""
     if finds_partitions:
-        partitions = mig_discovery.describe_partitions(nvml, gpu, handle, known)
+        partitions, problem = mig_discovery.describe_partitions(nvml, gpu, handle, known)
         gpu = replace(gpu, partitions=partitions)
     if not gpu.is_mig_enabled:
-        return DiscoveredGpu(gpu, handle, {})
+        return DiscoveredGpu(gpu, handle, {}, partitions_problem=problem)
     instances = mig_discovery.list_instances(nvml, gpu, handle)
     listed = nvml_mig.list_devices(nvml, handle)
     described = mig_discovery.describe_devices(nvml, gpu, handle, listed)
     found = mig_discovery.with_instances(gpu, described, instances)
-    return DiscoveredGpu(found, handle, listed, instances)
+    return DiscoveredGpu(found, handle, listed, instances, problem)
 
 
 def _describe(nvml: Nvml, handle: DeviceHandle, host: Host, versions: DriverVersions) -> Gpu:

@@ -17,6 +17,7 @@ from nvdra_runtime.node.nvml_fields import Field
 from nvdra_runtime.process import timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker
+from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, MadePlaces, MigDevice
@@ -28,6 +29,8 @@ from nvdra_gpu_plugin.hardware.mig_discovery import InMigModeError, Instances, L
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+LOG = logs.logger(__name__)
 
 _INTERVAL_S: Final = 10.0
 """Between two queries. One takes some 20 µs, and each claim queries the GPU by itself, too."""
@@ -81,6 +84,7 @@ class GpuProbe:
         answered_at: When the first query of this session ended, with or without an error, in
             monotonic seconds; None if it has not.
         is_compute: False if the GPU only drives a screen; True until this is known.
+        partitions_problem: Why it is not known yet what can be made on the GPU; empty if it is.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class GpuProbe:
         self.handle: DeviceHandle | None = None
         self.answered_at: float | None = None
         self.is_compute = True
+        self.partitions_problem = ""
         self._session = session
         self._index = index
         self._host = host
@@ -340,7 +345,7 @@ class GpuProbe:
         try:
             if self.handle is not None and self.gpu is not None:
                 nvml.verify_alive(self.handle)
-                if self._has_same_mode(self.handle, self.gpu):
+                if not self.partitions_problem and self._has_same_mode(self.handle, self.gpu):
                     return _QueryResult()
             # Also after a switch of the MIG mode, which may change the GPU's minor number.
             found = self._discover()
@@ -391,7 +396,8 @@ class GpuProbe:
         if isinstance(result.error, NvmlError) and result.error.is_driver_error:
             self._session.is_lost = True
         if result.found is not None:
-            found, self.handle, self._mig_devices, self._instances = result.found
+            found, self.handle, self._mig_devices, self._instances, problem = result.found
+            self._note_partitions_problem(found, problem)
             self._mode, self._made = found.is_mig_enabled, result.made
             self._present = frozenset(
                 (each.profile.id, each.placement.start, each.uuid) for each in found.mig_devices
@@ -399,6 +405,16 @@ class GpuProbe:
             self.gpu = mig_discovery.without_made(found, result.made)
         elif self.handle is None and result.error is None:
             self.is_compute, self.gpu = False, None
+
+    def _note_partitions_problem(self, gpu: Gpu, problem: str) -> None:
+        if problem and problem != self.partitions_problem:
+            LOG.warning(
+                "It is not known which MIG devices can be made on a GPU, and NVML is asked again",
+                gpu=gpu.name,
+                uuid=gpu.uuid,
+                error=problem,
+            )
+        self.partitions_problem = problem
 
 
 def _gpu_uuid(device: Device) -> GpuUUID:

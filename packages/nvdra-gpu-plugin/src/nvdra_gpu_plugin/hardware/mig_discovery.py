@@ -7,6 +7,7 @@ These calls block: they run on the thread of the GPU.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from nvdra_runtime.node import nvml_mig, nvml_mig_changes
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml, NvmlError, ReturnCode
@@ -30,6 +31,18 @@ Listing = Mapping[MigHandle, MigAttributes]
 
 Instances = frozenset[GpuInstance]
 """The GPU instances of a GPU, with compute instances or without."""
+
+
+class Partitions(NamedTuple):
+    """What can be made on a GPU.
+
+    Attributes:
+        found: In the order of names.
+        problem: Why it is not known yet, so that NVML is to be asked again; empty if it is known.
+    """
+
+    found: tuple[MigPartition, ...] = ()
+    problem: str = ""
 
 
 class DeviceChangedError(Exception):
@@ -100,12 +113,13 @@ def describe_devices(
 
 def describe_partitions(
     nvml: Nvml, gpu: Gpu, handle: DeviceHandle, known: Gpu | None = None
-) -> tuple[MigPartition, ...]:
-    """What can be made on a GPU, in the order of names.
+) -> Partitions:
+    """What can be made on a GPU.
 
     Nothing on a GPU without MIG, and on one that cannot enter MIG mode by itself. For each profile
     of GPU instances that one compute instance can cover, there is a partition at each placement.
-    If NVML does not tell, the GPU is served as if it had none.
+    If NVML does not say it, the GPU is served as if it had none; for good where it refuses the
+    question, and otherwise until it is asked again.
 
     Args:
         nvml: An open session.
@@ -117,26 +131,28 @@ def describe_partitions(
         NvmlError: The GPU does not answer at all, or its driver is gone.
     """
     if gpu.architecture == "Ampere" and not gpu.is_mig_enabled:
-        return ()  # it needs a reset for that
+        return Partitions()  # it needs a reset for that
     if known is not None and known.uuid == gpu.uuid and known.partitions:
-        return tuple(
-            replace(each, parent_minor=gpu.minor, pci=gpu.pci) for each in known.partitions
+        return Partitions(
+            tuple(replace(each, parent_minor=gpu.minor, pci=gpu.pci) for each in known.partitions)
         )
     try:
         if not nvml_mig.has_mig(nvml, handle):
-            return ()
-        return _ask_partitions(nvml, gpu, handle)
+            return Partitions()
+        return Partitions(_ask_partitions(nvml, gpu, handle))
     except NvmlError as error:
         if error.is_driver_error or error.code == ReturnCode.GPU_IS_LOST:
             raise  # it says nothing of partitions, and the GPU is described again when it is back
         nvml.verify_alive(handle)  # of one that has left the bus, NVML says "invalid argument"
+        if not (error.is_unsupported or error.code == ReturnCode.NO_PERMISSION):
+            return Partitions(problem=str(error))
         LOG.warning(
             "No MIG devices can be made on a GPU, because NVML does not say which there can be",
             gpu=gpu.name,
             uuid=gpu.uuid,
             error=str(error),
         )
-        return ()
+        return Partitions()
 
 
 def verify_device(nvml: Nvml, gpu: DeviceHandle, device: MigDevice, listed: Listing) -> None:

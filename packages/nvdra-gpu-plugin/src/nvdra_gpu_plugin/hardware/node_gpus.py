@@ -36,6 +36,17 @@ class NodeGpus:
         return "" if fault is None else fault.text
 
     @property
+    def partitions_problem(self) -> str:
+        """Why it is not known yet which MIG devices can be made; empty if it is for each GPU."""
+        texts = [
+            f"it is not known yet which MIG devices can be made on {probe.name}, and none is "
+            f"meanwhile: {probe.partitions_problem}"
+            for probe in self._monitor.probes
+            if probe.partitions_problem
+        ]
+        return "; ".join(texts)
+
+    @property
     def is_empty(self) -> bool:
         """Whether the driver works and there is no GPU."""
         return self._monitor.state.is_empty

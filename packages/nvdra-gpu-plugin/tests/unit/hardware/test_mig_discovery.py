@@ -81,6 +81,23 @@ def test_a_gpu_that_does_not_say_what_can_be_made_is_served_whole(
     assert "No MIG devices can be made on a GPU" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "function",
+    ["nvmlDeviceGetMigMode", "nvmlDeviceGetGpuInstanceProfileInfoV", FUNCTION],
+)
+def test_a_call_that_fails_once_leaves_it_open_what_can_be_made(
+    describe: Callable[..., Gpu], nvml_on: Callable[..., None], function: str
+) -> None:
+    gpu = describe("h100")
+    fault = {"match": {"function": function}, "result": "unknown", "times": 1}
+    nvml_on(None, gpus=[{"model": "h100", "bus_id": "0000:10:00.0", "minor": 0}], faults=[fault])
+    nvml = Nvml(pynvml, lambda *_: None)
+    handle = nvml.handle_by_index(0)
+    found, problem = mig_discovery.describe_partitions(nvml, gpu, handle)
+    assert (found, "(NVML error 999)" in problem) == ((), True)
+    assert mig_discovery.describe_partitions(nvml, gpu, handle) == (gpu.partitions, "")
+
+
 def test_a_gpu_that_is_lost_while_it_is_asked_what_can_be_made_is_not_described_without_it(
     describe: Callable[..., Gpu],
 ) -> None:
