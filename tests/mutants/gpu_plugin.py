@@ -767,6 +767,52 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "health: an XID counts for nothing while NVML does not say what it means",
+        f"{_PLUGIN}/health/gpu_health.py",
+        "    if health.cause is None or health.cause.is_settled:\n        return health\n",
+        "    if True:\n        return health\n",
+        "A GPU whose firmware does not answer after XID 119 stays offered.",
+        (f"{_UNIT}/health/test_gpu_health.py",),
+    ),
+    Mutant(
+        "health: an XID that needs nothing counts with a later look that fails",
+        f"{_PLUGIN}/health/gpu_health.py",
+        '    return xid.model_copy(update={"is_settled": True})',
+        "    return xid",
+        "One failed call ends the pods of a GPU that is well.",
+        (f"{_UNIT}/health/test_gpu_health.py",),
+    ),
+    Mutant(
+        "health: looks that fail are reported nowhere",
+        f"{_PLUGIN}/health/health_monitor.py",
+        "{**lasting, **self._without_events}",
+        "{**self._without_events}",
+        "A GPU that cannot be looked at passes for one that is well.",
+        component=(
+            f"{_COMPONENT}/test_unreadable_health.py"
+            "::test_a_gpu_that_cannot_be_looked_at_for_a_minute_is_reported",
+        ),
+    ),
+    Mutant(
+        "health: only a GPU off the bus is lost",
+        f"{_PLUGIN}/hardware/gpu_errors.py",
+        "        ReturnCode.RESET_REQUIRED: GpuLoss.RESET_REQUIRED,\n",
+        "",
+        "With NoExecute the pods of a GPU that needs a reset stay.",
+        (f"{_UNIT}/hardware/test_gpu_errors.py",),
+    ),
+    Mutant(
+        "publishing: a GPU that does not work is withdrawn although it has a taint",
+        f"{_PLUGIN}/publishing/pool_updater.py",
+        "            or not (each.device in tainted or (",
+        "            or not (False or (",
+        "With NoExecute the pods of a GPU that answers with errors stay.",
+        component=(
+            f"{_COMPONENT}/test_unreadable_health.py"
+            "::test_a_gpu_whose_errors_last_is_withdrawn_first_and_then_tainted_as_a_lost_one",
+        ),
+    ),
+    Mutant(
         "release: a GPU that does not work keeps its claim",
         f"{_PLUGIN}/claims/gpu_steps.py",
         "    return error.reason in _OF_HARDWARE",

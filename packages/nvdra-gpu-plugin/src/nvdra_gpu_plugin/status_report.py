@@ -5,6 +5,7 @@ It reads memory only, so that it answers even if a GPU hangs.
 
 from collections.abc import Sequence
 
+from nvdra_api.errors import Reason
 from nvdra_api.ids import GpuUUID
 from nvdra_api.resource.slices import DeviceTaint
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
@@ -72,8 +73,8 @@ def _device(
         prepared_claims: Says who holds it.
         fault: Why it cannot be used.
         taints: The taints that the GPU should have.
-        is_avoided: Whether a taint that the API server keeps sends pods elsewhere. A lost GPU stays
-            in the ResourceSlice then.
+        is_avoided: Whether a taint that the API server keeps sends pods elsewhere. A GPU that does
+            not work stays in the ResourceSlice then.
     """
     holders = [
         str(record.ref)
@@ -91,7 +92,8 @@ def _device(
     problem = ""
     if fault is not None:
         problem = fault.text
-        state = state if fault.is_lost and is_avoided else "left out"
+        is_published = is_avoided and fault.reason is Reason.DEVICE_UNHEALTHY
+        state = state if is_published else "left out"
     if is_avoided and state in ("free", "held"):
         state = "tainted" if state == "free" else "held, tainted"
     named = [device_taints.describe(taint) for taint in taints]

@@ -29,6 +29,8 @@ class Field(IntEnum):
 
 _UNSUPPORTED: Final = (ReturnCode.INVALID_ARGUMENT, ReturnCode.NOT_SUPPORTED)
 
+_LOST: Final = (ReturnCode.GPU_IS_LOST, ReturnCode.RESET_REQUIRED)
+
 _MEMBERS: Final = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 """By the number of the type: where a value that is not negative is."""
 
@@ -52,7 +54,7 @@ def read(nvml: Nvml, gpu: DeviceHandle) -> Mapping[Field, int]:
             found[field] = _number(value)
         elif code in _UNSUPPORTED:
             continue
-        elif field is Field.RECOVERY_ACTION or code == ReturnCode.GPU_IS_LOST:
+        elif field is Field.RECOVERY_ACTION or code in _LOST:
             raise NvmlError(code, "nvmlDeviceGetFieldValues", gpu.uuid, f"field {field.name}")
     return found
 

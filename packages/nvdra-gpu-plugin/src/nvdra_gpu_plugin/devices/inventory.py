@@ -235,7 +235,7 @@ class Fault:
             a GPU, its MIG devices cannot be used either.
         text: What is wrong and what to do.
         reason: The reason that is reported.
-        is_lost: Whether the GPU has fallen off the bus. It stays published with a taint where
+        is_lost: Whether the GPU has answered that it is lost. It stays published with a taint where
             taints are served.
     """
 

@@ -20,11 +20,13 @@ from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices import device_names
+from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
 from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, MadePlaces, MigDevice
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
 from nvdra_gpu_plugin.hardware import discovery, mig_discovery
 from nvdra_gpu_plugin.hardware.discovery import DiscoveredGpu
+from nvdra_gpu_plugin.hardware.gpu_errors import GpuErrors
 from nvdra_gpu_plugin.hardware.mig_discovery import InMigModeError, Instances, Listing
 
 T = TypeVar("T")
@@ -116,9 +118,7 @@ class GpuProbe:
         self._instances: Instances = frozenset()
         self._present: frozenset[tuple[int, int, MigUUID]] = frozenset()
         self._minor: int | None = None
-        self._error = ""
-        self._error_code = 0
-        self._since = clock.now()
+        self._errors = GpuErrors(clock.now())
         self._query_started: _Moment | None = None
         self._claim_unanswered_since: _Moment | None = None
         self._woken = asyncio.Event()
@@ -150,16 +150,22 @@ class GpuProbe:
         """Why the GPU cannot be used; None if it can, or if it has not answered yet."""
         if self.is_overdue:
             return Fault(self._device, self.silence)
-        if self._error:
-            since = _rfc3339(self._since)
-            text = f"{self._description} does not work since {since}: {self._error}; {_REMEDY}"
-            return Fault(self._device, text, is_lost=self.is_lost)
+        if self.has_errors:
+            errors = self._errors
+            since = _rfc3339(errors.since)
+            text = f"{self._description} does not work since {since}: {errors.text}; {_REMEDY}"
+            return Fault(self._device, text, is_lost=errors.is_loss_certain)
         return None
 
     @property
-    def is_lost(self) -> bool:
-        """Whether the GPU has answered that it has fallen off the bus."""
-        return self._error_code == ReturnCode.GPU_IS_LOST and not self.is_overdue
+    def has_errors(self) -> bool:
+        """Whether the last answer of the GPU was an error."""
+        return bool(self._errors.text) and not self.is_overdue
+
+    @property
+    def loss(self) -> GpuLoss | None:
+        """Why the GPU counts as lost, by its own answers; None if it does not."""
+        return self._errors.loss(self._clock.monotonic()) if self.has_errors else None
 
     @property
     def silence(self) -> str:
@@ -325,7 +331,7 @@ class GpuProbe:
     @property
     def _findings(self) -> tuple[object, ...]:
         """What others are notified of when it changes."""
-        return self.gpu, self.handle, self._error, self.has_answered
+        return self.gpu, self.handle, self._errors.text, self.has_answered
 
     @property
     def _waiting_since(self) -> _Moment | None:
@@ -389,10 +395,7 @@ class GpuProbe:
     def _apply(self, result: _QueryResult) -> None:
         if self.answered_at is None:
             self.answered_at = self._clock.monotonic()
-        error = "" if result.error is None else str(result.error)
-        if error != self._error:
-            self._error, self._since = error, self._clock.now()
-        self._error_code = result.error.code if isinstance(result.error, NvmlError) else 0
+        self._errors.note(result.error, self._clock.now(), self._clock.monotonic())
         if isinstance(result.error, NvmlError) and result.error.is_driver_error:
             self._session.is_lost = True
         if result.found is not None:

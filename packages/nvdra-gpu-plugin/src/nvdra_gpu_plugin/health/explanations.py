@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from nvdra_api.resource.slices import DeviceTaint
 
+from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
 from nvdra_gpu_plugin.health.gpu_health import (
     ECC_KEY,
     FABRIC_KEY,
@@ -33,6 +34,16 @@ EXPLANATIONS: Final = MappingProxyType(
             "look for Xid messages in the node's kernel log and reboot the node; it is well again "
             "once it answers",
         ),
+        f"{LOST_KEY}={GpuLoss.RESET_REQUIRED}": Explanation(
+            "has to be reset before it can be used again (NVML error 16)",
+            "drain its node, and reset the GPU or reboot the node; it is well again once it "
+            "answers",
+        ),
+        f"{LOST_KEY}={GpuLoss.NVML_ERRORS}": Explanation(
+            "has answered NVML with errors for half a minute",
+            "look for Xid messages in the node's kernel log, drain the node, and reset the GPU or "
+            "reboot the node; it is well again once it answers",
+        ),
         ECC_KEY: Explanation(
             "has had {value} memory errors since its last reset",
             "drain and reset it, because its driver (before branch 570) cannot tell whether it has "
@@ -54,9 +65,11 @@ EXPLANATIONS: Final = MappingProxyType(
         ),
     }
 )
-"""By the key of a taint that keeps pods away."""
+"""By the key of a taint that keeps pods away, or by `key=value` where its value matters."""
 
 
 def find(taint: DeviceTaint) -> Explanation | None:
     """What is wrong and what to do; None for a taint that keeps nobody away."""
-    return None if taint.effect == INFORMATIONAL else EXPLANATIONS.get(taint.key)
+    if taint.effect == INFORMATIONAL:
+        return None
+    return EXPLANATIONS.get(f"{taint.key}={taint.value}") or EXPLANATIONS.get(taint.key)

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from nvdra_api.resource.slices import DeviceTaint
 from pydantic import BaseModel, ConfigDict
 
+from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
+
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """What applications cause. They say nothing about the GPU."""
 
@@ -42,6 +44,9 @@ _HARMLESS: Final = frozenset({(REMAPPING_KEY, REMAPPING_PENDING), (FABRIC_KEY, D
 HEALS_AFTER: Final = timedelta(seconds=10)
 """A GPU is offered again after it has been well for so long. One that comes and goes is not."""
 
+_SETTLED_AFTER: Final = timedelta(seconds=5)
+"""The driver may change the recovery action so long after it has reported an XID."""
+
 _FORGOTTEN_AFTER: Final = timedelta(minutes=1)
 """An XID that NVML asks no recovery for is not the reason of what comes later."""
 
@@ -50,7 +55,7 @@ class Look(NamedTuple):
     """How a GPU is now.
 
     Attributes:
-        is_lost: Whether it has fallen off the bus.
+        loss: Why it cannot be used until it is reset or replaced; None if it is not lost.
         recovery_action: What it needs in order to recover, 0 for nothing; None if this driver
             cannot tell.
         has_uncorrected_errors: Whether its memory had errors since the last reset that ECC could
@@ -61,7 +66,7 @@ class Look(NamedTuple):
             `route-unhealthy`, `degraded-bandwidth`; otherwise empty.
     """
 
-    is_lost: bool = False
+    loss: GpuLoss | None = None
     recovery_action: int | None = None
     has_uncorrected_errors: bool = False
     remapping: str = ""
@@ -69,12 +74,18 @@ class Look(NamedTuple):
 
 
 class Xid(BaseModel):
-    """An XID and when it was reported."""
+    """An XID.
+
+    Attributes:
+        at: When it was reported.
+        is_settled: Whether NVML was asked afterwards, and wants nothing done about it.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     number: int
     at: datetime
+    is_settled: bool = False
 
 
 class Trouble(BaseModel):
@@ -101,7 +112,7 @@ class GpuHealth(BaseModel):
         ignored: The last XID that an administrator ignores. It is kept for as long as NVML asks
             for a recovery, of which it is the reason unless there is a cause.
         recovery: It needs a recovery.
-        loss: It is lost.
+        loss: It is lost; the value is a `GpuLoss`.
         ecc: Its memory had errors, and its driver cannot tell whether it needs a recovery.
         remapping: Rows of its memory wait to be remapped, or cannot be.
         fabric: Its NVLink fabric does not work as it should.
@@ -172,18 +183,17 @@ def after_look(
         now: When it was looked at.
         ignored: XIDs that an administrator ignores.
     """
-    loss = _after(health.loss, "" if look.is_lost else None, now)
-    if look.is_lost:
+    loss = _after(health.loss, look.loss, now)
+    if look.loss is not None:
         return health.model_copy(update={"loss": loss})
-    is_back = health.loss is not None and health.loss.well_since is None
-    if is_back and look.recovery_action is None:
+    if _was_reset(health.loss) and look.recovery_action is None:
         health = health.model_copy(update={"cause": None})  # a GPU that comes back was reset
     value = _recovery_value(health, look.recovery_action, ignored)
     recovery = _after(health.recovery, value, now)
     has_healed = health.recovery is not None and recovery is None
     cause = None if has_healed else health.cause
     if recovery is None:
-        cause = _recent(cause, now)
+        cause = _settled(_recent(cause, now), now)
     # Not while NVML asks for a recovery: without the XID it would look like one of no known cause.
     last_ignored = _recent(health.ignored, now) if look.recovery_action == 0 else health.ignored
     is_ecc = look.has_uncorrected_errors and look.recovery_action is None
@@ -196,6 +206,18 @@ def after_look(
         remapping=_after(health.remapping, look.remapping or None, now),
         fabric=_after(health.fabric, look.fabric or None, now),
     )
+
+
+def after_failed_look(health: GpuHealth, now: datetime) -> GpuHealth:
+    """The health after a look that NVML has not answered, or with an error.
+
+    An XID that no look has settled counts: with NVML's answer it may be a recovery that is needed.
+    All else is as it was known before.
+    """
+    if health.cause is None or health.cause.is_settled:
+        return health
+    recovery = _after(health.recovery, str(health.cause.number), now)
+    return health.model_copy(update={"recovery": recovery})
 
 
 def after_administration(health: GpuHealth) -> GpuHealth:
@@ -214,7 +236,7 @@ def taints(
 
     Args:
         health: What is known of the GPU.
-        is_monitored: Whether it reports XIDs.
+        is_monitored: Whether it reports XIDs, and looks at it are answered.
         knows_none: Whether the API server accepts the effect `None`; one that does not rejects the
             whole slice.
         effect: The effect of those that keep pods away.
@@ -264,6 +286,18 @@ def _after(trouble: Trouble | None, value: str | None, now: datetime) -> Trouble
     if trouble.well_since is None or trouble.well_since > now:  # the clock may have been set back
         return trouble.model_copy(update={"well_since": now})
     return None if now - trouble.well_since >= HEALS_AFTER else trouble
+
+
+def _was_reset(loss: Trouble | None) -> bool:
+    """Whether a GPU that answers again was reset: one that had errors may just have recovered."""
+    return loss is not None and loss.well_since is None and loss.value != GpuLoss.NVML_ERRORS
+
+
+def _settled(xid: Xid | None, now: datetime) -> Xid | None:
+    """A cause that NVML wants nothing done about, unless it is too early to say so."""
+    if xid is None or now - xid.at < _SETTLED_AFTER:
+        return xid
+    return xid.model_copy(update={"is_settled": True})
 
 
 def _recent(xid: Xid | None, now: datetime) -> Xid | None:

@@ -11,9 +11,7 @@ from typing import Final
 
 from nvdra_api.ids import GpuUUID
 from nvdra_api.resource.slices import DeviceTaint
-from nvdra_runtime.node.nvml import FabricInfo, NvmlError, ReturnCode
 from nvdra_runtime.node.nvml_events import Event, EventType
-from nvdra_runtime.node.nvml_fields import Field
 from nvdra_runtime.process import background_tasks, timeouts
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.worker import Worker
@@ -21,17 +19,9 @@ from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
-from nvdra_gpu_plugin.health import gpu_health, health_file
-from nvdra_gpu_plugin.health.gpu_health import (
-    DEGRADED_BANDWIDTH,
-    FABRIC_FAILED,
-    REMAPPING_FAILED,
-    REMAPPING_PENDING,
-    ROUTE_UNHEALTHY,
-    WELL,
-    GpuHealth,
-    Look,
-)
+from nvdra_gpu_plugin.health import gpu_health, gpu_looks, health_file
+from nvdra_gpu_plugin.health.failed_looks import FailedLook, FailedLooks
+from nvdra_gpu_plugin.health.gpu_health import WELL, GpuHealth, Look
 
 LOG = logs.logger(__name__)
 
@@ -46,7 +36,6 @@ _FABRIC_INTERVAL_S: Final = 30.0
 """Between two questions for the NVLink fabric, which cost another call for each GPU."""
 
 _ATTENTIVE_LOOKS: Final = 5
-_LOOK_TIMEOUT_S: Final = 5.0
 
 Taints = Mapping[GpuUUID, Sequence[DeviceTaint]]
 
@@ -56,7 +45,8 @@ class HealthMonitor:
 
     Attributes:
         gpus: What is known of each GPU that was not well. It is replaced as a whole.
-        unmonitored: Why GPUs that work do not report XIDs.
+        unmonitored: Why it is not known how GPUs are: they do not report XIDs, or NVML has not
+            answered looks at them for a minute. It is replaced as a whole.
         restored: The taints that an earlier process has found, with their times.
     """
 
@@ -88,6 +78,8 @@ class HealthMonitor:
         self._boot_id = ""
         self._written: Mapping[GpuUUID, GpuHealth] = {}
         self._write_error = ""
+        self._failed_looks = FailedLooks()
+        self._without_events: Mapping[GpuUUID, str] = {}
         self._was_released = False
         self._attentive_looks = 0
         self._fabric: Mapping[GpuUUID, str] = {}
@@ -144,9 +136,10 @@ class HealthMonitor:
     def report_unmonitored(self, unmonitored: Mapping[GpuUUID, str]) -> None:
         """Take note of GPUs that do not report XIDs."""
         for uuid, text in unmonitored.items():
-            if uuid not in self.unmonitored:
+            if uuid not in self._without_events:
                 LOG.warning("A GPU cannot report XIDs", uuid=uuid, error=text)
-        self.unmonitored = unmonitored
+        self._without_events = unmonitored
+        self._update_unmonitored()
         self._notify()
 
     async def run(self, monitor: DeviceMonitor) -> None:
@@ -165,6 +158,8 @@ class HealthMonitor:
             self._was_released = is_released
             if not is_released and monitor.is_usable.is_set():
                 await self._look(monitor.probes)
+            else:
+                self._failed_looks.note({}, self._clock.monotonic())
             await self._write()  # also what events have said while nobody looks
             await timeouts.wait_for_event(self._woken, self._interval())
 
@@ -195,12 +190,17 @@ class HealthMonitor:
             known = {}
         async with asyncio.TaskGroup() as group:
             tasks = {
-                probe.gpu.uuid: group.create_task(_look_at(probe, known.get(probe.gpu.uuid)))
+                uuid: group.create_task(
+                    gpu_looks.look_at(probe, self.gpus.get(uuid, WELL), known.get(uuid))
+                )
                 for probe in probes
                 if probe.gpu is not None and probe.has_answered
+                for uuid in (probe.gpu.uuid,)
             }
-        looks = {uuid: look for uuid, task in tasks.items() if (look := task.result()) is not None}
-        self._fabric = {uuid: look.fabric for uuid, look in looks.items() if not look.is_lost}
+        results = {uuid: task.result() for uuid, task in tasks.items()}
+        failed = {uuid: each for uuid, each in results.items() if isinstance(each, FailedLook)}
+        looks = {uuid: each for uuid, each in results.items() if isinstance(each, Look)}
+        self._fabric = {uuid: look.fabric for uuid, look in looks.items() if look.loss is None}
         before, now = self.gpus, self._clock.now()  # events may have come meanwhile
         after = {
             **before,
@@ -208,11 +208,24 @@ class HealthMonitor:
                 uuid: gpu_health.after_look(before.get(uuid, WELL), look, now, self._ignored_xids)
                 for uuid, look in looks.items()
             },
+            **{uuid: gpu_health.after_failed_look(before.get(uuid, WELL), now) for uuid in failed},
         }
         self.gpus = {uuid: each for uuid, each in after.items() if each != WELL}
+        self._failed_looks.note(failed, self._clock.monotonic())
+        has_news = self._update_unmonitored()
         if self.gpus != before:
             await self._write()
+        if has_news or self.gpus != before:
             self._notify()
+
+    def _update_unmonitored(self) -> bool:
+        """Put together why it is not known how GPUs are, and return whether it has changed."""
+        lasting = self._failed_looks.lasting(self._clock.monotonic())
+        for uuid, text in lasting.items():
+            if uuid not in self.unmonitored:
+                LOG.warning("A GPU cannot be looked at", uuid=uuid, error=text)
+        before, self.unmonitored = self.unmonitored, {**lasting, **self._without_events}
+        return self.unmonitored != before
 
     async def _write(self) -> None:
         """Write what is known, unless the file has it."""
@@ -237,65 +250,3 @@ def _may_be_grave(event: Event) -> bool:
     if event.type is EventType.XID:
         return event.xid not in gpu_health.APPLICATION_XIDS
     return event.type is not EventType.SINGLE_BIT_ECC_ERROR
-
-
-def _fabric(info: FabricInfo | None) -> str:
-    """What is wrong with a fabric; empty for nothing. It may still be coming up."""
-    if info is None:
-        return ""
-    if info.is_failed:
-        return FABRIC_FAILED
-    if info.is_route_unhealthy:
-        return ROUTE_UNHEALTHY
-    return DEGRADED_BANDWIDTH if info.is_bandwidth_degraded else ""
-
-
-def _look(values: Mapping[Field, int], fabric: str) -> Look:
-    is_failed, is_pending = (
-        bool(values.get(field)) for field in (Field.REMAPPING_FAILED, Field.REMAPPING_PENDING)
-    )
-    return Look(
-        recovery_action=values.get(Field.RECOVERY_ACTION),
-        has_uncorrected_errors=bool(values.get(Field.UNCORRECTED_ERRORS)),
-        fabric=fabric,
-        remapping=REMAPPING_FAILED if is_failed else REMAPPING_PENDING if is_pending else "",
-    )
-
-
-async def _ask_fabric(probe: GpuProbe, deadline: float) -> str:
-    """What is wrong with a GPU's fabric. One that cannot be asked for is no reason for a taint.
-
-    Raises:
-        NvmlError: The GPU is lost.
-        TimeoutError: It does not answer.
-    """
-    try:
-        return _fabric(await probe.ask(probe.fabric_info, deadline=deadline))
-    except NvmlError as error:
-        if error.code == ReturnCode.GPU_IS_LOST:
-            raise
-        LOG.v(4, "The fabric of a GPU is not known", error=str(error))
-        return ""
-
-
-async def _look_at(probe: GpuProbe, fabric: str | None) -> Look | None:
-    """How a GPU is now; None if it does not say.
-
-    `fabric` is what is known of its fabric; None to ask.
-    """
-    if probe.is_lost:
-        return Look(is_lost=True)
-    deadline = asyncio.get_running_loop().time() + _LOOK_TIMEOUT_S
-    with background_tasks.contain("A GPU cannot be looked at"):
-        try:
-            if fabric is None:
-                fabric = await _ask_fabric(probe, deadline)
-            return _look(await probe.ask(probe.field_values, deadline=deadline), fabric)
-        except NvmlError as error:
-            if error.code != ReturnCode.GPU_IS_LOST:
-                return None
-            probe.wake()
-            return Look(is_lost=True)
-        except TimeoutError:
-            return None
-    return None

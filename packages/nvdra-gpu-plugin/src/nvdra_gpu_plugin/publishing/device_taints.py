@@ -103,6 +103,10 @@ class DeviceTaints:
             f"{self._name(uuid)} has {', '.join(map(describe, taints))}"
             for uuid, taints in self.wanted.items()
         ]
+        texts += [
+            f"{self._name(uuid)} is not monitored: {text}"
+            for uuid, text in self._health.unmonitored.items()
+        ]
         if not texts:
             return None
         return PassingRemark("; ".join(texts if self.is_served else [*texts, _NOT_SERVED]))

@@ -157,18 +157,26 @@ class PoolUpdater:
         return layout.pool(offered, self._gates, self._node, awaited, taints, limits, policy)
 
     def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:
-        """The GPUs that are not published. A lost one stays, where a taint keeps pods away.
+        """The GPUs that are not published. One with a taint that keeps pods away stays.
 
-        Its health is looked at once it has described itself. One that has not, to this process, has
-        a taint if an earlier process knew of its loss, and otherwise none.
+        So does one that has just answered that it is lost: its health is looked at once it has
+        described itself. One that has not, to this process, has a taint if an earlier process knew
+        of its loss, and otherwise none.
         """
         if self._taints is None or not self._taints.is_served:
             return state.faults
         if self._published is None:
             return [each for each in state.faults if not each.is_lost]
-        described = {} if state.snapshot is None else state.snapshot.inventory.by_name
-        staying = {*described, *layout.gpus_among(self._published, self._taints.avoided)}
-        return [each for each in state.faults if not each.is_lost or each.device not in staying]
+        inventory = Inventory() if state.snapshot is None else state.snapshot.inventory
+        avoided = self._taints.avoided
+        tainted = {gpu.name for gpu in inventory.gpus if gpu.uuid in avoided}
+        tainted |= layout.gpus_among(self._published, avoided)
+        return [
+            each
+            for each in state.faults
+            if each.reason is not Reason.DEVICE_UNHEALTHY
+            or not (each.device in tainted or (each.is_lost and each.device in inventory.by_name))
+        ]
 
     async def _report_changes(self) -> None:
         serial = 0

@@ -4,21 +4,30 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from nvdra_api.resource.slices import DeviceTaint
+from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
 from nvdra_gpu_plugin.health import gpu_health
+from nvdra_gpu_plugin.health.failed_looks import FailedLook
 from nvdra_gpu_plugin.health.gpu_health import WELL, GpuHealth, Look
 
 START = datetime(2026, 8, 7, 16, 0, 54, 250_000, tzinfo=UTC)
-RESET, NOTHING, UNKNOWN, LOST = Look(recovery_action=1), Look(recovery_action=0), Look(), Look(True)
+RESET, NOTHING, UNKNOWN = Look(recovery_action=1), Look(recovery_action=0), Look()
+LOST, NEEDS_RESET, ERRORS_ONLY = map(Look, GpuLoss)
+UNANSWERED = FailedLook("unknown")
 ERRORS = Look(has_uncorrected_errors=True)
 FABRIC = Look(recovery_action=0, fabric="route-unhealthy")
 PENDING, FAILED = (Look(recovery_action=0, remapping=each) for each in ("pending", "failed"))
 
 
-def after(*steps: int | Look, health: GpuHealth = WELL, ignored: tuple[int, ...] = ()) -> GpuHealth:
+Step = int | Look | FailedLook
+
+
+def after(*steps: Step, health: GpuHealth = WELL, ignored: tuple[int, ...] = ()) -> GpuHealth:
     """XIDs and looks, one a second."""
     for seconds, step in enumerate(steps):
         now = START + timedelta(seconds=seconds)
-        if isinstance(step, Look):
+        if isinstance(step, FailedLook):
+            health = gpu_health.after_failed_look(health, now)
+        elif isinstance(step, Look):
             health = gpu_health.after_look(health, step, now, ignored)
         else:
             health = gpu_health.after_xid(health, step, now, ignored)
@@ -55,6 +64,14 @@ def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
         ((RESET, RESET, 95, RESET), ["xid=95:NoSchedule"]),
         ((LOST,), ["gpu-lost=:NoSchedule"]),
         ((48, RESET, 79, LOST), ["gpu-lost=:NoSchedule", "xid=48:NoSchedule"]),
+        ((NEEDS_RESET,), ["gpu-lost=reset-required:NoSchedule"]),
+        ((48, RESET, ERRORS_ONLY), ["gpu-lost=nvml-errors:NoSchedule", "xid=48:NoSchedule"]),
+        ((119, UNANSWERED), ["xid=119:NoSchedule"]),  # it may need a recovery
+        ((119, NOTHING, UNANSWERED), ["xid=119:NoSchedule"]),  # the action may follow the XID
+        ((63, *[NOTHING] * 6, UNANSWERED), []),  # NVML has wanted nothing done about it
+        ((13, UNANSWERED), []),
+        ((UNANSWERED,), []),
+        ((48, RESET, UNANSWERED), ["xid=48:NoSchedule"]),
         ((ERRORS,), ["ecc=uncorrected:NoSchedule"]),
         ((ERRORS._replace(recovery_action=0),), []),  # the driver can tell, and asks for nothing
         ((PENDING,), ["row-remapping=pending:None"]),  # it works until its next reset
@@ -67,8 +84,24 @@ def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
         ),
     ],
 )
-def test_what_a_gpu_is_tainted_with(steps: tuple[int | Look, ...], expected: list[str]) -> None:
+def test_what_a_gpu_is_tainted_with(steps: tuple[Step, ...], expected: list[str]) -> None:
     assert taints(after(*steps)) == expected
+
+
+def test_an_ignored_xid_counts_for_nothing_while_looks_fail() -> None:
+    assert taints(after(119, UNANSWERED, ignored=(119,))) == []
+
+
+def test_a_taint_of_an_unanswered_look_goes_when_nvml_wants_nothing_done() -> None:
+    ill = after(119, *[UNANSWERED] * 100)
+    assert taints(after(*[NOTHING] * 10, health=ill)) == ["xid=119:NoSchedule"]
+    assert taints(after(*[NOTHING] * 11, health=ill)) == []
+
+
+def test_a_gpu_that_has_had_errors_and_answers_again_was_not_reset() -> None:
+    ill = after(63, UNKNOWN, ERRORS_ONLY, *[UNKNOWN] * 20)
+    assert taints(ill) == ["xid=63:NoSchedule"]
+    assert taints(after(63, UNKNOWN, NEEDS_RESET, *[UNKNOWN] * 20)) == []
 
 
 def test_an_administrator_can_ignore_an_xid_although_nvml_asks_for_a_recovery() -> None:
@@ -140,9 +173,21 @@ def test_an_xid_that_needed_nothing_is_not_the_reason_of_what_comes_later() -> N
     assert taints(after(48, *[NOTHING] * 70, RESET, ignored=(48,))) == ["xid=154:NoSchedule"]
 
 
-@pytest.mark.parametrize("ill", [(48, RESET), (LOST,), (ERRORS,), (PENDING,), (FAILED,), (FABRIC,)])
+@pytest.mark.parametrize(
+    "ill",
+    [
+        (48, RESET),
+        (LOST,),
+        (NEEDS_RESET,),
+        (ERRORS_ONLY,),
+        (ERRORS,),
+        (PENDING,),
+        (FAILED,),
+        (FABRIC,),
+    ],
+)
 def test_a_taint_goes_when_the_gpu_has_been_well_for_ten_seconds(
-    ill: tuple[int | Look, ...],
+    ill: tuple[Step, ...],
 ) -> None:
     tainted = taints(after(*ill))
     assert taints(after(*ill, *[NOTHING] * 10)) == tainted
