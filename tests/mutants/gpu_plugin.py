@@ -813,6 +813,22 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "health: the recovery of an IMEX domain is a reason against its GPUs",
+        f"{_PLUGIN}/health/recovery_actions.py",
+        "(RecoveryAction.NONE, RecoveryAction.RECOVER_IMEX_DOMAIN)",
+        "(RecoveryAction.NONE,)",
+        "One fault of a domain keeps pods from each GPU of a rack, or ends them.",
+        (f"{_UNIT}/health/test_gpu_health.py",),
+    ),
+    Mutant(
+        "health: one remedy for all recovery actions",
+        f"{_PLUGIN}/health/explanations.py",
+        "    if taint.key == XID_KEY and action != RecoveryAction.NONE:",
+        "    if False:",
+        "A GPU whose node has to be rebooted is drained and reset.",
+        (f"{_UNIT}/health/test_explanations.py",),
+    ),
+    Mutant(
         "release: a GPU that does not work keeps its claim",
         f"{_PLUGIN}/claims/gpu_steps.py",
         "    return error.reason in _OF_HARDWARE",

@@ -185,7 +185,8 @@ static nvml_code fabric_state(nvml_device device, char text[TEXT])
 
 static nvml_code recovery_action(nvml_device device, char text[TEXT])
 {
-    static const char *const actions[] = {"None", "Reset", "Reboot", "Drain P2P", "Drain and Reset"};
+    static const char *const actions[] = {"None", "Reset", "Reboot", "Drain P2P", "Drain and Reset",
+                                          "Recover IMEX Domain", "Bus Reset", "System Reboot"};
     nvml_field_value field = {.field_id = NVML_FIELD_RECOVERY_ACTION};
     nvml_code code = nvml.DeviceGetFieldValues(device, 1, &field);
     if (code == NVML_SUCCESS)

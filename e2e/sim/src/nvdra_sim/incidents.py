@@ -24,6 +24,7 @@ MIG_EVENT = 0x100
 ECC_EVENTS = {"sbe": 0x1, "dbe": 0x2}
 RECOVERY_ACTIONS = {
     "none": 0, "gpu_reset": 1, "node_reboot": 2, "drain_p2p": 3, "drain_and_reset": 4,
+    "recover_imex_domain": 5, "bus_reset": 6, "system_reboot": 7,
 }  # fmt: skip
 XID_RECOVERIES = {
     **dict.fromkeys((48, 62, 64, 95, 119, 120, 140), "gpu_reset"), 79: "node_reboot",

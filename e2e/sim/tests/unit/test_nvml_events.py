@@ -188,6 +188,14 @@ def test_an_xid_changes_the_recovery_action_before_it_is_told_and_a_reset_change
     assert recovery_action(1) == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
 
 
+@pytest.mark.parametrize(("number", "name"), [*enumerate(incidents.RECOVERY_ACTIONS)])
+def test_each_recovery_action_has_nvmls_number(nvml_on: NvmlOn, number: int, name: str) -> None:
+    node = nvml_on("t4")
+    incidents.set_recovery_action(node, node.gpu("1"), name)
+    assert recovery_action(1) == number
+    assert getattr(pynvml, f"NVML_GPU_RECOVERY_ACTION_{name.upper()}") == number
+
+
 def test_an_older_driver_has_no_recovery_action(nvml_on: NvmlOn) -> None:
     nvml_on("t4", driver={"api_level": 560})
     with pytest.raises(AssertionError, match=str(pynvml.NVML_ERROR_NOT_SUPPORTED)):

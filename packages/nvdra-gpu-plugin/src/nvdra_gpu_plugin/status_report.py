@@ -42,6 +42,7 @@ def devices(
             prepared_claims,
             faults.get(gpu.name) or faults.get(device.name),
             tainted.get(gpu.uuid, ()),
+            () if taints is None else taints.texts(gpu.uuid),
             is_avoided=gpu.uuid in avoided,
         )
         for gpu in inventory.gpus
@@ -62,6 +63,7 @@ def _device(
     prepared_claims: PreparedClaims[GpuClaimRecord],
     fault: Fault | None,
     taints: Sequence[DeviceTaint],
+    taint_texts: Sequence[str],
     *,
     is_avoided: bool,
 ) -> Document:
@@ -73,6 +75,7 @@ def _device(
         prepared_claims: Says who holds it.
         fault: Why it cannot be used.
         taints: The taints that the GPU should have.
+        taint_texts: The same for people, with what NVML asks for.
         is_avoided: Whether a taint that the API server keeps sends pods elsewhere. A GPU that does
             not work stays in the ResourceSlice then.
     """
@@ -98,7 +101,7 @@ def _device(
         state = "tainted" if state == "free" else "held, tainted"
     named = [device_taints.describe(taint) for taint in taints]
     if named:
-        problem = "; ".join(filter(None, [f"tainted {', '.join(named)}", problem]))
+        problem = "; ".join(filter(None, [f"tainted {', '.join(taint_texts)}", problem]))
     return {
         "name": device.name,
         "uuid": device.uuid,

@@ -47,6 +47,28 @@ async def test_an_xid_counts_while_nvml_does_not_say_what_it_means(
     await tainted(rig, {})
 
 
+async def test_what_nvml_asks_for_is_named_wherever_the_taint_is(rig: Rig) -> None:
+    await rig.start(GATE)
+    for gpu in ("1", "2"):
+        rig.node.simctl("recovery", gpu, "recover_imex_domain")  # of a rack, all at once
+    rig.node.simctl("xid", "3", "48", "--recovery", "system_reboot")
+    await tainted(
+        rig,
+        {
+            "gpu-1": ["gpu.nvidia.com/fabric=recover-imex-domain:None"],
+            "gpu-2": ["gpu.nvidia.com/fabric=recover-imex-domain:None"],
+            "gpu-3": ["gpu.nvidia.com/xid=48:NoSchedule"],
+        },
+    )
+    named = "gpu.nvidia.com/xid=48:NoSchedule (recovery action: system reboot)"
+    assert f"gpu-3 has {named}" in ready_text(rig)
+    assert f"tainted {named}" in rig.status()
+    await rig.wait_until(lambda: bool(rig.events("DeviceUnhealthy")), "an Event of the Node")
+    (event,) = rig.events("DeviceUnhealthy")
+    assert "drain its node and reboot the whole system" in event["message"]
+    assert "(recovery action: system reboot)" in event["message"]
+
+
 @pytest.mark.soak
 async def test_a_gpu_that_cannot_be_looked_at_for_a_minute_is_reported(rig: Rig) -> None:
     rule = ("nvmlDeviceGetFieldValues", "--gpu", "3", "--result", "unknown")

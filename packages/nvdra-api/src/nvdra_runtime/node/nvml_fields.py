@@ -18,7 +18,8 @@ class Field(IntEnum):
     it has failed, because no spare row is left.
     RECOVERY_ACTION: what the GPU needs in order to recover (`nvmlDeviceGpuRecoveryAction_t`): 0
     nothing, 1 a reset, 2 a reboot of the node, 3 that peer-to-peer traffic ends, 4 that all work
-    ends, and a reset; later drivers know more. Since branch 570.
+    ends, and a reset, 5 that its IMEX domain recovers, 6 a reset of its PCIe bus, 7 a reboot of the
+    system. Since branch 570.
     """
 
     UNCORRECTED_ERRORS = 4

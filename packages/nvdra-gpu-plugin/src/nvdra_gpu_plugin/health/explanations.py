@@ -1,4 +1,7 @@
-"""What taints of GPUs mean, and what to do about them: for Events and for the status of pods."""
+"""What taints of GPUs mean, and what to do about them: for Events and for the status of pods.
+
+The remedy for an XID is the one that NVML asks for, if it says one.
+"""
 
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -6,6 +9,7 @@ from typing import Final, NamedTuple
 from nvdra_api.resource.slices import DeviceTaint
 
 from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
+from nvdra_gpu_plugin.health import recovery_actions
 from nvdra_gpu_plugin.health.gpu_health import (
     ECC_KEY,
     FABRIC_KEY,
@@ -14,6 +18,7 @@ from nvdra_gpu_plugin.health.gpu_health import (
     REMAPPING_KEY,
     XID_KEY,
 )
+from nvdra_gpu_plugin.health.recovery_actions import RecoveryAction
 
 
 class Explanation(NamedTuple):
@@ -68,8 +73,19 @@ EXPLANATIONS: Final = MappingProxyType(
 """By the key of a taint that keeps pods away, or by `key=value` where its value matters."""
 
 
-def find(taint: DeviceTaint) -> Explanation | None:
-    """What is wrong and what to do; None for a taint that keeps nobody away."""
+def find(taint: DeviceTaint, action: int = RecoveryAction.NONE) -> Explanation | None:
+    """What is wrong and what to do; None for a taint that keeps nobody away.
+
+    Args:
+        taint: The taint.
+        action: What NVML asks for so that the GPU recovers.
+    """
     if taint.effect == INFORMATIONAL:
         return None
+    if taint.key == XID_KEY and action != RecoveryAction.NONE:
+        name = recovery_actions.describe(action)
+        return EXPLANATIONS[XID_KEY]._replace(
+            remedy=f"{recovery_actions.remedy(action)} (recovery action: {name}); it is well again "
+            "once the driver asks for none"
+        )
     return EXPLANATIONS.get(f"{taint.key}={taint.value}") or EXPLANATIONS.get(taint.key)

@@ -13,6 +13,7 @@ from nvdra_api.resource.slices import DeviceTaint
 from pydantic import BaseModel, ConfigDict
 
 from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
+from nvdra_gpu_plugin.health.recovery_actions import NOT_OF_THE_GPU, RecoveryAction
 
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """What applications cause. They say nothing about the GPU."""
@@ -36,9 +37,16 @@ _UNCORRECTED: Final = "uncorrected"
 FABRIC_FAILED: Final = "failed"
 ROUTE_UNHEALTHY: Final = "route-unhealthy"
 DEGRADED_BANDWIDTH: Final = "degraded-bandwidth"
+RECOVER_IMEX_DOMAIN: Final = "recover-imex-domain"
 """Values of taints."""
 
-_HARMLESS: Final = frozenset({(REMAPPING_KEY, REMAPPING_PENDING), (FABRIC_KEY, DEGRADED_BANDWIDTH)})
+_HARMLESS: Final = frozenset(
+    {
+        (REMAPPING_KEY, REMAPPING_PENDING),
+        (FABRIC_KEY, DEGRADED_BANDWIDTH),
+        (FABRIC_KEY, RECOVER_IMEX_DOMAIN),
+    }
+)
 """Taints that say how a GPU is, and are no reason to keep pods away."""
 
 HEALS_AFTER: Final = timedelta(seconds=10)
@@ -56,8 +64,8 @@ class Look(NamedTuple):
 
     Attributes:
         loss: Why it cannot be used until it is reset or replaced; None if it is not lost.
-        recovery_action: What it needs in order to recover, 0 for nothing; None if this driver
-            cannot tell.
+        recovery_action: What it needs in order to recover, a `RecoveryAction` or one that is not
+            known; None if this driver cannot tell.
         has_uncorrected_errors: Whether its memory had errors since the last reset that ECC could
             not correct.
         remapping: `pending` if rows of its memory wait for a reset to be remapped, `failed` if no
@@ -95,6 +103,7 @@ class Trouble(BaseModel):
         value: What the taint says, such as the XID.
         since: When it was noticed.
         well_since: Since when it is over; None while it is not.
+        action: What NVML asks for, of a recovery; 0 if it has not said it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -102,6 +111,7 @@ class Trouble(BaseModel):
     value: str = ""
     since: datetime
     well_since: datetime | None = None
+    action: int = RecoveryAction.NONE
 
 
 class GpuHealth(BaseModel):
@@ -190,12 +200,15 @@ def after_look(
         health = health.model_copy(update={"cause": None})  # a GPU that comes back was reset
     value = _recovery_value(health, look.recovery_action, ignored)
     recovery = _after(health.recovery, value, now)
+    if recovery is not None and look.recovery_action not in (None, *NOT_OF_THE_GPU):
+        recovery = recovery.model_copy(update={"action": look.recovery_action})
     has_healed = health.recovery is not None and recovery is None
     cause = None if has_healed else health.cause
     if recovery is None:
         cause = _settled(_recent(cause, now), now)
     # Not while NVML asks for a recovery: without the XID it would look like one of no known cause.
-    last_ignored = _recent(health.ignored, now) if look.recovery_action == 0 else health.ignored
+    needs_none = look.recovery_action in NOT_OF_THE_GPU
+    last_ignored = _recent(health.ignored, now) if needs_none else health.ignored
     is_ecc = look.has_uncorrected_errors and look.recovery_action is None
     return GpuHealth(
         cause=cause,
@@ -204,7 +217,7 @@ def after_look(
         loss=loss,
         ecc=_after(health.ecc, _UNCORRECTED if is_ecc else None, now),
         remapping=_after(health.remapping, look.remapping or None, now),
-        fabric=_after(health.fabric, look.fabric or None, now),
+        fabric=_after(health.fabric, _fabric_value(look), now),
     )
 
 
@@ -262,7 +275,7 @@ def taints(
 
 def _recovery_value(health: GpuHealth, action: int | None, ignored: Collection[int]) -> str | None:
     """What a taint says of the GPU as it is now; None if it needs none."""
-    if action == 0:
+    if action in NOT_OF_THE_GPU:
         return None
     if health.cause is not None:
         return str(health.cause.number)
@@ -273,6 +286,14 @@ def _recovery_value(health: GpuHealth, action: int | None, ignored: Collection[i
     if health.ignored is not None or RECOVERY_CHANGED_XID in ignored:
         return None
     return str(RECOVERY_CHANGED_XID)
+
+
+def _fabric_value(look: Look) -> str | None:
+    """What a taint says of the GPU's fabric. A domain's recovery is no reason against a GPU."""
+    is_domain = look.recovery_action == RecoveryAction.RECOVER_IMEX_DOMAIN
+    if is_domain and look.fabric in ("", DEGRADED_BANDWIDTH):
+        return RECOVER_IMEX_DOMAIN
+    return look.fabric or None
 
 
 def _after(trouble: Trouble | None, value: str | None, now: datetime) -> Trouble | None:

@@ -113,6 +113,15 @@ class HealthMonitor:
         }
         return {uuid: taints for uuid, taints in found.items() if taints}
 
+    @property
+    def actions(self) -> Mapping[GpuUUID, int]:
+        """What NVML asks for so that GPUs recover, of those that have a taint for it."""
+        return {
+            uuid: each.recovery.action
+            for uuid, each in self.gpus.items()
+            if each.recovery is not None
+        }
+
     def report(self, events: Sequence[Event]) -> None:
         """Take note of events, and look at the GPUs at once if they may be grave."""
         now, gpus = self._clock.now(), dict(self.gpus)

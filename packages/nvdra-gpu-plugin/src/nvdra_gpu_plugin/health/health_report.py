@@ -17,6 +17,7 @@ from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.health import explanations
 from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
+from nvdra_gpu_plugin.health.recovery_actions import RecoveryAction
 
 _RELEASED: Final = "NVML is released on this node for maintenance, so nobody looks at it"
 
@@ -80,11 +81,19 @@ class HealthReport:
         if self._inventory is None:
             return
         taints, unmonitored = self._health.taints(knows_none=False), self._health.unmonitored
+        actions = self._health.actions
         known = {each.device: each for each in self.devices or ()}
         found = tuple(
             self._dated(
                 name,
-                finding(name, gpu, state, taints.get(gpu.uuid, ()), unmonitored),
+                finding(
+                    name,
+                    gpu,
+                    state,
+                    taints.get(gpu.uuid, ()),
+                    unmonitored,
+                    actions.get(gpu.uuid, RecoveryAction.NONE),
+                ),
                 known.get(name),
             )
             for gpu in self._inventory.gpus
@@ -117,6 +126,7 @@ def finding(
     state: DeviceState,
     taints: Sequence[DeviceTaint],
     unmonitored: Mapping[GpuUUID, str],
+    action: int = RecoveryAction.NONE,
 ) -> Finding:
     """What is known of a device.
 
@@ -125,12 +135,13 @@ def finding(
         gpu: The GPU.
         state: What is known of the node's GPUs.
         taints: The taints of the GPU that keep pods away.
-        unmonitored: Why GPUs that work do not report XIDs.
+        unmonitored: Why it is not known how GPUs that work are.
+        action: What NVML asks for so that the GPU recovers.
     """
     texts = [
         f"{gpu.name} {found.of(taint)}"
         for taint in taints
-        if (found := explanations.find(taint)) is not None
+        if (found := explanations.find(taint, action)) is not None
     ]
     if texts:
         since = min(taint.time_added for taint in taints if taint.time_added is not None)

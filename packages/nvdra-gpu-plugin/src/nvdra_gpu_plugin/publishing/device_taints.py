@@ -16,9 +16,10 @@ from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
-from nvdra_gpu_plugin.health import explanations
-from nvdra_gpu_plugin.health.gpu_health import INFORMATIONAL
+from nvdra_gpu_plugin.health import explanations, recovery_actions
+from nvdra_gpu_plugin.health.gpu_health import INFORMATIONAL, XID_KEY
 from nvdra_gpu_plugin.health.health_monitor import HealthMonitor
+from nvdra_gpu_plugin.health.recovery_actions import RecoveryAction
 from nvdra_gpu_plugin.publishing.taint_support import TaintSupport
 
 LOG = logs.logger(__name__)
@@ -99,10 +100,7 @@ class DeviceTaints:
     @property
     def remark(self) -> PassingRemark | None:
         """What `/readyz` says of GPUs that are not well."""
-        texts = [
-            f"{self._name(uuid)} has {', '.join(map(describe, taints))}"
-            for uuid, taints in self.wanted.items()
-        ]
+        texts = [f"{self._name(uuid)} has {', '.join(self.texts(uuid))}" for uuid in self.wanted]
         texts += [
             f"{self._name(uuid)} is not monitored: {text}"
             for uuid, text in self._health.unmonitored.items()
@@ -110,6 +108,15 @@ class DeviceTaints:
         if not texts:
             return None
         return PassingRemark("; ".join(texts if self.is_served else [*texts, _NOT_SERVED]))
+
+    def texts(self, uuid: GpuUUID) -> Sequence[str]:
+        """The taints of a GPU as texts, with the recovery action that NVML asks for."""
+        action = self._health.actions.get(uuid, RecoveryAction.NONE)
+        name = f" (recovery action: {recovery_actions.describe(action)})" if action else ""
+        return [
+            describe(taint) + (name if taint.key == XID_KEY else "")
+            for taint in self.wanted.get(uuid, ())
+        ]
 
     def on_change(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever other taints are to be published."""
@@ -153,8 +160,9 @@ class DeviceTaints:
         found.
         """
         texts: dict[GpuUUID, dict[str, str]] = {}
+        actions = self._health.actions
         for uuid, taint in news:
-            found = explanations.find(taint)
+            found = explanations.find(taint, actions.get(uuid, RecoveryAction.NONE))
             if found is None:
                 continue
             effect = f"{_EFFECTS[taint.effect]} it" if self.is_served else _NOT_SERVED

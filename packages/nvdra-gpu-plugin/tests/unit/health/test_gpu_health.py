@@ -8,9 +8,11 @@ from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
 from nvdra_gpu_plugin.health import gpu_health
 from nvdra_gpu_plugin.health.failed_looks import FailedLook
 from nvdra_gpu_plugin.health.gpu_health import WELL, GpuHealth, Look
+from nvdra_gpu_plugin.health.recovery_actions import NOT_OF_THE_GPU, RecoveryAction
 
 START = datetime(2026, 8, 7, 16, 0, 54, 250_000, tzinfo=UTC)
 RESET, NOTHING, UNKNOWN = Look(recovery_action=1), Look(recovery_action=0), Look()
+IMEX = Look(recovery_action=RecoveryAction.RECOVER_IMEX_DOMAIN)
 LOST, NEEDS_RESET, ERRORS_ONLY = map(Look, GpuLoss)
 UNANSWERED = FailedLook("unknown")
 ERRORS = Look(has_uncorrected_errors=True)
@@ -62,6 +64,8 @@ def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
         ((63, UNKNOWN), ["xid=63:NoSchedule"]),  # a driver that cannot tell
         ((RESET,), ["xid=154:NoSchedule"]),  # the XID was missed
         ((RESET, RESET, 95, RESET), ["xid=95:NoSchedule"]),
+        ((48, IMEX), ["fabric=recover-imex-domain:None"]),  # the domain's, not the GPU's
+        ((IMEX._replace(fabric="failed"),), ["fabric=failed:NoSchedule"]),
         ((LOST,), ["gpu-lost=:NoSchedule"]),
         ((48, RESET, 79, LOST), ["gpu-lost=:NoSchedule", "xid=48:NoSchedule"]),
         ((NEEDS_RESET,), ["gpu-lost=reset-required:NoSchedule"]),
@@ -86,6 +90,21 @@ def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
 )
 def test_what_a_gpu_is_tainted_with(steps: tuple[Step, ...], expected: list[str]) -> None:
     assert taints(after(*steps)) == expected
+
+
+@pytest.mark.parametrize("action", [*sorted({*RecoveryAction} - {*NOT_OF_THE_GPU}), 8])
+def test_what_nvml_asks_for_is_known_with_the_taint(action: int) -> None:
+    health = after(48, Look(recovery_action=action), UNANSWERED, NOTHING)
+    assert taints(health) == ["xid=48:NoSchedule"]
+    assert health.recovery is not None
+    assert health.recovery.action == action
+
+
+def test_an_action_that_changes_keeps_the_time_of_the_taint() -> None:
+    health = after(48, RESET, Look(recovery_action=2))
+    assert health.recovery is not None
+    assert health.recovery.action == RecoveryAction.NODE_REBOOT
+    assert health.recovery.since == START + timedelta(seconds=1)
 
 
 def test_an_ignored_xid_counts_for_nothing_while_looks_fail() -> None:
