@@ -18,6 +18,16 @@ from nvdra_gpu_plugin.health.recovery_actions import NOT_OF_THE_GPU, RecoveryAct
 APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """What applications cause. They say nothing about the GPU."""
 
+_MEMORY_ERROR_XIDS: Final = frozenset({48, 94})
+"""A memory error that ECC could not correct, and one that was contained. One that was not is 95."""
+
+_CONTAINED_XIDS: Final = frozenset({63, 94})
+"""A row of memory waits to be remapped; an error was contained."""
+
+_SECONDARY_XIDS: Final = _CONTAINED_XIDS | {109}
+"""What may follow from another XID, whose place it does not take. 109 is a context switch that has
+taken too long."""
+
 RECOVERY_CHANGED_XID: Final = 154
 """The driver's own report that the recovery action has changed. It has no cause in itself."""
 
@@ -163,6 +173,8 @@ def after_xid(
         return health.model_copy(update={"ignored": Xid(number=xid, at=now)})
     if xid in APPLICATION_XIDS or xid == RECOVERY_CHANGED_XID:
         return health
+    if xid in _SECONDARY_XIDS and health.cause is not None and not health.cause.is_settled:
+        return health
     return health.model_copy(update={"cause": Xid(number=xid, at=now)})
 
 
@@ -172,6 +184,8 @@ def with_ignored(health: GpuHealth, ignored: Collection[int]) -> GpuHealth:
         (xid for xid in (health.cause, health.ignored) if xid is not None), key=lambda xid: xid.at
     )
     result = health.model_copy(update={"cause": None, "ignored": None})
+    if _MEMORY_ERROR_XIDS & {*ignored}:
+        result = result.model_copy(update={"ecc": None})
     for xid in xids:
         result = after_xid(result, xid.number, xid.at, ignored)
     recovery = health.recovery
@@ -198,7 +212,7 @@ def after_look(
         return health.model_copy(update={"loss": loss})
     if _was_reset(health.loss) and look.recovery_action is None:
         health = health.model_copy(update={"cause": None})  # a GPU that comes back was reset
-    value = _recovery_value(health, look.recovery_action, ignored)
+    value = _recovery_value(health, look, ignored)
     recovery = _after(health.recovery, value, now)
     if recovery is not None and look.recovery_action not in (None, *NOT_OF_THE_GPU):
         recovery = recovery.model_copy(update={"action": look.recovery_action})
@@ -209,13 +223,12 @@ def after_look(
     # Not while NVML asks for a recovery: without the XID it would look like one of no known cause.
     needs_none = look.recovery_action in NOT_OF_THE_GPU
     last_ignored = _recent(health.ignored, now) if needs_none else health.ignored
-    is_ecc = look.has_uncorrected_errors and look.recovery_action is None
     return GpuHealth(
         cause=cause,
         ignored=last_ignored,
         recovery=recovery,
         loss=loss,
-        ecc=_after(health.ecc, _UNCORRECTED if is_ecc else None, now),
+        ecc=_after(health.ecc, _ecc_value(look, ignored), now),
         remapping=_after(health.remapping, look.remapping or None, now),
         fabric=_after(health.fabric, _fabric_value(look), now),
     )
@@ -273,11 +286,17 @@ def taints(
     return tuple(sorted(found, key=lambda taint: taint.key))
 
 
-def _recovery_value(health: GpuHealth, action: int | None, ignored: Collection[int]) -> str | None:
+def _recovery_value(health: GpuHealth, look: Look, ignored: Collection[int]) -> str | None:
     """What a taint says of the GPU as it is now; None if it needs none."""
+    action = look.recovery_action
     if action in NOT_OF_THE_GPU:
         return None
     if health.cause is not None:
+        is_contained = (
+            look.remapping == REMAPPING_PENDING and health.cause.number in _CONTAINED_XIDS
+        )
+        if action is None and is_contained:
+            return None
         return str(health.cause.number)
     if action is None:
         return None
@@ -286,6 +305,18 @@ def _recovery_value(health: GpuHealth, action: int | None, ignored: Collection[i
     if health.ignored is not None or RECOVERY_CHANGED_XID in ignored:
         return None
     return str(RECOVERY_CHANGED_XID)
+
+
+def _ecc_value(look: Look, ignored: Collection[int]) -> str | None:
+    """What a taint says of memory errors where the driver cannot tell what the GPU needs.
+
+    An error whose row waits to be remapped was contained: the program that met it has ended, and
+    new ones can be started.
+    """
+    is_contained = look.remapping == REMAPPING_PENDING or bool(_MEMORY_ERROR_XIDS & {*ignored})
+    if not look.has_uncorrected_errors or look.recovery_action is not None or is_contained:
+        return None
+    return _UNCORRECTED
 
 
 def _fabric_value(look: Look) -> str | None:

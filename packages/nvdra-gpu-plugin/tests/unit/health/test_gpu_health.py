@@ -77,6 +77,17 @@ def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
         ((UNANSWERED,), []),
         ((48, RESET, UNANSWERED), ["xid=48:NoSchedule"]),
         ((ERRORS,), ["ecc=uncorrected:NoSchedule"]),
+        # A row that waits to be remapped is that of a contained error; the GPU can be used.
+        ((ERRORS._replace(remapping="pending"),), ["row-remapping=pending:None"]),
+        (
+            (ERRORS._replace(remapping="failed"),),
+            ["ecc=uncorrected:NoSchedule", "row-remapping=failed:NoSchedule"],
+        ),
+        ((94, 63, ERRORS._replace(remapping="pending")), ["row-remapping=pending:None"]),
+        (
+            (95, 63, ERRORS._replace(remapping="pending")),  # not contained
+            ["row-remapping=pending:None", "xid=95:NoSchedule"],
+        ),
         ((ERRORS._replace(recovery_action=0),), []),  # the driver can tell, and asks for nothing
         ((PENDING,), ["row-remapping=pending:None"]),  # it works until its next reset
         ((PENDING, FAILED), ["row-remapping=failed:NoSchedule"]),
@@ -128,6 +139,14 @@ def test_an_administrator_can_ignore_an_xid_although_nvml_asks_for_a_recovery() 
     assert taints(after(48, UNKNOWN, ignored=(48,))) == []
     assert taints(after(48, RESET, 95, RESET, ignored=(48,))) == ["xid=95:NoSchedule"]
     assert taints(after(154, RESET, ignored=(154,))) == []
+
+
+@pytest.mark.parametrize("xid", [48, 94])
+def test_an_administrator_can_ignore_memory_errors_where_the_driver_cannot_tell(xid: int) -> None:
+    assert taints(after(ERRORS, ignored=(xid,))) == []
+    assert taints(gpu_health.with_ignored(after(ERRORS), {xid})) == []
+    assert taints(after(95, ERRORS, ignored=(xid,))) == ["xid=95:NoSchedule"]
+    assert taints(after(ERRORS, ignored=(62,))) == ["ecc=uncorrected:NoSchedule"]
 
 
 def test_an_ignored_xid_is_ignored_for_as_long_as_nvml_asks_for_a_recovery() -> None:
