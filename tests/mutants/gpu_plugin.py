@@ -845,6 +845,22 @@ MUTANTS: Final = (
         (f"{_UNIT}/health/test_gpu_health.py",),
     ),
     Mutant(
+        "health: a context switch that takes too long is an application's",
+        f"{_PLUGIN}/health/gpu_health.py",
+        "frozenset({13, 31, 43, 45, 68})",
+        "frozenset({13, 31, 43, 45, 68, 109})",
+        "With an old driver a GPU that has to be reset stays offered.",
+        (f"{_UNIT}/health/test_gpu_health.py",),
+    ),
+    Mutant(
+        "health: a GPU that does not fit its fabric is well",
+        "packages/nvdra-api/src/nvdra_runtime/node/nvml.py",
+        "        return self.health_mask >> 8 & 15 not in _CONFIGURATIONS",
+        "        return False",
+        "Pods that need NVLink are sent to a GPU of another chassis.",
+        ("packages/nvdra-api/tests/unit/node/test_fabric_info.py",),
+    ),
+    Mutant(
         "health: memory errors count although an administrator ignores them",
         f"{_PLUGIN}/health/gpu_health.py",
         "REMAPPING_PENDING or bool(_MEMORY_ERROR_XIDS & {*ignored})",

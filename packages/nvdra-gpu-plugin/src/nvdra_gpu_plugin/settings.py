@@ -82,7 +82,7 @@ class Settings(PluginSettings):
     additional_xids_to_ignore: Annotated[str, AfterValidator(_check_xids)] = Field(
         default="",
         description="XIDs that are no reason to taint a GPU, separated by commas, besides those "
-        "that applications cause (13, 31, 43, 45, 68, 109). For the gate NVMLDeviceHealthCheck.",
+        "that applications cause (13, 31, 43, 45, 68). For the gate NVMLDeviceHealthCheck.",
     )
 
     device_taint_effect: Literal["NoSchedule", "NoExecute"] = Field(

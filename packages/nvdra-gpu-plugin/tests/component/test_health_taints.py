@@ -318,12 +318,17 @@ async def test_a_gpu_that_does_not_work_in_its_fabric_is_tainted_until_it_does(r
     rig.node.simctl("fabric", "2", "--health", "0xA9")  # degraded bandwidth
     rig.node.simctl("fabric", "3", "--health", "0x9A")  # a route is unhealthy
     rig.node.simctl("fabric", "4", "--fabric-state", "in_progress")
+    rig.node.simctl("fabric", "5", "--health", "0x3AA")  # of another chassis
+    rig.node.simctl("fabric", "6", "--health", "0x16A")  # recovers from an access timeout
+    rig.node.simctl("fabric", "7", "--health", "0x4AA")  # has no partition yet
     await started(rig)
     await tainted(
         rig,
         gpu_1=["gpu.nvidia.com/fabric=failed:NoSchedule"],
         gpu_2=["gpu.nvidia.com/fabric=degraded-bandwidth:None"],
         gpu_3=["gpu.nvidia.com/fabric=route-unhealthy:NoSchedule"],
+        gpu_5=["gpu.nvidia.com/fabric=incorrect-configuration:NoSchedule"],
+        gpu_6=["gpu.nvidia.com/fabric=access-timeout:None"],
     )
 
 

@@ -102,6 +102,10 @@ class DeviceHandle:
 
 _FABRIC_COMPLETED: Final = 3
 
+_CONFIGURATIONS: Final = (0, 1, 4)
+"""Four bits of the health mask: it is not known whether the configuration is correct, it is, and
+there is no partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class FabricInfo:
@@ -113,6 +117,7 @@ class FabricInfo:
         cluster: UUID of the cluster; all zero if NVLink connects one node only.
         clique: Number of the clique in the cluster.
         health_mask: Two bits for each thing that can be wrong: 0 it is not known, 1 wrong, 2 not.
+            Bits 8 to 11 say what is wrong with the configuration.
     """
 
     state: int
@@ -133,8 +138,24 @@ class FabricInfo:
 
     @property
     def is_route_unhealthy(self) -> bool:
-        """Whether a route to other GPUs does not work."""
-        return self.health_mask >> 4 & 3 == 1
+        """Whether a route to other GPUs does not work.
+
+        Newer drivers have a second value, 3, for one that needs a reset.
+        """
+        return self.health_mask >> 4 & 3 in (1, 3)
+
+    @property
+    def is_access_timeout(self) -> bool:
+        """Whether the fabric recovers at present from accesses that were not answered."""
+        return self.health_mask >> 6 & 3 == 1
+
+    @property
+    def is_configured_incorrectly(self) -> bool:
+        """Whether the GPU does not fit the fabric: another system or chassis, its place, firmware.
+
+        A GPU that has no partition yet may be waiting for it.
+        """
+        return self.health_mask >> 8 & 15 not in _CONFIGURATIONS
 
 
 class PowerLimits(NamedTuple):

@@ -22,7 +22,7 @@ def explain(device: str, uuid: str, error: NvmlError | ValueError) -> DriverErro
     return PermanentError(
         Reason.DEVICE_UNHEALTHY,
         f"{device} ({uuid}) does not work: {error}",
-        "delete the pod, so that it gets another GPU; an administrator: look for Xid messages in "
-        "the node's kernel log, reset the GPU or reboot the node",
+        "a pod that waits for it gets another GPU when it is deleted; an administrator: look for "
+        "Xid messages in the node's kernel log, reset the GPU or reboot the node",
         device=device,
     )

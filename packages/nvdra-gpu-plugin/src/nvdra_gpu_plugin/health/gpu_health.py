@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
 from nvdra_gpu_plugin.health.recovery_actions import NOT_OF_THE_GPU, RecoveryAction
 
-APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68})
 """What applications cause. They say nothing about the GPU."""
 
 _MEMORY_ERROR_XIDS: Final = frozenset({48, 94})
@@ -46,6 +46,8 @@ REMAPPING_FAILED: Final = "failed"
 _UNCORRECTED: Final = "uncorrected"
 FABRIC_FAILED: Final = "failed"
 ROUTE_UNHEALTHY: Final = "route-unhealthy"
+INCORRECT_CONFIGURATION: Final = "incorrect-configuration"
+ACCESS_TIMEOUT: Final = "access-timeout"
 DEGRADED_BANDWIDTH: Final = "degraded-bandwidth"
 RECOVER_IMEX_DOMAIN: Final = "recover-imex-domain"
 """Values of taints."""
@@ -53,6 +55,7 @@ RECOVER_IMEX_DOMAIN: Final = "recover-imex-domain"
 _HARMLESS: Final = frozenset(
     {
         (REMAPPING_KEY, REMAPPING_PENDING),
+        (FABRIC_KEY, ACCESS_TIMEOUT),
         (FABRIC_KEY, DEGRADED_BANDWIDTH),
         (FABRIC_KEY, RECOVER_IMEX_DOMAIN),
     }
@@ -81,7 +84,8 @@ class Look(NamedTuple):
         remapping: `pending` if rows of its memory wait for a reset to be remapped, `failed` if no
             spare row is left; otherwise empty.
         fabric: What is wrong with its NVLink fabric: `failed` if it could not join it,
-            `route-unhealthy`, `degraded-bandwidth`; otherwise empty.
+            `route-unhealthy`, `incorrect-configuration`, `access-timeout`, `degraded-bandwidth`;
+            otherwise empty.
     """
 
     loss: GpuLoss | None = None
@@ -322,7 +326,7 @@ def _ecc_value(look: Look, ignored: Collection[int]) -> str | None:
 def _fabric_value(look: Look) -> str | None:
     """What a taint says of the GPU's fabric. A domain's recovery is no reason against a GPU."""
     is_domain = look.recovery_action == RecoveryAction.RECOVER_IMEX_DOMAIN
-    if is_domain and look.fabric in ("", DEGRADED_BANDWIDTH):
+    if is_domain and (not look.fabric or (FABRIC_KEY, look.fabric) in _HARMLESS):
         return RECOVER_IMEX_DOMAIN
     return look.fabric or None
 

@@ -14,8 +14,10 @@ from nvdra_gpu_plugin.hardware.gpu_errors import LOSSES
 from nvdra_gpu_plugin.hardware.gpu_probe import GpuProbe
 from nvdra_gpu_plugin.health.failed_looks import FailedLook
 from nvdra_gpu_plugin.health.gpu_health import (
+    ACCESS_TIMEOUT,
     DEGRADED_BANDWIDTH,
     FABRIC_FAILED,
+    INCORRECT_CONFIGURATION,
     REMAPPING_FAILED,
     REMAPPING_PENDING,
     ROUTE_UNHEALTHY,
@@ -93,4 +95,8 @@ def _fabric(info: FabricInfo | None) -> str:
         return FABRIC_FAILED
     if info.is_route_unhealthy:
         return ROUTE_UNHEALTHY
+    if info.is_configured_incorrectly:
+        return INCORRECT_CONFIGURATION
+    if info.is_access_timeout:
+        return ACCESS_TIMEOUT
     return DEGRADED_BANDWIDTH if info.is_bandwidth_degraded else ""

@@ -61,6 +61,9 @@ def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
         ((48, 154, NOTHING, RESET), ["xid=48:NoSchedule"]),  # the action follows the XID
         ((48, 45, 43, RESET), ["xid=48:NoSchedule"]),  # applications fail because of it
         ((13, UNKNOWN), []),
+        ((109, UNKNOWN), ["xid=109:NoSchedule"]),
+        ((109, NOTHING), []),
+        ((48, 109, RESET), ["xid=48:NoSchedule"]),  # it follows from the other one
         ((63, UNKNOWN), ["xid=63:NoSchedule"]),  # a driver that cannot tell
         ((RESET,), ["xid=154:NoSchedule"]),  # the XID was missed
         ((RESET, RESET, 95, RESET), ["xid=95:NoSchedule"]),
@@ -92,6 +95,11 @@ def test_a_taint_has_the_xid_and_the_time_to_the_second() -> None:
         ((PENDING,), ["row-remapping=pending:None"]),  # it works until its next reset
         ((PENDING, FAILED), ["row-remapping=failed:NoSchedule"]),
         ((NOTHING._replace(fabric="failed"),), ["fabric=failed:NoSchedule"]),
+        (
+            (NOTHING._replace(fabric="incorrect-configuration"),),
+            ["fabric=incorrect-configuration:NoSchedule"],
+        ),
+        ((NOTHING._replace(fabric="access-timeout"),), ["fabric=access-timeout:None"]),
         ((NOTHING._replace(fabric="degraded-bandwidth"),), ["fabric=degraded-bandwidth:None"]),
         (
             (48, FAILED._replace(recovery_action=1)),
