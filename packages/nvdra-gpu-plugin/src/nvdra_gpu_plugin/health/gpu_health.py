@@ -192,6 +192,8 @@ def with_ignored(health: GpuHealth, ignored: Collection[int]) -> GpuHealth:
         result = result.model_copy(update={"ecc": None})
     for xid in xids:
         result = after_xid(result, xid.number, xid.at, ignored)
+    if result.cause == _unsettled(health.cause):
+        result = result.model_copy(update={"cause": health.cause})
     recovery = health.recovery
     if recovery is not None and recovery.value in map(str, ignored):
         reason = result.ignored or Xid(number=int(recovery.value), at=recovery.since)
@@ -347,6 +349,10 @@ def _after(trouble: Trouble | None, value: str | None, now: datetime) -> Trouble
 def _was_reset(loss: Trouble | None) -> bool:
     """Whether a GPU that answers again was reset: one that had errors may just have recovered."""
     return loss is not None and loss.well_since is None and loss.value != GpuLoss.NVML_ERRORS
+
+
+def _unsettled(xid: Xid | None) -> Xid | None:
+    return None if xid is None else xid.model_copy(update={"is_settled": False})
 
 
 def _settled(xid: Xid | None, now: datetime) -> Xid | None:

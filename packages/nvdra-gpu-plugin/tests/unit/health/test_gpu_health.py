@@ -126,6 +126,12 @@ def test_an_action_that_changes_keeps_the_time_of_the_taint() -> None:
     assert health.recovery.since == START + timedelta(seconds=1)
 
 
+def test_an_xid_that_needs_nothing_is_settled_for_the_next_process_too() -> None:
+    known = gpu_health.with_ignored(after(63, *[NOTHING] * 6), ())
+    assert taints(after(UNANSWERED, health=known)) == []
+    assert taints(after(UNANSWERED, health=gpu_health.with_ignored(after(63), ()))) != []
+
+
 def test_an_ignored_xid_counts_for_nothing_while_looks_fail() -> None:
     assert taints(after(119, UNANSWERED, ignored=(119,))) == []
 
