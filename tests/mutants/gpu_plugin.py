@@ -788,10 +788,7 @@ MUTANTS: Final = (
         "{**lasting, **self._without_events}",
         "{**self._without_events}",
         "A GPU that cannot be looked at passes for one that is well.",
-        component=(
-            f"{_COMPONENT}/test_unreadable_health.py"
-            "::test_a_gpu_that_cannot_be_looked_at_for_a_minute_is_reported",
-        ),
+        (f"{_UNIT}/health/test_health_monitor.py",),
     ),
     Mutant(
         "health: only a GPU off the bus is lost",
@@ -809,7 +806,7 @@ MUTANTS: Final = (
         "With NoExecute the pods of a GPU that answers with errors stay.",
         component=(
             f"{_COMPONENT}/test_unreadable_health.py"
-            "::test_a_gpu_whose_errors_last_is_withdrawn_first_and_then_tainted_as_a_lost_one",
+            "::test_a_gpu_with_a_taint_stays_in_the_slices_when_it_stops_working",
         ),
     ),
     Mutant(

@@ -103,6 +103,18 @@ async def test_a_gpu_that_has_to_be_reset_is_tainted_as_a_lost_one_and_its_users
     await tainted(rig, {})
 
 
+async def test_a_gpu_with_a_taint_stays_in_the_slices_when_it_stops_working(rig: Rig) -> None:
+    await rig.start(GATE)
+    rig.node.simctl("xid", "3", "48")
+    await tainted(rig, {"gpu-3": ["gpu.nvidia.com/xid=48:NoSchedule"]})
+    rule = ("nvmlDeviceGet[FM]*", "--gpu", "3", "--result", "unknown")
+    rig.node.simctl("fault", "add", *rule)
+    await rig.wait_until(lambda: "does not work since" in rig.status(), "the error", 30)
+    assert taints(rig) == {"gpu-3": ["gpu.nvidia.com/xid=48:NoSchedule"]}
+    assert set(rig.devices()) == ALL
+    assert not [each for each in rig.events("DeviceUnhealthy") if "not offered" in each["message"]]
+
+
 @pytest.mark.soak
 async def test_a_gpu_whose_errors_last_is_withdrawn_first_and_then_tainted_as_a_lost_one(
     rig: Rig,
