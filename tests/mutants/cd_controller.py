@@ -50,6 +50,22 @@ MUTANTS: Final = (
         (f"{_UNIT}/test_fixed_settings.py",),
     ),
     Mutant(
+        "settings: a running domain gets the names that are new",
+        f"{_CONTROLLER}/fixed_settings.py",
+        "        peer_names=settings.peer_names,\n",
+        "",
+        "A replaced daemon has another list of nodes, and its peers block it for good.",
+        (f"{_UNIT}/test_fixed_settings.py",),
+    ),
+    Mutant(
+        "status: a connection to another domain is not said",
+        f"{_CONTROLLER}/status.py",
+        "    if misdirected:\n",
+        "    if False:\n",
+        "A domain whose IMEX is connected to another tenant's has nothing wrong.",
+        (_STATUS,),
+    ),
+    Mutant(
         "unlabel: without `test`",
         f"{_CONTROLLER}/object_writer.py",
         '            {"op": "test", "path": path, "value": snapshot.uid},\n',

@@ -136,6 +136,34 @@ MUTANTS: Final = (
         (_HOSTS,),
     ),
     Mutant(
+        "names: those of all domains are the same",
+        f"{_DAEMON}/configuration/dns_names.py",
+        "    if kind != PeerNames.DOMAIN:",
+        "    if True:",
+        "IMEX is connected to another tenant's that has got a peer's address.",
+        (f"{_UNIT}/configuration/test_dns_names.py",),
+        component=(
+            "packages/nvdra-imex-daemon/tests/component/test_other_domains.py::"
+            "test_a_daemon_of_another_domain_with_a_peers_address_is_refused",
+        ),
+    ),
+    Mutant(
+        "links: a connection to a stranger stays",
+        f"{_DAEMON}/process/link_monitor.py",
+        "            self._end_connections()\n",
+        "",
+        "IMEX keeps the connection to an address that another domain has got.",
+        (f"{_UNIT}/process/test_link_monitor.py",),
+    ),
+    Mutant(
+        "links: each look signals again",
+        f"{_DAEMON}/process/link_monitor.py",
+        "            self._signalled |= dict.fromkeys(due, now)\n",
+        "",
+        "Connections in use are made again every ten seconds.",
+        (f"{_UNIT}/process/test_link_monitor.py",),
+    ),
+    Mutant(
         "links: what was wrong once is reported",
         f"{_DAEMON}/process/link_monitor.py",
         "imex_links.lasting(self._last, now), now",
@@ -146,8 +174,8 @@ MUTANTS: Final = (
     Mutant(
         "hosts: places without a peer are not named",
         f"{_DAEMON}/configuration/hosts_file.py",
-        "        for index in range(name_count)",
-        "        for index in sorted(ips)",
+        "        for index, name in enumerate(names.all(name_count))",
+        "        for index, name in enumerate(names.all(name_count))\n        if index in ips",
         "IMEX asks DNS for them every few seconds, for ever.",
         (_HOSTS,),
     ),
@@ -162,7 +190,7 @@ MUTANTS: Final = (
     Mutant(
         "hosts: earlier peers stay",
         f"{_DAEMON}/configuration/hosts_file.py",
-        "or peers.DNS_NAME_PREFIX in line",
+        "or dns_names.PREFIX in line",
         "",
         "A name resolves to the address of a daemon that is gone.",
         (_HOSTS,),

@@ -3,6 +3,8 @@
 from functools import partial
 
 from nvdra_api import names
+from nvdra_api.ids import DomainUID
+from nvdra_imex_daemon.configuration import dns_names
 from nvdra_testing.cluster import compute_domains, workloads
 from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import Cluster
@@ -86,7 +88,7 @@ def test_pods_on_two_nodes_are_connected_under_names_that_stay(
     team.wait_running(*(f"on-{node}" for node in BOTH))
     compute_domains.wait_ready(team, "ring", 2)
     assert sorted(compute_domains.node_indexes(team, "ring").values()) == [0, 1]
-    names = {f"compute-domain-daemon-{index:04}" for index in (0, 1)}
+    names = set(dns_names.of_domain(DomainUID(domain.uid), "domain").all(2))
 
     def lacking(node: str) -> str | None:
         return None if names <= domain.connected_peers(node) else str(domain.imex_status(node))

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from nvdra_api.ids import DomainUID
+from nvdra_imex_daemon.configuration import dns_names
 from nvdra_testing import name_server
 from nvdra_testing.cluster import compute_domains
 from nvdra_testing.cluster.compute_domains import Domain, Json
@@ -54,7 +56,7 @@ def test_a_formed_domain_asks_the_clusters_name_server_nothing(
         with pytest.raises(WaitTimeout, match="for a question"):
             team.wait(lambda: None if asked else "none", "a question", QUIET_S)
 
-        for name in (f"compute-domain-daemon-{index:04d}" for index in range(places)):
+        for name in dns_names.of_domain(DomainUID(domain.uid), "domain").all(places):
             for family in FAMILIES:
                 rack.driver_namespace.exec(daemon, "python3", "-c", LOOKUP, name, str(int(family)))
                 assert asked == [], (name, family)

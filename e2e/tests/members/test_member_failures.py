@@ -10,6 +10,8 @@ from subprocess import CompletedProcess
 
 import pytest
 from nvdra_api import names
+from nvdra_api.ids import DomainUID
+from nvdra_imex_daemon.configuration import dns_names
 from nvdra_testing.cluster import compute_domains, multi_node_job, recorders
 from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import Cluster
@@ -232,7 +234,10 @@ def test_a_job_is_seen_through_although(formed: Ring, fault: Fault) -> None:
     assert killed_on <= gone <= others | killed_on
     if gone:
         for node, answers in watch.imex.items():
-            check_imex(answers, up, began, before.indexes[node], is_survivor=node not in gone)
+            name = dns_names.of_domain(DomainUID(watch.domain.uid), "domain").name(
+                before.indexes[node]
+            )
+            check_imex(answers, up, began, name, is_survivor=node not in gone)
         check_status(watch.domain)
         assert len(watch.cliques.observations) > 1
     check_clique(watch.cliques, before.indexes)
@@ -244,7 +249,7 @@ def test_a_job_is_seen_through_although(formed: Ring, fault: Fault) -> None:
 
 
 def check_imex(
-    answers: ImexRecording, up: float, began: float, index: int, *, is_survivor: bool
+    answers: ImexRecording, up: float, began: float, name: str, *, is_survivor: bool
 ) -> None:
     """The IMEX of a surviving node reports UP, then another state, then UP again, with one name.
 
@@ -253,7 +258,7 @@ def check_imex(
     states = answers.states(up)
     assert states[0] == states[-1] == "UP"
     assert answers.seconds_until_up(began) < BACK_S
-    assert answers.names() == {f"compute-domain-daemon-{index:04}"}
+    assert answers.names() == {name}
     if is_survivor:
         assert all(each.content for each in answers.observations), "it answers all the time"
         assert set(states) > {"UP"}, "it tells that the other one is lost"

@@ -62,6 +62,7 @@ CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
 DAEMON_CLASS: Final = "compute-domain-daemon.nvidia.com"
 """DeviceClass of an IMEX daemon's claim."""
 
+DAEMON_NAME_PREFIX: Final = "computedomain-daemon-"
 DAEMON_SERVICE_ACCOUNT: Final = "compute-domain-daemon-service-account"
 """ServiceAccount of the daemon pods. The chart creates it in every managed namespace."""
 DAEMON_CONTAINER: Final = "compute-domain-daemon"
@@ -108,7 +109,7 @@ DEFAULT_CDI_ROOT: Final = "/etc/cdi"
 
 def daemon_name(uid: DomainUID) -> str:
     """Return the name of a domain's DaemonSet and of the claim template of its daemons."""
-    return f"computedomain-daemon-{uid}"
+    return f"{DAEMON_NAME_PREFIX}{uid}"
 
 
 def clique_name(uid: DomainUID, clique: CliqueID) -> str:

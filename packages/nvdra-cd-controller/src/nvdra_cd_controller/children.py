@@ -17,6 +17,7 @@ from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_api.v1beta1.compute_domain import AllocationMode
 from nvdra_runtime.computedomain import claim_annotations
+from nvdra_runtime.computedomain.domain_settings import PeerNames
 
 _RESOURCE_API: Final = f"{names.RESOURCE_GROUP}/v1"
 _DAEMON_REQUEST: Final = "daemon"
@@ -54,6 +55,7 @@ class ChildConfig:
         http_endpoint: `host:port` of the daemons' probes and metrics; empty for none.
         variables: Further environment variables of the daemons: how they export telemetry.
         is_host_managed: Whether the hosts run IMEX, so that domains have no daemons.
+        peer_names: Which DNS names the daemons have; in domains that are made now.
     """
 
     namespace: str
@@ -69,6 +71,7 @@ class ChildConfig:
     http_endpoint: str
     variables: Mapping[str, str]
     is_host_managed: bool
+    peer_names: PeerNames = PeerNames.DOMAIN
 
 
 def daemon_claim_template(domain: ComputeDomain, namespace: str) -> JsonObject:
@@ -246,6 +249,8 @@ def _environment(child_config: ChildConfig) -> list[JsonObject]:
         "NVIDIA_VISIBLE_DEVICES": "void",
         "FEATURE_GATES": child_config.gates.full_text(),
     }
+    if child_config.peer_names != PeerNames.SHARED:  # running DaemonSets of earlier releases stay
+        last["PEER_NAMES"] = child_config.peer_names.value
     if child_config.logging_format != "text":
         last["LOGGING_FORMAT"] = child_config.logging_format
     if child_config.http_endpoint:

@@ -25,12 +25,19 @@ def of_domain(snapshot: DomainSnapshot, child_config: ChildConfig) -> DomainSett
     found = next((each for each in running if each is not None), None)
     if found is None and snapshot.domain is not None:
         found = domain_settings.from_annotations(_annotations(snapshot), snapshot.uid)
-    return found or DomainSettings(child_config.max_nodes, child_config.gates)
+    return found or DomainSettings(
+        child_config.max_nodes, child_config.gates, child_config.peer_names
+    )
 
 
 def applied(child_config: ChildConfig, settings: DomainSettings) -> ChildConfig:
     """The configuration of one domain's children."""
-    return replace(child_config, max_nodes=settings.max_nodes, gates=settings.gates)
+    return replace(
+        child_config,
+        max_nodes=settings.max_nodes,
+        gates=settings.gates,
+        peer_names=settings.peer_names,
+    )
 
 
 def missing_annotation(snapshot: DomainSnapshot, settings: DomainSettings) -> dict[str, str]:
@@ -50,6 +57,8 @@ def _of_daemonset(daemonset: JsonObject) -> DomainSettings | None:
         if container.get("name") == names.DAEMON_CONTAINER:
             values = {each["name"]: each.get("value") for each in container.get("env") or ()}
             return domain_settings.parsed(
-                values.get("MAX_NODES_PER_IMEX_DOMAIN"), values.get("FEATURE_GATES")
+                values.get("MAX_NODES_PER_IMEX_DOMAIN"),
+                values.get("FEATURE_GATES"),
+                values.get("PEER_NAMES"),
             )
     return None

@@ -61,6 +61,8 @@ class ConditionReason(StrEnum):
     """Two daemons have the same index, or one has an index that is too high."""
     IMEX_LINKS_BROKEN = "ImexLinksBroken"
     """Nodes are ready, and their IMEX is not connected: CUDA cannot share memory between them."""
+    IMEX_LINKS_MISDIRECTED = "ImexLinksMisdirected"
+    """IMEX of a node is connected to a host that is no member of the domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,11 @@ def _degraded(inputs: StatusInputs) -> ConditionValue:
     conflicts = sorted(_index_conflicts(inputs))
     if conflicts:
         return ConditionValue(True, ConditionReason.INDEX_CONFLICT, _truncate("; ".join(conflicts)))
+    misdirected = list(_misdirected_links(inputs.members))
+    if misdirected:
+        return ConditionValue(
+            True, ConditionReason.IMEX_LINKS_MISDIRECTED, _truncate("; ".join(misdirected))
+        )
     broken = list(_broken_links(inputs.members))
     if broken:
         return ConditionValue(True, ConditionReason.IMEX_LINKS_BROKEN, _truncate("; ".join(broken)))
@@ -269,7 +276,17 @@ def _broken_links(members: Sequence[Member]) -> Iterator[str]:
             yield f"the connections of {member.node} are not known: {member.links.failure}"
 
 
-def _list_some(nodes: Sequence[NodeName]) -> str:
+def _misdirected_links(members: Sequence[Member]) -> Iterator[str]:
+    for member in members:
+        if member.links.strangers:
+            yield (
+                f"the nvidia-imex of {member.node} is connected to a host that is no member of the "
+                f"domain, as {_list_some(sorted(member.links.strangers))}: it is signalled to end "
+                "the connection; if this stays, delete the daemon's pod"
+            )
+
+
+def _list_some(nodes: Sequence[str]) -> str:
     first, rest = nodes[:_MAX_NAMED_MEMBERS], len(nodes[_MAX_NAMED_MEMBERS:])
     return ", ".join(first) + (f" and {rest} more" if rest else "")
 

@@ -13,7 +13,7 @@ from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_cd_controller import children, fixed_settings
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
 from nvdra_runtime.computedomain import domain_settings
-from nvdra_runtime.computedomain.domain_settings import DomainSettings
+from nvdra_runtime.computedomain.domain_settings import DomainSettings, PeerNames
 from nvdra_testing.control_plane import domain_values
 from nvdra_testing.control_plane.domain_values import CHILD_CONFIG, UID
 
@@ -53,6 +53,29 @@ def test_an_older_domain_keeps_what_its_daemonset_runs_with() -> None:
     assert texts(found) == texts(BEFORE)
     written = fixed_settings.missing_annotation(older, found)
     assert json.loads(written[names.DOMAIN_SETTINGS_ANNOTATION])["maxNodesPerImexDomain"] == 4
+
+
+def test_names_of_a_domains_own_are_of_domains_that_are_made_now() -> None:
+    made = fixed_settings.of_domain(snapshot(), NOW)
+    assert made.peer_names == PeerNames.DOMAIN
+    written = fixed_settings.missing_annotation(snapshot(), made)
+    again = snapshot(written[names.DOMAIN_SETTINGS_ANNOTATION])
+    assert fixed_settings.of_domain(again, NOW).peer_names == PeerNames.DOMAIN
+    running = fixed_settings.of_domain(snapshot(daemonset=daemonset(made)), NOW)
+    assert running.peer_names == PeerNames.DOMAIN
+
+
+def test_a_domain_that_runs_with_shared_names_keeps_them() -> None:
+    older = daemonset(BEFORE)
+    found = fixed_settings.of_domain(snapshot(daemonset=older), NOW)
+    assert found.peer_names == PeerNames.SHARED
+    wanted = children.daemonset(UID, "nvdra", fixed_settings.applied(CHILD_CONFIG, found))
+    assert children.corrected(older, wanted) is None
+    stored = json.loads(domain_settings.annotation(BEFORE, UID))
+    del stored["peerNames"]
+    assert fixed_settings.of_domain(snapshot(json.dumps(stored)), NOW).peer_names == (
+        PeerNames.SHARED
+    )
 
 
 def test_the_running_daemonset_counts_more_than_the_annotation() -> None:

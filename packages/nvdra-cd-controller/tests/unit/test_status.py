@@ -368,3 +368,17 @@ def test_nodes_that_are_not_connected_degrade_the_domain_and_leave_it_as_ready_a
         assert [each.reason for each in status.events(ComputeDomainStatus(), found)][:1] == [reason]
     is_ready = all(member.is_ready for member in members)
     assert (found.status == "Ready") is is_ready
+
+
+def test_a_connection_to_a_host_of_no_member_degrades_the_domain_before_all_others() -> None:
+    place = "compute-domain-daemon-be54fbcbf4-0001"
+    links = ImexLinks({NodeName("b"): "INVALID"}, strangers={place: ""})
+    members = (replace(ready("a", 0), links=links), ready("b", 1))
+    found = status_of(StatusInputs(members=members))
+    degraded = condition(found, ConditionType.DEGRADED)
+    assert degraded.reason == ConditionReason.IMEX_LINKS_MISDIRECTED
+    assert degraded.message == (
+        f"the nvidia-imex of a is connected to a host that is no member of the domain, as {place}: "
+        "it is signalled to end the connection; if this stays, delete the daemon's pod"
+    )
+    assert found.status == "Ready"

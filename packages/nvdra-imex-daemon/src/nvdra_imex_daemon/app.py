@@ -7,6 +7,7 @@ from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import DriverError
+from nvdra_runtime.computedomain.imex_links import DomainHosts
 from nvdra_runtime.http import debug_endpoint, probes, servers
 from nvdra_runtime.kube import client as kube
 from nvdra_runtime.kube import request_observer
@@ -22,7 +23,8 @@ from nvdra_runtime.telemetry.metrics.process_metrics import ProcessMetrics
 
 from nvdra_imex_daemon import status_report
 from nvdra_imex_daemon.__about__ import __version__
-from nvdra_imex_daemon.configuration import peers
+from nvdra_imex_daemon.configuration import dns_names, peers
+from nvdra_imex_daemon.configuration.dns_names import DnsNames
 from nvdra_imex_daemon.configuration.imex_files import ImexFiles
 from nvdra_imex_daemon.configuration.peer_configurator import PeersByAddress, PeersByName
 from nvdra_imex_daemon.daemon import Daemon, MembershipCallbacks
@@ -42,7 +44,7 @@ from nvdra_imex_daemon.membership.member_store import (
 from nvdra_imex_daemon.metrics import ImexMetrics
 from nvdra_imex_daemon.process import imex_query
 from nvdra_imex_daemon.process.imex_monitor import ImexMonitor
-from nvdra_imex_daemon.process.link_monitor import LinkedMembers, LinkMonitor
+from nvdra_imex_daemon.process.link_monitor import LinkMonitor
 from nvdra_imex_daemon.process.ready_lock_holder import ReadyLockHolder
 from nvdra_imex_daemon.process.supervisor import Supervisor
 from nvdra_imex_daemon.settings import Settings
@@ -177,11 +179,19 @@ async def _run_member(
         else None
     )
     member_list = MemberList(api, store, member, metrics.watch_restart, last_index, announcer)
-    configurator = PeersByName if settings.uses_dns_names else PeersByAddress
+    links = LinkMonitor(
+        partial(imex_query.query_nodes, settings.config_path),
+        lambda: _domain_hosts(daemon, settings),
+        annotation.write,
+        supervisor.reresolve_peers,
+    )
+    parts = (member, files, thread, store.node_field, supervisor)
     daemon = Daemon(
         member_list,
         imex,
-        configurator(member, files, thread, store.node_field, supervisor),
+        PeersByName(*parts, links.note_peer_left)
+        if settings.uses_dns_names
+        else PeersByAddress(*parts),
         supervisor,
         MembershipCallbacks(
             imex_metrics.set_peers,
@@ -195,13 +205,7 @@ async def _run_member(
     await enter(imex.running(supervisor))
     await enter(member_list.running())
     await enter(daemon.running())
-    links = await enter(
-        LinkMonitor(
-            partial(imex_query.query_nodes, settings.config_path),
-            lambda: _linked_members(daemon),
-            annotation.write,
-        ).running()
-    )
+    await enter(links.running())
     document = StatusReport(settings, daemon, member_list, supervisor, links, clock).document
     return lambda: _describe_problem(daemon.problem_tracker.error), document
 
@@ -232,6 +236,7 @@ def _imex_files(settings: Settings) -> ImexFiles:
         nodes=settings.nodes_path,
         hosts=settings.hosts_file,
         pod_ip=settings.pod_ip,
+        names=_dns_names(settings),
         name_count=settings.max_nodes_per_imex_domain if settings.uses_dns_names else 0,
     )
 
@@ -261,25 +266,31 @@ def _emit_problem(
     events.emit(subjects, "Warning", problem.reason, text, spans.trace)
 
 
-def _linked_members(daemon: Daemon) -> LinkedMembers:
-    """The members to which our IMEX should be connected: those that are READY, as ours is."""
-    ready = [peer for peer in daemon.peer_list.peers if peer.is_ready]
+def _domain_hosts(daemon: Daemon, settings: Settings) -> DomainHosts:
+    """The hosts of the domain. Our IMEX should be connected to those that are READY, as ours is."""
+    members, names_of_peers = daemon.peer_list.peers, _dns_names(settings)
+    hosts = {peer: peers.hosts(peer, names_of_peers) for peer in members}
     is_ready = daemon.problem_tracker.error is None
-    return LinkedMembers(
-        own_hosts=[
+    return DomainHosts(
+        own=[
             host
-            for peer in ready
-            if is_ready and peer.index == daemon.index
-            for host in peers.hosts(peer)
+            for peer in members
+            if is_ready and peer.is_ready and peer.index == daemon.index
+            for host in hosts[peer]
         ],
-        others={
+        ready={
             host: peer.node
-            for peer in ready
-            if peer.index != daemon.index
-            for host in peers.hosts(peer)
+            for peer in members
+            if peer.is_ready and peer.index != daemon.index
+            for host in hosts[peer]
         },
-        count=len(daemon.peer_list.peers),
+        listed=[host for peer in members for host in hosts[peer]],
+        daemonset=names.daemon_name(settings.domain),
     )
+
+
+def _dns_names(settings: Settings) -> DnsNames:
+    return dns_names.of_domain(settings.domain, settings.peer_names)
 
 
 def _describe_problem(problem: DriverError | None) -> str | None:

@@ -65,6 +65,13 @@ class Settings(BaseModel):
         "pod, and writes its entry only if the controller has not done it after 15 s. The "
         "controller that writes cliques sets it.",
     )
+    peer_names: Literal["shared", "domain"] = Field(
+        default="shared",
+        description="DNS names of the domain's daemons. With domain they contain a hash of the "
+        "domain's UID, so that nvidia-imex refuses a daemon of another domain; with shared they "
+        "are those of every domain. All daemons of a domain must have the same: the controller "
+        "sets it for domains that it makes.",
+    )
 
     node_name: Annotated[str, Flag(group="Pod")] = Field(
         default="", description="Name of this node, which identifies its entry in the clique."

@@ -6,7 +6,7 @@ from typing import Any
 from nvdra_runtime.process.clock import Clock
 
 from nvdra_imex_daemon.__about__ import __version__
-from nvdra_imex_daemon.configuration import peers
+from nvdra_imex_daemon.configuration import dns_names
 from nvdra_imex_daemon.daemon import Daemon
 from nvdra_imex_daemon.membership.member_list import MemberList
 from nvdra_imex_daemon.process.link_monitor import LinkMonitor
@@ -26,6 +26,7 @@ class StatusReport:
         links: LinkMonitor,
         clock: Clock,
     ) -> None:
+        self._names = dns_names.of_domain(settings.domain, settings.peer_names)
         self._settings = settings
         self._daemon = daemon
         self._member_list = member_list
@@ -59,7 +60,7 @@ class StatusReport:
             "peers": [
                 {
                     "index": peer.index,
-                    "name": peers.dns_name(peer.index),
+                    "name": self._names.name(peer.index),
                     "node": peer.node,
                     "ip": peer.ip,
                     "isReady": peer.is_ready,

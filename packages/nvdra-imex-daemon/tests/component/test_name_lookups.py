@@ -23,7 +23,7 @@ def test_a_formed_domain_asks_no_name_server(rack: Rack) -> None:
         asked.clear()
         with pytest.raises(AssertionError, match="waited for a question"):
             rack.wait_until(lambda: asked, "a question", QUIET_S)
-        for name in (f"compute-domain-daemon-{index:04d}" for index in range(MAX_NODES)):
+        for name in rack.names.all(MAX_NODES):
             for family in FAMILIES:
                 found = pods[0].run(sys.executable, "-c", LOOKUP, name, str(int(family)))
                 assert (found.returncode, asked) == (0, []), (name, family, found.stderr)

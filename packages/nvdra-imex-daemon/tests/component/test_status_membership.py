@@ -38,9 +38,7 @@ def test_members_add_and_remove_their_entries_in_the_status(rack: Rack) -> None:
     rack.wait_until(lambda: are_ready(rack, "node-a", "node-b"), "both to be Ready")
     assert sorted(node["index"] for node in nodes(rack).values()) == [0, 1]
     assert {node["cliqueID"] for node in nodes(rack).values()} == {CLIQUE}
-    wanted = {
-        f"compute-domain-daemon-{n['index']:04d}": n["ipAddress"] for n in nodes(rack).values()
-    }
+    wanted = {rack.names.name(n["index"]): n["ipAddress"] for n in nodes(rack).values()}
     rack.wait_until(
         lambda: first.hosts_entries() == second.hosts_entries() == wanted, "the names of both"
     )

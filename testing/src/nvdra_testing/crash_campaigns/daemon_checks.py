@@ -67,7 +67,7 @@ def find_wrong_file(sandbox: DaemonSandbox) -> str:
     """A file that is not whole; empty if each is, or is not there."""
     config = TEMPLATE.replace("{{ .IMEXCmdBindInterfaceIP }}", sandbox.subject.ip)
     config = config.replace("{{ .IMEXDaemonNodesConfigPath }}", f"{IMEXD}/nodes.cfg")
-    peers = "".join(f"compute-domain-daemon-{index:04d}\n" for index in range(MAX_NODES))
+    peers = "".join(f"{name}\n" for name in sandbox.rack.names.all(MAX_NODES))
     wanted = {"imexd.cfg": config, "nodes.cfg": peers, ready_lock.FILE: sandbox.subject.uid}
     for name, text in wanted.items():
         path = sandbox.imexd / name

@@ -14,15 +14,16 @@ HOSTS_FILE = "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n"
 IMEXD = "/run/imexd"
 """Where a daemon sees its domain's directory."""
 
-# Mounts that a container runtime makes before it starts the container's program.
+# What a container runtime does before it starts the container's program.
 _SCRIPT = f"""
+hostname "$5"
 mount --bind "$1" /etc/hosts
 mount --bind "$2" /etc/nsswitch.conf
 mount --bind "$3" /etc/resolv.conf
 mount -t tmpfs tmpfs /run
 mkdir {IMEXD}
 mount --bind "$4" {IMEXD}
-shift 4
+shift 5
 exec "$@"
 """
 
@@ -37,12 +38,14 @@ class DaemonContainer:
         imexd: The domain's directory on the node, which is mounted at `IMEXD`.
         argv: The daemon's program and flags.
         environ: The daemon's variables.
+        hostname: The pod's name.
     """
 
     directory: Path
     imexd: Path
     argv: Sequence[str | Path]
     environ: Mapping[str, str]
+    hostname: str
 
     def write_name_services(self, resolver: str) -> None:
         """Write the files for name look-ups, with this resolv.conf; empty for one without DNS."""
@@ -60,10 +63,11 @@ class DaemonContainer:
         (self.directory / "hosts").write_text(HOSTS_FILE)
         files = (self.directory / each for each in ("hosts", "nsswitch.conf", "resolv.conf"))
         argv: list[str | Path] = [
-            *("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
+            *("unshare", "--mount", "--mount-proc", "--uts", "--pid", "--fork", "--kill-child"),
             *("sh", "-ec", _SCRIPT, "sh"),
             *files,
             self.imexd,
+            self.hostname,
             *before,
             *self.argv,
         ]

@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from nvdra_api.ids import DomainUID
+from nvdra_imex_daemon.configuration import dns_names
+from nvdra_imex_daemon.configuration.dns_names import DnsNames
 from nvdra_sim import imex_incidents
 from nvdra_sim.filesystem import driver_root
 from nvdra_sim.state_file import state
@@ -172,6 +175,7 @@ class Rack:
         imexd: The domain's directory for daemons that are started; by default one for each node.
         kubeconfig: How daemons that are started reach the API server; by default directly.
         before: A program that replaces itself by the daemon, for daemons that are started.
+        peer_names: Which DNS names daemons that are started have.
     """
 
     server: ApiServer
@@ -188,6 +192,7 @@ class Rack:
     imexd: Path | None = None
     kubeconfig: Path | None = None
     before: Sequence[str | Path] = ()
+    peer_names: str = "domain"
 
     @property
     def uid(self) -> str:
@@ -200,10 +205,18 @@ class Rack:
         return domain_objects.cliques_path(self.namespace, f"{self.uid}.{self.clique_id}")
 
     def start_pod(
-        self, node: str, *flags: str, clique: str = CLIQUE, environ: Mapping[str, str] = {}
+        self,
+        node: str,
+        *flags: str,
+        clique: str = CLIQUE,
+        environ: Mapping[str, str] = {},
+        ip: str = "",
     ) -> DaemonPod:
-        """Create a pod on a node and start the daemon in it, as DaemonSet and kubelet do."""
-        name = f"daemon-{node}-{uuid4().hex[:8]}"
+        """Create a pod on a node and start the daemon in it, as DaemonSet and kubelet do.
+
+        It has an address of its own, or that of a pod that has ended.
+        """
+        name = f"computedomain-daemon-{self.uid}-{uuid4().hex[:5]}"
         gates = [flag.partition("=")[2] for flag in flags if flag.startswith("--feature-gates=")]
         environment = [{"name": "FEATURE_GATES", "value": each} for each in gates]
         container = {"name": "c", "image": "i", "env": environment}
@@ -213,7 +226,7 @@ class Rack:
         }
         made = self.server.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
         return self.run_daemon(
-            node, name, made["metadata"]["uid"], *flags, clique=clique, environ=environ
+            node, name, made["metadata"]["uid"], *flags, clique=clique, environ=environ, ip=ip
         )
 
     def run_daemon(
@@ -224,12 +237,13 @@ class Rack:
         *flags: str,
         clique: str = CLIQUE,
         environ: Mapping[str, str] = {},
+        ip: str = "",
     ) -> DaemonPod:
         """Start the daemon in an existing pod."""
         number = next(_addresses)
-        ip = f"127.{64 + ports.xdist_worker()}.{number // 250}.{number % 250 + 2}"
         if self.ip_version == 6:
-            ip = self._ipv6(number)
+            ip = ip or self._ipv6(number)
+        ip = ip or f"127.{64 + ports.xdist_worker()}.{number // 250}.{number % 250 + 2}"
         directory = self.directory / f"{name}-{number}"
         directory.mkdir()
         imexd = self.imexd or self.directory / "imexd" / node
@@ -245,6 +259,7 @@ class Rack:
             "COMPUTE_DOMAIN_NAME": self.domain["metadata"]["name"],
             "COMPUTE_DOMAIN_NAMESPACE": self.domain["metadata"]["namespace"],
             "MAX_NODES_PER_IMEX_DOMAIN": str(MAX_NODES),
+            "PEER_NAMES": self.peer_names,
             "NODE_NAME": node,
             "POD_IP": ip,
             "POD_UID": uid,
@@ -259,7 +274,7 @@ class Rack:
             "-v=4",
         ]
         argv: list[str | Path] = [PROGRAM, *own, *flags, "run"]
-        container = DaemonContainer(directory, imexd, argv, {**variables, **environ})
+        container = DaemonContainer(directory, imexd, argv, {**variables, **environ}, name)
         container.write_name_services(self.resolver)
         process = container.start(self.before)
         pod = DaemonPod(
@@ -297,11 +312,15 @@ class Rack:
         """The domain state that the pod's IMEX reports; empty while it does not answer."""
         return self._ctl(pod, "-N").stdout.decode().rpartition("Domain State: ")[2].strip()
 
-    def imex_connections(self, pod: DaemonPod) -> dict[int, str]:
-        """The pod's IMEX connections by node index; empty while it does not answer."""
+    def imex_connections(self, pod: DaemonPod, own_index: int | None = None) -> dict[int, str]:
+        """The pod's IMEX connections by node index; empty while it does not answer.
+
+        The daemon is asked for its index if it is not given.
+        """
         done = self._ctl(pod, "-N", "-j")
         known = json.loads(done.stdout)["nodes"] if done.returncode == 0 else {}
-        own = known.get(str(pod.status().get("index")), {})
+        index = pod.status().get("index") if own_index is None else own_index
+        own = known.get(str(index), {})
         return {int(to): one["status"] for to, one in own.get("connections", {}).items()}
 
     def are_connected(self, *pods: DaemonPod) -> bool:
@@ -349,7 +368,12 @@ class Rack:
     def expected_hosts_entries(self) -> dict[str, str]:
         """The entries that every hosts file should have: name → address."""
         entries = self.entries().values()
-        return {f"compute-domain-daemon-{e['index']:04d}": e["ipAddress"] for e in entries}
+        return {self.names.name(e["index"]): e["ipAddress"] for e in entries}
+
+    @property
+    def names(self) -> DnsNames:
+        """The DNS names of the domain's daemons."""
+        return dns_names.of_domain(DomainUID(self.uid), self.peer_names)
 
     def are_ready(self, *nodes: str) -> bool:
         """Whether exactly these nodes are in the clique and all are Ready."""

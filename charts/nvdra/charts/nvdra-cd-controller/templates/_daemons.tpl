@@ -24,5 +24,5 @@
 
 {{/* A regular expression of the environment variables that the controller gives to daemons. */}}
 {{- define "nvdra-cd-controller.daemonVariables" -}}
-{{- list "NODE_NAME" "POD_(IP|UID|NAME|NAMESPACE)" "LOG_VERBOSITY" "MAX_NODES_PER_IMEX_DOMAIN" "CLIQUE_WRITER" "NVIDIA_VISIBLE_DEVICES" "FEATURE_GATES" "LOGGING_FORMAT" "HTTP_ENDPOINT" "OTEL_[A-Z_]+" | join "|" -}}
+{{- list "NODE_NAME" "POD_(IP|UID|NAME|NAMESPACE)" "LOG_VERBOSITY" "MAX_NODES_PER_IMEX_DOMAIN" "CLIQUE_WRITER" "PEER_NAMES" "NVIDIA_VISIBLE_DEVICES" "FEATURE_GATES" "LOGGING_FORMAT" "HTTP_ENDPOINT" "OTEL_[A-Z_]+" | join "|" -}}
 {{- end -}}

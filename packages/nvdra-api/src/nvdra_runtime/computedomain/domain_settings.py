@@ -9,6 +9,7 @@ Source: docs/reference/imex.md, "DNS names"; docs/design.md, "Settled".
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
@@ -20,6 +21,15 @@ MAX_NODES_LIMIT: Final = 10_000
 """The highest number of nodes that a daemon accepts; DNS names have four digits."""
 
 
+class PeerNames(StrEnum):
+    """Which DNS names a domain's daemons have."""
+
+    SHARED = "shared"
+    """Those of every domain, as in earlier releases and the reference driver."""
+    DOMAIN = "domain"
+    """Names with a hash of the domain's UID."""
+
+
 @dataclass(frozen=True, slots=True)
 class DomainSettings:
     """The settings of one domain.
@@ -27,27 +37,35 @@ class DomainSettings:
     Attributes:
         max_nodes: Maximum number of the domain's nodes in one clique.
         gates: The feature gates of its daemons.
+        peer_names: Which DNS names its daemons have.
     """
 
     max_nodes: int
     gates: FeatureGates
+    peer_names: PeerNames = PeerNames.SHARED
 
 
-def parsed(max_nodes: object, gates: object) -> DomainSettings | None:
-    """The settings for two texts; None if they are missing, or nothing that a daemon accepts.
+def parsed(max_nodes: object, gates: object, peer_names: object) -> DomainSettings | None:
+    """The settings for three texts; None if they are missing, or nothing that a daemon accepts.
 
-    Gates that this release does not know are left out: the daemon's image is of this release.
+    Gates that this release does not know are left out: the daemon's image is of this release. A
+    domain that does not say which names it has is of an earlier release, and has the shared ones.
     """
     if not isinstance(gates, str) or not isinstance(max_nodes, int | str):
         return None
-    return _parsed(max_nodes, gates)
+    return _parsed(max_nodes, gates, str(peer_names))
 
 
 @lru_cache(maxsize=64)
-def _parsed(max_nodes: int | str, gates: str) -> DomainSettings | None:
+def _parsed(max_nodes: int | str, gates: str, peer_names: str) -> DomainSettings | None:
     """Cached, because every pass over a domain asks, and almost all domains have the same."""
     try:
-        settings = DomainSettings(int(max_nodes), FeatureGates.parse_known(gates))
+        is_own = peer_names == PeerNames.DOMAIN
+        settings = DomainSettings(
+            int(max_nodes),
+            FeatureGates.parse_known(gates),
+            PeerNames.DOMAIN if is_own else PeerNames.SHARED,
+        )
     except (FeatureGateError, ValueError):
         return None
     return settings if 0 < settings.max_nodes <= MAX_NODES_LIMIT else None
@@ -70,7 +88,9 @@ def from_annotations(
         return None
     if not isinstance(stored, dict) or stored.get("uid", None if needs_uid else uid) != uid:
         return None
-    return parsed(stored.get("maxNodesPerImexDomain"), stored.get("featureGates"))
+    return parsed(
+        stored.get("maxNodesPerImexDomain"), stored.get("featureGates"), stored.get("peerNames")
+    )
 
 
 def annotation(settings: DomainSettings, uid: DomainUID) -> str:
@@ -79,6 +99,7 @@ def annotation(settings: DomainSettings, uid: DomainUID) -> str:
         {
             "maxNodesPerImexDomain": settings.max_nodes,
             "featureGates": settings.gates.full_text(),
+            "peerNames": settings.peer_names.value,
             "uid": uid,
         },
         separators=(",", ":"),

@@ -9,14 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nvdra_api.ids import NodeName
 from nvdra_runtime.computedomain import imex_links
-from nvdra_runtime.computedomain.imex_links import ImexLinks, UnreadableAnswerError
+from nvdra_runtime.computedomain.imex_links import DomainHosts, ImexLinks, UnreadableAnswerError
 
 HOSTS = [f"compute-domain-daemon-{number:04d}" for number in range(4)]
 MEMBERS = {HOSTS[1]: NodeName("node-b"), HOSTS[2]: NodeName("node-c")}
+DAEMON = "computedomain-daemon-5f4dcc3b"
+OTHER = "computedomain-daemon-0a0a0a0a-x7k2p"
+DOMAIN = DomainHosts({HOSTS[0], "10.4.0.1"}, MEMBERS, HOSTS[:3], DAEMON)
 
 
 def answer(
-    own: Mapping[int, str], statuses: Mapping[int, str] = {}, status: str = "READY"
+    own: Mapping[int, str],
+    statuses: Mapping[int, str] = {},
+    status: str = "READY",
+    names: Mapping[int, str] = {},
 ) -> bytes:
     """The answer of node 0 of four, with these links and nodes; the last place has no member."""
     words = {0: "CONNECTED", 1: "CONNECTED", 2: "CONNECTED", 3: "NEVER_CONNECTED", **own}
@@ -30,7 +36,7 @@ def answer(
                 for to, word in words.items()
             },
             "version": "" if states[number] == "UNAVAILABLE" else "580.95.05",
-            "hostName": "N/A",
+            "hostName": names.get(number, "N/A"),
         }
         for number, host in enumerate(HOSTS)
     }
@@ -55,13 +61,31 @@ def answer(
 def test_members_without_a_connection_are_named_with_imexs_word(
     output: bytes, broken: dict[NodeName, str]
 ) -> None:
-    assert imex_links.read_answer(output, {HOSTS[0], "10.4.0.1"}, MEMBERS) == ImexLinks(broken)
+    assert imex_links.read_answer(output, DOMAIN) == ImexLinks(broken)
 
 
 def test_a_node_that_says_something_else_than_ready_knows_no_connections() -> None:
     output = answer({1: "DISCONNECTED"}, status="UNAVAILABLE")
-    read = imex_links.read_answer(output, {HOSTS[0]}, MEMBERS)
+    read = imex_links.read_answer(output, DOMAIN)
     assert read == ImexLinks(failure="nvidia-imex-ctl -N says UNAVAILABLE of it")
+
+
+@pytest.mark.parametrize("name", ["N/A", "", f"{DAEMON}-x7k2p", "node-b.example.com"])
+def test_a_members_host_may_have_any_name_but_that_of_another_domains_daemon(name: str) -> None:
+    output = answer({}, names={1: name, 2: OTHER})
+    assert imex_links.read_answer(output, DOMAIN) == ImexLinks(strangers={HOSTS[2]: OTHER})
+
+
+def test_a_place_without_a_member_to_which_there_is_a_connection_has_a_stranger() -> None:
+    output = answer({3: "CONNECTED"}, names={3: OTHER})
+    assert imex_links.read_answer(output, DOMAIN) == ImexLinks(strangers={HOSTS[3]: ""})
+    assert imex_links.read_answer(answer({3: "RECOVERING"}), DOMAIN).are_well
+
+
+def test_a_host_of_another_domain_without_a_connection_is_no_stranger() -> None:
+    output = answer({1: "NODE_MAP_MISMATCH"}, names={1: OTHER})
+    mismatch = ImexLinks({NodeName("node-b"): "NODE_MAP_MISMATCH"})
+    assert imex_links.read_answer(output, DOMAIN) == mismatch
 
 
 @pytest.mark.parametrize(
@@ -79,13 +103,13 @@ def test_a_node_that_says_something_else_than_ready_knows_no_connections() -> No
 )
 def test_anything_else_is_unreadable(output: bytes) -> None:
     with pytest.raises(UnreadableAnswerError):
-        imex_links.read_answer(output, {HOSTS[0], "10.4.0.1"}, MEMBERS)
+        imex_links.read_answer(output, DOMAIN)
 
 
 @given(st.binary(max_size=200) | st.binary(max_size=80).map(lambda junk: answer({})[:300] + junk))
 def test_whatever_is_printed_it_is_read_or_unreadable(output: bytes) -> None:
     with contextlib.suppress(UnreadableAnswerError):
-        imex_links.read_answer(output, {HOSTS[0], "10.4.0.1"}, MEMBERS)
+        imex_links.read_answer(output, DOMAIN)
 
 
 def test_what_was_wrong_only_once_is_not_lasting() -> None:
@@ -96,6 +120,19 @@ def test_what_was_wrong_only_once_is_not_lasting() -> None:
     hangs = ImexLinks(failure="no answer")
     assert imex_links.lasting(first, hangs) == ImexLinks()
     assert imex_links.lasting(hangs, hangs) == hangs
+
+
+def test_another_domains_daemon_is_reported_at_once_and_a_former_member_if_it_stays() -> None:
+    first, left = ImexLinks(strangers={"a": OTHER}), ImexLinks(strangers={"b": ""})
+    assert imex_links.lasting(ImexLinks(), first) == first
+    assert imex_links.lasting(ImexLinks(), left) == ImexLinks()
+    assert imex_links.lasting(left, left) == left
+
+
+def test_an_annotation_does_not_say_which_domain_a_stranger_is_of() -> None:
+    value = imex_links.encode(ImexLinks(strangers={"a": OTHER, "b": ""}))
+    assert value == '{"strangers":["a","b"]}'
+    assert imex_links.decode(value) == ImexLinks(strangers={"a": "", "b": ""})
 
 
 links = st.builds(
@@ -126,7 +163,7 @@ def test_many_nodes_are_counted_and_a_few_of_them_named() -> None:
     "value",
     [
         *(None, "", "x", "[]", "1", "[" * 100_000),
-        *('{"broken": 1}', '{"others": "x"}', '{"others": Infinity}'),
+        *('{"broken": 1}', '{"strangers": 1}', '{"others": "x"}', '{"others": Infinity}'),
     ],
 )
 def test_a_value_that_nobody_of_us_wrote_says_nothing(value: str | None) -> None:

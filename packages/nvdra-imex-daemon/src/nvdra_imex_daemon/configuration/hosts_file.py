@@ -10,7 +10,8 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from nvdra_imex_daemon.configuration import peers
+from nvdra_imex_daemon.configuration import dns_names
+from nvdra_imex_daemon.configuration.dns_names import DnsNames
 from nvdra_imex_daemon.configuration.peers import Peer
 
 BLOCK_START: Final = "# Compute Domain Daemon mappings"
@@ -27,7 +28,7 @@ _MAPPED: Final = "::ffff:"
 """Makes an address of IP version 6 from one of version 4, for lookups with AF_INET6 alone."""
 
 
-def with_peers(text: str, clique_peers: Iterable[Peer], name_count: int) -> str:
+def with_peers(text: str, clique_peers: Iterable[Peer], names: DnsNames, name_count: int) -> str:
     """The file with one block that has all names, in the order of their indexes.
 
     The block is at the end, so that a change does not move other lines. Lines of earlier blocks are
@@ -36,6 +37,7 @@ def with_peers(text: str, clique_peers: Iterable[Peer], name_count: int) -> str:
     Args:
         text: The file as it is.
         clique_peers: The peers that have addresses.
+        names: The names of the domain's daemons.
         name_count: Number of possible peers. Names without a peer get the address `NOWHERE`.
     """
     kept = [line for line in text.splitlines(keepends=True) if not _is_in_block(line)]
@@ -43,8 +45,8 @@ def with_peers(text: str, clique_peers: Iterable[Peer], name_count: int) -> str:
         kept[-1] += "\n"
     ips = {peer.index: peer.ip for peer in clique_peers}
     lines = (
-        f"{address}\t{peers.dns_name(index)}\n"
-        for index in range(name_count)
+        f"{address}\t{name}\n"
+        for index, name in enumerate(names.all(name_count))
         for address in _addresses(ips.get(index, NOWHERE))
     )
     return "".join([*kept, f"{BLOCK_START}\n", *lines, f"{BLOCK_END}\n"])
@@ -57,4 +59,4 @@ def _addresses(ip: str) -> Iterator[str]:
 
 
 def _is_in_block(line: str) -> bool:
-    return line.strip() in (BLOCK_START, BLOCK_END) or peers.DNS_NAME_PREFIX in line
+    return line.strip() in (BLOCK_START, BLOCK_END) or dns_names.PREFIX in line

@@ -9,7 +9,7 @@ from typing import Final
 
 from nvdra_api.errors import PermanentError, Reason
 
-from nvdra_imex_daemon.configuration import peers
+from nvdra_imex_daemon.configuration.dns_names import DnsNames
 
 COMMAND_IP_FIELD: Final = "IMEXCmdBindInterfaceIP"
 NODES_FILE_FIELD: Final = "IMEXDaemonNodesConfigPath"
@@ -44,9 +44,9 @@ def render_config(template: str, values: Mapping[str, str]) -> str:
     return "".join([*filled, rest.lstrip() if is_trimming else rest])
 
 
-def render_names(count: int) -> str:
+def render_names(names: DnsNames, count: int) -> str:
     """The DNS names of all possible peers, one per line. IMEX uses those that resolve."""
-    return "".join(f"{peers.dns_name(index)}\n" for index in range(count))
+    return "".join(f"{name}\n" for name in names.all(count))
 
 
 def render_addresses(ips: Iterable[str]) -> str:

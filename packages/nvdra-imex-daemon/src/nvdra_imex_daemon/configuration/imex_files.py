@@ -16,6 +16,7 @@ from nvdra_runtime.node.files import remove_temporary_files, write_atomic
 from nvdra_runtime.telemetry import logs
 
 from nvdra_imex_daemon.configuration import hosts_file, imex_config
+from nvdra_imex_daemon.configuration.dns_names import DnsNames
 from nvdra_imex_daemon.configuration.peers import Peer
 
 LOG = logs.logger(__name__)
@@ -32,6 +33,7 @@ class ImexFiles:
         nodes: Path,
         hosts: Path,
         pod_ip: str,
+        names: DnsNames,
         name_count: int,
     ) -> None:
         """Create the object; no file is read or written yet.
@@ -42,12 +44,14 @@ class ImexFiles:
             nodes: IMEX's list of peers.
             hosts: The container's hosts file. It is a mount and can only be written in place.
             pod_ip: The address at which IMEX listens for nvidia-imex-ctl.
+            names: The names of the domain's daemons.
             name_count: Number of possible peers; 0 if peers are known by address.
         """
         self._template = template
         self._config = config
         self._nodes = nodes
         self._hosts = hosts
+        self._names = names
         self._name_count = name_count
         self._values = {
             imex_config.COMMAND_IP_FIELD: pod_ip,
@@ -82,7 +86,7 @@ class ImexFiles:
             template = self._template.read_text()
         _write_if_changed(self._config, imex_config.render_config(template, self._values))
         if self._name_count:
-            _write_if_changed(self._nodes, imex_config.render_names(self._name_count))
+            _write_if_changed(self._nodes, imex_config.render_names(self._names, self._name_count))
 
     def write_addresses(self, ips: Iterable[str]) -> bool:
         """Write the peers' addresses in this order. Returns whether the file has changed.
@@ -104,7 +108,7 @@ class ImexFiles:
         with _os_error_as_retryable(self._hosts), self._hosts.open("r+b", buffering=0) as file:
             before = file.readall()
             text = before.decode(errors="surrogateescape")
-            named = hosts_file.with_peers(text, clique_peers, self._name_count)
+            named = hosts_file.with_peers(text, clique_peers, self._names, self._name_count)
             after = named.encode(errors="surrogateescape")
             if after == before:
                 return False

@@ -6,7 +6,7 @@ change of the members needs another list of peers and a restart of IMEX.
 Source: docs/reference/imex.md, "DNS names", "IP addresses".
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from nvdra_api.errors import Reason, RetryableError
@@ -49,12 +49,24 @@ class PeersByName:
         thread: Worker,
         node_field: NodeField,
         supervisor: Supervisor,
+        note_peer_left: Callable[[], None],
     ) -> None:
+        """Create it.
+
+        Args:
+            member: Who we are.
+            files: The files that IMEX reads.
+            thread: The thread that writes them.
+            node_field: The field of an entry that has the node's name.
+            supervisor: Runs IMEX.
+            note_peer_left: Called when a name does not lead to a peer's address any more.
+        """
         self._member = member
         self._files = files
         self._thread = thread
         self._node_field = node_field
         self._supervisor = supervisor
+        self._note_peer_left = note_peer_left
         self._index: int | None = None
         self._reachable: Mapping[int, str] = {}
 
@@ -63,7 +75,8 @@ class PeersByName:
 
         A signal makes IMEX end all its connections and make them again, so it is sent only when the
         address behind a name has changed to one at which a peer listens. Without it IMEX might not
-        try again for minutes. A peer that leaves, and one that returns to its address, cause none.
+        try again for minutes. One that returns to its address causes none. A peer that leaves
+        causes one only if its connection is not down: that is looked for.
         """
         del expected_nodes
         peer_list = peers.from_entries(member_entries, self._member, self._node_field)
@@ -77,6 +90,8 @@ class PeersByName:
             self._supervisor.restart()  # IMEX determines which name is its own at its start
         elif not self._reachable.items() <= before.items():
             self._supervisor.reresolve_peers()
+        if not before.items() <= self._reachable.items():
+            self._note_peer_left()
         self._index = index
         self._supervisor.start()
         return peer_list

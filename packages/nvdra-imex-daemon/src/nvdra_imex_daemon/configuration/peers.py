@@ -8,16 +8,14 @@ import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from nvdra_api.ids import NodeName
 from nvdra_api.v1beta1.compute_domain import Readiness
 
+from nvdra_imex_daemon.configuration.dns_names import DnsNames
 from nvdra_imex_daemon.membership import entries
 from nvdra_imex_daemon.membership.entries import Entry, MemberIdentity, NodeField
-
-DNS_NAME_PREFIX: Final = "compute-domain-daemon-"
-"""Prefix of every peer's DNS name. It must not change: reference daemons use the same names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class Peer:
     """One daemon of the clique, including ourselves.
 
     Attributes:
-        index: The daemon's index, from which its DNS name is made.
+        index: The daemon's index, from which its DNS name is made (`dns_names`).
         node: The daemon's node.
         ip: IP of the daemon's pod, in canonical form.
         is_ready: Whether the daemon says that it is ready.
@@ -44,14 +42,9 @@ class PeerList(NamedTuple):
     problems: tuple[str, ...]
 
 
-def dns_name(index: int) -> str:
-    """The DNS name for an index: `compute-domain-daemon-0003`."""
-    return f"{DNS_NAME_PREFIX}{index:04d}"
-
-
-def hosts(peer: Peer) -> tuple[str, str]:
+def hosts(peer: Peer, names: DnsNames) -> tuple[str, str]:
     """What IMEX's node list has for the peer: its name or its address."""
-    return dns_name(peer.index), peer.ip
+    return names.name(peer.index), peer.ip
 
 
 def from_entries(

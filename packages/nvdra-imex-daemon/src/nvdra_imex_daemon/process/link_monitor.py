@@ -8,16 +8,15 @@ Source: docs/reference/imex.md, "What is known of nvidia-imex".
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from nvdra_api.errors import DriverError
-from nvdra_api.ids import NodeName
 from nvdra_runtime.computedomain import imex_links
-from nvdra_runtime.computedomain.imex_links import ImexLinks, UnreadableAnswerError
+from nvdra_runtime.computedomain.imex_links import DomainHosts, ImexLinks, UnreadableAnswerError
 from nvdra_runtime.process import background_tasks
+from nvdra_runtime.process.timeouts import wait_for_event
 from nvdra_runtime.telemetry import logs
 
 from nvdra_imex_daemon.process import query_interval
@@ -27,19 +26,9 @@ LOG = logs.logger(__name__)
 _NO_ANSWER: Final = f"nvidia-imex-ctl -N gave no answer within {imex_links.NODES_TIMEOUT_S:.0f} s"
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedMembers:
-    """The members whose connections are looked at, by their hosts in IMEX's node list.
-
-    Attributes:
-        own_hosts: Our own name and address. Empty while our IMEX is not READY.
-        others: The nodes of the other members that are ready, by name and by address.
-        count: Number of nodes in IMEX's list that have a member.
-    """
-
-    own_hosts: Collection[str]
-    others: Mapping[str, NodeName]
-    count: int
+_SIGNAL_AGAIN_S: Final = 300.0
+"""A signal restarts all connections, also those in use. If one did not end a connection to a
+stranger, the next is as unlikely to, but it may have been lost."""
 
 
 class LinkMonitor:
@@ -52,21 +41,33 @@ class LinkMonitor:
     def __init__(
         self,
         query_nodes: Callable[[], Awaitable[bytes | None]],
-        members: Callable[[], LinkedMembers],
+        hosts: Callable[[], DomainHosts],
         report: Callable[[ImexLinks], Awaitable[None]],
+        end_connections: Callable[[], None],
     ) -> None:
         """Create a monitor; `running` runs it.
 
         Args:
             query_nodes: Asks IMEX. Returns its answer; None if there was none in time.
-            members: The members to look at, now.
+            hosts: The domain's hosts, now.
             report: Gets the outcome of each look, changed or not. May raise a DriverError.
+            end_connections: Makes IMEX end all its connections, and connect to the hosts that its
+                peers' names lead to now.
         """
         self._query_nodes = query_nodes
-        self._members = members
+        self._hosts = hosts
         self._report = report
+        self._end_connections = end_connections
+        self._peer_left = asyncio.Event()
+        self._signalled: dict[str, float] = {}
+        self._has_had_peers = False
         self._last = imex_links.WELL
         self.links = imex_links.WELL
+
+    def note_peer_left(self) -> None:
+        """Look soon whether IMEX is still connected to a peer that has left."""
+        self._has_had_peers = True
+        self._peer_left.set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["LinkMonitor"]:
@@ -77,11 +78,15 @@ class LinkMonitor:
     async def _run(self) -> None:
         while True:
             pause_s = query_interval.seconds_until_next_look(
-                self._members().count,
-                is_suspicious=self._last != self.links,
+                _node_count(self._hosts()),
+                is_suspicious=self._last != self.links or bool(self._last.strangers),
                 random_fraction=random.random(),  # noqa: S311 - spreads load
             )
-            await asyncio.sleep(pause_s)
+            self._peer_left.clear()
+            await wait_for_event(self._peer_left, pause_s)
+            if self._peer_left.is_set():
+                # Its IMEX says that it ends, or is silent: by then the connection is usually down.
+                await asyncio.sleep(query_interval.SECOND_LOOK_S)
             try:
                 await self.look()
             except DriverError as error:
@@ -93,29 +98,51 @@ class LinkMonitor:
         Raises:
             DriverError: nvidia-imex-ctl cannot be run, or the outcome cannot be reported.
         """
-        members = self._members()
-        if not (members.own_hosts and members.others):
+        hosts = self._hosts()
+        self._has_had_peers |= bool(hosts.ready)
+        if not (hosts.own and self._has_had_peers):
             now: ImexLinks | None = imex_links.WELL
         else:
-            now = await self._ask(members)
+            now = await self._ask(hosts)
         if now is None:
             return
+        self._end_connections_to(now.strangers)
         self.links, self._last = imex_links.lasting(self._last, now), now
         LOG.v(
             4, "Looked at the connections", now=dict(now.broken), reported=dict(self.links.broken)
         )
         await self._report(self.links)
 
-    async def _ask(self, members: LinkedMembers) -> ImexLinks | None:
+    def _end_connections_to(self, strangers: Mapping[str, str]) -> None:
+        now = asyncio.get_running_loop().time()
+        self._signalled = {host: at for host, at in self._signalled.items() if host in strangers}
+        due = [
+            host
+            for host in strangers
+            if now - self._signalled.get(host, -_SIGNAL_AGAIN_S) >= _SIGNAL_AGAIN_S
+        ]
+        if due:
+            LOG.warning(
+                "nvidia-imex is connected to hosts that are no members of the domain: it is "
+                "signalled to end its connections",
+                hosts=dict(strangers),
+            )
+            self._signalled |= dict.fromkeys(due, now)
+            self._end_connections()
+
+    async def _ask(self, hosts: DomainHosts) -> ImexLinks | None:
         """The connections; None if the answer says nothing of them."""
         output = await self._query_nodes()
         if output is None:
             return ImexLinks(failure=_NO_ANSWER)
         try:
             # An answer about 256 nodes has some megabytes.
-            return await asyncio.to_thread(
-                imex_links.read_answer, output, members.own_hosts, members.others
-            )
+            return await asyncio.to_thread(imex_links.read_answer, output, hosts)
         except UnreadableAnswerError as error:
             LOG.v(2, "Cannot read the connections of nvidia-imex", error=error)
             return None
+
+
+def _node_count(hosts: DomainHosts) -> int:
+    """How many nodes of IMEX's list have a member: each has a name and an address."""
+    return len(hosts.listed) // 2

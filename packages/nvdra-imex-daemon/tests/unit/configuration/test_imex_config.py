@@ -3,6 +3,7 @@
 import pytest
 from nvdra_api.errors import DriverError, Reason
 from nvdra_imex_daemon.configuration import imex_config
+from nvdra_imex_daemon.configuration.dns_names import SHARED
 
 VALUES = {
     imex_config.COMMAND_IP_FIELD: "10.4.1.7",
@@ -54,12 +55,12 @@ def test_an_unsupported_action_is_an_error_that_names_its_line(action: str) -> N
 
 
 def test_the_names_of_all_possible_peers_are_listed() -> None:
-    assert imex_config.render_names(3).splitlines() == [
+    assert imex_config.render_names(SHARED, 3).splitlines() == [
         "compute-domain-daemon-0000",
         "compute-domain-daemon-0001",
         "compute-domain-daemon-0002",
     ]
-    assert len(imex_config.render_names(18).splitlines()) == 18
+    assert len(imex_config.render_names(SHARED, 18).splitlines()) == 18
 
 
 def test_addresses_are_listed_one_per_line() -> None:

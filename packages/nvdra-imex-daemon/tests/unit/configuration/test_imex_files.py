@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from nvdra_api.errors import DriverError, Reason
 from nvdra_api.ids import NodeName
+from nvdra_imex_daemon.configuration.dns_names import SHARED
 from nvdra_imex_daemon.configuration.imex_files import ImexFiles
 from nvdra_imex_daemon.configuration.peers import Peer
 
@@ -25,6 +26,7 @@ def files_in(directory: Path) -> ImexFiles:
         nodes=directory / "nodes.cfg",
         hosts=directory / "hosts",
         pod_ip="10.4.1.7",
+        names=SHARED,
         name_count=2,
     )
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nvdra_api.ids import CliqueID, NodeName, PodUID
 from nvdra_imex_daemon.configuration import peers
+from nvdra_imex_daemon.configuration.dns_names import SHARED
 from nvdra_imex_daemon.configuration.peers import Peer
 from nvdra_imex_daemon.membership.entries import Entry, MemberIdentity, NodeField
 
@@ -31,8 +32,9 @@ def test_peers_are_listed_by_index_including_ourselves() -> None:
     assert roster.problems == ()
 
 
-def test_the_name_of_a_peer_is_made_from_its_index() -> None:
-    assert peers.dns_name(3) == "compute-domain-daemon-0003"
+def test_the_hosts_of_a_peer_are_its_name_and_its_address() -> None:
+    (peer,) = peers.from_entries([OURS], US).peers
+    assert peers.hosts(peer, SHARED) == ("compute-domain-daemon-0001", "10.4.0.9")
 
 
 @pytest.mark.parametrize(

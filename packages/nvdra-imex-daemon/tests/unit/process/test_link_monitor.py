@@ -4,11 +4,11 @@ import json
 
 import pytest
 from nvdra_api.ids import NodeName
-from nvdra_imex_daemon.process.link_monitor import LinkedMembers, LinkMonitor
+from nvdra_imex_daemon.process.link_monitor import LinkMonitor
 from nvdra_runtime.computedomain import imex_links
-from nvdra_runtime.computedomain.imex_links import ImexLinks
+from nvdra_runtime.computedomain.imex_links import DomainHosts, ImexLinks
 
-BOTH = LinkedMembers(("a", "10.4.0.1"), {"b": NodeName("node-b")}, 2)
+BOTH = DomainHosts(("a",), {"b": NodeName("node-b")}, ("a", "b"))
 BROKEN = ImexLinks({NodeName("node-b"): "RECOVERING"})
 
 
@@ -25,16 +25,20 @@ class Domain:
     """Answers of IMEX, and what was reported of them."""
 
     def __init__(self) -> None:
-        self.members = BOTH
+        self.hosts = BOTH
+        self.signals = 0
         self.answers: list[bytes | None] = []
         self.reports: list[ImexLinks] = []
-        self.monitor = LinkMonitor(self._answer, lambda: self.members, self._report)
+        self.monitor = LinkMonitor(self._answer, lambda: self.hosts, self._report, self._end)
 
     async def _answer(self) -> bytes | None:
         return self.answers.pop(0)
 
     async def _report(self, links: ImexLinks) -> None:
         self.reports.append(links)
+
+    def _end(self) -> None:
+        self.signals += 1
 
     async def look(self, *answers: bytes | None) -> list[ImexLinks]:
         self.answers += answers
@@ -62,13 +66,36 @@ async def test_two_looks_without_an_answer_are_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
-    "members", [LinkedMembers((), BOTH.others, 2), LinkedMembers(BOTH.own_hosts, {}, 1)]
+    "hosts", [DomainHosts((), BOTH.ready, BOTH.listed), DomainHosts(BOTH.own, {}, ("a",))]
 )
-async def test_who_is_not_ready_or_alone_asks_nobody_and_says_nothing(
-    members: LinkedMembers,
+async def test_who_is_not_ready_or_was_always_alone_asks_nobody_and_says_nothing(
+    hosts: DomainHosts,
 ) -> None:
     domain = Domain()
+    domain.hosts = hosts
+    await domain.monitor.look()
+    assert domain.reports == [imex_links.WELL]
+
+
+async def test_who_is_not_ready_any_more_says_nothing() -> None:
+    domain = Domain()
     await domain.look(*[answer("RECOVERING")] * 2)
-    domain.members = members
+    domain.hosts = DomainHosts((), BOTH.ready, BOTH.listed)
     await domain.monitor.look()
     assert domain.reports == [imex_links.WELL, BROKEN, imex_links.WELL]
+
+
+async def test_a_connection_to_a_peer_that_has_left_is_ended_once_and_reported_if_it_stays() -> (
+    None
+):
+    domain = Domain()
+    await domain.look(answer("CONNECTED"))
+    domain.hosts = DomainHosts(BOTH.own, {}, ("a",))  # now it is alone
+    assert domain.signals == 0
+    reports = await domain.look(*[answer("CONNECTED")] * 3)
+    assert reports[2:] == [ImexLinks(strangers={"b": ""})] * 2
+    assert domain.signals == 1
+    reports = await domain.look(answer("DISCONNECTED"))
+    assert reports[-1] == imex_links.WELL
+    await domain.look(answer("CONNECTED"))
+    assert domain.signals == 2

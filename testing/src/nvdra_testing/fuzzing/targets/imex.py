@@ -8,6 +8,7 @@ from nvdra_api.errors import PermanentError
 from nvdra_api.ids import NodeName
 from nvdra_imex_daemon.configuration import imex_config
 from nvdra_runtime.computedomain import imex_ctl, imex_links
+from nvdra_runtime.computedomain.imex_links import DomainHosts
 
 from nvdra_testing.fuzzing import documents, function_target
 
@@ -36,7 +37,7 @@ def imex_nodes(case: bytes) -> None:
     """The answer to `nvidia-imex-ctl -N -j`, and what becomes of it in an annotation."""
     members = {host: NodeName(f"node-{at}") for at, host in enumerate(_HOSTS)}
     try:
-        found = imex_links.read_answer(case, ["10.0.0.1", "node-0"], members)
+        found = imex_links.read_answer(case, DomainHosts(["10.0.0.1", "node-0"], members))
     except imex_links.UnreadableAnswerError as error:
         str(error).encode()
         return

@@ -1,0 +1,70 @@
+"""An address that is given again, to a daemon of another domain, while a member is paused."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing.node import imex_daemons
+from nvdra_testing.node.imex_daemons import Rack
+
+TWO = ("node-a", "node-b")
+ENDED_S = 60.0
+"""A look after the member has left, and a signal."""
+
+
+@pytest.fixture
+def other(server: ApiServer, tmp_path: Path) -> Iterator[Rack]:
+    """Another tenant's domain of the same clique."""
+    (tmp_path / "other").mkdir()
+    with imex_daemons.create_rack(server, tmp_path / "other") as made:
+        yield made
+
+
+class GivenAgain:
+    """A paused member of a domain, whose peer's address a daemon of another domain has got.
+
+    Its nvidia-imex runs on: the daemon is slow, or cannot reach the API server.
+    """
+
+    def __init__(self, rack: Rack, other: Rack) -> None:
+        self.rack = rack
+        rack.install_driver(*TWO)
+        first, self.paused = (rack.start_pod(node) for node in TWO)
+        rack.wait_until(lambda: rack.are_ready(*TWO), "both to be Ready")
+        rack.wait_until(lambda: rack.are_connected(first, self.paused), "both to be connected")
+        self.indexes = rack.indexes()
+        os.kill(self.paused.pid, signal.SIGSTOP)
+        first.stop()
+        other.install_driver("node-c")
+        self.stranger = other.start_pod("node-c", ip=first.ip)
+        other.wait_until(lambda: other.are_ready("node-c"), "the other domain to be Ready")
+
+    def link(self) -> str:
+        """What the paused member's IMEX says of its peer's place."""
+        found = self.rack.imex_connections(self.paused, self.indexes["node-b"])
+        return found.get(self.indexes["node-a"], "")
+
+    def resume(self) -> None:
+        os.kill(self.paused.pid, signal.SIGCONT)
+
+
+def test_a_daemon_of_another_domain_with_a_peers_address_is_refused(
+    rack: Rack, other: Rack
+) -> None:
+    given = GivenAgain(rack, other)
+    rack.wait_until(lambda: given.link() == "NODE_MAP_MISMATCH", "it to call the address")
+    assert given.stranger.is_ready()
+    given.resume()
+
+
+def test_with_shared_names_a_connection_to_another_domain_is_ended(rack: Rack, other: Rack) -> None:
+    rack.peer_names = other.peer_names = "shared"
+    given = GivenAgain(rack, other)
+    rack.wait_until(lambda: given.link() == "CONNECTED", "it to connect to the other domain")
+    given.resume()
+    rack.wait_until(lambda: len(given.paused.hosts_entries()) == 1, "its hosts file to be right")
+    rack.wait_until(lambda: given.link() != "CONNECTED", "the connection to be ended", ENDED_S)
+    assert "are no members of the domain" in given.paused.log()
