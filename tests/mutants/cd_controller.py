@@ -66,6 +66,14 @@ MUTANTS: Final = (
         (_STATUS,),
     ),
     Mutant(
+        "pods: a daemon whose probe has not been asked yet is down",
+        "packages/nvdra-api/src/nvdra_runtime/computedomain/daemon_pods.py",
+        'if is_running and any(each.get("ready") is False for each in containers):',
+        "if False:",
+        "Each node is ready in its domain seconds after its daemon is.",
+        ("packages/nvdra-api/tests/unit/computedomain/test_daemon_pods.py",),
+    ),
+    Mutant(
         "unlabel: without `test`",
         f"{_CONTROLLER}/object_writer.py",
         '            {"op": "test", "path": path, "value": snapshot.uid},\n',

@@ -136,6 +136,28 @@ MUTANTS: Final = (
         (_HOSTS,),
     ),
     Mutant(
+        "monitor: a hung IMEX is left alone",
+        f"{_DAEMON}/process/imex_monitor.py",
+        "            self._end_if_hung(problem, supervisor)\n",
+        "",
+        "A node is lost for its domain until somebody deletes the daemon's pod.",
+        component=(
+            "packages/nvdra-imex-daemon/tests/component/test_hung_imex.py::"
+            "test_an_imex_that_gives_no_answer_is_started_again_with_an_event",
+        ),
+    ),
+    Mutant(
+        "monitor: an IMEX that waits for others counts as hung",
+        f"{_DAEMON}/process/imex_monitor.py",
+        'if not is_asked or imex_ctl.is_answer("" if problem is None else problem.message):',
+        "if problem is None:",
+        "A member that waits for a lost node is restarted every five minutes.",
+        component=(
+            "packages/nvdra-imex-daemon/tests/component/test_hung_imex.py::"
+            "test_an_imex_that_answers_and_is_not_ready_is_left_alone",
+        ),
+    ),
+    Mutant(
         "names: those of all domains are the same",
         f"{_DAEMON}/configuration/dns_names.py",
         "    if kind != PeerNames.DOMAIN:",

@@ -32,6 +32,10 @@ _LOCAL_PORT_RANGE: Final = {
 """Keeps the kernel from giving IMEX's ports to outgoing connections of the pod. The daemon's
 connection to the API server could otherwise hold one of them, and IMEX would never start."""
 
+_ALL_ADDRESSES: Final = ("", "0.0.0.0", "[::]")
+_PROBE_TIMES: Final = {"periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 2}
+"""The daemon answers from memory. It asks nvidia-imex every 3 s at most until it is READY."""
+
 _EXACT_MAPS: Final = frozenset({"nodeSelector", "matchLabels"})
 """Maps that must have exactly our keys: an additional one would keep daemons off their nodes."""
 
@@ -111,8 +115,9 @@ def daemonset(uid: DomainUID, namespace: str, child_config: ChildConfig) -> Json
     """A domain's DaemonSet: one daemon on each node that is labelled with the domain's UID.
 
     The update strategy is OnDelete, because an update such as another image must not restart the
-    daemons of a running domain. There are no probes: a daemon reports in its clique whether it is
-    ready, and exits when it cannot continue.
+    daemons of a running domain. The readiness probe is for those who look at the pod: a daemon
+    reports in its clique whether it is ready. There is no liveness probe, because the daemon ends
+    and starts a hung nvidia-imex by itself.
     """
     labels = {names.DOMAIN_LABEL: uid}
     claim = names.daemon_name(uid)
@@ -123,6 +128,7 @@ def daemonset(uid: DomainUID, namespace: str, child_config: ChildConfig) -> Json
         "env": _environment(child_config),
         "resources": {"claims": [{"name": _POD_CLAIM}], **child_config.resources},
         **dict.fromkeys(("startupProbe", "livenessProbe", "readinessProbe")),
+        **_readiness_probe(child_config.http_endpoint),
     }
     if child_config.pull_policy:
         container["imagePullPolicy"] = child_config.pull_policy
@@ -156,6 +162,15 @@ def daemonset(uid: DomainUID, namespace: str, child_config: ChildConfig) -> Json
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
+
+
+def _readiness_probe(http_endpoint: str) -> JsonObject:
+    """The probe of a daemon that listens at its pod's address; without one there is none."""
+    if not http_endpoint or http_endpoint.rpartition(":")[0] not in _ALL_ADDRESSES:
+        return {}
+    others = dict.fromkeys(("exec", "grpc", "tcpSocket"))  # those of the reference driver's
+    request = {"path": "/readyz", "port": "http"}
+    return {"readinessProbe": {**_PROBE_TIMES, **others, "httpGet": request}}
 
 
 def creation_body(desired: JsonObject) -> JsonObject:

@@ -112,6 +112,32 @@ def test_priority_pull_policy_and_resources_reach_the_daemons() -> None:
     assert spec["containers"][0]["resources"] == {**claims, **limits}
 
 
+def test_a_daemon_that_serves_its_readiness_is_asked_for_it() -> None:
+    wanted = children.daemonset(UID, "nvdra", replace(CHILD_CONFIG, http_endpoint=":8080"))
+    container = pod(children.creation_body(wanted))["containers"][0]
+    assert container["readinessProbe"] == {
+        "httpGet": {"path": "/readyz", "port": "http"},
+        "periodSeconds": 5,
+        "timeoutSeconds": 5,
+        "failureThreshold": 2,
+    }
+    assert not {"livenessProbe", "startupProbe"} & container.keys()
+
+
+@pytest.mark.parametrize("endpoint", ["", "127.0.0.1:8080", "[::1]:8080"])
+def test_a_daemon_that_nobody_reaches_has_no_probe(endpoint: str) -> None:
+    wanted = children.daemonset(UID, "nvdra", replace(CHILD_CONFIG, http_endpoint=endpoint))
+    assert "readinessProbe" not in pod(children.creation_body(wanted))["containers"][0]
+
+
+def test_the_reference_drivers_probe_becomes_that_of_the_daemon() -> None:
+    wanted = children.daemonset(UID, "nvdra", replace(CHILD_CONFIG, http_endpoint=":8080"))
+    theirs = stored(wanted)
+    probe = {"exec": {"command": ["compute-domain-daemon", "check"]}, "periodSeconds": 1}
+    pod(theirs)["containers"][0] |= {"readinessProbe": probe, "livenessProbe": probe}
+    assert children.corrected(theirs, wanted) == stored(wanted)
+
+
 def test_an_http_endpoint_is_passed_on_with_its_port() -> None:
     wanted = children.daemonset(UID, "nvdra", replace(CHILD_CONFIG, http_endpoint=":8080"))
     container = pod(wanted)["containers"][0]

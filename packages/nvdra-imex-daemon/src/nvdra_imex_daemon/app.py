@@ -169,7 +169,11 @@ async def _run_member(
         imex_metrics.count_restart,
     )
     imex = ImexMonitor(
-        partial(imex_query.query_status, settings.config_path), imex_changed, spans, clock
+        partial(imex_query.query_status, settings.config_path),
+        imex_changed,
+        spans,
+        clock,
+        settings.imex_hang_timeout,
     )
     index_file = IndexFile(settings.index_path, settings.clique)
     last_index = await thread.run(index_file.read)

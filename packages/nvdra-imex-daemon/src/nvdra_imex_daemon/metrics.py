@@ -15,7 +15,7 @@ class ImexMetrics:
         self._restarts = Counter(
             keys.IMEX_RESTARTS,
             "Restarts of nvidia-imex by reason: exit, signal, refused (it could not be started), "
-            "replaced.",
+            "hung (it gave no answer for minutes and was ended), replaced.",
             (keys.LABEL_REASON,),
             registry=registry,
         )

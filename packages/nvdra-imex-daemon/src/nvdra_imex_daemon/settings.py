@@ -13,9 +13,9 @@ from typing import Annotated, ClassVar, Literal
 
 from nvdra_api.gates import Feature, FeatureGates
 from nvdra_api.ids import CliqueID, DomainUID, NodeName, PodUID
-from nvdra_runtime.settings import fields
+from nvdra_runtime.settings import durations, fields
 from nvdra_runtime.settings.loader import Flag
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 CONFIG = "imexd.cfg"
 TEMPLATE = "imexd.cfg.tmpl"
@@ -24,6 +24,14 @@ INDEX = "place.json"
 
 _UID = re.compile(r"[0-9a-zA-Z-]{1,63}")
 _CLIQUE = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z.-]{0,62}")
+
+
+def _duration(value: object) -> object:
+    return durations.parse_seconds(value) if isinstance(value, str) else value
+
+
+Duration = Annotated[float, BeforeValidator(_duration)]
+"""Seconds; written on the command line as Go writes durations."""
 
 
 class Settings(BaseModel):
@@ -91,6 +99,13 @@ class Settings(BaseModel):
     )
     hosts_file: Path = Field(
         default=Path("/etc/hosts"), description="File to which the peers' DNS names are written."
+    )
+
+    imex_hang_timeout: Annotated[Duration, Flag(group="IMEX")] = Field(
+        default=300.0,
+        gt=0,
+        description="How long nvidia-imex may run without any answer to nvidia-imex-ctl before it "
+        "is ended and started again. One that answers and waits for other nodes is left alone.",
     )
 
     kubeconfig: fields.Kubeconfig = ""

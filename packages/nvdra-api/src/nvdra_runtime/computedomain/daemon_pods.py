@@ -122,6 +122,18 @@ def _writes_status(spec: JsonObject) -> bool:
 
 
 def _down_because(status: JsonObject) -> str:
+    """Why the daemon does not run; empty if only the readiness probe says that it is not ready.
+
+    The probe asks the daemon what the daemon also says in its entry, and some seconds later.
+    """
+    containers = status.get("containerStatuses") or ()
+    is_running = all("running" in (each.get("state") or {}) for each in containers)
+    if is_running and any(each.get("ready") is False for each in containers):
+        return ""
+    return _not_ready_because(status)
+
+
+def _not_ready_because(status: JsonObject) -> str:
     """The kubelet sets Ready to False when the container ends, the node controller for a lost node.
 
     Before its first start a container is not Ready either. The kubelet reports the start a moment
@@ -136,7 +148,7 @@ def _down_because(status: JsonObject) -> str:
 
 
 def _ended_because(status: JsonObject) -> str:
-    down_because = _down_because(status)
+    down_because = _not_ready_because(status)
     if status.get("phase") in _FINISHED_PHASES:
         return down_because or "its daemon's pod has ended"
     is_again = any(_has_ended_once(each) for each in status.get("containerStatuses") or ())

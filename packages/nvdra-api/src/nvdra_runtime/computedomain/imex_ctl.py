@@ -34,6 +34,15 @@ def not_ready_reason(code: int, output: bytes) -> str:
     return f"{_ANSWER_PREFIX}{text}" if text else f"{CTL_PROGRAM} printed nothing"
 
 
+def is_answer(reason: str) -> bool:
+    """Whether IMEX has answered at all, whatever it said.
+
+    Args:
+        reason: The result of `not_ready_reason`; anything else says that there was no answer.
+    """
+    return not reason or reason.startswith(_ANSWER_PREFIX)
+
+
 def is_started(reason: str) -> bool:
     """Whether IMEX has finished its start and waits for other nodes.
 

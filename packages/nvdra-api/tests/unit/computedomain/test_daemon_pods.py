@@ -149,6 +149,9 @@ NEVER_STARTED = {"restartCount": 0, "state": {"waiting": {"reason": "ContainerCr
     ("ready", "container", "is_down"),
     [
         ("False", STARTED, True),
+        ("False", {**STARTED, "ready": True}, True),
+        ("False", {**STARTED, "ready": False}, False),
+        ("False", {**CRASHED, "ready": False}, True),
         ("False", CRASHED, True),
         ("False", AFTER_A_REBOOT, True),
         ("False", NEVER_STARTED, False),
@@ -157,7 +160,7 @@ NEVER_STARTED = {"restartCount": 0, "state": {"waiting": {"reason": "ContainerCr
         (None, STARTED, False),
     ],
 )
-def test_a_container_that_was_started_and_is_not_ready_is_down(
+def test_a_container_that_was_started_is_down_unless_only_its_probe_says_so(
     ready: str | None, container: dict[str, Any], *, is_down: bool
 ) -> None:
     condition = {"type": "Ready", "status": ready, "message": "it is gone"}
@@ -173,6 +176,7 @@ def test_a_container_that_was_started_and_is_not_ready_is_down(
         ("False", AFTER_A_REBOOT, True),
         ("False", {"state": {"terminated": {"exitCode": 137}}}, True),
         ("False", {**STARTED, "restartCount": 1}, True),
+        ("False", {**STARTED, "restartCount": 1, "ready": False}, True),
         ("False", STARTED, False),
         ("False", NEVER_STARTED, False),
         ("True", {**STARTED, "restartCount": 1}, False),

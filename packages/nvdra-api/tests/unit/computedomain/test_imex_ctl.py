@@ -48,3 +48,18 @@ def test_an_imex_that_says_another_word_than_initializing_has_started(
     code: int, output: bytes, is_started: bool
 ) -> None:
     assert imex_ctl.is_started(imex_ctl.not_ready_reason(code, output)) == is_started
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "is_answer"),
+    [
+        (0, b"READY\n", True),
+        (0, b"INITIALIZING\n", True),
+        (0, b"WAITING_FOR_PEERS\n", True),
+        (0, b"", False),
+        (255, b"no IMEX daemon answers", False),
+    ],
+)
+def test_every_word_of_imex_is_an_answer(code: int, output: bytes, is_answer: bool) -> None:
+    assert imex_ctl.is_answer(imex_ctl.not_ready_reason(code, output)) == is_answer
+    assert not imex_ctl.is_answer("nvidia-imex-ctl gave no answer within 5 s")

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_runtime.computedomain import imex_ctl
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.clock import Clock
 from nvdra_runtime.process.timeouts import wait_for_event
@@ -39,6 +40,7 @@ class ImexMonitor:
         notify: Callable[[], None],
         spans: DomainSpans,
         clock: Clock,
+        hang_timeout_s: float,
     ) -> None:
         """Create a monitor; `running` runs it.
 
@@ -47,11 +49,14 @@ class ImexMonitor:
             notify: Called when `problem` has changed.
             spans: Gets the span from the start to READY.
             clock: Clock of that span.
+            hang_timeout_s: How long IMEX may run without any answer before it is replaced.
         """
         self._query_status = query_status
         self._notify = notify
         self._spans = spans
         self._clock = clock
+        self._hang_timeout_s = hang_timeout_s
+        self._answered_at = 0.0
         self._changed = asyncio.Event()
         self._child_state = ChildState()
         self._started_at: datetime | None = None
@@ -82,6 +87,7 @@ class ImexMonitor:
             if supervisor.state.run != state.run or supervisor.state.phase is not Phase.UP:
                 continue  # the answer was about a process that has ended
             not_ready_answers = 0 if problem is None else not_ready_answers + 1
+            self._end_if_hung(problem, supervisor)
             if problem is None:
                 supervisor.clear_failure()
             self._set_problem(problems.with_earlier_failure(problem, state.failure))
@@ -95,12 +101,26 @@ class ImexMonitor:
         is_new = (state.run, state.phase) != (before.run, before.phase)
         if is_new and state.phase is Phase.UP:
             self._started_at = self._clock.now()
+            self._answered_at = self._clock.monotonic()
             self._set_problem(state.failure or _not_ready(_STARTING))
         elif state.phase is not Phase.UP and (state.run or state.failure):
             failure = state.failure or _not_ready("nvidia-imex is not running")
             self._end_ready_span(failure)
             self._set_problem(failure)
         return is_new
+
+    def _end_if_hung(self, problem: DriverError | None, supervisor: Supervisor) -> None:
+        """End an IMEX that has not answered for so long that it will not by itself.
+
+        An nvidia-imex-ctl that cannot be run says nothing of IMEX.
+        """
+        now = self._clock.monotonic()
+        is_asked = problem is None or problem.reason is Reason.DAEMON_NOT_READY
+        if not is_asked or imex_ctl.is_answer("" if problem is None else problem.message):
+            self._answered_at = now
+        elif now - self._answered_at >= self._hang_timeout_s:
+            supervisor.end_hung(now - self._answered_at)
+            self._answered_at = now
 
     async def _query_problem(self) -> DriverError | None:
         try:

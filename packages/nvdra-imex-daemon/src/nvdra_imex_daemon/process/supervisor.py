@@ -89,8 +89,8 @@ class Supervisor:
                 DriverError.
             start_span: Creates the span of a start.
             notify: Called when `state` has changed.
-            count_end: Gets the reason of each end or failed start: `exit`, `signal`, `refused`, or
-                `replaced`.
+            count_end: Gets the reason of each end or failed start: `exit`, `signal`, `refused`,
+                `hung`, or `replaced`.
         """
         self._argv = argv
         self._prepare = prepare
@@ -102,6 +102,7 @@ class Supervisor:
         self._last_line = ""
         self._changed = asyncio.Event()
         self._is_wanted = self._is_stale = self._is_stopping = False
+        self._is_hung = False
         self._signal_at = math.inf
         self._signalled_at = -math.inf
         self._signal_attempts = 0
@@ -136,6 +137,24 @@ class Supervisor:
         """Replace the running child, because it must read its files again."""
         self._is_stale = self._lifecycle.phase is Phase.UP
         self._changed.set()
+
+    def end_hung(self, silent_s: float) -> None:
+        """Replace the running child, which hangs.
+
+        Args:
+            silent_s: How long it has not answered.
+        """
+        if self._lifecycle.phase is not Phase.UP:
+            return
+        failure = RetryableError(
+            Reason.DAEMON_NOT_READY,
+            f"nvidia-imex gave no answer for {silent_s:.0f} s: it hangs and is started again",
+            "see its output in this pod's log; if it happens again, also the node's kernel log",
+        )
+        LOG.warning("Ending nvidia-imex, which hangs", pid=self.state.pid, error=failure)
+        self._is_hung = True
+        self._set_state(replace(self.state, failure=failure))
+        self.restart()
 
     def reresolve_peers(self) -> None:
         """Make the running child resolve its peers' names again."""
@@ -191,7 +210,7 @@ class Supervisor:
 
     async def _start_child(self) -> None:
         clock = asyncio.get_running_loop().time
-        self._is_stale, self._last_line = False, ""
+        self._is_stale, self._is_hung, self._last_line = False, False, ""
         self._signal_at, self._signalled_at, self._signal_attempts = math.inf, -math.inf, 0
         try:
             with self._start_span() as span:
@@ -233,7 +252,7 @@ class Supervisor:
         if is_expected:
             LOG.v(1, "nvidia-imex has ended", how=how)
             if self._is_wanted:
-                self._count_end("replaced")
+                self._count_end("hung" if self._is_hung else "replaced")
             self._set_lifecycle(life)
         else:
             LOG.warning("nvidia-imex ended by itself", how=how, said=self._last_line)

@@ -185,6 +185,22 @@ async def test_a_restart_replaces_the_child() -> None:
         assert rig.supervisor.state.failure is None
 
 
+async def test_a_hung_child_is_killed_and_started_again_and_its_failure_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lifecycle, "TERMINATION_GRACE_S", 0.3)
+    async with supervised(*SLEEP) as rig:
+        rig.supervisor.start()
+        await wait_until(is_up(rig))
+        os.kill(rig.supervisor.state.pid, signal.SIGSTOP)
+        rig.supervisor.end_hung(300.0)
+        await wait_until(is_up(rig, run=2), 5)
+        assert rig.ends == ["hung"]
+        failure = rig.supervisor.state.failure
+        assert failure is not None
+        assert failure.message.startswith("nvidia-imex gave no answer for 300 s: it hangs")
+
+
 async def test_a_child_is_not_signalled_before_it_has_its_handler(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
