@@ -74,6 +74,26 @@ MUTANTS: Final = (
         ("packages/nvdra-api/tests/unit/computedomain/test_daemon_pods.py",),
     ),
     Mutant(
+        "members: why a pod could not be created is not said",
+        f"{_CONTROLLER}/members.py",
+        "    if no_pod_because:\n",
+        "    if False:\n",
+        "A domain without pods says that nothing is wrong.",
+        (_MEMBERS,),
+        component=(
+            "packages/nvdra-cd-controller/tests/component/test_missing_pods.py::"
+            "test_the_domain_says_why_its_daemonset_cannot_make_a_pod",
+        ),
+    ),
+    Mutant(
+        "status: a daemon that does not reach the API server is only starting",
+        f"{_CONTROLLER}/status.py",
+        "member.pod_problem or _is_silent(member, now)",
+        "member.pod_problem",
+        "A network policy keeps a domain from forming, and nothing is wrong.",
+        (_STATUS,),
+    ),
+    Mutant(
         "unlabel: without `test`",
         f"{_CONTROLLER}/object_writer.py",
         '            {"op": "test", "path": path, "value": snapshot.uid},\n',

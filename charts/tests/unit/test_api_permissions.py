@@ -126,6 +126,9 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("list", "nodes", (CONTROLLER,)),
         ("watch", "nodes", (CONTROLLER,)),
     ],
+    "nvdra_cd_controller.missing_pods:MissingPods._ask get": [
+        ("list", "events", (MANAGES_DAEMONS,))
+    ],
     "nvdra_cd_controller.object_writer:ObjectWriter.prepare_domain patch": [
         ("patch", DOMAINS, (CONTROLLER,))
     ],

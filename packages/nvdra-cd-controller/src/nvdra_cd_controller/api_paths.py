@@ -28,6 +28,11 @@ def pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
+def events(namespace: str) -> str:
+    """Path of the Events of a namespace."""
+    return f"/api/v1/namespaces/{namespace}/events"
+
+
 def nodes(name: str = "") -> str:
     """Path of all nodes, or of one of them."""
     return "/api/v1/nodes" + (f"/{name}" if name else "")

@@ -27,6 +27,7 @@ from nvdra_cd_controller.__about__ import __version__
 from nvdra_cd_controller.children import ChildConfig
 from nvdra_cd_controller.informers import DomainInformers
 from nvdra_cd_controller.metrics import DomainMetrics
+from nvdra_cd_controller.missing_pods import MissingPods
 from nvdra_cd_controller.object_writer import ObjectWriter
 from nvdra_cd_controller.reconciler import Reconciler
 from nvdra_cd_controller.settings import Settings
@@ -92,7 +93,15 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             is_host_managed=settings.is_host_managed,
         )
         writer = ObjectWriter(api, informers)
-        reconciler = Reconciler(informers, writer, child_config(settings), events, telemetry, clock)
+        reconciler = Reconciler(
+            informers,
+            writer,
+            child_config(settings),
+            events,
+            telemetry,
+            clock,
+            MissingPods(api),
+        )
         report = StatusReport(informers, queue, lease, telemetry.task_failures)
         metrics.register_gauges(report.domain_statuses, report.queue_counts)
         await enter(

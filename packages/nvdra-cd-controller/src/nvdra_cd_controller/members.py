@@ -34,6 +34,9 @@ class Member:
         not_ready_because: Why the member is not ready, as text; empty when it is ready.
         pod_problem: Why the daemon's pod does not run, as text; empty if nothing is wrong with it.
         links: What is wrong with the connections of its IMEX; a member that is not ready has none.
+        silent_since: Since when its daemon runs without having said anything to the API server, as
+            the kubelet writes it; empty if it has, or does not run.
+        has_pod: Whether the node has a daemon's pod, whatever its state.
     """
 
     node: NodeName
@@ -46,6 +49,8 @@ class Member:
     not_ready_because: str = ""
     pod_problem: str = ""
     links: ImexLinks = imex_links.WELL
+    silent_since: str = ""
+    has_pod: bool = True
 
 
 def current(
@@ -53,6 +58,7 @@ def current(
     pods: Iterable[DaemonPod],
     labelled: Collection[NodeName],
     listed: Iterable[ComputeDomainNode] = (),
+    no_pod_because: str = "",
 ) -> tuple[Member, ...]:
     """The members of one domain, in the order of the nodes' names.
 
@@ -61,6 +67,7 @@ def current(
         pods: The pods of its DaemonSets in all managed namespaces.
         labelled: The nodes that carry the domain's label, which have a workload of the domain.
         listed: `status.nodes` as stored, where daemons that do not use cliques keep their entries.
+        no_pod_because: Why the domain's DaemonSet could not make a pod; empty if nothing says so.
     """
     pods = tuple(pods)
     node_pods, ended = pods_by_node(pods), _ended_by_node(pods)
@@ -77,6 +84,7 @@ def current(
             ended.get(node),
             in_status.get(node),
             labelled,
+            no_pod_because,
         )
         for node in sorted({*entries, *node_pods, *labelled})
     )
@@ -151,12 +159,13 @@ def _member(
     ended: DaemonPod | None,
     listed: ComputeDomainNode | None,
     labelled: Collection[NodeName],
+    no_pod_because: str,
 ) -> Member | None:
     pod = pods[0] if pods else None
     if entries and (pod or node in labelled):
         return _member_with_entry(_current_entry(entries, pods), pods)
     if pod is None:
-        return _without_pod(node, ended) if node in labelled else None
+        return _without_pod(node, ended, no_pod_because) if node in labelled else None
     if pod.clique == NO_CLIQUE:
         return _member_without_fabric(pod)
     if pod.writes_status and listed is not None and pod.ip and listed.ip_address == pod.ip:
@@ -175,20 +184,40 @@ def _member(
         )
     if pod.is_terminating and node not in labelled:
         return None
+    has_spoken = pod.clique is not None or pod.announcement is not None
+    silent_since = "" if has_spoken or pod.problem else pod.running_since
     return Member(
         node,
         pod.ip,
         is_listed=False,
-        not_ready_because=pod.problem or _NOT_JOINED,
+        not_ready_because=pod.problem or _not_joined(pod, silent_since),
         pod_problem=pod.problem,
+        silent_since=silent_since,
     )
 
 
-def _without_pod(node: NodeName, ended: DaemonPod | None) -> Member:
+def _without_pod(node: NodeName, ended: DaemonPod | None, no_pod_because: str) -> Member:
     """A member whose DaemonSet has made no pod yet, or none since the last one has ended."""
     problem = "" if ended is None else ended.problem
-    reason = f"its daemon's pod {ended.name} has ended: {problem}" if ended and problem else _NO_POD
-    return Member(node, is_listed=False, not_ready_because=reason, pod_problem=problem)
+    if no_pod_because:
+        reason = problem = f"its daemon's pod cannot be created: {no_pod_because}"
+    elif ended and problem:
+        reason = f"its daemon's pod {ended.name} has ended: {problem}"
+    else:
+        reason = _NO_POD
+    return Member(
+        node, is_listed=False, not_ready_because=reason, pod_problem=problem, has_pod=False
+    )
+
+
+def _not_joined(pod: DaemonPod, silent_since: str) -> str:
+    if not silent_since:
+        return _NOT_JOINED
+    return (
+        f"its daemon runs since {silent_since} and has not joined yet; if this stays, it does not "
+        f"reach the API server: check the network policies of the namespace {pod.namespace} and "
+        f"the network of the node, and run kubectl -n {pod.namespace} logs {pod.name}"
+    )
 
 
 _NO_POD = "it has no daemon pod yet"

@@ -26,7 +26,9 @@ from nvdra_cd_controller.clique_writer import CliqueWriter, CliqueWriterResult
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
 from nvdra_cd_controller.domain_snapshot import TEMPLATE, DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
+from nvdra_cd_controller.members import Member
 from nvdra_cd_controller.metrics import RECONCILE, TEARDOWN, DomainMetrics
+from nvdra_cd_controller.missing_pods import MissingPods
 from nvdra_cd_controller.object_writer import ObjectWriter
 from nvdra_cd_controller.status import StatusInputs
 from nvdra_cd_controller.teardown_runner import TeardownRunner
@@ -48,7 +50,9 @@ class Reconciler:
         events: EventRecorder,
         telemetry: Telemetry[DomainMetrics],
         clock: Clock,
+        missing_pods: MissingPods,
     ) -> None:
+        self._missing_pods = missing_pods
         self._informers = informers
         self._writer = writer
         self._child_config = child_config
@@ -106,6 +110,11 @@ class Reconciler:
             except DriverError as error:
                 clique_failure = error  # the status says how the members are, all the same
             wrote |= cliques.has_written
+            snapshot = self._informers.snapshot(snapshot.uid)
+            if snapshot.domain is None or snapshot.is_terminating:
+                return 0.0
+            current = self._members(snapshot)
+            pod_due_s = await self._missing_pods.inquire(snapshot.uid, current, snapshot.daemonsets)
             after, wrote_status = await self._update_status(
                 self._informers.snapshot(snapshot.uid), failure
             )
@@ -116,7 +125,12 @@ class Reconciler:
             first_failure = failure or clique_failure
             if first_failure is not None:
                 raise first_failure
-        dues = (cliques.due_in_s, self._root_span.due_in_s(self._informers.snapshot(snapshot.uid)))
+        dues = (
+            cliques.due_in_s,
+            self._root_span.due_in_s(self._informers.snapshot(snapshot.uid)),
+            pod_due_s,
+            status.silence_due_in_s(current, self._clock.now()),
+        )
         return min((due_s for due_s in dues if due_s is not None), default=None)
 
     async def _ensure_children(self, snapshot: DomainSnapshot) -> bool:
@@ -178,17 +192,23 @@ class Reconciler:
     def _status_inputs(
         self, snapshot: DomainSnapshot, failure: DriverError | None, waits_for: str
     ) -> StatusInputs:
-        assert snapshot.domain is not None
-        current = members.current(
-            snapshot.cliques, snapshot.pods, snapshot.nodes, snapshot.domain.status.nodes
-        )
         return StatusInputs(
-            members=current,
+            members=self._members(snapshot),
             failure=failure,
             all_children_exist=_all_children_exist(snapshot, self._child_config),
             waits_for=waits_for,
             is_host_managed=self._child_config.is_host_managed,
             max_nodes=fixed_settings.of_domain(snapshot, self._child_config).max_nodes,
+        )
+
+    def _members(self, snapshot: DomainSnapshot) -> tuple[Member, ...]:
+        assert snapshot.domain is not None
+        return members.current(
+            snapshot.cliques,
+            snapshot.pods,
+            snapshot.nodes,
+            snapshot.domain.status.nodes,
+            self._missing_pods.cause(snapshot.uid),
         )
 
     async def _write_root_span(self, snapshot: DomainSnapshot, after: ComputeDomainStatus) -> bool:
@@ -224,6 +244,7 @@ class Reconciler:
         """Remove what a deleted domain has left behind: an orphan, or a label that came late."""
         self._root_span.forget(snapshot.uid)
         self._clique_writer.forget(snapshot.uid)
+        self._missing_pods.forget(snapshot.uid)
         if not snapshot.children and not snapshot.nodes:
             return None
         if not await self._writer.is_deleted(snapshot):

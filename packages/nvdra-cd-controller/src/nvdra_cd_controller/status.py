@@ -29,6 +29,10 @@ from nvdra_cd_controller.members import Member
 MAX_LISTED_NODES: Final = 2048
 """Maximum length of `status.nodes` in the CRD. The counters count all nodes."""
 
+SILENT_AFTER_S: Final = 60.0
+"""A daemon that runs so long and has said nothing will hardly do so by itself. Most join within a
+second, and one that must wait for its turn without a controller within a few more than 15."""
+
 _NOT_ACCEPTED: Final = (Reason.NAME_TAKEN, Reason.INVALID_CONFIG)
 """Failures for which a user must change an object; all others are failures of a call."""
 
@@ -111,7 +115,7 @@ def desired(domain: ComputeDomain, inputs: StatusInputs, now: datetime) -> JsonO
         now: The time of conditions that change.
     """
     members = inputs.members
-    values = _condition_values(domain, inputs)
+    values = _condition_values(domain, inputs, now)
     is_ready = values[ConditionType.READY].is_true
     listed = [member for member in _in_stored_order(domain, members) if member.is_listed]
     nodes = [_node(member) for member in listed][:MAX_LISTED_NODES]
@@ -154,13 +158,13 @@ def _needs_action(condition: Condition) -> bool:
 
 
 def _condition_values(
-    domain: ComputeDomain, inputs: StatusInputs
+    domain: ComputeDomain, inputs: StatusInputs, now: datetime
 ) -> dict[ConditionType, ConditionValue]:
     return {
         ConditionType.ACCEPTED: _accepted(inputs.failure),
         ConditionType.CHILDREN_READY: _children_ready(inputs),
         ConditionType.READY: _ready(domain, inputs),
-        ConditionType.DEGRADED: _degraded(inputs),
+        ConditionType.DEGRADED: _degraded(inputs, now),
     }
 
 
@@ -223,8 +227,8 @@ def _ready(domain: ComputeDomain, inputs: StatusInputs) -> ConditionValue:
     return ConditionValue(True, ConditionReason.ALL_NODES_READY, count)
 
 
-def _degraded(inputs: StatusInputs) -> ConditionValue:
-    failing = [member for member in inputs.members if member.pod_problem]
+def _degraded(inputs: StatusInputs, now: datetime) -> ConditionValue:
+    failing = [member for member in inputs.members if member.pod_problem or _is_silent(member, now)]
     if failing:
         return ConditionValue(
             True, ConditionReason.DAEMON_PODS_FAILING, _truncate(_list_members(failing))
@@ -249,6 +253,25 @@ def _degraded(inputs: StatusInputs) -> ConditionValue:
         )
         return ConditionValue(True, ConditionReason.CLIQUE_FULL, _truncate(text))
     return ConditionValue(False, ConditionReason.AS_EXPECTED, "nothing is wrong")
+
+
+def silence_due_in_s(members: Sequence[Member], now: datetime) -> float | None:
+    """Seconds until a daemon's silence makes the domain Degraded; None if none is silent yet."""
+    waits = (_silence_left_s(member, now) for member in members)
+    return min((left_s for left_s in waits if left_s is not None and left_s > 0), default=None)
+
+
+def _is_silent(member: Member, now: datetime) -> bool:
+    left_s = _silence_left_s(member, now)
+    return left_s is not None and left_s <= 0
+
+
+def _silence_left_s(member: Member, now: datetime) -> float | None:
+    try:
+        since = datetime.fromisoformat(member.silent_since)
+    except ValueError:
+        return None
+    return SILENT_AFTER_S - (now - since.replace(tzinfo=since.tzinfo or UTC)).total_seconds()
 
 
 def _full_cliques(inputs: StatusInputs) -> Iterator[CliqueID]:

@@ -333,3 +333,28 @@ def test_a_daemon_is_ready_only_once_its_entry_says_so() -> None:
 
     assert not only(members.current([clique(starting)], [pod], {A})).is_ready
     assert only(members.current([clique(clique_entry(A, 3))], [pod], {A})).is_ready
+
+
+def test_a_pod_that_could_not_be_created_is_a_problem_of_each_member_without_one() -> None:
+    cause = "Error creating: pods is forbidden: exceeded quota: none"
+    found = {
+        each.node: each
+        for each in members.current(
+            [], [daemon_pod("a")], [NodeName("a"), NodeName("b")], no_pod_because=cause
+        )
+    }
+    assert found["b"].pod_problem == f"its daemon's pod cannot be created: {cause}"
+    assert (found["a"].has_pod, found["b"].has_pod) == (True, False)
+    assert not found["a"].pod_problem
+
+
+def test_a_daemon_that_runs_and_has_said_nothing_does_not_reach_the_api_server() -> None:
+    since = "2026-01-01T00:00:00Z"
+    silent = daemon_pod("a", running_since=since, clique=None)
+    (found,) = members.current([], [silent], [NodeName("a")])
+    assert found.silent_since == since
+    assert f"its daemon runs since {since} and has not joined yet" in found.not_ready_because
+    assert "network policies of the namespace nvdra" in found.not_ready_because
+    labelled = daemon_pod("a", running_since=since, clique=CliqueID("c.1"))
+    (found,) = members.current([], [labelled], [NodeName("a")])
+    assert not found.silent_since

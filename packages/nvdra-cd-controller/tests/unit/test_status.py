@@ -382,3 +382,16 @@ def test_a_connection_to_a_host_of_no_member_degrades_the_domain_before_all_othe
         "it is signalled to end the connection; if this stays, delete the daemon's pod"
     )
     assert found.status == "Ready"
+
+
+def test_a_daemon_that_is_silent_for_a_minute_degrades_the_domain() -> None:
+    began = NOW - timedelta(seconds=status.SILENT_AFTER_S)
+    silent = replace(starting("a"), silent_since=began.isoformat())
+    found = status_of(StatusInputs(members=(silent,)))
+    assert condition(found, ConditionType.DEGRADED).reason == ConditionReason.DAEMON_PODS_FAILING
+    assert status.silence_due_in_s((silent,), NOW) is None
+
+    soon = replace(silent, silent_since=(began + timedelta(seconds=5)).isoformat())
+    found = status_of(StatusInputs(members=(soon,)))
+    assert condition(found, ConditionType.DEGRADED).reason == ConditionReason.AS_EXPECTED
+    assert status.silence_due_in_s((soon, ready("b")), NOW) == 5.0

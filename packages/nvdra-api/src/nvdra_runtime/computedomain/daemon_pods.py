@@ -45,6 +45,7 @@ class DaemonPod:
         problem: Why the pod does not start, does not stay up, or was ended, such as by an eviction;
             empty if there is no problem.
         links: What is wrong with the connections of its IMEX, as the daemon has written it.
+        running_since: Since when its container runs, as the kubelet writes it; empty if it is not.
     """
 
     name: str
@@ -64,6 +65,7 @@ class DaemonPod:
     announcement: Announcement | None = None
     problem: str = ""
     links: ImexLinks = imex_links.WELL
+    running_since: str = ""
 
 
 def read(obj: JsonObject) -> DaemonPod:
@@ -89,6 +91,7 @@ def read(obj: JsonObject) -> DaemonPod:
         announcement=announcements.from_annotations(metadata.get("annotations") or {}),
         problem=_problem(status),
         links=imex_links.decode((metadata.get("annotations") or {}).get(names.LINKS_ANNOTATION)),
+        running_since=_running_since(status),
     )
 
 
@@ -106,6 +109,13 @@ def _target_node(spec: JsonObject) -> str:
 def _condition(status: JsonObject, kind: str) -> JsonObject:
     found = (each for each in status.get("conditions") or () if each.get("type") == kind)
     return dict(next(found, {}))
+
+
+def _running_since(status: JsonObject) -> str:
+    states = (
+        (each.get("state") or {}).get("running") for each in status.get("containerStatuses") or ()
+    )
+    return max((str(state.get("startedAt") or "") for state in states if state), default="")
 
 
 def _writes_status(spec: JsonObject) -> bool:

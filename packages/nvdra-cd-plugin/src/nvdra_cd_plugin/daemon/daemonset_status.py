@@ -1,17 +1,12 @@
 """Why a domain's DaemonSet has made no pod for a node, by the DaemonSet and its Events.
 
-Pure; `pod_lookup` reads the objects. The DaemonSet controller reports a pod that it could not
-create (quota, admission webhook, pod security of the namespace) in an Event of the DaemonSet only.
+Pure; `pod_lookup` reads the objects.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from nvdra_api.meta import JsonObject
-
-FAILED_CREATE: Final = "FailedCreate"
-"""The reason of the Event for a pod that could not be created."""
-_MAX_LENGTH: Final = 300
+from nvdra_runtime.computedomain import failed_creates
 
 
 def why_no_pod(
@@ -32,23 +27,12 @@ def why_no_pod(
     name = f"DaemonSet {namespace}/{stored['metadata']['name']}"
     if stored["metadata"].get("deletionTimestamp"):
         return f"{name} is being deleted"
-    latest = max(events, key=_last_seen, default=None)
+    latest = failed_creates.latest(events)
     if latest is not None:
-        return f"{name} could not make its pod{_last_seen_text(latest)}: {_message(latest)}"
+        cause = failed_creates.cause(latest)
+        return f"{name} could not make its pod{_last_seen_text(latest)}: {cause}"
     return f"{name} has made no pod for this node"
 
 
-def _last_seen(event: JsonObject) -> str:
-    """When it was last seen, as the API server writes it: these texts sort by time."""
-    series = event.get("series") or {}
-    seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return str(seen or "")
-
-
 def _last_seen_text(event: JsonObject) -> str:
-    return f", last at {at}" if (at := _last_seen(event)) else ""
-
-
-def _message(event: JsonObject) -> str:
-    text = " ".join(str(event.get("message") or "").split())
-    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
+    return f", last at {at}" if (at := failed_creates.last_seen(event)) else ""

@@ -11,7 +11,7 @@ from nvdra_api import names
 from nvdra_api.errors import DriverError
 from nvdra_api.ids import DomainUID, NodeName
 from nvdra_api.meta import JsonObject
-from nvdra_runtime.computedomain import daemon_pods
+from nvdra_runtime.computedomain import daemon_pods, failed_creates
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.errors import NotFound
@@ -81,10 +81,7 @@ class DaemonPodLookup:
                 found[namespace] = await self._api.get(path, deadline)
             except NotFound:
                 continue
-            selector = (
-                f"involvedObject.kind=DaemonSet,involvedObject.name={name},"
-                f"reason={daemonset_status.FAILED_CREATE}"
-            )
+            params = {"fieldSelector": failed_creates.selector(name)}
             path = f"/api/v1/namespaces/{namespace}/events"
-            events += (await self._api.get(path, deadline, {"fieldSelector": selector}))["items"]
+            events += (await self._api.get(path, deadline, params))["items"]
         return daemonset_status.why_no_pod(found, events, f"{self._managed[0]}/{name}")
