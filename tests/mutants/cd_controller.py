@@ -94,6 +94,14 @@ MUTANTS: Final = (
         (_STATUS,),
     ),
     Mutant(
+        "status: a node in another clique is not said",
+        f"{_CONTROLLER}/status.py",
+        "    if moved:\n",
+        "    if False:\n",
+        "A domain is Ready with nothing wrong, and a node is in another fabric.",
+        (_STATUS,),
+    ),
+    Mutant(
         "unlabel: without `test`",
         f"{_CONTROLLER}/object_writer.py",
         '            {"op": "test", "path": path, "value": snapshot.uid},\n',

@@ -136,6 +136,14 @@ MUTANTS: Final = (
         (_HOSTS,),
     ),
     Mutant(
+        "clique: the daemon does not say that the node has left it",
+        f"{_DAEMON}/membership/node_clique_monitor.py",
+        "other = None if now is None or now == self._own else now",
+        "other = None",
+        "A domain is Ready with nothing wrong, and a node is in another fabric.",
+        (f"{_UNIT}/membership/test_node_clique_monitor.py",),
+    ),
+    Mutant(
         "monitor: a hung IMEX is left alone",
         f"{_DAEMON}/process/imex_monitor.py",
         "            self._end_if_hung(problem, supervisor)\n",

@@ -36,6 +36,8 @@ class Member:
         links: What is wrong with the connections of its IMEX; a member that is not ready has none.
         silent_since: Since when its daemon runs without having said anything to the API server, as
             the kubelet writes it; empty if it has, or does not run.
+        moved_to: The clique that the GPUs of the node are in now, empty for none, if it is not that
+            of its daemon; None if it is.
         has_pod: Whether the node has a daemon's pod, whatever its state.
     """
 
@@ -50,6 +52,7 @@ class Member:
     pod_problem: str = ""
     links: ImexLinks = imex_links.WELL
     silent_since: str = ""
+    moved_to: CliqueID | None = None
     has_pod: bool = True
 
 
@@ -257,6 +260,7 @@ def _member_with_entry(entry: ComputeDomainDaemonInfo, pods: Sequence[DaemonPod]
         not_ready_because="" if is_ready else next(_not_ready_causes(entry, pod, is_current)),
         pod_problem=problem,
         links=pod.links if pod is not None and is_ready else imex_links.WELL,
+        moved_to=pod.links.node_clique if pod is not None and is_current else None,
     )
 
 

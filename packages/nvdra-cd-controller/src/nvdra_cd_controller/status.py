@@ -65,6 +65,8 @@ class ConditionReason(StrEnum):
     """Two daemons have the same index, or one has an index that is too high."""
     IMEX_LINKS_BROKEN = "ImexLinksBroken"
     """Nodes are ready, and their IMEX is not connected: CUDA cannot share memory between them."""
+    CLIQUE_CHANGED = "CliqueChanged"
+    """The GPUs of a node are in another clique than its daemon has joined."""
     IMEX_LINKS_MISDIRECTED = "ImexLinksMisdirected"
     """IMEX of a node is connected to a host that is no member of the domain."""
 
@@ -236,6 +238,9 @@ def _degraded(inputs: StatusInputs, now: datetime) -> ConditionValue:
     conflicts = sorted(_index_conflicts(inputs))
     if conflicts:
         return ConditionValue(True, ConditionReason.INDEX_CONFLICT, _truncate("; ".join(conflicts)))
+    moved = [member for member in inputs.members if member.moved_to is not None]
+    if moved:
+        return ConditionValue(True, ConditionReason.CLIQUE_CHANGED, _truncate(_list_moved(moved)))
     misdirected = list(_misdirected_links(inputs.members))
     if misdirected:
         return ConditionValue(
@@ -297,6 +302,21 @@ def _broken_links(members: Sequence[Member]) -> Iterator[str]:
             yield f"{member.node} cannot talk to {member.links.others} more nodes"
         if member.links.failure:
             yield f"the connections of {member.node} are not known: {member.links.failure}"
+
+
+def _list_moved(moved: Sequence[Member]) -> str:
+    texts = [
+        f"the GPUs of {member.node} are in "
+        f"{f'the clique {member.moved_to}' if member.moved_to else 'no NVLink clique'} now, and "
+        f"its daemon has joined {member.clique}"
+        for member in moved[:_MAX_NAMED_MEMBERS]
+    ]
+    rest = len(moved) - len(texts)
+    texts += [f"and {rest} more"] if rest else []
+    return (
+        f"{'; '.join(texts)}: delete the daemon's pod, and then the workload's pods on the node; "
+        "the next ones join the clique of the node"
+    )
 
 
 def _misdirected_links(members: Sequence[Member]) -> Iterator[str]:

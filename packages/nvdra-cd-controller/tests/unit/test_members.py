@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from nvdra_cd_controller import members
 from nvdra_cd_controller.members import Member
 from nvdra_runtime.computedomain.announcements import Announcement
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
+from nvdra_runtime.computedomain.imex_links import ImexLinks
 from nvdra_testing.control_plane import domain_values
 from nvdra_testing.control_plane.domain_values import (
     CLIQUE,
@@ -338,7 +340,7 @@ def test_a_daemon_is_ready_only_once_its_entry_says_so() -> None:
 def test_a_pod_that_could_not_be_created_is_a_problem_of_each_member_without_one() -> None:
     cause = "Error creating: pods is forbidden: exceeded quota: none"
     found = {
-        each.node: each
+        str(each.node): each
         for each in members.current(
             [], [daemon_pod("a")], [NodeName("a"), NodeName("b")], no_pod_because=cause
         )
@@ -358,3 +360,11 @@ def test_a_daemon_that_runs_and_has_said_nothing_does_not_reach_the_api_server()
     labelled = daemon_pod("a", running_since=since, clique=CliqueID("c.1"))
     (found,) = members.current([], [labelled], [NodeName("a")])
     assert not found.silent_since
+
+
+def test_the_clique_that_a_node_has_moved_to_is_that_of_its_current_pod() -> None:
+    joined, node = [clique(clique_entry("a", 0))], [NodeName("a")]
+    moved = daemon_pod("a", links=ImexLinks(node_clique=CliqueID("c.5")))
+    assert only(members.current(joined, [moved], node)).moved_to == "c.5"
+    later = replace(moved, uid=PodUID("later"))
+    assert only(members.current(joined, [later], node)).moved_to is None

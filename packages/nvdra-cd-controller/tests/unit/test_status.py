@@ -395,3 +395,20 @@ def test_a_daemon_that_is_silent_for_a_minute_degrades_the_domain() -> None:
     found = status_of(StatusInputs(members=(soon,)))
     assert condition(found, ConditionType.DEGRADED).reason == ConditionReason.AS_EXPECTED
     assert status.silence_due_in_s((soon, ready("b")), NOW) == 5.0
+
+
+@pytest.mark.parametrize(("clique", "where"), [("c.5", "the clique c.5"), ("", "no NVLink clique")])
+def test_gpus_that_have_left_their_daemons_clique_degrade_the_domain(
+    clique: str, where: str
+) -> None:
+    members = (replace(ready("a"), moved_to=CliqueID(clique)), ready("b", 1))
+    found = status_of(StatusInputs(members=members))
+    degraded = condition(found, ConditionType.DEGRADED)
+    assert degraded.reason == ConditionReason.CLIQUE_CHANGED
+    assert degraded.message == (
+        f"the GPUs of a are in {where} now, and its daemon has joined {CLIQUE}: delete the "
+        "daemon's pod, and then the workload's pods on the node; the next ones join the clique of "
+        "the node"
+    )
+    reasons = [each.reason for each in status.events(ComputeDomainStatus(), found)]
+    assert ConditionReason.CLIQUE_CHANGED in reasons

@@ -37,6 +37,7 @@ from nvdra_cd_plugin.claims.preparer import Preparer
 from nvdra_cd_plugin.claims.record_builder import RecordBuilder
 from nvdra_cd_plugin.claims.record_writer import RecordWriter
 from nvdra_cd_plugin.claims.strategy import ClaimStrategy
+from nvdra_cd_plugin.daemon.clique_files import CliqueFiles
 from nvdra_cd_plugin.daemon.domain_directories import DomainDirectories
 from nvdra_cd_plugin.daemon.host_imex import HostImex
 from nvdra_cd_plugin.daemon.pod_admission import PodAdmission
@@ -153,6 +154,10 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         if not settings.is_host_managed:
             watch = LabelWatch(context.node, context.api, membership, context.metrics.watch_restart)
             await enter(background_tasks.running(label_watch=watch.run))
+            clique_files = CliqueFiles(
+                lambda: fabric.status.clique, prepared_claims, directories, files
+            )
+            await enter(background_tasks.running(clique_files=clique_files.run))
         await enter(
             background_tasks.running(
                 pool_updater=pool_updater.run,

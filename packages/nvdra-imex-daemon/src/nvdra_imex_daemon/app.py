@@ -7,6 +7,7 @@ from typing import Final
 
 from nvdra_api import names
 from nvdra_api.errors import DriverError
+from nvdra_runtime.computedomain import node_clique
 from nvdra_runtime.computedomain.imex_links import DomainHosts
 from nvdra_runtime.http import debug_endpoint, probes, servers
 from nvdra_runtime.kube import client as kube
@@ -14,6 +15,7 @@ from nvdra_runtime.kube import request_observer
 from nvdra_runtime.kube.client import Client
 from nvdra_runtime.kube.connection import KubeSettings
 from nvdra_runtime.kube.event_recorder import EventRecorder, ObjectReference
+from nvdra_runtime.process import background_tasks
 from nvdra_runtime.process.clock import SystemClock
 from nvdra_runtime.process.worker import Worker
 from nvdra_runtime.settings import loader as process_settings
@@ -41,6 +43,7 @@ from nvdra_imex_daemon.membership.member_store import (
     Pod,
     StatusMemberStore,
 )
+from nvdra_imex_daemon.membership.node_clique_monitor import NodeCliqueMonitor
 from nvdra_imex_daemon.metrics import ImexMetrics
 from nvdra_imex_daemon.process import imex_query
 from nvdra_imex_daemon.process.imex_monitor import ImexMonitor
@@ -210,6 +213,12 @@ async def _run_member(
     await enter(member_list.running())
     await enter(daemon.running())
     await enter(links.running())
+    node_clique_monitor = NodeCliqueMonitor(
+        settings.clique,
+        partial(thread.run, node_clique.read, settings.imex_dir),
+        annotation.write_node_clique,
+    )
+    await enter(background_tasks.running(node_clique=node_clique_monitor.run))
     document = StatusReport(settings, daemon, member_list, supervisor, links, clock).document
     return lambda: _describe_problem(daemon.problem_tracker.error), document
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from nvdra_api import names
-from nvdra_runtime.computedomain import imex_links
+from nvdra_api.ids import CliqueID
+from nvdra_runtime.computedomain import imex_links, node_clique
 from nvdra_testing.node.imex_daemons import DaemonPod, Rack
 
 TWO = ("node-a", "node-b")
@@ -79,6 +80,18 @@ def test_a_question_that_hangs_is_told_and_harms_nothing_else(rack: Rack) -> Non
         assert "gave no answer within" in annotation(rack, pod)["failure"]
     assert rack.are_ready(*TWO)
     assert all(pod.is_ready() for pod in pods)
+
+
+def test_gpus_that_have_left_the_daemons_clique_are_told(rack: Rack) -> None:
+    rack.install_driver("node-a")
+    pod = rack.start_pod("node-a")
+    rack.wait_until(lambda: rack.are_ready("node-a"), "it to be Ready")
+    file = pod.imexd / node_clique.FILE
+    file.write_bytes(node_clique.content(CliqueID("c.5")))
+    rack.wait_until(lambda: annotation(rack, pod) == {"nodeClique": "c.5"}, "the other clique")
+    assert rack.are_ready("node-a")
+    file.write_bytes(node_clique.content(CliqueID(rack.clique_id)))
+    rack.wait_until(lambda: annotation(rack, pod) == {}, "it to be in its clique again")
 
 
 def test_a_container_that_starts_again_says_nothing_of_its_predecessors_connections(

@@ -12,6 +12,8 @@ REASONS: Final[Mapping[str, dict[str, str]]] = {
     "compute-domain-daemon-service-account": {"patch events": _REPEATED},
     "nvdra-nvdra-cd-controller": {
         "patch events": _REPEATED,
+        "list events in nvdra-system": "the DaemonSet of a domain may not create its pods, as by a "
+        "quota of the namespace",
         "get resource.nvidia.com/computedomaincliques in nvdra-system": "a clique has lost the "
         "labels by which it is found, and no daemon puts them back before the controller does",
     },

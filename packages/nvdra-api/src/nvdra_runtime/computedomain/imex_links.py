@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nvdra_api import json_text, names
-from nvdra_api.ids import NodeName
+from nvdra_api.ids import CliqueID, NodeName
 
 NODES_TIMEOUT_S: Final = 20.0
 """For one answer, which needs an answer of every node of the domain and is known to hang."""
@@ -40,17 +40,21 @@ class ImexLinks:
         strangers: Places of the node list, by their names, at which there is a connection to a host
             that is no member of the domain, with what that host calls itself. The name is empty
             where the place has no member any more: then it may be one that has left.
+        node_clique: The clique that the GPUs of the node are in now, empty for none, if it is not
+            the daemon's; None if it is.
     """
 
     broken: Mapping[NodeName, str] = field(default_factory=dict, hash=False)
     others: int = 0
     failure: str = ""
     strangers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    node_clique: CliqueID | None = None
 
     @property
     def are_well(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.broken or self.others or self.failure or self.strangers)
+        is_here = self.node_clique is None
+        return is_here and not (self.broken or self.others or self.failure or self.strangers)
 
 
 WELL: Final = ImexLinks()
@@ -163,6 +167,7 @@ def encode(links: ImexLinks) -> str | None:
         **({"broken": {node: links.broken[node] for node in nodes[:_MAX_NODES]}} if nodes else {}),
         **({"others": others} if others else {}),
         **({"failure": links.failure} if links.failure else {}),
+        **({} if links.node_clique is None else {"nodeClique": links.node_clique}),
         **({"strangers": sorted(links.strangers)[:_MAX_NODES]} if links.strangers else {}),
     }
     return json.dumps(value, separators=(",", ":"))
@@ -180,7 +185,15 @@ def decode(value: str | None) -> ImexLinks:
         }
         strangers = {str(host)[:_MAX_WORD]: "" for host in list(read.get("strangers") or ())}
         return ImexLinks(
-            broken, int(read.get("others") or 0), str(read.get("failure") or ""), strangers
+            broken,
+            int(read.get("others") or 0),
+            str(read.get("failure") or ""),
+            strangers,
+            _node_clique(read.get("nodeClique")),
         )
     except (ValueError, TypeError, AttributeError, OverflowError):
         return WELL
+
+
+def _node_clique(value: object) -> CliqueID | None:
+    return CliqueID(value[:_MAX_WORD]) if isinstance(value, str) else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nvdra_api.ids import NodeName
+from nvdra_api.ids import CliqueID, NodeName
 from nvdra_runtime.computedomain import imex_links
 from nvdra_runtime.computedomain.imex_links import DomainHosts, ImexLinks, UnreadableAnswerError
 
@@ -142,6 +142,8 @@ links = st.builds(
     ),
     st.integers(0, 300),
     st.text(max_size=50),
+    st.dictionaries(st.text(max_size=20), st.just(""), max_size=8),
+    st.none() | st.text(max_size=50).map(CliqueID),
 )
 
 

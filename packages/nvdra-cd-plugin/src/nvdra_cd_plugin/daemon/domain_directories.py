@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from nvdra_api.errors import Reason, RetryableError
-from nvdra_api.ids import DomainUID, PodUID, is_uid
-from nvdra_runtime.computedomain import ready_lock
+from nvdra_api.ids import CliqueID, DomainUID, PodUID, is_uid
+from nvdra_runtime.computedomain import node_clique, ready_lock
 
 TEMPLATE_NAME: Final = "imexd.cfg.tmpl"
 """The file from which the daemon makes the configuration of its IMEX. It is a Go template, which
@@ -104,6 +104,20 @@ class DomainDirectories:
                 "check the disk of the plugin's directory",
                 domain=uid,
             ) from error
+
+    def write_node_clique(self, uid: DomainUID, clique: CliqueID) -> None:
+        """Tell the domain's daemon in which clique the GPUs of the node are now.
+
+        Raises:
+            OSError: The file system refused.
+        """
+        assert is_uid(uid), uid
+        with self._open_root() as root:
+            directory = os.open(uid, _DIRECTORY, dir_fd=root)
+            try:
+                _write(directory, node_clique.FILE, node_clique.content(clique))
+            finally:
+                os.close(directory)
 
     def is_ready_lock_held(self, uid: DomainUID, pods: Collection[PodUID]) -> bool | None:
         """Whether the domain's daemon lives and its IMEX is READY, by the lock that it holds.

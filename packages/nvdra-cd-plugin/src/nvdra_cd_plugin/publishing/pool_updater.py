@@ -14,12 +14,15 @@ from nvdra_runtime.resourceslices.publisher import Publisher
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
-from nvdra_cd_plugin.fabric.monitor import INTERVAL_S, FabricMonitor, FabricStatus
+from nvdra_cd_plugin.fabric.monitor import FabricMonitor, FabricStatus
 from nvdra_cd_plugin.membership.node_labels import NodeLabels
 from nvdra_cd_plugin.node.device_names import CHANNEL, DAEMON
 from nvdra_cd_plugin.publishing import layout
 
 LOG = logs.logger(__name__)
+
+_LABEL_INTERVAL_S = 600.0
+"""Somebody else may change the label, which nobody watches."""
 
 _WRITE_TIMEOUT_S: Final = 10.0
 
@@ -72,7 +75,7 @@ class PoolUpdater:
         seen_count = 0
         while self._labels is not None:
             try:
-                async with asyncio.timeout(INTERVAL_S if seen_count else None):
+                async with asyncio.timeout(_LABEL_INTERVAL_S if seen_count else None):
                     seen_count = await self._fabric.wait_for_change(seen_count)
             except TimeoutError:
                 LOG.v(4, "Checking the clique label")

@@ -5,9 +5,11 @@ Source: docs/reference/compute-domain.md, "Labels and finalizers".
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
 from nvdra_api import names
+from nvdra_api.ids import CliqueID
 from nvdra_runtime.computedomain import imex_links
 from nvdra_runtime.computedomain.imex_links import ImexLinks
 from nvdra_runtime.kube.client import Client
@@ -29,6 +31,9 @@ class LinksAnnotation:
     def __init__(self, api: Client, namespace: str, pod: str) -> None:
         self._api = api
         self._path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        self._links = imex_links.WELL
+        self._node_clique: CliqueID | None = None
+        self._lock = asyncio.Lock()
         self.value: str | None = None
 
     async def write(self, links: ImexLinks) -> None:
@@ -37,6 +42,23 @@ class LinksAnnotation:
         Raises:
             DriverError: The API server did not accept the write; the next call tries it again.
         """
+        self._links = links
+        await self._write()
+
+    async def write_node_clique(self, clique: CliqueID | None) -> None:
+        """Write in which clique the GPUs of the node are, if not in ours; None if they are.
+
+        Raises:
+            DriverError: The API server did not accept the write; the next call tries it again.
+        """
+        self._node_clique = clique
+        await self._write()
+
+    async def _write(self) -> None:
+        async with self._lock:
+            await self._write_changed(replace(self._links, node_clique=self._node_clique))
+
+    async def _write_changed(self, links: ImexLinks) -> None:
         value = imex_links.encode(links)
         if value == self.value:
             return
@@ -45,4 +67,8 @@ class LinksAnnotation:
             self._path, change, asyncio.get_running_loop().time() + _CALL_TIMEOUT_S
         )
         self.value = value
-        LOG.info("The connections of nvidia-imex have changed", broken=dict(links.broken))
+        LOG.info(
+            "What is wrong with the connections of nvidia-imex has changed",
+            broken=dict(links.broken),
+            node_clique=links.node_clique,
+        )
