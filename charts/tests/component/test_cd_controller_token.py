@@ -80,6 +80,20 @@ ATTACKS: Mapping[str, tuple[Change, str]] = {
         COMMAND,
     ),
     "a startup probe": (in_container(startupProbe=pod_changes.COMMAND), NO_PRIVILEGES),
+    "a readiness probe that runs a command": (
+        in_container(readinessProbe=pod_changes.COMMAND),
+        NO_PRIVILEGES,
+    ),
+    "a readiness probe of another host": (
+        in_container(
+            readinessProbe={"httpGet": {"path": "/readyz", "port": "http", "host": "192.0.2.1"}}
+        ),
+        NO_PRIVILEGES,
+    ),
+    "a readiness probe of another path": (
+        in_container(readinessProbe={"httpGet": {"path": "/debug", "port": "http"}}),
+        NO_PRIVILEGES,
+    ),
     "privileges": (in_container(securityContext={"privileged": True}), NO_PRIVILEGES),
     "capabilities": (
         in_container(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),

@@ -244,7 +244,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     "nvdra_imex_daemon.membership.clique_label:_set_until_done patch": [
         ("patch", "pods", (DAEMON_OWN_NAMESPACE,))
     ],
-    "nvdra_imex_daemon.membership.links_annotation:LinksAnnotation.write patch": [
+    "nvdra_imex_daemon.membership.links_annotation:LinksAnnotation._write_changed patch": [
         ("patch", "pods", (DAEMON_OWN_NAMESPACE,))
     ],
     "nvdra_imex_daemon.membership.member_list:MemberList.__init__ Informer": [
