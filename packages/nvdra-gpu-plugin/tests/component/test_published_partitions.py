@@ -242,7 +242,7 @@ async def test_a_gpu_without_mig_is_published_as_ever(rig: Rig) -> None:
 
 async def test_a_gpu_that_does_not_say_what_can_be_made_is_served_whole(rig: Rig) -> None:
     function = "nvmlDeviceGetGpuInstancePossiblePlacements_v2"
-    rig.node.simctl("fault", "add", function, "--result", "unknown", "--gpu", "2")
+    rig.node.simctl("fault", "add", function, "--result", "NO_PERMISSION", "--gpu", "2")
     await rig.start(GATE)
     names = {name for name in rig.devices() if re.match("gpu-2(-|$)", name)}
     assert names == {"gpu-2"}
