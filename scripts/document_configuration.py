@@ -83,7 +83,7 @@ _GPU = Gpu(
 _MIG = MigDevice(
     uuid=MigUUID("MIG-9b3ac1f4-b6bb-5518-a235-4b21857e6735"),
     parent_uuid=_GPU.uuid,
-    parent_minor=0,
+    parent_number=0,
     pci=_GPU.pci,
     profile=_PROFILE,
     placement=Placement(start=0, size=1),

@@ -49,6 +49,7 @@ from nvdra_gpu_plugin.device_plugin.allocation_file import AllocationFile
 from nvdra_gpu_plugin.device_plugin.detection import DevicePluginDetection
 from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
+from nvdra_gpu_plugin.devices.gpu_numbers import GpuNumbers
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
@@ -117,6 +118,8 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
         watcher = None
         if health is not None:
             watcher = EventWatcher(context.threads, health.report, health.report_unmonitored)
+        numbers = GpuNumbers(claim_index.held_numbers, settings.plugin_dir, prepared_claims.boot_id)
+        await context.files.run(numbers.read)
         monitor = await enter(
             device_monitor.running(
                 context.host,
@@ -130,6 +133,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 events=watcher,
                 made_for_claims=claim_index.made_on,
                 finds_partitions=makes_partitions,
+                numbers=numbers,
             )
         )
         gpus, verifier = NodeGpus(monitor), GpuVerifier(monitor)
@@ -157,7 +161,6 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             node,
             gates,
             gpus,
-            claim_index,
             publisher,
             context.events,
             context.metrics,

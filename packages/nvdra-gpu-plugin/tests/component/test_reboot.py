@@ -4,6 +4,7 @@ Kubelets before 1.37 do not prepare such a claim again. So names are looked up i
 before any call is made.
 """
 
+import re
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -17,14 +18,19 @@ from nvdra_testing.hardware import driver_installation
 from nvdra_testing.node.rig import Rig, cdi_names
 
 NEWER = "590.44.1"
+FREE_NAME = "gpu-32"
+"""Of the first GPU whose minor number is in the name that a claim holds another GPU by."""
+HEALTH = "--feature-gates=NVMLDeviceHealthCheck=true"
+DYNAMIC_MIG = "--feature-gates=DynamicMIG=true"
+XID = "gpu.nvidia.com/xid"
 
 
-async def rebooted(rig: Rig, **changes: Any) -> None:
+async def rebooted(rig: Rig, *flags: str, **changes: Any) -> None:
     """Cut the power, and wait until the plugin of the next boot has looked at the hardware."""
     rig.process.stop(signal.SIGKILL)
     driver_installation.reboot(rig.node, **changes)
     await rig.kubelet.restart()
-    await rig.start()
+    await rig.start(*flags)
 
 
 def edits_of(rig: Rig, names: Sequence[str]) -> ContainerEdits | None:
@@ -42,6 +48,16 @@ def nodes_of(rig: Rig, names: Sequence[str]) -> set[str]:
 
 def uuid_of(rig: Rig, device: str) -> str:
     return str(rig.devices()[device]["attributes"]["uuid"]["string"])
+
+
+def uuid_of_gpu(rig: Rig, device: str) -> str:
+    """Of the GPU that a device is, or is a part of."""
+    attributes = rig.devices()[device]["attributes"]
+    return str(attributes.get("parentUUID", attributes.get("uuid"))["string"])
+
+
+def taint_keys(rig: Rig, device: str) -> set[str]:
+    return {each["key"] for each in rig.devices()[device].get("taints") or ()}
 
 
 async def prepared(rig: Rig, *devices: str, **how: Any) -> tuple[ClaimRef, Any]:
@@ -106,74 +122,99 @@ async def test_a_held_claim_has_no_spec_without_nvidia_uvm_until_it_is_loaded(ri
 
 
 @pytest.mark.soak
-async def test_a_gpu_that_has_another_minor_number_is_followed_by_its_uuid(rig: Rig) -> None:
-    await rig.start()
+async def test_a_gpu_that_has_another_minor_number_keeps_the_name_that_a_claim_holds(
+    rig: Rig,
+) -> None:
+    await rig.start(HEALTH)
     claim, before = await prepared(rig, "gpu-0")
     ours, other = uuid_of(rig, "gpu-0"), uuid_of(rig, "gpu-1")
     swapped = {"gpus": [{"index": 0, "minor": 1}, {"index": 1, "minor": 0}]}
-    await rebooted(rig, overrides=swapped)
-    # The scheduler thinks that gpu-1 is free; it would be told DeviceInUse for as long as the pod
-    # runs.
-    await rig.wait_until(lambda: "gpu-1" not in rig.devices(), "gpu-1 not to be offered")
-    assert uuid_of(rig, "gpu-0") == other
-    said = f"gpu-1 ({ours}) is held by a claim that was given it as gpu-0"
-    await rig.wait_until(
-        lambda: any(said in each["message"] for each in rig.events("DeviceInUse")), "an Event"
-    )
+    await rebooted(rig, HEALTH, overrides=swapped)
+    assert uuid_of(rig, "gpu-0") == ours
+    assert uuid_of(rig, FREE_NAME) == other
+    assert "gpu-1" not in rig.devices()
     nodes = nodes_of(rig, cdi_names(before))
     assert "/dev/nvidia1" in nodes
     assert "/dev/nvidia0" not in nodes
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
-    # A claim may have been allocated before the reboot.
-    wanted = rig.create_claim("gpu-1")
-    text = await rig.dra.refusal(wanted)
-    assert text.startswith("DeviceInUse: gpu-1 is held by claim")
-    await prepared(rig, "gpu-0")
+    _, others = await prepared(rig, FREE_NAME)
+    assert "/dev/nvidia0" in nodes_of(rig, cdi_names(others))
+
+    # Health and taints reach the pod that has the GPU.
+    rig.node.simctl("xid", "0", "48")
+    await rig.wait_until(lambda: taint_keys(rig, "gpu-0") == {XID}, "the taint of the claim's GPU")
+    assert taint_keys(rig, FREE_NAME) == set()
+
+    # The names last for the boot, also those that no claim holds any more.
     assert not (await rig.dra.unprepare([claim]))[claim.uid].error
-    await rig.wait_until(lambda: "gpu-1" in rig.devices(), "gpu-1 to be offered again")
-    assert uuid_of(rig, "gpu-1") == ours
-    assert not (await rig.dra.prepare([wanted]))[wanted.uid].error
+    await rig.stop()
+    await rig.start(HEALTH)
+    assert uuid_of(rig, "gpu-0") == ours
+    assert uuid_of(rig, FREE_NAME) == other
 
 
-async def test_where_a_board_has_gone_and_the_minors_close_up_no_held_gpu_is_offered_anew(
+async def test_where_a_board_has_gone_and_the_minors_close_up_each_held_gpu_has_its_name(
     rig: Rig,
 ) -> None:
     await rig.start()
     claim, before = await prepared(rig, "gpu-4")
-    ours, gone = uuid_of(rig, "gpu-4"), uuid_of(rig, "gpu-0")
     uuids = [uuid_of(rig, f"gpu-{minor}") for minor in range(8)]
     closed_up = [{"index": index, "uuid": uuids[index + 1]} for index in range(7)]
     await rebooted(rig, overrides={"gpu_count": 7, "gpus": closed_up})
-    await rig.wait_until(lambda: "gpu-3" not in rig.devices(), "gpu-3 not to be offered")
-    offered = {uuid_of(rig, device) for device in rig.devices()}
-    assert offered == {*uuids} - {ours, gone}
+    assert {device: uuid_of(rig, device) for device in rig.devices()} == {
+        "gpu-0": uuids[1],
+        "gpu-1": uuids[2],
+        "gpu-2": uuids[3],
+        "gpu-4": uuids[4],  # held
+        FREE_NAME: uuids[5],  # its minor number is 4
+        "gpu-5": uuids[6],
+        "gpu-6": uuids[7],
+    }
+    assert "/dev/nvidia3" in nodes_of(rig, cdi_names(before))
     assert (await rig.dra.prepare([claim]))[claim.uid] == before
-    # Both are in the API at once: a claim that holds gpu-4, and another GPU that is called so.
-    assert uuid_of(rig, "gpu-4") == uuids[5]
-    assert not (await rig.dra.unprepare([claim]))[claim.uid].error
-    await rig.wait_until(lambda: "gpu-3" in rig.devices(), "gpu-3 to be offered again")
-    assert uuid_of(rig, "gpu-3") == ours
+
+
+async def test_a_gpu_with_mig_devices_of_a_claim_is_offered_under_no_other_name(rig: Rig) -> None:
+    await rig.start(DYNAMIC_MIG)
+    claim, before = await prepared(rig, "gpu-0-mig-3g40gb-9-4")
+    ours, other = uuid_of(rig, "gpu-0"), uuid_of(rig, "gpu-1")
+    swapped = {"gpus": [{"index": 0, "minor": 1}, {"index": 1, "minor": 0}]}
+    await rebooted(rig, DYNAMIC_MIG, overrides=swapped)
+    names = {name for name in rig.devices() if uuid_of_gpu(rig, name) == ours}
+    assert {name.partition("-mig-")[0] for name in names} == {"gpu-0"}
+    assert not [name for name in rig.devices() if re.match("gpu-1(-|$)", name)]
+    await rig.wait_until(lambda: edits_of(rig, cdi_names(before)) is not None, "its names")
+    assert (await rig.dra.prepare([claim]))[claim.uid] == before
+    beside, _ = await prepared(rig, "gpu-0-mig-3g40gb-9-0")
+    _, whole = await prepared(rig, FREE_NAME)
+    assert uuid_of(rig, FREE_NAME) == other
+    assert "/dev/nvidia0" in nodes_of(rig, cdi_names(whole))
+    for each in (claim, beside):
+        assert not (await rig.dra.unprepare([each]))[each.uid].error
+    await rig.wait_until(lambda: "gpu-0" in rig.devices(), "the whole GPU to be offered")
+    assert uuid_of(rig, "gpu-0") == ours
 
 
 @pytest.mark.soak
 async def test_a_gpu_that_is_not_there_after_the_reboot_is_unhealthy_until_it_is_back(
     rig: Rig,
 ) -> None:
-    """The next board has its address and its name; a CDI directory on a disk still has its spec."""
+    """The next board has its address and number; a CDI directory on a disk still has its spec."""
     await rig.start()
     claim, before = await prepared(rig, "gpu-6")
     other, others = await prepared(rig, "gpu-5")
     lost, heir = uuid_of(rig, "gpu-6"), uuid_of(rig, "gpu-7")
     shifted = {"gpu_count": 7, "gpus": [{"index": 6, "uuid": heir}]}
     await rebooted(rig, overrides=shifted, is_cdi_kept=True)
-    assert uuid_of(rig, "gpu-6") == heir
+    assert uuid_of(rig, FREE_NAME) == heir
+    assert "gpu-6" not in rig.devices()
     assert edits_of(rig, cdi_names(before)) is None, "it would be another claim's GPU"
     assert edits_of(rig, cdi_names(others)) is not None
     text = (await rig.dra.prepare([claim]))[claim.uid].error
     assert text.startswith("DeviceUnhealthy: gpu-6 was ")
     assert lost in text
     assert (await rig.dra.prepare([other]))[other.uid] == others
-    heirs, _ = await prepared(rig, "gpu-6")
+    heirs, _ = await prepared(rig, FREE_NAME)
     assert not (await rig.dra.unprepare([heirs]))[heirs.uid].error
     await rebooted(rig)
     assert (await rig.dra.prepare([claim]))[claim.uid] == before

@@ -52,7 +52,7 @@ def divisible(minor: int, *places: tuple[int, int], **overrides: Any) -> Gpu:
     made = (
         MigPartition(
             parent_uuid=gpu.uuid,
-            parent_minor=minor,
+            parent_number=minor,
             pci=gpu.pci,
             profile=PROFILES[profile_id],
             placement=Placement(start, _SIZES[profile_id]),
@@ -70,7 +70,7 @@ def mig_device(parent: Gpu, profile_id: int, start: int, **overrides: Any) -> Mi
     described: dict[str, Any] = {
         "uuid": MigUUID(f"MIG-{parent.minor}-{gpu_instance}-0"),
         "parent_uuid": parent.uuid,
-        "parent_minor": parent.minor,
+        "parent_number": parent.minor,
         "pci": parent.pci,
         "profile": profile,
         "placement": Placement(start, size),

@@ -3,34 +3,19 @@
 With it, a prepare takes the same time however many claims are prepared.
 """
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
-from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, PodUID
-from nvdra_api.resource.claims import ClaimRef
+from nvdra_api.ids import ClaimUID, GpuUUID, PodUID
 
-from nvdra_gpu_plugin.devices import device_identity, device_use
+from nvdra_gpu_plugin.devices import device_names, device_use
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
-from nvdra_gpu_plugin.devices.inventory import Device, Inventory, MadePlaces
+from nvdra_gpu_plugin.devices.inventory import MadePlaces
 from nvdra_gpu_plugin.devices.steps import ShareByTime
 
 K = TypeVar("K", bound=Hashable)
 
 _Index = dict[K, dict[ClaimUID, GpuClaimRecord]]
-
-
-class RenamedDevice(NamedTuple):
-    """A device that a claim holds under a name that is another one now.
-
-    Attributes:
-        device: The device as it is now.
-        claimed_as: The name in the claim's allocation.
-        holder: The claim.
-    """
-
-    device: Device
-    claimed_as: DeviceName
-    holder: ClaimRef
 
 
 class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
@@ -44,7 +29,6 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
         self._by_time: _Index[GpuUUID] = {}
         self._by_pod: _Index[PodUID] = {}
         self._made: dict[GpuUUID, MadePlaces] = {}
-        self._on_remove: list[Callable[[ClaimUID], None]] = []
         for record in records:
             self.put(record)
 
@@ -83,10 +67,6 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
                 if step.gpu == gpu
             )
 
-    def on_remove(self, notify: Callable[[ClaimUID], None]) -> None:
-        """Call `notify` when a record has gone, or is about to be replaced."""
-        self._on_remove.append(notify)
-
     def remove(self, uid: ClaimUID) -> GpuClaimRecord | None:
         """Remove the claim's record. Returns it, or None if there was none."""
         record = self._discard(uid)
@@ -102,8 +82,6 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
                 _drop(self._by_time, gpu, uid)
             for pod in set(record.pods):
                 _drop(self._by_pod, pod, uid)
-            for notify in self._on_remove:
-                notify(uid)
         return record
 
     def _entries(self, record: GpuClaimRecord) -> Iterator[tuple[_Index[str], str]]:
@@ -159,16 +137,19 @@ class GpuClaimIndex(Mapping[ClaimUID, GpuClaimRecord]):
             if found := [uuid for uuid in dict.fromkeys(had) if uuid in gpus]:
                 yield record, found
 
-    def renamed_devices(self, inventory: Inventory) -> list[RenamedDevice]:
-        """The node's devices that are held exclusively, under another name than they have now."""
-        return [
-            RenamedDevice(found, device.device, record.ref)
-            for record in self._records.values()
-            for device in record.devices
-            if not device.is_admin
-            and (found := device_identity.find(device, inventory)) is not None
-            and found.name != device.device
-        ]
+    def held_numbers(self) -> Mapping[GpuUUID, int]:
+        """The numbers in the names under which claims hold GPUs, or parts of them, each once.
+
+        A claim with admin access counts where no other has the GPU or the number. May be called on
+        any thread.
+        """
+        devices = [device for record in list(self._records.values()) for device in record.devices]
+        found: dict[GpuUUID, int] = {}
+        for device in sorted(devices, key=lambda device: device.is_admin):
+            number = device_names.gpu_number(device.device)
+            if device.gpu_uuid and number is not None and number not in found.values():
+                found.setdefault(device.gpu_uuid, number)
+        return found
 
     def claims_of_pods(self, pods: Iterable[PodUID]) -> Iterator[GpuClaimRecord]:
         """The claims that were reserved for one of these pods when they were prepared."""

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from nvdra_api.ids import DeviceName
 
+_GPU: Final = re.compile(r"gpu-(\d+)(-mig-.+)?$")
 _MIG: Final = re.compile(r"gpu-(\d+)-mig-(.+)-(\d+)-(\d+)")
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9-]")
 
@@ -13,30 +14,30 @@ class MigName(NamedTuple):
     """What the name of a MIG device says.
 
     Attributes:
-        minor: Of its GPU.
+        number: Of its GPU.
         profile: As it is written in names: `1g10gb-me`.
         profile_id: Of the GPU instance's profile.
         start: First memory slice of the GPU instance.
     """
 
-    minor: int
+    number: int
     profile: str
     profile_id: int
     start: int
 
 
-def gpu_name(minor: int) -> DeviceName:
+def gpu_name(number: int) -> DeviceName:
     """The device name of a whole GPU."""
-    return DeviceName(f"gpu-{minor}")
+    return DeviceName(f"gpu-{number}")
 
 
 def mig_name(
-    minor: int, profile: str, profile_id: int, start: int, compute_start: int | None = None
+    number: int, profile: str, profile_id: int, start: int, compute_start: int | None = None
 ) -> DeviceName:
     """The device name of a MIG device: `gpu-0-mig-1g5gb-19-4`.
 
     Args:
-        minor: Of its GPU.
+        number: Of its GPU.
         profile: Such as `1g.10gb+me`.
         profile_id: Of the GPU instance's profile.
         start: First memory slice of the GPU instance.
@@ -45,7 +46,7 @@ def mig_name(
     """
     text = _NOT_IN_NAMES.sub("-", profile.lower().replace(".", "")).strip("-")
     part = "" if compute_start is None else f"-c{compute_start}"
-    return DeviceName(f"{gpu_name(minor)}-mig-{text}{part}-{profile_id}-{start}")
+    return DeviceName(f"{gpu_name(number)}-mig-{text}{part}-{profile_id}-{start}")
 
 
 def parse_mig_name(name: str) -> MigName | None:
@@ -59,4 +60,10 @@ def parse_mig_name(name: str) -> MigName | None:
 def parent_name(name: DeviceName) -> DeviceName:
     """The device name of the GPU that a device is, or is a part of."""
     parsed = parse_mig_name(name)
-    return name if parsed is None else gpu_name(parsed.minor)
+    return name if parsed is None else gpu_name(parsed.number)
+
+
+def gpu_number(name: str) -> int | None:
+    """The number of the GPU that a device is, or is a part of; None for another name."""
+    match = _GPU.match(name)
+    return None if match is None else int(match[1])

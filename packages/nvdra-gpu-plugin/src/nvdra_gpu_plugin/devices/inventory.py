@@ -20,7 +20,7 @@ class MigDevice:
 
     Attributes:
         parent_uuid: The GPU.
-        parent_minor: Its minor number, which is part of the name.
+        parent_number: The number in its name.
         pci: Its PCI address.
         profile: What its GPU instance has.
         placement: Where its GPU instance is.
@@ -36,7 +36,7 @@ class MigDevice:
 
     uuid: MigUUID
     parent_uuid: GpuUUID
-    parent_minor: int
+    parent_number: int
     pci: PciAddress
     profile: MigProfile
     placement: Placement
@@ -75,9 +75,9 @@ class MigDevice:
 
     @property
     def name(self) -> DeviceName:
-        """The device name: `gpu-<minor>-mig-<profile>-<profile id>-<start>`."""
+        """The device name: `gpu-<number>-mig-<profile>-<profile id>-<start>`."""
         return device_names.mig_name(
-            self.parent_minor,
+            self.parent_number,
             self.profile_name,
             self.profile.id,
             self.placement.start,
@@ -108,7 +108,7 @@ class MigPartition:
 
     Attributes:
         parent_uuid: The GPU.
-        parent_minor: Its minor number, which is part of the name.
+        parent_number: The number in its name.
         pci: Its PCI address.
         profile: What its GPU instance will have.
         placement: Where its GPU instance will be.
@@ -117,7 +117,7 @@ class MigPartition:
     """
 
     parent_uuid: GpuUUID
-    parent_minor: int
+    parent_number: int
     pci: PciAddress
     profile: MigProfile
     placement: Placement
@@ -139,9 +139,9 @@ class MigPartition:
 
     @property
     def name(self) -> DeviceName:
-        """The device name: `gpu-<minor>-mig-<profile>-<profile id>-<start>`."""
+        """The device name: `gpu-<number>-mig-<profile>-<profile id>-<start>`."""
         return device_names.mig_name(
-            self.parent_minor, self.profile.name, self.profile.id, self.placement.start
+            self.parent_number, self.profile.name, self.profile.id, self.placement.start
         )
 
 
@@ -150,7 +150,7 @@ class Gpu:
     """A physical GPU, as NVML and sysfs describe it.
 
     Attributes:
-        minor: The N of `/dev/nvidiaN` and of the device name. It is not the NVML index.
+        minor: The N of `/dev/nvidiaN`. It is not the NVML index.
         memory_bytes: Total memory; None if the GPU reports none of its own.
         compute_capability: `major.minor`.
         cuda_driver_version: `major.minor`, the newest CUDA version that the driver supports.
@@ -164,6 +164,7 @@ class Gpu:
         withheld: MIG devices that exist and are not offered. They take room from partitions.
         bare_instances: GPU instances without a compute instance, which are no MIG devices. They
             take room all the same, unless a claim has had them made. None without partitions.
+        other_number: The number in its name, where that is not the minor number.
 
     Source: docs/reference/gpu-devices.md, "NVML calls for each GPU".
     """
@@ -186,6 +187,7 @@ class Gpu:
     partitions: tuple[MigPartition, ...] = ()
     withheld: tuple[MigDevice, ...] = ()
     bare_instances: tuple[GpuInstance, ...] = ()
+    other_number: int | None = None
 
     @property
     def kind(self) -> str:
@@ -215,8 +217,13 @@ class Gpu:
 
     @property
     def name(self) -> DeviceName:
-        """The device name of the whole GPU: `gpu-<minor>`."""
-        return device_names.gpu_name(self.minor)
+        """The device name of the whole GPU: `gpu-<number>`."""
+        return device_names.gpu_name(self.number)
+
+    @property
+    def number(self) -> int:
+        """The number in its name and in those of its MIG devices, see `gpu_numbers`."""
+        return self.minor if self.other_number is None else self.other_number
 
 
 MadePlaces = frozenset[tuple[int, int]]

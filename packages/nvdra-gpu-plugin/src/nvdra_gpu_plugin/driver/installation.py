@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from nvdra_api.ids import PciAddress
+from nvdra_api.ids import GpuUUID, PciAddress
 from nvdra_runtime.node.host import Host
 
 _LIBRARY = "libnvidia-ml.so.1"
@@ -29,6 +29,18 @@ DeviceNodes = Mapping[str, int]
 
 LibraryID = tuple[Path, FileID]
 """A library's path and file. A process loads a library once, until the file is replaced."""
+
+
+class GpuFacts(NamedTuple):
+    """What the kernel module says of a GPU.
+
+    Attributes:
+        minor: The N of its `/dev/nvidiaN`; None if it does not say.
+        uuid: None if it does not say, or not before the GPU is used for the first time.
+    """
+
+    minor: int | None = None
+    uuid: GpuUUID | None = None
 
 
 class DriverInstallation(NamedTuple):
@@ -75,20 +87,20 @@ def file_id(path: Path) -> FileID:
     return FileID(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def gpu_minor(host: Host, pci: PciAddress) -> int | None:
-    """The N of the GPU's `/dev/nvidiaN` according to the kernel module; None if it does not say.
+def gpu_facts(host: Host, pci: PciAddress) -> GpuFacts:
+    """What the kernel module says of a GPU.
 
     This may hang if the GPU hangs, so it is called on the GPU's thread.
     """
     try:
-        facts = (_gpus_dir(host) / pci / "information").read_text()
+        text = (_gpus_dir(host) / pci / "information").read_text()
     except OSError:
-        return None
-    for line in facts.splitlines():
-        name, _, value = line.partition(":")
-        if name == "Device Minor" and value.strip().isdecimal():
-            return int(value)
-    return None
+        return GpuFacts()
+    lines = (line.partition(":") for line in text.splitlines())
+    found = {name.strip(): value.strip() for name, _, value in lines}
+    minor, uuid = found.get("Device Minor", ""), found.get("GPU UUID", "")
+    is_known = uuid.startswith("GPU-") and "?" not in uuid
+    return GpuFacts(int(minor) if minor.isdecimal() else None, GpuUUID(uuid) if is_known else None)
 
 
 def mig_instances(host: Host) -> frozenset[str]:

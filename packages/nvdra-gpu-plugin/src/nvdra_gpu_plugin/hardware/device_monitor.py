@@ -24,6 +24,7 @@ from nvdra_runtime.process.worker import Worker, WorkerGroup
 
 from nvdra_gpu_plugin.cdi.spec_files import SpecFiles
 from nvdra_gpu_plugin.cdi.spec_updater import SpecState, SpecUpdater
+from nvdra_gpu_plugin.devices.gpu_numbers import MINORS_ONLY, GpuNumbers
 from nvdra_gpu_plugin.devices.inventory import Fault, Gpu
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.installation import DriverInstallation
@@ -86,6 +87,7 @@ class DeviceMonitor:
         events: EventWatcher | None = None,
         made_for_claims: MadeForClaims = gpu_probe.nothing_made,
         finds_partitions: bool = False,
+        numbers: GpuNumbers = MINORS_ONLY,
     ) -> None:
         self.state = DeviceState(node_fault=Fault("", "they have not been inspected yet"))
         self.serial = 0
@@ -101,6 +103,7 @@ class DeviceMonitor:
         self._events = events
         self._made_for_claims = made_for_claims
         self._finds_partitions = finds_partitions
+        self._numbers = numbers
         self._workers: dict[int, Worker] = {}
         self._tasks = BackgroundTasks()
         self._session_tasks: list[asyncio.Task[None]] = []
@@ -225,6 +228,7 @@ class DeviceMonitor:
             self._reopen_policy.begin()
             await self._reopen_nvml(found)
             await self._wait_first_answers()
+        await self._files.run(self._numbers.keep)
         self._spec_state, self._must_rebuild_spec = await self._update_spec(found), False
         return device_state.derive(self.probes, self._spec_state)
 
@@ -248,6 +252,7 @@ class DeviceMonitor:
             self._worker,
             self._made_for_claims,
             self._finds_partitions,
+            self._numbers,
         )
         self._reopen_policy.opened_at, self._must_rebuild_spec = self._clock.monotonic(), True
         self._session_tasks = [
@@ -389,13 +394,14 @@ async def running(
     events: EventWatcher | None = None,
     made_for_claims: MadeForClaims = gpu_probe.nothing_made,
     finds_partitions: bool = False,
+    numbers: GpuNumbers = MINORS_ONLY,
 ) -> AsyncIterator[DeviceMonitor]:
     """Monitor the node while the block runs. Leaving the block closes the NVML session.
 
     With `is_released`, NVML is not opened before `DeviceMonitor.resume` is called. With `events`,
     events of the GPUs are waited for in every session. MIG devices that are `made_for_claims` are
     no change of the node. With `finds_partitions`, MIG devices can be made for claims
-    (`DynamicMIG`).
+    (`DynamicMIG`). GPUs are named after their `numbers`.
     """
     sessions = NvmlSessions(threads.start_worker("nvml"), observe)
     spec_updater = SpecUpdater(host, options, spec_files, clock)
@@ -410,6 +416,7 @@ async def running(
         events,
         made_for_claims,
         finds_partitions,
+        numbers,
     )
     async with monitor.running():
         yield monitor

@@ -15,6 +15,7 @@ from nvdra_runtime.node import nvml_mig
 from nvdra_runtime.node.host import Host
 from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 
+from nvdra_gpu_plugin.devices.gpu_numbers import MINORS_ONLY, GpuNumbers
 from nvdra_gpu_plugin.devices.inventory import Gpu
 from nvdra_gpu_plugin.driver.nvml_sessions import DriverVersions
 from nvdra_gpu_plugin.hardware import mig_discovery
@@ -69,6 +70,7 @@ def discover_gpu(
     index: int,
     host: Host,
     versions: DriverVersions,
+    numbers: GpuNumbers = MINORS_ONLY,
     finds_partitions: bool = False,
     known: Gpu | None = None,
     handle: DeviceHandle | None = None,
@@ -80,6 +82,7 @@ def discover_gpu(
         index: NVML's index of the GPU: its position in the order of PCI addresses.
         host: Where sysfs is.
         versions: The driver's versions.
+        numbers: The numbers in the names of GPUs.
         finds_partitions: Whether MIG devices can be made for claims (`DynamicMIG`).
         known: What was at the index before, so that what cannot change is not asked again.
         handle: The GPU's handle in this session, if it is known: a GPU that leaves the bus may
@@ -94,6 +97,9 @@ def discover_gpu(
     if nvml.name(handle) in _DISPLAY_GPUS:
         return None
     gpu = _describe(nvml, handle, host, versions)
+    number = numbers.number(gpu.uuid, gpu.minor)
+    if number != gpu.minor:
+        gpu = replace(gpu, other_number=number)
     problem = ""
     if finds_partitions:
         partitions, problem = mig_discovery.describe_partitions(nvml, gpu, handle, known)

@@ -21,6 +21,7 @@ from nvdra_runtime.telemetry import logs
 
 from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.gpu_loss import GpuLoss
+from nvdra_gpu_plugin.devices.gpu_numbers import MINORS_ONLY, GpuNumbers
 from nvdra_gpu_plugin.devices.inventory import Device, Fault, Gpu, MadePlaces, MigDevice
 from nvdra_gpu_plugin.driver import installation
 from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSession
@@ -99,6 +100,7 @@ class GpuProbe:
         previous: Gpu | None,
         made_for_claims: MadeForClaims = nothing_made,
         finds_partitions: bool = False,
+        numbers: GpuNumbers = MINORS_ONLY,
     ) -> None:
         self.worker = worker
         self.gpu = previous
@@ -114,10 +116,11 @@ class GpuProbe:
         self._made: MadePlaces = frozenset()
         self._mode = False
         self._finds_partitions = finds_partitions
+        self._numbers = numbers
         self._mig_devices: Listing = {}
         self._instances: Instances = frozenset()
         self._present: frozenset[tuple[int, int, MigUUID]] = frozenset()
-        self._minor: int | None = None
+        self._number: int | None = None
         self._errors = GpuErrors(clock.now())
         self._query_started: _Moment | None = None
         self._claim_unanswered_since: _Moment | None = None
@@ -128,7 +131,7 @@ class GpuProbe:
         """The device name; None until it is known."""
         if self.gpu is not None:
             return self.gpu.name
-        return None if self._minor is None else device_names.gpu_name(self._minor)
+        return None if self._number is None else device_names.gpu_name(self._number)
 
     @property
     def has_answered(self) -> bool:
@@ -309,7 +312,7 @@ class GpuProbe:
         self._query_started = self._now()
         pci = _pci_address(self._session, self._index)
         if pci is not None and self.gpu is None:
-            self._minor = await self.worker.run(installation.gpu_minor, self._host, pci)
+            self._number = await self.worker.run(self._expected_number, pci)
         while self.is_compute:
             before = self._findings
             self._query_started = self._now()
@@ -362,6 +365,13 @@ class GpuProbe:
         made = frozenset() if found is None else self._made_for_claims(found.gpu.uuid)
         return _QueryResult(found, made=made)
 
+    def _expected_number(self, pci: PciAddress) -> int | None:
+        """The number in the GPU's name before it is described; None if it is not known."""
+        facts = installation.gpu_facts(self._host, pci)
+        if facts.minor is None or facts.uuid is None:
+            return facts.minor
+        return self._numbers.number(facts.uuid, facts.minor)
+
     def _discover(self) -> DiscoveredGpu | None:
         """Describe the GPU, on its thread."""
         session = self._session
@@ -370,6 +380,7 @@ class GpuProbe:
             self._index,
             self._host,
             session.versions,
+            self._numbers,
             self._finds_partitions,
             self.gpu,
             self.handle,
@@ -432,6 +443,7 @@ def create_probes(
     worker: Callable[[int], Worker],
     made_for_claims: MadeForClaims = nothing_made,
     finds_partitions: bool = False,
+    numbers: GpuNumbers = MINORS_ONLY,
 ) -> tuple[GpuProbe, ...]:
     """Create the probes of a session's GPUs. None of them has been queried yet.
 
@@ -443,6 +455,7 @@ def create_probes(
         worker: Returns an idle thread for the GPU at an index.
         made_for_claims: Says which MIG devices are not the administrator's.
         finds_partitions: Whether MIG devices can be made for claims (`DynamicMIG`).
+        numbers: The numbers in the names of GPUs.
     """
     return tuple(
         GpuProbe(
@@ -454,6 +467,7 @@ def create_probes(
             previous.get(pci) if pci else None,
             made_for_claims,
             finds_partitions,
+            numbers,
         )
         for index in range(session.count)
         for pci in (_pci_address(session, index),)

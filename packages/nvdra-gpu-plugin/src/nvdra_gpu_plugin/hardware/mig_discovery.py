@@ -134,7 +134,7 @@ def describe_partitions(
         return Partitions()  # it needs a reset for that
     if known is not None and known.uuid == gpu.uuid and known.partitions:
         return Partitions(
-            tuple(replace(each, parent_minor=gpu.minor, pci=gpu.pci) for each in known.partitions)
+            tuple(replace(each, parent_number=gpu.number, pci=gpu.pci) for each in known.partitions)
         )
     try:
         if not nvml_mig.has_mig(nvml, handle):
@@ -188,7 +188,7 @@ def _ask_partitions(nvml: Nvml, gpu: Gpu, handle: DeviceHandle) -> tuple[MigPart
     found = [
         MigPartition(
             parent_uuid=gpu.uuid,
-            parent_minor=gpu.minor,
+            parent_number=gpu.number,
             pci=gpu.pci,
             profile=_profile(info, gpu.memory_bytes),
             placement=Placement(*place),
@@ -220,7 +220,7 @@ def _describe(
     return MigDevice(
         uuid=mig.uuid,
         parent_uuid=gpu.uuid,
-        parent_minor=gpu.minor,
+        parent_number=gpu.number,
         pci=gpu.pci,
         profile=_profile(info, gpu.memory_bytes),
         placement=Placement(where.start, where.size),

@@ -21,7 +21,6 @@ from nvdra_api.resource.slices import (
     DeviceCounterConsumption,
 )
 
-from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.inventory import Gpu, MigPartition
 from nvdra_gpu_plugin.devices.mig_profiles import MigProfile, Placement
 from nvdra_gpu_plugin.publishing import attributes
@@ -174,4 +173,4 @@ def _counters(amounts: Amounts) -> Mapping[str, Counter]:
 
 
 def _set_name(gpu: Gpu) -> str:
-    return f"{device_names.gpu_name(gpu.minor)}-counter-set"
+    return f"{gpu.name}-counter-set"

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from nvdra_api.errors import Reason
 from nvdra_api.gates import FeatureGates
-from nvdra_api.ids import ClaimUID, DeviceName, GpuUUID, NodeName
+from nvdra_api.ids import DeviceName, GpuUUID, NodeName
 from nvdra_runtime.kube.event_recorder import EventRecorder, node_reference
 from nvdra_runtime.process import background_tasks
 from nvdra_runtime.resourceslices.pool import Pool, Slice
@@ -22,7 +22,6 @@ from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 
 from nvdra_gpu_plugin.devices import device_names
-from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex, RenamedDevice
 from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.device_state import DeviceState
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
@@ -47,7 +46,6 @@ class PoolUpdater:
         node: NodeName,
         gates: FeatureGates,
         gpus: NodeGpus,
-        claims: GpuClaimIndex,
         publisher: Publisher,
         events: EventRecorder,
         metrics: PluginMetrics,
@@ -61,7 +59,6 @@ class PoolUpdater:
             node: This node, and its pool.
             gates: Which forms of attributes are published.
             gpus: The node's GPUs.
-            claims: The prepared claims.
             publisher: Publishes the pool.
             events: Records Events of the Node.
             metrics: Counts devices.
@@ -73,7 +70,6 @@ class PoolUpdater:
         self._node = node
         self._gates = gates
         self._gpus = gpus
-        self._claims = claims
         self._publisher = publisher
         self._events = events
         self._metrics = metrics
@@ -83,9 +79,7 @@ class PoolUpdater:
         self._published: Slice | None = None
         self._reported = DeviceState()
         self._reported_withdrawn: Sequence[Fault] = ()
-        self._renamed: Sequence[RenamedDevice] = ()
         self._changed = asyncio.Event()
-        claims.on_remove(self._note_removed)
         if taints is not None:
             taints.on_change(self._changed.set)
             taints.on_change(self._count)
@@ -131,10 +125,6 @@ class PoolUpdater:
             serial = await self._gpus.changed_since(serial)
             self._changed.set()
 
-    def _note_removed(self, uid: ClaimUID) -> None:
-        if any(each.holder.uid == uid for each in self._renamed):
-            self._changed.set()
-
     def _pool(self, state: DeviceState, published: Slice) -> Pool:
         taints = {} if self._taints is None else self._taints.by_uuid
         limits = None if self._counters is None else self._counters.limits
@@ -151,9 +141,7 @@ class PoolUpdater:
         faulty = {fault.device for fault in withdrawn}
         lost = [DeviceName(each.device) for each in state.faults if each not in withdrawn]
         awaited = layout.still_awaited(published, inventory, (*state.awaited, *lost), faulty)
-        self._report_renamed(self._claims.renamed_devices(inventory))
-        renamed = [_renamed_fault(each) for each in self._renamed]
-        offered = inventory.without([*withdrawn, *renamed])
+        offered = inventory.without(withdrawn)
         return layout.pool(offered, self._gates, self._node, awaited, taints, limits, policy)
 
     def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:
@@ -226,36 +214,8 @@ class PoolUpdater:
                 reason, "these GPUs are not offered: " + " / ".join(fault.text for fault in faults)
             )
 
-    def _report_renamed(self, renamed: Sequence[RenamedDevice]) -> None:
-        """Report devices that are withheld until the claims that hold them end."""
-        new = [each for each in renamed if each not in self._renamed]
-        self._renamed = renamed
-        for each in new:
-            LOG.warning(
-                "A device is not offered, because a claim holds it under another name",
-                device=each.device.name,
-                uuid=each.device.uuid,
-                claimed_as=each.claimed_as,
-                claim=str(each.holder),
-            )
-        if new:
-            # A device that several claims share is named once.
-            texts = " / ".join(dict.fromkeys(_renamed_fault(each).text for each in new))
-            self._warn(Reason.DEVICE_IN_USE, f"these GPUs are not offered: {texts}")
-
     def _warn(self, reason: Reason, text: str) -> None:
         self._events.emit((node_reference(self._node),), "Warning", reason, text)
-
-
-def _renamed_fault(renamed: RenamedDevice) -> Fault:
-    device = renamed.device
-    return Fault(
-        device.name,
-        f"{device.name} ({device.uuid}) is held by a claim that was given it as "
-        f"{renamed.claimed_as}, before the GPUs were numbered anew; it is offered when that "
-        "claim's last pod has ended, and the plugin's log names the claim",
-        Reason.DEVICE_IN_USE,
-    )
 
 
 def _device_counts(

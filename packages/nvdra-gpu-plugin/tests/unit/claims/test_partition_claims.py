@@ -144,7 +144,7 @@ def test_the_index_knows_where_devices_are_made() -> None:
     index.remove(ClaimUID("uid"))
     assert index.made_on(GPU.uuid) == {(19, 0)}
     assert index.made_on(GpuUUID("GPU-1")) == frozenset()
-    assert index.renamed_devices(INVENTORY) == []
+    assert index.held_numbers() == {GPU.uuid: 0}
 
 
 def seen(gpu: Gpu, *made: tuple[int, int]) -> Gpu:

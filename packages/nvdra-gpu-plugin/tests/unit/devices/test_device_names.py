@@ -23,7 +23,7 @@ def test_a_mig_device_is_named_by_its_gpu_profile_and_first_memory_slice(
     assert found == name
     parsed = device_names.parse_mig_name(found)
     assert parsed is not None
-    assert (parsed.minor, parsed.profile_id, parsed.start) == (minor, profile_id, start)
+    assert (parsed.number, parsed.profile_id, parsed.start) == (minor, profile_id, start)
 
 
 def test_parts_of_one_gpu_instance_have_names_of_their_own() -> None:

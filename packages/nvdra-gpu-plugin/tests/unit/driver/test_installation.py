@@ -74,19 +74,25 @@ def test_a_node_whose_module_is_not_loaded_has_no_version_and_no_boards(host: Ho
     assert (found.kernel_module, found.gpus) == ("", ())
 
 
+UUID = "GPU-5f5c0f1e-7d67-4b1e-9b0b-0a1d2f3a4b5c"
+
+
 @pytest.mark.parametrize(
-    ("text", "minor"),
+    ("text", "minor", "uuid"),
     [
-        ("Model: \t\t H100\nDevice Minor: \t 3\n", 3),
-        ("Device Minor: \t unknown\n", None),
-        ("", None),
+        (f"Model: \t\t H100\nGPU UUID: \t {UUID}\nDevice Minor: \t 3\n", 3, UUID),
+        ("GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 0\n", 0, None),
+        ("Device Minor: \t unknown\nGPU UUID:\n", None, None),
+        ("", None, None),
     ],
 )
-def test_a_board_is_named_by_what_the_module_says(host: Host, text: str, minor: int | None) -> None:
+def test_a_board_is_named_by_what_the_module_says(
+    host: Host, text: str, minor: int | None, uuid: str | None
+) -> None:
     board = PciAddress("0000:ca:00.0")
     (host.proc / "driver/nvidia/gpus" / board / "information").write_text(text)
-    assert installation.gpu_minor(host, board) == minor
-    assert installation.gpu_minor(host, PciAddress("0000:ff:00.0")) is None
+    assert installation.gpu_facts(host, board) == (minor, uuid)
+    assert installation.gpu_facts(host, PciAddress("0000:ff:00.0")) == (None, None)
 
 
 def test_majors_are_those_of_character_devices(host: Host) -> None:

@@ -123,7 +123,7 @@ def test_what_cannot_change_is_not_asked_again(describe: Callable[..., Gpu]) -> 
     gpu = describe("h100")
     again = describe("h100", known=gpu, faults=[REFUSED], minor=3)
     assert places(again) == places(gpu)
-    assert {each.parent_minor for each in again.partitions} == {3}
+    assert {each.parent_number for each in again.partitions} == {3}
     assert again.partitions[0].name.startswith("gpu-3-mig-")
 
 

@@ -62,7 +62,7 @@ def with_device(gpu: Gpu, made: MigPartition) -> Gpu:
     device = MigDevice(
         uuid=MigUUID("MIG-theirs"),
         parent_uuid=gpu.uuid,
-        parent_minor=gpu.minor,
+        parent_number=gpu.minor,
         pci=gpu.pci,
         profile=made.profile,
         placement=made.placement,

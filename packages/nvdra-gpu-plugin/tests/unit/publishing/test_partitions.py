@@ -230,7 +230,7 @@ def many(describe: Callable[..., Gpu], model: str) -> list[Gpu]:
             minor=minor,
             pci=PciAddress(f"0000:{minor:02x}:00.0"),
             partitions=tuple(
-                replace(each, parent_minor=minor, parent_uuid=GpuUUID(f"GPU-{minor}"))
+                replace(each, parent_number=minor, parent_uuid=GpuUUID(f"GPU-{minor}"))
                 for each in one.partitions
             ),
         )
