@@ -111,14 +111,6 @@ MUTANTS: Final = (
         (f"{_UNIT}/claims/test_mig_claims.py",),
     ),
     Mutant(
-        "index: a GPU that is held under another name is offered",
-        f"{_PLUGIN}/devices/claim_index.py",
-        "            and found.name != device.device",
-        "            and False",
-        "A pod is scheduled to a GPU that another one has, and waits for as long as that one runs.",
-        (f"{_UNIT}/devices/test_claim_index.py",),
-    ),
-    Mutant(
         "index: a claim that is prepared anew keeps what it had",
         f"{_PLUGIN}/devices/claim_index.py",
         "        former = self._discard(record.uid)\n",

@@ -22,6 +22,9 @@ DOMAINS = {
     "The domain's DaemonSet may not": (
         "test_what_the_nodes_daemon_lacks_is_reported_in_all_five_places"
     ),
+    "The daemon runs and cannot reach": (
+        "test_a_daemon_that_does_not_reach_the_api_server_degrades_its_domain_after_a_minute"
+    ),
     "The daemon's own claim": (
         "test_a_failure_of_the_daemons_own_claim_reaches_the_workload_at_once"
     ),
@@ -35,6 +38,9 @@ DOMAINS = {
         "test_a_held_channel_waits_after_a_reboot_until_the_daemon_is_ready_again"
     ),
     "GPUs have not joined": "test_a_late_fabric_is_reported_and_then_used",
+    "The GPUs of a node are put into another": (
+        "test_gpus_that_have_left_the_daemons_clique_are_told"
+    ),
     "A GPU is lost": "test_a_gpu_that_fails_leaves_the_node_in_its_clique",
     "No GPU of the node answers": "test_a_reason_is_the_same_in_all_five_places",
     "NVML is [released]": "test_a_known_clique_is_kept_while_nvml_is_released_and_over_a_restart",
@@ -51,6 +57,9 @@ DOMAINS = {
         "test_a_label_that_is_removed_while_it_is_needed_is_restored_at_once"
     ),
     "A channel or a daemon's place": "test_a_channel_in_use_is_waited_for",
+    "A claim of the channel class names no": (
+        "test_claims_of_channels_beyond_the_quota_are_refused"
+    ),
     "A claim names a domain of another": "test_a_claim_of_another_namespace_than_its_domain",
     "A pod that is not the domain's": "test_a_daemons_claim_of_another_pod_than_the_daemon",
     "A config has an unknown field": "test_an_unknown_field_is_named",
@@ -87,12 +96,16 @@ DAEMONS = {
     ),
     "`nvidia-imex` dies": ("test_a_killed_imex_is_restarted_and_not_ready_meanwhile"),
     "It answers anything but READY": "test_an_imex_that_is_not_ready_is_reported",
+    "`nvidia-imex` hangs": ("test_an_imex_that_gives_no_answer_is_started_again_with_an_event"),
     "The cluster's name service": "test_a_formed_domain_asks_no_name_server",
     "A member joins, or comes back": (
         "test_only_a_peer_with_a_new_address_costs_the_others_their_connections"
     ),
     "Two nodes have different": (
         "test_nodes_of_two_versions_are_ready_and_say_that_they_are_not_connected"
+    ),
+    "The address of a daemon that has gone": (
+        "test_a_daemon_of_another_domain_with_a_peers_address_is_refused"
     ),
     "Only port 50005": "test_a_member_whose_command_port_is_closed_is_unavailable",
     "`nvidia-imex-ctl -N` hangs": "test_a_question_that_hangs_is_told_and_harms_nothing_else",

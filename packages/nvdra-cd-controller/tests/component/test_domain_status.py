@@ -1,6 +1,7 @@
 """The status follows the daemons, which the test simulates: they join, fail, return and leave."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -324,3 +325,27 @@ async def test_debug_status_and_metrics_show_the_domains(
     gone = 'nvdra_compute_domain_phase_seconds_count{phase="teardown"}'
     await wait_until(lambda: controlled.metric(gone) == 1)
     await wait_until(lambda: controlled.metric(not_ready) == others)
+
+
+@pytest.mark.parametrize("age_s", [0, 3600])
+async def test_a_daemon_that_does_not_reach_the_api_server_degrades_its_domain_after_a_minute(
+    world: DriverInstallation, age_s: int
+) -> None:
+    world.create_domain()
+    uid = await world.wait_children_ready()
+    a = world.create_labelled_node("a", uid)
+    pod = world.create_running_daemon_pod(a, uid)
+    since = (datetime.now(UTC) - timedelta(seconds=age_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    running = {"ready": True, "restartCount": 0, "state": {"running": {"startedAt": since}}}
+    path = f"/api/v1/namespaces/{world.driver_namespace}/pods/{pod['metadata']['name']}/status"
+    status = {**stopped(pod, running), "conditions": pod["status"]["conditions"]}
+    world.server.request("PUT", path, {**pod, "status": status})
+    words = (
+        f"{a}: its daemon runs since {since} and has not joined yet; if this stays, it does not "
+    )
+    await wait_until(lambda: words in world.condition("Ready")[2])
+    is_degraded, reason, text = world.condition("Degraded")
+    assert (is_degraded, reason) == (
+        ("True", "DaemonPodsFailing") if age_s else ("False", "AsExpected")
+    )
+    assert ("check the network policies" in text) == bool(age_s)
