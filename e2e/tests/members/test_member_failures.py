@@ -234,7 +234,7 @@ def test_a_job_is_seen_through_although(formed: Ring, fault: Fault) -> None:
     assert killed_on <= gone <= others | killed_on
     if gone:
         for node, answers in watch.imex.items():
-            name = dns_names.of_domain(DomainUID(watch.domain.uid), "domain").name(
+            name = dns_names.of_domain(DomainUID(formed.domain.uid), "domain").name(
                 before.indexes[node]
             )
             check_imex(answers, up, began, name, is_survivor=node not in gone)

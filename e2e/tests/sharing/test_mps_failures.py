@@ -69,11 +69,39 @@ def test_a_deployment_that_somebody_deletes_is_created_again_while_its_pod_runs(
     pods.wait_running("p")
     (old,) = mps_daemons.daemon_pods(with_all_gates)
     (name,) = mps_daemons.deployments(with_all_gates)
-    with_all_gates.driver_namespace.delete("deployment", name)
+    label = f"app={name}"
+    for kind in ("deployment", "replicaset"):
+        with_all_gates.driver_namespace.run("delete", kind, "-l", label, "--cascade=orphan")
     assert mps_daemons.cuda_view(pods, "p") == mps_daemons.HALF_OF_AN_H100
     delete_now(with_all_gates, old["metadata"]["name"])
     wait_ready_daemon(with_all_gates, old["metadata"]["uid"])
     assert mps_daemons.deployments(with_all_gates) == [name]
+    assert mps_daemons.cuda_view(pods, "p") == mps_daemons.HALF_OF_AN_H100
+    pods.delete("pod", "p")
+    mps_daemons.wait_gone(with_all_gates, NODE)
+
+
+@pytest.mark.timeout(240, func_only=True)
+def test_a_daemon_whose_deployment_is_deleted_goes_on_until_its_claim_ends(
+    with_all_gates: Cluster, idle: Cluster, pods: Kubectl
+) -> None:
+    device = with_all_gates.device(NODE, "gpu-6")
+    mps_daemons.apply_claim(pods, "shared", device.uuid)
+    pods.apply(mps_daemons.python_pod(workloads.pod("p", claims=["shared"])))
+    pods.wait_running("p")
+    (name,) = mps_daemons.deployments(with_all_gates)
+    with_all_gates.driver_namespace.delete("deployment", name)
+    with_all_gates.kubectl.wait(
+        lambda: (
+            None
+            if all(
+                "deletionTimestamp" in pod["metadata"]
+                for pod in mps_daemons.daemon_pods(with_all_gates)
+            )
+            else "it is not"
+        ),
+        "the daemon's pod to be deleted",
+    )
     assert mps_daemons.cuda_view(pods, "p") == mps_daemons.HALF_OF_AN_H100
     pods.delete("pod", "p")
     mps_daemons.wait_gone(with_all_gates, NODE)
@@ -168,6 +196,7 @@ def test_a_process_writes_its_checkpoint_while_its_node_is_drained(
     spec = manifest["spec"]
     spec["containers"][0]["command"] = ["python3", "-u", "-c", TRAINING]
     pods.apply({**manifest, "spec": {**spec, "terminationGracePeriodSeconds": 60}})
+    pods.wait_running("p")
     mps_daemons.wait_log(pods, "p", "computing")
     log = subprocess.Popen(
         [*pods.argv(), "logs", "--follow", "p"], stdout=subprocess.PIPE, text=True
@@ -185,7 +214,11 @@ def test_a_process_writes_its_checkpoint_while_its_node_is_drained(
 
 
 def delete_now(cluster: Cluster, pod: str, *flags: str) -> None:
-    """Delete a daemon's pod as an administrator does who does not wait for its clients."""
+    """Delete a daemon's pod as an administrator does who does not wait for its clients.
+
+    That is for a pod that has not been deleted yet: a kubelet does not shorten the wait of a stop
+    that has begun.
+    """
     cluster.driver_namespace.run("delete", "pod", pod, "--now", *flags, timeout_s=120)
 
 
