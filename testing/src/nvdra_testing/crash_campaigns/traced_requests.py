@@ -73,6 +73,7 @@ class TracedRequest:
         """The request without parts that differ from run to run."""
         path = re.sub(r"^/apis?/(?:[\w.]+/)?v\w+/", "", self.path)
         path = re.sub(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uid>", path)
+        path = re.sub(r"(?<=computedomain-daemon-<uid>-)[0-9a-f]{5}$", "<random>", path)
         path = re.sub(r"namespaces/(\w+)-[0-9a-f]{8}/", r"\1/", path)
         return f"{self.verb} {re.sub(r'-nvdra-[0-9a-f]{8}$', '', path)}"
 
