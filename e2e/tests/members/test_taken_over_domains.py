@@ -63,4 +63,6 @@ def test_a_running_domain_of_the_reference_driver_is_taken_over(
 def has_probes(domain: Domain) -> str | None:
     (daemonset,) = domain.objects("daemonsets")
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
-    return "it has their probes" if "readinessProbe" in container else None
+    probes = [each for each in container if each.endswith("Probe")]
+    path = container.get("readinessProbe", {}).get("httpGet", {}).get("path")
+    return None if probes == ["readinessProbe"] and path == "/readyz" else f"it has {probes}"

@@ -38,14 +38,16 @@ class Recording:
 
     Attributes:
         up: Whether the pod of a node's daemon was Ready, as Kubernetes says.
-        true: Whether the daemon said that it is Ready as well.
+        true: Whether the daemon said that it is Ready, and its pod works: it is Ready, or only its
+            readiness probe does not say so yet, which asks the daemon some seconds later.
         told: Whether the status called the node Ready.
         counted: Whether the status of the DaemonSet counted so many Ready daemons; a number is in
             place of the node's name.
         names: The name of each domain, by UID.
         deleted: When each domain was first seen to be deleted, by UID.
         contradictions: Statuses that contradict themselves.
-        starts_s: How long each daemon took from its pod's Ready until it said that it is.
+        starts_s: How long each daemon took from the start of its container until it said that it
+            is Ready.
     """
 
     up: Timelines = field(default_factory=_timelines)
@@ -82,16 +84,17 @@ class Recording:
         conditions = {each["type"]: each for each in pod["status"].get("conditions", [])}
         is_gone = event == "DELETED" or "deletionTimestamp" in meta
         is_up = conditions.get(READY, {}).get("status") == "True" and not is_gone
-        if not is_up and self._pods.get((uid, node), meta["uid"]) != meta["uid"]:
+        works = is_up or (not is_gone and _is_awaiting_probe(pod))
+        if not works and self._pods.get((uid, node), meta["uid"]) != meta["uid"]:
             return  # of a pod that is not the node's current one
         self._pods[uid, node] = meta["uid"]
         said = announcements.from_annotations(meta.get("annotations") or {})
-        is_true = is_up and said is not None and said.is_ready and not said.has_left
+        is_true = works and said is not None and said.is_ready and not said.has_left
         started = _started(pod, now)
         _note(self.up[uid][node], Change(now, is_up, started if is_up else None))
         change = Change(now, is_true, started if is_true else None)
-        if _note(self.true[uid][node], change) and is_true:
-            self.starts_s.append(now - self.up[uid][node][-1].at)
+        if _note(self.true[uid][node], change) and is_true and started is not None:
+            self.starts_s.append(now - started)
 
     def take_daemon_set(self, _event: str, daemon_set: Json) -> None:
         """Note a version of a DaemonSet in the driver's namespace."""
@@ -180,6 +183,16 @@ def _started(pod: Json, now: float) -> float | None:
         if "running" in state
     ]
     return min(now, now - (time.time() - max(starts))) if starts else None
+
+
+def _is_awaiting_probe(pod: Json) -> bool:
+    """Whether all containers run, and one is not ready: then its probe has not succeeded yet.
+
+    Where the node is lost, containers stay ready in the status of a pod that is not.
+    """
+    states = pod["status"].get("containerStatuses", [])
+    is_running = all("running" in each.get("state", {}) for each in states)
+    return is_running and any(each.get("ready") is False for each in states)
 
 
 def _agrees(status: Json, wanted: int) -> bool:
