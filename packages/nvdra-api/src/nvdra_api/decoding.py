@@ -12,6 +12,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args
 
@@ -213,7 +214,8 @@ def decode_config(driver: str, parameters: str | bytes) -> DeviceConfig:
         raise DecodeError(
             f"the parameters have {len(parameters)} bytes, more than {json_text.MAX_CONFIG_BYTES}"
         )
-    return _accepted(driver, CONFIGS.decode(parameters, strict=True))
+    with _naming_kinds(driver):
+        return _accepted(driver, CONFIGS.decode(parameters, strict=True))
 
 
 def decode_config_value(driver: str, parameters: Any) -> DeviceConfig:
@@ -222,7 +224,27 @@ def decode_config_value(driver: str, parameters: Any) -> DeviceConfig:
     Raises:
         DecodeError: The parameters are no config of this driver.
     """
-    return _accepted(driver, CONFIGS.decode_value(parameters, strict=True))
+    with _naming_kinds(driver):
+        return _accepted(driver, CONFIGS.decode_value(parameters, strict=True))
+
+
+def kinds_remedy(driver: str) -> str:
+    """Which kinds of config a driver has: what to write instead of something that is none."""
+    kinds = ", ".join(kind.kind for kind in CONFIGS_BY_DRIVER[driver])
+    return f"kinds of {driver} are {kinds}, of {NVIDIA_API_VERSION}"
+
+
+@contextmanager
+def _naming_kinds(driver: str) -> Iterator[None]:
+    """Add that remedy to an error about the whole document that has none."""
+    try:
+        yield
+    except DecodeError as error:
+        first = error.problems[0]
+        if first.field or first.remedy:
+            raise
+        problem = Problem("", first.text, remedy=kinds_remedy(driver))
+        raise DecodeError(str(error), [problem]) from error
 
 
 def _accepted(driver: str, config: DeviceConfig) -> DeviceConfig:

@@ -6,7 +6,7 @@ import time
 import pytest
 from nvdra_api import decoding
 from nvdra_api.decoding import DecodeError
-from nvdra_api.names import GPU_DRIVER
+from nvdra_api.names import GPU_DRIVER, NVIDIA_API_VERSION
 from nvdra_api.quantity import Quantity
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique, GpuConfig
 from nvdra_api.v1beta1.gpu_config import GpuSharing
@@ -385,3 +385,33 @@ def test_many_wrong_fields_are_refused_in_time_that_grows_with_their_number() ->
 def test_parameters_that_are_too_long_are_refused_unread() -> None:
     with pytest.raises(DecodeError, match="bytes, more than 16384"):
         decoding.decode_config(GPU_DRIVER, gpu("," + " " * 20_000))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"apiVersion": "gpu.nvidia.com/v1alpha1", "kind": "GpuConfig"},
+        {"apiVersion": NVIDIA_API_VERSION, "kind": "ComputeDomainChannelConfig"},
+        {"kind": "GpuConfig"},
+        {},
+        [],
+    ],
+)
+def test_what_is_no_config_of_a_driver_is_told_which_kinds_there_are(parameters: object) -> None:
+    remedy = (
+        "kinds of gpu.nvidia.com are GpuConfig, MigDeviceConfig, VfioDeviceConfig, "
+        "of resource.nvidia.com/v1beta1"
+    )
+    with pytest.raises(DecodeError) as caught:
+        decoding.decode_config(GPU_DRIVER, json.dumps(parameters))
+    assert caught.value.remedy == remedy
+    with pytest.raises(DecodeError) as caught:
+        decoding.decode_config_value(GPU_DRIVER, parameters)
+    assert caught.value.remedy == remedy
+
+
+def test_a_mistake_in_a_field_keeps_its_own_remedy() -> None:
+    parameters = {"apiVersion": NVIDIA_API_VERSION, "kind": "GpuConfig", "sharin": {}}
+    with pytest.raises(DecodeError) as caught:
+        decoding.decode_config_value(GPU_DRIVER, parameters)
+    assert "kinds of" not in caught.value.remedy

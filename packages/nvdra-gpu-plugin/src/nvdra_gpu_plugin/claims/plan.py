@@ -271,7 +271,10 @@ def _find_device(
     elif isinstance(device, MigPartition) and result.admin_access:
         gpu = inventory.by_uuid[device.parent_uuid].name
         problem = f"{device.name} exists only for the claim that it is made for"
-        remedy = f"ask for admin access to {gpu}, which shows all MIG devices of that GPU"
+        remedy = (
+            f"ask for admin access to {gpu}, which shows all MIG devices of that GPU; Kubernetes "
+            "allocates it while no claim has the GPU or a part of it"
+        )
     elif isinstance(device, Gpu) and device.is_mig_enabled:
         problem = f"{result.device} is in MIG mode and cannot be handed out whole"
     else:

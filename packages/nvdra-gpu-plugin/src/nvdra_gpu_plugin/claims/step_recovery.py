@@ -43,10 +43,10 @@ _DAEMONS_TIMEOUT_S: Final = 60.0
 """After a reboot the kubelet starts the pod of an MPS daemon along with all others."""
 
 _DESTROYED: Final = (
-    "{}, made for a claim that holds it, was destroyed by somebody else (nvidia-smi mig, the GPU "
-    "Operator's MIG manager, a reset of the GPU); it is made again if its place is free, but "
-    "containers that run have lost it: restart them or delete the pod, and leave the MIG devices "
-    "of this GPU to claims"
+    "{}, made for a claim that holds it, is gone: it was destroyed (nvidia-smi mig, the GPU "
+    "Operator's MIG manager), or the GPU was reset or its driver loaded again; it is made again if "
+    "its place is free, but containers that run have lost it: restart them or delete the pod, and "
+    "leave the MIG devices of this GPU to claims"
 )
 
 

@@ -144,28 +144,20 @@ class Examiner:
     def _check(self, driver: str, parameters: bytes) -> _Checked:
         """Check parameters as prepare does."""
         if parameters in review.ABSENT:
-            problem = Problem("", "parameters are required", remedy=_remedy(driver))
+            problem = Problem("", "parameters are required", remedy=decoding.kinds_remedy(driver))
             sentence = ("object at ", f" is invalid: {problem.text}")
             return _Checked(UNDECODABLE, (problem,), sentence)
         try:
             config = decoding.decode_config(driver, parameters)
         except decoding.DecodeError as error:
-            problems = error.problems
-            if not problems[0].field and not problems[0].remedy:
-                problems = (Problem("", problems[0].text, remedy=_remedy(driver)),)
             sentence = ("error decoding object at ", f": {error}")
-            return _Checked(UNDECODABLE, problems, sentence)
+            return _Checked(UNDECODABLE, error.problems, sentence)
         config = config.normalized(self._gates)
         found = config.problems(self._gates)
         if found:
             texts = ", and ".join(problem.text for problem in found)
             return _Checked(config.kind, found, ("object at ", f" is invalid: {texts}"))
         return _Checked(config.kind, warnings=tuple(warnings.of_config(config)))
-
-
-def _remedy(driver: str) -> str:
-    kinds = ", ".join(kind.kind for kind in CONFIGS_BY_DRIVER[driver])
-    return f"kinds of {driver} are {kinds}, of resource.nvidia.com/v1beta1"
 
 
 def _cause(path: str, problem: Problem) -> Cause:
