@@ -25,6 +25,7 @@ static const char USAGE[] =
     "    -r,   --gpu-reset           Reset the GPUs that -i names, which nobody may have open.\n"
     "    -c,   --compute-mode=MODE   Set who may compute: DEFAULT, EXCLUSIVE_PROCESS or PROHIBITED.\n"
     "    compute-policy              Show and set time slices; see compute-policy --help.\n"
+    "    mig                         Show, make and destroy MIG instances; see mig --help.\n"
     "    --version                   Show the versions of tool, NVML, driver and CUDA.\n"
     "    -h,   --help                Show this text.\n";
 
@@ -82,6 +83,8 @@ static int parse(char **arguments, struct options *options)
     const char *value, *format = NULL;
     if (arguments[1] != NULL && strcmp(arguments[1], "compute-policy") == 0)
         return compute_policy_parse(arguments + 2, options);
+    if (arguments[1] != NULL && strcmp(arguments[1], "mig") == 0)
+        return mig_parse(arguments + 2, options);
     for (int place = 1; arguments[place] != NULL; place++) {
         const char *argument = arguments[place];
         if (strcmp(argument, "-L") == 0 || strcmp(argument, "--list-gpus") == 0)
@@ -164,6 +167,7 @@ static const char *const COMMANDS[] = {
     [COMMAND_COMPUTE_POLICY] = "compute-policy",
     [COMMAND_PERSISTENCE_MODE] = "persistence-mode",
     [COMMAND_RESET] = "gpu-reset",
+    [COMMAND_MIG] = "mig",
 };
 
 static int run(const struct options *options)
@@ -200,6 +204,8 @@ static int run(const struct options *options)
         return persistence_mode_set(options, &devices);
     case COMMAND_RESET:
         return reset_run(&devices);
+    case COMMAND_MIG:
+        return mig_run(&devices);
     case COMMAND_COMPUTE_POLICY:
         return compute_policy_run(options, &devices);
     default:

@@ -73,6 +73,20 @@ enum { NVML_LIBRARY_NOT_FOUND = 12 };
     X(DeviceGetGpuInstanceId, "", (nvml_device, unsigned *))                       \
     X(DeviceGetComputeInstanceId, "", (nvml_device, unsigned *))                   \
     X(DeviceGetAttributes, "_v2", (nvml_device, nvml_device_attributes *))         \
+    X(DeviceGetGpuInstanceProfileInfoV, "", (nvml_device, unsigned, nvml_gi_profile_v2 *)) \
+    X(DeviceGetGpuInstancePossiblePlacements, "_v2", (nvml_device, unsigned, nvml_placement *, unsigned *)) \
+    X(DeviceGetGpuInstanceRemainingCapacity, "", (nvml_device, unsigned, unsigned *)) \
+    X(DeviceGetGpuInstances, "", (nvml_device, unsigned, void **, unsigned *))     \
+    X(DeviceCreateGpuInstance, "", (nvml_device, unsigned, void **))               \
+    X(DeviceCreateGpuInstanceWithPlacement, "", (nvml_device, unsigned, const nvml_placement *, void **)) \
+    X(GpuInstanceGetInfo, "", (void *, nvml_gi_info *))                            \
+    X(GpuInstanceDestroy, "", (void *))                                            \
+    X(GpuInstanceGetComputeInstanceProfileInfoV, "", (void *, unsigned, unsigned, nvml_ci_profile_v2 *)) \
+    X(GpuInstanceGetComputeInstanceRemainingCapacity, "", (void *, unsigned, unsigned *)) \
+    X(GpuInstanceGetComputeInstances, "", (void *, unsigned, void **, unsigned *)) \
+    X(GpuInstanceCreateComputeInstance, "", (void *, unsigned, void **))           \
+    X(ComputeInstanceGetInfo, "_v2", (void *, nvml_ci_info *))                     \
+    X(ComputeInstanceDestroy, "", (void *))                                        \
     X(DeviceGetComputeRunningProcesses, "_v3", (nvml_device, unsigned *, nvml_process *))
 
 struct nvml {

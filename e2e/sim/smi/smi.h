@@ -21,6 +21,7 @@ enum command {
     COMMAND_COMPUTE_POLICY,
     COMMAND_PERSISTENCE_MODE,
     COMMAND_RESET,
+    COMMAND_MIG,
     COMMAND_VERSION,
     COMMAND_HELP,
     COMMAND_FIELDS
@@ -87,4 +88,7 @@ const char *value_of(const char *name, char **arguments, int *place);
 
 int persistence_mode_set(const struct options *options, const struct devices *devices);
 int reset_run(const struct devices *devices);
+/* mig.c: its own command line, and what it does. */
+int mig_parse(char **arguments, struct options *options);
+int mig_run(const struct devices *devices);
 int mig_mode_set(const struct options *options, const struct devices *devices);

@@ -22,7 +22,18 @@ LATENCY_CLASSES = {
 
 SMI_COMMANDS = tuple(
     f"smi:{command}"
-    for command in ("compute-mode", "compute-policy", "list", "log", "mig-mode", "query", "table")
+    for command in (
+        "compute-mode",
+        "compute-policy",
+        "gpu-reset",
+        "list",
+        "log",
+        "mig",
+        "mig-mode",
+        "persistence-mode",
+        "query",
+        "table",
+    )
 )
 """What fault rules call the commands of nvidia-smi; see COMMANDS in smi/main.c."""
 MPS_COMMANDS = tuple(
