@@ -43,6 +43,7 @@ class Exact(Struct, rename="camel", frozen=True):
     device_class_name: str = ""
     selectors: Entries[Selector] | None = None
     capacity: Raw = Raw()
+    admin_access: bool | None = None
 
 
 class SubRequest(Exact, rename="camel", frozen=True, kw_only=True):

@@ -108,12 +108,24 @@ def of_devices(
         for below, asked in request.asked():
             where = f"{path}.requests[{index}]{below}"
             kind = _KIND_BY_CLASS.get(asked.device_class_name)
+            if asked.admin_access:
+                yield from _of_monitors(kind, where, gates)
             if kind == VfioDeviceConfig.kind or not review.is_absent(asked.capacity):
                 yield from _of_gates(asked, kind, where, gates)
             if cluster.classes is not None:
                 yield from _of_class(asked.device_class_name, where, cluster.classes)
             if cluster.profiles is not None and asked.selectors:
                 yield from _of_profiles(asked.selectors, where, cluster.profiles, gates)
+
+
+def _of_monitors(kind: str | None, where: str, gates: FeatureGates) -> Iterator[str]:
+    """Yield what keeps pods with admin access from starting (kubernetes/kubernetes#140729)."""
+    if kind in (GpuConfig.kind, MigDeviceConfig.kind) and gates.is_enabled(Feature.DYNAMIC_MIG):
+        yield (
+            f"{where}.adminAccess: pods with this claim stay Pending while another claim has the "
+            f"GPU or a part of it, as the feature gate {Feature.DYNAMIC_MIG} is on: Kubernetes "
+            "counts what they consume, too"
+        )
 
 
 def _of_gates(asked: Exact, kind: str | None, where: str, gates: FeatureGates) -> Iterator[str]:

@@ -272,6 +272,28 @@ def test_what_a_gate_that_is_off_leaves_out_is_told() -> None:
     assert Examiner(gates).decide(body, ClusterNames()).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("device_class", "gates", "is_warned"),
+    [
+        ("gpu.nvidia.com", "DynamicMIG=true", True),
+        ("mig.nvidia.com", "DynamicMIG=true", True),
+        ("gpu.nvidia.com", "", False),
+        ("compute-domain-default-channel.nvidia.com", "DynamicMIG=true", False),
+    ],
+)
+def test_a_monitor_that_waits_for_claims_is_warned_of(
+    device_class: str, gates: str, is_warned: bool
+) -> None:
+    exactly = {"deviceClassName": device_class, "allocationMode": "All", "adminAccess": True}
+    text = reviews.claim_text([], requests=[{"name": "all", "exactly": exactly}])
+    body = review.decode(reviews.review(text))
+    warnings = Examiner(FeatureGates.parse(gates)).decide(body, ClusterNames()).warnings
+    assert [
+        "requests[0].exactly.adminAccess: pods with this claim stay Pending" in each
+        for each in warnings
+    ] == [True] * is_warned
+
+
 def test_a_profile_on_no_node_is_explained_by_the_gate_only_if_that_is_off() -> None:
     selector = {"cel": {"expression": "device.attributes['gpu.nvidia.com'].profile == '9g.9gb'"}}
     requests = [{"name": "mig", "exactly": {"deviceClassName": "m", "selectors": [selector]}}]
