@@ -31,17 +31,31 @@ class CounterAllocator:
         self._consumed = {name: dict(_amounts(each)) for name, each in self.devices.items()}
 
     def is_free(self, name: str) -> bool:
-        """Whether the device is not allocated, and enough is left of what it consumes."""
+        """Whether the device is not allocated, and enough is left of all counters of the pool.
+
+        A counter below zero keeps each device that consumes any from being allocated, also those of
+        other counter sets (`checkAvailableCounters` in allocator_stable.go of Kubernetes 1.36).
+        """
         if name in self.allocated:
             return False
-        return all(amount <= self._left[key] for key, amount in self._consumed[name].items())
+        consumed = self._consumed[name]
+        return all(consumed.get(key, 0) <= left for key, left in self._left.items())
 
     def allocate(self, name: str) -> None:
         """Allocate a device that is free."""
         assert self.is_free(name)
+        self.keep(name)
+
+    def keep(self, name: str) -> None:
+        """Count a device that was allocated from an earlier state of the pool."""
         self.allocated.append(name)
         for key, amount in self._consumed[name].items():
             self._left[key] -= amount
+
+    @property
+    def overdrawn(self) -> list[tuple[str, str]]:
+        """The counters below zero, each by its set and name."""
+        return [key for key, left in self._left.items() if left < 0]
 
     def release(self, name: str) -> None:
         """Release a device that is allocated."""

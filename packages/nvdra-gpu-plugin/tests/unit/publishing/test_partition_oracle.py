@@ -30,6 +30,7 @@ from nvdra_testing.hardware.mig_oracle import MigOracle, Place
 
 SEQUENCES: Final = 500
 STEPS: Final = 25
+OVERTAKEN_SEQUENCES: Final = 40
 LIKE: Final = {"h100-94": "h100"}
 """A GPU that is not simulated, and one with the same profiles except for their memory."""
 
@@ -171,6 +172,40 @@ def test_what_is_not_published_could_not_be_made(describe: Callable[..., Gpu], m
         pool = pool_of(with_bare_instance(empty, made))
         alone = CounterAllocator(pool).devices
         assert set(alone) == set(names) - {str(empty.name), str(made.name)}
+
+
+@pytest.mark.parametrize("model", mig_oracle.gpus())
+def test_no_counter_falls_below_zero_whatever_is_made_beside_claims(
+    describe: Callable[..., Gpu], model: str
+) -> None:
+    """Some claims are prepared: beside these the hardware has room for what an administrator makes.
+
+    The others are only allocated, perhaps where there is no room any more. Their devices are not
+    published any longer, so that Kubernetes does not count them.
+    """
+    oracle, empty = MigOracle.of(model), gpu_of(describe, model)
+    places = {str(each.name): place_of(each) for each in empty.partitions}
+    for seed in range(OVERTAKEN_SEQUENCES):
+        random = Random(f"{model}/{seed}")
+        before = CounterAllocator(pool_of(empty))
+        for _ in range(random.randrange(1, 8)):
+            if not (free := [name for name in places if before.is_free(name)]):
+                break
+            before.allocate(random.choice(free))
+        prepared = random.sample(before.allocated, random.randint(0, len(before.allocated)))
+        held, made = [places[each] for each in prepared], list[GpuInstance]()
+        for _ in range(random.randrange(1, 5)):
+            room = [each for each in empty.partitions if oracle.has_room(held, place_of(each))]
+            if not room:
+                break
+            chosen = random.choice(room)
+            held.append(place_of(chosen))
+            made.append(GpuInstance(len(made), chosen.profile, chosen.placement))
+        after = CounterAllocator(pool_of(replace(empty, bare_instances=tuple(made))))
+        for name in before.allocated:
+            if name in after.devices:
+                after.keep(name)
+        assert not after.overdrawn, (before.allocated, prepared, made)
 
 
 @pytest.mark.parametrize("model", mig_oracle.gpus())
