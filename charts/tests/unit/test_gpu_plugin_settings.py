@@ -40,7 +40,9 @@ DEFAULTS = {
     "HTTP_ENDPOINT": ":8080",
     "METRICS_PATH": "/metrics",
     "DEVICE_TAINT_EFFECT": "NoSchedule",
+    "KEEP_MIG_MODE": "false",
     "CONSUMABLE_SHARES": "disabled",
+    "SHARE_CONFIGS": "any",
     "NAMESPACE": "metadata.namespace",
     "IMAGE_NAME": charts.image("nvdra-gpu-plugin"),
     "IMAGE_PULL_POLICY": "IfNotPresent",
@@ -106,6 +108,8 @@ def test_a_global_value_is_the_setting_of_the_same_name(
         ({"metrics": {"metricsPath": "/m"}}, {"METRICS_PATH": "/m"}),
         ({"metrics": {"enabled": False}}, {"METRICS_PATH": ""}),
         ({"deviceTaintEffect": "NoExecute"}, {"DEVICE_TAINT_EFFECT": "NoExecute"}),
+        ({"shareConfigs": "class"}, {"SHARE_CONFIGS": "class"}),
+        ({"keepMigMode": True}, {"KEEP_MIG_MODE": "true"}),
         (
             {"mpsDaemon": {"resources": {"limits": {"cpu": None, "memory": 34359738368}}}},
             {"MPS_DAEMON_LIMITS": "memory=34359738368"},

@@ -53,6 +53,7 @@ from nvdra_gpu_plugin.devices.gpu_numbers import GpuNumbers
 from nvdra_gpu_plugin.hardware import device_monitor
 from nvdra_gpu_plugin.hardware.event_watcher import EventWatcher
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
+from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.standby_session import StandbySession
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
@@ -98,7 +99,11 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
     program = Program(PROGRAM, __version__, devices="GPUs", reports_health=reports_health)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        warm_up = partial(StandbySession, is_released=partial(_is_released, settings.plugin_dir))
+        warm_up = partial(
+            StandbySession,
+            is_released=partial(_is_released, settings.plugin_dir),
+            opens_gpus=not makes_partitions,
+        )
         context = await enter(
             plugin_context.open_context(program, settings, logging, stop, warm_up)
         )
@@ -157,10 +162,12 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 node, gpus, health, support, claim_index, context.events, context.metrics
             )
             report = HealthReport(node, gpus, health, context.clock)
+        mode_refusals = ModeRefusals(node, context.events)
         updater = PoolUpdater(
             node,
             gates,
             gpus,
+            mode_refusals,
             publisher,
             context.events,
             context.metrics,
@@ -208,7 +215,13 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             telemetry,
         )
         gpu_steps = GpuSteps(
-            context.host, GpuChanges(monitor), prepared_claims, claim_index, telemetry
+            context.host,
+            GpuChanges(monitor),
+            mode_refusals,
+            prepared_claims,
+            claim_index,
+            telemetry,
+            keeps_mig_mode=settings.keep_mig_mode,
         )
         steps = ClaimSteps(
             gpus,
@@ -246,7 +259,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             claim_index,
             gate,
             telemetry,
-            is_sharing=settings.shares is not None,
+            share_policy=settings.shares,
         )
         recovery = RecordRecovery(
             context.driver,
@@ -309,7 +322,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
                 **(
                     {}
                     if counters is None
-                    else {"partitions": partial(_partitions_remark, gpus, counters)}
+                    else {"partitions": partial(_partitions_remark, gpus, counters, mode_refusals)}
                 ),
                 **({} if sharing is None else {"shares": lambda: sharing[1].remark}),
             },
@@ -398,9 +411,12 @@ def _cdi_options(settings: Settings, hook_path: str) -> Options:
     )
 
 
-def _partitions_remark(gpus: NodeGpus, counters: FieldSupport) -> PassingRemark | None:
+def _partitions_remark(
+    gpus: NodeGpus, counters: FieldSupport, mode_refusals: ModeRefusals
+) -> PassingRemark | None:
     """Why MIG devices that can be made are not offered."""
-    texts = [text for text in (counters.remark, gpus.partitions_problem) if text]
+    remarks = (counters.remark, gpus.partitions_problem, mode_refusals.remark)
+    texts = [text for text in remarks if text]
     return PassingRemark("; ".join(texts)) if texts else None
 
 

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
 from nvdra_api import names
@@ -92,6 +93,13 @@ class Settings(PluginSettings):
         "taint. For the gate NVMLDeviceHealthCheck.",
     )
 
+    keep_mig_mode: bool = Field(
+        default=False,
+        description="Whether a GPU that was switched to MIG mode for a claim stays in it when its "
+        "last MIG device is gone. A claim of the whole GPU switches it off. For the gate "
+        "DynamicMIG, on nodes where switching takes long or other programs are in the way.",
+    )
+
     consumable_shares: Annotated[str, AfterValidator(_check_shares)] = Field(
         default=share_policy.DISABLED,
         description="How several claims may have one GPU, or one MIG device that an administrator "
@@ -99,6 +107,13 @@ class Settings(PluginSettings):
         "asks for, or all of it; or a number of shares, of which a claim takes one or as many as "
         "it asks for. Kubernetes divides the device; nothing enforces it in the containers. For "
         "the gate ConsumableShares.",
+    )
+
+    share_configs: Literal["any", "class"] = Field(
+        default="any",
+        description="Whose sharing configs count for a device that several claims have: any; or "
+        "class, which refuses a claim with a config of its own for a share. All claims of a device "
+        "must agree, so that with any the first one decides for the others.",
     )
 
     namespace: Annotated[str, Flag(group="MPS")] = Field(
@@ -165,7 +180,10 @@ class Settings(PluginSettings):
     @property
     def shares(self) -> SharePolicy | None:
         """How devices are shared; None if they are not."""
-        return share_policy.parse(self.consumable_shares)
+        found = share_policy.parse(self.consumable_shares)
+        if found is None:
+            return None
+        return replace(found, is_configured_by_class=self.share_configs == "class")
 
     @property
     def mps_requests(self) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""How several claims may have one device at once: the option `--consumable-shares`. Pure.
+"""How several claims may have one device at once: `--consumable-shares`, `--share-configs`. Pure.
 
 Source: docs/reference/gpu-devices.md, "Consumable shares".
 """
@@ -20,10 +20,12 @@ class SharePolicy:
             otherwise it takes none, as of everything else that it does not ask for.
         shares: Into how many equal shares each device is divided, of which a claim takes one or
             as many as it asks for; None if their number is not limited.
+        is_configured_by_class: Whether only DeviceClasses say how a shared device divides its time.
     """
 
     is_by_memory: bool = False
     shares: int | None = None
+    is_configured_by_class: bool = False
 
 
 def parse(text: str) -> SharePolicy | None:

@@ -41,6 +41,9 @@ IN_PREPARE = (SWITCH, CREATE, "nvmlGpuInstanceGetInfo", CREATE_COMPUTE, "nvmlDev
 IN_UNPREPARE = (DESTROY_COMPUTE, DESTROY, SWITCH)
 """Calls in which the plugin is killed."""
 
+MIG_MODE = {"overrides": {"gpus": [{"index": 0, "mig": {"mode": True}}]}}
+CLIENTS_BLOCK = {"switch_blocked_by_clients": "all"}
+
 T = TypeVar("T")
 
 
@@ -331,9 +334,7 @@ def client_of_first_gpu(rig: Rig) -> Iterator[None]:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize(
-    "rig", [("dgx-h100", {"mig": {"switch_blocked_by_clients": "all"}})], indirect=True
-)
+@pytest.mark.parametrize("rig", [("dgx-h100", {"mig": CLIENTS_BLOCK})], indirect=True)
 async def test_while_a_program_keeps_the_gpu_from_being_switched_the_claim_says_so(
     rig: Rig,
 ) -> None:
@@ -349,7 +350,63 @@ async def test_while_a_program_keeps_the_gpu_from_being_switched_the_claim_says_
     assert_nothing_is_left(rig)
 
 
-MIG_MODE = {"overrides": {"gpus": [{"index": 0, "mig": {"mode": True}}]}}
+def of_first_gpu(rig: Rig) -> set[str]:
+    return {name for name in rig.devices() if name == WHOLE or name.startswith(f"{WHOLE}-")}
+
+
+def events_of_node(rig: Rig, reason: str) -> list[str]:
+    found = rig.events(reason)
+    return [each["message"] for each in found if each["involvedObject"]["kind"] == "Node"]
+
+
+@pytest.mark.parametrize("rig", [("dgx-h100", {"mig": CLIENTS_BLOCK})], indirect=True)
+async def test_a_gpu_that_cannot_enter_mig_mode_is_offered_whole_alone(rig: Rig) -> None:
+    await rig.start(GATE)
+    everything = of_first_gpu(rig)
+    with client_of_first_gpu(rig):
+        claim, answer = await prepare(rig, LARGE)
+        assert answer.error.startswith("DeviceInUse: ")
+        await rig.wait_until(lambda: of_first_gpu(rig) == {WHOLE}, "no MIG devices of gpu-0")
+        assert "gpu-1-mig-3g40gb-9-4" in rig.devices()
+        _, page = rig.process.get("/readyz?verbose")
+        assert "gpu-0 offers nothing that needs its MIG mode switched" in page
+        await rig.wait_until(lambda: bool(events_of_node(rig, "DeviceInUse")), "an Event")
+        (text,) = events_of_node(rig, "DeviceInUse")
+        assert "DCGM" in text
+        whole, _ = await prepared(rig, WHOLE)
+        await unprepare(rig, whole)
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    await rig.wait_until(lambda: of_first_gpu(rig) == everything, "all that gpu-0 had")
+    await unprepare(rig, claim)
+    assert_nothing_is_left(rig)
+
+
+@pytest.mark.parametrize("rig", [("dgx-h100", {"mig": CLIENTS_BLOCK, **MIG_MODE})], indirect=True)
+async def test_a_gpu_that_cannot_leave_mig_mode_is_not_offered_whole(rig: Rig) -> None:
+    await rig.start(GATE)
+    everything = of_first_gpu(rig)
+    with client_of_first_gpu(rig):
+        claim, answer = await prepare(rig, WHOLE)
+        assert answer.error.startswith("DeviceInUse: ")
+        await rig.wait_until(lambda: of_first_gpu(rig) == everything - {WHOLE}, "no whole gpu-0")
+        await prepared(rig, LARGE)
+    assert (await rig.dra.refusal(claim)).startswith("DeviceInUse: ")
+    assert of_first_gpu(rig) == everything - {WHOLE}
+
+
+async def test_a_gpu_stays_in_mig_mode_if_the_node_keeps_it(rig: Rig) -> None:
+    await rig.start(GATE, "--keep-mig-mode")
+    claim, _ = await prepared(rig, LARGE)
+    await unprepare(rig, claim)
+    assert gpu_instances(rig.node) == []
+    assert is_in_mig_mode(rig.node)
+    assert rig.node.nvml_calls(SWITCH) == 1
+    for device in (SMALL, WHOLE, SMALL):
+        claim, _ = await prepared(rig, device)
+        await unprepare(rig, claim)
+    assert is_in_mig_mode(rig.node)
+
+
 BOARDS = [
     pytest.param(("a30", MIG_MODE), id="a30"),
     pytest.param("rtx-pro-6000", id="rtx-pro-6000"),

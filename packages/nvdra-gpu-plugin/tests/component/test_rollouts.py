@@ -353,3 +353,18 @@ async def test_gpus_without_persistence_stay_initialised_through_a_rollout(rig: 
     answers = await rig.kubelet.plugins[rig.driver].prepare(claims)
     assert [answers[claim.uid].error for claim in claims] == [""] * 8
     assert asyncio.get_running_loop().time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "rig", [("dgx-h100", {"mig": {"switch_blocked_by_clients": "all"}})], indirect=True
+)
+async def test_an_instance_that_stands_by_keeps_no_gpu_from_being_switched(rig: Rig) -> None:
+    await rig.start(DYNAMIC_MIG)
+    second = await start_next(rig, DYNAMIC_MIG)
+    claim = rig.create_claim("gpu-0-mig-3g40gb-9-4")
+    assert not (await rig.dra.prepare([claim]))[claim.uid].error
+    assert gpu_instances(rig.node) == [(0, "3g.40gb", 4)]
+    assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+    assert await asyncio.to_thread(rig.process.stop) == 0
+    await wait_takeover(rig, second)
+    assert not (await rig.kubelet.plugins[rig.driver].prepare([claim]))[claim.uid].error

@@ -225,6 +225,22 @@ async def test_who_wants_another_time_slice_is_told_who_has_which(rig: Rig) -> N
     assert time_slice(rig.node, 5) == "Short"
 
 
+async def test_where_classes_configure_shares_no_claim_keeps_the_others_off_a_gpu(rig: Rig) -> None:
+    own, of_class = (plugin.shared_by_time("Long", source) for source in ("FromClaim", "FromClass"))
+    await rig.start(*FLAGS)
+    held = share(rig, "gpu-5", config=own)
+    (before,) = await prepared(rig, held)
+    await rig.stop()
+    await rig.start(*FLAGS, "--share-configs=class")
+    assert await prepared(rig, held) == [before]
+    text = await refusal(rig, share(rig, "gpu-6", config=own))
+    assert text.startswith("InvalidConfig: ")
+    assert "remove the config from the claim" in text
+    await prepared(rig, *(share(rig, "gpu-6", config=of_class) for _ in range(2)))
+    assert time_slice(rig.node, 6) == "Long"
+    await prepared(rig, rig.create_claim("gpu-7", config=own))
+
+
 @pytest.mark.soak
 async def test_held_shares_stay_when_sharing_is_switched_off_and_new_ones_are_refused(
     rig: Rig,

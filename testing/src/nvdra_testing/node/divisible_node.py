@@ -38,6 +38,7 @@ from nvdra_gpu_plugin.driver.nvml_sessions import NvmlSessions
 from nvdra_gpu_plugin.hardware.device_monitor import DeviceMonitor
 from nvdra_gpu_plugin.hardware.device_state import DeviceState, Snapshot
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
+from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier
 from nvdra_gpu_plugin.mps.daemons import MpsDaemons
@@ -134,13 +135,13 @@ class DivisibleNode:
         return not (self.places or self.specs or any(gpu.mode for gpu in self.gpus))
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator["Plugin"]:
+    async def opened(self, *, keeps_mig_mode: bool = False) -> AsyncIterator["Plugin"]:
         """The plugin, until the block ends."""
         async with (
             RecordStore.open(self.root / "state.sqlite", self.boot, _Clock()) as store,
             WorkerGroup() as threads,
         ):
-            yield Plugin(self, store, threads)
+            yield Plugin(self, store, threads, keeps_mig_mode=keeps_mig_mode)
 
 
 class Plugin:
@@ -152,9 +153,17 @@ class Plugin:
         snapshot: The GPUs as the plugin knows them.
         reported: The texts of Events of the Node.
         told: Those of claims and their pods.
+        mode_refusals: The GPUs whose MIG mode could not be switched.
     """
 
-    def __init__(self, node: DivisibleNode, store: RecordStore, threads: WorkerGroup) -> None:
+    def __init__(
+        self,
+        node: DivisibleNode,
+        store: RecordStore,
+        threads: WorkerGroup,
+        *,
+        keeps_mig_mode: bool = False,
+    ) -> None:
         self.index = GpuClaimIndex()
         self.prepared = PreparedClaims(store, GpuClaimRecord, lambda *_: None, self.index)
         self.reported: list[str] = []
@@ -190,13 +199,22 @@ class Plugin:
         nobody: Any = None  # claims of this node have no MPS daemons
         settings = DaemonSettings(NODE, "nvdra-system")
         daemons = MpsDaemons(nobody, settings, node.root, Host(), gpus, files, files, telemetry)
-        gpu_steps = GpuSteps(Host(), GpuChanges(self.monitor), self.prepared, self.index, telemetry)
+        events: Any = self  # `emit` and `emit_for_claim` are all that is needed
+        self.mode_refusals = ModeRefusals(NODE, events)
+        gpu_steps = GpuSteps(
+            Host(),
+            GpuChanges(self.monitor),
+            self.mode_refusals,
+            self.prepared,
+            self.index,
+            telemetry,
+            keeps_mig_mode=keeps_mig_mode,
+        )
         self.steps = ClaimSteps(
             gpus, gpu_steps, specs, metadata, files, self.prepared, daemons, telemetry
         )
         self.gate = PrepareGate(DeviceWaitQueue(self.prepared.wait_removed))
         replanner = Replanner(gpus, self.prepared, metadata)
-        events: Any = self  # `emit` and `emit_for_claim` are all that it needs
         self.recovery = StepRecovery(
             NODE, gpus, self.steps, specs, files, self.prepared, replanner, self.gate, events
         )
@@ -217,7 +235,7 @@ class Plugin:
             telemetry,
         )
 
-    def emit(self, objects: object, kind: str, reason: str, text: str, about: str) -> None:
+    def emit(self, objects: object, kind: str, reason: str, text: str, about: str = "") -> None:
         """As `EventRecorder.emit`."""
         del objects, kind, about
         self.reported.append(f"{reason}: {text}")

@@ -329,7 +329,7 @@ def opaque_config(
     return {"source": source, "opaque": {"driver": driver, "parameters": value}}
 
 
-def shared_by_time(interval: str = "") -> list[dict[str, Any]]:
+def shared_by_time(interval: str = "", source: str = "FromClaim") -> list[dict[str, Any]]:
     """The config of a claim whose GPUs are shared by time, with this interval."""
     slicing = {"timeSlicingConfig": {"interval": interval}} if interval else {}
     config = {
@@ -337,7 +337,7 @@ def shared_by_time(interval: str = "") -> list[dict[str, Any]]:
         "kind": "GpuConfig",
         "sharing": {"strategy": "TimeSlicing", **slicing},
     }
-    return [opaque_config(config)]
+    return [opaque_config(config, source)]
 
 
 def shared_by_mps(kind: str = "GpuConfig", **config: Any) -> list[dict[str, Any]]:

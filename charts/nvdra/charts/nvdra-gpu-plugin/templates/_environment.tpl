@@ -14,8 +14,12 @@
   value: {{ ternary .Values.kubeletPlugin.metrics.metricsPath "" .Values.kubeletPlugin.metrics.enabled | quote }}
 - name: DEVICE_TAINT_EFFECT
   value: {{ .Values.kubeletPlugin.deviceTaintEffect | default "NoSchedule" }}
+- name: KEEP_MIG_MODE
+  value: {{ .Values.kubeletPlugin.keepMigMode | default false | quote }}
 - name: CONSUMABLE_SHARES
   value: {{ .Values.kubeletPlugin.consumableShares | default "disabled" | toString | quote }}
+- name: SHARE_CONFIGS
+  value: {{ .Values.kubeletPlugin.shareConfigs | default "any" }}
 # For the Deployments of MPS control daemons, with the gate MPSSupport: they use this pod's image and account.
 - name: NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}

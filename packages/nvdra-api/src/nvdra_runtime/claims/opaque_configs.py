@@ -27,7 +27,8 @@ from nvdra_api.validation import Problem
 
 from nvdra_runtime.claims import allocation
 
-_PRECEDENCE: Final = ("FromClass", "FromClaim")
+_OF_CLAIM: Final = "FromClaim"
+_PRECEDENCE: Final = ("FromClass", _OF_CLAIM)
 _PATH: Final = "status.allocation.devices.config"
 
 ConfigKindSelector = Callable[[DeviceRequestAllocationResult], type[DeviceConfig]]
@@ -43,11 +44,13 @@ class ConfiguredResult:
         config: The config, normalized and valid.
         config_index: Index of the config in `status.allocation.devices.config`. Results with the
             same index are configured together. None for the default of the kind.
+        is_of_claim: Whether the config stands in the claim itself.
     """
 
     result: DeviceRequestAllocationResult
     config: DeviceConfig
     config_index: int | None
+    is_of_claim: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,17 @@ def resolve(
             only problem.
     """
     results = allocation.results(claim, driver)
+    sources = [entry.source for entry in allocation.devices(claim).config or ()]
     problems: list[Problem] = []
     entries = _entries(claim, driver, problems)
     chosen = [_choose(result, kind_of(result), entries, problems) for result in results]
     configured = tuple(
-        ConfiguredResult(result, choice[0].normalized(gates), choice[1])
+        ConfiguredResult(
+            result,
+            choice[0].normalized(gates),
+            choice[1],
+            is_of_claim=choice[1] is not None and sources[choice[1]] == _OF_CLAIM,
+        )
         for result, choice in zip(results, chosen, strict=True)
         if choice is not None
     )
@@ -113,7 +122,7 @@ def unapplied(
     used = {each.config_index for each in configured}
     for index, entry in enumerate(allocation.devices(claim).config or ()):
         is_ours = entry.opaque is not None and entry.opaque.driver == driver
-        if index in used or not is_ours or entry.source != "FromClaim":
+        if index in used or not is_ours or entry.source != _OF_CLAIM:
             continue
         config = _decode(entry, driver)
         listed = _Entry(index, frozenset(entry.requests or ()), config)

@@ -134,7 +134,15 @@ def test_a_config_of_the_claim_takes_precedence_over_one_of_the_class() -> None:
         [result("a", "gpu-0")],
         [entry(slicing("Long")), entry(slicing("Short"), source="FromClass")],
     )
-    assert configured == (ConfiguredResult(configured[0].result, sliced("Long"), 0),)
+    (only,) = configured
+    assert only == ConfiguredResult(only.result, sliced("Long"), 0, is_of_claim=True)
+
+
+def test_a_config_of_the_class_is_not_one_of_the_claim() -> None:
+    (only,) = resolve([result("a", "gpu-0")], [entry(slicing("Long"), source="FromClass")])
+    assert only == ConfiguredResult(only.result, sliced("Long"), 0, is_of_claim=False)
+    (only,) = resolve([result("a", "gpu-0")])
+    assert not only.is_of_claim
 
 
 @pytest.mark.protocol("P21")

@@ -6,13 +6,14 @@ Callers hold the locks of the GPUs, and keep the records.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from nvdra_api.errors import DriverError, Reason, RetryableError
 from nvdra_api.ids import ClaimUID, GpuUUID
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.node.host import Host
+from nvdra_runtime.node.nvml import DeviceHandle, Nvml
 from nvdra_runtime.telemetry import logs
 from nvdra_runtime.telemetry.instrumentation import Telemetry
 
@@ -28,10 +29,12 @@ from nvdra_gpu_plugin.devices.steps import (
 )
 from nvdra_gpu_plugin.hardware import mig_changes, sharing_changes
 from nvdra_gpu_plugin.hardware.gpu_changes import GpuChanges
+from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
 
 LOG = logs.logger(__name__)
 
 Keep = Callable[[GpuClaimRecord], Awaitable[None]]
+ModeStep = TypeVar("ModeStep", MakeMigDevice, DisableMigMode)
 
 _UNDO_S: Final = 20.0
 """How long a GPU may take for one step back. Destroying a MIG device takes about a second."""
@@ -60,12 +63,28 @@ class GpuSteps:
         self,
         host: Host,
         changes: GpuChanges,
+        mode_refusals: ModeRefusals,
         prepared_claims: PreparedClaims[GpuClaimRecord],
         claim_index: GpuClaimIndex,
         telemetry: Telemetry,
+        *,
+        keeps_mig_mode: bool,
     ) -> None:
+        """Create it without any effect.
+
+        Args:
+            host: The node's files.
+            changes: Changes GPUs.
+            mode_refusals: Takes note of GPUs whose MIG mode cannot be switched.
+            prepared_claims: The records of claims.
+            claim_index: The same by device.
+            telemetry: Traces steps.
+            keeps_mig_mode: Whether a GPU that was switched to MIG mode stays in it without claims.
+        """
         self._host = host
         self._changes = changes
+        self._mode_refusals = mode_refusals
+        self._keeps_mig_mode = keeps_mig_mode
         self._prepared_claims = prepared_claims
         self._claim_index = claim_index
         self._telemetry = telemetry
@@ -176,6 +195,8 @@ class GpuSteps:
     def _keeps_mode(self, uid: ClaimUID, gpu: GpuUUID, *, is_on: bool) -> bool:
         """Whether MIG mode stays on after the claims of a GPU, of which one may have switched it.
 
+        It does if it was on before them.
+
         Args:
             uid: The claim that is inspected.
             gpu: The GPU.
@@ -187,7 +208,7 @@ class GpuSteps:
             for step in other.made:
                 if step.gpu == gpu:
                     return step.keeps_mode
-        return is_on
+        return is_on or self._keeps_mig_mode
 
     def _same_step(self, uid: ClaimUID, step: ShareByTime) -> ShareByTime | None:
         """The step of another claim that shares the GPU, as it was begun in this boot."""
@@ -202,6 +223,7 @@ class GpuSteps:
         match step:
             case MakeMigDevice():
                 run = self._changes.run
+                await self._switch_mode(step, mig_changes.enable_mig_mode, is_on=True)
                 instance = await run(step.gpu, step.device, mig_changes.make_instance, step)
                 part = step.model_copy(update={"made_instance": instance})
                 if part != step:
@@ -209,7 +231,7 @@ class GpuSteps:
                 made = await run(step.gpu, step.device, mig_changes.make_device, part)
                 return step.model_copy(update={"made_instance": None, "made": made})
             case DisableMigMode():
-                await self._changes.run(step.gpu, step.device, mig_changes.disable_mig_mode, step)
+                await self._switch_mode(step, mig_changes.disable_mig_mode, is_on=False)
                 return step
             case ShareByTime():
                 await self._changes.run(
@@ -223,6 +245,20 @@ class GpuSteps:
                 return step
             case ShareByMps():
                 raise AssertionError("a daemon changes no GPU")
+
+    async def _switch_mode(
+        self,
+        step: ModeStep,
+        switch: Callable[[Nvml, DeviceHandle, ModeStep], None],
+        *,
+        is_on: bool,
+    ) -> None:
+        try:
+            await self._changes.run(step.gpu, step.device, switch, step)
+        except DriverError as error:
+            self._mode_refusals.note_refused(step.gpu, step.device, error, is_on=is_on)
+            raise
+        self._mode_refusals.note_mode(step.gpu, is_on=is_on)
 
     async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
         """Undo one step. A call that has begun runs to its end on the GPU's thread."""

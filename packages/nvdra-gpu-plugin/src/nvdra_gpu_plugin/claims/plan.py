@@ -32,6 +32,7 @@ from nvdra_gpu_plugin.devices.steps import (
     Step,
 )
 from nvdra_gpu_plugin.mps import daemon_plan
+from nvdra_gpu_plugin.share_policy import SharePolicy
 
 _UNKNOWN: Final = {"run": "", "directory": ""}
 """What only an attempt finds out about a daemon."""
@@ -43,8 +44,7 @@ def make(
     inventory: Inventory,
     generation: SpecGeneration,
     node: NodeName,
-    *,
-    is_sharing: bool = False,
+    policy: SharePolicy | None = None,
 ) -> GpuClaimRecord:
     """Return the record of a claim that gets the devices that were allocated to it.
 
@@ -54,7 +54,7 @@ def make(
         inventory: The node's GPUs.
         generation: Their CDI names.
         node: This node, whose name is also the name of its pool.
-        is_sharing: Whether several claims may share a device of this node.
+        policy: How several claims share a device of this node; None if none do.
 
     Raises:
         PermanentError: `UnknownDevice`; `InvalidConfig`: the claim was allocated part of a device
@@ -62,12 +62,12 @@ def make(
     """
     found = [_find_device(claim, entry.result, inventory, node) for entry in configured]
     for entry, device in zip(configured, found, strict=True):
-        shares.check_allocation(claim.ref, entry.result, device, is_sharing=is_sharing)
+        shares.check_allocation(claim.ref, entry.result, device, policy)
     records_of_devices = tuple(
-        _device_record(claim, entry, device, generation, is_sharing=is_sharing)
+        _device_record(claim, entry, device, generation, policy)
         for entry, device in zip(configured, found, strict=True)
     )
-    shares.check_configs(claim.ref, configured, records_of_devices)
+    shares.check_configs(claim.ref, configured, records_of_devices, policy)
     daemons = daemon_plan.steps(claim.ref, configured, found)
     pods = _consumers(claim)
     return GpuClaimRecord(
@@ -226,8 +226,7 @@ def _device_record(
     entry: ConfiguredResult,
     device: Device | MigPartition,
     generation: SpecGeneration,
-    *,
-    is_sharing: bool,
+    policy: SharePolicy | None,
 ) -> GpuDeviceRecord:
     result, mps_cdi_id = entry.result, ""
     if daemon_plan.mps_config(entry) is not None:
@@ -245,7 +244,7 @@ def _device_record(
         **identity,
         is_admin=bool(result.admin_access),
         share_id=result.share_id,
-        is_shared=shares.is_share(result, device, is_sharing=is_sharing),
+        is_shared=shares.is_share(result, device, policy),
         cdi_id=cdi_id,
         mps_cdi_id=mps_cdi_id,
     )

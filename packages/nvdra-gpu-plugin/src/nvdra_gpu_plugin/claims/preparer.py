@@ -36,6 +36,7 @@ from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.hardware.verification import GpuVerifier, MigModeOnError
 from nvdra_gpu_plugin.mps.daemons import DaemonStartingError
 from nvdra_gpu_plugin.nvml_release.prepare_gate import PrepareGate
+from nvdra_gpu_plugin.share_policy import SharePolicy
 
 LOG = logs.logger(__name__)
 
@@ -64,8 +65,7 @@ class Preparer:
         claim_index: GpuClaimIndex,
         gate: PrepareGate,
         telemetry: Telemetry,
-        *,
-        is_sharing: bool = False,
+        share_policy: SharePolicy | None = None,
     ) -> None:
         self._node = node
         self._gates = gates
@@ -81,7 +81,7 @@ class Preparer:
         self._claim_index = claim_index
         self._gate = gate
         self._telemetry = telemetry
-        self._is_sharing = is_sharing
+        self._share_policy = share_policy
 
     async def prepare(
         self, claim: ResourceClaim, deadline: float, notify: NotifyWaiting
@@ -117,7 +117,7 @@ class Preparer:
                     snapshot.inventory,
                     snapshot.spec.generation,
                     self._node,
-                    is_sharing=self._is_sharing,
+                    self._share_policy,
                 )
                 record = self._metadata.planned(record, claim, snapshot.inventory)
             await self._recovery.roll_back_others(record, gpus_of(record), deadline)

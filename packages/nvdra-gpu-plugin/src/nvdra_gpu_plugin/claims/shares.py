@@ -22,6 +22,7 @@ from nvdra_runtime.claims.records import DeviceInUseError
 
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord, GpuDeviceRecord
 from nvdra_gpu_plugin.devices.inventory import Device, MigPartition
+from nvdra_gpu_plugin.share_policy import SharePolicy
 
 _MIB: Final = 1024**2
 
@@ -66,31 +67,34 @@ class SharedDifferentlyError(DeviceInUseError):
 
 
 def is_share(
-    result: DeviceRequestAllocationResult, device: Device | MigPartition, *, is_sharing: bool
+    result: DeviceRequestAllocationResult,
+    device: Device | MigPartition,
+    policy: SharePolicy | None,
 ) -> bool:
     """Whether the claim gets a share, beside other claims.
 
     Args:
         result: What was allocated.
         device: The device of this name. One that is made for a claim is for that claim alone.
-        is_sharing: Whether devices are shared on this node.
+        policy: How devices are shared on this node; None if they are not.
     """
-    return is_sharing and result.share_id is not None and not isinstance(device, MigPartition)
+    return (
+        policy is not None and result.share_id is not None and not isinstance(device, MigPartition)
+    )
 
 
 def check_allocation(
     claim: ClaimRef,
     result: DeviceRequestAllocationResult,
     device: Device | MigPartition,
-    *,
-    is_sharing: bool,
+    policy: SharePolicy | None,
 ) -> None:
     """Check that the claim gets what it was allocated, and not more.
 
     Raises:
         PermanentError: `InvalidConfig`: it was allocated part of a device that is handed out whole.
     """
-    if result.admin_access or is_share(result, device, is_sharing=is_sharing):
+    if result.admin_access or is_share(result, device, policy):
         return
     consumed = result.consumed_capacity or {}
     memory = consumed.get("memory", consumed.get(f"{names.GPU_DRIVER}/memory"))
@@ -111,7 +115,10 @@ def check_allocation(
 
 
 def check_configs(
-    claim: ClaimRef, configured: Sequence[ConfiguredResult], devices: Sequence[GpuDeviceRecord]
+    claim: ClaimRef,
+    configured: Sequence[ConfiguredResult],
+    devices: Sequence[GpuDeviceRecord],
+    policy: SharePolicy | None,
 ) -> None:
     """Check that the shares of the claim can be what their configs ask for.
 
@@ -119,9 +126,11 @@ def check_configs(
         claim: The claim.
         configured: Its results, each with its config.
         devices: What each gets, in the same order.
+        policy: How devices are shared on this node.
 
     Raises:
-        PermanentError: `InvalidConfig`: MPS for a share; two shares of a GPU that differ.
+        PermanentError: `InvalidConfig`: MPS for a share; two shares of a GPU that differ; a config
+            of the claim where only a DeviceClass has one.
     """
     slices: dict[str, Interval | None] = {}
     for entry, device in zip(configured, devices, strict=True):
@@ -135,6 +144,14 @@ def check_configs(
                 "claims that share it",
                 "remove the MPS strategy from the claim's config, or let one claim have the whole "
                 "device on nodes without --consumable-shares",
+            )
+        if entry.is_of_claim and policy is not None and policy.is_configured_by_class:
+            raise _refusal(
+                claim,
+                device,
+                f"it has a config of its own for a share of {device.device}, and on this node only "
+                "the DeviceClass says how a shared device is used (--share-configs=class)",
+                "remove the config from the claim, and choose a DeviceClass whose config fits",
             )
         wanted = entry.config.time_slice if isinstance(entry.config, GpuConfig) else None
         if slices.setdefault(device.uuid, wanted) != wanted:

@@ -165,6 +165,8 @@ class Gpu:
         bare_instances: GPU instances without a compute instance, which are no MIG devices. They
             take room all the same, unless a claim has had them made. None without partitions.
         other_number: The number in its name, where that is not the minor number.
+        kept_mode: Whether it is in MIG mode and cannot be switched now, so that it offers only what
+            needs no other mode; None if it can be switched, as far as is known.
 
     Source: docs/reference/gpu-devices.md, "NVML calls for each GPU".
     """
@@ -188,6 +190,7 @@ class Gpu:
     withheld: tuple[MigDevice, ...] = ()
     bare_instances: tuple[GpuInstance, ...] = ()
     other_number: int | None = None
+    kept_mode: bool | None = None
 
     @property
     def kind(self) -> str:
@@ -201,6 +204,8 @@ class Gpu:
         It cannot in MIG mode, unless the mode follows from what is allocated. While an
         administrator's instances exist, it stays in MIG mode.
         """
+        if self.kept_mode:
+            return False
         if self.can_switch_mode:
             return not (self.mig_devices or self.withheld or self.bare_instances)
         return not self.is_mig_enabled
@@ -209,6 +214,11 @@ class Gpu:
     def devices(self) -> "tuple[Device, ...]":
         """What it offers of what exists: itself, or its MIG devices."""
         return (self,) if self.offers_whole else self.mig_devices
+
+    @property
+    def offers_partitions(self) -> bool:
+        """Whether MIG devices can be made on it."""
+        return bool(self.partitions) and self.kept_mode is not False
 
     @property
     def can_switch_mode(self) -> bool:
@@ -287,6 +297,12 @@ class Inventory:
         """The inventory without GPUs and MIG devices of these names."""
         left = (gpu for gpu in self.gpus if gpu.name not in names)
         return Inventory(tuple(_without(gpu, names) for gpu in left))
+
+    def keeping_modes(self, modes: Mapping[GpuUUID, bool]) -> "Inventory":
+        """The inventory in which these GPUs cannot leave MIG mode (True) or enter it (False)."""
+        if not modes:
+            return self
+        return Inventory(tuple(replace(gpu, kept_mode=modes.get(gpu.uuid)) for gpu in self.gpus))
 
     def gpu_of(self, device: Device) -> Gpu:
         """The GPU that a device of this inventory is, or is a part of."""

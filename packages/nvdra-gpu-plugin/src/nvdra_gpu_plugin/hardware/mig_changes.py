@@ -50,16 +50,26 @@ def check_free(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> bool:
     return True
 
 
+def enable_mig_mode(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> None:
+    """Switch MIG mode on, unless it is.
+
+    Raises:
+        PermanentError: `MigModeRequiresReset`.
+        RetryableError: `DeviceInUse`: a program keeps the GPU from being switched.
+        NvmlError: Anything else.
+    """
+    if not nvml.is_mig_enabled(gpu):
+        _switch_mig_mode(nvml, gpu, step.device, enabled=True)
+
+
 def make_instance(nvml: Nvml, gpu: DeviceHandle, step: MakeMigDevice) -> int:
     """Make the GPU instance of the MIG device, unless an interrupted attempt has, and say its id.
 
     Raises:
-        PermanentError: `MigModeRequiresReset`; `UnknownDevice`: another instance is in the way.
-        RetryableError: `DeviceInUse`: a program keeps the GPU from being switched or divided.
+        PermanentError: `UnknownDevice`: another instance is in the way.
+        RetryableError: `DeviceInUse`: a program keeps the GPU from being divided.
         NvmlError: Anything else. What was made until then is left for `destroy`.
     """
-    if not nvml.is_mig_enabled(gpu):
-        _switch_mig_mode(nvml, gpu, step.device, enabled=True)
     found = _find(nvml, gpu, step)
     if found is None:
         return _create(nvml, gpu, step).id

@@ -1,8 +1,9 @@
 """Holds an NVML session while this instance stands by for another one.
 
 So the GPUs stay initialised when the other instance ends: without persistence mode a GPU whose last
-client has left takes seconds to start and loses its settings. And a release that cannot use the
-node's driver is seen before the former one has ended. Nothing on the node is written.
+client has left takes seconds to start and loses its settings. With `DynamicMIG` it opens none: a
+GPU that another process has open may not switch its MIG mode for a claim. And a release that cannot
+use the node's driver is seen before the former one has ended. Nothing on the node is written.
 """
 
 import asyncio
@@ -36,18 +37,22 @@ class StandbySession:
         checks: The readiness check `driver`.
     """
 
-    def __init__(self, host: Host, observe: CallObserver, is_released: IsReleased) -> None:
+    def __init__(
+        self, host: Host, observe: CallObserver, is_released: IsReleased, *, opens_gpus: bool
+    ) -> None:
         """Create it without opening NVML.
 
         Args:
             host: The node's files.
             observe: Called after every call.
             is_released: While it returns True, no session is held, and the instance is ready.
+            opens_gpus: Whether to keep the GPUs initialised.
         """
         self.checks: Mapping[str, Check] = {"driver": self._problem_or_remark}
         self._host = host
         self._observe = observe
         self._is_released = is_released
+        self._opens_gpus = opens_gpus
         self._problem: str | None = "the driver has not been looked at yet"
 
     async def run(self) -> None:
@@ -77,7 +82,8 @@ class StandbySession:
             session = sessions.current
             if session is None:
                 session = await sessions.open(found)
-                await self._wake_gpus(session, nvml)
+                if self._opens_gpus:
+                    await self._wake_gpus(session, nvml)
         except (OSError, DriverUnavailable) as error:
             self._problem = str(error)
             return

@@ -24,6 +24,7 @@ from nvdra_runtime.telemetry.metrics.plugin_metrics import PluginMetrics
 from nvdra_gpu_plugin.devices import device_names
 from nvdra_gpu_plugin.devices.inventory import Fault, Inventory
 from nvdra_gpu_plugin.hardware.device_state import DeviceState
+from nvdra_gpu_plugin.hardware.mode_refusals import ModeRefusals
 from nvdra_gpu_plugin.hardware.node_gpus import NodeGpus
 from nvdra_gpu_plugin.publishing import layout
 from nvdra_gpu_plugin.publishing.device_taints import DeviceTaints
@@ -46,6 +47,7 @@ class PoolUpdater:
         node: NodeName,
         gates: FeatureGates,
         gpus: NodeGpus,
+        mode_refusals: ModeRefusals,
         publisher: Publisher,
         events: EventRecorder,
         metrics: PluginMetrics,
@@ -59,6 +61,7 @@ class PoolUpdater:
             node: This node, and its pool.
             gates: Which forms of attributes are published.
             gpus: The node's GPUs.
+            mode_refusals: The GPUs whose MIG mode cannot be switched now.
             publisher: Publishes the pool.
             events: Records Events of the Node.
             metrics: Counts devices.
@@ -70,6 +73,7 @@ class PoolUpdater:
         self._node = node
         self._gates = gates
         self._gpus = gpus
+        self._mode_refusals = mode_refusals
         self._publisher = publisher
         self._events = events
         self._metrics = metrics
@@ -80,6 +84,7 @@ class PoolUpdater:
         self._reported = DeviceState()
         self._reported_withdrawn: Sequence[Fault] = ()
         self._changed = asyncio.Event()
+        mode_refusals.on_change(self._changed.set)
         if taints is not None:
             taints.on_change(self._changed.set)
             taints.on_change(self._count)
@@ -141,7 +146,7 @@ class PoolUpdater:
         faulty = {fault.device for fault in withdrawn}
         lost = [DeviceName(each.device) for each in state.faults if each not in withdrawn]
         awaited = layout.still_awaited(published, inventory, (*state.awaited, *lost), faulty)
-        offered = inventory.without(withdrawn)
+        offered = inventory.without(withdrawn).keeping_modes(self._mode_refusals.kept_modes)
         return layout.pool(offered, self._gates, self._node, awaited, taints, limits, policy)
 
     def _withdrawn(self, state: DeviceState) -> Sequence[Fault]:

@@ -220,6 +220,31 @@ async def test_a_mode_that_a_claim_has_switched_on_is_not_an_administrators(
         assert not node.gpus[0].mode
 
 
+async def test_a_mode_that_a_claim_has_switched_on_stays_if_the_node_keeps_it(
+    node: DivisibleNode,
+) -> None:
+    async with node.opened(keeps_mig_mode=True) as plugin:
+        await plugin.prepare(LARGE)
+        await plugin.unprepare()
+        assert node.places == []
+        assert node.gpus[0].mode
+        await plugin.prepare(WHOLE)
+        assert not node.gpus[0].mode
+
+
+@pytest.mark.parametrize(("device", "is_on"), [(LARGE, False), (WHOLE, True)])
+async def test_a_gpu_that_cannot_be_switched_is_noted_until_it_can(
+    node: DivisibleNode, device: str, is_on: bool
+) -> None:
+    node.gpus[0].mode = is_on
+    async with node.opened() as plugin:
+        node.pynvml.failures[SWITCH] = [ReturnCode.IN_USE]
+        assert await reason_of(plugin.prepare(device)) is Reason.DEVICE_IN_USE
+        assert plugin.mode_refusals.kept_modes == {node.gpus[0].uuid: is_on}
+        await plugin.prepare(device)
+        assert plugin.mode_refusals.kept_modes == {}
+
+
 async def test_a_device_that_somebody_destroyed_is_made_again(node: DivisibleNode) -> None:
     async with node.opened() as plugin:
         await plugin.prepare(LARGE)

@@ -114,8 +114,8 @@ class Node:
         )
         named = {"node": NODE, "gates": FeatureGates(), "cdi_root": root, "plugin_dir": root}
         named |= {"prepared": list(self.prepared.values())}
-        # No test here has anything to report, or an MPS daemon.
-        named |= dict.fromkeys(("events", "api", "settings"))
+        # No test here has anything to report, an MPS daemon, or shares.
+        named |= dict.fromkeys(("events", "api", "settings", "share_policy"))
         self.preparer: Preparer = assembled(Preparer, list(parts), named)
 
     def see(self, *gpus: Gpu) -> None:

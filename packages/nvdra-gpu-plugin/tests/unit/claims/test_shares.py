@@ -14,6 +14,7 @@ from nvdra_gpu_plugin.devices.claim_index import GpuClaimIndex
 from nvdra_gpu_plugin.devices.claim_records import GpuClaimRecord
 from nvdra_gpu_plugin.devices.inventory import Inventory
 from nvdra_gpu_plugin.devices.spec_generation import SpecGeneration
+from nvdra_gpu_plugin.share_policy import SharePolicy
 from nvdra_runtime.claims.opaque_configs import ConfiguredResult
 from nvdra_testing.hardware.gpus import h100, in_mig_mode
 from nvdra_testing.node import divisible_node
@@ -22,6 +23,7 @@ NODE = NodeName("node-a")
 INVENTORY = Inventory((h100(0), in_mig_mode(1, (19, 4), (19, 5))))
 MIG, OTHER_MIG = (each.name for each in INVENTORY.gpus[1].mig_devices)
 GENERATION = SpecGeneration("g", {name: f"vendor/device={name}" for name in INVENTORY.by_name})
+SHARING = SharePolicy()
 SMALL = {"memory": Quantity.parse("4Gi"), "shares": Quantity.parse("1")}
 
 
@@ -59,6 +61,7 @@ def result(
     consumed: Mapping[str, Quantity] | None = None,
     *,
     admin: bool = False,
+    of_claim: bool = False,
 ) -> ConfiguredResult:
     allocated = DeviceRequestAllocationResult(
         request="gpu",
@@ -69,18 +72,18 @@ def result(
         admin_access=admin or None,
         consumed_capacity=None if consumed is None else dict(consumed),
     )
-    return ConfiguredResult(allocated, config, None)
+    return ConfiguredResult(allocated, config, None, of_claim)
 
 
 def planned(
     number: int,
     *results: ConfiguredResult,
     inventory: Inventory = INVENTORY,
-    is_sharing: bool = True,
+    policy: SharePolicy | None = SHARING,
     namespace: str = "ml",
 ) -> GpuClaimRecord:
     wanted = claim(number, namespace)
-    return plan.make(wanted, results, inventory, GENERATION, NODE, is_sharing=is_sharing)
+    return plan.make(wanted, results, inventory, GENERATION, NODE, policy)
 
 
 def sharing(
@@ -206,7 +209,7 @@ def test_all_of_the_memory_is_all_that_is_published_which_is_whole_mebibytes() -
     odd = replace(h100(0), memory_bytes=15109 * 1024**2 + 4096)
     consumed = {"memory": Quantity.parse("15109Mi")}
     wanted = result("gpu-0", share_id(1), GpuConfig(), consumed)
-    found = planned(1, wanted, inventory=Inventory((odd,)), is_sharing=False)
+    found = planned(1, wanted, inventory=Inventory((odd,)), policy=None)
     assert not found.devices[0].is_shared
 
 
@@ -242,11 +245,24 @@ def test_mps_is_not_for_a_share(device: str, config: GpuConfig | MigDeviceConfig
     planned(1, result(device, None, config))
 
 
+def test_where_classes_alone_configure_shares_a_claim_with_a_config_is_refused() -> None:
+    by_class = SharePolicy(is_configured_by_class=True)
+    config = time_slicing("Long")
+    own = result("gpu-0", share_id(1), config, SMALL, of_claim=True)
+    planned(1, own)
+    with pytest.raises(PermanentError, match="only the DeviceClass says") as caught:
+        planned(1, own, policy=by_class)
+    assert caught.value.reason is Reason.INVALID_CONFIG
+    planned(1, result("gpu-0", share_id(1), config, SMALL), policy=by_class)
+    planned(1, result("gpu-0", None, config, of_claim=True), policy=by_class)
+    planned(1, result("gpu-0", share_id(1), config, admin=True, of_claim=True), policy=by_class)
+
+
 def test_where_devices_are_not_shared_a_share_is_refused_and_the_reason_said() -> None:
     """It was allocated from slices of the time when they were."""
     wanted = result("gpu-0", share_id(1), GpuConfig(), SMALL)
     with pytest.raises(PermanentError, match="allocated part of gpu-0") as caught:
-        planned(1, wanted, is_sharing=False)
+        planned(1, wanted, policy=None)
     assert caught.value.reason is Reason.INVALID_CONFIG
     assert "--consumable-shares" in caught.value.remedy
 

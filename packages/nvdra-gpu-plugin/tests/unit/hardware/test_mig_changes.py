@@ -47,6 +47,7 @@ class Bench(NamedTuple):
     kept: dict[str, MakeMigDevice]
 
     def make(self, step: MakeMigDevice) -> MakeMigDevice:
+        mig_changes.enable_mig_mode(self.nvml, self.gpu.handle, step)
         instance = mig_changes.make_instance(self.nvml, self.gpu.handle, self.record(step))
         part = self.kept[step.device] = step.model_copy(update={"made_instance": instance})
         made = mig_changes.make_device(self.nvml, self.gpu.handle, part)

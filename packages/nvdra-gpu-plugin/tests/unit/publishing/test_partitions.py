@@ -69,6 +69,20 @@ def consumed(found: Device) -> dict[str, int]:
     return {name: int(counter.value.amount) for name, counter in only.counters.items()}
 
 
+def test_a_gpu_that_cannot_be_switched_offers_what_its_mode_allows() -> None:
+    gpu, other = parted(h100(0)), parted(h100(1))
+    found = Inventory((gpu, other))
+    for mode, expected in ((False, ["gpu-0"]), (True, PARTS)):
+        made = layout.pool(
+            found.keeping_modes({gpu.uuid: mode}), FeatureGates(), NODE, limits=SPLIT
+        )
+        of_first = [name for name in names(made) if name.startswith("gpu-0")]
+        assert of_first == expected
+        assert len(names(made)) - len(of_first) == 1 + len(PARTS), "those of the other GPU"
+        assert len(made.content.shared_counters) == 2
+    assert found.keeping_modes({}) is found
+
+
 def test_a_gpu_is_offered_whole_and_in_parts_that_share_its_counters() -> None:
     made = pool(parted(h100(0)))
     assert names(made) == ["gpu-0", *PARTS]
