@@ -21,6 +21,8 @@ NAMESPACES = ("cgroup", "mnt", "net", "pid", "uts")
 # Where a node writes by default. A lab must remove what it adds there.
 WATCHED_FOLDERS = ("/dev", "/etc", "/mnt", "/opt", "/run", "/srv", "/usr/libexec", "/usr/local")
 OWN_DESCRIPTORS = Path("/dev/fd")
+OF_OTHER_TESTS = re.compile(r"/(dev|run)/shm/(nvdra|fuzz|fz)-\w{8}(/.*)?")
+"""Temporary directories of component tests, which may run beside a lab."""
 """The open files of the test process itself."""
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 
@@ -118,7 +120,7 @@ class HostSnapshot:
     files: frozenset[str]
 
     def added_since(self, before: "HostSnapshot") -> dict[str, list[str]]:
-        """What was added since then, by kind, without what belongs to running labs."""
+        """What was added since then, by kind, without what belongs to running labs and tests."""
         pairs = {
             name: getattr(self, name) - getattr(before, name)
             for name in ("links", "routes", "rules", "mounts", "cgroups", "files")
@@ -126,7 +128,11 @@ class HostSnapshot:
         pairs["settings"] = frozenset(set(self.settings) - set(before.settings))
         theirs = _names_of_running_labs()
         foreign = {
-            kind: sorted(one for one in added if not any(mark in one for mark in theirs))
+            kind: sorted(
+                entry
+                for entry in added
+                if not any(mark in entry for mark in theirs) and not OF_OTHER_TESTS.fullmatch(entry)
+            )
             for kind, added in pairs.items()
         }
         return {kind: added for kind, added in foreign.items() if added}
