@@ -21,9 +21,9 @@ NAMESPACES = ("cgroup", "mnt", "net", "pid", "uts")
 # Where a node writes by default. A lab must remove what it adds there.
 WATCHED_FOLDERS = ("/dev", "/etc", "/mnt", "/opt", "/run", "/srv", "/usr/libexec", "/usr/local")
 OWN_DESCRIPTORS = Path("/dev/fd")
+"""The open files of the test process itself."""
 OF_OTHER_TESTS = re.compile(r"/(dev|run)/shm/(nvdra|fuzz|fz)-\w{8}(/.*)?")
 """Temporary directories of component tests, which may run beside a lab."""
-"""The open files of the test process itself."""
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 
 
