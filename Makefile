@@ -83,7 +83,7 @@ e2e: setup ## end to end on a real cluster (root); T=words selects tests, PEER=a
 	@echo "▸ end to end: groups side by side, each on a cluster of its own, then the lab itself"
 	@lab binaries
 	@lab image build
-	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(if $(filter --soak,$(SOAK)),--soak -rP --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
+	@python scripts/end_to_end.py $(GROUPS:%=--group=%) --kube=$(KUBE) --nodes=$(NODES) $(ADDRESSES:%=--pod-addresses=%) $(if $(filter --soak,$(SOAK)),--soak -rP --week-report=$(CURDIR)/out/week-of-a-node) $(PEER:%=--peer=%) $(if $(T),-k "$(T)")
 
 .PHONY: soak
 soak: setup ## what takes hours, by parts; only what has changed since it passed. STATUS=1: a table; KUBE=1.34: that release

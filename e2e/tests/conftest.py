@@ -50,6 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kube", default="1.36", help="Kubernetes release of the cluster (1.36)")
     group.addoption("--lab", default="e2e", help="name of the lab that the tests bring up (e2e)")
     group.addoption("--nodes", type=int, default=2, help="nodes of a lab (2)")
+    group.addoption("--pod-addresses", type=int, help="addresses of each node for its pods (253)")
     group.addoption(
         "--peer", type=Path, metavar="ARCHIVE", help="an image of the reference driver, as OCI"
     )
@@ -152,6 +153,8 @@ def lab(
             say("down", "--name", name)
         kube = config.getoption("--kube")
         nodes = str(config.getoption("--nodes"))
+        if (addresses := config.getoption("--pod-addresses")) is not None:
+            flags = (*flags, "--pod-addresses", str(addresses))
         say("up", "--name", name, "--nodes", nodes, "--profile", profile, "--kube", kube, *flags)
         archives = [images.archive(environment.read(), each) for each in image_names]
         say("image", "load", "--name", name, *map(str, archives))

@@ -59,8 +59,8 @@ def _release(release: str) -> Sequence[Part]:
 def _rack(group: str) -> Part:
     return Part(
         f"rack-{group}",
-        f"tests of {group} on a rack of 18 nodes",
-        _e2e(f"GROUPS={group}", f"T={ON_A_RACK}", "NODES=18", "SOAK=--soak"),
+        f"tests of {group} on a rack of 18 nodes, on which addresses are soon given again",
+        _e2e(f"GROUPS={group}", f"T={ON_A_RACK}", "NODES=18", "ADDRESSES=16", "SOAK=--soak"),
         (*CLUSTER, f"e2e/tests/{group}"),
         60,
     )

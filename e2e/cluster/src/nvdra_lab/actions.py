@@ -47,6 +47,7 @@ def up(environment: Environment, options: argparse.Namespace, progress: Progress
             gates,
             has_ipv6=options.ipv6,
             has_audit_log=options.audit_log,
+            pod_addresses=options.pod_addresses,
         )
         if provider == "kind":
             kind.up(environment, wishes, options.node_image, progress)

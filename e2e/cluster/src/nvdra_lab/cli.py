@@ -148,6 +148,13 @@ def _up_command(commands: "actions.Commands", named: argparse.ArgumentParser) ->
         "(lab exec control-plane -- tail /var/lib/kube-apiserver/audit.log)",
     )
     up.add_argument(
+        "--pod-addresses",
+        type=int,
+        metavar="N",
+        help="how many addresses each node has for pods: the fewer, the sooner another pod gets "
+        "the address of one that has ended (253)",
+    )
+    up.add_argument(
         "--provider",
         choices=("auto", "local", "kind", "existing"),
         default="auto",

@@ -16,6 +16,8 @@ from nvdra_lab.errors import LabError
 
 MAX_LABS = 16
 MAX_NODES = 200
+MAX_POD_ADDRESSES = 253
+"""A /24 without its network, its broadcast address and the gateway, which is the first one."""
 API_PORT = 6443
 GPU_NODE_LABEL = "nvidia.com/gpu.present=true"
 
@@ -72,7 +74,8 @@ class Network(BaseModel):
 class Lab(BaseModel):
     """All decisions of a lab's start; stored in its state as `lab.json`.
 
-    `gates` are set on every component of Kubernetes; other gates have their defaults.
+    `gates` are set on every component of Kubernetes; other gates have their defaults. A node has
+    `pod_addresses` for its pods, or its whole range.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -84,6 +87,7 @@ class Lab(BaseModel):
     kubernetes: str
     gates: dict[str, bool] = {}
     has_audit_log: bool = False
+    pod_addresses: int | None = None
     nodes: tuple[Node, ...]
 
     @property
@@ -119,6 +123,7 @@ def plan(
     *,
     has_ipv6: bool = False,
     has_audit_log: bool = False,
+    pod_addresses: int | None = None,
 ) -> Lab:
     """A local lab: names and addresses for everything in it.
 
@@ -131,13 +136,19 @@ def plan(
         gates: The feature gates that the user asks for, besides those that the release needs.
         has_ipv6: Whether nodes and pods have IPv6 addresses, which come first, beside IPv4.
         has_audit_log: Whether the API server writes down who asked it for what.
+        pod_addresses: How many addresses each node has for pods, so that they are given again
+            soon; None for all of its range.
 
     Raises:
-        LabError: The name or the number of nodes cannot be used.
+        LabError: The name or one of the numbers cannot be used.
     """
     check_name(name)
     if not 1 <= node_count <= MAX_NODES:
         raise LabError(f"--nodes {node_count}: a lab has 1 to {MAX_NODES} nodes")
+    if pod_addresses is not None and not 1 <= pod_addresses <= MAX_POD_ADDRESSES:
+        raise LabError(
+            f"--pod-addresses {pod_addresses}: a node has 1 to {MAX_POD_ADDRESSES} for its pods"
+        )
     return Lab(
         name=name,
         provider="local",
@@ -146,6 +157,7 @@ def plan(
         kubernetes=kubernetes,
         gates=versions.gates(kubernetes, gates),
         has_audit_log=has_audit_log,
+        pod_addresses=pod_addresses,
         nodes=tuple(_node(index, number, has_ipv6=has_ipv6) for number in range(1, node_count + 1)),
     )
 

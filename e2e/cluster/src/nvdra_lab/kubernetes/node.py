@@ -1,6 +1,7 @@
 """A node as a machine: its files, containerd and kubelet."""
 
 import dataclasses
+import ipaddress
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -83,7 +84,9 @@ def files(lab: Lab, node: Node) -> dict[str, bytes]:
     """The configuration files of a node, by path; keys come from `pki`."""
     return {
         "/etc/containerd/config.toml": containerd_config().encode(),
-        "/etc/cni/net.d/10-lab.conflist": json.dumps(cni_config(node), indent=1).encode(),
+        "/etc/cni/net.d/10-lab.conflist": json.dumps(
+            cni_config(node, lab.pod_addresses), indent=1
+        ).encode(),
         "/etc/kubernetes/resolv.conf": b"# a lab has no way out: names fail at once\n",
         "/var/lib/kubelet/config.yaml": yaml.safe_dump(kubelet_config(lab, node)).encode(),
     }
@@ -184,8 +187,19 @@ disabled_plugins = [
 """
 
 
-def cni_config(node: Node) -> dict[str, Any]:
-    """A point-to-point link per pod, routed through the cluster's network namespace."""
+def cni_config(node: Node, addresses: int | None) -> dict[str, Any]:
+    """A point-to-point link per pod, routed through the cluster's network namespace.
+
+    Args:
+        node: The node.
+        addresses: How many addresses its pods have; None for all of its range.
+    """
+    ranges = [{"subnet": pods} for pods in node.pod_cidrs]
+    if addresses is not None:
+        ranges = [
+            {**each, "rangeEnd": str(ipaddress.ip_network(each["subnet"])[1 + addresses])}
+            for each in ranges
+        ]
     return {
         "cniVersion": "1.0.0",
         "name": "lab",
@@ -195,7 +209,7 @@ def cni_config(node: Node) -> dict[str, Any]:
                 "ipMasq": False,
                 "ipam": {
                     "type": "host-local",
-                    "ranges": [[{"subnet": pods}] for pods in node.pod_cidrs],
+                    "ranges": [[each] for each in ranges],
                     "routes": [
                         {"dst": "::/0" if ":" in pods else "0.0.0.0/0"} for pods in node.pod_cidrs
                     ],

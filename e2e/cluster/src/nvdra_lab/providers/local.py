@@ -38,6 +38,7 @@ class LabRequest:
     gates: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     has_ipv6: bool = False
     has_audit_log: bool = False
+    pod_addresses: int | None = None
 
 
 def up(environment: Environment, request: LabRequest, progress: Progress) -> Lab:
@@ -174,6 +175,7 @@ def _planned(request: LabRequest, index: int, kubernetes: str) -> Lab:
         request.gates,
         has_ipv6=request.has_ipv6,
         has_audit_log=request.has_audit_log,
+        pod_addresses=request.pod_addresses,
     )
 
 

@@ -1,8 +1,10 @@
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from nvdra_lab import model
+from nvdra_lab.errors import LabError
 from nvdra_lab.kubernetes import control_plane, node, pki
 from nvdra_lab.layout import CONTROL_PLANE, LabDir
 from nvdra_lab.machines import machine_spec
@@ -154,8 +156,23 @@ def test_containerd_reads_cdi_specs_and_runs_debians_runc() -> None:
 
 
 def test_pods_of_a_node_get_addresses_of_the_nodes_range() -> None:
-    (ptp, _) = node.cni_config(LAB.nodes[1])["plugins"]
+    (ptp, _) = node.cni_config(LAB.nodes[1], None)["plugins"]
     assert ptp["ipam"]["ranges"] == [[{"subnet": "10.129.2.0/24"}]]
+
+
+def test_a_node_with_few_addresses_gives_each_again_soon() -> None:
+    lab = model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, has_ipv6=True, pod_addresses=16)
+    (ptp, _) = node.cni_config(lab.nodes[1], lab.pod_addresses)["plugins"]
+    assert ptp["ipam"]["ranges"] == [
+        [{"subnet": "fd96:1:2::/64", "rangeEnd": "fd96:1:2::11"}],
+        [{"subnet": "10.129.2.0/24", "rangeEnd": "10.129.2.17"}],
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 254])
+def test_a_number_of_addresses_that_no_node_can_have_is_refused(count: int) -> None:
+    with pytest.raises(LabError, match="--pod-addresses"):
+        model.plan("lab", 1, 2, "dgx-h100", "1.36.3", {}, pod_addresses=count)
 
 
 def test_every_configuration_file_lies_in_a_folder_of_the_nodes_own() -> None:
