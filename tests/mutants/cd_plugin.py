@@ -29,6 +29,14 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "daemon: the node's clique is written for channels",
+        f"{_PLUGIN}/daemon/clique_files.py",
+        "if each.domain and not each.is_channel}",
+        "if each.domain and each.is_channel}",
+        "A domain stays Ready while the GPUs of a node are in another clique.",
+        (f"{_UNIT}/daemon/test_clique_files.py",),
+    ),
+    Mutant(
         "readiness: a daemon in another clique is starting",
         f"{_PLUGIN}/daemon/readiness_watch.py",
         "        elif daemon is not None and daemon.clique and daemon.clique != clique:",

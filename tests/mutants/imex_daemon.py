@@ -12,9 +12,18 @@ _STORE: Final = f"{_UNIT}/membership/test_member_store.py"
 _PROBLEMS: Final = f"{_UNIT}/membership/test_problems.py"
 _PEERS: Final = f"{_UNIT}/configuration/test_peers.py"
 _HOSTS: Final = f"{_UNIT}/configuration/test_hosts_file.py"
+_LINKS: Final = "packages/nvdra-imex-daemon/tests/component/test_imex_links.py"
 _LIFECYCLE: Final = f"{_UNIT}/process/test_lifecycle.py"
 
 MUTANTS: Final = (
+    Mutant(
+        "links: the clique of the node's GPUs is not said",
+        f"{_DAEMON}/membership/links_annotation.py",
+        "replace(self._links, node_clique=self._node_clique)",
+        "self._links",
+        "A domain stays Ready while the GPUs of a node are in another clique.",
+        component=(f"{_LINKS}::test_gpus_that_have_left_the_daemons_clique_are_told",),
+    ),
     Mutant(
         "entry: a node that comes back gets another index",
         f"{_DAEMON}/membership/entries.py",
