@@ -11,6 +11,8 @@ from nvdra_testing.node import imex_daemons
 from nvdra_testing.node.imex_daemons import Rack
 
 TWO = ("node-a", "node-b")
+CALLED_S = 70.0
+"""The simulated IMEX tries a peer again after 15, 31 and 62 s."""
 ENDED_S = 60.0
 """A look after the member has left, and a signal."""
 
@@ -55,7 +57,7 @@ def test_a_daemon_of_another_domain_with_a_peers_address_is_refused(
     rack: Rack, other: Rack
 ) -> None:
     given = GivenAgain(rack, other)
-    rack.wait_until(lambda: given.link() == "NODE_MAP_MISMATCH", "it to call the address")
+    rack.wait_until(lambda: given.link() == "NODE_MAP_MISMATCH", "a call of the address", CALLED_S)
     assert given.stranger.is_ready()
     given.resume()
 
@@ -63,7 +65,7 @@ def test_a_daemon_of_another_domain_with_a_peers_address_is_refused(
 def test_with_shared_names_a_connection_to_another_domain_is_ended(rack: Rack, other: Rack) -> None:
     rack.peer_names = other.peer_names = "shared"
     given = GivenAgain(rack, other)
-    rack.wait_until(lambda: given.link() == "CONNECTED", "it to connect to the other domain")
+    rack.wait_until(lambda: given.link() == "CONNECTED", "a connection to the other", CALLED_S)
     given.resume()
     rack.wait_until(lambda: len(given.paused.hosts_entries()) == 1, "its hosts file to be right")
     rack.wait_until(lambda: given.link() != "CONNECTED", "the connection to be ended", ENDED_S)

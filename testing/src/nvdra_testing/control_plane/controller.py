@@ -36,9 +36,10 @@ class ControllerProcess:
             return str(answer.read().decode())
 
     def is_ready(self) -> bool:
-        """Whether /readyz succeeds."""
+        """Whether /readyz succeeds, and the debug endpoint, which is opened later, answers."""
         try:
             self.get("/readyz")
+            self.get("/debug/status", debug=True)
         except OSError:
             return False
         return True
