@@ -38,15 +38,17 @@ struct compute_instance {
     nvml_ci_profile_v2 profile;
 };
 
-/* mig_instances.c: each returns how many there are, in the order of NVML's profiles, then of ids. */
+/* mig_instances.c: each returns how many there are, in the order of NVML's profiles, then of ids. A list has the ids
+   that are wanted, comma separated; NULL: all. */
 unsigned profiles_of(nvml_device gpu, nvml_gi_profile_v2 found[MAX_PROFILES]);
-unsigned gpu_instances_of(nvml_device gpu, struct gpu_instance found[MAX_INSTANCES]);
+unsigned gpu_instances_of(nvml_device gpu, const char *list, struct gpu_instance found[MAX_INSTANCES]);
 unsigned compute_profiles_of(const struct gpu_instance *of, nvml_ci_profile_v2 found[MAX_PROFILES]);
-unsigned compute_instances_of(const struct gpu_instance *of, struct compute_instance found[MAX_INSTANCES]);
+unsigned compute_instances_of(
+    const struct gpu_instance *of, const char *list, struct compute_instance found[MAX_INSTANCES]);
 /* mig_instances.c: the number of a GPU in the texts. */
 unsigned number_of(nvml_device gpu);
-/* mig_instances.c: whether a list of numbers, or NULL for all, has one. */
-bool is_listed(const char *list, unsigned number);
+/* mig_instances.c: says that there is none; returns the exit code. */
+int not_found(const char *what);
 
 /* mig_lists.c, mig_instance_changes.c: one command for GPUs that support MIG; they return the exit code. */
 int mig_list(const struct mig_options *options, const struct devices *gpus);

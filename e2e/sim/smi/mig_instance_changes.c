@@ -11,12 +11,6 @@ static int failed_to(const char *what, nvml_code code)
     return exit_code_of(code);
 }
 
-static int not_found(const char *what)
-{
-    printf("No %s found: %s\n", what, nvml.ErrorString(NVML_NOT_FOUND));
-    return exit_code_of(NVML_NOT_FOUND);
-}
-
 /* One word of a list: its text up to a comma, and up to a colon the profile. Returns the next word. */
 static const char *next_word(const char *list, char word[TEXT], const char **place)
 {
@@ -142,10 +136,8 @@ int mig_create_compute(const struct mig_options *options, const struct devices *
     unsigned chosen = 0;
     for (unsigned i = 0; i < gpus->count; i++) {
         struct gpu_instance found[MAX_INSTANCES];
-        unsigned count = gpu_instances_of(gpus->device[i], found);
+        unsigned count = gpu_instances_of(gpus->device[i], options->instances, found);
         for (unsigned k = 0; k < count; k++) {
-            if (!is_listed(options->instances, found[k].info.id))
-                continue;
             chosen++;
             int failed = cut(options, gpus->device[i], &found[k]);
             if (failed != 0)
@@ -162,10 +154,9 @@ int mig_destroy(const struct mig_options *options, const struct devices *gpus)
     unsigned chosen = 0;
     for (unsigned i = 0; i < gpus->count; i++) {
         struct gpu_instance found[MAX_INSTANCES];
-        unsigned count = gpu_instances_of(gpus->device[i], found), number = number_of(gpus->device[i]);
+        unsigned count = gpu_instances_of(gpus->device[i], options->instances, found);
+        unsigned number = number_of(gpus->device[i]);
         for (unsigned k = 0; k < count; k++) {
-            if (!is_listed(options->instances, found[k].info.id))
-                continue;
             chosen++;
             nvml_code code = nvml.GpuInstanceDestroy(found[k].handle);
             if (code != NVML_SUCCESS) {
@@ -184,13 +175,13 @@ int mig_destroy_compute(const struct mig_options *options, const struct devices 
     unsigned chosen = 0;
     for (unsigned i = 0; i < gpus->count; i++) {
         struct gpu_instance found[MAX_INSTANCES];
-        unsigned count = gpu_instances_of(gpus->device[i], found), number = number_of(gpus->device[i]);
+        unsigned count = gpu_instances_of(gpus->device[i], options->instances, found);
+        unsigned number = number_of(gpus->device[i]);
         for (unsigned k = 0; k < count; k++) {
             struct compute_instance computes[MAX_INSTANCES];
-            unsigned compute_count = compute_instances_of(&found[k], computes), id = found[k].info.id;
-            for (unsigned c = 0; is_listed(options->instances, id) && c < compute_count; c++) {
-                if (!is_listed(options->computes, computes[c].info.id))
-                    continue;
+            unsigned compute_count = compute_instances_of(&found[k], options->computes, computes);
+            unsigned id = found[k].info.id;
+            for (unsigned c = 0; c < compute_count; c++) {
                 chosen++;
                 nvml_code code = nvml.ComputeInstanceDestroy(computes[c].handle);
                 if (code != NVML_SUCCESS) {

@@ -1,5 +1,6 @@
 /* The MIG profiles and instances of one GPU, as nvidia-smi mig lists and changes them. One that is destroyed meanwhile
    is not among them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,13 @@ unsigned number_of(nvml_device gpu)
     return number;
 }
 
-bool is_listed(const char *list, unsigned number)
+int not_found(const char *what)
+{
+    printf("No %s found: %s\n", what, nvml.ErrorString(NVML_NOT_FOUND));
+    return exit_code_of(NVML_NOT_FOUND);
+}
+
+static bool is_listed(const char *list, unsigned number)
 {
     if (list == NULL)
         return true;
@@ -36,7 +43,7 @@ unsigned profiles_of(nvml_device gpu, nvml_gi_profile_v2 found[MAX_PROFILES])
     return count;
 }
 
-unsigned gpu_instances_of(nvml_device gpu, struct gpu_instance found[MAX_INSTANCES])
+unsigned gpu_instances_of(nvml_device gpu, const char *list, struct gpu_instance found[MAX_INSTANCES])
 {
     nvml_gi_profile_v2 profiles[MAX_PROFILES];
     unsigned profile_count = profiles_of(gpu, profiles), count = 0;
@@ -47,7 +54,8 @@ unsigned gpu_instances_of(nvml_device gpu, struct gpu_instance found[MAX_INSTANC
             continue;
         for (unsigned i = 0; i < present && count < MAX_INSTANCES; i++) {
             found[count] = (struct gpu_instance){.handle = handles[i], .profile = profiles[p]};
-            count += nvml.GpuInstanceGetInfo(handles[i], &found[count].info) == NVML_SUCCESS;
+            nvml_code code = nvml.GpuInstanceGetInfo(handles[i], &found[count].info);
+            count += code == NVML_SUCCESS && is_listed(list, found[count].info.id);
         }
     }
     return count;
@@ -64,7 +72,8 @@ unsigned compute_profiles_of(const struct gpu_instance *of, nvml_ci_profile_v2 f
     return count;
 }
 
-unsigned compute_instances_of(const struct gpu_instance *of, struct compute_instance found[MAX_INSTANCES])
+unsigned compute_instances_of(
+    const struct gpu_instance *of, const char *list, struct compute_instance found[MAX_INSTANCES])
 {
     nvml_ci_profile_v2 profiles[MAX_PROFILES];
     unsigned profile_count = compute_profiles_of(of, profiles), count = 0;
@@ -74,7 +83,8 @@ unsigned compute_instances_of(const struct gpu_instance *of, struct compute_inst
         nvml_code code = nvml.GpuInstanceGetComputeInstances(of->handle, profiles[p].profile.id, handles, &present);
         for (unsigned i = 0; code == NVML_SUCCESS && i < present && count < MAX_INSTANCES; i++) {
             found[count] = (struct compute_instance){.handle = handles[i], .profile = profiles[p]};
-            count += nvml.ComputeInstanceGetInfo(handles[i], &found[count].info) == NVML_SUCCESS;
+            bool is_there = nvml.ComputeInstanceGetInfo(handles[i], &found[count].info) == NVML_SUCCESS;
+            count += is_there && is_listed(list, found[count].info.id);
         }
     }
     return count;

@@ -20,12 +20,6 @@ static void rule(int width, char corner, char line)
     printf("%c\n", corner);
 }
 
-static int none_found(const char *what)
-{
-    printf("No %s found: %s\n", what, nvml.ErrorString(NVML_NOT_FOUND));
-    return exit_code_of(NVML_NOT_FOUND);
-}
-
 static int list_profiles(const struct devices *gpus)
 {
     enum { WIDTH = 77 };
@@ -79,10 +73,8 @@ static int list_instances(const struct mig_options *options, const struct device
     unsigned shown = 0;
     for (unsigned i = 0; i < gpus->count; i++) {
         struct gpu_instance found[MAX_INSTANCES];
-        unsigned count = gpu_instances_of(gpus->device[i], found);
+        unsigned count = gpu_instances_of(gpus->device[i], options->instances, found);
         for (unsigned k = 0; k < count; k++) {
-            if (!is_listed(options->instances, found[k].info.id))
-                continue;
             if (shown++ == 0) {
                 rule(WIDTH, '+', '-');
                 ROW(WIDTH, " GPU instances:");
@@ -96,7 +88,7 @@ static int list_instances(const struct mig_options *options, const struct device
             rule(WIDTH, '+', '-');
         }
     }
-    return shown == 0 ? none_found("GPU instances") : EXIT_SUCCESS;
+    return shown == 0 ? not_found("GPU instances") : EXIT_SUCCESS;
 }
 
 static int list_compute_profiles(const struct mig_options *options, const struct devices *gpus)
@@ -105,12 +97,10 @@ static int list_compute_profiles(const struct mig_options *options, const struct
     unsigned shown = 0;
     for (unsigned i = 0; i < gpus->count; i++) {
         struct gpu_instance found[MAX_INSTANCES];
-        unsigned count = gpu_instances_of(gpus->device[i], found);
+        unsigned count = gpu_instances_of(gpus->device[i], options->instances, found);
         for (unsigned k = 0; k < count; k++) {
             nvml_ci_profile_v2 profiles[MAX_PROFILES];
             unsigned free, profile_count = compute_profiles_of(&found[k], profiles);
-            if (!is_listed(options->instances, found[k].info.id))
-                continue;
             if (shown++ == 0) {
                 rule(WIDTH, '+', '-');
                 ROW(WIDTH, " Compute instance profiles:");
@@ -133,7 +123,7 @@ static int list_compute_profiles(const struct mig_options *options, const struct
             }
         }
     }
-    return shown == 0 ? none_found("GPU instances") : EXIT_SUCCESS;
+    return shown == 0 ? not_found("GPU instances") : EXIT_SUCCESS;
 }
 
 static int list_compute_instances(const struct mig_options *options, const struct devices *gpus)
@@ -142,16 +132,12 @@ static int list_compute_instances(const struct mig_options *options, const struc
     unsigned shown = 0;
     for (unsigned i = 0; i < gpus->count; i++) {
         struct gpu_instance found[MAX_INSTANCES];
-        unsigned count = gpu_instances_of(gpus->device[i], found);
+        unsigned count = gpu_instances_of(gpus->device[i], options->instances, found);
         for (unsigned k = 0; k < count; k++) {
             struct compute_instance computes[MAX_INSTANCES];
-            unsigned compute_count = compute_instances_of(&found[k], computes);
-            if (!is_listed(options->instances, found[k].info.id))
-                continue;
+            unsigned compute_count = compute_instances_of(&found[k], options->computes, computes);
             for (unsigned c = 0; c < compute_count; c++) {
                 const nvml_ci_info *info = &computes[c].info;
-                if (!is_listed(options->computes, info->id))
-                    continue;
                 if (shown++ == 0) {
                     rule(WIDTH, '+', '-');
                     ROW(WIDTH, " Compute instances:");
@@ -167,7 +153,7 @@ static int list_compute_instances(const struct mig_options *options, const struc
             }
         }
     }
-    return shown == 0 ? none_found("compute instances") : EXIT_SUCCESS;
+    return shown == 0 ? not_found("compute instances") : EXIT_SUCCESS;
 }
 
 int mig_list(const struct mig_options *options, const struct devices *gpus)

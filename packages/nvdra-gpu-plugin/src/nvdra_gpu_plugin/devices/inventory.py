@@ -216,9 +216,9 @@ class Gpu:
         return (self,) if self.offers_whole else self.mig_devices
 
     @property
-    def offers_partitions(self) -> bool:
-        """Whether MIG devices can be made on it."""
-        return bool(self.partitions) and self.kept_mode is not False
+    def offered_partitions(self) -> tuple[MigPartition, ...]:
+        """What can be made on it now; none while it cannot enter MIG mode."""
+        return () if self.kept_mode is False else self.partitions
 
     @property
     def can_switch_mode(self) -> bool:

@@ -70,8 +70,8 @@ class ModeRefusals:
         self._found[gpu] = _Refusal(is_on, text, timer)
         if former is not None:
             former.timer.cancel()
-        if former is not None and former.wanted == is_on:
-            return
+            if former.wanted == is_on:
+                return
         LOG.warning("A GPU keeps its MIG mode", gpu=gpu, error=str(error))
         self._events.emit((node_reference(self._node),), "Warning", error.reason, text)
         self._call_back()

@@ -66,8 +66,8 @@ def devices(gpu: Gpu, *, numa_as_list: bool = False) -> list[Device]:
     common = _common(gpu, profiles.values(), numa_as_list=numa_as_list)
     parts = [
         _part(gpu, each, common[each.profile.id])
-        for each in gpu.partitions
-        if gpu.offers_partitions and _fits(_consumed(each.profile, each.placement), left)
+        for each in gpu.offered_partitions
+        if _fits(_consumed(each.profile, each.placement), left)
     ]
     return [_whole(gpu, numa_as_list=numa_as_list), *parts] if gpu.offers_whole else parts
 
