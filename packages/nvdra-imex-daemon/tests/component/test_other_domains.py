@@ -28,13 +28,17 @@ def other(server: ApiServer, tmp_path: Path) -> Iterator[Rack]:
 class GivenAgain:
     """A paused member of a domain, whose peer's address a daemon of another domain has got.
 
-    Its nvidia-imex runs on: the daemon is slow, or cannot reach the API server.
+    Its nvidia-imex runs on: the daemon is slow, or cannot reach the API server. The peer joins
+    first: it has index 0, as the other domain's daemon has. An IMEX refuses a call for a node of
+    another index.
     """
 
     def __init__(self, rack: Rack, other: Rack) -> None:
         self.rack = rack
         rack.install_driver(*TWO)
-        first, self.paused = (rack.start_pod(node) for node in TWO)
+        first = rack.start_pod(TWO[0])
+        rack.wait_until(lambda: rack.are_ready(TWO[0]), "the peer to be Ready")
+        self.paused = rack.start_pod(TWO[1])
         rack.wait_until(lambda: rack.are_ready(*TWO), "both to be Ready")
         rack.wait_until(lambda: rack.are_connected(first, self.paused), "both to be connected")
         self.indexes = rack.indexes()
