@@ -78,6 +78,15 @@ DOMAINS = {
         "test_running_domains_keep_limit_and_gates_and_follow_the_image"
     ),
     "A child of the domain": "test_a_daemonset_that_somebody_changes_is_corrected",
+    "The NetworkPolicy of a domain's daemons": (
+        "test_a_policy_that_somebody_changes_or_deletes_is_restored"
+    ),
+    "An object with another domain's label": (
+        "test_a_policy_of_another_domain_is_left_alone_and_said"
+    ),
+    "The API server rejects that NetworkPolicy": (
+        "test_a_policy_that_the_api_server_rejects_is_said_and_there_are_no_daemons"
+    ),
     "A tray is powered off": "test_a_daemon_whose_pod_is_not_ready_any_more_does_not_count",
     "A member's Node": "test_the_entry_of_a_departed_node_is_removed",
     "A domain is deleted and": "test_a_deletion_says_what_it_waits_for",

@@ -4,6 +4,7 @@ The account has all rights here: what is refused, an admission policy refuses.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from nvdra_api import names
@@ -14,6 +15,7 @@ from nvdra_testing.control_plane.installation import (
     DAEMONSETS,
     GPU_PLUGIN,
     NAMESPACE,
+    NETWORK_POLICIES,
     TENANT,
     Installation,
 )
@@ -193,6 +195,127 @@ def test_a_stolen_token_touches_no_other_daemonset(installed: Installation) -> N
         assert_refused(answer, "daemonsets", "may change and delete no daemonsets but those of")
     answer = controller.merge(f"{path}/status", {"status": {"numberReady": 9}})
     assert_refused(answer, "daemonsets", "may not write the status of daemonsets")
+    assert installed.admin.send("DELETE", path).status == 200, "it is there"
+
+
+@pytest.fixture
+def network_policy(installed: Installation) -> Iterator[str]:
+    """The path of a NetworkPolicy that the controller has made."""
+    wanted = installed.network_policy()
+    path = f"{NETWORK_POLICIES}/{wanted['metadata']['name']}"
+    made = installed.controller.create(NETWORK_POLICIES, wanted)
+    assert made.status == 201, made
+    yield path
+    installed.admin.send("DELETE", path)
+
+
+def test_the_controller_makes_corrects_and_deletes_the_network_policy_of_a_domain(
+    installed: Installation, network_policy: str
+) -> None:
+    wanted = installed.network_policy()
+    stored = installed.admin.send("GET", network_policy).body
+    assert children.corrected(stored, wanted) is None, "it is stored as it was sent"
+    stored["spec"] = {"podSelector": {}, "ingress": [{}]}
+    stored["metadata"]["labels"] = {"a": "b"}
+    edited = installed.admin.send("PUT", network_policy, stored)
+    assert edited.status == 200, edited
+    corrected = children.corrected(edited.body, wanted)
+    answer = installed.controller.send("PUT", network_policy, corrected)
+    assert answer.status == 200, answer
+    assert answer.body["spec"] == wanted["spec"]
+    answer = installed.controller.send("DELETE", network_policy)
+    assert answer.status == 200, answer
+
+
+OPEN_TO_ALL = "lets the same ComputeDomain's daemons in"
+OUT_TO_ALL = "lets daemons out to the same ComputeDomain's, and to the ports of the release"
+OF_ONE_DOMAIN = "is of the connections of one ComputeDomain's daemons"
+ITS_NAME = "is called computedomain-daemon-UID, and has the label"
+NO_POLICIES = "may make, change and delete no network policies but those of IMEX daemons"
+
+
+def in_policy(**fields: Any) -> Change:
+    return lambda obj: obj["spec"].update(fields)
+
+
+def of_daemons(uid: str) -> dict[str, Any]:
+    return {"podSelector": {"matchLabels": {LABEL: uid}}}
+
+
+OTHER_POLICIES: Mapping[str, tuple[Change, str]] = {
+    "another name": (pod_changes.named(GPU_PLUGIN), NO_POLICIES),
+    "another domain's label": (
+        lambda obj: obj["metadata"]["labels"].update({LABEL: "another"}),
+        ITS_NAME,
+    ),
+    "no label": (lambda obj: obj["metadata"].update(labels={}), ITS_NAME),
+    "of all pods": (in_policy(podSelector={}), OF_ONE_DOMAIN),
+    "of all daemons": (
+        in_policy(podSelector={"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}),
+        OF_ONE_DOMAIN,
+    ),
+    "of other pods": (in_policy(podSelector={"matchLabels": {"a": "b"}}), OF_ONE_DOMAIN),
+    "of incoming connections alone": (
+        in_policy(policyTypes=["Ingress"], egress=[]),
+        OF_ONE_DOMAIN,
+    ),
+    "everything in": (in_policy(ingress=[{}]), OPEN_TO_ALL),
+    "everybody in": (in_policy(ingress=[{"ports": [{"port": 50000}]}]), OPEN_TO_ALL),
+    "another domain in": (in_policy(ingress=[{"from": [of_daemons("another")]}]), OPEN_TO_ALL),
+    "another namespace in": (
+        in_policy(ingress=[{"from": [{**of_daemons(UID), "namespaceSelector": {}}]}]),
+        OPEN_TO_ALL,
+    ),
+    "a network in": (
+        in_policy(ingress=[{"from": [of_daemons(UID), {"ipBlock": {"cidr": "0.0.0.0/0"}}]}]),
+        OPEN_TO_ALL,
+    ),
+    "many ports in": (
+        in_policy(ingress=[{"ports": [{"port": 8080, "endPort": 65535}]}]),
+        OPEN_TO_ALL,
+    ),
+    "every port in": (in_policy(ingress=[{"ports": [{"protocol": "TCP"}]}]), OPEN_TO_ALL),
+    "a named port in": (in_policy(ingress=[{"ports": [{"port": "imex"}]}]), OPEN_TO_ALL),
+    "everything out": (in_policy(egress=[{}]), OUT_TO_ALL),
+    "another port out": (in_policy(egress=[{"ports": [{"port": 25}]}]), OUT_TO_ALL),
+    "another domain out": (in_policy(egress=[{"to": [of_daemons("another")]}]), OUT_TO_ALL),
+}
+
+
+@pytest.mark.parametrize("attack", OTHER_POLICIES)
+def test_a_stolen_token_makes_no_other_network_policy(installed: Installation, attack: str) -> None:
+    change, words = OTHER_POLICIES[attack]
+    obj = changed(installed.network_policy(), change)
+    answer = installed.controller.try_create(NETWORK_POLICIES, obj)
+    assert_refused(answer, "networkpolicies", words)
+
+
+@pytest.mark.parametrize("attack", [name for name in OTHER_POLICIES if name != "another name"])
+def test_a_stolen_token_opens_no_network_policy(
+    installed: Installation, network_policy: str, attack: str
+) -> None:
+    change, words = OTHER_POLICIES[attack]
+    obj = changed(installed.network_policy(), change)
+    answer = installed.controller.send("PUT", f"{network_policy}?dryRun=All", obj)
+    assert_refused(answer, "networkpolicies", words)
+
+
+def test_a_stolen_token_touches_no_network_policy_of_others(installed: Installation) -> None:
+    foreign = installation.foreign_network_policy()
+    stored = installed.admin.create(NETWORK_POLICIES, foreign).body
+    path, controller = f"{NETWORK_POLICIES}/stranger", installed.controller
+    elsewhere = NETWORK_POLICIES.replace(NAMESPACE, TENANT)
+    for answer in (
+        controller.send("DELETE", path),
+        controller.send("DELETE", NETWORK_POLICIES),
+        controller.send("PUT", path, stored),
+        controller.merge(path, {"spec": {"podSelector": {}}}),
+        controller.merge(path, {"metadata": {"labels": {LABEL: UID}}}),
+        controller.try_create(
+            elsewhere, {**foreign, "metadata": {"name": "x", "namespace": TENANT}}
+        ),
+    ):
+        assert_refused(answer, "networkpolicies", NO_POLICIES)
     assert installed.admin.send("DELETE", path).status == 200, "it is there"
 
 

@@ -69,8 +69,8 @@ def test_existing_crds_are_taken_over_and_domains_are_kept(
 def test_the_api_server_accepts_every_object_with_everything_enabled(installed: Cluster) -> None:
     manifest = installed.helm("get", "manifest", "nvdra", "-n", "nvdra-system").stdout
     kinds = [item["kind"] for item in yaml_documents.load_all(manifest) if item]
-    assert kinds.count("NetworkPolicy") == 3
-    assert kinds.count("ValidatingAdmissionPolicy") == 9
+    assert kinds.count("NetworkPolicy") == 2
+    assert kinds.count("ValidatingAdmissionPolicy") == 10
     assert "nvdra-gpu-plugin" not in manifest
 
 

@@ -59,6 +59,7 @@ STATUS = "resource.nvidia.com/computedomains/status"
 CLIQUES = "resource.nvidia.com/computedomaincliques"
 DAEMONSETS = "apps/daemonsets"
 DEPLOYMENTS = "apps/deployments"
+NETWORK_POLICIES = "networking.k8s.io/networkpolicies"
 LEASES = "coordination.k8s.io/leases"
 REGISTRATIONS = "admissionregistration.k8s.io/validatingwebhookconfigurations"
 
@@ -120,7 +121,7 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ),
         *(
             (verb, each, (MANAGES_DAEMONS,))
-            for each in (DAEMONSETS, CLIQUES, "pods")
+            for each in (DAEMONSETS, NETWORK_POLICIES, CLIQUES, "pods")
             for verb in ("list", "watch")
         ),
         ("list", "nodes", (CONTROLLER,)),
@@ -152,10 +153,12 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._create create": [
         ("create", DAEMONSETS, (MANAGES_DAEMONS,)),
+        ("create", NETWORK_POLICIES, (MANAGES_DAEMONS,)),
         ("create", TEMPLATES, (CONTROLLER,)),
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._adopt get": [
         ("get", DAEMONSETS, (MANAGES_DAEMONS,)),
+        ("get", NETWORK_POLICIES, (MANAGES_DAEMONS,)),
         ("get", TEMPLATES, (CONTROLLER,)),
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._whole_template get": [
@@ -166,10 +169,12 @@ USES: Final[dict[str, list[tuple[str, str, tuple[str, ...]]]]] = {
         ("patch", TEMPLATES, (CONTROLLER,)),
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._correct replace": [
-        ("update", DAEMONSETS, (MANAGES_DAEMONS,))
+        ("update", DAEMONSETS, (MANAGES_DAEMONS,)),
+        ("update", NETWORK_POLICIES, (MANAGES_DAEMONS,)),
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._delete delete": [
         ("delete", DAEMONSETS, (MANAGES_DAEMONS,)),
+        ("delete", NETWORK_POLICIES, (MANAGES_DAEMONS,)),
         ("delete", TEMPLATES, (CONTROLLER,)),
     ],
     "nvdra_cd_controller.object_writer:ObjectWriter._remove_node_label patch": [
@@ -316,6 +321,10 @@ HOST_MANAGED = {
     CONTROLLER: {("list", "nodes"), ("watch", "nodes"), ("patch", "nodes")},
 }
 WITHOUT_MPS: dict[str, set[Right]] = {RUNS_MPS: {("create", DEPLOYMENTS), ("list", "pods")}}
+WITHOUT_NETWORK_POLICIES: dict[str, set[Right]] = {
+    MANAGES_DAEMONS: {(verb, NETWORK_POLICIES) for verb in ("get", "create", "update")}
+}
+USUALLY_OFF = {**WITHOUT_MPS, **WITHOUT_NETWORK_POLICIES}
 NO_DAEMONS = (READS_DAEMONS, MANAGES_DAEMONS, DAEMON, DAEMON_OWN_NAMESPACE)
 
 
@@ -470,7 +479,17 @@ def test_the_test_of_an_installation_has_the_rights_that_it_uses(
 
 
 def test_the_roles_grant_exactly_what_is_used(render: Render) -> None:
-    assert granted(render("nvdra")) == needed({**WITH_CLIQUES, **WITHOUT_MPS})
+    assert granted(render("nvdra")) == needed({**WITH_CLIQUES, **USUALLY_OFF})
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+def test_with_network_policies_off_the_controller_may_only_remove_them(
+    render: Render, is_on: bool
+) -> None:
+    values = {"daemon": {"networkPolicy": {"enabled": is_on}}}
+    granted_to = granted(render("nvdra-cd-controller", values))
+    wanted = needed({} if is_on else WITHOUT_NETWORK_POLICIES)
+    assert granted_to[MANAGES_DAEMONS] == wanted[MANAGES_DAEMONS]
 
 
 @pytest.mark.parametrize(
@@ -491,7 +510,7 @@ def test_without_its_gate_the_plugin_may_only_end_mps_daemons(
 
 def test_without_cliques_daemons_may_write_the_status_of_domains(render: Render) -> None:
     values = {"global": {"featureGates": {"ComputeDomainCliques": False}}}
-    assert granted(render("nvdra", values)) == needed(WITHOUT_MPS)
+    assert granted(render("nvdra", values)) == needed(USUALLY_OFF)
 
 
 @pytest.mark.parametrize("labels_cliques", [False, True])

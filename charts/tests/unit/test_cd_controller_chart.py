@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from nvdra_api.ids import DomainUID
+from nvdra_cd_controller import network_policies
 from nvdra_cd_controller.settings import Settings
 from nvdra_runtime.settings import flags, loader
 from nvdra_testing import charts, yaml_documents
@@ -12,6 +14,8 @@ Render = Callable[..., dict[str, dict[str, Any]]]
 
 CHART = "nvdra-cd-controller"
 NAME = "nvdra-nvdra-cd-controller"
+UID = DomainUID("11111111-2222-3333-4444-555555555555")
+MONITORING = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 DEFAULTS = {
     "POD_NAME": "metadata.name",
     "POD_UID": "metadata.uid",
@@ -128,17 +132,23 @@ def test_daemons_without_metrics_have_no_endpoint(render: Render) -> None:
     objects = render(CHART, values)
 
     told = environment(objects)
-    assert set(DEFAULTS) - set(told) == {"CD_DAEMON_HTTP_ENDPOINT"}
+    assert set(DEFAULTS) ^ set(told) == {"CD_DAEMON_HTTP_ENDPOINT", "CD_DAEMON_NETWORK_POLICY"}
     assert loader.load_or_raise(Settings, [], told).cd_daemon_http_endpoint == ""
-    (policy,) = objects["NetworkPolicy"].values()
-    assert [set(rule) for rule in policy["spec"]["ingress"]] == [{"from", "ports"}]
+    rules = loader.load_or_raise(Settings, [], told).cd_daemon_network_policy
+    assert rules is not None
+    assert rules.ingress == ()
+    assert rules.egress
 
 
 def test_every_variable_of_the_chart_is_one_of_the_controllers(render: Render) -> None:
     known = {variable for entry in flags.flag_table(Settings) for variable in entry.env}
     everything = {
         "global": {"imagePullSecrets": [{"name": "a"}], "featureGates": {"AllAlpha": False}},
-        "daemon": {"priorityClassName": "high", "resources": {"limits": {"cpu": "1"}}},
+        "daemon": {
+            "priorityClassName": "high",
+            "resources": {"limits": {"cpu": "1"}},
+            "networkPolicy": {"enabled": True},
+        },
     }
     assert set(environment(render(CHART, everything))) - known == set()
 
@@ -163,7 +173,7 @@ def test_policies_restrict_pods_entries_and_labels(render: Render) -> None:
     objects = render(CHART)
 
     policies = objects["ValidatingAdmissionPolicy"]
-    of_the_controller = ("nodes", "daemonsets", "templates", "domains")
+    of_the_controller = ("nodes", "daemonsets", "networkpolicies", "templates", "domains")
     parts = (*of_the_controller, "daemons", "cliques")
     assert set(policies) == {f"{NAME}-{part}" for part in parts}
     for name, policy in policies.items():
@@ -287,27 +297,25 @@ def test_openshift_allows_the_users_of_controller_and_daemons(render: Render) ->
     }
 
 
-def test_a_network_policy_restricts_connections_of_daemons(
-    render: Render,
-) -> None:
+def test_the_controller_gets_what_network_policies_of_daemons_allow(render: Render) -> None:
+    monitoring = [{"podSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}}]
     values = {
         "global": {"otlp": {"endpoint": "http://collector:4318"}},
-        "daemon": {"networkPolicy": {"enabled": True}},
+        "daemon": {"networkPolicy": {"enabled": True, "metricsFrom": monitoring}},
     }
-    (policy,) = render(CHART, values)["NetworkPolicy"].values()
-    spec = policy["spec"]
+    objects = render(CHART, values)
+    assert "NetworkPolicy" not in objects, "the controller makes them, one for each domain"
 
-    daemons = {
-        "matchExpressions": [{"key": "resource.nvidia.com/computeDomain", "operator": "Exists"}]
-    }
-    assert spec["podSelector"] == daemons
-    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    told = environment(objects)
+    rules = loader.load_or_raise(Settings, [], told).cd_daemon_network_policy
+    assert rules is not None
+    spec = network_policies.network_policy(UID, "nvdra-system", rules)["spec"]
+    daemons = {"matchLabels": {"resource.nvidia.com/computeDomain": UID}}
     coming, metrics = spec["ingress"]
-    assert metrics == {"ports": [{"protocol": "TCP", "port": 8080}]}
+    assert metrics == {"ports": [{"protocol": "TCP", "port": 8080}], "from": monitoring}
     assert coming["from"] == [{"podSelector": daemons}]
-    assert [each["port"] for each in coming["ports"]] == [50000, 50005]
     peers, name_service, server, collector = spec["egress"]
-    assert peers == {"to": coming["from"], "ports": coming["ports"]}
+    assert peers["to"] == [{"podSelector": daemons}]
     assert name_service == {
         "ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
     }
@@ -324,6 +332,12 @@ def test_a_network_policy_restricts_the_controller_to_the_api_server(render: Ren
     assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
     (server,) = policy["spec"]["egress"]
     assert [each["port"] for each in server["ports"]] == [443, 6443]
+
+
+def test_without_the_value_no_domain_gets_a_network_policy(render: Render) -> None:
+    told = environment(render(CHART, {"daemon": {"networkPolicy": {"metricsFrom": [MONITORING]}}}))
+    assert told == DEFAULTS
+    assert loader.load_or_raise(Settings, [], told).cd_daemon_network_policy is None
 
 
 def test_where_the_hosts_run_imex_no_policy_is_about_daemons(render: Render) -> None:

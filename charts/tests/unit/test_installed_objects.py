@@ -53,6 +53,7 @@ def test_compute_domains_alone_are_a_plugin_a_controller_and_the_crds(
         f"{controller}-daemons",
         f"{controller}-daemonsets",
         f"{controller}-domains",
+        f"{controller}-networkpolicies",
         f"{controller}-nodes",
         f"{controller}-templates",
         plugin,
@@ -295,7 +296,7 @@ POLICY = {"networkPolicy": {"enabled": True, "metricsFrom": MONITORING}}
 RESTRICTED: dict[str, dict[str, Any]] = {
     "nvdra-gpu-plugin": {"kubeletPlugin": POLICY},
     "nvdra-cd-plugin": {"kubeletPlugin": POLICY},
-    "nvdra-cd-controller": {"controller": POLICY, "daemon": POLICY},
+    "nvdra-cd-controller": {"controller": POLICY},
     "nvdra-webhook": POLICY,
 }
 
@@ -324,7 +325,7 @@ def test_without_metrics_a_network_policy_lets_nobody_in(render: Render, chart: 
         for rule in policy["spec"].get("ingress", [])
         for port in rule["ports"]
     }
-    assert ports <= {443, 50000, 50005}
+    assert ports <= {443}
 
 
 def test_api_servers_are_selected_by_their_addresses(render: Render) -> None:

@@ -151,6 +151,14 @@ def test_the_umbrellas_own_values_are_rejected_by_component_charts(
         ({"daemon": {"resources": {"claims": []}}}, "additional properties 'claims'"),
         ({"daemon": {"resources": {"limits": {"memory": "200 MB"}}}}, "/resources/limits/memory"),
         ({"daemon": {"networkPolicy": True}}, "/daemon/networkPolicy"),
+        (
+            {"daemon": {"networkPolicy": {"metricsFrom": [{"podSelectors": {}}]}}},
+            "/daemon/networkPolicy/metricsFrom/0",
+        ),
+        (
+            {"daemon": {"networkPolicy": {"metricsFrom": [{"podSelector": {"a": "b"}}]}}},
+            "/daemon/networkPolicy/metricsFrom/0/podSelector",
+        ),
     ],
 )
 def test_an_invalid_value_of_the_controller_is_rejected_with_advice(

@@ -1,5 +1,6 @@
 """Paths of the objects that the controller reads and writes."""
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from nvdra_api import names
@@ -23,6 +24,12 @@ def daemonsets(namespace: str, name: str = "") -> str:
     return f"/apis/apps/v1/namespaces/{namespace}/daemonsets" + (f"/{name}" if name else "")
 
 
+def network_policies(namespace: str, name: str = "") -> str:
+    """Path of the NetworkPolicies of a namespace, or of one of them."""
+    collection = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
+    return collection + (f"/{name}" if name else "")
+
+
 def pods(namespace: str) -> str:
     """Path of the pods of a namespace."""
     return f"/api/v1/namespaces/{namespace}/pods"
@@ -36,3 +43,10 @@ def events(namespace: str) -> str:
 def nodes(name: str = "") -> str:
     """Path of all nodes, or of one of them."""
     return "/api/v1/nodes" + (f"/{name}" if name else "")
+
+
+OF_CHILDREN: Final[Mapping[str, Callable[[str, str], str]]] = {
+    "DaemonSet": daemonsets,
+    "NetworkPolicy": network_policies,
+}
+"""By kind of child, except claim templates: those have several versions."""

@@ -222,6 +222,7 @@ def child_config(settings: Settings) -> ChildConfig:
         http_endpoint=settings.cd_daemon_http_endpoint,
         variables={name: variables[name] for name in DAEMON_OTEL_VARIABLES if name in variables},
         is_host_managed=settings.is_host_managed,
+        network_rules=settings.cd_daemon_network_policy,
     )
 
 

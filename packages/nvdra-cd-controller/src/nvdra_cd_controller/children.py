@@ -1,7 +1,8 @@
 """The children of a domain: a DaemonSet, its daemons' and its workload's claim template.
 
-They are JSON in the form of resource.k8s.io/v1 and apps/v1. This module says what they should be
-and how the stored objects differ. A field that we write is set back when somebody changes it; a
+Where daemons are not open to all pods there is a NetworkPolicy as well (`network_policies`). The
+children are JSON in the form of resource.k8s.io/v1 and apps/v1. This module says what they should
+be and how the stored objects differ. A field that we write is set back when somebody changes it; a
 field that we do not write keeps the value that somebody else gave it.
 Source: docs/reference/compute-domain.md, "Generated objects", "What the controller creates".
 """
@@ -18,6 +19,9 @@ from nvdra_api.v1beta1 import ComputeDomain
 from nvdra_api.v1beta1.compute_domain import AllocationMode
 from nvdra_runtime.computedomain import claim_annotations
 from nvdra_runtime.computedomain.domain_settings import PeerNames
+
+from nvdra_cd_controller import network_policies
+from nvdra_cd_controller.network_policies import NetworkRules
 
 _RESOURCE_API: Final = f"{names.RESOURCE_GROUP}/v1"
 _DAEMON_REQUEST: Final = "daemon"
@@ -38,6 +42,9 @@ _PROBE_TIMES: Final = {"periodSeconds": 5, "timeoutSeconds": 5, "failureThreshol
 
 _EXACT_MAPS: Final = frozenset({"nodeSelector", "matchLabels"})
 """Maps that must have exactly our keys: an additional one would keep daemons off their nodes."""
+
+_EXACT_SPECS: Final = frozenset({network_policies.KIND})
+"""Kinds whose whole spec is ours: in a rule, each additional field lets more or fewer in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class ChildConfig:
         variables: Further environment variables of the daemons: how they export telemetry.
         is_host_managed: Whether the hosts run IMEX, so that domains have no daemons.
         peer_names: Which DNS names the daemons have; in domains that are made now.
+        network_rules: What the daemons' NetworkPolicies allow besides connections within the
+            domain; None if there are to be no policies.
     """
 
     namespace: str
@@ -76,6 +85,7 @@ class ChildConfig:
     variables: Mapping[str, str]
     is_host_managed: bool
     peer_names: PeerNames = PeerNames.DOMAIN
+    network_rules: NetworkRules | None = None
 
 
 def daemon_claim_template(domain: ComputeDomain, namespace: str) -> JsonObject:
@@ -173,6 +183,12 @@ def _readiness_probe(http_endpoint: str) -> JsonObject:
     return {"readinessProbe": {**_PROBE_TIMES, **others, "httpGet": request}}
 
 
+def network_policy(uid: DomainUID, namespace: str, child_config: ChildConfig) -> JsonObject | None:
+    """The NetworkPolicy of a domain's daemons; None if there is to be none."""
+    rules = child_config.network_rules
+    return None if rules is None else network_policies.network_policy(uid, namespace, rules)
+
+
 def creation_body(desired: JsonObject) -> JsonObject:
     """The object to create: the desired one without the fields that must be absent (None)."""
     body: JsonObject = _without_none(desired)
@@ -185,11 +201,14 @@ def corrected(stored: JsonObject, desired: JsonObject) -> JsonObject | None:
     Labels and finalizers of others stay, as does every field that is not in `desired`. A desired
     value of None removes the field. Defaults of the API server do not count as a difference. A
     claim template keeps what it gives its claims as metadata: it cannot be changed, and a template
-    of an earlier release or of the reference driver, which gives them none, serves as well.
+    of an earlier release or of the reference driver, which gives them none, serves as well. Of a
+    NetworkPolicy the whole spec is the desired one.
     """
     if desired["kind"] == "ResourceClaimTemplate":
         desired = {**desired, "spec": {"spec": desired["spec"]["spec"]}}
     merged: JsonObject = _merge(stored, desired, "")
+    if desired["kind"] in _EXACT_SPECS:
+        merged["spec"] = desired["spec"]
     return None if merged == stored else merged
 
 

@@ -12,7 +12,7 @@ from nvdra_api.meta import JsonObject
 from nvdra_api.v1beta1 import ComputeDomain, ComputeDomainClique
 from nvdra_runtime.computedomain.daemon_pods import DaemonPod
 
-Kind = Literal["ResourceClaimTemplate", "DaemonSet"]
+Kind = Literal["ResourceClaimTemplate", "DaemonSet", "NetworkPolicy"]
 TEMPLATE: Final = "ResourceClaimTemplate"
 
 
@@ -58,6 +58,7 @@ class DomainSnapshot:
         daemonsets: Its DaemonSets in all managed namespaces.
         daemon_templates: Its daemons' claim templates in all managed namespaces.
         workload_templates: Its workload's claim templates, usually one, in the domain's namespace.
+        network_policies: Those of its daemons, in all managed namespaces.
         cliques: Its cliques in all managed namespaces.
         clique_objects: The same as JSON, on which writes of them are based.
         pods: The pods of its DaemonSets.
@@ -70,6 +71,7 @@ class DomainSnapshot:
     daemonsets: tuple[Child, ...] = ()
     daemon_templates: tuple[Child, ...] = ()
     workload_templates: tuple[Child, ...] = ()
+    network_policies: tuple[Child, ...] = ()
     cliques: tuple[ComputeDomainClique, ...] = ()
     clique_objects: tuple[JsonObject, ...] = ()
     pods: tuple[DaemonPod, ...] = ()
@@ -78,7 +80,12 @@ class DomainSnapshot:
     @property
     def children(self) -> tuple[Child, ...]:
         """All children, the workload's templates first."""
-        return (*self.workload_templates, *self.daemon_templates, *self.daemonsets)
+        return (
+            *self.workload_templates,
+            *self.daemon_templates,
+            *self.daemonsets,
+            *self.network_policies,
+        )
 
     @property
     def is_terminating(self) -> bool:

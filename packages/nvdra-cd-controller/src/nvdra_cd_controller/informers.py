@@ -115,6 +115,7 @@ class DomainInformers:
         domains: All ComputeDomains.
         templates: The metadata of claim templates with a domain's label, in all namespaces.
         daemonsets: One informer per managed namespace, by the namespace's name.
+        network_policies: One informer per managed namespace, by the namespace's name.
         cliques: One informer per managed namespace, by the namespace's name.
         pods: One informer per managed namespace, by the namespace's name.
         nodes: The metadata of nodes with a domain's label; None where the host runs IMEX.
@@ -166,6 +167,9 @@ class DomainInformers:
         )
         used = () if is_host_managed else namespaces
         self.daemonsets = {name: informer(fixed_path(api_paths.daemonsets(name))) for name in used}
+        self.network_policies = {
+            name: informer(fixed_path(api_paths.network_policies(name))) for name in used
+        }
         self.cliques = {name: informer(fixed_path(api_paths.cliques(name))) for name in used}
         self.pods = {
             name: informer(fixed_path(api_paths.pods(name)), trim=_trim_pod) for name in used
@@ -179,6 +183,7 @@ class DomainInformers:
         yield self.domains
         yield self.templates
         yield from self.daemonsets.values()
+        yield from self.network_policies.values()
         yield from self.cliques.values()
         yield from self.pods.values()
         if self.nodes is not None:
@@ -220,6 +225,7 @@ class DomainInformers:
 
         Workload templates of other namespaces are ignored: whoever may create one there could label
         it with the UID of somebody else's domain and block that domain's deletion with a finalizer.
+        So are network policies of another name: they are an administrator's.
         """
         stored = next(self.domains.objects_of(uid), None)
         namespace = stored["metadata"]["namespace"] if stored else ""
@@ -233,6 +239,12 @@ class DomainInformers:
                 Child("DaemonSet", each)
                 for informer in self.daemonsets.values()
                 for each in informer.objects_of(uid)
+            ),
+            network_policies=tuple(
+                Child("NetworkPolicy", policy)
+                for informer in self.network_policies.values()
+                for policy in informer.objects_of(uid)
+                if policy["metadata"]["name"] == names.daemon_name(uid)
             ),
             daemon_templates=tuple(
                 template
@@ -283,7 +295,11 @@ class DomainInformers:
             return self.domains
         if kind == TEMPLATE:
             return self.templates
-        by_kind = {"DaemonSet": self.daemonsets, names.CLIQUE_KIND: self.cliques}
+        by_kind = {
+            "DaemonSet": self.daemonsets,
+            "NetworkPolicy": self.network_policies,
+            names.CLIQUE_KIND: self.cliques,
+        }
         if kind in by_kind:
             return by_kind[kind][namespace]
         assert kind == "Node", kind

@@ -7,6 +7,7 @@ and latency" (KW-9, KW-12).
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from nvdra_api import names
@@ -87,6 +88,13 @@ class ObjectWriter:
             child = await self._whole_template(child)
         return await self._correct(child, desired)
 
+    async def remove(self, unwanted: tuple[Child, ...]) -> bool:
+        """Delete children that a domain is to have no more. Returns whether it deleted any."""
+        present = [child for child in unwanted if not child.is_terminating]
+        for child in present:
+            await self._delete(child)
+        return bool(present)
+
     async def update_status(self, snapshot: DomainSnapshot, status: JsonObject) -> JsonObject:
         """Write a domain's status and return the domain as the API server stored it."""
         body = {**snapshot.stored, **_DOMAIN, "status": status}
@@ -163,7 +171,7 @@ class ObjectWriter:
             raise PermanentError(
                 Reason.INVALID_CONFIG,
                 f"the API server rejects {child}: {error.server_text}",
-                "create the domain again with a valid spec",
+                _VALID_SPECS.get(kind, "create the domain again with a valid spec"),
             ) from error
         else:
             self._informers.record_write(stored)
@@ -192,8 +200,7 @@ class ObjectWriter:
             raise PermanentError(
                 Reason.NAME_TAKEN,
                 f"{child} already exists and belongs to {owner}",
-                "delete or rename it if it is not needed, or create the domain again with another "
-                "name in spec.channel.resourceClaimTemplate.name",
+                _FREE_NAMES.get(child.kind, "delete it if it is not needed"),
                 child=str(child),
             )
         await self._correct(found, desired)
@@ -294,13 +301,13 @@ class ObjectWriter:
 
     async def _path(self, child: Child, *, is_collection: bool = False) -> str:
         name = "" if is_collection else child.name
-        if child.kind == "DaemonSet":
-            return api_paths.daemonsets(child.namespace, name)
+        if child.kind in api_paths.OF_CHILDREN:
+            return api_paths.OF_CHILDREN[child.kind](child.namespace, name)
         version = await self._api.dra_api_version(_deadline())
         return apiversions.templates_path(version, child.namespace, name)
 
     async def _request_body(self, child: Child) -> JsonObject:
-        if child.kind == "DaemonSet":
+        if child.kind != TEMPLATE:
             return child.object
         version = await self._api.dra_api_version(_deadline())
         return apiversions.template_to_version(version, child.object)
@@ -313,6 +320,15 @@ class ObjectWriter:
 
 
 _CLIQUE: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.CLIQUE_KIND}
+_FREE_NAMES: Final[Mapping[Kind, str]] = {
+    TEMPLATE: "delete or rename it if it is not needed, or create the domain again with another "
+    "name in spec.channel.resourceClaimTemplate.name"
+}
+_VALID_SPECS: Final[Mapping[Kind, str]] = {
+    "NetworkPolicy": "correct the chart's value daemon.networkPolicy.metricsFrom"
+}
+"""What to do when a name is taken, and when the API server rejects a child."""
+
 _DOMAIN: Final = {"apiVersion": names.NVIDIA_API_VERSION, "kind": names.DOMAIN_KIND}
 
 

@@ -20,7 +20,14 @@ from nvdra_runtime.telemetry import keys, logs, trace_ids
 from nvdra_runtime.telemetry.active_span import ActiveSpan
 from nvdra_runtime.telemetry.instrumentation import SpanScope, Telemetry, domain_attributes
 
-from nvdra_cd_controller import children, fixed_settings, members, status
+from nvdra_cd_controller import (
+    children,
+    fixed_settings,
+    members,
+    network_policies,
+    status,
+    teardown,
+)
 from nvdra_cd_controller.children import ChildConfig
 from nvdra_cd_controller.clique_writer import CliqueWriter, CliqueWriterResult
 from nvdra_cd_controller.domain_root_span import ANNOTATION, DomainRootSpan
@@ -144,8 +151,12 @@ class Reconciler:
             annotations = fixed_settings.missing_annotation(snapshot, settings)
         wrote = await self._writer.prepare_domain(snapshot, annotations)
         if not config.is_host_managed:
+            namespace = _daemon_namespace(snapshot, config)
+            with self._telemetry.step("ensure network policy") as step:
+                wrote |= _discard_unless_written(
+                    step, await self._ensure_network_policy(snapshot, namespace)
+                )
             with self._telemetry.step("ensure daemonset") as step:
-                namespace = _daemon_namespace(snapshot, config)
                 template = children.daemon_claim_template(domain, namespace)
                 daemonset = children.daemonset(domain.uid, namespace, config)
                 wrote_child = await self._writer.ensure(
@@ -167,6 +178,13 @@ class Reconciler:
             wrote_child = await self._writer.ensure(TEMPLATE, template, snapshot.workload_templates)
             wrote |= _discard_unless_written(step, wrote_child)
         return wrote
+
+    async def _ensure_network_policy(self, snapshot: DomainSnapshot, namespace: str) -> bool:
+        """Before there can be daemons. Where policies are off, remove what was made before."""
+        desired = children.network_policy(snapshot.uid, namespace, self._child_config)
+        if desired is None:
+            return await self._writer.remove(snapshot.network_policies)
+        return await self._writer.ensure(network_policies.KIND, desired, snapshot.network_policies)
 
     async def _update_status(
         self, snapshot: DomainSnapshot, failure: DriverError | None, waits_for: str = ""
@@ -245,7 +263,7 @@ class Reconciler:
         self._root_span.forget(snapshot.uid)
         self._clique_writer.forget(snapshot.uid)
         self._missing_pods.forget(snapshot.uid)
-        if not snapshot.children and not snapshot.nodes:
+        if teardown.next_step(snapshot) == teardown.COMPLETE:
             return None
         if not await self._writer.is_deleted(snapshot):
             return REQUEUE_S  # the domain exists; the watch has not reported it yet
@@ -285,11 +303,11 @@ def _daemon_namespace(snapshot: DomainSnapshot, child_config: ChildConfig) -> st
 
 
 def _all_children_exist(snapshot: DomainSnapshot, child_config: ChildConfig) -> bool:
-    kinds: Sequence[Sequence[object]] = (
-        [snapshot.workload_templates]
-        if child_config.is_host_managed
-        else [snapshot.workload_templates, snapshot.daemon_templates, snapshot.daemonsets]
-    )
+    kinds: list[Sequence[object]] = [snapshot.workload_templates]
+    if not child_config.is_host_managed:
+        kinds += [snapshot.daemon_templates, snapshot.daemonsets]
+        if child_config.network_rules is not None:
+            kinds.append(snapshot.network_policies)
     return all(kinds) and not any(child.is_terminating for child in snapshot.children)
 
 

@@ -18,6 +18,8 @@ from nvdra_runtime.settings import addresses, durations, fields
 from nvdra_runtime.settings.loader import Flag
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from nvdra_cd_controller.network_policies import NetworkRules
+
 
 def _duration(value: object) -> object:
     return durations.parse_seconds(value) if isinstance(value, str) else value
@@ -46,6 +48,15 @@ def _resources(value: object) -> object:
 
 Resources = Annotated[Mapping[str, Mapping[str, str]], BeforeValidator(_resources)]
 """Requests and limits of a container; written on the command line as JSON."""
+
+
+def _json(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json_text.parse(value) if value else None
+    except JsonTextError as error:
+        raise ValueError('must be JSON like {"ingress": [], "egress": []}') from error
 
 
 def _port_of_a_pod(address: str) -> str:
@@ -96,6 +107,11 @@ class Settings(BaseModel):
     cd_daemon_http_endpoint: Annotated[str, AfterValidator(_port_of_a_pod)] = Field(
         default="",
         description="--http-endpoint of the daemons, for probes and metrics; empty for none.",
+    )
+    cd_daemon_network_policy: Annotated[NetworkRules | None, BeforeValidator(_json)] = Field(
+        default=None,
+        description="What a domain's daemons may do besides connecting to one another, as JSON: "
+        "ingress and egress of a NetworkPolicy. Each domain gets one; empty for none.",
     )
     log_verbosity_cd_daemon: int = Field(ge=0, description="Log verbosity (-v) of the daemons.")
     max_nodes_per_imex_domain: int = Field(

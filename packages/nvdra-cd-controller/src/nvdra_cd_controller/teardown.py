@@ -57,6 +57,9 @@ class Step(NamedTuple):
     waits_for: str
 
 
+COMPLETE: Final = Step((), "")
+
+
 def next_step(snapshot: DomainSnapshot) -> Step:
     """The actions of the first incomplete phase, or what that phase waits for."""
     for phase in _PHASES:
@@ -66,7 +69,7 @@ def next_step(snapshot: DomainSnapshot) -> Step:
         waits_for = phase.waits_for(snapshot)
         if waits_for:
             return Step((), waits_for)
-    return Step((), "")
+    return COMPLETE
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,14 @@ def _daemon_children(snapshot: DomainSnapshot) -> Sequence[Child]:
     return (*snapshot.daemon_templates, *snapshot.daemonsets)
 
 
+def _network_policies(snapshot: DomainSnapshot) -> Sequence[Child]:
+    """Those that no daemon needs any more.
+
+    The domain does not wait for them: a daemon on a node that is lost does not end.
+    """
+    return () if snapshot.pods else snapshot.network_policies
+
+
 def _label_removals(snapshot: DomainSnapshot) -> Iterator[Action]:
     return (RemoveNodeLabel(node) for node in snapshot.nodes)
 
@@ -156,6 +167,7 @@ _PHASES: Final = (
     _Phase(_describe_labels, _label_removals, lambda _: ""),
     _remove_finalizer_phase(_workload_children),
     _remove_finalizer_phase(_daemon_children),
+    _delete_phase(_network_policies),
     _Phase(
         lambda _: "the domain's deletion", _domain_finalizer_removal, _describe_other_finalizers
     ),

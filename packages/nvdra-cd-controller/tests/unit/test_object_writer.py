@@ -8,9 +8,10 @@ from nvdra_api import names
 from nvdra_api.errors import DriverError, PermanentError, Reason
 from nvdra_api.ids import NodeName
 from nvdra_api.meta import JsonObject
-from nvdra_cd_controller import children
+from nvdra_cd_controller import children, network_policies
 from nvdra_cd_controller.domain_snapshot import Child, DomainSnapshot
 from nvdra_cd_controller.informers import DomainInformers
+from nvdra_cd_controller.network_policies import NetworkRules
 from nvdra_cd_controller.object_writer import ObjectWriter
 from nvdra_cd_controller.teardown import (
     Delete,
@@ -29,6 +30,8 @@ OTHER = "99999999-2222-3333-4444-555555555555"
 NAME = f"computedomain-daemon-{UID}"
 DAEMONSETS = "/apis/apps/v1/namespaces/nvdra/daemonsets"
 DAEMONSET = f"{DAEMONSETS}/{NAME}"
+POLICIES = "/apis/networking.k8s.io/v1/namespaces/nvdra/networkpolicies"
+POLICY = f"{POLICIES}/{NAME}"
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/team-a/resourceclaimtemplates"
 TEMPLATE = f"{TEMPLATES}/ring-channel"
 DOMAIN = "/apis/resource.nvidia.com/v1beta1/namespaces/team-a/computedomains/ring"
@@ -42,6 +45,10 @@ def wanted_daemonset() -> JsonObject:
 
 def wanted_template() -> JsonObject:
     return children.workload_claim_template(domain_values.domain(), CHILD_CONFIG)
+
+
+def wanted_policy() -> JsonObject:
+    return network_policies.network_policy(UID, "nvdra", NetworkRules())
 
 
 def stored(wanted: JsonObject, version: str = "5", **metadata: Any) -> JsonObject:
@@ -270,6 +277,48 @@ def test_a_child_as_it_should_be_is_not_written() -> None:
     )
     assert is_written is False
     assert api.requests == []
+
+
+def test_a_network_policy_is_written_like_every_child() -> None:
+    wanted = wanted_policy()
+    _, api = run(
+        always((201, stored(wanted))), lambda writer: writer.ensure("NetworkPolicy", wanted, ())
+    )
+    assert api.sent(f"POST {POLICIES}").body == wanted
+    changed = stored(wanted)
+    changed["spec"] = {**wanted["spec"], "ingress": [{}]}
+    _, api = run(
+        echoed(changed), lambda writer: writer.ensure("NetworkPolicy", wanted, (child(changed),))
+    )
+    assert api.sent(f"PUT {POLICY}").body["spec"] == wanted["spec"]
+
+
+def test_network_policies_that_are_not_wanted_any_more_are_deleted_once() -> None:
+    there = child(stored(wanted_policy()))
+    leaving = child(stored(wanted_policy(), deletionTimestamp="2026-01-01T00:00:00Z"))
+    is_written, api = run(always((200, {})), lambda writer: writer.remove((there,)))
+    assert is_written is True
+    assert api.sent(f"DELETE {POLICY}").body["preconditions"] == {"uid": "uid-NetworkPolicy"}
+    is_written, api = run(always((200, {})), lambda writer: writer.remove((leaving,)))
+    assert (is_written, api.requests) == (False, [])
+
+
+def test_a_network_policy_that_cannot_be_written_names_what_to_correct() -> None:
+    wanted = wanted_policy()
+    ensure: Callable[[ObjectWriter], Any] = lambda writer: writer.ensure(  # noqa: E731
+        "NetworkPolicy", wanted, ()
+    )
+    invalid, _ = run(always(recorded_api.status(422, "Invalid")), ensure)
+    assert "daemon.networkPolicy.metricsFrom" in invalid.remedy
+
+    foreign = stored(wanted, labels={names.DOMAIN_LABEL: OTHER})
+    exists = recorded_api.status(409, "AlreadyExists")
+    taken, api = run(
+        lambda asked: exists if asked.line.startswith("POST") else (200, foreign), ensure
+    )
+    assert taken.reason is Reason.NAME_TAKEN
+    assert taken.remedy == "delete it if it is not needed"
+    assert api.lines() == [f"POST {POLICIES}", f"GET {POLICY}"]
 
 
 def test_a_status_is_based_on_the_version_that_was_read() -> None:

@@ -1,6 +1,9 @@
 """Settings that cannot work are rejected at the start."""
 
+import json
+
 import pytest
+from nvdra_cd_controller.network_policies import NetworkRules
 from nvdra_cd_controller.settings import Settings
 from nvdra_runtime.settings import loader as process_settings
 from nvdra_runtime.settings.loader import SettingsError
@@ -63,6 +66,14 @@ def test_resources_are_normalized_like_the_api_server_does() -> None:
     assert read(CD_DAEMON_RESOURCES="").cd_daemon_resources == {}
 
 
+def test_network_rules_are_those_of_a_network_policy() -> None:
+    text = '{"ingress": [{"ports": [{"port": 8080}], "from": [{"podSelector": {}}]}]}'
+    rules = read(f"--cd-daemon-network-policy={text}").cd_daemon_network_policy
+    assert rules == NetworkRules.model_validate(json.loads(text))
+    assert read(CD_DAEMON_NETWORK_POLICY="{}").cd_daemon_network_policy == NetworkRules()
+    assert read(CD_DAEMON_NETWORK_POLICY="").cd_daemon_network_policy is None
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
@@ -84,6 +95,9 @@ def test_resources_are_normalized_like_the_api_server_does() -> None:
         (["--cd-daemon-resources=[]"], "must be JSON like"),
         (['--cd-daemon-resources={"limits": {"memory": "200Mo"}}'], "quantities must match"),
         (['--cd-daemon-resources={"claims": {}}'], "not claims"),
+        (["--cd-daemon-network-policy=all"], "must be JSON like"),
+        (['--cd-daemon-network-policy={"inbound": []}'], "xtra inputs are not permitted"),
+        (['--cd-daemon-network-policy={"ingress": [{"form": []}]}'], "not permitted"),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused(flags: list[str], says: str) -> None:

@@ -41,6 +41,7 @@ def whole() -> DomainSnapshot:
         workload_templates=(child("ResourceClaimTemplate", "ring-channel", OURS),),
         daemon_templates=(child("ResourceClaimTemplate", "daemon", OURS),),
         daemonsets=(child("DaemonSet", "daemon", OURS),),
+        network_policies=(child("NetworkPolicy", "daemon"),),
         nodes=(NodeName("a"), NodeName("b")),
     )
 
@@ -75,6 +76,7 @@ def changed(now: DomainSnapshot, what: Child, **metadata: Any) -> DomainSnapshot
         workload_templates=after(now.workload_templates),
         daemon_templates=after(now.daemon_templates),
         daemonsets=after(now.daemonsets),
+        network_policies=after(now.network_policies),
     )
 
 
@@ -101,6 +103,7 @@ def test_a_domain_is_deleted_in_this_order() -> None:
         ["RemoveNodeLabel a", "RemoveNodeLabel b"],
         ["RemoveFinalizer ResourceClaimTemplate ring-channel"],
         ["RemoveFinalizer ResourceClaimTemplate daemon", "RemoveFinalizer DaemonSet daemon"],
+        ["Delete NetworkPolicy daemon"],
         ["RemoveDomainFinalizer"],
     ]
     assert step.waits_for == ""
@@ -128,6 +131,17 @@ def test_leftovers_of_a_deleted_domain_are_deleted() -> None:
     assert teardown.next_step(DomainSnapshot(UID)) == ((), "")
 
 
+def test_a_network_policy_stays_as_long_as_a_daemon_and_the_domain_does_not_wait_for_it() -> None:
+    policy = child("NetworkPolicy", "daemon")
+    pods = (domain_values.daemon_pod("a"),)
+    now = view(network_policies=(policy,), pods=pods)
+    assert teardown.next_step(now).actions == (RemoveDomainFinalizer(),)
+
+    left = DomainSnapshot(UID, None, network_policies=(policy,), pods=pods)
+    assert teardown.next_step(left) == teardown.COMPLETE
+    assert teardown.next_step(replace(left, pods=())).actions == (Delete(policy),)
+
+
 FINALIZERS = st.lists(st.sampled_from([OURS, THEIRS]), unique=True, min_size=1)
 
 
@@ -145,6 +159,8 @@ VIEWS = st.builds(
     workload_templates=children("ResourceClaimTemplate", "ring-channel"),
     daemon_templates=children("ResourceClaimTemplate", "daemon"),
     daemonsets=children("DaemonSet", "daemon"),
+    network_policies=st.one_of(st.just(()), st.just((child("NetworkPolicy", "daemon"),))),
+    pods=st.one_of(st.just(()), st.just((domain_values.daemon_pod("a"),))),
     nodes=st.lists(st.sampled_from([NodeName("a"), NodeName("b")]), unique=True).map(tuple),
 )
 
@@ -160,10 +176,10 @@ def test_from_any_state_everything_is_deleted_and_the_domain_last(
             break
         for action in chance.sample(step.actions, len(step.actions)):
             if isinstance(action, RemoveDomainFinalizer):
-                assert now.children == ()
+                assert now.children == left_for(now)
                 assert now.nodes == ()
             if isinstance(action, RemoveFinalizer):
-                assert all(each.is_terminating for each in now.children)
+                assert all(each.is_terminating for each in held(now))
             if chance.random() < 0.7:
                 now = done(now, action)
         if not step.actions or chance.random() < 0.1:
@@ -172,6 +188,16 @@ def test_from_any_state_everything_is_deleted_and_the_domain_last(
                 if THEIRS in each.finalizers:
                     ours = [name for name in each.finalizers if name != THEIRS]
                     now = changed(now, each, finalizers=ours)
-    assert now.children == ()
+    assert now.children == left_for(now)
     assert now.nodes == ()
     assert now.stored["metadata"]["finalizers"] == []
+
+
+def held(now: DomainSnapshot) -> tuple[Child, ...]:
+    """The children for which the domain waits."""
+    return tuple(found for found in now.children if found.kind != "NetworkPolicy")
+
+
+def left_for(now: DomainSnapshot) -> tuple[Child, ...]:
+    """What stays when the domain goes: the network policy, as long as there are daemons."""
+    return now.network_policies if now.pods else ()

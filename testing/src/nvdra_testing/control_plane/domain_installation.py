@@ -95,6 +95,14 @@ class DriverInstallation:
         """The path of the driver's DaemonSets."""
         return f"/apis/apps/v1/namespaces/{self.driver_namespace}/daemonsets"
 
+    def network_policy_path(self, uid: str) -> str:
+        """The path of the NetworkPolicy of a domain's daemons."""
+        return f"{self.network_policies_path()}/computedomain-daemon-{uid}"
+
+    def network_policies_path(self) -> str:
+        """The path of the NetworkPolicies in the driver's namespace."""
+        return f"/apis/networking.k8s.io/v1/namespaces/{self.driver_namespace}/networkpolicies"
+
     def daemon_template_path(self, uid: str) -> str:
         """The path of a domain's daemon claim template."""
         return f"{self.templates_path(self.driver_namespace)}/computedomain-daemon-{uid}"

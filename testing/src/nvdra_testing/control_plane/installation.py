@@ -45,6 +45,7 @@ NODE: Final = "node-1"
 OTHER_NODE: Final = "node-2"
 DAEMON_ID: Final = "9a0d4a54-1a3b-4d0c-b6a4-54a1f0f0c001-a8cac"
 DEPLOYMENTS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+NETWORK_POLICIES: Final = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies"
 DAEMONSETS: Final = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 
@@ -62,6 +63,7 @@ VALUES: Final = {
         "daemon": {
             "priorityClassName": "system-node-critical",
             "resources": {"limits": {"memory": "200Mi"}},
+            "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
         }
     },
 }
@@ -135,6 +137,12 @@ class Installation:
     def daemonset(self, uid: DomainUID = domain_values.UID) -> Json:
         """The DaemonSet that the controller makes for a domain."""
         return children.creation_body(children.daemonset(uid, NAMESPACE, self.child_config))
+
+    def network_policy(self, uid: DomainUID = domain_values.UID) -> Json:
+        """The NetworkPolicy that the controller makes for the daemons of a domain."""
+        made = children.network_policy(uid, NAMESPACE, self.child_config)
+        assert made is not None
+        return made
 
     def template(self, *, is_of_daemons: bool = False) -> Json:
         """A claim template of the controller for a domain, in the version that is served."""
@@ -210,6 +218,16 @@ def stranger(kind: str) -> Json:
                 "spec": {"containers": [{"name": "c", "image": "i"}]},
             },
         },
+    }
+
+
+def foreign_network_policy() -> Json:
+    """A NetworkPolicy of an administrator, for another component of the driver."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "stranger", "namespace": NAMESPACE},
+        "spec": {"podSelector": {"matchLabels": {"a": "b"}}, "policyTypes": ["Ingress"]},
     }
 
 
@@ -301,6 +319,7 @@ def _wait_enforced(found: Installation) -> None:
         lambda: found.plugin.try_create(DEPLOYMENTS, stranger("Deployment")),
         lambda: found.plugin.merge(f"{claim}/status{dry}", {"status": {"reservedFor": None}}),
         lambda: found.controller.try_create(DAEMONSETS, stranger("DaemonSet")),
+        lambda: found.controller.try_create(NETWORK_POLICIES, foreign_network_policy()),
         lambda: found.controller.try_create(
             found.resource_path("resourceclaimtemplates"), found.template_of_a_tenant()
         ),

@@ -34,6 +34,10 @@
 - name: CD_DAEMON_HTTP_ENDPOINT
   value: {{ .Values.daemon.metrics.httpEndpoint | quote }}
 {{- end }}
+{{- if .Values.daemon.networkPolicy.enabled }}
+- name: CD_DAEMON_NETWORK_POLICY
+  value: {{ include "nvdra-cd-controller.daemonNetworkRules" . | quote }}
+{{- end }}
 - name: LOG_VERBOSITY_CD_DAEMON
   value: {{ default .Values.global.logVerbosity .Values.daemon.logVerbosity | toString | quote }}
 - name: MAX_NODES_PER_IMEX_DOMAIN
