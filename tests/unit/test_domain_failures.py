@@ -79,7 +79,7 @@ DOMAINS = {
     ),
     "A child of the domain": "test_a_daemonset_that_somebody_changes_is_corrected",
     "The NetworkPolicy of a domain's daemons": (
-        "test_a_policy_that_somebody_changes_or_deletes_is_restored"
+        "test_a_policy_that_is_changed_or_deleted_by_hand_is_restored"
     ),
     "An object with another domain's label": (
         "test_a_policy_of_another_domain_is_left_alone_and_said"

@@ -84,7 +84,7 @@ async def test_a_policy_comes_before_daemons_can(world: DriverInstallation) -> N
         assert version(policy(world, uid)) < version(daemonset)
 
 
-async def test_a_policy_that_somebody_changes_or_deletes_is_restored(
+async def test_a_policy_that_is_changed_or_deleted_by_hand_is_restored(
     world: DriverInstallation,
 ) -> None:
     with world.run_controller(FLAG):

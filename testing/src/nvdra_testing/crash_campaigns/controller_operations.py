@@ -4,7 +4,11 @@ from typing import Any, Protocol
 
 from nvdra_testing.control_plane import domain_objects
 from nvdra_testing.control_plane.domain_installation import LABEL
-from nvdra_testing.crash_campaigns.controller_sandbox import ControllerSandbox, Json
+from nvdra_testing.crash_campaigns.controller_sandbox import (
+    NETWORK_POLICY,
+    ControllerSandbox,
+    Json,
+)
 
 FINALIZER = "resource.nvidia.com/computeDomain"
 
@@ -66,7 +70,7 @@ class FirstDaemonJoins:
 
 
 class RepairChildren:
-    """Two children are changed, one is deleted, and a member's node is removed."""
+    """Three children are changed, one is deleted, and a member's node is removed."""
 
     name = "heal"
 
@@ -84,6 +88,10 @@ class RepairChildren:
             assert template is not None
             template["metadata"]["finalizers"] = []
             world.server.request("PUT", world.workload_template_path(), template)
+            policy = world.get(world.network_policy_path(sandbox.uid))
+            assert policy is not None
+            policy["spec"]["ingress"].append({})
+            world.server.request("PUT", world.network_policy_path(sandbox.uid), policy)
             world.server.request("DELETE", world.daemon_template_path(sandbox.uid))
             _remove_node(sandbox)
         await sandbox.wait_correct(lambda: self.find_problem(sandbox))
@@ -95,11 +103,14 @@ class RepairChildren:
             return f"the clique still has {places}"
         (daemonset,) = sandbox.children()["DaemonSet"]
         image = daemonset["spec"]["template"]["spec"]["containers"][0]["image"]
-        return "the DaemonSet has another image" if image == "theirs" else ""
+        if image == "theirs":
+            return "the DaemonSet has another image"
+        (policy,) = sandbox.children()[NETWORK_POLICY]
+        return "the network policy lets everything in" if {} in policy["spec"]["ingress"] else ""
 
 
 class DeleteFormedDomain:
-    """A user deletes a formed domain."""
+    """A user deletes a formed domain, whose daemon has ended."""
 
     name = "delete"
 
@@ -107,7 +118,9 @@ class DeleteFormedDomain:
         await _create_formed_domain(sandbox)
 
     async def perform(self, sandbox: ControllerSandbox) -> None:
-        sandbox.installation.delete_domain()
+        with sandbox.pause_controller():
+            _remove_pods(sandbox)
+            sandbox.installation.delete_domain()
         await sandbox.wait_correct(lambda: self.find_problem(sandbox))
 
     def find_problem(self, sandbox: ControllerSandbox) -> str:
@@ -123,6 +136,10 @@ class DeleteFormingDomain(DeleteFormedDomain):
         await _create_domain_with_pod(sandbox)
         sandbox.look_for_mark()  # later versions of the DaemonSet are read from here on
 
+    async def perform(self, sandbox: ControllerSandbox) -> None:
+        sandbox.installation.delete_domain()
+        await sandbox.wait_correct(lambda: self.find_problem(sandbox))
+
 
 async def delete_domain(sandbox: ControllerSandbox) -> None:
     """Delete the domain, wait until nothing is left of it, and remove the test's own objects."""
@@ -130,23 +147,26 @@ async def delete_domain(sandbox: ControllerSandbox) -> None:
         sandbox.installation.delete_domain()
     await sandbox.wait_correct(lambda: find_leftover(sandbox))
     world = sandbox.installation
-    for collection in (
-        f"/api/v1/namespaces/{world.driver_namespace}/pods",
-        domain_objects.cliques_path(world.driver_namespace),
-    ):
-        for each in world.server.request("GET", collection)["items"]:
-            path = f"{collection}/{each['metadata']['name']}"
-            world.server.request("DELETE", path, {"gracePeriodSeconds": 0})
+    _remove_pods(sandbox)
+    await sandbox.wait_correct(lambda: find_leftover(sandbox))
+    collection = domain_objects.cliques_path(world.driver_namespace)
+    for each in world.server.request("GET", collection)["items"]:
+        world.server.request("DELETE", f"{collection}/{each['metadata']['name']}")
     for each in world.server.request("GET", "/api/v1/nodes")["items"]:
         world.server.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
     await sandbox.wait_idle()
 
 
 def find_leftover(sandbox: ControllerSandbox) -> str:
-    """What is left of a deleted domain; empty if nothing is."""
+    """What is left of a deleted domain; empty if nothing is.
+
+    A network policy stays as long as a daemon.
+    """
     if sandbox.installation.domain() is not None:
         return "the domain is still there"
     found = {what: _names(some) for what, some in sandbox.children().items() if some}
+    if _pods(sandbox):
+        found.pop(NETWORK_POLICY, None)
     if found:
         return f"still there: {found}"
     nodes = sandbox.labelled_nodes()
@@ -171,7 +191,8 @@ def _find_problem(sandbox: ControllerSandbox, operation: str, reason: str) -> st
         if len(some) != 1:
             return f"there are {len(some)} of the {what}"
         metadata = some[0]["metadata"]
-        if "deletionTimestamp" in metadata or metadata.get("finalizers") != [FINALIZER]:
+        finalizers = [] if what == NETWORK_POLICY else [FINALIZER]
+        if "deletionTimestamp" in metadata or metadata.get("finalizers", []) != finalizers:
             return f"the {what} does not stay: {metadata}"
         if metadata["labels"].get(LABEL) != sandbox.uid:
             return f"the {what} is another's: {metadata}"
@@ -214,6 +235,11 @@ def _remove_node(sandbox: ControllerSandbox) -> None:
     (pod,) = _pods(sandbox)
     sandbox.installation.server.request("DELETE", f"/api/v1/nodes/{pod['spec']['nodeName']}")
     sandbox.installation.remove_pod(pod)
+
+
+def _remove_pods(sandbox: ControllerSandbox) -> None:
+    for pod in _pods(sandbox):
+        sandbox.installation.remove_pod(pod)
 
 
 def _pods(sandbox: ControllerSandbox) -> list[Any]:

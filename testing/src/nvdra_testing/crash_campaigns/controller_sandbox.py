@@ -39,6 +39,11 @@ LEADER_ELECTION_FLAGS = (
     "--leader-election-retry-period=700ms",
 )
 """The lease is long enough for a busy machine, and shorter than READY_S."""
+NETWORK_POLICIES_FLAG = "--cd-daemon-network-policy={}"
+"""Every child that there can be is made."""
+
+NETWORK_POLICY = "NetworkPolicy"
+"""Its purpose among the children."""
 
 Json = dict[str, Any]
 
@@ -200,12 +205,13 @@ class ControllerSandbox(RecordedSandbox):
         await self.wait_until(lambda: loop.time() - last() > IDLE_S)
 
     def children(self) -> Json:
-        """All templates and DaemonSets in the sandbox's namespaces, by purpose."""
+        """All objects of the controller in the sandbox's namespaces, by purpose."""
         world, get = self.installation, self.installation.server.request
         return {
             "daemons' template": get("GET", world.templates_path(world.driver_namespace))["items"],
             "workload's template": get("GET", world.templates_path(world.user_namespace))["items"],
             "DaemonSet": get("GET", world.daemonsets_path())["items"],
+            NETWORK_POLICY: get("GET", world.network_policies_path())["items"],
         }
 
     def labelled_nodes(self) -> list[str]:
@@ -263,7 +269,7 @@ class ControllerSandbox(RecordedSandbox):
         flags = (*LEADER_ELECTION_FLAGS, lease) if self.has_standby else ()
         name, stack = f"controller-{self._count}", ExitStack()
         starting = self.installation.run_controller(
-            *flags, name=name, kubeconfig=self._write_kubeconfig(name)
+            NETWORK_POLICIES_FLAG, *flags, name=name, kubeconfig=self._write_kubeconfig(name)
         )
         one = stack.enter_context(starting)
         self._running.append((one, stack))
