@@ -901,12 +901,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "release: a GPU that hangs is waited for",
-        f"{_PLUGIN}/claims/gpu_steps.py",
-        "_UNDO_S: Final = 20.0",
-        "_UNDO_S: Final = 600.0",
+        f"{_PLUGIN}/hardware/gpu_probe.py",
+        "CHANGE_S: Final = 20.0",
+        "CHANGE_S: Final = 600.0",
         "Pods on a GPU that hangs are Terminating until the node is booted.",
         component=(
             f"{_COMPONENT}/test_tombstones.py::test_a_claim_of_a_gpu_that_is_broken_is_unprepared",
+            f"{_COMPONENT}/test_release_always_ends.py",
         ),
     ),
     Mutant(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from nvdra_api.errors import DriverError, Reason, RetryableError
+from nvdra_api.errors import DriverError, Reason
 from nvdra_api.ids import ClaimUID, GpuUUID
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.node.host import Host
@@ -35,9 +35,6 @@ LOG = logs.logger(__name__)
 
 Keep = Callable[[GpuClaimRecord], Awaitable[None]]
 ModeStep = TypeVar("ModeStep", MakeMigDevice, DisableMigMode)
-
-_UNDO_S: Final = 20.0
-"""How long a GPU may take for one step back. Destroying a MIG device takes about a second."""
 
 _OF_HARDWARE: Final = (
     Reason.DEADLINE_EXCEEDED,
@@ -261,19 +258,6 @@ class GpuSteps:
         self._mode_refusals.note_mode(step.gpu, is_on=is_on)
 
     async def _undo_step(self, uid: ClaimUID, step: Step) -> Step:
-        """Undo one step. A call that has begun runs to its end on the GPU's thread."""
-        try:
-            async with asyncio.timeout(_UNDO_S):
-                return await self._undo_step_at_once(uid, step)
-        except TimeoutError as error:
-            raise RetryableError(
-                Reason.DEADLINE_EXCEEDED,
-                f"{step.gpu} of {step.device} has not answered NVML for {_UNDO_S:.0f} s",
-                "look for Xid messages in the node's kernel log, reset the GPU or reboot the node",
-                device=step.device,
-            ) from error
-
-    async def _undo_step_at_once(self, uid: ClaimUID, step: Step) -> Step:
         if isinstance(step, DisableMigMode | ShareByMps):
             return step
         if isinstance(step, ShareByTime) and self._same_step(uid, step) is not None:

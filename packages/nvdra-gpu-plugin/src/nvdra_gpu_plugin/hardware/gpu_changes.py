@@ -1,7 +1,8 @@
 """Changes GPUs, each on its own thread.
 
 A change that has begun runs to its end, whether or not anybody waits for it: a caller that gives up
-does not leave hardware half changed.
+does not leave hardware half changed. Callers do give up on a GPU that does not answer, and what the
+change does after that is undone by what follows on the GPU's thread.
 """
 
 import asyncio
@@ -49,7 +50,10 @@ class GpuChanges:
         function: Callable[[Nvml, DeviceHandle, *Ts], T],
         *arguments: *Ts,
     ) -> T:
-        """Call `function` on the GPU's thread, and wait until it returns.
+        """Call `function` on the GPU's thread, and wait until it returns, at most `CHANGE_S`.
+
+        Longer waits belong to who repeats it: while this one lasts, its claim cannot be released,
+        nor can any other claim of the GPU.
 
         Args:
             gpu: The GPU.
@@ -63,7 +67,10 @@ class GpuChanges:
         """
         probe = await self._find_probe(gpu, device)
         context = contextvars.copy_context()  # so that a slow NVML call finds its span
-        result = await probe.change(context.run, _caught, function, arguments)
+        try:
+            result = await probe.change(context.run, _caught, function, arguments)
+        except TimeoutError as error:
+            raise RetryableError(Reason.DEADLINE_EXCEEDED, probe.silence, device=device) from error
         if not isinstance(result, Exception):
             return result
         self._monitor.wake()

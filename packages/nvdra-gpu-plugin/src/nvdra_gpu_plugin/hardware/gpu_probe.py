@@ -5,6 +5,7 @@ off the bus or comes back is noticed before a claim needs it. `DeviceMonitor` de
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
@@ -45,6 +46,11 @@ waits 1 to 3 s.
 
 Source: docs/reference/gpu-devices.md, "Loading and initialisation".
 """
+
+CHANGE_S: Final = 20.0
+"""How long a claim waits for a change of a GPU. Making a MIG device takes less than a second,
+destroying one about a second, switching its mode two, and nvidia-smi seconds on a busy node. A pod
+whose claim changes a GPU that hangs is gone within half a minute."""
 
 _REMEDY: Final = (
     "look for Xid messages in the node's kernel log; reset the GPU, or reboot the node; it is "
@@ -198,8 +204,36 @@ class GpuProbe:
         """
         if self.is_overdue:
             raise TimeoutError
+        return await self._run(function, *arguments, timeout_s=UNRESPONSIVE_S, deadline=deadline)
+
+    async def change(self, function: Callable[[*Ts, Nvml, DeviceHandle], T], *arguments: *Ts) -> T:
+        """Call `function` on the GPU's thread, with the session and the GPU's handle.
+
+        A call that has begun runs to its end, whether or not anybody waits for it.
+
+        Raises:
+            TimeoutError: It does not return within `CHANGE_S`. The GPU counts as overdue until it
+                answers a query, which waits behind the call.
+        """
+        assert self.handle is not None
+        return await self._run(
+            function, *arguments, self._session.nvml, self.handle, timeout_s=CHANGE_S
+        )
+
+    async def _run(
+        self,
+        function: Callable[[*Ts], T],
+        *arguments: *Ts,
+        timeout_s: float,
+        deadline: float = math.inf,
+    ) -> T:
+        """Call `function` on the GPU's thread, and note since when it has not answered.
+
+        Raises:
+            TimeoutError: It does not return in this time.
+        """
         started = self._clock.monotonic()
-        limit = asyncio.get_running_loop().time() + UNRESPONSIVE_S
+        limit = asyncio.get_running_loop().time() + timeout_s
         try:
             return await self.worker.run(function, *arguments, deadline=min(deadline, limit))
         except TimeoutError:
@@ -208,15 +242,6 @@ class GpuProbe:
                 self._claim_unanswered_since = _Moment(started, self._clock.now() - waited)
                 self.wake()  # the query behind the call says when the GPU answers again
             raise
-
-    async def change(self, function: Callable[[*Ts, Nvml, DeviceHandle], T], *arguments: *Ts) -> T:
-        """Call `function` on the GPU's thread, with the session and the GPU's handle.
-
-        Unlike a question it has no deadline. A GPU that does not return is noticed by the next
-        query, which waits behind it.
-        """
-        assert self.handle is not None
-        return await self.worker.run(function, *arguments, self._session.nvml, self.handle)
 
     def verify(self, device: Device) -> None:
         """Return only if the device exists and its GPU responds. Called on the GPU's thread.
