@@ -911,6 +911,16 @@ MUTANTS: Final = (
         ),
     ),
     Mutant(
+        "release: an unprepare waits until an MPS daemon is not ready",
+        f"{_PLUGIN}/claims/preparer.py",
+        "self._waits.wait_until(starting.claim,",
+        "DeviceWaitQueue(self._waits.wait_removed).wait_until(starting.claim,",
+        "Pods whose MPS daemon does not start are Terminating for 40 s.",
+        component=(
+            f"{_COMPONENT}/test_mps.py::test_an_unprepare_does_not_wait_until_a_daemon_is_not_ready",
+        ),
+    ),
+    Mutant(
         "release: a process on a GPU that works is overlooked beside a broken GPU",
         f"{_PLUGIN}/claims/gpu_steps.py",
         "        raise min(errors, key=is_of_hardware)",

@@ -258,6 +258,7 @@ async def main(settings: Settings, logging: ConfiguredLogging, stop: asyncio.Eve
             prepared_claims,
             claim_index,
             gate,
+            wait_queue,
             telemetry,
             share_policy=settings.shares,
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from nvdra_testing.node.rig import Rig, cdi_edits, cdi_names
 GATES = "--feature-gates=MPSSupport=true,DynamicMIG=true,TimeSlicingSettings=true"
 FLAGS = (GATES, *mps_pods.FLAGS)
 MADE = "gpu-6-mig-3g40gb-9-4"
+AT_ONCE_S = 15.0
+"""Also on a machine with much else to do. A prepare waits 40 s for a daemon."""
 
 
 def compute_mode(rig: Rig, index: int) -> str:
@@ -177,6 +180,25 @@ async def test_a_daemon_that_is_not_ready_is_told_with_its_pods_words_and_the_re
     assert not (await rig.dra.prepare([claim]))[claim.uid].error
     assert len(pods.deployments()) == 1
     rig.server.request("DELETE", path)
+
+
+async def test_an_unprepare_does_not_wait_until_a_daemon_is_not_ready(
+    rig: Rig, pods: MpsPods
+) -> None:
+    pods.is_idle = True
+    await rig.start(*FLAGS)
+    claim = rig.create_claim("gpu-3", config=plugin.shared_by_mps())
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(rig.dra.prepare([claim]))
+        await rig.wait_until(lambda: bool(pods.deployments()), "the Deployment")
+        began = time.monotonic()
+        assert not (await rig.dra.unprepare([claim]))[claim.uid].error
+        assert time.monotonic() - began < AT_ONCE_S
+        text = (await call)[claim.uid].error
+    assert text.startswith("MpsNotReady: claim default/"), text
+    assert "is to be unprepared" in text
+    assert compute_mode(rig, 3) == "Default"
+    await rig.wait_until(lambda: is_clean(rig, pods), "everything to be gone")
 
 
 @pytest.mark.soak

@@ -213,7 +213,8 @@ class Plugin:
         self.steps = ClaimSteps(
             gpus, gpu_steps, specs, metadata, files, self.prepared, daemons, telemetry
         )
-        self.gate = PrepareGate(DeviceWaitQueue(self.prepared.wait_removed))
+        waits = DeviceWaitQueue(self.prepared.wait_removed)
+        self.gate = PrepareGate(waits)
         replanner = Replanner(gpus, self.prepared, metadata)
         self.recovery = StepRecovery(
             NODE, gpus, self.steps, specs, files, self.prepared, replanner, self.gate, events
@@ -232,6 +233,7 @@ class Plugin:
             self.prepared,
             self.index,
             self.gate,
+            waits,
             telemetry,
         )
 

@@ -13,7 +13,7 @@ from nvdra_api.ids import ClaimUID, NodeName
 from nvdra_api.resource.claims import ClaimRef, DeviceRequestAllocationResult, ResourceClaim
 from nvdra_api.v1beta1 import DeviceConfig, GpuConfig, MigDeviceConfig
 from nvdra_runtime.claims import allocation, opaque_configs
-from nvdra_runtime.claims.device_wait_queue import NotifyWaiting
+from nvdra_runtime.claims.device_wait_queue import DeviceWaitQueue, NotifyWaiting
 from nvdra_runtime.claims.prepare_result import PrepareResult
 from nvdra_runtime.claims.prepared_claims import PreparedClaims
 from nvdra_runtime.claims.records import DeviceInUseError
@@ -43,6 +43,9 @@ LOG = logs.logger(__name__)
 _VERIFY_TIMEOUT_S: Final = 10.0
 """After a claim's steps, whatever is left of the caller's time: work that has begun is finished."""
 
+_REASON_S: Final = 5.0
+"""Waiting for daemons ends at its own deadline, with what their pods say."""
+
 _WHOLE: Final = "The claim asks for a minimum of capacity and gets whole devices"
 
 
@@ -64,6 +67,7 @@ class Preparer:
         prepared_claims: PreparedClaims[GpuClaimRecord],
         claim_index: GpuClaimIndex,
         gate: PrepareGate,
+        waits: DeviceWaitQueue,
         telemetry: Telemetry,
         share_policy: SharePolicy | None = None,
     ) -> None:
@@ -80,6 +84,7 @@ class Preparer:
         self._prepared_claims = prepared_claims
         self._claim_index = claim_index
         self._gate = gate
+        self._waits = waits
         self._telemetry = telemetry
         self._share_policy = share_policy
 
@@ -97,7 +102,7 @@ class Preparer:
             try:
                 return await self._prepare(claim, deadline, notify)
             except DaemonStartingError as starting:  # the GPUs' locks are not held any more
-                await self._steps.wait_for_daemons(starting, deadline)
+                await self._wait_for_daemons(starting, deadline)
 
     async def _prepare(
         self, claim: ResourceClaim, deadline: float, notify: NotifyWaiting
@@ -153,7 +158,22 @@ class Preparer:
             try:
                 return await self._prepare_again(record, deadline)
             except DaemonStartingError as starting:  # the GPUs' locks are not held any more
-                await self._steps.wait_for_daemons(starting, deadline)
+                await self._wait_for_daemons(starting, deadline)
+
+    async def _wait_for_daemons(self, starting: DaemonStartingError, deadline: float) -> None:
+        """Wait for daemons, unless the claim is to be unprepared, which must not wait behind this.
+
+        Raises:
+            RetryableError: `MpsNotReady`.
+        """
+        cancelled = RetryableError(
+            Reason.MPS_NOT_READY,
+            f"claim {starting.claim} is to be unprepared while its MPS control daemon starts",
+            "if a pod still needs the claim, the kubelet prepares it again",
+            claim=str(starting.claim),
+        )
+        async with self._waits.wait_until(starting.claim, cancelled, deadline + _REASON_S):
+            await self._steps.wait_for_daemons(starting, deadline)
 
     async def _prepare_again(self, record: GpuClaimRecord, deadline: float) -> PrepareResult:
         while True:
