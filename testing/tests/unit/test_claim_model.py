@@ -144,3 +144,29 @@ def test_the_gpus_of_a_claim_with_one_that_does_not_work_are_unsettled() -> None
     books = ClaimModel(prepared={both, other}, away={"gpu-1"})
     assert books.unsettled_gpus == {"gpu-0", "gpu-1"}
     assert claim_model.instance_of("gpu-0-mig-1g10gb-19-0") == ("1g.10gb", 0)
+
+
+def test_what_a_monitor_keeps_is_left_over_and_keeps_the_gpu_unsettled() -> None:
+    made = claim("a", "gpu-0-mig-1g10gb-19-0")
+    made.made = made.devices
+    whole = claim("b", "gpu-1")
+    books = ClaimModel(existing={made, whole}, prepared={made, whole}, monitored={"gpu-0", "gpu-1"})
+    assert books.unsettled_gpus == {"gpu-0", "gpu-1"}
+    for each in (made, whole):
+        books.forget(each)
+    books.check_records([], ["uid-a"])
+    assert books.undoing == {made}
+    books.monitored.clear()
+    assert books.is_uncertain(claim("c", "gpu-0"))
+
+
+def test_a_hostile_claim_that_is_not_refused_is_noticed(books: ClaimModel) -> None:
+    hostile = claim("b", "gpu-0")
+    hostile.is_hostile = True
+    books.existing.add(hostile)
+    assert not books.conflicting_claims(hostile)
+    answered(books, hostile, "InvalidConfig: opaque.parameters: nested too deep")
+    with pytest.raises(AssertionError, match="was answered devices"):
+        answered(books, hostile)
+    with pytest.raises(AssertionError, match="was answered DeviceInUse"):
+        answered(books, hostile, REFUSAL)

@@ -3,8 +3,10 @@
 Claims are for whole GPUs, for MIG devices that are made for them, for those of an administrator,
 and for several of these; some have admin access to whole GPUs, some have shares of them, and some
 share a device by time or by MPS. Between calls the plugin crashes or restarts, the node reboots,
-and GPUs report an Xid or an ECC error, fall off the bus, are unplugged, and heal. Afterwards
-hardware, MPS daemons, CDI specs, records and slices agree. The plugin's process, the API server,
+GPUs have other minor numbers in a boot, and they report an Xid or an ECC error, fall off the
+bus, need a reset, answer with errors, are unplugged or held by a monitor, and heal. Some claims
+have a configuration that exceeds a bound, and harm no other. Afterwards hardware, MPS daemons, CDI
+specs, records and slices agree. The plugin's process, the API server,
 the daemons and the node's files are real, the test is the kubelet. CI runs 100 sequences of up to
 12 steps; `--sequences=2000 --sequences-seed=7` runs others.
 """
@@ -14,6 +16,7 @@ import contextlib
 import functools
 import json
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +39,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from nvdra_testing.control_plane.apiserver import ApiServer
+from nvdra_testing import extreme_json
+from nvdra_testing.control_plane.apiserver import ApiServer, RawJson
 from nvdra_testing.crash_campaigns import (
     claim_model,
     node_agreement,
@@ -61,7 +65,12 @@ from nvdra_testing.crash_campaigns.drawn_claims import (
     USED_GPUS,
     Wanted,
 )
-from nvdra_testing.crash_campaigns.gpu_incidents import LINGERS_S, GpuIncidents, Incident
+from nvdra_testing.crash_campaigns.gpu_incidents import (
+    ANSWERS_ERRORS,
+    LINGERS_S,
+    GpuIncidents,
+    Incident,
+)
 from nvdra_testing.crash_campaigns.node_agreement import GpuModes
 from nvdra_testing.crash_campaigns.threaded_sandboxes import ThreadedSandbox
 from nvdra_testing.kubelet.checkpoint_file import CheckpointFile
@@ -94,6 +103,10 @@ TOO_LATE_FOR_DOUBTFUL = tuple(set(TOO_LATE) - {*claim_model.NOT_WORKING_REASONS}
 WAIT_S = 0.1
 """How long the holder of a GPU lets a new claim wait; either order of the two calls is right."""
 RETRY_S = 0.5
+AS_LISTED = tuple(range(len(USED_GPUS)))
+"""The minor numbers that GPUs usually have."""
+KEPT_S = 30.0
+"""A program that keeps a MIG device and computes nothing is taken for a monitor after 10 s."""
 AGREED_S = 40.0
 """The longest wait until hardware and slices are as they should be. What cannot be undone is tried
 again every 10 s, and so are GPUs that did not work."""
@@ -118,6 +131,7 @@ class Node(RuleBasedStateMachine):
         self.stage, self.lane, self.incidents = stage, stage.sandbox, incidents
         self.books = ClaimModel()
         self.healed: set[str] = set()
+        self.minors = AS_LISTED
         self.everything: list[ModelClaim] = []
         self.kubelet = CheckpointFile(self.lane.node.kubelet)
         self.is_broken = True
@@ -212,6 +226,8 @@ class Node(RuleBasedStateMachine):
                 return
             if any(map(self.books.is_away, (claim, *holders))) or self.books.is_uncertain(claim):
                 return
+            if any(map(self.books.is_kept, holders)):
+                return
             self._up()
             self._wait_for_healed([claim, *holders])
             self._note(claim)
@@ -229,9 +245,12 @@ class Node(RuleBasedStateMachine):
             self._up()
             self._wait_for_healed(claims)
             errors = self.stage.run(self._unprepared(claims))
+            if any(map(self.books.is_kept, claims)):
+                errors = self.stage.run(self._let_go_by_monitors(claims, errors))
             for claim in claims:
                 assert not errors[claim.ref.uid], f"{claim} could not be unprepared: {errors}"
-                self.done["left over"] += claim in self.books.prepared and self.books.is_away(claim)
+                is_left = self.books.is_away(claim) or self.books.is_kept(claim)
+                self.done["left over"] += claim in self.books.prepared and is_left
                 self.books.forget(claim)
                 self._let_go(claim)
                 self.done["unprepared"] += 1
@@ -244,8 +263,11 @@ class Node(RuleBasedStateMachine):
 
     # What happens to the process and to the node
 
-    @rule(how=strategies.sampled_from(("crash", "restart", "reboot")))
-    def end(self, how: str) -> None:
+    @rule(
+        how=strategies.sampled_from(("crash", "restart", "reboot", "other minors")),
+        minors=strategies.permutations(AS_LISTED),
+    )
+    def end(self, how: str, minors: list[int]) -> None:
         # No precondition: whether it runs depends on when an orphan was removed, and what is drawn
         # must not.
         if self.lane.process is None:
@@ -256,11 +278,35 @@ class Node(RuleBasedStateMachine):
                 assert self.stage.run(self.lane.stop()) == 0
                 return
             self.stage.run(self.lane.kill())
-            if how == "reboot":
-                self.stage.pods.reboot()
-                self.lane.reboot()
-                self._heard(self.incidents.end_by_reboot)
-                self._divide_gpu()
+            if how == "other minors":
+                self._boot_with(minors)
+            if how != "crash":
+                self._reboot(AS_LISTED)
+
+    def _boot_with(self, minors: Sequence[int]) -> None:
+        """A boot in which GPUs have other minor numbers: each claim still has the same GPU.
+
+        GPUs that no claim holds have other names in it, so it ends before anything else happens.
+        """
+        self._reboot(minors)
+        healed, self.healed = self.healed, set()  # the slices have other names than the books
+        self.stage.run(self.lane.start_renumbered())
+        self.stage.run(self._agree())
+        for claim in sorted(self.books.prepared, key=lambda claim: claim.ref.name):
+            if not self.books.is_orphan(claim):
+                self.prepare_one(claim)
+        self.stage.run(self.lane.kill())
+        self.healed = healed
+
+    def _reboot(self, minors: Sequence[int]) -> None:
+        """Reboot the node, whose GPUs have these minor numbers then."""
+        self._heard(self.incidents.end_by_reboot)
+        self.stage.pods.reboot()
+        if tuple(minors) != self.minors:
+            self.minors = tuple(minors)
+            self.lane.renumber(minors)
+        self.lane.reboot()
+        self._divide_gpu()
 
     @rule(
         gpu=strategies.sampled_from(USED_GPUS),
@@ -276,7 +322,7 @@ class Node(RuleBasedStateMachine):
             return
         if gpu == DIVIDED and incident is Incident.UNPLUGGED:
             return  # the MIG devices of an administrator do not come back with their GPU
-        if incident is Incident.LOSS and self.lane.process is None:
+        if incident in ANSWERS_ERRORS and self.lane.process is None:
             return  # test_health_taints.py has what a plugin does that starts then
         with self._expected():
             self.done[incident.value] += 1
@@ -351,8 +397,12 @@ class Node(RuleBasedStateMachine):
         is_share: bool = False,
         interval: str = "",
         has_daemon: bool = False,
+        hostile: str = "",
     ) -> ModelClaim:
         config: Sequence[Mapping[str, Any]] = plugin.shared_by_time(interval) if interval else ()
+        if hostile:
+            parameters, _ = extreme_json.PARAMETERS[hostile]
+            config = [plugin.opaque_config(RawJson(parameters))]
         if has_daemon:
             is_mig = "-mig-" in devices[0]
             config = plugin.shared_by_mps("MigDeviceConfig" if is_mig else "GpuConfig")
@@ -368,11 +418,14 @@ class Node(RuleBasedStateMachine):
             config=config,
         )
         made = tuple(each for each in devices if "-mig-" in each and each != STATIC)
-        claim = ModelClaim(ref, devices, is_admin, shares, interval, has_daemon, made)
+        claim = ModelClaim(
+            ref, devices, is_admin, shares, interval, has_daemon, made, bool(hostile)
+        )
         self.done["share"] += len(shares)
         self.done["time slice"] += bool(interval)
         self.done["MIG device"] += len(made)
         self.done["static MIG device"] += STATIC in devices
+        self.done["hostile"] += bool(hostile)
         self.everything.append(claim)
         self.books.existing.add(claim)
         return claim
@@ -423,6 +476,19 @@ class Node(RuleBasedStateMachine):
         answers = await self.lane.dra.unprepare([claim.ref for claim in claims])
         return {uid: str(answer.error) for uid, answer in answers.items()}
 
+    async def _let_go_by_monitors(
+        self, claims: list[ModelClaim], errors: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """Repeat an unprepare while a monitor may be a process that ends."""
+        deadline = time.monotonic() + KEPT_S
+        while any(errors.values()) and time.monotonic() < deadline:
+            for claim in claims:
+                error = errors[claim.ref.uid]
+                assert not error or (self.books.is_kept(claim) and "DCGM" in error), (claim, error)
+            await asyncio.sleep(RETRY_S)
+            errors = await self._unprepared(claims)
+        return errors
+
     async def _agree(self) -> None:
         """Wait until hardware, daemons and CDI specs are as the prepared claims want them."""
         await self._find_none(
@@ -461,7 +527,7 @@ class Node(RuleBasedStateMachine):
         """Change the GPUs, and note which do not work now and which work again."""
         before = self.books.away
         change()
-        self.books.away = self.incidents.away
+        self.books.away, self.books.monitored = self.incidents.away, self.incidents.monitored
         self.healed = (self.healed | before) - self.books.away
 
     def _wait_for_healed(self, claims: list[ModelClaim]) -> None:

@@ -32,6 +32,7 @@ class ModelClaim:
         interval: The time slice of its GPUs while it is prepared; empty if it asks for none.
         has_daemon: Whether its devices are shared by MPS.
         made: Those of its devices that are made for it.
+        is_hostile: Whether its configuration exceeds a bound, so that it is refused.
         answer: The first successful answer; all others must be the same.
     """
 
@@ -42,12 +43,14 @@ class ModelClaim:
     interval: str = ""
     has_daemon: bool = False
     made: tuple[str, ...] = ()
+    is_hostile: bool = False
     answer: bytes = b""
 
     def __repr__(self) -> str:
         kind = " admin" if self.is_admin else " share" if self.shares else ""
         kind += f" by time ({self.interval})" if self.interval else ""
         kind += " by MPS" if self.has_daemon else ""
+        kind += " hostile" if self.is_hostile else ""
         return f"<{self.ref.name} {'+'.join(self.devices)}{kind}>"
 
     @property
@@ -63,6 +66,8 @@ class ModelClaim:
     def excludes(self, other: "ModelClaim") -> bool:
         """Whether the two claims cannot be prepared at the same time."""
         if self is other or self.is_admin or other.is_admin:
+            return False
+        if self.is_hostile or other.is_hostile:
             return False
         if self.shares and other.shares and set(self.shares).isdisjoint(other.shares):
             return self.interval != other.interval and bool(self.gpus & other.gpus)
@@ -102,8 +107,10 @@ class ClaimModel:
         prepared: The claims that were prepared and not unprepared since.
         known_to_kubelet: The claims that the kubelet knows; no cleanup may remove them.
         undoing: The claims that have ended, and of which something is left on a GPU that does not
-            work. The plugin undoes it by itself when it does.
-        away: The GPUs that are lost or unplugged.
+            work, or that is monitored. The plugin undoes it by itself when it can.
+        away: The GPUs that are lost or unplugged, or answer with errors.
+        monitored: The GPUs that a program outside of pods has open: what is made there stays, and
+            their MIG mode does not change.
     """
 
     existing: set[ModelClaim] = field(default_factory=set)
@@ -111,23 +118,35 @@ class ClaimModel:
     known_to_kubelet: set[ModelClaim] = field(default_factory=set)
     undoing: set[ModelClaim] = field(default_factory=set)
     away: set[str] = field(default_factory=set)
+    monitored: set[str] = field(default_factory=set)
 
     def is_away(self, claim: ModelClaim) -> bool:
         """Whether a GPU of the claim does not work."""
         return bool(claim.gpus & self.away)
 
+    def is_monitored(self, claim: ModelClaim) -> bool:
+        """Whether a program outside of pods has a GPU of the claim open."""
+        return bool(claim.gpus & self.monitored)
+
+    def is_kept(self, claim: ModelClaim) -> bool:
+        """Whether what was made for the claim cannot be destroyed."""
+        return bool({gpu_of(device) for device in claim.made} & self.monitored)
+
     def is_uncertain(self, claim: ModelClaim) -> bool:
         """Whether it depends on the moment if the claim can be prepared."""
+        if self.is_monitored(claim):
+            return True
         return any(claim.excludes(other) for other in self.undoing - {claim})
 
     @property
     def unsettled_gpus(self) -> set[str]:
         """The GPUs that need not be as the prepared claims want them.
 
-        They do not work, or share a claim with one that does not.
+        They do not work or are monitored, or share a claim with one that is.
         """
         held = self.prepared | self.undoing
-        return self.away.union(*(claim.gpus for claim in held if self.is_away(claim)))
+        unsettled = self.away | self.monitored
+        return unsettled.union(*(claim.gpus for claim in held if claim.gpus & unsettled))
 
     def is_orphan(self, claim: ModelClaim) -> bool:
         """Whether the plugin may remove a prepared claim at any time."""
@@ -166,8 +185,8 @@ class ClaimModel:
         assert not twice, f"held twice: {twice}"
 
     def forget(self, claim: ModelClaim) -> None:
-        """Note that the claim is unprepared. Its record is left if a GPU of it does not work."""
-        if claim in self.prepared and self.is_away(claim):
+        """Note that the claim is unprepared. Its record is left if that is not undone by now."""
+        if claim in self.prepared and (self.is_away(claim) or self.is_kept(claim)):
             self.undoing.add(claim)
         self.prepared.discard(claim)
 
@@ -183,7 +202,12 @@ class ClaimModel:
         # Conflicts are checked on the records: an orphan may have been removed for one of them.
         for claim in asked:
             error = answers[claim.ref.uid].error
-            if error and (self.is_away(claim) or self.is_uncertain(claim)):
+            if claim.is_hostile:
+                expected = ("InvalidConfig", *GONE_REASONS)
+                assert error.startswith(expected), f"{claim} was answered {error or 'devices'}"
+            elif error and (self.is_away(claim) or self.is_uncertain(claim)):
+                if self.is_kept(claim) and claim not in before:
+                    self.undoing.add(claim)  # one of its devices was made, and another one was not
                 allowed = (*NOT_WORKING_REASONS, *GONE_REASONS)
                 assert error.startswith(allowed), f"{claim}, of {self.away}, was answered {error}"
             elif error and claim in before:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from hypothesis import strategies
 
+from nvdra_testing import extreme_json
 from nvdra_testing.crash_campaigns import claim_model
 from nvdra_testing.crash_campaigns.claim_model import parts
 from nvdra_testing.crash_campaigns.node_agreement import GpuModes
@@ -53,7 +54,7 @@ TESTED: Final = replace(
         | _names(DIVIDED, LEFT)
         | {STATIC}
     ),
-    kept_files=["gpu-health.json"],
+    kept_files=["gpu-health.json", "gpu-numbers.json"],
 )
 
 
@@ -77,6 +78,8 @@ class Wanted(NamedTuple):
     is_admin: bool = False
     interval: str = ""
     has_daemon: bool = False
+    hostile: str = ""
+    """What is extreme about its configuration, as in `extreme_json.PARAMETERS`."""
 
 
 CLAIMS = strategies.one_of(
@@ -89,5 +92,10 @@ CLAIMS = strategies.one_of(
     ),
     (strategies.sampled_from(GPUS) | strategies.sampled_from((*MADE, STATIC, BESIDE))).map(
         lambda device: Wanted((device,), has_daemon=True)
+    ),
+    strategies.builds(
+        lambda gpu, hostile: Wanted((gpu,), hostile=hostile),
+        strategies.sampled_from(GPUS),
+        strategies.sampled_from(sorted(extreme_json.PARAMETERS)),
     ),
 )

@@ -1,15 +1,17 @@
-"""Disturbs GPUs of a node and heals them: Xids, ECC errors, GPUs that are lost or unplugged.
+"""Disturbs GPUs of a node and heals them: Xids, ECC errors, GPUs that are lost, fail or have gone.
 
-A GPU has one incident at a time, and what it is shows in the slices: taints, or no devices at all.
+And programs outside of pods that have a GPU open. A GPU has one incident at a time, and what it is
+shows in the slices: taints, or no devices at all.
 """
 
-import json
 import time
 from collections.abc import Mapping, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 
 from nvdra_testing.crash_campaigns import claim_model
+from nvdra_testing.hardware.gpu_faults import FAULTS
 from nvdra_testing.node.plugin import Node
 
 LINGERS_S = 45.0
@@ -25,10 +27,31 @@ class Incident(Enum):
     XID = "XID"
     ECC = "ECC error"
     LOSS = "loss"
+    RESET_REQUIRED = "reset required"
+    ERRORS = "unknown errors"
     UNPLUGGED = "unplugging"
+    MONITORED = "DCGM holds it"
 
 
-_TAINTS: Mapping[Incident, Set[str]] = {Incident.XID: {XID}, Incident.LOSS: {LOST}}
+_TAINTS: Mapping[Incident, Set[str]] = {
+    Incident.XID: {XID},
+    Incident.LOSS: {LOST},
+    Incident.RESET_REQUIRED: {LOST},
+}
+_POSSIBLE_TAINTS: Mapping[Incident, Set[str]] = {Incident.ERRORS: {LOST}}
+"""Those that come when an incident has lasted for half a minute."""
+
+_FAULTS = {
+    Incident.LOSS: "lost",
+    Incident.RESET_REQUIRED: "reset required",
+    Incident.ERRORS: "unknown errors",
+    Incident.UNPLUGGED: "absent",
+    Incident.MONITORED: "monitored",
+}
+"""Their names in `FAULTS`; the other incidents are reported once."""
+
+ANSWERS_ERRORS = frozenset({Incident.LOSS, Incident.RESET_REQUIRED, Incident.ERRORS})
+"""Incidents during which a plugin that starts cannot describe the GPU."""
 
 
 @dataclass
@@ -43,47 +66,47 @@ class GpuIncidents:
     node: Node
     present: dict[str, Incident] = field(default_factory=dict)
     healed_at: dict[str, float] = field(default_factory=dict)
+    _faults: dict[str, ExitStack] = field(default_factory=dict)
 
     @property
     def away(self) -> set[str]:
         """The GPUs that do not work."""
-        incidents = (Incident.LOSS, Incident.UNPLUGGED)
+        incidents = (*ANSWERS_ERRORS, Incident.UNPLUGGED)
         return {gpu for gpu, each in self.present.items() if each in incidents}
+
+    @property
+    def monitored(self) -> set[str]:
+        """The GPUs that a program outside of pods has open."""
+        return {gpu for gpu, each in self.present.items() if each is Incident.MONITORED}
 
     def cause(self, gpu: str, incident: Incident) -> None:
         """Disturb a GPU that has no incident. ECC errors end with their report."""
-        index = _index(gpu)
+        index = gpu.removeprefix("gpu-")
         match incident:
             case Incident.XID:
                 self.node.simctl("xid", index, "48")
             case Incident.ECC:
                 self.node.simctl("ecc", index, "dbe")
                 return
-            case Incident.LOSS:
-                self.node.simctl("gpu", "lose", index, "--xid", "79")
-            case Incident.UNPLUGGED:
-                self.node.simctl("gpu", "unplug", index)
-                self._move_listing(gpu, is_away=True)
+            case _:
+                fault = FAULTS[_FAULTS[incident]]
+                self._faults[gpu] = ExitStack()
+                self._faults[gpu].enter_context(fault(self.node, int(index)))
         self.present[gpu] = incident
 
     def heal(self, gpu: str) -> None:
         """End the incident of a GPU."""
-        index = _index(gpu)
-        match self.present.pop(gpu):
-            case Incident.XID:
-                self.node.simctl("recovery", index, "none")
-            case Incident.LOSS:
-                self.node.simctl("gpu", "restore", index)
-            case Incident.UNPLUGGED:
-                self.node.simctl("gpu", "plug", index)
-                self._move_listing(gpu, is_away=False)
+        if self.present.pop(gpu) is Incident.XID:
+            self.node.simctl("recovery", gpu.removeprefix("gpu-"), "none")
+        else:
+            self._faults.pop(gpu).close()
         self.healed_at[gpu] = time.monotonic()
 
     def end_by_reboot(self) -> None:
-        """Note that the node was rebooted, which ends all incidents and taints."""
-        for gpu, incident in self.present.items():
-            if incident is Incident.UNPLUGGED:
-                self._move_listing(gpu, is_away=False)
+        """End all incidents and taints, because the node is rebooted now."""
+        for fault in self._faults.values():
+            fault.close()
+        self._faults.clear()
         self.present.clear()
         self.healed_at.clear()
 
@@ -100,15 +123,18 @@ class GpuIncidents:
         """
         hidden = {gpu for gpu, each in self.present.items() if each is Incident.UNPLUGGED}
         # A plugin that has never seen a lost GPU at work cannot describe it.
-        lost = {gpu for gpu, each in self.present.items() if each is Incident.LOSS}
+        lost = {gpu for gpu, each in self.present.items() if each in ANSWERS_ERRORS}
         wanted = {each for each in devices if claim_model.gpu_of(each) not in hidden}
         missing = {each for each in wanted - offered.keys() if claim_model.gpu_of(each) not in lost}
         if missing or offered.keys() - wanted:
             return f"the slices lack {sorted(missing)} and have {sorted(offered.keys() - wanted)}"
         for device, taints in offered.items():
             gpu = claim_model.gpu_of(device)
-            required = _TAINTS.get(self.present[gpu], set()) if gpu in self.present else set()
-            if not taints >= required or (taints > required and not self._may_linger(gpu)):
+            incident = self.present.get(gpu)
+            required = set() if incident is None else _TAINTS.get(incident, set())
+            possible = set() if incident is None else _POSSIBLE_TAINTS.get(incident, set())
+            more = taints - required - possible
+            if not taints >= required or (more and not self._may_linger(gpu)):
                 return f"{device} has the taints {sorted(taints)}, not {sorted(required)}"
         return ""
 
@@ -117,15 +143,3 @@ class GpuIncidents:
         if gpu not in self.healed_at:
             return False
         return gpu in self.away or time.monotonic() - self.healed_at[gpu] < LINGERS_S
-
-    def _move_listing(self, gpu: str, *, is_away: bool) -> None:
-        """Move what the driver lists of a GPU away, or back."""
-        shown = json.loads(self.node.simctl("show", "--json"))["gpus"][int(_index(gpu))]
-        listed = self.node.roots.proc / "driver/nvidia/gpus" / shown["bus_id"]
-        elsewhere = self.node.kubelet.parent / f"unplugged-{gpu}"
-        old, new = (listed, elsewhere) if is_away else (elsewhere, listed)
-        old.rename(new)
-
-
-def _index(gpu: str) -> str:
-    return gpu.removeprefix("gpu-")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from nvdra_testing.crash_campaigns import claim_model, node_checks
 from nvdra_testing.crash_campaigns.claim_model import ClaimModel, ModelClaim
 from nvdra_testing.crash_campaigns.plugin_sandbox import PluginSandbox
+from nvdra_testing.hardware.gpu_faults import Simulated
 from nvdra_testing.node.mps_pods import MpsPods
-from nvdra_testing.node.plugin import Node
 
 TIME_SLICES = ("Default", "Short", "Medium", "Long")
 """By the number that the driver has for them."""
@@ -56,7 +56,7 @@ def wanted_modes(gpu: str, prepared: Iterable[ModelClaim], static: Iterable[str]
     )
 
 
-def found_modes(node: Node, gpus: Iterable[str]) -> Mapping[str, GpuModes]:
+def found_modes(node: Simulated, gpus: Iterable[str]) -> Mapping[str, GpuModes]:
     """How GPUs are."""
     shown = {
         f"gpu-{each['gpu']}": each for each in json.loads(node.simctl("show", "--json"))["gpus"]
@@ -90,7 +90,9 @@ def find_problem(
     """
     records = node_checks.records(sandbox)
     books.check_records(records, node_checks.started_claims(sandbox))
-    waiting = [claim for claim in books.undoing if not books.is_away(claim)]
+    waiting = [
+        claim for claim in books.undoing if not (books.is_away(claim) or books.is_monitored(claim))
+    ]
     if waiting:
         return f"begun and not undone yet: {waiting}"
     left_out = books.unsettled_gpus

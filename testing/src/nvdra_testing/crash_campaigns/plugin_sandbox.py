@@ -25,6 +25,7 @@ from nvdra_testing.control_plane.apiserver import ApiServer
 from nvdra_testing.crash_campaigns import points
 from nvdra_testing.faults import strace
 from nvdra_testing.faults.strace import MAIN
+from nvdra_testing.hardware import driver_installation
 from nvdra_testing.kubelet import kubelet_client
 from nvdra_testing.kubelet.kubelet_client import KubeletClient, RegisteredPlugin
 from nvdra_testing.node import plugin, rig
@@ -170,6 +171,13 @@ class PluginSandbox:
         # Only now: a kubelet that finds the new socket under the old name registers it twice.
         self.dra = await self.kubelet.wait_registered(self.tested.driver, READY_S)
 
+    async def start_renumbered(self) -> None:
+        """Start the plugin where it publishes its GPUs under other names, which is not checked."""
+        self.launch()
+        await self.kubelet.wait_registered(self.tested.driver, READY_S)
+        await self.wait_until(self.is_idle, "the plugin to come to rest")
+        self.dra = await self.kubelet.wait_registered(self.tested.driver, READY_S)
+
     async def wait_slices(self) -> None:
         """Wait until the slices offer the node's devices."""
         deadline = time.monotonic() + READY_S
@@ -235,12 +243,19 @@ class PluginSandbox:
 
     def delete_claim(self, claim: ClaimRef) -> None:
         """Delete a claim in the API server."""
-        self.server.request("DELETE", f"{plugin.CLAIMS}/{claim.name}")
+        self.server.send("DELETE", f"{plugin.CLAIMS}/{claim.name}", None)
 
     def reboot(self) -> None:
         """Reboot the node: a new boot id and an empty /run; the disk stays."""
         self.node.simctl("reboot", f"--proc-root={self.node.roots.proc}")
         shutil.rmtree(self.node.cdi, ignore_errors=True)
+
+    def renumber(self, minors: Sequence[int]) -> None:
+        """Give the first GPUs these minor numbers, of which the driver makes device nodes."""
+        gpus = [{"index": index, "minor": minor} for index, minor in enumerate(minors)]
+        driver_installation.install_driver(
+            self.node, profile=self.tested.profile, overrides={"gpus": gpus}
+        )
 
     def slices(self) -> list[dict[str, Any]]:
         """The node's slices in the API server."""

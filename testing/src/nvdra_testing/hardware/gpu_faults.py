@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from nvdra_testing.node.plugin import Node
 
@@ -18,12 +18,21 @@ CALLS: Final = ("nvmlDevice*", "nvmlGpuInstance*", "nvmlComputeInstance*")
 CLIENT_PID: Final = "4711"
 """Of a process of the claim that has the GPU's devices."""
 
+
+class Simulated(Protocol):
+    """A simulated node: of a rig, or of a lab."""
+
+    def simctl(self, *command: str) -> str:
+        """Change its hardware, and return what nvdra-simctl says."""
+        ...
+
+
 GpuFault = Callable[[Node, int], AbstractContextManager[None]]
 """Called with the node and the index of the GPU."""
 
 
 @contextmanager
-def rules(node: Node, gpu: int, *functions: str, **how: str) -> Iterator[list[int]]:
+def rules(node: Simulated, gpu: int, *functions: str, **how: str) -> Iterator[list[int]]:
     """Fault rules for functions of one GPU; the value has their ids.
 
     Args:
@@ -42,14 +51,14 @@ def rules(node: Node, gpu: int, *functions: str, **how: str) -> Iterator[list[in
             node.simctl("fault", "rm", str(rule))
 
 
-def hits(node: Node, rule: int) -> int:
+def hits(node: Simulated, rule: int) -> int:
     """How often a rule has applied. A call that it blocks counts."""
     listed = json.loads(node.simctl("fault", "list", "--json"))
     return next(int(each["hits"]) for each in listed if each["id"] == rule)
 
 
 @contextmanager
-def fallen_off_the_bus(node: Node, gpu: int) -> Iterator[None]:
+def fallen_off_the_bus(node: Simulated, gpu: int) -> Iterator[None]:
     """Each call answers that the GPU is lost (15), and the driver reports Xid 79."""
     node.simctl("gpu", "lose", str(gpu), "--xid", "79")
     try:
@@ -75,21 +84,21 @@ def unplugged(node: Node, gpu: int) -> Iterator[None]:
 
 
 @contextmanager
-def answering(result: str, node: Node, gpu: int) -> Iterator[None]:
+def answering(result: str, node: Simulated, gpu: int) -> Iterator[None]:
     """Each call answers with this error."""
     with rules(node, gpu, *CALLS, result=result):
         yield
 
 
 @contextmanager
-def hanging(node: Node, gpu: int) -> Iterator[None]:
+def hanging(node: Simulated, gpu: int) -> Iterator[None]:
     """No call returns."""
     with rules(node, gpu, *CALLS, delay_ms="-1"):
         yield
 
 
 @contextmanager
-def monitored(node: Node, gpu: int) -> Iterator[None]:
+def monitored(node: Simulated, gpu: int) -> Iterator[None]:
     """A program outside of pods has the GPU open: no MIG device of it goes, no mode changes.
 
     It computes nothing, so that no list of processes names it.
@@ -102,7 +111,7 @@ def monitored(node: Node, gpu: int) -> Iterator[None]:
 
 
 @contextmanager
-def used_by_the_claim(node: Node, gpu: int) -> Iterator[None]:
+def used_by_the_claim(node: Simulated, gpu: int) -> Iterator[None]:
     """A process of a pod computes on what there is of the GPU, until the block is left."""
     made = json.loads(node.simctl("mig", "list", "--instances", "--json"))
     instances = [str(each["gpu_instance"]) for each in made if each["gpu"] == gpu]
@@ -118,23 +127,26 @@ def used_by_the_claim(node: Node, gpu: int) -> Iterator[None]:
             node.simctl("proc", "rm", str(gpu), CLIENT_PID)
 
 
-def _processes(node: Node, gpu: int) -> list[dict[str, Any]]:
+def _processes(node: Simulated, gpu: int) -> list[dict[str, Any]]:
     listed = json.loads(node.simctl("proc", "list", "--json"))
     return [each for each in listed if each["gpu"] == gpu]
 
 
 USED_BY_THE_CLAIM: Final = "in use by the claim"
-FAULTS: Final[Mapping[str, GpuFault]] = MappingProxyType(
-    {
-        "lost": fallen_off_the_bus,
-        "reset required": partial(answering, "RESET_REQUIRED"),
-        "unknown errors": partial(answering, "UNKNOWN"),
-        "not supported": partial(answering, "NOT_SUPPORTED"),
-        "no permission": partial(answering, "NO_PERMISSION"),
-        "hangs": hanging,
-        "absent": unplugged,
-        "monitored": monitored,
-        USED_BY_THE_CLAIM: used_by_the_claim,
-    }
+CALL_FAULTS: Final[Mapping[str, Callable[[Simulated, int], AbstractContextManager[None]]]] = (
+    MappingProxyType(
+        {
+            "lost": fallen_off_the_bus,
+            "reset required": partial(answering, "RESET_REQUIRED"),
+            "unknown errors": partial(answering, "UNKNOWN"),
+            "not supported": partial(answering, "NOT_SUPPORTED"),
+            "no permission": partial(answering, "NO_PERMISSION"),
+            "hangs": hanging,
+            "monitored": monitored,
+            USED_BY_THE_CLAIM: used_by_the_claim,
+        }
+    )
 )
-"""Every kind of fault, by a name for tests."""
+"""What is wrong with the calls on a GPU, by a name for tests."""
+FAULTS: Final[Mapping[str, GpuFault]] = MappingProxyType({**CALL_FAULTS, "absent": unplugged})
+"""Every kind of fault."""
