@@ -12,8 +12,64 @@ _CLIQUE: Final = f"{_UNIT}/test_clique_plan.py"
 _MEMBERS: Final = f"{_UNIT}/test_members.py"
 _STATUS: Final = f"{_UNIT}/test_status.py"
 _TEARDOWN: Final = f"{_UNIT}/test_teardown.py"
+_POLICIES: Final = f"{_UNIT}/test_network_policies.py"
+_STORED_POLICIES: Final = "packages/nvdra-cd-controller/tests/component/test_network_policies.py"
 
 MUTANTS: Final = (
+    Mutant(
+        "network policies: daemons of every domain are peers",
+        f"{_CONTROLLER}/network_policies.py",
+        '    peers = [{"podSelector": daemons}]',
+        '    peers = [{"podSelector": {}}]',
+        "An IMEX daemon of one tenant reaches that of another.",
+        (_POLICIES,),
+    ),
+    Mutant(
+        "network policies: fields that others add to a rule stay",
+        f"{_CONTROLLER}/children.py",
+        '    if desired["kind"] in _EXACT_SPECS:\n',
+        "    if False:\n",
+        "A policy with one more selector lets in daemons of every namespace, for good.",
+        (_POLICIES,),
+    ),
+    Mutant(
+        "network policies: fields that say nothing are compared",
+        f"{_CONTROLLER}/network_policies.py",
+        'more = _without_empty(rules.model_dump(mode="json", by_alias=True))',
+        'more = rules.model_dump(mode="json", by_alias=True)',
+        "The controller writes the policies of all domains again at each look.",
+        (_POLICIES,),
+    ),
+    Mutant(
+        "network policies: removed while daemons run",
+        f"{_CONTROLLER}/teardown.py",
+        "return () if snapshot.pods else snapshot.network_policies",
+        "return snapshot.network_policies",
+        "The last daemons of a domain are open to all pods.",
+        (_TEARDOWN,),
+        component=(f"{_STORED_POLICIES}::test_a_policy_stays_until_the_last_daemon_has_ended",),
+    ),
+    Mutant(
+        "network policies: those of running domains stay when they are off",
+        f"{_CONTROLLER}/reconciler.py",
+        "            return await self._writer.remove(snapshot.network_policies)\n",
+        "            return False\n",
+        "Domains stay closed to what an administrator has opened.",
+        component=(
+            f"{_STORED_POLICIES}::"
+            "test_domains_that_run_already_get_policies_and_lose_them_with_the_setting",
+        ),
+    ),
+    Mutant(
+        "network policies: every one with the label is the domain's",
+        f"{_CONTROLLER}/informers.py",
+        '                if policy["metadata"]["name"] == names.daemon_name(uid)\n',
+        "",
+        "A policy that an administrator has made goes with a domain.",
+        component=(
+            f"{_STORED_POLICIES}::test_policies_of_administrators_with_a_domains_label_stay",
+        ),
+    ),
     Mutant(
         "templates: they are received with their specs",
         f"{_CONTROLLER}/informers.py",

@@ -5,16 +5,18 @@ Requests that no role allows are denied, and so is what an admission policy take
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from nvdra_api import names
+from nvdra_api.ids import DomainUID
 from nvdra_testing.cluster import compute_domains, mps_daemons, rbac, workloads
 from nvdra_testing.cluster.compute_domains import Domain
 from nvdra_testing.cluster.installation import CD_PLUGIN, GPU_PLUGIN, NAMESPACE, RELEASE, Cluster
 from nvdra_testing.cluster.kubectl import Kubectl
 from nvdra_testing.cluster.rbac import Account
-from nvdra_testing.control_plane import domain_objects
+from nvdra_testing.control_plane import domain_objects, installation
 
 PLUGIN = Account(NAMESPACE, f"{RELEASE}-{CD_PLUGIN.name}")
 GPUS = Account(NAMESPACE, f"{RELEASE}-{GPU_PLUGIN.name}")
@@ -27,13 +29,15 @@ NOBODYS = "00000000-0000-4000-8000-000000000000"
 LABELLED = {"labels": {"a": "b"}}
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 DAEMONSETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+NETWORK_POLICIES = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies"
+POLICIES_ON = "--set=nvdra-cd-controller.daemon.networkPolicy.enabled=true"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def with_all_gates(rack: Cluster, rack_settings: list[str]) -> Iterator[None]:
-    """The rack, while the GPU plugin does all that it can."""
-    rack.install(*rack_settings, *mps_daemons.ALL_GATES)
+    """The rack, while GPU plugin and controller do all that they can."""
+    rack.install(*rack_settings, *mps_daemons.ALL_GATES, POLICIES_ON)
     yield
     rack.install(*rack_settings)
 
@@ -254,6 +258,45 @@ def test_the_controllers_own_token_makes_no_pod_and_reads_no_secret(
         assert "may change and delete no daemonsets but those of ComputeDomains" in said
 
 
+def test_each_domain_has_a_network_policy_for_its_own_daemons(rack: Cluster, team: Kubectl) -> None:
+    """The lab's network enforces none, so that objects are compared."""
+    domains = [Domain(rack, compute_domains.create_domain(team, name)) for name in ("a", "b")]
+    for domain in domains:
+        rack.kubectl.wait(partial(without_daemonset, domain), "a DaemonSet")
+        (policy,) = domain.objects("networkpolicies")
+        (daemonset,) = domain.objects("daemonsets")
+        daemons = {"matchLabels": daemonset["spec"]["template"]["metadata"]["labels"]}
+        assert (
+            policy["spec"]["podSelector"]
+            == daemons
+            == {"matchLabels": {names.DOMAIN_LABEL: domain.uid}}
+        )
+        assert policy["spec"]["ingress"][0]["from"] == [{"podSelector": daemons}]
+        assert policy["spec"]["egress"][0]["to"] == [{"podSelector": daemons}]
+    team.delete("computedomain", "a")
+    team.delete("computedomain", "b")
+    for domain in domains:
+        domain.wait_gone()
+
+
+def test_the_controllers_own_token_opens_and_deletes_no_network_policy_of_others(
+    rack: Cluster, tmp_path: Path
+) -> None:
+    controller = as_pod(rack, compute_domains.wait_leader(rack), tmp_path)
+    theirs = installation.foreign_network_policy()
+    rack.driver_namespace.apply(theirs)
+    words = "may make, change and delete no network policies but those of IMEX daemons"
+    path = f"{NETWORK_POLICIES}/{theirs['metadata']['name']}"
+    opened = {**theirs, "metadata": {"name": "opened"}, "spec": {"podSelector": {}}}
+    assert words in rbac.send_request(controller, "DELETE", path, {})
+    assert words in rbac.send_request(controller, "POST", NETWORK_POLICIES, opened)
+    name = names.daemon_name(DomainUID(NOBODYS))
+    opened["metadata"] = {"name": name, "labels": {names.DOMAIN_LABEL: NOBODYS}}
+    said = rbac.send_request(controller, "POST", NETWORK_POLICIES, opened)
+    assert "is of the connections of one ComputeDomain's daemons" in said
+    rack.driver_namespace.delete("networkpolicy", theirs["metadata"]["name"])
+
+
 def test_the_controllers_own_token_deletes_no_claim_template_of_a_tenant(
     rack: Cluster, team: Kubectl, tmp_path: Path
 ) -> None:
@@ -264,6 +307,10 @@ def test_the_controllers_own_token_deletes_no_claim_template_of_a_tenant(
     )
     assert "may delete no claim templates but those with the label" in said
     assert team.get("resourceclaimtemplate", "theirs")
+
+
+def without_daemonset(domain: Domain) -> str | None:
+    return None if domain.objects("daemonsets") else "none"
 
 
 def as_pod(rack: Cluster, pod: str, directory: Path) -> Kubectl:

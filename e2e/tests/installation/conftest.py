@@ -96,6 +96,7 @@ def installed(
             *(f"global.featureGates.{gate}=true" for gate in GATES),
             f"nvdra-cd-controller.controller.maxNodesPerImexDomain={len(cluster.nodes())}",
             f"global.otlp.endpoint={collector.endpoint}",
+            "nvdra-cd-controller.daemon.networkPolicy.enabled=true",  # no plugin enforces it here
             *WEBHOOK,
             *PATIENCE,
         ]

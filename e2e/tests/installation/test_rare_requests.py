@@ -122,7 +122,7 @@ def test_a_domain_forms_without_its_controller_and_lost_labels_come_back(
     finally:
         compute_domains.scale_controller(rack, 1)
     compute_domains.wait_ready(pods, "ring", 2, timeout_s=90)
-    for kind in ("daemonsets", "computedomaincliques"):
+    for kind in ("daemonsets", "networkpolicies", "computedomaincliques"):
         (lost,) = (each["metadata"]["name"] for each in domain.objects(kind))
         rack.driver_namespace.run("label", kind, lost, f"{names.DOMAIN_LABEL}-")
         rack.kubectl.wait(partial(unlabelled, domain, kind), f"the label of {kind} to be back")

@@ -20,6 +20,7 @@ CHART = charts.folder("nvdra-cd-controller")
 DRIVER, NAME = "nvdra-system", "nvdra-nvdra-cd-controller"
 DAEMON = "compute-domain-daemon-service-account"
 UID = "11111111-2222-3333-4444-555555555555"
+POLICIES = "--set=daemon.networkPolicy.enabled=true"
 OTHER_UID = "99999999-2222-3333-4444-555555555555"
 
 
@@ -34,7 +35,7 @@ def helm(server: ApiServer, *argv: str) -> None:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     where = ("--namespace", DRIVER, "--create-namespace")
     with apiserver.run_apiserver(tmp_path_factory.mktemp("installed")) as server:
-        helm(server, "install", "nvdra", str(CHART), *where, charts.FROM_REGISTRY)
+        helm(server, "install", "nvdra", str(CHART), *where, charts.FROM_REGISTRY, POLICIES)
         for plural in ("computedomains", "computedomaincliques"):
             domain_objects.wait_served(server, plural)
         yield server
@@ -113,6 +114,12 @@ async def test_the_controller_works_with_the_charts_permissions(
         stored["spec"]["template"]["spec"]["containers"][0]["image"] = "theirs"
         server.request("PUT", world.daemonset_path(uid), stored)
         await wait_until(lambda: len(world.children(uid)) == 3)
+        policy = world.get(world.network_policy_path(uid))
+        assert policy is not None
+        spec, opened = policy["spec"], {**policy["spec"], "ingress": [{}]}
+        changed = {**policy, "metadata": {**policy["metadata"], "labels": {}}, "spec": opened}
+        server.request("PUT", world.network_policy_path(uid), changed)
+        await wait_until(lambda: (world.get(world.network_policy_path(uid)) or {})["spec"] == spec)
         server.request("DELETE", world.workload_template_path())
         await wait_until(lambda: len(world.children(uid)) == 3)
 
@@ -125,8 +132,33 @@ async def test_the_controller_works_with_the_charts_permissions(
         world.delete_domain("second")
         await wait_until(lambda: world.domain() is None and world.domain("second") is None)
         assert LABEL not in world.node_labels(node)
+        assert world.get(world.network_policy_path(uid)) is None
         assert await controller.stop() == 0
         assert ": 403" not in controller.log.read_text()
+
+
+async def test_where_policies_are_off_again_the_controller_may_still_remove_them(
+    world: DriverInstallation,
+) -> None:
+    server = world.server
+    kubeconfig = server.write_token_kubeconfig(token(server, NAME), "controller")
+    given = chart_variables(server)
+    flags = (f"--image-name={given['IMAGE_NAME']}",)
+    with world.run_controller(*flags, kubeconfig=kubeconfig, variables=given):
+        world.create_domain()
+        uid = await world.wait_children_ready()
+        assert world.get(world.network_policy_path(uid)) is not None
+    off = POLICIES.replace("true", "false")
+    helm(server, "upgrade", "nvdra", str(CHART), "--namespace", DRIVER, charts.FROM_REGISTRY, off)
+    given = chart_variables(server)
+    assert "CD_DAEMON_NETWORK_POLICY" not in given
+    with world.run_controller(*flags, kubeconfig=kubeconfig, variables=given) as controller:
+        await wait_until(lambda: world.get(world.network_policy_path(uid)) is None)
+        world.delete_domain()
+        await wait_until(lambda: world.domain() is None)
+        assert ": 403" not in controller.log.read_text()
+    back = (charts.FROM_REGISTRY, POLICIES)
+    helm(server, "upgrade", "nvdra", str(CHART), "--namespace", DRIVER, *back)
 
 
 async def test_a_daemon_can_join_label_its_pod_and_report_and_nothing_else(
@@ -199,7 +231,7 @@ def test_an_upgrade_updates_the_crds_and_an_uninstall_keeps_them(
     old["spec"]["versions"][0]["additionalPrinterColumns"] = []
     installed.request("PUT", path, old)
 
-    helm(installed, "upgrade", "nvdra", str(CHART), "--namespace", DRIVER)
+    helm(installed, "upgrade", "nvdra", str(CHART), "--namespace", DRIVER, POLICIES)
     columns = installed.request("GET", path)["spec"]["versions"][0]["additionalPrinterColumns"]
     assert [each["name"] for each in columns][:3] == ["Status", "Ready", "Nodes"]
 

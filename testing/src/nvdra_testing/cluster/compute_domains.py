@@ -199,7 +199,12 @@ class Domain:
         """What remains of a deleted domain: objects, labels and claims; None if nothing does."""
         found = [
             f"{kind} {each['metadata']['name']}"
-            for kind in ("daemonsets", "resourceclaimtemplates", "computedomaincliques")
+            for kind in (
+                "daemonsets",
+                "networkpolicies",
+                "resourceclaimtemplates",
+                "computedomaincliques",
+            )
             for each in self.objects(kind)
         ]
         found += [f"pod {each['metadata']['name']}" for each in self.objects("pods")]
